@@ -1,0 +1,94 @@
+//! Names of things. None is ever reused; zero is "none" where a field can be empty.
+
+use std::fmt;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident($inner:ty), $prefix:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub $inner);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, concat!($prefix, "{}"), self.0)
+            }
+        }
+    };
+}
+
+id!(
+    /// A region's cluster-wide id: 24 bits, because it is the upper part of a [`crate::Pointer`]. Never reused.
+    RegionId(u32),
+    "region-"
+);
+id!(
+    /// A pair: a node region and the extent region that its leaves point into, owned and recovered as one.
+    PairId(u32),
+    "pair-"
+);
+id!(
+    /// A storage node's name, as its operator numbers it. Owners are incarnations, not nodes.
+    NodeId(u32),
+    "node-"
+);
+id!(
+    /// One life of a node's process, named by its lease in the coordinator.
+    Incarnation(u64),
+    "incarnation-"
+);
+id!(
+    /// A meganode's place in a node region: slot `i` begins at `header + i * slot_bytes`.
+    SlotIndex(u32),
+    "slot-"
+);
+id!(
+    /// A client session. Ids begin with a random cluster generation and are never reused.
+    SessionId(u64),
+    "session-"
+);
+id!(
+    /// A client's number of one of its writes, dense within a session from 1 (RIFL, SOSP 2015).
+    OperationNumber(u64),
+    "operation-"
+);
+
+/// What a region holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RegionKind {
+    /// Meganodes: slots of tree nodes.
+    Node,
+    /// Key-value entries.
+    Extent,
+}
+
+impl PairId {
+    /// The pair's node region: even ids. (The region table is still what routes; see ARCHITECTURE.md, Formats.)
+    #[must_use]
+    pub const fn node_region(self) -> RegionId {
+        RegionId(self.0 * 2)
+    }
+
+    /// The pair's extent region: odd ids.
+    #[must_use]
+    pub const fn extent_region(self) -> RegionId {
+        RegionId(self.0 * 2 + 1)
+    }
+
+    /// The pair's region of one kind.
+    #[must_use]
+    pub const fn region(self, kind: RegionKind) -> RegionId {
+        match kind {
+            RegionKind::Node => self.node_region(),
+            RegionKind::Extent => self.extent_region(),
+        }
+    }
+}
+
+impl fmt::Display for RegionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            RegionKind::Node => "node",
+            RegionKind::Extent => "extent",
+        })
+    }
+}

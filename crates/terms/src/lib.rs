@@ -1,0 +1,17 @@
+//! The words of Cell as types: ids, pointers, numbers with units, the types of a setting and of a counter.
+//!
+//! Every crate uses this one, so it holds no logic beyond what makes the types safe to use. Different kinds of
+//! numbers are different types; the words are those of ARCHITECTURE.md ("Words").
+
+mod counter;
+mod id;
+mod number;
+mod pointer;
+pub mod setting;
+mod words;
+
+pub use counter::{Counter, CounterKind, CounterValue};
+pub use id::{Incarnation, NodeId, OperationNumber, PairId, RegionId, RegionKind, SessionId, SlotIndex};
+pub use number::{Csn, Durability, Epoch, Version, Watermark};
+pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
+pub use words::{Words, WordsMut};

@@ -1,0 +1,66 @@
+//! Live memory as words. `tree` searches and changes any source of words: a mapped region, a copied tree node, a
+//! model checker's cells.
+
+/// Reads of live memory, one 64-bit word at a time, while a writer may change it.
+///
+/// Loads are atomic and relaxed: a word is never torn, but two words may be of different times. A reader that needs
+/// a consistent picture validates versions around its loads, with the fences below.
+pub trait Words {
+    /// The word at `index`. Relaxed.
+    ///
+    /// # Panics
+    /// If `index` is out of range: callers check geometry before they follow a pointer.
+    fn load(&self, index: usize) -> u64;
+
+    /// How many words there are.
+    fn len(&self) -> usize;
+
+    /// Whether there is no word at all.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Asks for the cache line of `index`; a hint, no effect that can be seen. Out of range is ignored.
+    fn prefetch(&self, index: usize);
+
+    /// Loads before this fence are ordered before loads after it (acquire).
+    fn fence_acquire(&self) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+    }
+}
+
+/// Writes of live memory, by the single writer of a pair.
+pub trait WordsMut: Words {
+    /// Stores a word. Relaxed.
+    ///
+    /// # Panics
+    /// If `index` is out of range.
+    fn store(&mut self, index: usize, word: u64);
+
+    /// Stores before this fence are ordered before stores after it (release).
+    fn fence_release(&self) {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Release);
+    }
+}
+
+impl Words for [u64] {
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        self[index]
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        <[u64]>::len(self)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, _index: usize) {}
+}
+
+impl WordsMut for [u64] {
+    #[inline(always)]
+    fn store(&mut self, index: usize, word: u64) {
+        self[index] = word;
+    }
+}
