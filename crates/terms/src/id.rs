@@ -52,6 +52,13 @@ id!(
     "operation-"
 );
 
+id!(
+    /// An extent's place in its pair's extent region, in units of 16 bytes: 64 GiB at most. Zero is never an extent
+    /// (the region's header is there).
+    ExtentOffset(u32),
+    "extent-"
+);
+
 /// What a region holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RegionKind {

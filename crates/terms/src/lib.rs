@@ -11,7 +11,9 @@ pub mod setting;
 mod words;
 
 pub use counter::{Counter, CounterKind, CounterValue};
-pub use id::{Incarnation, NodeId, OperationNumber, PairId, RegionId, RegionKind, SessionId, SlotIndex};
+pub use id::{
+    ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionId, RegionKind, SessionId, SlotIndex,
+};
 pub use number::{Csn, Durability, Epoch, Version, Watermark};
 pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
 pub use words::{Words, WordsMut};
