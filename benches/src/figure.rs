@@ -1,0 +1,226 @@
+//! A figure: what we reached beside what a rival or a limit reached in the same run, and whether that is enough.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+/// What the ratio of ours to theirs must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Goal {
+    /// Ours must be at least this many times theirs.
+    AtLeast(f64),
+    /// Ours must be at most this many times theirs.
+    AtMost(f64),
+    /// Printed for orientation.
+    None,
+}
+
+impl Goal {
+    fn met(self, ratio: f64) -> Option<bool> {
+        match self {
+            Self::AtLeast(least) => Some(ratio >= least),
+            Self::AtMost(most) => Some(ratio <= most),
+            Self::None => None,
+        }
+    }
+
+    fn text(self) -> Option<String> {
+        match self {
+            Self::AtLeast(least) => Some(format!(">= {least}")),
+            Self::AtMost(most) => Some(format!("<= {most}")),
+            Self::None => None,
+        }
+    }
+}
+
+/// One printed row. Serialised, it is a row of `--json`: the fields' names are the issue's.
+#[derive(Clone, Debug, Serialize)]
+pub struct Figure {
+    /// What was measured, as `command/figure`.
+    pub bench: String,
+    /// Our result.
+    pub ours: f64,
+    /// What both results count.
+    pub unit: &'static str,
+    /// Who or what stands beside us.
+    pub rival: String,
+    /// Its result; none where there is nothing to compare with.
+    pub theirs: Option<f64>,
+    /// Ours divided by theirs.
+    pub ratio: Option<f64>,
+    /// What the ratio must be.
+    pub goal: Option<String>,
+    /// Whether it is.
+    pub met: Option<bool>,
+}
+
+impl Figure {
+    /// Ours beside theirs.
+    pub fn beside(
+        bench: impl Into<String>,
+        unit: &'static str,
+        ours: f64,
+        rival: impl Into<String>,
+        theirs: f64,
+        goal: Goal,
+    ) -> Self {
+        let ratio = ours / theirs;
+        Self {
+            bench: bench.into(),
+            ours: rounded(ours),
+            unit,
+            rival: rival.into(),
+            theirs: Some(rounded(theirs)),
+            ratio: Some(rounded(ratio)),
+            goal: goal.text(),
+            met: goal.met(ratio),
+        }
+    }
+
+    /// A figure that stands alone.
+    pub fn alone(bench: impl Into<String>, unit: &'static str, ours: f64) -> Self {
+        Self {
+            bench: bench.into(),
+            ours: rounded(ours),
+            unit,
+            rival: String::new(),
+            theirs: None,
+            ratio: None,
+            goal: None,
+            met: None,
+        }
+    }
+}
+
+/// Four significant digits: more would be noise read as knowledge.
+fn rounded(number: f64) -> f64 {
+    if number == 0.0 || !number.is_finite() {
+        return number;
+    }
+    let magnitude = number.abs().log10().floor();
+    let scale = 10f64.powf(3.0 - magnitude);
+    (number * scale).round() / scale
+}
+
+/// Prints figures as they come: JSON lines, or aligned text.
+pub struct Report<'a> {
+    out: &'a mut dyn Write,
+    json: bool,
+    headed: bool,
+    figures: Vec<Figure>,
+}
+
+impl<'a> Report<'a> {
+    /// A report on `out`.
+    pub fn new(out: &'a mut dyn Write, json: bool) -> Self {
+        Self { out, json, headed: false, figures: Vec::new() }
+    }
+
+    /// Prints and keeps a figure.
+    ///
+    /// # Errors
+    /// When `out` cannot be written.
+    pub fn add(&mut self, figure: Figure) -> io::Result<()> {
+        if self.json {
+            serde_json::to_writer(&mut *self.out, &figure)?;
+            writeln!(self.out)?;
+        } else {
+            self.add_text(&figure)?;
+        }
+        self.out.flush()?;
+        self.figures.push(figure);
+        Ok(())
+    }
+
+    /// Says something that is not a figure; on standard error, so that `--json` stays rows only.
+    pub fn note(&self, text: &str) {
+        eprintln!("# {text}");
+    }
+
+    /// All figures so far.
+    pub fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
+    fn add_text(&mut self, figure: &Figure) -> io::Result<()> {
+        if !self.headed {
+            self.headed = true;
+            writeln!(
+                self.out,
+                "{:<34} {:>12} {:>12} {:>7} {:<8} {:<5} {:<12} rival or limit",
+                "bench", "ours", "theirs", "ratio", "goal", "met", "unit"
+            )?;
+        }
+        let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), grouped);
+        let met = match figure.met {
+            Some(true) => "yes",
+            Some(false) => "NO",
+            None => "",
+        };
+        writeln!(
+            self.out,
+            "{:<34} {:>12} {:>12} {:>7} {:<8} {:<5} {:<12} {}",
+            figure.bench,
+            grouped(figure.ours),
+            number(figure.theirs),
+            figure.ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}")),
+            figure.goal.as_deref().unwrap_or(""),
+            met,
+            figure.unit,
+            figure.rival
+        )
+    }
+}
+
+/// A number for people: thousands grouped, small ones with decimals.
+fn grouped(number: f64) -> String {
+    if number.abs() < 100.0 {
+        return format!("{number:.2}");
+    }
+    let digits = format!("{:.0}", number.abs());
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if number < 0.0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figure_goal_reached_or_missed_says_so() {
+        let met = |goal| Figure::beside("b", "op/s", 3.0, "r", 2.0, goal).met;
+        assert_eq!(met(Goal::AtLeast(1.4)), Some(true));
+        assert_eq!(met(Goal::AtLeast(1.6)), Some(false));
+        assert_eq!(met(Goal::AtMost(1.6)), Some(true));
+        assert_eq!(met(Goal::None), None);
+    }
+
+    #[test]
+    fn report_json_is_one_row_a_line_with_the_issues_fields() {
+        let mut out = Vec::new();
+        let mut report = Report::new(&mut out, true);
+        report.add(Figure::beside("local/x", "op/s", 1_234_567.0, "r", 2.0, Goal::None)).unwrap();
+        report.add(Figure::alone("local/y", "ns", 230.4)).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let rows: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(rows.len(), 2);
+        for field in ["bench", "ours", "unit", "rival", "theirs", "ratio", "goal", "met"] {
+            assert!(rows.iter().all(|row| row.get(field).is_some()), "{field}");
+        }
+        assert_eq!(rows[0]["ours"], 1_235_000.0);
+    }
+
+    #[test]
+    fn grouped_sizes_reads_well() {
+        assert_eq!(grouped(1_234_567.0), "1,234,567");
+        assert_eq!(grouped(-123.0), "-123");
+        assert_eq!(grouped(1.5), "1.50");
+    }
+}
