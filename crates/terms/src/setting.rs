@@ -301,7 +301,7 @@ fn scaled(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 fn in_units(value: u64, units: &[(&str, u64)]) -> String {
-    let fitting = units.iter().filter(|(unit, scale)| !unit.is_empty() && value % scale == 0);
+    let fitting = units.iter().filter(|(unit, scale)| !unit.is_empty() && value.is_multiple_of(*scale));
     match fitting.max_by_key(|(_, scale)| *scale) {
         Some((unit, scale)) if value > 0 => format!("{} {unit}", value / scale),
         _ => value.to_string(),
