@@ -1,0 +1,149 @@
+//! The headers.
+//!
+//! Request header, [`REQUEST_HEADER_BYTES`] bytes:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind ([`crate::RequestKind`]) |
+//! | 1 | 1 | flags: none yet, zero |
+//! | 2 | 2 | reserved, zero |
+//! | 4 | 4 | pair that the sender means; 0: whichever the receiver serves |
+//! | 8 | 8 | request id, chosen by the client, unique among those in flight on the connection; for chunks, credit and cancel the id of the request that began the stream |
+//!
+//! Reply header, [`REPLY_HEADER_BYTES`] bytes:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | kind ([`crate::ReplyKind`]) |
+//! | 1 | 1 | flags: none yet, zero |
+//! | 2 | 2 | status ([`crate::StatusCode`]) |
+//! | 4 | 4 | pair that answers; 0 where no pair is concerned |
+//! | 8 | 8 | request id |
+//! | 16 | 4 | epoch of the pair |
+//! | 20 | 4 | lease remaining, microseconds |
+//! | 24 | 8 | durable watermark of the pair, CSN |
+
+use cell_terms::{Csn, Epoch, PairId, Watermark};
+
+use crate::cursor::{Reader, Writer};
+use crate::{DecodeError, EncodeError, StatusCode};
+
+const KIND: usize = 0;
+const FLAGS: usize = KIND + 1;
+const RESERVED: usize = FLAGS + 1;
+const REQUEST_PAIR: usize = RESERVED + 2;
+const REQUEST_ID: usize = REQUEST_PAIR + 4;
+
+/// Bytes of a request's header.
+pub const REQUEST_HEADER_BYTES: usize = REQUEST_ID + 8;
+
+const STATUS: usize = FLAGS + 1;
+const PAIR: usize = STATUS + 2;
+const ID: usize = PAIR + 4;
+const EPOCH: usize = ID + 8;
+const LEASE: usize = EPOCH + 4;
+const WATERMARK: usize = LEASE + 4;
+
+/// Bytes of a reply's header.
+pub const REPLY_HEADER_BYTES: usize = WATERMARK + 8;
+
+const _: () = assert!(REQUEST_HEADER_BYTES == 16);
+const _: () = assert!(REPLY_HEADER_BYTES == 32);
+
+/// Names a request among those in flight on a connection; chosen by the client.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+impl std::fmt::Display for RequestId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "request-{}", self.0)
+    }
+}
+
+/// What every request says, its kind apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestHeader {
+    /// The request, or for chunks, credit and cancel the request that began the stream.
+    pub id: RequestId,
+    /// The pair that the sender means; zero is whichever the receiver serves.
+    pub pair: PairId,
+}
+
+/// What every reply says, kind and status apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplyHeader {
+    /// The request that is answered.
+    pub id: RequestId,
+    /// The pair that answers; zero where no pair is concerned.
+    pub pair: PairId,
+    /// Epoch and durable watermark of the pair when the reply was released.
+    pub watermark: Watermark,
+    /// How long the owner's lease surely holds, counted from before the request was sent. Zero promises nothing.
+    pub lease_remaining_us: u32,
+}
+
+impl RequestHeader {
+    pub(crate) fn encode(&self, kind: u8, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
+        let mut bytes = [0; REQUEST_HEADER_BYTES];
+        bytes[KIND] = kind;
+        bytes[REQUEST_PAIR..REQUEST_ID].copy_from_slice(&self.pair.0.to_le_bytes());
+        bytes[REQUEST_ID..].copy_from_slice(&self.id.0.to_le_bytes());
+        writer.bytes(&bytes)
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(u8, RequestHeader), DecodeError> {
+        let kind = reader.u8()?;
+        reader.reserved(REQUEST_PAIR - FLAGS)?;
+        let pair = PairId(reader.u32()?);
+        Ok((kind, RequestHeader { id: RequestId(reader.u64()?), pair }))
+    }
+
+    /// The header of bytes that may not be a whole request: what a refusal of a malformed one is addressed to.
+    #[must_use]
+    pub fn peek(message: &[u8]) -> Option<RequestHeader> {
+        let pair = message.get(REQUEST_PAIR..REQUEST_ID)?.try_into().ok().map(u32::from_le_bytes)?;
+        let id = message.get(REQUEST_ID..REQUEST_HEADER_BYTES)?.try_into().ok().map(u64::from_le_bytes)?;
+        Some(RequestHeader { id: RequestId(id), pair: PairId(pair) })
+    }
+}
+
+impl ReplyHeader {
+    pub(crate) fn encode(
+        &self,
+        kind: u8,
+        status: StatusCode,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), EncodeError> {
+        let mut bytes = [0; REPLY_HEADER_BYTES];
+        bytes[KIND] = kind;
+        bytes[STATUS..PAIR].copy_from_slice(&status.code().to_le_bytes());
+        bytes[PAIR..ID].copy_from_slice(&self.pair.0.to_le_bytes());
+        bytes[ID..EPOCH].copy_from_slice(&self.id.0.to_le_bytes());
+        self.stamp(&mut bytes);
+        writer.bytes(&bytes)
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(u8, StatusCode, ReplyHeader), DecodeError> {
+        let kind = reader.u8()?;
+        reader.reserved(STATUS - FLAGS)?;
+        let code = reader.u16()?;
+        let status = StatusCode::from_code(code).ok_or_else(|| reader.bad_tag(code))?;
+        let pair = PairId(reader.u32()?);
+        let id = RequestId(reader.u64()?);
+        let epoch = Epoch(reader.u32()?);
+        let lease_remaining_us = reader.u32()?;
+        let watermark = Watermark { epoch, csn: Csn(reader.u64()?) };
+        Ok((kind, status, ReplyHeader { id, pair, watermark, lease_remaining_us }))
+    }
+
+    /// Writes watermark and lease into an encoded reply. A reply is made when its operation is, but leaves when it is
+    /// durable: what it says about watermark and lease is as of then.
+    ///
+    /// # Panics
+    /// If `message` is shorter than a reply's header: it must be one that this crate encoded.
+    pub fn stamp(&self, message: &mut [u8]) {
+        message[EPOCH..LEASE].copy_from_slice(&self.watermark.epoch.0.to_le_bytes());
+        message[LEASE..WATERMARK].copy_from_slice(&self.lease_remaining_us.to_le_bytes());
+        message[WATERMARK..REPLY_HEADER_BYTES].copy_from_slice(&self.watermark.csn.0.to_le_bytes());
+    }
+}
