@@ -1,2 +1,33 @@
-//! placeholder
-fn main() {}
+//! `cell`: runs nodes, talks to them, loads, verifies, inspects and measures.
+//!
+//! Everything that users type is defined here and in `command/`; what it does is in the other crates. stdout is data
+//! and stderr is for people; `--json` makes both readable by programs. Exit codes are in [`exit::Exit`].
+#![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
+
+mod bench;
+mod cli;
+mod command;
+mod encoding;
+mod exit;
+mod input;
+mod load;
+mod output;
+mod settings;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let (cli, matches) = match cli::parse(std::env::args_os()) {
+        Ok(parsed) => parsed,
+        Err(error) => return cli::report_usage(&error),
+    };
+    output::message::set_up(cli.global.color, cli.global.quiet);
+    match command::run(&cli, &matches) {
+        Ok(exit) => exit.into(),
+        Err(error) if exit::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::message::error(&error, cli.global.json);
+            exit::classify(&error).0.into()
+        }
+    }
+}

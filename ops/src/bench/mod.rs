@@ -1,0 +1,5 @@
+//! `cell bench`: workloads, generators and what was measured.
+
+pub(crate) mod distribution;
+pub(crate) mod random;
+pub(crate) mod workload;

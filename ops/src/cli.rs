@@ -1,0 +1,93 @@
+//! The command line: what every command shares, and the list of commands.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::command;
+use crate::exit::Exit;
+use crate::output::message::Color;
+use crate::settings;
+
+/// An ordered key-value store that lives in memory and survives crashes.
+#[derive(Debug, Parser)]
+#[command(name = "cell", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub(crate) global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const AFTER_HELP: &str = "\
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found or precondition failed, 4 unreachable, 5 unhealthy, 6 partial, \
+7 verification failed, 130 interrupted.
+
+Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in another terminal.";
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// JSON on stdout (errors on stderr as JSON too)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// No notes, no progress; data and errors only
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// Colours on stderr; NO_COLOR is honoured
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
+    pub(crate) color: Color,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a whole small cluster on this machine, for development
+    Dev(command::dev::DevArgs),
+    /// Run one storage node
+    Node(command::node::NodeArgs),
+    /// List every setting with its meaning, bounds and default
+    Settings(command::settings::SettingsArgs),
+    /// Print a completion script for a shell
+    Completion(command::completion::CompletionArgs),
+    /// Print the manual page, or write one for each command
+    Man(command::man::ManArgs),
+}
+
+/// The whole command line, settings included.
+pub(crate) fn definition() -> clap::Command {
+    Cli::command().mut_subcommand("node", settings::with_flags).mut_subcommand("dev", settings::with_flags)
+}
+
+/// Parses a command line. The matches hold the settings' flags.
+pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<(Cli, ArgMatches), clap::Error> {
+    let matches = definition().try_get_matches_from(arguments)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    Ok((cli, matches))
+}
+
+/// Prints a usage error, help or version as clap words it, and gives its exit code.
+pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definition_is_consistent() {
+        definition().debug_assert();
+    }
+}

@@ -1,0 +1,91 @@
+//! Lines with their numbers, from any reader, with a bound on their length.
+
+use std::io::{self, BufRead};
+
+/// Longest line that is kept: a value of 16 MiB in base 64 or escapes, with room.
+pub(crate) const LINE_BYTES_MAX: usize = 80 << 20;
+
+/// Hands out lines, numbered from 1, without their line end.
+pub(crate) struct Lines<R> {
+    reader: R,
+    number: u64,
+    line: Vec<u8>,
+    bytes_max: usize,
+}
+
+/// A line, or why it was not kept.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// The line.
+    Text(&'a [u8]),
+    /// Longer than the bound; it was skipped to its end.
+    TooLong,
+}
+
+impl<R: BufRead> Lines<R> {
+    /// Lines of a reader.
+    pub(crate) fn new(reader: R) -> Lines<R> {
+        Lines { reader, number: 0, line: Vec::new(), bytes_max: LINE_BYTES_MAX }
+    }
+
+    /// The next line and its number; `None` at the end. A last line without a line end counts; an empty rest after
+    /// the last line end does not.
+    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
+        self.line.clear();
+        let mut too_long = false;
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(bytes) => bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if available.is_empty() {
+                if self.line.is_empty() && !too_long {
+                    return Ok(None);
+                }
+                break;
+            }
+            let (part, taken, ended) = match memchr::memchr(b'\n', available) {
+                Some(end) => (&available[..end], end + 1, true),
+                None => (available, available.len(), false),
+            };
+            if self.line.len() + part.len() > self.bytes_max {
+                too_long = true;
+                self.line.clear();
+            }
+            if !too_long {
+                self.line.extend_from_slice(part);
+            }
+            self.reader.consume(taken);
+            if ended {
+                break;
+            }
+        }
+        self.number += 1;
+        Ok(Some((self.number, if too_long { Line::TooLong } else { Line::Text(&self.line) })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_last_line_without_end_counts_and_empty_lines_too() {
+        let mut lines = Lines::new(io::Cursor::new("a\n\nb"));
+        assert_eq!(lines.next().unwrap(), Some((1, Line::Text(b"a"))));
+        assert_eq!(lines.next().unwrap(), Some((2, Line::Text(b""))));
+        assert_eq!(lines.next().unwrap(), Some((3, Line::Text(b"b"))));
+        assert_eq!(lines.next().unwrap(), None);
+    }
+
+    #[test]
+    fn next_a_line_beyond_the_bound_is_skipped_to_its_end() {
+        let text = format!("{}\nshort\n", "x".repeat(100));
+        let mut lines = Lines::new(io::BufReader::with_capacity(7, io::Cursor::new(text)));
+        lines.bytes_max = 20;
+        assert_eq!(lines.next().unwrap(), Some((1, Line::TooLong)));
+        assert_eq!(lines.next().unwrap(), Some((2, Line::Text(b"short"))));
+        assert_eq!(lines.next().unwrap(), None);
+    }
+}

@@ -1,0 +1,5 @@
+//! Reading what users bring: files that may be compressed, lines, records of a key and a value.
+
+pub(crate) mod line;
+pub(crate) mod open;
+pub(crate) mod record;

@@ -1,0 +1,168 @@
+//! Opens a file or stdin; gzip and zstd are recognised by content, never by name.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::Context;
+
+/// Where data comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// `-`.
+    Stdin,
+    /// A file.
+    File(PathBuf),
+}
+
+impl From<PathBuf> for Source {
+    fn from(path: PathBuf) -> Source {
+        if path.as_os_str() == "-" { Source::Stdin } else { Source::File(path) }
+    }
+}
+
+/// How the bytes are packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compression {
+    /// As they are.
+    Plain,
+    /// One or several gzip members.
+    Gzip,
+    /// One or several zstd frames.
+    Zstd,
+}
+
+/// Counts the (compressed) bytes that were taken from a source; the reader that counts is elsewhere.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Consumed(Arc<AtomicU64>);
+
+impl Consumed {
+    /// Bytes so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// An opened input.
+pub(crate) struct Input {
+    /// The bytes, unpacked.
+    pub(crate) reader: Box<dyn BufRead + Send>,
+    /// How they were packed.
+    pub(crate) compression: Compression,
+    /// Size of the source in (compressed) bytes, where it is known.
+    pub(crate) bytes_total: Option<u64>,
+    /// What has been read of it.
+    pub(crate) consumed: Consumed,
+}
+
+/// Opens a source and looks at its first bytes.
+pub(crate) fn open(source: &Source) -> anyhow::Result<Input> {
+    match source {
+        Source::Stdin => unpack(Box::new(io::stdin()), None),
+        Source::File(path) => {
+            let (file, bytes_total) = open_file(path)?;
+            unpack(Box::new(file), bytes_total).with_context(|| format!("cannot read {}", path.display()))
+        }
+    }
+}
+
+fn open_file(path: &Path) -> anyhow::Result<(File, Option<u64>)> {
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    let metadata = file.metadata().with_context(|| format!("cannot look at {}", path.display()))?;
+    anyhow::ensure!(!metadata.is_dir(), "{} is a folder", path.display());
+    Ok((file, metadata.is_file().then_some(metadata.len())))
+}
+
+fn unpack(raw: Box<dyn Read + Send>, bytes_total: Option<u64>) -> anyhow::Result<Input> {
+    const BUFFER_BYTES: usize = 256 << 10;
+    let consumed = Consumed::default();
+    let mut counted = Counted { inner: raw, consumed: consumed.clone() };
+    let head = read_head(&mut counted)?;
+    let compression = detect(&head);
+    let peeked = BufReader::with_capacity(BUFFER_BYTES, io::Cursor::new(head).chain(counted));
+    let reader: Box<dyn BufRead + Send> = match compression {
+        Compression::Plain => Box::new(peeked),
+        Compression::Gzip => {
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, flate2::bufread::MultiGzDecoder::new(peeked)))
+        }
+        Compression::Zstd => Box::new(BufReader::with_capacity(
+            BUFFER_BYTES,
+            zstd::stream::read::Decoder::with_buffer(peeked)?,
+        )),
+    };
+    Ok(Input { reader, compression, bytes_total, consumed })
+}
+
+/// The first four bytes, or all if there are fewer: a pipe may hand them out one by one.
+fn read_head(reader: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut head = Vec::with_capacity(4);
+    reader.take(4).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+fn detect(head: &[u8]) -> Compression {
+    match head {
+        [0x1f, 0x8b, ..] => Compression::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
+        _ => Compression::Plain,
+    }
+}
+
+struct Counted {
+    inner: Box<dyn Read + Send>,
+    consumed: Consumed,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.consumed.0.fetch_add(read as u64, Ordering::Relaxed);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    fn read_all(bytes: Vec<u8>) -> (Compression, String) {
+        let mut input = unpack(Box::new(io::Cursor::new(bytes)), None).unwrap();
+        let mut text = String::new();
+        input.reader.read_to_string(&mut text).unwrap();
+        (input.compression, text)
+    }
+
+    fn gzip(text: &str) -> Vec<u8> {
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn open_packed_bytes_are_recognised_by_content() {
+        assert_eq!(read_all(b"plain".to_vec()), (Compression::Plain, "plain".into()));
+        assert_eq!(read_all(Vec::new()), (Compression::Plain, String::new()));
+        assert_eq!(read_all(gzip("one")), (Compression::Gzip, "one".into()));
+        let frame = zstd::encode_all(&b"two"[..], 1).unwrap();
+        assert_eq!(read_all(frame), (Compression::Zstd, "two".into()));
+    }
+
+    #[test]
+    fn open_several_members_are_one_stream() {
+        assert_eq!(read_all([gzip("a"), gzip("b")].concat()), (Compression::Gzip, "ab".into()));
+        let frame = |t: &str| zstd::encode_all(t.as_bytes(), 1).unwrap();
+        assert_eq!(read_all([frame("a"), frame("b")].concat()), (Compression::Zstd, "ab".into()));
+    }
+
+    #[test]
+    fn open_a_cut_gzip_is_an_error_not_an_end() {
+        let mut bytes = gzip(&"text ".repeat(1000));
+        bytes.truncate(bytes.len() - 10);
+        let mut input = unpack(Box::new(io::Cursor::new(bytes)), None).unwrap();
+        assert!(input.reader.read_to_end(&mut Vec::new()).is_err());
+    }
+}

@@ -1,0 +1,317 @@
+//! A line becomes a record of key and value: TSV by column, JSON lines by field.
+//!
+//! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the heading
+//!   line [`DUMP_HEADING`] or with `--escaped`: then each column is in the `escaped` encoding. A carriage return
+//!   before the line end is dropped. A line without the value's column has the default value.
+//! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a field
+//!   `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use clap::ValueEnum;
+use serde_json::value::RawValue;
+
+use crate::encoding::{DecodeError, Encoding};
+use crate::exit::Failure;
+
+/// First line of a TSV dump: what follows is escaped. `load` skips it and reads accordingly.
+pub(crate) const DUMP_HEADING: &[u8] = b"#cell-dump 1 tsv escaped";
+
+/// The name of the whole line, as a value.
+const WHOLE_LINE: &str = "*";
+
+/// The shape of lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Tab-separated columns.
+    Tsv,
+    /// One JSON object a line.
+    Json,
+}
+
+impl Format {
+    /// What a first line looks like.
+    pub(crate) fn guess(first_line: &[u8]) -> Format {
+        match first_line.trim_ascii_start().first() {
+            Some(b'{') => Format::Json,
+            _ => Format::Tsv,
+        }
+    }
+}
+
+/// Which parts of a line are key and value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Columns {
+    /// Column number from 1, or field name.
+    pub(crate) key: Option<String>,
+    /// The same; `*` is the whole line.
+    pub(crate) value: Option<String>,
+    /// The value of a line that has none.
+    pub(crate) value_default: Option<Vec<u8>>,
+    /// Whether TSV columns are escaped.
+    pub(crate) escaped: bool,
+}
+
+/// A key and a value of a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    /// The key, not empty.
+    pub(crate) key: Cow<'a, [u8]>,
+    /// The value.
+    pub(crate) value: Cow<'a, [u8]>,
+}
+
+/// Why a line is not a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LineError {
+    /// No such column.
+    #[error("no column {0}")]
+    ColumnMissing(usize),
+    /// No such field.
+    #[error("no field `{0}`")]
+    FieldMissing(Box<str>),
+    /// Not JSON.
+    #[error("not a JSON object (column {column} of the line)")]
+    Json {
+        /// Where parsing stopped, from 1.
+        column: usize,
+    },
+    /// A column does not decode.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// The store has no empty keys.
+    #[error("the key is empty")]
+    KeyEmpty,
+    /// Beyond the store's limit.
+    #[error("the key has {bytes} bytes; at most {bytes_max} are possible")]
+    KeyTooLong {
+        /// Of this line.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// Beyond the store's limit.
+    #[error("the value has {bytes} bytes; at most {bytes_max} are possible")]
+    ValueTooLong {
+        /// Of this line.
+        bytes: usize,
+        /// The limit.
+        bytes_max: usize,
+    },
+    /// Beyond what is read.
+    #[error("the line is longer than {} MiB", super::line::LINE_BYTES_MAX >> 20)]
+    LineTooLong,
+}
+
+/// Reads records of one source.
+#[derive(Clone, Debug)]
+pub(crate) struct Parser {
+    shape: Shape,
+    value_default: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug)]
+enum Shape {
+    Tsv { key: usize, value: TsvValue, escaped: bool },
+    Json { key: String, value: String },
+}
+
+#[derive(Clone, Copy, Debug)]
+enum TsvValue {
+    /// The column after the key, if there is one.
+    Implied(usize),
+    Column(usize),
+    WholeLine,
+}
+
+impl Parser {
+    /// A parser for a format; TSV columns must be numbers.
+    pub(crate) fn new(format: Format, columns: &Columns) -> Result<Parser, Failure> {
+        let shape = match format {
+            Format::Tsv => tsv_shape(columns)?,
+            Format::Json => Shape::Json {
+                key: columns.key.clone().unwrap_or_else(|| "key".into()),
+                value: columns.value.clone().unwrap_or_else(|| "value".into()),
+            },
+        };
+        Ok(Parser { shape, value_default: columns.value_default.clone() })
+    }
+
+    /// The record of a line.
+    pub(crate) fn parse<'a>(&'a self, line: &'a [u8]) -> Result<Record<'a>, LineError> {
+        let record = match &self.shape {
+            Shape::Tsv { key, value, escaped } => self.parse_tsv(line, *key, *value, *escaped)?,
+            Shape::Json { key, value } => self.parse_json(line, key, value)?,
+        };
+        if record.key.is_empty() { Err(LineError::KeyEmpty) } else { Ok(record) }
+    }
+
+    fn parse_tsv<'a>(
+        &'a self,
+        line: &'a [u8],
+        key: usize,
+        value: TsvValue,
+        escaped: bool,
+    ) -> Result<Record<'a>, LineError> {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let encoding = if escaped { Encoding::Escaped } else { Encoding::Text };
+        let decoded = |number| column(line, number).map(|text| encoding.decode(text)).transpose();
+        let key = decoded(key)?.ok_or(LineError::ColumnMissing(key))?;
+        let value = match value {
+            TsvValue::WholeLine => Cow::Borrowed(line),
+            TsvValue::Implied(number) => {
+                decoded(number)?.unwrap_or_else(|| self.value_default.as_deref().unwrap_or_default().into())
+            }
+            TsvValue::Column(number) => match (decoded(number)?, &self.value_default) {
+                (Some(value), _) => value,
+                (None, Some(value)) => Cow::Borrowed(&value[..]),
+                (None, None) => return Err(LineError::ColumnMissing(number)),
+            },
+        };
+        Ok(Record { key, value })
+    }
+
+    fn parse_json<'a>(&'a self, line: &'a [u8], key: &str, value: &str) -> Result<Record<'a>, LineError> {
+        let object: HashMap<Cow<'a, str>, &'a RawValue> =
+            serde_json::from_slice(line).map_err(|error| LineError::Json { column: error.column() })?;
+        let missing = |name: &str| LineError::FieldMissing(name.into());
+        let key = field(&object, key)?.ok_or_else(|| missing(key))?;
+        let value = if value == WHOLE_LINE {
+            Cow::Borrowed(line.trim_ascii())
+        } else {
+            match (field(&object, value)?, &self.value_default) {
+                (Some(value), _) => value,
+                (None, Some(value)) => Cow::Borrowed(&value[..]),
+                (None, None) => return Err(missing(value)),
+            }
+        };
+        Ok(Record { key, value })
+    }
+}
+
+fn tsv_shape(columns: &Columns) -> Result<Shape, Failure> {
+    let number = |flag: &str, text: &str| match text.parse::<usize>() {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(Failure::usage(format!("{flag} {text}: columns of a TSV are numbers from 1"))
+            .next("give --format json if the lines are JSON objects")),
+    };
+    let key = columns.key.as_deref().map_or(Ok(1), |text| number("--key", text))?;
+    let value = match columns.value.as_deref() {
+        None => TsvValue::Implied(key + 1),
+        Some(WHOLE_LINE) => TsvValue::WholeLine,
+        Some(text) => TsvValue::Column(number("--value", text)?),
+    };
+    Ok(Shape::Tsv { key, value, escaped: columns.escaped })
+}
+
+fn column(line: &[u8], number: usize) -> Option<&[u8]> {
+    let mut start = 0;
+    for _ in 1..number {
+        start += memchr::memchr(b'\t', &line[start..])? + 1;
+    }
+    let rest = &line[start..];
+    Some(&rest[..memchr::memchr(b'\t', rest).unwrap_or(rest.len())])
+}
+
+fn field<'a>(
+    object: &HashMap<Cow<'a, str>, &'a RawValue>,
+    name: &str,
+) -> Result<Option<Cow<'a, [u8]>>, LineError> {
+    if let Some(raw) = object.get(name) {
+        return Ok(Some(json_bytes(raw)));
+    }
+    let Some(raw) = object.get(format!("{name}_base64").as_str()) else { return Ok(None) };
+    let bytes = Encoding::Base64.decode(&json_bytes(raw))?.into_owned();
+    Ok(Some(Cow::Owned(bytes)))
+}
+
+/// A string's text, or any other value's JSON as it was written.
+fn json_bytes(raw: &RawValue) -> Cow<'_, [u8]> {
+    #[derive(serde::Deserialize)]
+    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+    match serde_json::from_str::<Text<'_>>(raw.get()) {
+        Ok(Text(Cow::Borrowed(text))) => Cow::Borrowed(text.as_bytes()),
+        Ok(Text(Cow::Owned(text))) => Cow::Owned(text.into_bytes()),
+        Err(_) => Cow::Borrowed(raw.get().as_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(key: &str, value: &str) -> Columns {
+        let name = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        Columns { key: name(key), value: name(value), value_default: None, escaped: false }
+    }
+
+    fn tsv(key: &str, value: &str, line: &str) -> Result<(String, String), LineError> {
+        parse(Format::Tsv, &columns(key, value), line)
+    }
+
+    fn json(key: &str, value: &str, line: &str) -> Result<(String, String), LineError> {
+        parse(Format::Json, &columns(key, value), line)
+    }
+
+    fn parse(format: Format, columns: &Columns, line: &str) -> Result<(String, String), LineError> {
+        let parser = Parser::new(format, columns).unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        parser.parse(line.as_bytes()).map(|record| (text(&record.key), text(&record.value)))
+    }
+
+    fn pair(key: &str, value: &str) -> Result<(String, String), LineError> {
+        Ok((key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn parse_tsv_takes_columns_by_number() {
+        assert_eq!(tsv("", "", "a\tb\tc"), pair("a", "b"));
+        assert_eq!(tsv("2", "1", "a\tb\tc"), pair("b", "a"));
+        assert_eq!(tsv("3", "", "a\tb\tc\r"), pair("c", ""));
+        assert_eq!(tsv("1", "*", "a\tb"), pair("a", "a\tb"));
+        assert_eq!(tsv("1", "2", "a\t"), pair("a", ""));
+    }
+
+    #[test]
+    fn parse_tsv_without_a_value_column_has_the_default() {
+        assert_eq!(tsv("", "", "only"), pair("only", ""));
+        let with_default = Columns { value_default: Some(b"x".to_vec()), ..columns("", "") };
+        assert_eq!(parse(Format::Tsv, &with_default, "only"), pair("only", "x"));
+        assert_eq!(tsv("1", "2", "only"), Err(LineError::ColumnMissing(2)));
+    }
+
+    #[test]
+    fn parse_tsv_backslashes_are_plain_unless_escaped() {
+        assert_eq!(tsv("", "", "a\\t\tb"), pair("a\\t", "b"));
+        let escaped = Columns { escaped: true, ..columns("", "") };
+        assert_eq!(parse(Format::Tsv, &escaped, "a\\tx\tb"), pair("a\tx", "b"));
+        assert!(matches!(parse(Format::Tsv, &escaped, "a\\q\tb"), Err(LineError::Decode(_))));
+    }
+
+    #[test]
+    fn parse_json_takes_fields_by_name() {
+        assert_eq!(json("", "", r#"{"key":"a\n","value":"ü"}"#), pair("a\n", "ü"));
+        assert_eq!(
+            json("id", "doc", r#"{"id": 7, "doc": {"b": 1, "a": [2]}}"#),
+            pair("7", r#"{"b": 1, "a": [2]}"#)
+        );
+        assert_eq!(json("id", "*", r#" {"id": "x"} "#), pair("x", r#"{"id": "x"}"#));
+        assert_eq!(json("", "", r#"{"key_base64":"YQ==","value_base64":"Yg=="}"#), pair("a", "b"));
+    }
+
+    #[test]
+    fn parse_bad_lines_say_why() {
+        assert_eq!(json("", "", r#"{"key":"a"}"#), Err(LineError::FieldMissing("value".into())));
+        assert!(matches!(json("", "", r#"["key"]"#), Err(LineError::Json { .. })));
+        assert!(matches!(json("", "", ""), Err(LineError::Json { .. })));
+        assert_eq!(tsv("", "", ""), Err(LineError::KeyEmpty));
+        assert_eq!(tsv("", "", "\tvalue"), Err(LineError::KeyEmpty));
+    }
+
+    #[test]
+    fn new_a_name_for_a_tsv_column_is_refused() {
+        assert!(Parser::new(Format::Tsv, &columns("name", "")).unwrap_err().what.contains("numbers from 1"));
+    }
+}

@@ -1,0 +1,221 @@
+//! The progress file: exactly which lines of which source are acknowledged.
+//!
+//! JSON, one object: `version` (1), `source` (fingerprint), `contiguous`, `ranges` ([[first, last], …]), `records`
+//! and `bad`. It is written beside itself, synced and renamed, and its folder is synced, so that a crash leaves the
+//! old or the new file, whole. What it names as acknowledged is durable in the store; a line that it does not name
+//! may have reached the store or not.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde::{Deserialize, Serialize};
+
+use super::acknowledged::LineSet;
+use crate::exit::Failure;
+use crate::input::record::{Columns, Format};
+
+const VERSION: u32 = 1;
+
+/// Which source, and how its lines are read: progress of one is meaningless for another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Fingerprint {
+    /// Size of the (compressed) file.
+    bytes: u64,
+    /// CRC-64 of its first MiB, hexadecimal.
+    head_crc64: String,
+    /// `tsv` or `json`.
+    format: String,
+    /// Column or field of the key.
+    key: Option<String>,
+    /// Column or field of the value.
+    value: Option<String>,
+    /// Value of lines that have none, hexadecimal.
+    value_default: Option<String>,
+    /// Whether columns are escaped.
+    escaped: bool,
+    /// Leading lines that are not records.
+    skip: u64,
+}
+
+/// What is known to be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// Of which source.
+    pub(crate) source: Fingerprint,
+    /// Lines that need nothing more: acknowledged, or not records at all.
+    pub(crate) settled: LineSet,
+    /// How many of them are acknowledged records.
+    pub(crate) records: u64,
+    /// How many of them are bad lines.
+    pub(crate) bad: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    source: Fingerprint,
+    contiguous: u64,
+    ranges: Vec<(u64, u64)>,
+    records: u64,
+    bad: u64,
+}
+
+impl Fingerprint {
+    /// Of a file.
+    pub(crate) fn of(
+        path: &Path,
+        format: Format,
+        columns: &Columns,
+        skip: u64,
+    ) -> anyhow::Result<Fingerprint> {
+        const HEAD_BYTES: u64 = 1 << 20;
+        let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+        let bytes = file.metadata()?.len();
+        let mut head = Vec::new();
+        file.take(HEAD_BYTES).read_to_end(&mut head)?;
+        let mut digest = crc64fast::Digest::new();
+        digest.write(&head);
+        let hex = |bytes: &Vec<u8>| data_encoding::HEXLOWER.encode(bytes);
+        Ok(Fingerprint {
+            bytes,
+            head_crc64: format!("{:016x}", digest.sum64()),
+            format: match format {
+                Format::Tsv => "tsv".into(),
+                Format::Json => "json".into(),
+            },
+            key: columns.key.clone(),
+            value: columns.value.clone(),
+            value_default: columns.value_default.as_ref().map(hex),
+            escaped: columns.escaped,
+            skip,
+        })
+    }
+}
+
+impl Progress {
+    /// Nothing loaded yet.
+    pub(crate) fn new(source: Fingerprint) -> Progress {
+        Progress { source, settled: LineSet::default(), records: 0, bad: 0 }
+    }
+
+    /// Reads a progress file; `None` if there is none. One of another source is refused.
+    pub(crate) fn read(path: &Path, source: &Fingerprint) -> anyhow::Result<Option<Progress>> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+        };
+        let stored = parse(&text).with_context(|| format!("{} is not a progress file", path.display()))?;
+        if stored.source != *source {
+            return Err(Failure::usage(format!(
+                "{} records the progress of another source, or of other columns",
+                path.display()
+            ))
+            .next("give the FILE and the options of the load that wrote it, or another --progress file")
+            .into());
+        }
+        let settled = LineSet::from_parts(stored.contiguous, &stored.ranges)
+            .filter(|lines| stored.records.checked_add(stored.bad).is_some_and(|n| n <= lines.count()))
+            .with_context(|| format!("{} contradicts itself", path.display()))?;
+        Ok(Some(Progress { source: stored.source, settled, records: stored.records, bad: stored.bad }))
+    }
+
+    /// Writes the file so that a crash leaves the old one or this one.
+    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let stored = Stored {
+            version: VERSION,
+            source: self.source.clone(),
+            contiguous: self.settled.contiguous(),
+            ranges: self.settled.ranges().collect(),
+            records: self.records,
+            bad: self.bad,
+        };
+        let mut text = serde_json::to_vec(&stored)?;
+        text.push(b'\n');
+        replace_file(path, &text).with_context(|| format!("cannot write {}", path.display()))
+    }
+}
+
+fn parse(text: &[u8]) -> anyhow::Result<Stored> {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: u32,
+    }
+    let found = serde_json::from_slice::<Versioned>(text)?.version;
+    anyhow::ensure!(found == VERSION, "it has version {found}; this build reads version {VERSION}");
+    Ok(serde_json::from_slice(text)?)
+}
+
+/// Replaces a file's content: new file, sync, rename, sync of the folder.
+pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+    name.push(".new");
+    let new: PathBuf = path.with_file_name(name);
+    let mut file = File::create(&new)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fingerprint(folder: &Path, content: &str) -> Fingerprint {
+        let path = folder.join("source");
+        fs::write(&path, content).unwrap();
+        let columns = Columns { key: None, value: None, value_default: None, escaped: false };
+        Fingerprint::of(&path, Format::Tsv, &columns, 0).unwrap()
+    }
+
+    #[test]
+    fn write_then_read_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = fingerprint(folder.path(), "a\tb\n");
+        let path = folder.path().join("progress");
+        assert_eq!(Progress::read(&path, &source).unwrap(), None);
+        let mut progress = Progress::new(source.clone());
+        for line in [1, 2, 5, 6, 9] {
+            progress.settled.insert(line);
+            progress.records += 1;
+        }
+        progress.write(&path).unwrap();
+        assert_eq!(Progress::read(&path, &source).unwrap(), Some(progress));
+        assert!(!folder.path().join("progress.new").exists());
+    }
+
+    #[test]
+    fn read_progress_of_another_source_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        Progress::new(fingerprint(folder.path(), "one")).write(&path).unwrap();
+        let error = Progress::read(&path, &fingerprint(folder.path(), "two")).unwrap_err();
+        assert!(error.to_string().contains("another source"), "{error}");
+    }
+
+    #[test]
+    fn read_damaged_or_newer_files_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("progress");
+        let source = fingerprint(folder.path(), "one");
+        let mut progress = Progress::new(source.clone());
+        progress.settled.insert(1);
+        progress.records = 1;
+        progress.write(&path).unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        for (from, to) in [
+            (r#""version":1"#, r#""version":2"#),
+            (r#""records":1"#, r#""records":9"#),
+            (r#""ranges":[]"#, r#""ranges":[[1,2]]"#),
+            ("{", ""),
+        ] {
+            fs::write(&path, text.replacen(from, to, 1)).unwrap();
+            assert!(Progress::read(&path, &source).is_err(), "{from} -> {to}");
+        }
+    }
+}

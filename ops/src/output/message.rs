@@ -1,0 +1,101 @@
+//! Notes, warnings and errors on stderr, coloured on a terminal unless `NO_COLOR` or `--color never` says otherwise;
+//! and JSON documents on stdout.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use crate::exit::classify;
+
+/// The version of every JSON document that `cell` prints. It grows when a field changes its meaning or goes away;
+/// new fields may come without.
+pub(crate) const JSON_VERSION: u32 = 1;
+
+/// When to colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Color {
+    /// On a terminal, if `NO_COLOR` is not set.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+static COLORED: AtomicBool = AtomicBool::new(false);
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Decides once, at start, for all output.
+pub(crate) fn set_up(color: Color, quiet: bool) {
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let colored = match color {
+        Color::Always => true,
+        Color::Never => false,
+        Color::Auto => !no_color && io::stderr().is_terminal(),
+    };
+    COLORED.store(colored, Ordering::Relaxed);
+    QUIET.store(quiet, Ordering::Relaxed);
+}
+
+/// Whether notes and progress are wanted.
+pub(crate) fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// Whether stderr is coloured.
+pub(crate) fn is_colored() -> bool {
+    COLORED.load(Ordering::Relaxed)
+}
+
+/// A line about what goes on; not with `--quiet`.
+pub(crate) fn note(text: &str) {
+    if !is_quiet() {
+        line(text);
+    }
+}
+
+/// A line about something to look at.
+pub(crate) fn warning(text: &str) {
+    line(&format!("{} {text}", painted("warning:", "33;1")));
+}
+
+/// An error: what and why, and what to do next. As one JSON object if JSON was asked for.
+pub(crate) fn error(error: &anyhow::Error, as_json: bool) {
+    let (exit, next) = classify(error);
+    if as_json {
+        let document = json!({
+            "version": JSON_VERSION,
+            "error": {"code": exit.word(), "exit": exit as u8, "message": format!("{error:#}"), "next": next},
+        });
+        line(&document.to_string());
+        return;
+    }
+    line(&format!("{} {error:#}", painted("error:", "31;1")));
+    if let Some(next) = next {
+        line(&format!("{} {next}", painted("next:", "36;1")));
+    }
+}
+
+/// Prints a JSON document on stdout, one line.
+pub(crate) fn print_json(mut document: Value) -> io::Result<()> {
+    if let Value::Object(fields) = &mut document {
+        fields.insert("version".into(), JSON_VERSION.into());
+    }
+    let mut out = io::stdout().lock();
+    serde_json::to_writer(&mut out, &document)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
+
+/// Text in a colour, if colours are on.
+pub(crate) fn painted(text: &str, code: &str) -> String {
+    if is_colored() { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+}
+
+/// A line on stderr. A closed stderr is no reason to fail.
+fn line(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}

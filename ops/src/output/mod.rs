@@ -1,0 +1,6 @@
+//! What users see: data on stdout, progress and errors on stderr, JSON for programs.
+
+pub(crate) mod bar;
+pub(crate) mod message;
+pub(crate) mod number;
+pub(crate) mod table;

@@ -1,0 +1,240 @@
+//! The settings of every crate in one registry: flags, `CELL_*` variables, the configuration file, and the table.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Source};
+use clap::{Arg, ArgMatches, Command};
+use serde_json::json;
+
+use crate::exit::Failure;
+
+/// Variables that begin with `CELL_` and are no settings.
+const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG"];
+
+/// Every declaration, by crate: the section of the table, and its settings.
+const DECLARATIONS: &[(&str, &[Setting])] = &[("node process", crate::command::node::SETTINGS)];
+
+/// All defaults.
+pub(crate) fn registry() -> Settings {
+    let lists: Vec<_> = DECLARATIONS.iter().map(|(_, list)| *list).collect();
+    Settings::new(&lists)
+}
+
+/// Adds a flag for each setting, and `--config`.
+pub(crate) fn with_flags(command: Command) -> Command {
+    let config = Arg::new("config")
+        .long("config")
+        .value_name("FILE")
+        .env("CELL_CONFIG")
+        .value_parser(clap::value_parser!(PathBuf))
+        .help("Configuration file (TOML): one `setting = value` a line; see `cell settings`");
+    let flags = registry().declarations().map(flag).collect::<Vec<_>>();
+    command.arg(config).args(flags)
+}
+
+fn flag(setting: &'static Setting) -> Arg {
+    Arg::new(setting.name)
+        .long(setting.name.replace('_', "-"))
+        .value_name(value_name(&setting.bounds))
+        .help(format!("{} [default: {}]", setting.meaning, shown_default(setting)))
+        .help_heading("Settings")
+        .hide_short_help(true)
+}
+
+fn value_name(bounds: &Bounds) -> &'static str {
+    match bounds {
+        Bounds::Integer { .. } | Bounds::Real { .. } => "N",
+        Bounds::Bytes { .. } => "BYTES",
+        Bounds::Milliseconds { .. } => "TIME",
+        Bounds::Choice(_) => "WORD",
+        Bounds::Flag => "BOOL",
+        Bounds::Text { .. } => "TEXT",
+    }
+}
+
+fn shown_default(setting: &Setting) -> &str {
+    if setting.default.is_empty() { "none" } else { setting.default }
+}
+
+/// Settings from the configuration file, the environment and flags, weakest first.
+///
+/// Variables that begin with `CELL_` and name no setting come back as warnings.
+pub(crate) fn resolve(
+    matches: &ArgMatches,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> anyhow::Result<(Settings, Vec<String>)> {
+    let mut settings = registry();
+    if let Some(path) = matches.get_one::<PathBuf>("config") {
+        read_file(&mut settings, path)?;
+    }
+    let warnings = read_environment(&mut settings, environment)?;
+    for (name, text) in given_flags(matches) {
+        settings.set(name, &text, Source::Flag)?;
+    }
+    Ok((settings, warnings))
+}
+
+/// The settings that were given as flags, as text.
+pub(crate) fn given_flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
+    let names: Vec<_> = registry().declarations().map(|setting| setting.name).collect();
+    let given = |name| matches.get_one::<String>(name).map(|text| (name, text.clone()));
+    names.into_iter().filter_map(given).collect()
+}
+
+fn read_file(settings: &mut Settings, path: &Path) -> anyhow::Result<()> {
+    let wrong = |why: &dyn std::fmt::Display| {
+        anyhow::Error::new(Failure::usage(format!("{}: {why}", path.display())).next(NEXT))
+    };
+    const NEXT: &str = "`cell settings` lists every setting with its bounds";
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(&error))?;
+    for (name, value) in table {
+        let text = match value {
+            toml::Value::String(text) => text,
+            toml::Value::Integer(number) => number.to_string(),
+            toml::Value::Float(number) => number.to_string(),
+            toml::Value::Boolean(flag) => flag.to_string(),
+            _ => return Err(wrong(&format!("`{name}` must be a number, text or a flag"))),
+        };
+        settings.set(&name, &text, Source::File).map_err(|error| wrong(&error))?;
+    }
+    Ok(())
+}
+
+fn read_environment(
+    settings: &mut Settings,
+    environment: impl Iterator<Item = (OsString, OsString)>,
+) -> anyhow::Result<Vec<String>> {
+    let mut warnings = Vec::new();
+    for (variable, value) in environment {
+        let Some(variable) = variable.to_str().filter(|v| v.starts_with("CELL_")) else { continue };
+        if RESERVED_VARIABLES.contains(&variable) {
+            continue;
+        }
+        let name = variable["CELL_".len()..].to_ascii_lowercase();
+        let value = value.to_str().ok_or_else(|| Failure::usage(format!("{variable} is not UTF-8")))?;
+        match settings.set(&name, value, Source::Environment) {
+            Ok(()) => {}
+            Err(error @ SettingError::Unknown { .. }) => {
+                warnings.push(format!("{variable} is ignored: {error}"));
+            }
+            Err(error) => return Err(Failure::usage(format!("{variable}: {error}")).into()),
+        }
+    }
+    Ok(warnings)
+}
+
+/// The table of all settings, as `docs/SETTINGS.md` holds it.
+pub(crate) fn markdown() -> String {
+    let mut text = String::from(concat!(
+        "# Settings\n\n",
+        "Generated by `cell settings --markdown`; a test holds this file to the code.\n\n",
+        "A setting can be given as a flag of `cell node` and `cell dev` (`--log-segment-bytes 64MiB`), as a variable\n",
+        "(`CELL_LOG_SEGMENT_BYTES`) or in the configuration file (`log_segment_bytes = \"64 MiB\"`); the first of\n",
+        "these that is given counts. \"Creation\" settings count when a region is created and are checked later.\n",
+    ));
+    for (section, list) in DECLARATIONS {
+        writeln!(
+            text,
+            "\n## {section}\n\n| setting | default | takes | applies | meaning |\n|---|---|---|---|---|"
+        )
+        .expect("writing to a string");
+        for setting in *list {
+            writeln!(
+                text,
+                "| `{}` | {} | {} | {} | {} |",
+                setting.name,
+                shown_default(setting),
+                setting.bounds,
+                applies(setting.applies),
+                setting.meaning.replace('|', "\\|"),
+            )
+            .expect("writing to a string");
+        }
+    }
+    text
+}
+
+/// The same for programs.
+pub(crate) fn table_json() -> serde_json::Value {
+    let rows = DECLARATIONS.iter().flat_map(|(section, list)| {
+        list.iter().map(move |setting| {
+            json!({
+                "name": setting.name,
+                "section": section,
+                "default": setting.default,
+                "takes": setting.bounds.to_string(),
+                "applies": applies(setting.applies),
+                "meaning": setting.meaning,
+            })
+        })
+    });
+    json!({"version": 1, "settings": rows.collect::<Vec<_>>()})
+}
+
+fn applies(applies: Applies) -> &'static str {
+    match applies {
+        Applies::Live => "live",
+        Applies::Restart => "restart",
+        Applies::Creation => "creation",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolve_from(flags: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<(Settings, Vec<String>)> {
+        let matches = with_flags(Command::new("test").no_binary_name(true)).try_get_matches_from(flags)?;
+        resolve(&matches, environment.iter().map(|(name, value)| (name.into(), value.into())))
+    }
+
+    fn file(text: &str) -> tempfile::NamedTempFile {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), text).unwrap();
+        file
+    }
+
+    #[test]
+    fn resolve_flags_beat_environment_beats_file() {
+        let config = file("node_id = 3\nlisten_address = \"127.0.0.1:1\"\nhttp_address = \"127.0.0.1:2\"\n");
+        let path = config.path().to_str().unwrap();
+        let flags = ["--config", path, "--node-id", "5"];
+        let environment = [("CELL_NODE_ID", "4"), ("CELL_LISTEN_ADDRESS", "127.0.0.1:9")];
+        let (settings, warnings) = resolve_from(&flags, &environment).unwrap();
+        assert_eq!(settings.integer("node_id"), 5);
+        assert_eq!(settings.text("listen_address"), "127.0.0.1:9");
+        assert_eq!(settings.text("http_address"), "127.0.0.1:2");
+        assert!(warnings.is_empty());
+    }
+
+    #[test]
+    fn resolve_an_unknown_name_in_the_file_names_the_nearest() {
+        let config = file("node_idd = 3\n");
+        let error = resolve_from(&["--config", config.path().to_str().unwrap()], &[]).unwrap_err();
+        assert!(error.to_string().contains("did you mean `node_id`"), "{error}");
+    }
+
+    #[test]
+    fn resolve_values_out_of_bounds_are_refused_with_what_is_taken() {
+        let config = file("node_id = -3\n");
+        for result in [
+            resolve_from(&["--node-id", "1000"], &[]),
+            resolve_from(&[], &[("CELL_NODE_ID", "x")]),
+            resolve_from(&["--config", config.path().to_str().unwrap()], &[]),
+        ] {
+            let error = result.unwrap_err();
+            assert!(error.to_string().contains("a whole number from 0 to 63"), "{error}");
+        }
+    }
+
+    #[test]
+    fn resolve_unknown_variables_are_warned_of() {
+        let (_, warnings) = resolve_from(&[], &[("CELL_NODE_IDD", "1"), ("CELL_SERVER", "x")]).unwrap();
+        assert_eq!(warnings.len(), 1);
+        assert!(warnings[0].contains("did you mean `node_id`"), "{warnings:?}");
+    }
+}
