@@ -1,5 +1,5 @@
-//! Reading and appending fields. A reader never goes past its message; a message is taken back when it cannot be
-//! completed.
+//! Reading and appending fields. A reader never goes past its message; a message is taken back when it cannot
+//! be completed.
 
 use cell_terms::{Csn, Epoch, PairId, Version};
 
@@ -7,7 +7,10 @@ use crate::{DecodeError, EncodeError, KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
 
 /// An enum with its numbers on the wire, both ways from one list.
 macro_rules! wire_enum {
-    ($(#[$doc:meta])* pub enum $name:ident: $wire:ty { $($(#[$variant_doc:meta])* $variant:ident = $code:literal,)+ }) => {
+    (
+        $(#[$doc:meta])*
+        pub enum $name:ident: $wire:ty { $($(#[$variant_doc:meta])* $variant:ident = $code:literal,)+ }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr($wire)]
@@ -98,7 +101,8 @@ impl<'a> Reader<'a> {
 
     /// A length of 32 bits as an index.
     pub(crate) fn length(&mut self) -> Result<usize, DecodeError> {
-        // Cell runs on 64-bit machines only; where usize were narrower the length could not fit the message anyway.
+        // Cell runs on 64-bit machines only; where usize were narrower the length could not fit the message
+        // anyway.
         self.u32().map(|length| usize::try_from(length).unwrap_or(usize::MAX))
     }
 

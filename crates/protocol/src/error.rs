@@ -30,8 +30,8 @@ wire_enum! {
         WriteName = 11,
         /// A protocol version that this side does not speak.
         Version = 12,
-        /// A message that makes no sense now, though its bytes are right: a second hello, a chunk that does not
-        /// follow the last one, more bytes than there was credit for. No decoder says this; servers do.
+        /// A message that makes no sense now, though its bytes are right: a second hello, a chunk that does
+        /// not follow the last one, more bytes than there was credit for. No decoder says this; servers do.
         Order = 13,
     }
 }
@@ -106,7 +106,7 @@ pub enum DecodeError {
     Magic,
     /// Session, number or floor cannot be.
     #[error(
-        "a write names session {session}, number {number}, floor {floor}: none may be zero, nor the floor above"
+        "a write of session {session}, number {number}, floor {floor}: none is zero, the floor not above"
     )]
     WriteName {
         /// Session.

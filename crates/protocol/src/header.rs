@@ -8,7 +8,7 @@
 //! | 1 | 1 | flags: none yet, zero |
 //! | 2 | 2 | reserved, zero |
 //! | 4 | 4 | pair that the sender means; 0: whichever the receiver serves |
-//! | 8 | 8 | request id, chosen by the client, unique among those in flight on the connection; for chunks, credit and cancel the id of the request that began the stream |
+//! | 8 | 8 | request id ([`RequestId`]); for chunks, credit and cancel the one that began the stream |
 //!
 //! Reply header, [`REPLY_HEADER_BYTES`] bytes:
 //!
@@ -50,7 +50,7 @@ pub const REPLY_HEADER_BYTES: usize = WATERMARK + 8;
 const _: () = assert!(REQUEST_HEADER_BYTES == 16);
 const _: () = assert!(REPLY_HEADER_BYTES == 32);
 
-/// Names a request among those in flight on a connection; chosen by the client.
+/// Names a request among those in flight on a connection; chosen by the client, unique among them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -78,7 +78,8 @@ pub struct ReplyHeader {
     pub pair: PairId,
     /// Epoch and durable watermark of the pair when the reply was released.
     pub watermark: Watermark,
-    /// How long the owner's lease surely holds, counted from before the request was sent. Zero promises nothing.
+    /// How long the owner's lease surely holds, counted from before the request was sent. Zero promises
+    /// nothing.
     pub lease_remaining_us: u32,
 }
 
@@ -98,7 +99,8 @@ impl RequestHeader {
         Ok((kind, RequestHeader { id: RequestId(reader.u64()?), pair }))
     }
 
-    /// The header of bytes that may not be a whole request: what a refusal of a malformed one is addressed to.
+    /// The header of bytes that may not be a whole request: what a refusal of a malformed one is addressed
+    /// to.
     #[must_use]
     pub fn peek(message: &[u8]) -> Option<RequestHeader> {
         let pair = message.get(REQUEST_PAIR..REQUEST_ID)?.try_into().ok().map(u32::from_le_bytes)?;
@@ -136,8 +138,8 @@ impl ReplyHeader {
         Ok((kind, status, ReplyHeader { id, pair, watermark, lease_remaining_us }))
     }
 
-    /// Writes watermark and lease into an encoded reply. A reply is made when its operation is, but leaves when it is
-    /// durable: what it says about watermark and lease is as of then.
+    /// Writes watermark and lease into an encoded reply. A reply is made when its operation is, but leaves
+    /// when it is durable: what it says about watermark and lease is as of then.
     ///
     /// # Panics
     /// If `message` is shorter than a reply's header: it must be one that this crate encoded.

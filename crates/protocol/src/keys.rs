@@ -123,8 +123,8 @@ impl<'a> KeysWriter<'a> {
     /// Adds a key.
     ///
     /// # Errors
-    /// The key is too long, the message is full, or there are [`MULTI_GET_KEYS_MAX`] keys; the request stays as it
-    /// was and can be finished.
+    /// The key is too long, the message is full, or there are [`MULTI_GET_KEYS_MAX`] keys; the request stays
+    /// as it was and can be finished.
     pub fn push(&mut self, key: &[u8]) -> Result<(), EncodeError> {
         if usize::from(self.count) == MULTI_GET_KEYS_MAX {
             return Err(EncodeError::Count { count: MULTI_GET_KEYS_MAX + 1, max: MULTI_GET_KEYS_MAX });

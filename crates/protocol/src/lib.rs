@@ -1,9 +1,10 @@
-//! The wire between a client and a worker: requests, replies, their sizes and errors. No I/O, no clock, no state.
+//! The wire between a client and a worker: requests, replies, their sizes and errors. No I/O, no clock, no
+//! state.
 //!
-//! The fabric below delivers whole messages of at most [`MESSAGE_BYTES_MAX`] bytes, in order, on a connection. One
-//! message is one request or one reply: a fixed header, then the body of its kind. Everything is little-endian;
-//! lengths come before what they measure; reserved bytes are zero and a decoder refuses others. Each layout has
-//! one home, the table in its module:
+//! The fabric below delivers whole messages of at most [`MESSAGE_BYTES_MAX`] bytes, in order, on a
+//! connection. One message is one request or one reply: a fixed header, then the body of its kind. Everything
+//! is little-endian; lengths come before what they measure; reserved bytes are zero and a decoder refuses
+//! others. Each layout has one home, the table in its module:
 //!
 //! | module | layouts |
 //! |---|---|
@@ -18,14 +19,15 @@
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
 //! **Decoding** borrows from the message, allocates nothing and is total: any bytes give a message or a
-//! [`DecodeError`]. What a decoder accepted is consistent (counts match, lists can be walked, text is UTF-8), but
-//! it is still a stranger's claim: limits that depend on the server's settings are the server's to check.
+//! [`DecodeError`]. What a decoder accepted is consistent (counts match, lists can be walked, text is UTF-8),
+//! but it is still a stranger's claim: limits that depend on the server's settings are the server's to check.
 //!
 //! **Encoding** appends to the caller's `Vec<u8>`; with [`MESSAGE_BYTES_MAX`] bytes of capacity nothing is
-//! allocated. An encoder refuses what the wire cannot carry ([`EncodeError`]) and leaves the vector as it was.
+//! allocated. An encoder refuses what the wire cannot carry ([`EncodeError`]) and leaves the vector as it
+//! was.
 //!
-//! **Versions.** The first message on a connection is a hello with [`PROTOCOL_VERSION`]; the place of magic and
-//! version in it never changes. A server that does not speak a version says which ones it speaks
+//! **Versions.** The first message on a connection is a hello with [`PROTOCOL_VERSION`]; the place of magic
+//! and version in it never changes. A server that does not speak a version says which ones it speaks
 //! ([`Refusal::VersionUnsupported`]). After the hello, both sides use that version's layouts.
 
 mod cursor;

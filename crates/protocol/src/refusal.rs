@@ -1,7 +1,7 @@
 //! Status codes, and what the caller should do.
 //!
-//! A reply whose status is [`StatusCode::Ok`] has the body of its kind. [`StatusCode::NotFound`] has no body. Every
-//! other status comes with kind [`crate::ReplyKind::Refused`] and this body:
+//! A reply whose status is [`StatusCode::Ok`] has the body of its kind. [`StatusCode::NotFound`] has no body.
+//! Every other status comes with kind [`crate::ReplyKind::Refused`] and this body:
 //!
 //! | status | body |
 //! |---|---|
@@ -25,23 +25,23 @@ wire_enum! {
         Ok = 0,
         /// There is no such key. An answer, not a failure.
         NotFound = 1,
-        /// The condition of a write does not hold; the write was not done and will not be. Look at the current
-        /// version and decide anew.
+        /// The condition of a write does not hold; the write was not done and will not be. Look at the
+        /// current version and decide anew.
         ConditionFailed = 2,
         /// A queue is full; the request was not done. Try again after a while, longer each time.
         Busy = 3,
-        /// The pair takes no writes (the reason says why); reads and, but for a failed log, deletes go on. Not done.
-        /// An operator must act; do not hammer.
+        /// The pair takes no writes (the reason says why); reads and, but for a failed log, deletes go on.
+        /// Not done. An operator must act; do not hammer.
         ReadOnly = 4,
         /// The key is empty or too long. Not done. Do not repeat.
         KeyInvalid = 5,
         /// The value is too long. Not done. Do not repeat.
         ValueTooLarge = 6,
-        /// The session was never opened or has ended. This copy was not done; an earlier copy of the same write may
-        /// have been. Open a new session; only a write that was sent once may be sent again in it.
+        /// The session was never opened or has ended. This copy was not done; an earlier copy of the same
+        /// write may have been. Open a new session; only a write that was sent once may be sent again in it.
         SessionUnknown = 7,
-        /// The client itself said that it does not wait for this number any more. This copy was not done; its fate
-        /// was decided before. Do not repeat.
+        /// The client itself said that it does not wait for this number any more. This copy was not done; its
+        /// fate was decided before. Do not repeat.
         NumberBelowFloor = 8,
         /// The pair is being recovered. Not done. Try again until it is.
         Recovering = 9,
@@ -53,8 +53,8 @@ wire_enum! {
         TooLong = 12,
         /// The server is going away. Not done. Connect again, here after a while or elsewhere.
         Shutdown = 13,
-        /// The server broke a promise of its own and says so rather than guess. The fate of a write is unknown: ask
-        /// again with the same number.
+        /// The server broke a promise of its own and says so rather than guess. The fate of a write is
+        /// unknown: ask again with the same number.
         Internal = 14,
         /// The hello's protocol version is not spoken here. Use one of those in the body.
         VersionUnsupported = 15,
@@ -75,12 +75,13 @@ wire_enum! {
     }
 }
 
-/// A status other than Ok and NotFound, with its body. What each asks of the caller is told at [`StatusCode`].
+/// A status other than Ok and NotFound, with its body. What each asks of the caller is told at
+/// [`StatusCode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
     /// [`StatusCode::ConditionFailed`]
-    #[error("the condition does not hold: the key is {}", current.map_or("absent".into(), |v| format!("at version {v}")))]
+    #[error("the condition does not hold: there is {}", Present(*current))]
     ConditionFailed {
         /// The entry's version, if there is an entry.
         current: Option<Version>,
@@ -156,6 +157,18 @@ pub enum Refusal {
     /// [`StatusCode::Unauthorized`]
     #[error("the token is missing, wrong or lacks the role")]
     Unauthorized,
+}
+
+/// What there is, in words.
+struct Present(Option<Version>);
+
+impl std::fmt::Display for Present {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(version) => write!(f, "an entry of version {version}"),
+            None => f.write_str("no entry"),
+        }
+    }
 }
 
 impl std::fmt::Display for ReadOnlyReason {

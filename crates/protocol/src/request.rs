@@ -4,7 +4,7 @@
 //! |---|---|
 //! | hello | [`crate::hello`] |
 //! | open-session | none |
-//! | close-session, keep-alive | session u64 (keep-alive: 0 keeps none, it only asks for the reply's header) |
+//! | close-session, keep-alive | session u64 (keep-alive of 0: only asks for the reply's header) |
 //! | search, get | key length u16, reserved 6, key |
 //! | put, delete, put-begin | [`crate::write`] |
 //! | multi-get | [`crate::keys`] |
@@ -95,7 +95,8 @@ pub enum Request<'a> {
     Scan(Scan<'a>),
     /// The node's status. Reply: [`crate::Reply::Status`].
     Status,
-    /// Checks every invariant of the worker's pairs; takes its time. Reply, when done: [`crate::Reply::Checked`].
+    /// Checks every invariant of the worker's pairs; takes its time. Reply, when done:
+    /// [`crate::Reply::Checked`].
     Check,
     /// Writes an entry whose value comes in chunks. Reply, after the last chunk: [`crate::Reply::Written`].
     PutBegin(PutBegin<'a>),

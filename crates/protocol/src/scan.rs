@@ -32,8 +32,8 @@
 //! | +24 | | key, and the value when it follows |
 //! | | | after all entries: resume key |
 //!
-//! `start` is the lower bound and `end` the upper one in both directions. A scan goes on with the resume bound in
-//! place of the start, or of the end when reverse.
+//! `start` is the lower bound and `end` the upper one in both directions. A scan goes on with the resume
+//! bound in place of the start, or of the end when reverse.
 
 use cell_terms::Version;
 
@@ -269,8 +269,8 @@ pub struct PageWriter<'a> {
 }
 
 impl<'a> PageWriter<'a> {
-    /// Begins the page at the end of `out`. `limit_entries` and `limit_bytes` are the request's, as far as the server
-    /// permits them; zero is no limit but the page's own.
+    /// Begins the page at the end of `out`. `limit_entries` and `limit_bytes` are the request's, as far as
+    /// the server permits them; zero is no limit but the page's own.
     ///
     /// # Errors
     /// None in practice: the fixed part fits an empty message.
@@ -293,8 +293,8 @@ impl<'a> PageWriter<'a> {
         Ok(PageWriter { writer, count: 0, fixed_at, entries_at, limit_entries, limit_bytes })
     }
 
-    /// Whether an entry with a key and an inline value of these lengths would be taken in as it is. An owner asks
-    /// before it copies a value out.
+    /// Whether an entry with a key and an inline value of these lengths would be taken in as it is. An owner
+    /// asks before it copies a value out.
     #[must_use]
     pub fn fits(&self, key_len: usize, value_len: usize) -> bool {
         let bytes = ENTRY_BYTES.saturating_add(key_len).saturating_add(value_len);
@@ -303,8 +303,8 @@ impl<'a> PageWriter<'a> {
             && bytes <= self.limit_bytes.saturating_sub(self.entries_bytes())
     }
 
-    /// Adds an entry; false is a full page, which goes on at this entry. The first entry is always taken, and a value
-    /// that does not fit even an empty page becomes [`EntryValue::Large`] by itself.
+    /// Adds an entry; false is a full page, which goes on at this entry. The first entry is always taken, and
+    /// a value that does not fit even an empty page becomes [`EntryValue::Large`] by itself.
     ///
     /// # Errors
     /// The key is longer than the wire permits.
@@ -368,7 +368,8 @@ impl<'a> PageWriter<'a> {
         self.count == 0
     }
 
-    /// Completes the page. `None`: nothing follows. `Some(bound)`: the scan goes on there; it must not be unbounded.
+    /// Completes the page. `None`: nothing follows. `Some(bound)`: the scan goes on there; it must not be
+    /// unbounded.
     ///
     /// # Errors
     /// The resume key is longer than the wire permits, or the bound is none; nothing is left behind.

@@ -3,13 +3,15 @@
 //! A stream is named by the id of the request that began it; chunks, credit and cancel carry that id in their
 //! header.
 //!
-//! *Towards the server:* `PutBegin`, then chunks in order without gaps; the server's reply to the put comes when
-//! the value is whole, checked and durable, or earlier with a refusal, after which chunks of the stream are ignored.
+//! *Towards the server:* `PutBegin`, then chunks in order without gaps; the server's reply to the put comes
+//! when the value is whole, checked and durable, or earlier with a refusal, after which chunks of the stream
+//! are ignored.
 //! *Towards the client:* `ValueBegin` answers a get, then come chunks; the value is whole when its length has
 //! arrived and counts when its CRC matches.
-//! Either way the sender has at most as many bytes on their way as it was given: what the receiver's hello said to
-//! begin with, more with each credit. `Cancel` from the client ends a stream of either direction; the server frees
-//! it and says nothing more on it. A cancelled put may have been done. A closed connection ends its streams.
+//! Either way the sender has at most as many bytes on their way as it was given: what the receiver's hello
+//! said to begin with, more with each credit. `Cancel` from the client ends a stream of either direction; the
+//! server frees it and says nothing more on it. A cancelled put may have been done. A closed connection ends
+//! its streams.
 //!
 //! | body | offset | bytes | field |
 //! |---|---|---|---|

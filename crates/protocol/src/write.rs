@@ -52,8 +52,8 @@ pub struct WriteName {
     pub session: SessionId,
     /// The write's number in the session. Repeats of the write carry the same.
     pub number: OperationNumber,
-    /// The lowest number whose result the client still waits for. Numbers below are refused from then on, so that a
-    /// delayed first copy is not applied after its retry was, and their results may be dropped.
+    /// The lowest number whose result the client still waits for. Numbers below are refused from then on, so
+    /// that a delayed first copy is not applied after its retry was, and their results may be dropped.
     pub floor: OperationNumber,
 }
 
