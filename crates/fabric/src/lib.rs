@@ -1,1 +1,34 @@
-//! placeholder
+//! The fabric: how threads of nodes and clients reach each other. Verbs-shaped: connections that carry whole
+//! messages ([`Endpoint`]) and one-sided operations on registered memory; all is posted and completes as an
+//! [`Event`] of a poll.
+//!
+//! | provider | what it is |
+//! |---|---|
+//! | [`TcpEndpoint`] | plain TCP, for any two processes |
+//!
+//! A provider that is added implements the same two traits and passes the same conformance suite
+//! (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
+
+mod address;
+mod close;
+mod counter;
+mod endpoint;
+mod error;
+mod greeting;
+mod hello;
+mod limits;
+mod one_sided;
+mod poller;
+mod tcp;
+
+pub use address::{Address, Host, PeerAddress};
+pub use close::{CloseReason, Stranger};
+pub use counter::{COUNTERS, FabricCounters};
+pub use endpoint::{ConnectionId, Endpoint, Event};
+pub use error::{FabricError, SendError};
+pub use greeting::Greeting;
+pub use hello::{FORMAT_VERSION, Refusal};
+pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
+pub use one_sided::{READ_BYTES_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+pub use poller::{Poller, Wait, Waker};
+pub use tcp::{TcpEndpoint, TcpOptions};

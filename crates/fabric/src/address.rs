@@ -1,0 +1,132 @@
+//! Where an endpoint can be reached, in the text form that the region table, flags and logs use.
+//!
+//! | text | means |
+//! |---|---|
+//! | `127.0.0.1:7400` or `[::1]:7400` | worker 0 behind that TCP address |
+//! | `127.0.0.1:7400/3` | its worker 3 |
+//! | `sim:5/3` | worker 3 of the simulated host 5 |
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use crate::error::FabricError;
+
+/// Where a host's fabric listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Host {
+    /// Plain TCP.
+    Tcp(SocketAddr),
+    /// A host of the simulated network, by number.
+    Sim(u32),
+}
+
+/// One worker's endpoint on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    /// The host's fabric.
+    pub host: Host,
+    /// Which of its workers, from 0.
+    pub worker: u16,
+}
+
+/// Who is at the other end of an accepted connection. It names, it does not authenticate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PeerAddress {
+    /// The peer's end of the TCP connection.
+    Tcp(SocketAddr),
+    /// The simulated host's number.
+    Sim(u32),
+}
+
+impl Address {
+    /// Worker 0 behind a TCP address.
+    #[must_use]
+    pub const fn tcp(socket: SocketAddr) -> Address {
+        Address { host: Host::Tcp(socket), worker: 0 }
+    }
+
+    /// Worker 0 of a simulated host.
+    #[must_use]
+    pub const fn sim(host: u32) -> Address {
+        Address { host: Host::Sim(host), worker: 0 }
+    }
+
+    /// Another worker of the same host.
+    #[must_use]
+    pub const fn with_worker(self, worker: u16) -> Address {
+        Address { host: self.host, worker }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(socket: SocketAddr) -> Address {
+        Address::tcp(socket)
+    }
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Tcp(socket) => write!(f, "{socket}"),
+            Host::Sim(host) => write!(f, "sim:{host}"),
+        }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.worker == 0 { self.host.fmt(f) } else { write!(f, "{}/{}", self.host, self.worker) }
+    }
+}
+
+impl fmt::Display for PeerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerAddress::Tcp(socket) => write!(f, "{socket}"),
+            PeerAddress::Sim(host) => write!(f, "sim:{host}"),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = FabricError;
+
+    fn from_str(text: &str) -> Result<Address, FabricError> {
+        let (host, worker) = match text.rsplit_once('/') {
+            Some((host, worker)) => (host, worker.parse().map_err(|_| FabricError::AddressInvalid)?),
+            None => (text, 0),
+        };
+        let host = match host.strip_prefix("sim:") {
+            Some(number) => number.parse().ok().map(Host::Sim),
+            None => host.parse().ok().map(Host::Tcp),
+        };
+        Ok(Address { host: host.ok_or(FabricError::AddressInvalid)?, worker })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_text_round_trip_keeps_host_and_worker() {
+        for text in ["127.0.0.1:7400", "127.0.0.1:7400/3", "[::1]:7400/65535", "sim:5/3", "sim:0"] {
+            let address: Address = text.parse().unwrap();
+            assert_eq!(address.to_string(), text);
+        }
+        let worker = Address::sim(5).with_worker(3);
+        assert_eq!("sim:5/3".parse::<Address>().unwrap(), worker);
+    }
+
+    #[test]
+    fn address_text_nonsense_is_refused() {
+        for text in
+            ["", "localhost:7400", "127.0.0.1", "127.0.0.1:7400/", "127.0.0.1:7400/65536", "sim:x", "/1"]
+        {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Why a connection ended, in words that an operator can act on.
+
+use std::fmt;
+use std::io;
+
+use crate::hello::{FORMAT_VERSION, Refusal};
+
+/// Why a connection ended or was never opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CloseReason {
+    /// The peer closed it between two messages: an ordinary end.
+    #[error("the peer closed the connection")]
+    PeerClosed,
+    /// The peer's bytes ended in the middle of a message or of the hello.
+    #[error("the peer closed the connection in the middle of a message, after {received} bytes of it")]
+    Truncated {
+        /// Bytes of the unfinished message, its length prefix included.
+        received: usize,
+    },
+    /// The network says so: connection refused or reset, host unreachable, timed out.
+    #[error("the network failed: {0}")]
+    Network(io::ErrorKind),
+    /// What came first is not a fabric's hello; most often a wrong port.
+    #[error("the peer speaks {0}, not Cell's fabric")]
+    Stranger(Stranger),
+    /// The peer speaks another version of the fabric's format.
+    #[error("the peer speaks version {theirs} of the fabric's format, this is version {FORMAT_VERSION}")]
+    VersionUnknown {
+        /// The peer's version.
+        theirs: u16,
+    },
+    /// The hello has the right magic and version and still makes no sense.
+    #[error("the peer's hello is malformed")]
+    HelloInvalid,
+    /// The peer announced a message longer than this endpoint takes. Nothing was allocated for it.
+    #[error("the peer announced a message of {length} bytes, the limit is {max}")]
+    TooLong {
+        /// What the length prefix says.
+        length: u32,
+        /// The limit.
+        max: usize,
+    },
+    /// The peer turned this endpoint away.
+    #[error("the peer refused the connection: {0}")]
+    RefusedByPeer(Refusal),
+    /// This endpoint turned the peer away.
+    #[error("the connection was refused: {0}")]
+    Refused(Refusal),
+    /// No complete hello within the hand-shake time-out.
+    #[error("no hello within the hand-shake time-out")]
+    HandshakeTimeout,
+    /// Nothing came within the idle time-out.
+    #[error("nothing came within the idle time-out")]
+    Idle,
+    /// Output was waiting and the peer took none of it within the idle time-out.
+    #[error("the peer did not read within the idle time-out")]
+    Stalled,
+    /// A peer sent what only a defect or an attack sends on a one-sided lane.
+    #[error("the peer broke the protocol of one-sided reads")]
+    OneSidedInvalid,
+}
+
+/// What a stranger's first bytes look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stranger {
+    /// A browser, curl, a health check.
+    Http,
+    /// A Redis client.
+    Redis,
+    /// A TLS client hello.
+    Tls,
+    /// An SSH client.
+    Ssh,
+    /// None of the known ones.
+    Unknown,
+}
+
+impl Stranger {
+    /// Guesses from the first bytes, of which there is at least one.
+    pub(crate) fn guess(first: &[u8]) -> Stranger {
+        const METHODS: [&[u8]; 8] = [b"GET ", b"POST", b"PUT ", b"HEAD", b"PRI ", b"OPTI", b"DELE", b"CONN"];
+        let like = |known: &[u8]| {
+            let common = known.len().min(first.len());
+            known[..common] == first[..common]
+        };
+        match first {
+            [0x16, rest @ ..] if rest.first().is_none_or(|major| *major == 3) => Stranger::Tls,
+            [b'*' | b'$', rest @ ..] if rest.first().is_none_or(u8::is_ascii_digit) => Stranger::Redis,
+            _ if METHODS.iter().any(|method| like(method)) => Stranger::Http,
+            _ if like(b"PING") || like(b"AUTH") || like(b"INFO") => Stranger::Redis,
+            _ if like(b"SSH-") => Stranger::Ssh,
+            _ => Stranger::Unknown,
+        }
+    }
+}
+
+impl fmt::Display for Stranger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Stranger::Http => "HTTP",
+            Stranger::Redis => "the Redis protocol",
+            Stranger::Tls => "TLS",
+            Stranger::Ssh => "SSH",
+            Stranger::Unknown => "an unknown protocol",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stranger_first_bytes_are_recognised() {
+        assert_eq!(Stranger::guess(b"GET / HTTP/1.1\r\n"), Stranger::Http);
+        assert_eq!(Stranger::guess(b"*1\r\n$4\r\nPING\r\n"), Stranger::Redis);
+        assert_eq!(Stranger::guess(b"PING\r\n"), Stranger::Redis);
+        assert_eq!(Stranger::guess(&[0x16, 3, 1, 2, 0]), Stranger::Tls);
+        assert_eq!(Stranger::guess(b"SSH-2.0-OpenSSH"), Stranger::Ssh);
+        assert_eq!(Stranger::guess(&[0, 1, 2]), Stranger::Unknown);
+        let reason = CloseReason::Stranger(Stranger::Http);
+        assert_eq!(reason.to_string(), "the peer speaks HTTP, not Cell's fabric");
+    }
+}

@@ -1,0 +1,100 @@
+//! What a fabric's calls answer when they cannot do what was asked.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::address::Host;
+
+/// A call that failed. What happens to a connection later is an event, not an error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FabricError {
+    /// Not an address: see the table in the address module.
+    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400/2` or `sim:5`")]
+    AddressInvalid,
+    /// This provider does not reach that kind of host.
+    #[error("this provider cannot reach {host}")]
+    AddressUnsupported {
+        /// The host asked for.
+        host: Host,
+    },
+    /// The fabric listens on loopback only while it has no TLS and no token.
+    #[error("{address} is not a loopback address, and the fabric has no TLS and token to listen there")]
+    NotLoopback {
+        /// What was asked for.
+        address: SocketAddr,
+    },
+    /// The address cannot be listened on; most often another process does.
+    #[error("cannot listen on {address}")]
+    Listen {
+        /// What was asked for.
+        address: SocketAddr,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// No socket, no file descriptor, no local port: what a process runs out of.
+    #[error("cannot open a connection")]
+    Connect {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The limit of connections is reached; close some first.
+    #[error("{max} connections are open, the limit")]
+    TooManyConnections {
+        /// The setting.
+        max: usize,
+    },
+    /// A greeting longer than a hello can carry; shorten the paths in it.
+    #[error("the greeting takes {length} bytes, a hello carries at most {max}")]
+    GreetingTooLong {
+        /// Its encoded length.
+        length: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The kernel gave no epoll instance or event descriptor, or did not take one.
+    #[error("cannot set up waiting for events")]
+    Poll {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// No service thread could be started.
+    #[error("cannot start the thread that serves one-sided reads")]
+    Service {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The kernel gave no random bytes for a region key.
+    #[error("no random bytes for a region key")]
+    Random {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody serves one-sided reads here; see the options of the endpoint.
+    #[error("this endpoint serves no one-sided reads, so no region can be registered")]
+    OneSidedUnavailable,
+}
+
+/// A message that was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// The connection's output is full. Keep the message until [`crate::Event::Writable`].
+    #[error("the connection's output is full")]
+    Full,
+    /// The connection is gone or was never there.
+    #[error("the connection is closed")]
+    Closed,
+    /// Longer than a message may be.
+    #[error("a message of {length} bytes, the limit is {max}")]
+    TooLong {
+        /// The message.
+        length: usize,
+        /// The limit: the smaller of both ends'.
+        max: usize,
+    },
+}

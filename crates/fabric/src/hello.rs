@@ -1,0 +1,303 @@
+//! The hello: the first bytes of each connection, in both directions, before any message.
+//!
+//! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger is told nothing.
+//! Little-endian throughout. The first twelve bytes keep their place in every later version, so that two versions
+//! can always tell each other apart.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | magic `CELLFABR` |
+//! | 8 | 2 | format version |
+//! | 10 | 2 | status: 0 welcome, else a [`Refusal`]; connectors send 0 |
+//! | 12 | 2 | flags of the provider: bit 0 serves one-sided reads; the rest zero |
+//! | 14 | 2 | worker: which one the connector wants, 65,535 the one-sided service; acceptors repeat it |
+//! | 16 | 4 | longest message that this end takes, from 1,024 |
+//! | 20 | 2 | bytes of greeting that follow, at most 1,024 |
+//! | 22 | 2 | zero |
+//! | 24 | 16 | boot id of the host |
+//! | 40 | - | greeting: two texts, each a u16 length and UTF-8: shared-memory socket, HTTP address |
+
+use std::fmt;
+
+use crate::close::{CloseReason, Stranger};
+use crate::error::FabricError;
+use crate::greeting::Greeting;
+
+/// The version of the fabric's format: hello, framing and one-sided reads.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// The worker number that names a host's one-sided service.
+pub(crate) const WORKER_ONE_SIDED: u16 = u16::MAX;
+
+const MAGIC: [u8; 8] = *b"CELLFABR";
+const VERSION_AT: usize = MAGIC.len();
+const STATUS_AT: usize = VERSION_AT + 2;
+const FLAGS_AT: usize = STATUS_AT + 2;
+const WORKER_AT: usize = FLAGS_AT + 2;
+const MESSAGE_MAX_AT: usize = WORKER_AT + 2;
+const GREETING_BYTES_AT: usize = MESSAGE_MAX_AT + 4;
+const RESERVED_AT: usize = GREETING_BYTES_AT + 2;
+const BOOT_ID_AT: usize = RESERVED_AT + 2;
+pub(crate) const HEADER_BYTES: usize = BOOT_ID_AT + 16;
+const GREETING_BYTES_MAX: usize = 1_024;
+const MESSAGE_MAX_MIN: u32 = 1_024;
+const FLAG_ONE_SIDED: u16 = 1;
+
+const _: () = assert!(HEADER_BYTES == 40);
+
+/// Why an endpoint turns a peer away, as the hello carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its limit of connections is reached. Try later.
+    TooManyConnections,
+    /// It speaks another version of the format.
+    Version,
+    /// There is no such worker, or it is gone.
+    NoSuchWorker,
+    /// A status that this version does not know.
+    Unknown(u16),
+}
+
+/// One end's hello.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Hello {
+    pub(crate) refusal: Option<Refusal>,
+    pub(crate) one_sided: bool,
+    pub(crate) worker: u16,
+    pub(crate) message_bytes_max: u32,
+    pub(crate) greeting: Greeting,
+}
+
+/// What the bytes so far amount to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Decoded {
+    /// So many bytes in all are needed before more can be said. Reading no further than this leaves what follows the
+    /// hello in the socket.
+    Need(usize),
+    /// It is whole.
+    Whole(Hello),
+}
+
+impl Hello {
+    /// A connector's hello.
+    pub(crate) fn of_connector(worker: u16, message_bytes_max: usize) -> Hello {
+        Hello {
+            refusal: None,
+            one_sided: false,
+            worker,
+            message_bytes_max: u32::try_from(message_bytes_max).unwrap_or(u32::MAX),
+            greeting: Greeting::default(),
+        }
+    }
+
+    /// The bytes.
+    ///
+    /// # Errors
+    /// The greeting's texts are too long.
+    pub(crate) fn encode(&self) -> Result<Vec<u8>, FabricError> {
+        let texts = [&self.greeting.shared_memory_socket, &self.greeting.http_address];
+        let length: usize = texts.iter().map(|text| 2 + text.len()).sum();
+        let too_long = FabricError::GreetingTooLong { length, max: GREETING_BYTES_MAX };
+        let greeting_bytes =
+            u16::try_from(length).ok().filter(|bytes| usize::from(*bytes) <= GREETING_BYTES_MAX);
+        let greeting_bytes = greeting_bytes.ok_or(too_long)?;
+        let mut bytes = Vec::with_capacity(HEADER_BYTES + length);
+        bytes.extend_from_slice(&MAGIC);
+        bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        bytes.extend_from_slice(&self.refusal.map_or(0, Refusal::number).to_le_bytes());
+        bytes.extend_from_slice(&u16::from(self.one_sided).to_le_bytes());
+        bytes.extend_from_slice(&self.worker.to_le_bytes());
+        bytes.extend_from_slice(&self.message_bytes_max.to_le_bytes());
+        bytes.extend_from_slice(&greeting_bytes.to_le_bytes());
+        bytes.extend_from_slice(&[0; 2]);
+        bytes.extend_from_slice(&self.greeting.boot_id);
+        for text in texts {
+            // Fits: the sum of both was checked.
+            bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(0).to_le_bytes());
+            bytes.extend_from_slice(text.as_bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// Judges the bytes that came so far; a stranger is recognised at its first wrong byte.
+    ///
+    /// # Errors
+    /// The reason to close the connection with.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded, CloseReason> {
+        let common = bytes.len().min(MAGIC.len());
+        if bytes[..common] != MAGIC[..common] {
+            return Err(CloseReason::Stranger(Stranger::guess(bytes)));
+        }
+        if bytes.len() < FLAGS_AT {
+            return Ok(Decoded::Need(FLAGS_AT));
+        }
+        let version = u16_at(bytes, VERSION_AT);
+        if version != FORMAT_VERSION {
+            return Err(CloseReason::VersionUnknown { theirs: version });
+        }
+        if bytes.len() < HEADER_BYTES {
+            return Ok(Decoded::Need(HEADER_BYTES));
+        }
+        let greeting_bytes = usize::from(u16_at(bytes, GREETING_BYTES_AT));
+        if greeting_bytes > GREETING_BYTES_MAX {
+            return Err(CloseReason::HelloInvalid);
+        }
+        let whole = HEADER_BYTES + greeting_bytes;
+        if bytes.len() < whole {
+            return Ok(Decoded::Need(whole));
+        }
+        Hello::decode_whole(&bytes[..whole]).map(Decoded::Whole).ok_or(CloseReason::HelloInvalid)
+    }
+
+    fn decode_whole(bytes: &[u8]) -> Option<Hello> {
+        let flags = u16_at(bytes, FLAGS_AT);
+        let message_bytes_max = u32::from_le_bytes(bytes[MESSAGE_MAX_AT..GREETING_BYTES_AT].try_into().ok()?);
+        let reserved = u16_at(bytes, RESERVED_AT);
+        if flags & !FLAG_ONE_SIDED != 0 || reserved != 0 || message_bytes_max < MESSAGE_MAX_MIN {
+            return None;
+        }
+        let (shared_memory_socket, rest) = text(&bytes[HEADER_BYTES..])?;
+        let (http_address, rest) = text(rest)?;
+        let boot_id = bytes[BOOT_ID_AT..HEADER_BYTES].try_into().ok()?;
+        rest.is_empty().then_some(Hello {
+            refusal: Refusal::of_number(u16_at(bytes, STATUS_AT)),
+            one_sided: flags & FLAG_ONE_SIDED != 0,
+            worker: u16_at(bytes, WORKER_AT),
+            message_bytes_max,
+            greeting: Greeting { boot_id, shared_memory_socket, http_address },
+        })
+    }
+}
+
+impl Refusal {
+    const fn number(self) -> u16 {
+        match self {
+            Refusal::TooManyConnections => 1,
+            Refusal::Version => 2,
+            Refusal::NoSuchWorker => 3,
+            Refusal::Unknown(number) => number,
+        }
+    }
+
+    const fn of_number(number: u16) -> Option<Refusal> {
+        match number {
+            0 => None,
+            1 => Some(Refusal::TooManyConnections),
+            2 => Some(Refusal::Version),
+            3 => Some(Refusal::NoSuchWorker),
+            unknown => Some(Refusal::Unknown(unknown)),
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::TooManyConnections => f.write_str("too many connections"),
+            Refusal::Version => f.write_str("another version of the fabric's format"),
+            Refusal::NoSuchWorker => f.write_str("there is no such worker"),
+            Refusal::Unknown(number) => write!(f, "for reason {number}, which this version does not know"),
+        }
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (length, rest) = bytes.split_first_chunk::<2>()?;
+    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    Some((std::str::from_utf8(text).ok()?.to_owned(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn example() -> Hello {
+        Hello {
+            refusal: None,
+            one_sided: true,
+            worker: 3,
+            message_bytes_max: 65_536,
+            greeting: Greeting {
+                boot_id: [7; 16],
+                shared_memory_socket: "/run/c".to_owned(),
+                http_address: "[::1]:80".to_owned(),
+            },
+        }
+    }
+
+    #[test]
+    fn encode_example_is_the_golden_bytes() {
+        let golden: Vec<u8> = [
+            b"CELLFABR".as_slice(),
+            &[1, 0, 0, 0, 1, 0, 3, 0, 0, 0, 1, 0, 18, 0, 0, 0],
+            &[7; 16],
+            &[6, 0],
+            b"/run/c",
+            &[8, 0],
+            b"[::1]:80",
+        ]
+        .concat();
+        assert_eq!(example().encode().unwrap(), golden);
+    }
+
+    #[test]
+    fn decode_each_prefix_needs_more_and_the_whole_round_trips() {
+        let bytes = example().encode().unwrap();
+        for length in 0..bytes.len() {
+            let Ok(Decoded::Need(needed)) = Hello::decode(&bytes[..length]) else { panic!("{length}") };
+            assert!(needed > length && needed <= bytes.len());
+        }
+        assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())));
+        for refusal in [Refusal::TooManyConnections, Refusal::NoSuchWorker, Refusal::Unknown(99)] {
+            let hello = Hello { refusal: Some(refusal), ..example() };
+            assert_eq!(Hello::decode(&hello.encode().unwrap()), Ok(Decoded::Whole(hello)));
+        }
+    }
+
+    #[test]
+    fn decode_stranger_or_other_version_is_refused_by_name() {
+        assert_eq!(Hello::decode(b"G"), Err(CloseReason::Stranger(Stranger::Http)));
+        assert_eq!(Hello::decode(b"*1\r\n"), Err(CloseReason::Stranger(Stranger::Redis)));
+        let mut bytes = example().encode().unwrap();
+        bytes[8] = 9;
+        assert_eq!(Hello::decode(&bytes), Err(CloseReason::VersionUnknown { theirs: 9 }));
+    }
+
+    #[test]
+    fn decode_malformed_field_is_refused() {
+        let bytes = example().encode().unwrap();
+        for (at, value) in [(12, 2), (22, 1), (18, 0), (20, 255), (21, 255), (40, 200), (42, 0xff)] {
+            let mut wrong = bytes.clone();
+            wrong[at] = value;
+            let decoded = Hello::decode(&wrong);
+            let longer = matches!(decoded, Ok(Decoded::Need(needed)) if needed > bytes.len());
+            assert!(longer || decoded == Err(CloseReason::HelloInvalid), "{at}: {decoded:?}");
+        }
+    }
+
+    #[test]
+    fn encode_greeting_too_long_is_refused() {
+        let mut hello = example();
+        hello.greeting.http_address = "x".repeat(2_000);
+        assert!(matches!(hello.encode(), Err(FabricError::GreetingTooLong { max: 1_024, .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn decode_any_bytes_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Hello::decode(&bytes);
+            let mut spoiled = example().encode().unwrap();
+            for (at, byte) in bytes.chunks_exact(2).map(|pair| (usize::from(pair[0]), pair[1])) {
+                let at = at % spoiled.len();
+                spoiled[at] = byte;
+            }
+            let _ = Hello::decode(&spoiled);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The fabric's settings: how much a peer can make an endpoint hold, and for how long.
+
+use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+
+/// The longest message any endpoint may permit; what is longer goes in chunks.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+
+/// The fabric's settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "fabric_connections_max",
+        meaning: "Connections that one worker holds at most; more are refused with a reason.",
+        default: "1024",
+        bounds: Bounds::Integer { min: 1, max: 65_536 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_message_bytes_max",
+        meaning: "Longest message; a peer that announces a longer one is disconnected before memory is taken for it.",
+        default: "64 KiB",
+        bounds: Bounds::Bytes { min: 1 << 10, max: MESSAGE_BYTES_MAX as u64, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_connection_output_bytes_max",
+        meaning: "Replies that wait for a peer that does not read; past half of it nothing more is read from the peer.",
+        default: "1 MiB",
+        bounds: Bounds::Bytes { min: 256 << 10, max: 256 << 20, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_handshake_timeout",
+        meaning: "Time a new connection has for its hello, in both directions.",
+        default: "5 s",
+        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_idle_timeout",
+        meaning: "A connection on which nothing comes for this long is closed; 0 keeps it for ever.",
+        default: "60 s",
+        bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
+        applies: Applies::Restart,
+    },
+];
+
+/// [`SETTINGS`] as an endpoint uses them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of one endpoint.
+    pub connections_max: usize,
+    /// Bytes of one message, at most [`MESSAGE_BYTES_MAX`].
+    pub message_bytes_max: usize,
+    /// Bytes of one connection's output that the network has not taken.
+    pub connection_output_bytes_max: usize,
+    /// Time for the hello.
+    pub handshake_timeout_ns: u64,
+    /// Time without anything received; zero: for ever.
+    pub idle_timeout_ns: u64,
+}
+
+impl Limits {
+    /// The settings in force.
+    ///
+    /// # Panics
+    /// If [`SETTINGS`] are not among the declarations.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> Limits {
+        let size = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
+        let time_ns = |name| settings.integer(name).saturating_mul(1_000_000);
+        Limits {
+            connections_max: size("fabric_connections_max"),
+            message_bytes_max: size("fabric_message_bytes_max"),
+            connection_output_bytes_max: size("fabric_connection_output_bytes_max"),
+            handshake_timeout_ns: time_ns("fabric_handshake_timeout"),
+            idle_timeout_ns: time_ns("fabric_idle_timeout"),
+        }
+    }
+
+    /// Output above which nothing more is read from a peer, and below which a full output is writable again.
+    pub(crate) const fn output_high_water(&self) -> usize {
+        self.connection_output_bytes_max / 2
+    }
+
+    /// The limits with what could not work made to work: a message always fits an empty output.
+    pub(crate) fn checked(self) -> Limits {
+        let message_bytes_max = self.message_bytes_max.min(MESSAGE_BYTES_MAX);
+        Limits {
+            connections_max: self.connections_max.clamp(1, 1 << 16),
+            message_bytes_max,
+            connection_output_bytes_max: self.connection_output_bytes_max.max(2 * (message_bytes_max + 4)),
+            ..self
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits::from_settings(&Settings::new(&[SETTINGS]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_defaults_are_those_of_the_reliability_page() {
+        let limits = Limits::default();
+        assert_eq!(limits.connections_max, 1_024);
+        assert_eq!(limits.message_bytes_max, 64 << 10);
+        assert_eq!(limits.handshake_timeout_ns, 5_000_000_000);
+        assert_eq!(limits.idle_timeout_ns, 60_000_000_000);
+        assert_eq!(limits.checked(), limits);
+    }
+}

@@ -1,0 +1,54 @@
+//! The one-sided half of a fabric: regions are registered, peers read them without the owner's thread.
+//!
+//! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was posted
+//! for an earlier registration fails instead of returning what stands there now. What a read returns is whatever the
+//! memory held while it was read; a writer may have been at work. Readers validate, as the module text of `tree`
+//! says, and a provider tells by `OneSided::reads_ordered` whether a version word at each end is enough.
+
+use std::fmt;
+
+/// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionKey(pub u64);
+
+impl fmt::Display for RegionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key-{:016x}", self.0)
+    }
+}
+
+/// The caller's own name for a read; nothing but it comes back with the completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadTag(pub u64);
+
+/// What to read. Offset and length are in bytes and multiples of 8: live memory is words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRead {
+    /// The registration.
+    pub key: RegionKey,
+    /// Byte offset in the region, a multiple of 8.
+    pub offset: u64,
+    /// Bytes, a multiple of 8, from 8 to [`READ_BYTES_MAX`].
+    pub length: u32,
+}
+
+/// The longest one-sided read.
+pub const READ_BYTES_MAX: u32 = 32 * 1024;
+
+/// Why a read returned nothing. Each is definite: no memory was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFailure {
+    /// No such registration: the region was given up, or its owner changed. Look the region up again.
+    #[error("the region key is unknown")]
+    KeyUnknown,
+    /// Beyond the region, not in words, empty, or longer than [`READ_BYTES_MAX`].
+    #[error("the range of the read is not permitted")]
+    RangeInvalid,
+    /// The connection ended before the read was answered.
+    #[error("the connection ended")]
+    ConnectionClosed,
+    /// The peer serves no one-sided reads.
+    #[error("the peer serves no one-sided reads")]
+    Unsupported,
+}

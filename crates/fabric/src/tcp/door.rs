@@ -1,0 +1,99 @@
+//! The listening socket.
+
+use std::net::SocketAddr;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::address::PeerAddress;
+use crate::error::FabricError;
+use crate::hello::Refusal;
+use crate::poller::poll_error;
+
+use super::connection::Phase;
+use super::messenger::{LISTENER_TOKEN, Messenger, Sink};
+
+const BACKLOG: i32 = 1_024;
+/// Sockets accepted in one poll.
+const ACCEPTED_PER_POLL: usize = 64;
+
+/// A listener and what is known of it.
+#[derive(Debug)]
+pub(super) struct Door {
+    socket: OwnedFd,
+    pub(super) address: SocketAddr,
+    /// Somebody may be waiting.
+    pub(super) ready: bool,
+    /// The process was out of descriptors; tried again with each sweep, not in a busy loop.
+    starved: bool,
+}
+
+impl Door {
+    pub(super) fn open(address: SocketAddr) -> Result<Door, FabricError> {
+        if !address.ip().is_loopback() {
+            return Err(FabricError::NotLoopback { address });
+        }
+        let opened = || -> Result<Door, Errno> {
+            let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+            rustix::net::sockopt::set_socket_reuseaddr(&socket, true)?;
+            rustix::net::bind(&socket, &address)?;
+            rustix::net::listen(&socket, BACKLOG)?;
+            let address = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
+            Ok(Door { socket, address, ready: true, starved: false })
+        };
+        opened().map_err(|errno| FabricError::Listen { address, source: errno.into() })
+    }
+
+    pub(super) fn retry(&mut self) {
+        self.ready |= std::mem::take(&mut self.starved);
+    }
+
+    fn next(&mut self) -> Option<(OwnedFd, PeerAddress)> {
+        loop {
+            match rustix::net::acceptfrom_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok((socket, peer)) => {
+                    let Some(peer) = peer.and_then(|peer| SocketAddr::try_from(peer).ok()) else { continue };
+                    return Some((socket, PeerAddress::Tcp(peer)));
+                }
+                // The peer was gone before it was accepted.
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    self.ready = false;
+                    self.starved = errno != Errno::AGAIN;
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+impl Messenger {
+    /// Makes this the endpoint that accepts.
+    pub(super) fn install_door(&mut self, door: Door) -> Result<(), FabricError> {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, &door.socket, EventData::new_u64(LISTENER_TOKEN), flags)
+            .map_err(poll_error)?;
+        self.door = Some(door);
+        Ok(())
+    }
+
+    /// Accepts what is waiting, some of it.
+    pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
+        for _ in 0..ACCEPTED_PER_POLL {
+            let Some(door) = self.door.as_mut().filter(|door| door.ready) else { return };
+            let Some((socket, peer)) = door.next() else { return };
+            // Without it replies are late, not wrong.
+            let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+            if self.slots.len() >= self.limits.connections_max {
+                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                continue;
+            }
+            // What the kernel does not take is closed, as if it had never been accepted.
+            let _ = self.adopt(socket, peer, Phase::HelloAwaited, 0, false);
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What a connection has to send and the kernel has not taken.
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use super::input::PREFIX_BYTES;
+
+/// An empty buffer larger than this is given back.
+const BYTES_KEPT: usize = 16 * 1024;
+
+/// Framed messages, the first of them perhaps partly taken.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    taken: usize,
+}
+
+/// What one write achieved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wrote {
+    /// Bytes that the kernel took.
+    pub(super) count: usize,
+    /// Whether something is left, because the socket is full.
+    pub(super) blocked: bool,
+}
+
+impl Output {
+    /// Bytes not taken.
+    pub(super) fn pending(&self) -> usize {
+        self.bytes.len() - self.taken
+    }
+
+    /// Bytes that a message of this length would take.
+    pub(super) fn framed_bytes(length: usize) -> usize {
+        PREFIX_BYTES + length
+    }
+
+    /// Appends a message in parts of `length` bytes together, which the caller has checked against the limit.
+    pub(super) fn push(&mut self, length: u32, parts: &[&[u8]]) {
+        if self.taken > 0 && self.taken >= self.bytes.len() / 2 {
+            self.bytes.drain(..self.taken);
+            self.taken = 0;
+        }
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+    }
+
+    /// One write of everything. A short one means that the socket is full: an edge will tell when it is not.
+    pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
+        let count = match rustix::net::send(socket, &self.bytes[self.taken..], SendFlags::NOSIGNAL) {
+            Ok(count) => count,
+            Err(Errno::AGAIN) => return Ok(Wrote { count: 0, blocked: true }),
+            Err(Errno::INTR) => return Ok(Wrote { count: 0, blocked: false }),
+            Err(errno) => return Err(errno),
+        };
+        self.taken += count;
+        let blocked = self.taken < self.bytes.len();
+        if !blocked {
+            self.clear();
+        }
+        Ok(Wrote { count, blocked })
+    }
+
+    /// Forgets everything: the peer takes no more.
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.taken = 0;
+    }
+
+    /// Gives memory back that a burst left.
+    pub(super) fn relax(&mut self) {
+        if self.bytes.is_empty() && self.bytes.capacity() > BYTES_KEPT {
+            self.bytes = Vec::new();
+        }
+    }
+}
