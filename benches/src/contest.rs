@@ -1,5 +1,6 @@
-//! Interleaved measuring. Two runs of one program differ by a quarter here even on an idle machine, so contenders
-//! take turns in short rounds of the same work, in an order that reverses each round, and medians are compared.
+//! Interleaved measuring. Two runs of one program differ by a quarter here even on an idle machine, so
+//! contenders take turns in short rounds of the same work, in an order that reverses each round, and medians
+//! are compared.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,8 @@
-//! The paper's data (section 4.1): keys of 8-64 random printable characters, values of 8-256, in random order.
+//! The paper's data (section 4.1): keys of 8-64 random printable characters, values of 8-256, in random
+//! order.
 //!
-//! Every item can be made again from the seed and its ordinal, so a bench of any size keeps no second copy of it.
-//! What is measured reads from [`Packed`] batches made before the clock starts.
+//! Every item can be made again from the seed and its ordinal, so a bench of any size keeps no second copy of
+//! it. What is measured reads from [`Packed`] batches made before the clock starts.
 
 use crate::random::Random;
 use crate::zipf::{THETA, Zipf};

@@ -1,4 +1,5 @@
-//! A figure: what we reached beside what a rival or a limit reached in the same run, and whether that is enough.
+//! A figure: what we reached beside what a rival or a limit reached in the same run, and whether that is
+//! enough.
 
 use std::io::{self, Write};
 

@@ -1,7 +1,7 @@
 //! Figures of Cell beside those of rivals and limits, measured in the same run.
 //!
-//! The package stays out of the default build: its rivals are no part of the product. See `RESULTS.md` for dated
-//! results and the commands that made them.
+//! The package stays out of the default build: its rivals are no part of the product. See `RESULTS.md` for
+//! dated results and the commands that made them.
 #![allow(clippy::cast_precision_loss, reason = "rates and ratios are doubles; counts stay far below 2^53")]
 
 pub mod contest;

@@ -1,4 +1,5 @@
-//! Seeded randomness for data and probes: SplitMix64, so that any item can be made again from its ordinal alone.
+//! Seeded randomness for data and probes: SplitMix64, so that any item can be made again from its ordinal
+//! alone.
 
 /// A SplitMix64 stream. Equal seeds give equal streams, on every machine.
 #[derive(Clone, Debug)]

@@ -30,6 +30,7 @@ impl Zipf {
     }
 
     /// A rank: 0 is the hottest.
+    #[allow(clippy::cast_possible_truncation, reason = "the cast saturates: a rank past the end is the last")]
     pub fn rank(&self, random: &mut Random) -> u64 {
         let drawn = random.unit();
         let scaled = drawn * self.zeta_n;
@@ -40,7 +41,6 @@ impl Zipf {
             return 1.min(self.items - 1);
         }
         let rank = self.items as f64 * (self.eta * drawn - self.eta + 1.0).powf(self.alpha);
-        // A float's conversion saturates: a rank rounded up past the end is the last one.
         (rank as u64).min(self.items - 1)
     }
 

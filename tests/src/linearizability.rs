@@ -1,0 +1,345 @@
+//! Is there an order of a key's operations that fits what every client was told? (Wing and Gong, with Lowe's
+//! memory of configurations already tried.) Keys are independent, so each is checked alone.
+//!
+//! An operation of unknown outcome may take effect at any time after its call, or never. Placing one is only
+//! ever useful right before a known operation that does not fit without it: where the known one fits anyway
+//! it either changes nothing, and the unknown one may come after it, or overwrites, and the unknown one may
+//! stay away. And of several that are free to be placed and whose effects no one can tell apart, any one will
+//! do. Both rules together keep histories with many crashes cheap.
+
+use std::collections::HashSet;
+
+use crate::history::{Call, Operation, Outcome, Value};
+
+/// What a key holds.
+type State = Option<Value>;
+
+/// How many operations of unknown outcome, and how many at once, a key may have.
+const WIDTH_MAX: usize = 128;
+/// Configurations tried before the checker gives up: gigabytes of memory would tell nobody anything.
+const TRIED_MAX: usize = 4_000_000;
+/// Unknown operations that may be needed to make one known operation fit: each enables the next.
+const CHAIN_MAX: u32 = 3;
+
+/// Why a key's history is no good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Violation {
+    /// No order explains it: in every order tried, this operation or one that overlaps it did not fit.
+    NotLinearizable(Operation),
+    /// More operations at once, or of unknown outcome, than the checker keeps apart.
+    TooWide,
+    /// Neither an order nor a proof that there is none within the limit of configurations.
+    Undecided,
+}
+
+/// How far an order has come: all known operations before `first` are placed, and those of `window` after it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Configuration {
+    first: usize,
+    window: u128,
+    unknown: u128,
+    state: State,
+}
+
+/// The state after an operation, if its outcome fits the state before.
+fn step(state: State, operation: &Operation) -> Option<State> {
+    let (holds, after) = match operation.call {
+        Call::Get => return (operation.outcome == Outcome::Found(state)).then_some(state),
+        Call::Put(value) => (true, Some(value)),
+        Call::Delete => (state.is_some(), None),
+        Call::PutIfAbsent(value) => (state.is_none(), Some(value)),
+        Call::Replace { expected, value } => (state == Some(expected), Some(value)),
+    };
+    match operation.outcome {
+        // An unknown one, placed where its condition fails, is as good as not placed.
+        Outcome::Done | Outcome::Unknown => holds.then_some(after),
+        Outcome::Refused => (!holds).then_some(state),
+        Outcome::Found(_) => None,
+    }
+}
+
+/// Checks one key's operations, in any order, against a key that was `initial` before.
+///
+/// # Errors
+/// The violation, if there is one.
+pub fn check(operations: &[Operation], initial: Option<Value>) -> Result<(), Violation> {
+    let search = Search::new(operations)?;
+    let mut farthest = 0;
+    let mut tried = HashSet::new();
+    let mut pending = vec![Configuration { first: 0, window: 0, unknown: 0, state: initial }];
+    while let Some(at) = pending.pop() {
+        if at.first == search.known.len() {
+            return Ok(());
+        }
+        if tried.len() > TRIED_MAX {
+            return Err(Violation::Undecided);
+        }
+        farthest = farthest.max(at.first);
+        let (open, returned_min) = search.open(&at)?;
+        for &index in open.iter().rev() {
+            for placed in search.place(at, &search.known[index], returned_min, CHAIN_MAX) {
+                let window = placed.window | 1 << (index - at.first);
+                let leading = window.trailing_ones();
+                let next = Configuration {
+                    first: at.first + leading as usize,
+                    window: window.checked_shr(leading).unwrap_or(0),
+                    ..placed
+                };
+                if tried.insert(next) {
+                    pending.push(next);
+                }
+            }
+        }
+    }
+    Err(Violation::NotLinearizable(search.known[farthest]))
+}
+
+/// A history, sorted for the search.
+struct Search {
+    known: Vec<Operation>,
+    unknown: Vec<Operation>,
+    /// Values that some operation's fitting depends on; others cannot be told apart.
+    told: HashSet<Value>,
+}
+
+impl Search {
+    fn new(operations: &[Operation]) -> Result<Self, Violation> {
+        let is_unknown = |each: &&Operation| each.outcome == Outcome::Unknown;
+        let mut known: Vec<Operation> = operations.iter().filter(|each| !is_unknown(each)).copied().collect();
+        known.sort_by_key(|each| each.invoked);
+        let writes = operations.iter().filter(is_unknown).filter(|each| each.call != Call::Get);
+        let unknown: Vec<Operation> = writes.copied().collect();
+        let told = operations.iter().filter_map(|each| match (each.call, each.outcome) {
+            (_, Outcome::Found(found)) => found,
+            (Call::Replace { expected, .. }, _) => Some(expected),
+            _ => None,
+        });
+        let told = told.collect();
+        if unknown.len() > WIDTH_MAX { Err(Violation::TooWide) } else { Ok(Self { known, unknown, told }) }
+    }
+
+    /// Known operations that may come next, those called before any that is not placed yet has returned; and
+    /// when the first of those returns.
+    fn open(&self, at: &Configuration) -> Result<(Vec<usize>, u64), Violation> {
+        let mut open = Vec::new();
+        let mut returned_min = u64::MAX;
+        for (index, operation) in self.known.iter().enumerate().skip(at.first) {
+            if operation.invoked > returned_min {
+                break;
+            }
+            if index - at.first >= WIDTH_MAX {
+                return Err(Violation::TooWide);
+            }
+            if at.window & (1 << (index - at.first)) == 0 {
+                returned_min = returned_min.min(operation.returned);
+                open.push(index);
+            }
+        }
+        Ok((open, returned_min))
+    }
+
+    /// Configurations after `operation`, with unknown ones called before `time` placed ahead of it if it
+    /// needs them.
+    fn place(&self, at: Configuration, operation: &Operation, time: u64, chain: u32) -> Vec<Configuration> {
+        if let Some(state) = step(at.state, operation) {
+            return vec![Configuration { state, ..at }];
+        }
+        let mut placed = Vec::new();
+        let mut kinds = HashSet::new();
+        for (index, unknown) in self.unknown.iter().enumerate() {
+            let free = at.unknown & (1 << index) == 0 && unknown.invoked < time;
+            if chain == 0 || !free || !kinds.insert(self.kind(unknown.call)) {
+                continue;
+            }
+            for before in self.place(at, unknown, time, chain - 1) {
+                assert!(before.unknown & (1 << index) == 0, "an operation enabled itself");
+                let before = Configuration { unknown: before.unknown | 1 << index, ..before };
+                let state = step(before.state, operation);
+                placed.extend(state.map(|state| Configuration { state, ..before }));
+            }
+        }
+        placed
+    }
+
+    /// Unknown calls of one kind have effects that nobody can tell apart.
+    fn kind(&self, call: Call) -> (u8, Option<Value>, Option<Value>) {
+        let told = |value: Value| self.told.contains(&value).then_some(value);
+        match call {
+            Call::Get => (0, None, None),
+            Call::Put(value) => (1, None, told(value)),
+            Call::Delete => (2, None, None),
+            Call::PutIfAbsent(value) => (3, None, told(value)),
+            Call::Replace { expected, value } => (4, Some(expected), told(value)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(call: Call, outcome: Outcome, invoked: u64, returned: u64) -> Operation {
+        Operation { call, outcome, invoked, returned }
+    }
+
+    fn put(value: Value, invoked: u64, returned: u64) -> Operation {
+        operation(Call::Put(value), Outcome::Done, invoked, returned)
+    }
+
+    fn lost(call: Call, invoked: u64) -> Operation {
+        operation(call, Outcome::Unknown, invoked, u64::MAX)
+    }
+
+    fn get(found: Option<Value>, invoked: u64, returned: u64) -> Operation {
+        operation(Call::Get, Outcome::Found(found), invoked, returned)
+    }
+
+    #[test]
+    fn check_sequence_that_fits_passes() {
+        let history = [get(None, 0, 1), put(1, 2, 3), get(Some(1), 4, 5), put(2, 6, 7), get(Some(2), 8, 9)];
+        assert_eq!(check(&history, None), Ok(()));
+    }
+
+    #[test]
+    fn check_acknowledged_write_lost_is_caught() {
+        let stale = get(None, 2, 3);
+        assert_eq!(check(&[put(1, 0, 1), stale], None), Err(Violation::NotLinearizable(stale)));
+    }
+
+    #[test]
+    fn check_stale_read_after_a_newer_one_is_caught() {
+        // Both reads overlap the write; the second read follows the first and must not go back.
+        let history = [put(1, 0, 1), put(2, 2, 9), get(Some(2), 3, 4), get(Some(1), 5, 6)];
+        assert!(check(&history, None).is_err());
+        let history = [put(1, 0, 1), put(2, 2, 9), get(Some(1), 3, 4), get(Some(2), 5, 6)];
+        assert_eq!(check(&history, None), Ok(()));
+    }
+
+    #[test]
+    fn check_value_never_written_is_caught() {
+        assert!(check(&[put(1, 0, 1), get(Some(7), 2, 3)], None).is_err());
+    }
+
+    #[test]
+    fn check_unknown_write_may_happen_or_not_but_once() {
+        let unseen = [put(1, 0, 1), lost(Call::Put(2), 2), get(Some(1), 4, 5)];
+        assert_eq!(check(&unseen, None), Ok(()));
+        let late = [put(1, 0, 1), lost(Call::Put(2), 2), get(Some(1), 4, 5), get(Some(2), 6, 7)];
+        assert_eq!(check(&late, None), Ok(()));
+        // Decided once: it cannot appear, be overwritten, and appear again.
+        let twice = [lost(Call::Put(2), 0), get(Some(2), 1, 2), put(3, 3, 4), get(Some(2), 5, 6)];
+        assert!(check(&twice, None).is_err());
+        // Nor before it was called.
+        let early = [get(Some(2), 0, 1), lost(Call::Put(2), 2)];
+        assert!(check(&early, None).is_err());
+    }
+
+    #[test]
+    fn check_unknown_delete_explains_an_absence() {
+        assert_eq!(check(&[put(1, 0, 1), lost(Call::Delete, 2), get(None, 3, 4)], None), Ok(()));
+        assert!(check(&[put(1, 0, 1), get(None, 3, 4)], None).is_err());
+    }
+
+    #[test]
+    fn check_two_conditional_winners_are_caught() {
+        let winner = |value, from, to| operation(Call::PutIfAbsent(value), Outcome::Done, from, to);
+        assert!(check(&[winner(1, 0, 5), winner(2, 1, 6)], None).is_err());
+        let loser = operation(Call::PutIfAbsent(2), Outcome::Refused, 1, 6);
+        assert_eq!(check(&[winner(1, 0, 5), loser], None), Ok(()));
+    }
+
+    #[test]
+    fn check_replace_of_a_value_since_gone_is_caught() {
+        let replace = |outcome| operation(Call::Replace { expected: 1, value: 3 }, outcome, 4, 5);
+        let history = |outcome| [put(1, 0, 1), put(2, 2, 3), replace(outcome)];
+        assert!(check(&history(Outcome::Done), None).is_err());
+        assert_eq!(check(&history(Outcome::Refused), None), Ok(()));
+    }
+
+    #[test]
+    fn check_delete_outcomes_must_fit() {
+        let delete = |outcome| operation(Call::Delete, outcome, 2, 3);
+        assert!(check(&[put(1, 0, 1), delete(Outcome::Refused)], None).is_err());
+        assert!(check(&[delete(Outcome::Done)], None).is_err());
+        assert_eq!(check(&[delete(Outcome::Done)], Some(9)), Ok(()));
+    }
+
+    /// Runs clients against one register under a seeded interleaving; every outcome is right by construction.
+    fn simulated(seed: u64, operations: usize, clients: usize) -> Vec<Operation> {
+        let mut random = seed;
+        let mut draw = move |bound: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % bound
+        };
+        let (mut state, mut clock, mut value) = (None, 0, 0);
+        let mut open: Vec<Option<(Call, u64, Option<Outcome>)>> = vec![None; clients];
+        let mut history = Vec::new();
+        while history.len() < operations {
+            clock += 1;
+            let client = usize::try_from(draw(clients as u64)).unwrap();
+            match open[client] {
+                None => {
+                    value += 1;
+                    let call = match draw(4) {
+                        0 => Call::Put(value),
+                        1 => Call::Delete,
+                        2 => Call::PutIfAbsent(value),
+                        _ => Call::Get,
+                    };
+                    open[client] = Some((call, clock, None));
+                }
+                Some((call, invoked, None)) => {
+                    let outcome = match call {
+                        Call::Get => Outcome::Found(state),
+                        _ => {
+                            let done = operation(call, Outcome::Done, 0, 0);
+                            let after = step(state, &done);
+                            state = after.unwrap_or(state);
+                            after.map_or(Outcome::Refused, |_| Outcome::Done)
+                        }
+                    };
+                    open[client] = Some((call, invoked, Some(outcome)));
+                }
+                Some((call, invoked, Some(outcome))) => {
+                    // Every fiftieth answer is lost, effect and all.
+                    let forgotten = draw(50) == 0;
+                    history.push(if forgotten && history.len() % 64 == 0 {
+                        lost(call, invoked)
+                    } else {
+                        operation(call, outcome, invoked, clock)
+                    });
+                    open[client] = None;
+                }
+            }
+        }
+        // What is still under way may have had its effect.
+        history.extend(open.into_iter().flatten().map(|(call, invoked, _)| lost(call, invoked)));
+        history
+    }
+
+    #[test]
+    fn check_many_seeded_histories_pass_and_their_mutants_do_not() {
+        let mut caught = 0;
+        for seed in 1..60 {
+            let history = simulated(seed, 400, 8);
+            assert_eq!(check(&history, None), Ok(()), "seed {seed}");
+            let mut broken = history.clone();
+            let victim = broken
+                .iter()
+                .position(|each| matches!(each.outcome, Outcome::Found(Some(_))))
+                .expect("some get found something");
+            broken[victim].outcome = Outcome::Found(Some(u64::MAX));
+            caught += u32::from(check(&broken, None).is_err());
+        }
+        assert_eq!(caught, 59);
+    }
+
+    #[test]
+    fn check_long_history_is_quick() {
+        let history = simulated(77, 100_000, 6);
+        let lost = history.iter().filter(|each| each.outcome == Outcome::Unknown).count();
+        assert_eq!(check(&history, None), Ok(()), "{lost} unknown");
+    }
+}

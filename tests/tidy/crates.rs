@@ -1,0 +1,147 @@
+//! The crate graph is DESIGN.md's: floors, who may use whom, and which outside crates stay behind which
+//! walls.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use toml::{Table, Value};
+
+use crate::demand_none;
+use crate::tree::root;
+
+/// Crate, folder, floor, and the crates that it may use (`None`: all of lower floors).
+const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
+    ("terms", "crates/terms", 1, None),
+    ("tree", "crates/tree", 2, None),
+    ("memory", "crates/memory", 2, None),
+    ("wal", "wal", 3, Some(&["terms", "memory"])),
+    ("cluster", "crates/cluster", 3, Some(&["terms"])),
+    ("protocol", "crates/protocol", 3, Some(&["terms"])),
+    ("fabric", "crates/fabric", 3, Some(&["terms", "memory"])),
+    ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),
+    ("client", "crates/client", 4, Some(&["terms", "fabric", "protocol", "tree", "memory"])),
+    ("node", "node", 5, None),
+    ("web", "web", 6, None),
+    ("ops", "ops", 7, None),
+    ("simulator", "tests/simulator", 8, None),
+    ("tests", "tests", 9, None),
+    ("benches", "benches", 9, None),
+];
+
+/// Outside crates that only some of ours may see.
+const WALLS: &[(&str, &[&str])] = &[
+    ("sled", &["cluster"]),
+    ("io-uring", &["wal", "benches"]),
+    ("axum", &["web"]),
+    ("tower-http", &["web"]),
+    ("tokio", &["web", "ops"]),
+    ("anyhow", &["ops"]),
+    ("masstree", &["benches"]),
+    ("clap", &["ops", "benches", "simulator"]),
+    ("indicatif", &["ops"]),
+    ("zstd", &["wal", "ops"]),
+];
+
+fn manifest(folder: &str) -> Table {
+    let path = root().join(folder).join("Cargo.toml");
+    let text = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    text.parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Names in `[dependencies]` and the like, of every target and whatever they are renamed to.
+fn dependencies(manifest: &Table, kinds: &[&str]) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let targets = manifest.get("target").and_then(Value::as_table);
+    let tables = std::iter::once(manifest)
+        .chain(targets.into_iter().flat_map(Table::values).filter_map(Value::as_table));
+    for table in tables {
+        for kind in kinds {
+            for (name, value) in table.get(*kind).and_then(Value::as_table).into_iter().flatten() {
+                let renamed = value.get("package").and_then(Value::as_str);
+                names.insert(renamed.unwrap_or(name).to_owned());
+            }
+        }
+    }
+    names
+}
+
+fn floors() -> BTreeMap<&'static str, u8> {
+    MAP.iter().map(|(name, _, floor, _)| (*name, *floor)).collect()
+}
+
+#[test]
+fn workspace_members_are_the_maps_crates() {
+    let workspace = manifest("");
+    let members: BTreeSet<&str> = workspace["workspace"]["members"]
+        .as_array()
+        .expect("members is a list")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    assert_eq!(members, MAP.iter().map(|(_, folder, ..)| *folder).collect());
+    for (name, folder, ..) in MAP {
+        let package = manifest(folder);
+        assert_eq!(package["package"]["name"].as_str(), Some(format!("cell-{name}").as_str()));
+        let inherits = package.get("lints").and_then(|lints| lints.get("workspace"));
+        assert_eq!(inherits.and_then(Value::as_bool), Some(true), "{folder} does not take the lints");
+    }
+}
+
+#[test]
+fn crates_use_only_lower_floors_and_what_they_need() {
+    let floors = floors();
+    let mut violations = Vec::new();
+    for (name, folder, floor, allowed) in MAP {
+        let manifest = manifest(folder);
+        for (kinds, strict) in
+            [(&["dependencies", "build-dependencies"][..], true), (&["dev-dependencies"], false)]
+        {
+            for used in dependencies(&manifest, kinds) {
+                let Some(used) = used.strip_prefix("cell-") else { continue };
+                let listed = allowed.is_none_or(|list| list.contains(&used)) || !strict;
+                // A binary of tests and benches stands beside what it tests, so those two may meet the
+                // simulator.
+                if floors.get(used).is_none_or(|used_floor| used_floor >= floor) || !listed {
+                    violations.push(format!("{name} uses {used}"));
+                }
+            }
+        }
+    }
+    demand_none("dependencies against the map of DESIGN.md", &violations);
+}
+
+#[test]
+fn product_never_links_tests_or_benches() {
+    let mut violations = Vec::new();
+    for (name, folder, floor, _) in MAP.iter().filter(|(_, _, floor, _)| *floor <= 7) {
+        let used =
+            dependencies(&manifest(folder), &["dependencies", "build-dependencies", "dev-dependencies"]);
+        for outside in ["cell-tests", "cell-simulator", "cell-benches"] {
+            if used.contains(outside) {
+                violations.push(format!("{name} (floor {floor}) uses {outside}"));
+            }
+        }
+    }
+    demand_none("tests and benches linked by the product", &violations);
+}
+
+#[test]
+fn outside_crates_stay_behind_their_walls() {
+    let mut violations = Vec::new();
+    for (name, folder, ..) in MAP {
+        let used = dependencies(&manifest(folder), &["dependencies", "build-dependencies"]);
+        for (outside, inside) in WALLS {
+            if used.contains(*outside) && !inside.contains(name) && *name != "tests" {
+                violations.push(format!("{name} uses {outside}, which only {inside:?} may"));
+            }
+        }
+    }
+    demand_none("outside crates where they do not belong", &violations);
+}
+
+#[test]
+fn default_build_is_the_product_alone() {
+    let workspace = manifest("");
+    let defaults = workspace["workspace"]["default-members"].as_array().expect("default-members is a list");
+    assert_eq!(defaults.iter().filter_map(Value::as_str).collect::<Vec<_>>(), ["ops"]);
+}

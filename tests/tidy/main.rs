@@ -1,0 +1,12 @@
+//! Holds the code to the map, and the map to the code: the crate graph, where unsafe may live, the shape of
+//! files.
+
+mod crates;
+mod map;
+mod source;
+mod tree;
+
+/// Fails with every violation at once, one a line.
+fn demand_none(what: &str, violations: &[String]) {
+    assert!(violations.is_empty(), "{what}:\n  {}", violations.join("\n  "));
+}

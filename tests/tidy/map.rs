@@ -1,0 +1,61 @@
+//! A map that drifts is worse than none: the folders that README.md and ARCHITECTURE.md name are those that
+//! exist.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use toml::{Table, Value};
+
+use crate::demand_none;
+use crate::tree::root;
+
+fn members() -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace has a manifest");
+    let manifest: Table = text.parse().expect("it is TOML");
+    let members = manifest["workspace"]["members"].as_array().expect("members is a list");
+    members.iter().filter_map(|member| member.as_str().map(str::to_owned)).collect()
+}
+
+/// Folders named in the first cells of the table under `## The map`.
+fn folders_of_map(document: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(document))
+        .unwrap_or_else(|error| panic!("{document} cannot be read: {error}"));
+    let section = text.split("\n## The map").nth(1).unwrap_or_else(|| panic!("{document} has no map"));
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| `"));
+    let cells = rows.filter_map(|row| row.split('|').nth(1));
+    // Odd pieces between backticks are the names.
+    cells.flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned)).collect()
+}
+
+#[test]
+fn documents_maps_are_the_folders_map() {
+    let members = members();
+    let mut violations = Vec::new();
+    for document in ["README.md", "ARCHITECTURE.md"] {
+        let named: BTreeSet<String> =
+            folders_of_map(document).into_iter().map(|name| name.trim_end_matches('/').to_owned()).collect();
+        violations.extend(members.difference(&named).map(|folder| format!("{document} lacks {folder}")));
+        violations.extend(
+            named
+                .iter()
+                .filter(|folder| !root().join(folder).is_dir())
+                .map(|folder| format!("{document} names {folder}, which is not there")),
+        );
+    }
+    demand_none("maps that drifted", &violations);
+}
+
+#[test]
+fn toolchain_is_pinned_to_the_workspaces_version() {
+    let read = |name: &str| -> Table {
+        let text = fs::read_to_string(root().join(name)).expect("it is there");
+        text.parse().expect("it is TOML")
+    };
+    let pinned = read("rust-toolchain.toml");
+    let channel = pinned["toolchain"]["channel"].as_str().expect("a channel is named").to_owned();
+    let workspace = read("Cargo.toml");
+    let wanted = workspace["workspace"]["package"]["rust-version"].as_str().map(str::to_owned);
+    assert!(wanted.is_some_and(|wanted| channel.starts_with(&wanted)), "{channel}");
+    assert!(matches!(pinned["toolchain"].get("components"), Some(Value::Array(_))));
+}
