@@ -99,6 +99,15 @@ impl RequestHeader {
         Ok((kind, RequestHeader { id: RequestId(reader.u64()?), pair }))
     }
 
+    /// Writes pair and id into an encoded request: a repeat is the same bytes under another id.
+    ///
+    /// # Panics
+    /// If `message` is shorter than a request's header: it must be one that this crate encoded.
+    pub fn stamp(&self, message: &mut [u8]) {
+        message[REQUEST_PAIR..REQUEST_ID].copy_from_slice(&self.pair.0.to_le_bytes());
+        message[REQUEST_ID..REQUEST_HEADER_BYTES].copy_from_slice(&self.id.0.to_le_bytes());
+    }
+
     /// The header of bytes that may not be a whole request: what a refusal of a malformed one is addressed
     /// to.
     #[must_use]

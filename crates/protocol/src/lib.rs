@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`header`] | request header (16 bytes), reply header (32 bytes) |
 //! | [`hello`] | the version hand-shake and the server's limits |
-//! | [`write`] | put, delete, begin of a streamed put, and what makes them exactly-once |
+//! | [`mod@write`] | put, delete, begin of a streamed put, and what makes them exactly-once |
 //! | [`keys`] | multi-get and its values |
 //! | [`scan`] | scan and its pages |
 //! | [`stream`] | values that do not fit one message: begin, chunk, credit |

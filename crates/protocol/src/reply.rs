@@ -3,7 +3,7 @@
 //! | kind | status | body, after the header |
 //! |---|---|---|
 //! | hello | Ok | [`crate::hello`] |
-//! | session | Ok | session u64 |
+//! | session | Ok | session u64, idle milliseconds u32, reserved 4 |
 //! | session-closed, alive, exists, deleted | Ok | none |
 //! | written | Ok | version 16 |
 //! | value | Ok | version 16, value length u32, reserved 4, value |
@@ -78,6 +78,9 @@ pub enum Reply<'a> {
     Session {
         /// The session.
         session: SessionId,
+        /// The server ends the session when it has heard of it neither by a write nor by a keep-alive for so
+        /// long; zero: never for that reason.
+        idle_ms: u32,
     },
     /// A session has ended.
     SessionClosed,
@@ -172,7 +175,11 @@ impl<'a> Reply<'a> {
         header.encode(self.kind().code(), self.status(), &mut writer)?;
         match self {
             Reply::Hello(hello) => hello.encode(&mut writer)?,
-            Reply::Session { session } => writer.u64(session.0)?,
+            Reply::Session { session, idle_ms } => {
+                writer.u64(session.0)?;
+                writer.u32(*idle_ms)?;
+                writer.reserved(4)?;
+            }
             Reply::SessionClosed | Reply::Alive | Reply::Exists | Reply::Deleted | Reply::NotFound => {}
             Reply::Value { version, value } => {
                 writer.version(*version)?;
@@ -221,7 +228,11 @@ impl<'a> Reply<'a> {
         }
         Ok(match kind {
             ReplyKind::Hello => Reply::Hello(HelloReply::decode(reader)?),
-            ReplyKind::Session => Reply::Session { session: SessionId(reader.u64()?) },
+            ReplyKind::Session => {
+                let reply = Reply::Session { session: SessionId(reader.u64()?), idle_ms: reader.u32()? };
+                reader.reserved(4)?;
+                reply
+            }
             ReplyKind::SessionClosed => Reply::SessionClosed,
             ReplyKind::Alive => Reply::Alive,
             ReplyKind::Exists => Reply::Exists,

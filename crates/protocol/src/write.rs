@@ -57,6 +57,20 @@ pub struct WriteName {
     pub floor: OperationNumber,
 }
 
+impl WriteName {
+    /// Writes the name into an encoded put, delete or put-begin: a repeat carries the floor as of now, and a
+    /// write may be encoded before its session is open.
+    ///
+    /// # Panics
+    /// If `message` is shorter than a write's fixed part: it must be one that this crate encoded.
+    pub fn stamp(&self, message: &mut [u8]) {
+        let fields = &mut message[REQUEST_HEADER_BYTES..REQUEST_HEADER_BYTES + WRITE_BYTES];
+        fields[SESSION..NUMBER].copy_from_slice(&self.session.0.to_le_bytes());
+        fields[NUMBER..FLOOR].copy_from_slice(&self.number.0.to_le_bytes());
+        fields[FLOOR..CONDITION_VERSION].copy_from_slice(&self.floor.0.to_le_bytes());
+    }
+}
+
 /// When a write is to be done. It is decided once: a repeat gets the first decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {

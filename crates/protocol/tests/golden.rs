@@ -123,7 +123,7 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             limits,
             name: "cell 0.1.0",
         }),
-        Reply::Session { session: SessionId(0xABCD) },
+        Reply::Session { session: SessionId(0xABCD), idle_ms: 60_000 },
         Reply::SessionClosed,
         Reply::Alive,
         Reply::Exists,
@@ -311,4 +311,16 @@ fn stamp_an_encoded_reply_changes_only_watermark_and_lease() {
     assert_eq!(header, ReplyHeader { id: RequestId(5), pair: PairId(0), ..reply_header() });
     assert_eq!(reply, Reply::Exists);
     assert_eq!(bytes.len(), REPLY_HEADER_BYTES);
+}
+
+#[test]
+fn stamp_an_encoded_write_changes_only_its_name_and_id() {
+    let put = Put { name: NAME, condition: Condition::IfVersion(VERSION), key: b"key", value: b"val" };
+    let mut bytes = Vec::new();
+    Request::Put(put).encode(request_header(), &mut bytes).unwrap();
+    let header = RequestHeader { id: RequestId(1), pair: PairId(2) };
+    let name = WriteName { session: SessionId(3), number: OperationNumber(5), floor: OperationNumber(4) };
+    header.stamp(&mut bytes);
+    name.stamp(&mut bytes);
+    assert_eq!(Request::decode(&bytes), Ok((header, Request::Put(Put { name, ..put }))));
 }
