@@ -1,0 +1,128 @@
+//! Whether a node is ready, as a list of checks.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+use std::time::Duration;
+
+use cell_node::{NodeSnapshot, NodeState};
+use serde::Serialize;
+
+use crate::freshness::STALE_AFTER;
+use crate::status::{failure_words, read_only_words};
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// Whether it is as it should be.
+    pub(crate) ok: bool,
+    /// Whether the node is not ready without it.
+    pub(crate) required: bool,
+    /// What was seen.
+    pub(crate) seen: Cow<'static, str>,
+}
+
+/// Every check, for a snapshot that is so old.
+pub(crate) fn checks(snapshot: &NodeSnapshot, age: Duration) -> Vec<Check> {
+    vec![reads(&snapshot.state), writes(&snapshot.state), lease(snapshot, age), snapshot_age(age)]
+}
+
+/// Whether all that is required holds.
+pub(crate) fn is_ready(checks: &[Check]) -> bool {
+    checks.iter().all(|check| check.ok || !check.required)
+}
+
+/// One line a check, as Kubernetes and etcd print them.
+pub(crate) fn verbose(checks: &[Check]) -> String {
+    let mut text = String::new();
+    for check in checks {
+        let sign = if check.ok { '+' } else { '-' };
+        let advisory = if check.required { "" } else { " (advisory)" };
+        writeln!(text, "[{sign}]{}: {}{advisory}", check.name, check.seen).expect("writing to a string");
+    }
+    text.push_str(if is_ready(checks) { "ready\n" } else { "not ready\n" });
+    text
+}
+
+fn reads(state: &NodeState) -> Check {
+    let (ok, seen) = match state {
+        NodeState::Serving | NodeState::ReadOnly(_) => (true, "serving".into()),
+        NodeState::Starting => (false, "starting: waiting for lease and claim".into()),
+        NodeState::Recovering(progress) => {
+            (false, format!("recovering, {}", percent(progress.bytes_done, progress.bytes_total)).into())
+        }
+        NodeState::Stopping => (false, "stopping".into()),
+        NodeState::Failed(kind) => (false, failure_words(*kind).into()),
+        _ => (false, "unknown".into()),
+    };
+    Check { name: "reads", ok, required: true, seen }
+}
+
+fn writes(state: &NodeState) -> Check {
+    let (ok, seen) = match state {
+        NodeState::Serving => (true, "serving"),
+        NodeState::ReadOnly(reason) => (false, read_only_words(*reason)),
+        _ => (false, "not serving"),
+    };
+    Check { name: "writes", ok, required: false, seen: seen.into() }
+}
+
+fn lease(snapshot: &NodeSnapshot, age: Duration) -> Check {
+    let left = Duration::from_millis(snapshot.lease_remaining_ms).saturating_sub(age);
+    let seen = if left.is_zero() { "over".into() } else { format!("{} ms left", left.as_millis()).into() };
+    Check { name: "lease", ok: !left.is_zero(), required: true, seen }
+}
+
+fn snapshot_age(age: Duration) -> Check {
+    let ok = age < STALE_AFTER;
+    let seen = if ok { "fresh".into() } else { format!("{} s old: the node hangs", age.as_secs()).into() };
+    Check { name: "figures", ok, required: true, seen }
+}
+
+/// `43 %`; a total of zero is not yet known.
+fn percent(done: u64, total: u64) -> String {
+    match u128::from(done) * 100 {
+        _ if total == 0 => "size not known yet".into(),
+        hundredfold => format!("{} %", (hundredfold / u128::from(total)).min(100)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_node::{FailureKind, ReadOnlyReason, RecoveryProgress};
+
+    use super::*;
+    use crate::status::tests::snapshot;
+
+    fn ready(state: NodeState, age: Duration) -> bool {
+        let mut snapshot = snapshot();
+        snapshot.state = state;
+        is_ready(&checks(&snapshot, age))
+    }
+
+    #[test]
+    fn ready_only_when_reads_are_served_the_lease_holds_and_figures_are_fresh() {
+        let now = Duration::ZERO;
+        assert!(ready(NodeState::Serving, now));
+        assert!(ready(NodeState::ReadOnly(ReadOnlyReason::DiskFull), now));
+        assert!(!ready(NodeState::Starting, now));
+        assert!(!ready(NodeState::Recovering(RecoveryProgress::default()), now));
+        assert!(!ready(NodeState::Stopping, now));
+        assert!(!ready(NodeState::Failed(FailureKind::LogFailed), now));
+        assert!(!ready(NodeState::Serving, Duration::from_secs(6)));
+        let mut expired = snapshot();
+        expired.lease_remaining_ms = 0;
+        assert!(!is_ready(&checks(&expired, now)));
+    }
+
+    #[test]
+    fn verbose_shows_how_far_a_recovery_is() {
+        let mut snapshot = snapshot();
+        let progress = RecoveryProgress { bytes_done: 43, bytes_total: 100, bytes_per_second: 1.0 };
+        snapshot.state = NodeState::Recovering(progress);
+        let text = verbose(&checks(&snapshot, Duration::ZERO));
+        assert!(text.starts_with("[-]reads: recovering, 43 %\n"), "{text}");
+        assert!(text.ends_with("not ready\n"), "{text}");
+    }
+}

@@ -1,0 +1,220 @@
+//! The snapshot as OpenMetrics text. Every figure is listed once, in a table below; labels hold a pair's number or a
+//! kind of operation, never a key.
+
+use std::fmt;
+use std::sync::Arc;
+
+use cell_node::{NodeSnapshot, NodeState, OperationCounts, PairSnapshot};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::status::state_word;
+
+/// What the text is, for the response's header.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const STATES: [&str; 6] = ["starting", "recovering", "serving", "read_only", "stopping", "failed"];
+
+struct PairFigure {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    kind: MetricType,
+    read: fn(&PairSnapshot) -> u64,
+}
+
+macro_rules! figures {
+    ($($kind:ident $name:literal $unit:expr, $help:literal, $read:expr;)+) => {
+        &[$(PairFigure { name: $name, help: $help, unit: $unit, kind: MetricType::$kind, read: $read }),+]
+    };
+}
+
+const PAIR_FIGURES: &[PairFigure] = figures! {
+    Gauge "pair_epoch" None, "Epoch of the pair", |p| p.epoch.0.into();
+    Counter "pair_csn_appended" None, "Records handed a commit sequence number", |p| p.csn_appended.0;
+    Counter "pair_csn_durable" None, "Durable watermark", |p| p.csn_durable.0;
+    Gauge "pair_csn_checkpointed" None, "Base of the last checkpoint", |p| p.csn_checkpointed.0;
+    Gauge "pair_entries" None, "Entries in the tree", |p| p.entries;
+    Gauge "pair_tree_nodes" None, "Tree nodes in use", |p| p.tree_nodes;
+    Gauge "pair_tree_node" Some(Unit::Bytes), "Size of one tree node", |p| p.tree_node_bytes;
+    Gauge "pair_extent_live" Some(Unit::Bytes), "Live extents, as asked for", |p| p.extent_live_bytes;
+    Gauge "pair_extent_allocated" Some(Unit::Bytes), "What live extents occupy", |p| p.extent_allocated_bytes;
+    Gauge "pair_extent_region" Some(Unit::Bytes), "Size of the extent region", |p| p.extent_region_bytes;
+    Gauge "pair_grace" Some(Unit::Bytes), "Freed extents that wait for reuse", |p| p.grace_bytes;
+    Gauge "pair_log_since_checkpoint" Some(Unit::Bytes), "Log to replay after a crash",
+        |p| p.log_bytes_since_checkpoint;
+    Counter "pair_log_synced" Some(Unit::Bytes), "Synced in both logs, padding included", |p| p.log_bytes;
+    Counter "pair_batches" None, "Commit batches synced", |p| p.batches;
+    Gauge "pair_completions" None, "Results kept for repeated writes", |p| p.completions;
+    Gauge "pair_replies_held" None, "Replies that wait for the log", |p| p.replies_held;
+    Counter "pair_checkpoints" None, "Checkpoints recorded", |p| p.checkpoints;
+    Gauge "pair_checkpoint_running" None, "1 while a checkpoint is written", |p| p.checkpoint_running.into();
+};
+
+type CountOf = fn(&OperationCounts) -> u64;
+
+const OPERATIONS: &[(&str, CountOf)] = &[
+    ("search", |counts| counts.search),
+    ("get", |counts| counts.get),
+    ("put", |counts| counts.put),
+    ("delete", |counts| counts.delete),
+    ("scan", |counts| counts.scan),
+];
+
+/// The whole text for a snapshot.
+pub(crate) fn render(snapshot: Arc<NodeSnapshot>) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("cell");
+    registry.register_collector(Box::new(SnapshotCollector(snapshot)));
+    let mut out = String::new();
+    text::encode(&mut out, &registry)?;
+    Ok(out)
+}
+
+#[derive(Debug)]
+struct SnapshotCollector(Arc<NodeSnapshot>);
+
+impl Collector for SnapshotCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        self.encode_node(&mut encoder)?;
+        self.encode_operations(&mut encoder)?;
+        for figure in PAIR_FIGURES {
+            self.encode_pairs(&mut encoder, figure)?;
+        }
+        self.encode_sync_times(&mut encoder)
+    }
+}
+
+impl SnapshotCollector {
+    fn encode_node(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let node = &*self.0;
+        let mut info = encoder.encode_descriptor("build", "Version of the node", None, MetricType::Info)?;
+        info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
+        let word = state_word(&node.state);
+        let mut states = encoder.encode_descriptor(
+            "node_state",
+            "1 for the state that the node is in",
+            None,
+            MetricType::Gauge,
+        )?;
+        for state in STATES {
+            let labels = [("state", state)];
+            ConstGauge::new(u64::from(state == word)).encode(states.encode_family(&labels)?)?;
+        }
+        for (name, help, milliseconds) in [
+            ("node_uptime", "Since the process started", node.uptime_ms),
+            ("node_lease_remaining", "How long the lease surely holds", node.lease_remaining_ms),
+        ] {
+            let gauge = ConstGauge::new(seconds(milliseconds, 1e3));
+            gauge.encode(encoder.encode_descriptor(
+                name,
+                help,
+                Some(&Unit::Seconds),
+                MetricType::Gauge,
+            )?)?;
+        }
+        let connections = ConstGauge::new(node.connections);
+        let help = "Connections of clients";
+        connections.encode(encoder.encode_descriptor(
+            "node_connections",
+            help,
+            None,
+            MetricType::Gauge,
+        )?)?;
+        self.encode_recovery(encoder)
+    }
+
+    fn encode_recovery(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let NodeState::Recovering(progress) = &self.0.state else { return Ok(()) };
+        for (name, help, bytes) in [
+            ("recovery_done", "Log and image bytes replayed", progress.bytes_done),
+            ("recovery_total", "Log and image bytes to replay", progress.bytes_total),
+        ] {
+            let gauge = ConstGauge::new(bytes);
+            gauge.encode(encoder.encode_descriptor(name, help, Some(&Unit::Bytes), MetricType::Gauge)?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_operations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let counts = &self.0.operations;
+        let mut family =
+            encoder.encode_descriptor("operations", "Requests, by kind", None, MetricType::Counter)?;
+        for (kind, read) in OPERATIONS {
+            ConstCounter::new(read(counts)).encode(family.encode_family(&[("operation", *kind)])?)?;
+        }
+        for (name, help, count) in [
+            ("operations_refused", "Requests answered with an error", counts.refused),
+            ("operations_repeated", "Writes answered from the completion table", counts.repeated),
+        ] {
+            let counter = ConstCounter::new(count);
+            counter.encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        Ok(())
+    }
+
+    fn encode_pairs(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        figure: &PairFigure,
+    ) -> Result<(), fmt::Error> {
+        let mut family =
+            encoder.encode_descriptor(figure.name, figure.help, figure.unit.as_ref(), figure.kind)?;
+        for pair in &self.0.pairs {
+            let labels = [("pair", pair.pair.0)];
+            let value = (figure.read)(pair);
+            match figure.kind {
+                MetricType::Counter => ConstCounter::new(value).encode(family.encode_family(&labels)?)?,
+                _ => ConstGauge::new(value).encode(family.encode_family(&labels)?)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn encode_sync_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Sync time of a batch over the last period, by quantile (1 is the longest)";
+        let mut family =
+            encoder.encode_descriptor("pair_sync", help, Some(&Unit::Seconds), MetricType::Gauge)?;
+        for pair in &self.0.pairs {
+            for (quantile, microseconds) in ["0.5", "0.99", "1"].into_iter().zip(pair.sync_us) {
+                let labels = [("pair", pair.pair.0.to_string()), ("quantile", quantile.to_owned())];
+                ConstGauge::new(seconds(microseconds, 1e6)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A time in seconds, from so many parts of one.
+#[allow(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
+fn seconds(parts: u64, per_second: f64) -> f64 {
+    parts as f64 / per_second
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::tests::snapshot;
+
+    #[test]
+    fn render_names_have_prefix_unit_and_kind() {
+        let text = render(Arc::new(snapshot())).unwrap();
+        for line in [
+            "# TYPE cell_operations counter",
+            "cell_operations_total{operation=\"get\"} 10",
+            "cell_node_state{state=\"serving\"} 1",
+            "cell_node_uptime_seconds 12.0",
+            "cell_pair_entries{pair=\"1\"} 9",
+            "cell_pair_csn_durable_total{pair=\"1\"} 41",
+            "# UNIT cell_pair_extent_live_bytes bytes",
+            "cell_pair_sync_seconds{pair=\"1\",quantile=\"0.99\"} 0.0",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
+        }
+        assert!(text.ends_with("# EOF\n"));
+        assert!(text.lines().all(|line| line.starts_with('#') || line.starts_with("cell_")), "{text}");
+    }
+}
