@@ -1,1 +1,58 @@
-//! placeholder
+//! What the members of a cluster agree on: leases, sessions, epochs and the region table.
+//!
+//! | module | role |
+//! |---|---|
+//! | [`Store`] | an etcd-shaped key-value core: revisions, leases, transactions; no clock, thread or file |
+//! | [`Coordinator`] | the trait behind which a store is reached; blocking calls with a deadline, for control threads only |
+//! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
+//! | [`Server`], [`Remote`] | the embedded store for the other processes of the machine |
+//! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
+//! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
+//! | [`Sessions`] | client sessions, whose ids are never reused |
+//! | [`Members`] | the living incarnations and where they are reached |
+//! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
+//!
+//! Every write of the typed layers is *one* transaction, conditional on what it was decided from and on the writer's
+//! own lease. A call that ends as [`ClusterError::OutcomeUnknown`] may have been carried out: the typed layers look
+//! first and then try again, and so must whoever uses [`Coordinator`] directly.
+
+mod clock;
+mod coordinator;
+mod embedded;
+mod error;
+mod lease;
+mod lease_thread;
+mod line;
+mod lock;
+mod member;
+mod number;
+mod remote;
+mod request;
+mod row;
+mod server;
+mod session;
+mod settings;
+mod sim;
+mod store;
+mod table;
+
+pub use clock::{Clock, ManualClock, boottime_ns};
+pub use coordinator::{Coordinator, initialise};
+pub use embedded::Embedded;
+pub use error::ClusterError;
+pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
+pub use lease_thread::LeaseThread;
+pub use lock::FolderLock;
+pub use member::{MemberRow, Members};
+pub use remote::Remote;
+pub use request::{
+    Change, Condition, Grant, KeyValue, Operation, Page, Refusal, Request, Response, Revision, Transaction,
+    TransactionOutcome,
+};
+pub use row::{CheckpointRow, EpochRow, Geometry, Missing, PairRow, PairState, Place, ROW_FORMAT_VERSION};
+pub use server::Server;
+pub use session::{EndedSessions, SessionRow, Sessions};
+pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
+pub use sim::{Fault, Sim, SimLink};
+pub use store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage, StoreMeta};
+pub use table::{Claim, ClaimGround, NewPair, Table, Tenure};

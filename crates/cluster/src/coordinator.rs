@@ -1,0 +1,186 @@
+//! The trait behind which a store is reached, whoever hosts it.
+
+use cell_terms::Incarnation;
+
+use crate::error::ClusterError;
+use crate::request::{
+    Change, Condition, Grant, KeyValue, Page, Refusal, Request, Response, Revision, Transaction,
+    TransactionOutcome,
+};
+use crate::row::ROW_FORMAT_VERSION;
+
+/// The format of the typed layers' rows, checked before anything else is read.
+const KEY_FORMAT: &str = "cluster/format";
+/// The cluster's generation: random, drawn when the table was initialised.
+const KEY_GENERATION: &str = "cluster/generation";
+/// How often a call is made again whose outcome is not known, or that others got in the way of.
+pub(crate) const ATTEMPTS_MAX: usize = 16;
+
+/// A store that holds what the cluster agreed on.
+///
+/// Calls block, at most for the provider's deadline, and are made from control threads, never from a worker. After
+/// [`ClusterError::OutcomeUnknown`] the call may have been carried out, or may be carried out later.
+pub trait Coordinator: Send + Sync {
+    /// Carries one request out.
+    ///
+    /// # Errors
+    /// [`ClusterError::NotReached`], [`ClusterError::OutcomeUnknown`], or the provider's own failure. A refusal is an
+    /// answer here, not an error.
+    fn call(&self, request: &Request) -> Result<Response, ClusterError>;
+
+    /// The cluster's random generation, upper half of session ids.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]; [`ClusterError::NotInitialised`] before [`initialise`].
+    fn generation(&self) -> Result<u32, ClusterError> {
+        let entry = self.read(KEY_GENERATION)?.ok_or(ClusterError::NotInitialised)?;
+        parse("the generation", &entry.value)
+    }
+
+    /// Carries a transaction out.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]; [`ClusterError::Refused`] if it could never be carried out.
+    fn transact(&self, transaction: Transaction) -> Result<TransactionOutcome, ClusterError> {
+        match self.call(&Request::Transact(transaction))? {
+            Response::Transacted(outcome) => Ok(outcome),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Reads a key.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn read(&self, key: &str) -> Result<Option<KeyValue>, ClusterError> {
+        match self.call(&Request::Read { key: key.to_owned() })? {
+            Response::Value(entry) => Ok(entry),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Reads one page of the keys that begin with `prefix`, after the key `after`.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn page(&self, prefix: &str, after: Option<&str>) -> Result<Page, ClusterError> {
+        let request = Request::List { prefix: prefix.to_owned(), after: after.map(str::to_owned) };
+        match self.call(&request)? {
+            Response::Page(page) => Ok(page),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Reads every key that begins with `prefix`. The revision is that of the first page: a watch from there misses
+    /// nothing, and may repeat what the later pages already show.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn list(&self, prefix: &str) -> Result<Page, ClusterError> {
+        let mut whole = self.page(prefix, None)?;
+        while whole.more {
+            let after = whole.entries.last().map(|entry| entry.key.clone());
+            let next = self.page(prefix, after.as_deref())?;
+            whole.entries.extend(next.entries);
+            whole.more = next.more;
+        }
+        Ok(whole)
+    }
+
+    /// What changed after `revision`, and up to which revision that is complete.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]; [`Refusal::Compacted`] when that is too long ago: list again.
+    fn changes_since(&self, revision: Revision) -> Result<(Revision, Vec<Change>), ClusterError> {
+        match self.call(&Request::ChangesSince { revision })? {
+            Response::Changes { revision, changes } => Ok((revision, changes)),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Grants a lease. Whoever holds it counts its time from *before* this call.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]. A grant whose outcome is unknown ends by itself; ask for another.
+    fn grant(&self, ttl_ms: u64) -> Result<Grant, ClusterError> {
+        match self.call(&Request::Grant { ttl_ms })? {
+            Response::Granted(grant) => Ok(grant),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Renews a lease.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]; [`ClusterError::LeaseEnded`]: it is over, for good.
+    fn keep_alive(&self, lease: Incarnation) -> Result<(), ClusterError> {
+        match self.call(&Request::KeepAlive { lease })? {
+            Response::Alive => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// How long a lease will last if it is not renewed; none: it has ended.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    fn remaining_ns(&self, lease: Incarnation) -> Result<Option<u64>, ClusterError> {
+        match self.call(&Request::Remaining { lease })? {
+            Response::Remaining { remaining_ns } => Ok(remaining_ns),
+            other => Err(unexpected(other)),
+        }
+    }
+}
+
+impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
+    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        (**self).call(request)
+    }
+}
+
+/// Initialises an empty table, in one transaction with one winner, or checks the format of one that is there. Returns
+/// the cluster's generation.
+///
+/// # Errors
+/// [`ClusterError::Format`]: another version wrote it.
+pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32, ClusterError> {
+    let first = Transaction::new()
+        .when(Condition::Absent { key: KEY_FORMAT.to_owned() })
+        .put(KEY_FORMAT, ROW_FORMAT_VERSION.to_string())
+        .put(KEY_GENERATION, generation.to_string());
+    for _ in 0..ATTEMPTS_MAX {
+        if let Some(entry) = coordinator.read(KEY_FORMAT)? {
+            let found = parse("the table's format version", &entry.value)?;
+            if found != ROW_FORMAT_VERSION {
+                return Err(ClusterError::Format { found, known: ROW_FORMAT_VERSION });
+            }
+            return coordinator.generation();
+        }
+        match coordinator.transact(first.clone()) {
+            Ok(_) | Err(ClusterError::OutcomeUnknown(_)) => {} // look
+            Err(error) => return Err(error),
+        }
+    }
+    Err(ClusterError::Contended { what: "the empty table" })
+}
+
+pub(crate) fn parse<'a, T: serde::Deserialize<'a>>(
+    what: &'static str,
+    text: &'a str,
+) -> Result<T, ClusterError> {
+    serde_json::from_str(text).map_err(|source| ClusterError::Unreadable { what, source })
+}
+
+pub(crate) fn text<T: serde::Serialize>(row: &T) -> String {
+    serde_json::to_string(row).expect("rows are plain structures with text keys")
+}
+
+fn unexpected(response: Response) -> ClusterError {
+    match response {
+        Response::Refused(Refusal::LeaseEnded { lease }) => {
+            ClusterError::LeaseEnded { lease: Incarnation(lease) }
+        }
+        Response::Refused(refusal) => ClusterError::Refused(refusal),
+        _ => ClusterError::Answer,
+    }
+}

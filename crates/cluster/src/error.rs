@@ -1,0 +1,210 @@
+//! What can go wrong between a node and what its cluster agreed on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cell_terms::{Csn, Epoch, Incarnation, PairId, RegionId, SessionId};
+
+use crate::request::Refusal;
+
+/// An operation of this crate that failed. Variants say what the caller can do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// The coordinator was not reached; nothing was carried out. Try again until the lease runs out.
+    #[error("the coordinator cannot be reached")]
+    NotReached(#[source] io::Error),
+    /// No answer within the deadline: the call may have been carried out, now or later. Look first, then try again.
+    #[error("the coordinator did not answer in time; the call may still have been carried out")]
+    OutcomeUnknown(#[source] io::Error),
+    /// The coordinator answered "no"; nothing was carried out.
+    #[error("the coordinator refused")]
+    Refused(#[source] Refusal),
+    /// The coordinator answered something else than was asked. Its version differs, or this is another service.
+    #[error("the coordinator's answer does not fit the question")]
+    Answer,
+    /// A row, or the answer's text, could not be read.
+    #[error("cannot read {what}")]
+    Unreadable {
+        /// What was read.
+        what: &'static str,
+        /// What is wrong with it.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The table was written by another version of Cell; this one must not touch it.
+    #[error("format version {found} cannot be read: this program knows version {known}")]
+    Format {
+        /// What was found.
+        found: u32,
+        /// What this program knows.
+        known: u32,
+    },
+    /// A process that lives holds the folder; ask that process, or stop it.
+    #[error("{} is held by {}", folder.display(), holder(*pid))]
+    Held {
+        /// The folder.
+        folder: PathBuf,
+        /// Who holds it, if that could be read.
+        pid: Option<u32>,
+    },
+    /// The folder could not be created, locked or synced.
+    #[error("cannot use {}", path.display())]
+    Folder {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// sled failed. The embedded coordinator answers nothing more: what is on stable storage is not known.
+    #[error("the coordinator's store failed")]
+    Store(#[source] sled::Error),
+    /// The server could not listen or start.
+    #[error("cannot serve the coordinator on {address}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The coordinator's protocol has neither encryption nor authentication: loopback only.
+    #[error("the embedded coordinator is served on loopback only, not on {address}")]
+    NotLoopback {
+        /// What was asked.
+        address: SocketAddr,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// The writer's own lease has ended: it owns nothing any more and must stop.
+    #[error("{lease} has ended")]
+    LeaseEnded {
+        /// The lease.
+        lease: Incarnation,
+    },
+    /// Others changed the row each time that it was to be changed. Try again later.
+    #[error("others kept changing {what}")]
+    Contended {
+        /// What was to be changed.
+        what: &'static str,
+    },
+    /// The cluster has not been initialised, or its table is lost.
+    #[error("the table is empty")]
+    NotInitialised,
+    /// There are no ids left: regions have 24 bits, sessions and leases 32 a generation.
+    #[error("ids of {what} are used up")]
+    IdsUsedUp {
+        /// What kind.
+        what: &'static str,
+    },
+    /// No such pair.
+    #[error("{pair} is not in the region table")]
+    PairUnknown {
+        /// The pair.
+        pair: PairId,
+    },
+    /// Somebody else owns the pair by now. Stop touching it.
+    #[error("{pair} belongs to {owner:?} since {epoch}")]
+    Superseded {
+        /// The pair.
+        pair: PairId,
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its owner, if it has one.
+        owner: Option<Incarnation>,
+    },
+    /// The pair's owner may still be at work. Wait for its lease to end, then claim again.
+    #[error("{owner} owns {pair} and its lease lasts {remaining_ns} ns more")]
+    OwnerLives {
+        /// The pair.
+        pair: PairId,
+        /// Its owner.
+        owner: Incarnation,
+        /// How long the lease lasts if it is not renewed.
+        remaining_ns: u64,
+    },
+    /// Trust that an earlier owner granted has not run out; nobody may serve the pair before that.
+    #[error("{pair} cannot be served before the lease of {owner} ends")]
+    TrustRemains {
+        /// The pair.
+        pair: PairId,
+        /// The earlier owner.
+        owner: Incarnation,
+    },
+    /// An earlier recovery has recorded another cut; take that one.
+    #[error("{pair}, {epoch}: the cut is recorded as {recorded}, not {found}")]
+    CutRecorded {
+        /// The pair.
+        pair: PairId,
+        /// The epoch that was cut.
+        epoch: Epoch,
+        /// What the table says.
+        recorded: Csn,
+        /// What was to be recorded.
+        found: Csn,
+    },
+    /// A pair is published only when every earlier epoch that has logs is cut.
+    #[error("{pair}, {epoch} has no cut yet")]
+    CutMissing {
+        /// The pair.
+        pair: PairId,
+        /// The epoch without a cut.
+        epoch: Epoch,
+    },
+    /// A checkpoint of an epoch or CSN below the recorded one.
+    #[error("{pair} has a later checkpoint already")]
+    CheckpointOlder {
+        /// The pair.
+        pair: PairId,
+    },
+    /// The pair is not in the state that the change begins from.
+    #[error("{pair} is not in the state for this")]
+    State {
+        /// The pair.
+        pair: PairId,
+    },
+    /// A pair's log folders know a later epoch than the table: the table is old or another cluster's. Nothing is
+    /// served.
+    #[error("the table says {table} for {pair}, but its logs have {found}")]
+    TableOlder {
+        /// The pair.
+        pair: PairId,
+        /// The table's epoch.
+        table: Epoch,
+        /// The logs' highest epoch.
+        found: Epoch,
+    },
+    /// There are log folders of a region that the table does not know: the table is lost. Not a first start.
+    #[error("there are logs of {region}, which the table does not know")]
+    LogWithoutRow {
+        /// The region.
+        region: RegionId,
+    },
+    /// No such session, or it has ended. It is never created on arrival.
+    #[error("{session} is unknown or has ended")]
+    SessionUnknown {
+        /// The session.
+        session: SessionId,
+    },
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl ClusterError {
+    /// Whether the call may succeed when it is made again, after looking at what it did.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self,
+            ClusterError::NotReached(_)
+                | ClusterError::OutcomeUnknown(_)
+                | ClusterError::Contended { .. }
+                | ClusterError::Refused(Refusal::Busy)
+        )
+    }
+}

@@ -1,0 +1,230 @@
+//! How a node knows until when it surely holds its lease: a core without clock or I/O.
+//!
+//! The coordinator counts a lease from when the renewal *arrived*, the node from before it *asked*. So the node's end
+//! comes first by the time that the request travelled, whatever that was:
+//!
+//! 1. the node reads its clock: 100 ms, and asks for a renewal of 500 ms;
+//! 2. the request hangs in a queue; the coordinator renews at 390 ms: its end is 890 ms;
+//! 3. the answer is read at 400 ms. Counted from here the node would rely on the lease until 900 ms, and answer a
+//!    client at 895 ms while a survivor already serves the pair. Counted from 100 ms it stops at 600 ms.
+//!
+//! A margin covers the drift of the two clocks against each other over one lease.
+
+use cell_terms::Incarnation;
+
+/// Renewals in the time of one lease: several may fail before the lease is lost.
+const RENEWALS_PER_LEASE: u64 = 5;
+/// After a failed renewal the next one comes sooner.
+const RETRIES_PER_LEASE: u64 = 20;
+
+/// How long a lease lasts and how much of it is relied on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// What the coordinator grants.
+    pub ttl_ms: u64,
+    /// What is not relied on.
+    pub margin_ns: u64,
+}
+
+/// What the shell does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseCommand {
+    /// Ask for a lease.
+    Grant,
+    /// Ask for this lease's renewal.
+    Renew(Incarnation),
+    /// Nothing before this time.
+    Wait {
+        /// When to step again.
+        until_ns: u64,
+    },
+    /// The lease has ended, for good. Nothing more is sent under this incarnation.
+    Stop,
+}
+
+/// How asking went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renewal {
+    /// A lease was granted.
+    Granted(Incarnation),
+    /// The lease was renewed.
+    Alive,
+    /// The lease has ended.
+    Ended,
+    /// No answer: it may or may not have been renewed.
+    Failed,
+}
+
+/// The core: step it, do what it says, tell it how that went.
+#[derive(Clone, Debug)]
+pub struct LeaseKeeper {
+    terms: LeaseTerms,
+    lease: Option<Incarnation>,
+    asked_ns: Option<u64>,
+    due_ns: u64,
+    surely_until_ns: u64,
+    ended: bool,
+}
+
+impl LeaseTerms {
+    /// Terms from the settings: the margin is a part of the lease.
+    #[must_use]
+    pub fn new(lease_ms: u64, drift_margin: f64) -> LeaseTerms {
+        // In parts of a million, so that the terms are whole numbers from here on.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded to 0..=1e6 here")]
+        let parts = (drift_margin.clamp(0.0, 1.0) * 1e6).ceil() as u64;
+        LeaseTerms { ttl_ms: lease_ms, margin_ns: lease_ms * parts }
+    }
+
+    fn ttl_ns(self) -> u64 {
+        self.ttl_ms * 1_000_000
+    }
+}
+
+impl LeaseKeeper {
+    /// A keeper without a lease yet.
+    #[must_use]
+    pub fn new(terms: LeaseTerms) -> LeaseKeeper {
+        LeaseKeeper { terms, lease: None, asked_ns: None, due_ns: 0, surely_until_ns: 0, ended: false }
+    }
+
+    /// What to do at `now_ns`. The clock is read *before* this call, and what it asks for is asked after it.
+    pub fn step(&mut self, now_ns: u64) -> LeaseCommand {
+        if self.ended {
+            return LeaseCommand::Stop;
+        }
+        if now_ns < self.due_ns {
+            return LeaseCommand::Wait { until_ns: self.due_ns };
+        }
+        self.asked_ns = Some(now_ns);
+        self.lease.map_or(LeaseCommand::Grant, LeaseCommand::Renew)
+    }
+
+    /// How the asking of the last step went.
+    ///
+    /// # Panics
+    /// If nothing was asked: a defect of the shell.
+    pub fn answered(&mut self, renewal: Renewal, now_ns: u64) {
+        let asked_ns = self.asked_ns.take().expect("an answer follows a question");
+        match renewal {
+            Renewal::Granted(lease) => {
+                self.lease = Some(lease);
+                self.confirm(asked_ns);
+            }
+            Renewal::Alive => self.confirm(asked_ns),
+            Renewal::Ended => {
+                self.ended = true;
+                self.surely_until_ns = 0;
+            }
+            Renewal::Failed => self.due_ns = now_ns + self.terms.ttl_ns() / RETRIES_PER_LEASE,
+        }
+    }
+
+    fn confirm(&mut self, asked_ns: u64) {
+        let relied_on = self.terms.ttl_ns().saturating_sub(self.terms.margin_ns);
+        self.surely_until_ns = self.surely_until_ns.max(asked_ns + relied_on);
+        self.due_ns = asked_ns + self.terms.ttl_ns() / RENEWALS_PER_LEASE;
+    }
+
+    /// The lease, once granted.
+    #[must_use]
+    pub fn lease(&self) -> Option<Incarnation> {
+        self.lease
+    }
+
+    /// Until when the lease surely holds, on the clock that the steps were given. Zero: it does not.
+    #[must_use]
+    pub fn surely_holds_until_ns(&self) -> u64 {
+        self.surely_until_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::Coordinator;
+    use crate::sim::{Fault, Sim};
+    use proptest::prelude::*;
+
+    const MS: u64 = 1_000_000;
+    const LEASE: Incarnation = Incarnation(1);
+
+    fn keeper() -> LeaseKeeper {
+        let mut keeper = LeaseKeeper::new(LeaseTerms::new(500, 0.05));
+        assert_eq!(keeper.step(100 * MS), LeaseCommand::Grant);
+        keeper.answered(Renewal::Granted(LEASE), 150 * MS);
+        keeper
+    }
+
+    #[test]
+    fn answered_counts_from_before_the_question_minus_margin() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
+        assert_eq!(keeper.step(150 * MS), LeaseCommand::Wait { until_ns: 200 * MS });
+        assert_eq!(keeper.step(200 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Alive, 490 * MS);
+        assert_eq!(keeper.surely_holds_until_ns(), 675 * MS);
+        assert_eq!(keeper.step(490 * MS), LeaseCommand::Renew(LEASE), "the answer was late: ask at once");
+    }
+
+    #[test]
+    fn answered_failure_does_not_lengthen_and_is_retried_sooner() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.step(200 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Failed, 210 * MS);
+        assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
+        assert_eq!(keeper.step(210 * MS), LeaseCommand::Wait { until_ns: 235 * MS });
+    }
+
+    #[test]
+    fn answered_ended_is_final() {
+        let mut keeper = keeper();
+        assert_eq!(keeper.step(200 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(Renewal::Ended, 210 * MS);
+        assert_eq!(keeper.surely_holds_until_ns(), 0);
+        assert_eq!(keeper.step(900 * MS), LeaseCommand::Stop);
+    }
+
+    proptest! {
+        /// Whatever is lost and delayed, and with the coordinator's clock up to the margin faster: at every moment in
+        /// which the node relies on its lease, the coordinator has not ended it.
+        #[test]
+        fn surely_holds_never_outlasts_the_coordinator(
+            steps in proptest::collection::vec((0_u64..40, 0_u64..40, 0_u64..30, 0_usize..6), 1..200)
+        ) {
+            let sim = Sim::new(1);
+            let link = sim.link();
+            let mut keeper = LeaseKeeper::new(LeaseTerms::new(100, 0.05));
+            let mut now = 1_000 * MS;
+            let check = |keeper: &LeaseKeeper, now: u64| {
+                sim.set_now(now + now / 21); // 4.8 % faster
+                if let Some(lease) = keeper.lease() && now < keeper.surely_holds_until_ns() {
+                    prop_assert!(sim.link().remaining_ns(lease).unwrap().is_some());
+                }
+                Ok(())
+            };
+            for (there, back, pause, fault) in steps {
+                let command = keeper.step(now);
+                if matches!(command, LeaseCommand::Grant | LeaseCommand::Renew(_)) {
+                    now += there * MS;
+                    check(&keeper, now)?;
+                    link.plan([[Fault::None, Fault::None, Fault::None, Fault::Lost, Fault::AnswerLost, Fault::Late][fault]]);
+                    let result = match command {
+                        LeaseCommand::Grant => link.grant(100).map(|grant| Renewal::Granted(grant.lease)),
+                        _ => link.keep_alive(keeper.lease().unwrap()).map(|()| Renewal::Alive),
+                    };
+                    let renewal = match result {
+                        Ok(renewal) => renewal,
+                        Err(crate::ClusterError::LeaseEnded { .. }) => Renewal::Ended,
+                        Err(_) => Renewal::Failed,
+                    };
+                    now += back * MS;
+                    keeper.answered(renewal, now);
+                }
+                check(&keeper, now)?;
+                now += pause * MS;
+                check(&keeper, now)?;
+            }
+        }
+    }
+}

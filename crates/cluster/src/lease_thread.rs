@@ -1,0 +1,169 @@
+//! The thread that keeps this process's lease, and the word in which workers read how long it holds.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cell_terms::Incarnation;
+
+use crate::clock::boottime_ns;
+use crate::coordinator::Coordinator;
+use crate::error::ClusterError;
+use crate::lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
+use crate::settings::ClusterCounts;
+
+/// A lease that a thread renews. Dropping it stops the renewals; the lease then ends by itself, never early.
+pub struct LeaseThread {
+    incarnation: Incarnation,
+    surely_until_ns: Arc<AtomicU64>,
+    counts: Arc<ClusterCounts>,
+    stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shell {
+    coordinator: Arc<dyn Coordinator>,
+    keeper: LeaseKeeper,
+    terms: LeaseTerms,
+    surely_until_ns: Arc<AtomicU64>,
+    counts: Arc<ClusterCounts>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl LeaseThread {
+    /// Asks for a lease and starts to renew it. Blocks until it is granted, over as many calls as fit into `patience`.
+    ///
+    /// # Errors
+    /// What the last call failed with.
+    pub fn start(
+        coordinator: Arc<dyn Coordinator>,
+        terms: LeaseTerms,
+        patience: Duration,
+    ) -> Result<LeaseThread, ClusterError> {
+        let surely_until_ns = Arc::new(AtomicU64::new(0));
+        let counts = Arc::new(ClusterCounts::default());
+        let stopping = Arc::new(AtomicBool::new(false));
+        let mut shell = Shell {
+            coordinator,
+            keeper: LeaseKeeper::new(terms),
+            terms,
+            surely_until_ns: surely_until_ns.clone(),
+            counts: counts.clone(),
+            stopping: stopping.clone(),
+        };
+        let (granted, grant) = mpsc::sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("lease".to_owned())
+            .spawn(move || {
+                let first = shell.first_grant(patience);
+                let succeeded = first.is_ok();
+                let _ = granted.send(first);
+                if succeeded {
+                    shell.run();
+                }
+            })
+            .map_err(ClusterError::Thread)?;
+        let incarnation = grant.recv().unwrap_or(Err(ClusterError::Answer))?;
+        Ok(LeaseThread { incarnation, surely_until_ns, counts, stopping, thread: Some(thread) })
+    }
+
+    /// The lease, which names this life of the process.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// Until when the lease surely holds, in nanoseconds of [`boottime_ns`]; zero once it is lost. Workers load it
+    /// (acquire) and read the clock *after* what they are about to acknowledge.
+    #[must_use]
+    pub fn surely_until_ns(&self) -> Arc<AtomicU64> {
+        self.surely_until_ns.clone()
+    }
+
+    /// Whether the lease surely holds at this moment.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        boottime_ns() < self.surely_until_ns.load(Ordering::Acquire)
+    }
+
+    /// What was counted.
+    #[must_use]
+    pub fn counts(&self) -> &Arc<ClusterCounts> {
+        &self.counts
+    }
+}
+
+impl Drop for LeaseThread {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shell {
+    fn first_grant(&mut self, patience: Duration) -> Result<Incarnation, ClusterError> {
+        let patience_ns = u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX);
+        let give_up_ns = boottime_ns().saturating_add(patience_ns);
+        loop {
+            let asked_ns = boottime_ns();
+            match self.keeper.step(asked_ns) {
+                LeaseCommand::Wait { until_ns } => self.wait(until_ns),
+                LeaseCommand::Stop | LeaseCommand::Renew(_) => return Err(ClusterError::Answer),
+                LeaseCommand::Grant => match self.coordinator.grant(self.terms.ttl_ms) {
+                    Ok(grant) => {
+                        self.answered(Renewal::Granted(grant.lease));
+                        return Ok(grant.lease);
+                    }
+                    Err(error) if !error.is_transient() || boottime_ns() >= give_up_ns => return Err(error),
+                    Err(_) => self.answered(Renewal::Failed),
+                },
+            }
+        }
+    }
+
+    fn run(&mut self) {
+        while !self.stopping.load(Ordering::SeqCst) {
+            let asked_ns = boottime_ns();
+            match self.keeper.step(asked_ns) {
+                LeaseCommand::Wait { until_ns } => self.wait(until_ns),
+                LeaseCommand::Stop => return,
+                LeaseCommand::Grant => unreachable!("a keeper with a lease asks for no other"),
+                LeaseCommand::Renew(lease) => self.renew(lease, asked_ns),
+            }
+        }
+    }
+
+    fn renew(&mut self, lease: Incarnation, asked_ns: u64) {
+        let renewal = match self.coordinator.keep_alive(lease) {
+            Ok(()) => {
+                let now_ns = boottime_ns();
+                let was_left_ns = self.keeper.surely_holds_until_ns().saturating_sub(now_ns);
+                self.counts.renewed(now_ns - asked_ns, was_left_ns);
+                Renewal::Alive
+            }
+            Err(ClusterError::LeaseEnded { .. }) => {
+                tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
+                Renewal::Ended
+            }
+            Err(error) => {
+                self.counts.renewal_failed();
+                tracing::warn!(%lease, error = &error as &dyn std::error::Error, "the lease was not renewed");
+                Renewal::Failed
+            }
+        };
+        self.answered(renewal);
+    }
+
+    fn answered(&mut self, renewal: Renewal) {
+        self.keeper.answered(renewal, boottime_ns());
+        self.surely_until_ns.store(self.keeper.surely_holds_until_ns(), Ordering::Release);
+    }
+
+    fn wait(&self, until_ns: u64) {
+        std::thread::park_timeout(Duration::from_nanos(until_ns.saturating_sub(boottime_ns())));
+    }
+}

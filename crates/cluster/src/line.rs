@@ -1,0 +1,59 @@
+//! Messages between [`crate::Server`] and [`crate::Remote`]: one JSON object a line, of limited length.
+
+use std::io::{self, BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::{Request, Response};
+
+/// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its keys.
+pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
+
+/// A request with its number on the connection.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Question {
+    pub(crate) number: u64,
+    pub(crate) request: Request,
+}
+
+/// The answer to the question with that number.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) number: u64,
+    pub(crate) response: Response,
+}
+
+/// Reads a line without its end. None: the peer closed the connection between two lines.
+pub(crate) fn read_line(from: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<()>> {
+    line.clear();
+    let count = io::Read::take(&mut *from, LINE_BYTES_MAX).read_until(b'\n', line)?;
+    match line.pop() {
+        None if count == 0 => Ok(None),
+        Some(b'\n') => Ok(Some(())),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Writes one message as one line, in one write.
+pub(crate) fn write_line<T: Serialize>(to: &mut impl Write, message: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    to.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn read_line_cut_or_endless_lines_are_errors() {
+        let mut line = Vec::new();
+        assert!(read_line(&mut &b""[..], &mut line).unwrap().is_none());
+        assert!(read_line(&mut &b"{}"[..], &mut line).is_err());
+        let mut endless = io::BufReader::new(io::repeat(b' '));
+        assert!(read_line(&mut endless, &mut line).is_err());
+        let mut two = &b"a\nb\n"[..];
+        assert!(read_line(&mut two, &mut line).unwrap().is_some());
+        assert_eq!(line, b"a");
+    }
+}

@@ -1,0 +1,147 @@
+//! A coordinator in another process of the machine: see [`crate::Server`].
+
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::clock::boottime_ns;
+use crate::coordinator::Coordinator;
+use crate::error::ClusterError;
+use crate::line::{Answer, Question, read_line, write_line};
+use crate::request::{Refusal, Request, Response};
+
+/// Connections kept for the next call.
+const IDLE_CONNECTIONS_MAX: usize = 4;
+
+/// A client of the coordinator. Calls from several threads run side by side, each on a connection of its own, so that
+/// a slow transaction holds up no renewal.
+pub struct Remote {
+    address: SocketAddr,
+    deadline: Duration,
+    idle: Mutex<Vec<Connection>>,
+}
+
+struct Connection {
+    stream: TcpStream,
+    number: u64,
+}
+
+/// A call that failed, and whether its request may have gone out.
+struct Failure {
+    sent: bool,
+    source: io::Error,
+}
+
+impl Remote {
+    /// A client of the server at `address`, each call at most `deadline` long. Connects when it is first used.
+    #[must_use]
+    pub fn new(address: SocketAddr, deadline: Duration) -> Remote {
+        Remote { address, deadline, idle: Mutex::new(Vec::new()) }
+    }
+
+    fn take_idle(&self) -> Option<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
+    fn keep(&self, connection: Connection) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < IDLE_CONNECTIONS_MAX {
+            idle.push(connection);
+        }
+    }
+
+    fn call_within(&self, request: &Request, until_ns: u64) -> Result<Response, Failure> {
+        while let Some(mut connection) = self.take_idle() {
+            if connection.is_closed() {
+                continue;
+            }
+            let response = connection.call(request, until_ns)?;
+            self.keep(connection);
+            return Ok(response);
+        }
+        let unsent = |source| Failure { sent: false, source };
+        let left = left(until_ns).map_err(unsent)?;
+        let stream = TcpStream::connect_timeout(&self.address, left).map_err(unsent)?;
+        stream.set_nodelay(true).map_err(unsent)?;
+        let mut connection = Connection { stream, number: 0 };
+        let response = connection.call(request, until_ns)?;
+        self.keep(connection);
+        Ok(response)
+    }
+}
+
+impl Coordinator for Remote {
+    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        let deadline_ns = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
+        let until_ns = boottime_ns().saturating_add(deadline_ns);
+        match self.call_within(request, until_ns) {
+            Ok(Response::Refused(Refusal::Stopped)) => {
+                // The transaction at which it stopped may be on stable storage.
+                Err(ClusterError::OutcomeUnknown(io::ErrorKind::BrokenPipe.into()))
+            }
+            Ok(response) => Ok(response),
+            Err(Failure { sent: false, source }) => Err(ClusterError::NotReached(source)),
+            Err(Failure { sent: true, source }) => Err(ClusterError::OutcomeUnknown(source)),
+        }
+    }
+}
+
+impl Connection {
+    /// Whether the server has hung up, or left something that nobody asked for.
+    fn is_closed(&self) -> bool {
+        let stream = &self.stream;
+        if stream.set_nonblocking(true).is_err() {
+            return true;
+        }
+        let quiet = matches!(stream.peek(&mut [0]), Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        !quiet || stream.set_nonblocking(false).is_err()
+    }
+
+    /// One question and its answer. After a failure the connection is dropped, so that a late answer is not taken
+    /// for that of the next question.
+    fn call(&mut self, request: &Request, until_ns: u64) -> Result<Response, Failure> {
+        let unsent = |source| Failure { sent: false, source };
+        let sent = |source| Failure { sent: true, source };
+        self.number += 1;
+        let question = Question { number: self.number, request: request.clone() };
+        let left_now = left(until_ns).map_err(unsent)?;
+        self.stream.set_write_timeout(Some(left_now)).map_err(unsent)?;
+        write_line(&mut self.stream, &question).map_err(sent)?;
+        let answer = self.answer(until_ns).map_err(sent)?;
+        match answer.response {
+            Response::Refused(Refusal::Busy) => Err(unsent(io::ErrorKind::ConnectionRefused.into())),
+            response if answer.number == self.number => Ok(response),
+            Response::Refused(Refusal::Unreadable) => Ok(Response::Refused(Refusal::Unreadable)),
+            _ => Err(sent(io::ErrorKind::InvalidData.into())),
+        }
+    }
+
+    fn answer(&mut self, until_ns: u64) -> io::Result<Answer> {
+        let mut line = Vec::new();
+        // One answer comes to one question, so nothing is lost with this buffer.
+        let mut reader = BufReader::new(Limited { stream: &self.stream, until_ns });
+        read_line(&mut reader, &mut line)?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok(serde_json::from_slice(&line)?)
+    }
+}
+
+/// Reads with the deadline of the whole call, not of each read: a server that drips bytes does not stretch it.
+struct Limited<'a> {
+    stream: &'a TcpStream,
+    until_ns: u64,
+}
+
+impl io::Read for Limited<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(left(self.until_ns)?))?;
+        self.stream.read(into)
+    }
+}
+
+fn left(until_ns: u64) -> io::Result<Duration> {
+    match until_ns.saturating_sub(boottime_ns()) {
+        0 => Err(io::ErrorKind::TimedOut.into()),
+        left_ns => Ok(Duration::from_nanos(left_ns.max(1000))),
+    }
+}

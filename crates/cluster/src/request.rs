@@ -1,0 +1,326 @@
+//! What is asked of a store and what it answers: the same types in process and as JSON on the wire.
+
+use cell_terms::Incarnation;
+use serde::{Deserialize, Serialize};
+
+use crate::number;
+
+/// Counts the transactions that changed something; each key knows the one that last wrote it.
+pub type Revision = u64;
+
+/// Longest key, in bytes.
+pub(crate) const KEY_BYTES_MAX: usize = 256;
+/// Longest value, in bytes: below what sled would move to a file of its own.
+pub(crate) const VALUE_BYTES_MAX: usize = 32 << 10;
+/// Most conditions, and most operations, of one transaction.
+pub(crate) const TRANSACTION_STEPS_MAX: usize = 128;
+/// Most bytes of values in one transaction.
+pub(crate) const TRANSACTION_BYTES_MAX: usize = 256 << 10;
+/// Most keys on one page of a listing, and most changes in one answer.
+pub(crate) const PAGE_KEYS_MAX: usize = 512;
+/// Shortest and longest time that a lease can be granted for.
+pub(crate) const LEASE_TTL_MS: std::ops::RangeInclusive<u64> = 10..=3_600_000;
+/// Most leases alive at a time.
+pub(crate) const LEASES_MAX: usize = 65_536;
+
+/// A key, its value, and when it was written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyValue {
+    /// The key.
+    pub key: String,
+    /// The value: JSON text in the typed layers; the store does not look at it.
+    pub value: String,
+    /// The revision that created the key.
+    pub revision_created: Revision,
+    /// The revision that last wrote it.
+    pub revision: Revision,
+    /// The lease with whose end the key goes.
+    #[serde(with = "number::optional", default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<Incarnation>,
+}
+
+/// What must hold for a transaction to be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Condition {
+    /// There is no such key.
+    Absent {
+        /// The key.
+        key: String,
+    },
+    /// The key was last written by this revision.
+    Revision {
+        /// The key.
+        key: String,
+        /// The revision.
+        revision: Revision,
+    },
+    /// The key has this value.
+    Value {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+    },
+    /// The lease is alive.
+    LeaseAlive {
+        /// The lease.
+        #[serde(with = "number")]
+        lease: Incarnation,
+    },
+    /// The lease has ended, or never was.
+    LeaseEnded {
+        /// The lease.
+        #[serde(with = "number")]
+        lease: Incarnation,
+    },
+}
+
+/// One change of a transaction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Operation {
+    /// Writes a key.
+    Put {
+        /// The key.
+        key: String,
+        /// The value.
+        value: String,
+        /// Ties the key to a lease, which must be alive; otherwise the key stays until it is deleted.
+        #[serde(with = "number::optional", default, skip_serializing_if = "Option::is_none")]
+        lease: Option<Incarnation>,
+    },
+    /// Removes a key; an absent one is no error.
+    Delete {
+        /// The key.
+        key: String,
+    },
+}
+
+/// Operations that are carried out together if every condition holds, and not at all otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Transaction {
+    /// What must hold.
+    pub conditions: Vec<Condition>,
+    /// What is done; no key twice.
+    pub operations: Vec<Operation>,
+}
+
+/// Something asked of a store.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// Carries out a transaction.
+    Transact(Transaction),
+    /// Reads a key.
+    Read {
+        /// The key.
+        key: String,
+    },
+    /// Reads keys that begin with a prefix, in order, a page at a time.
+    List {
+        /// What they begin with.
+        prefix: String,
+        /// The last key of the page before.
+        after: Option<String>,
+    },
+    /// What changed after a revision.
+    ChangesSince {
+        /// The last revision that the caller knows.
+        revision: Revision,
+    },
+    /// Grants a lease.
+    Grant {
+        /// How long it lasts without a renewal.
+        ttl_ms: u64,
+    },
+    /// Renews a lease.
+    KeepAlive {
+        /// The lease.
+        #[serde(with = "number")]
+        lease: Incarnation,
+    },
+    /// How long a lease will last if it is not renewed.
+    Remaining {
+        /// The lease.
+        #[serde(with = "number")]
+        lease: Incarnation,
+    },
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TransactionOutcome {
+    /// Carried out, as this revision, and durable.
+    Applied {
+        /// The revision.
+        revision: Revision,
+    },
+    /// A condition did not hold; nothing was changed.
+    Refused {
+        /// The first such condition, by its place in the transaction.
+        condition: usize,
+    },
+}
+
+/// One page of a listing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page {
+    /// The store's revision when the page was read: watch from here.
+    pub revision: Revision,
+    /// The keys, in order.
+    pub entries: Vec<KeyValue>,
+    /// Whether there are more after the last.
+    pub more: bool,
+}
+
+/// A key that changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// The revision of the change.
+    pub revision: Revision,
+    /// The key.
+    pub key: String,
+    /// What it is now; none: it is gone.
+    pub value: Option<KeyValue>,
+}
+
+/// A lease that was granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Its id, never used before.
+    #[serde(with = "number")]
+    pub lease: Incarnation,
+    /// How long it lasts without a renewal.
+    pub ttl_ms: u64,
+}
+
+/// What a store answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Response {
+    /// To [`Request::Transact`].
+    Transacted(TransactionOutcome),
+    /// To [`Request::Read`].
+    Value(Option<KeyValue>),
+    /// To [`Request::List`].
+    Page(Page),
+    /// To [`Request::ChangesSince`]: changes in order, and the revision up to which they are complete.
+    Changes {
+        /// Complete up to here: ask from here next.
+        revision: Revision,
+        /// The changes.
+        changes: Vec<Change>,
+    },
+    /// To [`Request::Grant`].
+    Granted(Grant),
+    /// To [`Request::KeepAlive`]: renewed.
+    Alive,
+    /// To [`Request::Remaining`]; none: it has ended.
+    Remaining {
+        /// Nanoseconds.
+        remaining_ns: Option<u64>,
+    },
+    /// Nothing was done.
+    Refused(Refusal),
+}
+
+/// Why a request was not carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The lease has ended or never was. Its holder has lost everything that hung on it.
+    #[error("lease {lease} has ended")]
+    LeaseEnded {
+        /// The lease.
+        lease: u64,
+    },
+    /// The changes after that revision are no longer kept: list again and watch from the listing.
+    #[error("changes are kept from revision {oldest} on only")]
+    Compacted {
+        /// The oldest revision from which changes can be asked.
+        oldest: Revision,
+    },
+    /// A key, a value, or a transaction is larger than permitted.
+    #[error("{size} is more than the limit {limit}")]
+    TooLarge {
+        /// What was asked.
+        size: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A transaction names a key twice.
+    #[error("operation {operation} writes a key that an earlier one wrote")]
+    KeyTwice {
+        /// The later operation's place.
+        operation: usize,
+    },
+    /// The lease's time is out of bounds.
+    #[error("a lease of {ttl_ms} ms is out of bounds")]
+    LeaseTime {
+        /// What was asked.
+        ttl_ms: u64,
+    },
+    /// The store could not write to stable storage; it answers nothing more until it is opened again.
+    #[error("the store stopped after a failed write")]
+    Stopped,
+    /// The request could not be read.
+    #[error("the request could not be read")]
+    Unreadable,
+    /// The server has as many connections as it takes.
+    #[error("the server is busy")]
+    Busy,
+}
+
+impl Transaction {
+    /// A transaction without steps.
+    #[must_use]
+    pub fn new() -> Transaction {
+        Transaction::default()
+    }
+
+    /// Adds a condition.
+    #[must_use]
+    pub fn when(mut self, condition: Condition) -> Transaction {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// Adds a write of a key without lease.
+    #[must_use]
+    pub fn put(mut self, key: impl Into<String>, value: impl Into<String>) -> Transaction {
+        self.operations.push(Operation::Put { key: key.into(), value: value.into(), lease: None });
+        self
+    }
+
+    /// Adds a write of a key that goes with `lease`.
+    #[must_use]
+    pub fn put_leased(
+        mut self,
+        key: impl Into<String>,
+        value: impl Into<String>,
+        lease: Incarnation,
+    ) -> Transaction {
+        self.operations.push(Operation::Put { key: key.into(), value: value.into(), lease: Some(lease) });
+        self
+    }
+
+    /// Adds a removal.
+    #[must_use]
+    pub fn delete(mut self, key: impl Into<String>) -> Transaction {
+        self.operations.push(Operation::Delete { key: key.into() });
+        self
+    }
+}
+
+impl Operation {
+    /// The key that is changed.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        match self {
+            Operation::Put { key, .. } | Operation::Delete { key } => key,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Serves a coordinator to the other processes of the machine, over TCP on loopback: one thread a connection, one
+//! request at a time on each.
+
+use std::io::{self, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::coordinator::Coordinator;
+use crate::error::ClusterError;
+use crate::line::{Answer, Question, read_line, write_line};
+use crate::request::{Refusal, Response};
+
+/// Most connections at a time; further ones are told that the server is busy.
+const CONNECTIONS_MAX: usize = 512;
+/// A connection that asks nothing for so long is closed; its client opens another.
+const IDLE: Duration = Duration::from_secs(60);
+/// A client that does not take its answer for so long is dropped.
+const WRITE: Duration = Duration::from_secs(5);
+
+/// A running server. Dropping it stops it.
+pub struct Server {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    acceptor: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    coordinator: Arc<dyn Coordinator>,
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+    streams: Mutex<Vec<Weak<TcpStream>>>,
+}
+
+impl Server {
+    /// Listens on `address`, which must be loopback; port 0 takes a free one.
+    ///
+    /// # Errors
+    /// [`ClusterError::NotLoopback`], [`ClusterError::Listen`].
+    pub fn start(coordinator: Arc<dyn Coordinator>, address: SocketAddr) -> Result<Server, ClusterError> {
+        if !address.ip().is_loopback() {
+            return Err(ClusterError::NotLoopback { address });
+        }
+        let failed = |source| ClusterError::Listen { address, source };
+        let listener = TcpListener::bind(address).map_err(failed)?;
+        let bound = listener.local_addr().map_err(failed)?;
+        let shared = Arc::new(Shared {
+            coordinator,
+            stopping: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+            streams: Mutex::new(Vec::new()),
+        });
+        let accepting = shared.clone();
+        let acceptor = std::thread::Builder::new()
+            .name("coordinator".to_owned())
+            .spawn(move || accept(&listener, &accepting))
+            .map_err(ClusterError::Thread)?;
+        Ok(Server { address: bound, shared, acceptor: Some(acceptor) })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections at present.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            if let Some(stream) = stream.upgrade() {
+                let _ = stream.shutdown(std::net::Shutdown::Both);
+            }
+        }
+        // Wakes the acceptor, which looks whether it is to stop.
+        let _ = TcpStream::connect_timeout(&self.address, Duration::from_secs(1));
+        if let Some(acceptor) = self.acceptor.take() {
+            let _ = acceptor.join();
+        }
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for stream in listener.incoming() {
+        if shared.stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        match stream {
+            Ok(stream) => admit(stream, shared),
+            Err(error) => {
+                tracing::warn!(%error, "the coordinator could not take a connection");
+                // Out of descriptors, most likely: let some go before the next try.
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+        }
+    }
+}
+
+fn admit(stream: TcpStream, shared: &Arc<Shared>) {
+    let stream = Arc::new(stream);
+    if shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
+        shared.connections.fetch_sub(1, Ordering::SeqCst);
+        let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
+        let _ = write_line(&mut &*stream, &Answer { number: 0, response: Response::Refused(Refusal::Busy) });
+        return;
+    }
+    {
+        let mut streams = shared.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.strong_count() > 0);
+        streams.push(Arc::downgrade(&stream));
+    }
+    let serving = shared.clone();
+    let thread = std::thread::Builder::new().name("coordinator-peer".to_owned()).spawn(move || {
+        if let Err(error) = serve(&stream, &serving) {
+            tracing::debug!(%error, "a connection of the coordinator ended");
+        }
+        serving.connections.fetch_sub(1, Ordering::SeqCst);
+    });
+    if let Err(error) = thread {
+        shared.connections.fetch_sub(1, Ordering::SeqCst);
+        tracing::warn!(%error, "the coordinator could not start a thread");
+    }
+}
+
+fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_read_timeout(Some(IDLE))?;
+    stream.set_write_timeout(Some(WRITE))?;
+    let mut reader = BufReader::new(stream);
+    let mut line = Vec::new();
+    while !shared.stopping.load(Ordering::SeqCst) && read_line(&mut reader, &mut line)?.is_some() {
+        let answer = match serde_json::from_slice::<Question>(&line) {
+            Ok(question) => {
+                Answer { number: question.number, response: carry_out(shared, &question.request) }
+            }
+            Err(_) => Answer { number: 0, response: Response::Refused(Refusal::Unreadable) },
+        };
+        let unreadable = answer.response == Response::Refused(Refusal::Unreadable);
+        write_line(&mut &*stream, &answer)?;
+        if unreadable {
+            break;
+        }
+    }
+    Ok(())
+}
+
+fn carry_out(shared: &Shared, request: &crate::request::Request) -> Response {
+    shared.coordinator.call(request).unwrap_or_else(|error| {
+        tracing::error!(error = &error as &dyn std::error::Error, "the coordinator failed");
+        Response::Refused(Refusal::Stopped)
+    })
+}

@@ -1,0 +1,211 @@
+//! Client sessions (RIFL, SOSP 2015; DESIGN.md, "Exactly once"): opened and ended here, their ids never reused.
+//!
+//! A pair keeps what a session's writes ended as until the session's end is recorded here. An id begins with the
+//! cluster's random generation, so that a session of a table that was lost is unknown and not somebody else's.
+
+use std::sync::Arc;
+
+use cell_terms::{Incarnation, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::error::ClusterError;
+use crate::number;
+use crate::request::{
+    Condition, KeyValue, Refusal, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome,
+};
+
+/// The lower half of the next session's id.
+const KEY_SESSION_NEXT: &str = "counter/session";
+/// Under which the open sessions lie.
+const KEY_SESSIONS: &str = "session/";
+
+/// An open session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRow {
+    /// Its id.
+    #[serde(with = "number")]
+    pub session: SessionId,
+    /// The incarnation that speaks for it, and ends it when its client has gone. When that incarnation has ended and
+    /// the client comes to another node, that one adopts the session.
+    #[serde(with = "number")]
+    pub keeper: Incarnation,
+}
+
+/// Which sessions ended after a revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EndedSessions {
+    /// These, and it is complete up to `revision`: ask from there next.
+    Complete {
+        /// The sessions.
+        sessions: Vec<SessionId>,
+        /// Complete up to here.
+        revision: Revision,
+    },
+    /// That is no longer kept: compare with [`Sessions::open_sessions`].
+    TooLongAgo,
+}
+
+/// The sessions. Clones share the coordinator.
+#[derive(Clone)]
+pub struct Sessions {
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Sessions {
+    /// The sessions that `coordinator` holds.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Sessions {
+        Sessions { coordinator }
+    }
+
+    /// Opens one session.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`].
+    pub fn open(&self, keeper: Incarnation) -> Result<SessionId, ClusterError> {
+        let opened = self.open_many(keeper, 1)?;
+        opened.first().copied().ok_or(ClusterError::Answer)
+    }
+
+    /// Opens up to `count` sessions in one transaction, at most as many as fit: clients that come together cost one
+    /// write. After a lost answer new ids are taken; sessions that were opened unheard are ended when their keeper
+    /// has ended, see [`Sessions::orphans`].
+    ///
+    /// # Errors
+    /// As [`Sessions::open`].
+    pub fn open_many(&self, keeper: Incarnation, count: usize) -> Result<Vec<SessionId>, ClusterError> {
+        let generation = self.coordinator.generation()?;
+        let count = u32::try_from(count.clamp(1, TRANSACTION_STEPS_MAX - 1)).unwrap_or(1);
+        for _ in 0..ATTEMPTS_MAX {
+            let counter = self.coordinator.read(KEY_SESSION_NEXT)?;
+            let (first, unchanged) = match &counter {
+                Some(KeyValue { key, value, revision, .. }) => {
+                    let unchanged = Condition::Revision { key: key.clone(), revision: *revision };
+                    (parse::<u32>("the next session's id", value)?, unchanged)
+                }
+                None => (1, Condition::Absent { key: KEY_SESSION_NEXT.to_owned() }),
+            };
+            let next = first.checked_add(count).ok_or(ClusterError::IdsUsedUp { what: "sessions" })?;
+            let mut open = Transaction::new()
+                .when(Condition::LeaseAlive { lease: keeper })
+                .when(unchanged)
+                .put(KEY_SESSION_NEXT, next.to_string());
+            let ids: Vec<_> = (first..next).map(|low| session_id(generation, low)).collect();
+            for session in &ids {
+                open = open.put(session_key(*session), text(&SessionRow { session: *session, keeper }));
+            }
+            match self.coordinator.transact(open) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(ids),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: keeper });
+                }
+                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "the next session's id" })
+    }
+
+    /// Records a session's end, for good. Once this returns, what pairs keep of it can be dropped. Ending it again
+    /// is no error.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn end(&self, session: SessionId) -> Result<(), ClusterError> {
+        self.coordinator.transact(Transaction::new().delete(session_key(session))).map(|_| ())
+    }
+
+    /// Whether a session is open. An id that was never given out is not, and neither is an ended one.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn exists(&self, session: SessionId) -> Result<bool, ClusterError> {
+        Ok(self.coordinator.read(&session_key(session))?.is_some())
+    }
+
+    /// Makes `keeper` speak for an open session.
+    ///
+    /// # Errors
+    /// [`ClusterError::SessionUnknown`] if it has ended: it is not opened again; [`ClusterError::LeaseEnded`].
+    pub fn adopt(&self, session: SessionId, keeper: Incarnation) -> Result<(), ClusterError> {
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.coordinator.read(&session_key(session))?;
+            let entry = found.ok_or(ClusterError::SessionUnknown { session })?;
+            let row = SessionRow { session, keeper };
+            if parse::<SessionRow>("a session", &entry.value)? == row {
+                return Ok(());
+            }
+            let adopt = Transaction::new()
+                .when(Condition::LeaseAlive { lease: keeper })
+                .when(Condition::Revision { key: entry.key, revision: entry.revision })
+                .put(session_key(session), text(&row));
+            match self.coordinator.transact(adopt) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: keeper });
+                }
+                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a session" })
+    }
+
+    /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair reads this
+    /// after its claim and before its first write.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn open_sessions(&self) -> Result<(Vec<SessionRow>, Revision), ClusterError> {
+        let listing = self.coordinator.list(KEY_SESSIONS)?;
+        let rows = listing.entries.iter().map(|entry| parse("a session", &entry.value));
+        Ok((rows.collect::<Result<_, _>>()?, listing.revision))
+    }
+
+    /// The sessions that ended after `revision`.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn ended_since(&self, revision: Revision) -> Result<EndedSessions, ClusterError> {
+        let (complete, changes) = match self.coordinator.changes_since(revision) {
+            Err(ClusterError::Refused(Refusal::Compacted { .. })) => return Ok(EndedSessions::TooLongAgo),
+            other => other?,
+        };
+        let ended = changes.iter().filter(|change| change.value.is_none());
+        let sessions = ended.filter_map(|change| parse_key(&change.key)).collect();
+        Ok(EndedSessions::Complete { sessions, revision: complete })
+    }
+
+    /// Open sessions whose keepers' leases have ended. Whoever finds them waits as long as clients may take to come
+    /// back, looks again, and ends those that nobody adopted.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn orphans(&self) -> Result<Vec<SessionRow>, ClusterError> {
+        let (rows, _) = self.open_sessions()?;
+        let mut keepers: Vec<_> = rows.iter().map(|row| row.keeper).collect();
+        keepers.sort_unstable();
+        keepers.dedup();
+        let mut gone = Vec::new();
+        for keeper in keepers {
+            if self.coordinator.remaining_ns(keeper)?.is_none() {
+                gone.push(keeper);
+            }
+        }
+        Ok(rows.into_iter().filter(|row| gone.contains(&row.keeper)).collect())
+    }
+}
+
+fn session_id(generation: u32, low: u32) -> SessionId {
+    SessionId((u64::from(generation) << 32) | u64::from(low))
+}
+
+fn session_key(session: SessionId) -> String {
+    format!("{KEY_SESSIONS}{:016x}", session.0)
+}
+
+fn parse_key(key: &str) -> Option<SessionId> {
+    let digits = key.strip_prefix(KEY_SESSIONS)?;
+    u64::from_str_radix(digits, 16).ok().map(SessionId)
+}

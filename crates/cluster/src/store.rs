@@ -1,0 +1,531 @@
+//! An etcd-shaped store as a pure state machine: no clock, no threads, no files.
+//!
+//! A change goes in two steps, so that nobody sees what is not durable: [`Store::prepare`] computes the answer and a
+//! [`Delta`] without changing anything, the provider makes the delta durable, [`Store::commit`] applies it. Time is
+//! passed in. After a restart every lease counts as just granted ([`Store::restore`]): its holder may have renewed it
+//! a moment before the restart, and renewals are not written down.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+
+use cell_terms::Incarnation;
+use serde::{Deserialize, Serialize};
+
+use crate::request::{
+    Change, Condition, Grant, KEY_BYTES_MAX, KeyValue, LEASE_TTL_MS, LEASES_MAX, Operation, PAGE_KEYS_MAX,
+    Page, Refusal, Request, Response, Revision, TRANSACTION_BYTES_MAX, TRANSACTION_STEPS_MAX, Transaction,
+    TransactionOutcome, VALUE_BYTES_MAX,
+};
+
+/// The format of a stored store. Another version is refused.
+pub const STORE_FORMAT_VERSION: u32 = 1;
+
+/// Changes kept for watchers; who is further behind lists again.
+const CHANGES_MAX: usize = 4096;
+/// A page, and an answer with changes, ends with the entry that passes this many bytes.
+const PAGE_BYTES: usize = 256 << 10;
+
+/// The store's own numbers, written with every delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoreMeta {
+    /// [`STORE_FORMAT_VERSION`].
+    pub format: u32,
+    /// The revision of the last transaction that changed something.
+    pub revision: Revision,
+    /// Random, drawn when the store was first created: the upper half of the ids of leases and sessions.
+    pub generation: u32,
+    /// The next lease's id.
+    pub lease_next: u64,
+}
+
+/// What a store is restored from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoreImage {
+    /// Its numbers.
+    pub meta: StoreMeta,
+    /// Its keys, in any order.
+    pub keys: Vec<KeyValue>,
+    /// Its leases, with their times to live in nanoseconds.
+    pub leases: Vec<(Incarnation, u64)>,
+}
+
+/// A change of the store that is not applied yet. All of it becomes durable at once, or none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// The store's numbers afterwards.
+    pub meta: StoreMeta,
+    /// Keys written.
+    pub written: Vec<KeyValue>,
+    /// Keys removed.
+    pub removed: Vec<String>,
+    /// Leases granted, with their times to live in nanoseconds.
+    pub granted: Vec<(Incarnation, u64)>,
+    /// Leases ended.
+    pub ended: Vec<Incarnation>,
+    /// When leases end that were granted or renewed; needs no storage.
+    ends: Vec<(Incarnation, u64)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    ttl_ns: u64,
+    ends_ns: u64,
+}
+
+/// The state machine.
+#[derive(Clone, Debug)]
+pub struct Store {
+    meta: StoreMeta,
+    keys: BTreeMap<String, KeyValue>,
+    leases: BTreeMap<Incarnation, Lease>,
+    changes: VecDeque<Change>,
+    /// Changes of revisions above this are kept.
+    compacted: Revision,
+}
+
+impl Store {
+    /// An empty store. `generation` is random, so that ids of a store that was lost are not given out again.
+    #[must_use]
+    pub fn new(generation: u32) -> Store {
+        let lease_next = (u64::from(generation) << 32) | 1;
+        let meta = StoreMeta { format: STORE_FORMAT_VERSION, revision: 0, generation, lease_next };
+        Store::restore(StoreImage { meta, keys: Vec::new(), leases: Vec::new() }, 0)
+    }
+
+    /// A store as it was stored, all leases just granted.
+    #[must_use]
+    pub fn restore(image: StoreImage, now_ns: u64) -> Store {
+        let leases = image.leases.into_iter().map(|(id, ttl_ns)| {
+            let ends_ns = now_ns.saturating_add(ttl_ns);
+            (id, Lease { ttl_ns, ends_ns })
+        });
+        Store {
+            meta: image.meta,
+            keys: image.keys.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
+            leases: leases.collect(),
+            changes: VecDeque::new(),
+            compacted: image.meta.revision,
+        }
+    }
+
+    /// Everything that has to outlive a restart.
+    #[must_use]
+    pub fn image(&self) -> StoreImage {
+        StoreImage {
+            meta: self.meta,
+            keys: self.keys.values().cloned().collect(),
+            leases: self.leases.iter().map(|(id, lease)| (*id, lease.ttl_ns)).collect(),
+        }
+    }
+
+    /// The store's numbers.
+    #[must_use]
+    pub fn meta(&self) -> StoreMeta {
+        self.meta
+    }
+
+    /// Leases alive.
+    #[must_use]
+    pub fn leases(&self) -> usize {
+        self.leases.len()
+    }
+
+    /// The answer to a request and what it changes. Expiry comes first: see [`Store::prepare_expiry`].
+    #[must_use]
+    pub fn prepare(&self, request: &Request, now_ns: u64) -> (Response, Delta) {
+        let mut delta = self.nothing();
+        let answer = match request {
+            Request::Transact(transaction) => {
+                self.transact(transaction, &mut delta).map(Response::Transacted)
+            }
+            Request::Read { key } => Ok(Response::Value(self.keys.get(key).cloned())),
+            Request::List { prefix, after } => Ok(Response::Page(self.list(prefix, after.as_deref()))),
+            Request::ChangesSince { revision } => self.changes_since(*revision),
+            Request::Grant { ttl_ms } => self.grant(*ttl_ms, now_ns, &mut delta),
+            Request::KeepAlive { lease } => self.keep_alive(*lease, now_ns, &mut delta),
+            Request::Remaining { lease } => Ok(Response::Remaining {
+                remaining_ns: self.leases.get(lease).map(|found| found.ends_ns.saturating_sub(now_ns)),
+            }),
+        };
+        match answer {
+            Ok(response) => (response, delta),
+            Err(refusal) => (Response::Refused(refusal), self.nothing()),
+        }
+    }
+
+    /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks before
+    /// each request.
+    #[must_use]
+    pub fn prepare_expiry(&self, now_ns: u64) -> Delta {
+        let mut delta = self.nothing();
+        let over = self.leases.iter().filter(|(_, lease)| lease.ends_ns <= now_ns);
+        delta.ended = over.map(|(id, _)| *id).collect();
+        if !delta.ended.is_empty() {
+            let hanging =
+                self.keys.values().filter(|entry| entry.lease.is_some_and(|id| delta.ended.contains(&id)));
+            delta.removed = hanging.map(|entry| entry.key.clone()).collect();
+            if !delta.removed.is_empty() {
+                delta.meta.revision += 1;
+            }
+        }
+        delta
+    }
+
+    /// Applies a delta that was computed from this very state and has become durable.
+    ///
+    /// # Panics
+    /// If the delta is older than the state: a provider let another change in between.
+    pub fn commit(&mut self, delta: Delta) {
+        assert!(
+            delta.meta.revision >= self.meta.revision && delta.meta.lease_next >= self.meta.lease_next,
+            "a delta is applied to the state that it was computed from"
+        );
+        let revision = delta.meta.revision;
+        self.meta = delta.meta;
+        self.leases.extend(delta.granted.into_iter().map(|(id, ttl_ns)| (id, Lease { ttl_ns, ends_ns: 0 })));
+        for (id, ends_ns) in delta.ends {
+            if let Some(lease) = self.leases.get_mut(&id) {
+                lease.ends_ns = lease.ends_ns.max(ends_ns);
+            }
+        }
+        for id in delta.ended {
+            self.leases.remove(&id);
+        }
+        for key in delta.removed {
+            if self.keys.remove(&key).is_some() {
+                self.changes.push_back(Change { revision, key, value: None });
+            }
+        }
+        for entry in delta.written {
+            self.changes.push_back(Change { revision, key: entry.key.clone(), value: Some(entry.clone()) });
+            self.keys.insert(entry.key.clone(), entry);
+        }
+        self.forget_old_changes();
+    }
+
+    /// [`Store::prepare_expiry`] and [`Store::prepare`], each made durable by `persist` before it counts.
+    ///
+    /// # Errors
+    /// What `persist` returned; the change it was given is not applied, and the provider must stop: it cannot know
+    /// what is on stable storage.
+    pub fn serve<E>(
+        &mut self,
+        request: &Request,
+        now_ns: u64,
+        mut persist: impl FnMut(&Delta) -> Result<(), E>,
+    ) -> Result<Response, E> {
+        let expiry = self.prepare_expiry(now_ns);
+        if expiry.needs_storage() {
+            persist(&expiry)?;
+            self.commit(expiry);
+        }
+        let (response, delta) = self.prepare(request, now_ns);
+        if delta.needs_storage() {
+            persist(&delta)?;
+        }
+        self.commit(delta);
+        Ok(response)
+    }
+
+    fn nothing(&self) -> Delta {
+        Delta {
+            meta: self.meta,
+            written: Vec::new(),
+            removed: Vec::new(),
+            granted: Vec::new(),
+            ended: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    fn transact(&self, transaction: &Transaction, delta: &mut Delta) -> Result<TransactionOutcome, Refusal> {
+        check_sizes(transaction)?;
+        let failed = transaction.conditions.iter().position(|condition| !self.holds(condition));
+        if let Some(condition) = failed {
+            return Ok(TransactionOutcome::Refused { condition });
+        }
+        let revision = self.meta.revision + 1;
+        let mut seen = BTreeSet::new();
+        for (at, operation) in transaction.operations.iter().enumerate() {
+            if !seen.insert(operation.key()) {
+                return Err(Refusal::KeyTwice { operation: at });
+            }
+            match operation {
+                Operation::Put { key, value, lease } => {
+                    if let Some(id) = lease.filter(|id| !self.leases.contains_key(id)) {
+                        return Err(Refusal::LeaseEnded { lease: id.0 });
+                    }
+                    delta.written.push(KeyValue {
+                        key: key.clone(),
+                        value: value.clone(),
+                        revision_created: self.keys.get(key).map_or(revision, |old| old.revision_created),
+                        revision,
+                        lease: *lease,
+                    });
+                }
+                Operation::Delete { key } if self.keys.contains_key(key) => delta.removed.push(key.clone()),
+                Operation::Delete { .. } => {}
+            }
+        }
+        if !delta.written.is_empty() || !delta.removed.is_empty() {
+            delta.meta.revision = revision;
+        }
+        Ok(TransactionOutcome::Applied { revision: delta.meta.revision })
+    }
+
+    fn holds(&self, condition: &Condition) -> bool {
+        match condition {
+            Condition::Absent { key } => !self.keys.contains_key(key),
+            Condition::Revision { key, revision } => {
+                self.keys.get(key).is_some_and(|entry| entry.revision == *revision)
+            }
+            Condition::Value { key, value } => self.keys.get(key).is_some_and(|entry| entry.value == *value),
+            Condition::LeaseAlive { lease } => self.leases.contains_key(lease),
+            Condition::LeaseEnded { lease } => !self.leases.contains_key(lease),
+        }
+    }
+
+    fn list(&self, prefix: &str, after: Option<&str>) -> Page {
+        let from = match after {
+            Some(key) if key >= prefix => Bound::Excluded(key),
+            _ => Bound::Included(prefix),
+        };
+        let mut matching = self
+            .keys
+            .range::<str, _>((from, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .map(|(_, entry)| entry);
+        let mut bytes = 0;
+        let mut entries = Vec::new();
+        for entry in matching.by_ref().take(PAGE_KEYS_MAX) {
+            bytes += entry.key.len() + entry.value.len();
+            entries.push(entry.clone());
+            if bytes >= PAGE_BYTES {
+                break;
+            }
+        }
+        let more = matching.next().is_some();
+        Page { revision: self.meta.revision, entries, more }
+    }
+
+    fn changes_since(&self, revision: Revision) -> Result<Response, Refusal> {
+        if revision < self.compacted {
+            return Err(Refusal::Compacted { oldest: self.compacted });
+        }
+        let from = self.changes.partition_point(|change| change.revision <= revision);
+        let mut changes: Vec<Change> = Vec::new();
+        let mut bytes = 0;
+        for change in self.changes.range(from..) {
+            let revision_begins = changes.last().is_none_or(|last| last.revision != change.revision);
+            if revision_begins && (changes.len() >= PAGE_KEYS_MAX || bytes >= PAGE_BYTES) {
+                let complete = changes.last().map_or(revision, |last| last.revision);
+                return Ok(Response::Changes { revision: complete, changes });
+            }
+            bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
+            changes.push(change.clone());
+        }
+        Ok(Response::Changes { revision: self.meta.revision.max(revision), changes })
+    }
+
+    fn grant(&self, ttl_ms: u64, now_ns: u64, delta: &mut Delta) -> Result<Response, Refusal> {
+        if !LEASE_TTL_MS.contains(&ttl_ms) {
+            return Err(Refusal::LeaseTime { ttl_ms });
+        }
+        if self.leases.len() >= LEASES_MAX {
+            return Err(Refusal::TooLarge { size: self.leases.len() + 1, limit: LEASES_MAX });
+        }
+        let lease = Incarnation(self.meta.lease_next);
+        let ttl_ns = ttl_ms * 1_000_000;
+        delta.meta.lease_next += 1;
+        delta.granted.push((lease, ttl_ns));
+        delta.ends.push((lease, now_ns.saturating_add(ttl_ns)));
+        Ok(Response::Granted(Grant { lease, ttl_ms }))
+    }
+
+    fn keep_alive(&self, lease: Incarnation, now_ns: u64, delta: &mut Delta) -> Result<Response, Refusal> {
+        let found = self.leases.get(&lease).ok_or(Refusal::LeaseEnded { lease: lease.0 })?;
+        delta.ends.push((lease, now_ns.saturating_add(found.ttl_ns)));
+        Ok(Response::Alive)
+    }
+
+    /// Drops whole revisions only: a watcher sees all of a transaction or knows that it missed it.
+    fn forget_old_changes(&mut self) {
+        while self.changes.len() > CHANGES_MAX {
+            let Some(oldest) = self.changes.pop_front() else { return };
+            self.compacted = oldest.revision;
+            while self.changes.front().is_some_and(|next| next.revision == oldest.revision) {
+                self.changes.pop_front();
+            }
+        }
+    }
+}
+
+impl Delta {
+    /// Whether anything has to be written down before this counts.
+    #[must_use]
+    pub fn needs_storage(&self) -> bool {
+        !(self.written.is_empty()
+            && self.removed.is_empty()
+            && self.granted.is_empty()
+            && self.ended.is_empty())
+    }
+}
+
+fn check_sizes(transaction: &Transaction) -> Result<(), Refusal> {
+    let within = |size: usize, limit: usize| {
+        if size <= limit { Ok(()) } else { Err(Refusal::TooLarge { size, limit }) }
+    };
+    within(transaction.conditions.len(), TRANSACTION_STEPS_MAX)?;
+    within(transaction.operations.len(), TRANSACTION_STEPS_MAX)?;
+    let mut bytes = 0;
+    for operation in &transaction.operations {
+        within(operation.key().len(), KEY_BYTES_MAX)?;
+        if let Operation::Put { value, .. } = operation {
+            within(value.len(), VALUE_BYTES_MAX)?;
+            bytes += value.len();
+        }
+    }
+    within(bytes, TRANSACTION_BYTES_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn serve(store: &mut Store, request: Request, now_ns: u64) -> Response {
+        store.serve(&request, now_ns, |_| Ok::<(), ()>(())).unwrap()
+    }
+
+    fn transact(store: &mut Store, transaction: Transaction, now_ns: u64) -> TransactionOutcome {
+        match serve(store, Request::Transact(transaction), now_ns) {
+            Response::Transacted(outcome) => outcome,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn grant(store: &mut Store, ttl_ms: u64, now_ns: u64) -> Incarnation {
+        match serve(store, Request::Grant { ttl_ms }, now_ns) {
+            Response::Granted(grant) => grant.lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn changes(store: &mut Store, revision: Revision) -> (Revision, Vec<Change>) {
+        match serve(store, Request::ChangesSince { revision }, 0) {
+            Response::Changes { revision, changes } => (revision, changes),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn transact_failed_condition_changes_nothing() {
+        let mut store = Store::new(7);
+        transact(&mut store, Transaction::new().put("a", "1"), 0);
+        let before = store.image();
+        let tried = Transaction::new()
+            .when(Condition::Value { key: "a".into(), value: "1".into() })
+            .when(Condition::Absent { key: "a".into() })
+            .put("b", "2")
+            .delete("a");
+        assert_eq!(transact(&mut store, tried, 0), TransactionOutcome::Refused { condition: 1 });
+        assert_eq!(store.image(), before);
+    }
+
+    #[test]
+    fn expiry_keys_of_the_lease_go_in_one_revision() {
+        let mut store = Store::new(7);
+        let lease = grant(&mut store, 1000, 0);
+        transact(&mut store, Transaction::new().put_leased("m/1", "", lease).put_leased("m/2", "", lease), 0);
+        transact(&mut store, Transaction::new().put("stays", ""), 0);
+        assert_eq!(serve(&mut store, Request::KeepAlive { lease }, SECOND / 2), Response::Alive);
+        let alive = Request::Remaining { lease };
+        assert_eq!(
+            serve(&mut store, alive.clone(), SECOND),
+            Response::Remaining { remaining_ns: Some(SECOND / 2) }
+        );
+        assert_eq!(serve(&mut store, alive, 3 * SECOND / 2), Response::Remaining { remaining_ns: None });
+        let (_, seen) = changes(&mut store, 2);
+        let seen: Vec<_> = seen.iter().map(|c| (c.revision, c.key.as_str(), c.value.is_none())).collect();
+        assert_eq!(seen, [(3, "m/1", true), (3, "m/2", true)]);
+        let refused = serve(&mut store, Request::KeepAlive { lease }, 3 * SECOND / 2);
+        assert_eq!(refused, Response::Refused(Refusal::LeaseEnded { lease: lease.0 }));
+    }
+
+    #[test]
+    fn restore_leases_count_as_just_granted_and_ids_are_not_reused() {
+        let mut store = Store::new(7);
+        let lease = grant(&mut store, 1000, 0);
+        let mut again = Store::restore(store.image(), 900 * SECOND);
+        let left = serve(&mut again, Request::Remaining { lease }, 900 * SECOND);
+        assert_eq!(left, Response::Remaining { remaining_ns: Some(SECOND) });
+        assert!(grant(&mut again, 1000, 900 * SECOND) > lease);
+        assert_eq!(lease.0 >> 32, 7);
+    }
+
+    #[test]
+    fn serve_failed_persist_changes_nothing() {
+        let mut store = Store::new(7);
+        let before = store.image();
+        let write = Request::Transact(Transaction::new().put("a", "1"));
+        assert_eq!(store.serve(&write, 0, |_| Err("disk")), Err("disk"));
+        assert_eq!(store.image(), before);
+    }
+
+    #[test]
+    fn changes_since_too_old_a_revision_is_refused_and_never_cuts_a_transaction() {
+        let mut store = Store::new(7);
+        for i in 0..CHANGES_MAX {
+            let both = Transaction::new().put(format!("a{i}"), "").put(format!("b{i}"), "");
+            transact(&mut store, both, 0);
+        }
+        let oldest = store.compacted;
+        assert!(oldest > 0);
+        let refused = serve(&mut store, Request::ChangesSince { revision: oldest - 1 }, 0);
+        assert_eq!(refused, Response::Refused(Refusal::Compacted { oldest }));
+        let (mut from, mut count) = (oldest, 0);
+        loop {
+            let (complete, seen) = changes(&mut store, from);
+            if seen.is_empty() {
+                break;
+            }
+            assert_eq!(seen.len() % 2, 0);
+            count += seen.len();
+            from = complete;
+        }
+        assert_eq!(from, store.meta().revision);
+        assert_eq!(count as u64, 2 * (from - oldest));
+    }
+
+    #[test]
+    fn list_pages_are_complete_and_in_order() {
+        let mut store = Store::new(7);
+        for i in 0..PAGE_KEYS_MAX + 10 {
+            transact(&mut store, Transaction::new().put(format!("p/{i:05}"), ""), 0);
+        }
+        transact(&mut store, Transaction::new().put("q", ""), 0);
+        let mut keys: Vec<String> = Vec::new();
+        loop {
+            let page = store.list("p/", keys.last().map(String::as_str));
+            keys.extend(page.entries.iter().map(|entry| entry.key.clone()));
+            if !page.more {
+                break;
+            }
+        }
+        assert_eq!(keys.len(), PAGE_KEYS_MAX + 10);
+        assert!(keys.is_sorted());
+    }
+
+    #[test]
+    fn transact_oversized_or_double_keys_are_refused() {
+        let mut store = Store::new(7);
+        let large = Request::Transact(Transaction::new().put("a", "x".repeat(VALUE_BYTES_MAX + 1)));
+        assert!(matches!(serve(&mut store, large, 0), Response::Refused(Refusal::TooLarge { .. })));
+        let twice = Request::Transact(Transaction::new().put("a", "").delete("a"));
+        assert_eq!(serve(&mut store, twice, 0), Response::Refused(Refusal::KeyTwice { operation: 1 }));
+        let dead = Request::Transact(Transaction::new().put_leased("a", "", Incarnation(99)));
+        assert_eq!(serve(&mut store, dead, 0), Response::Refused(Refusal::LeaseEnded { lease: 99 }));
+        assert_eq!(store.meta().revision, 0);
+    }
+}

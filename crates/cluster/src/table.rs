@@ -1,0 +1,469 @@
+//! The region table: which pairs there are, who owns them, and what their recoveries need.
+//!
+//! Every change is one transaction, conditional on the row as it was read (and so on the pair's epoch) and on the
+//! writer's own lease. A change whose outcome is unknown is looked for in the row and made again if it is not there:
+//! every edit says whether the row already shows it.
+
+use std::sync::Arc;
+
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_BITS, RegionId};
+
+use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::error::ClusterError;
+use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
+use crate::row::{CheckpointRow, EpochRow, Geometry, KEY_PAIRS, Missing, PairRow, PairState, Place};
+
+/// The next pair's id. Ids of pairs, and so of regions, are never reused.
+const KEY_PAIR_NEXT: &str = "counter/pair";
+/// Pair `n` has regions `2n` and `2n + 1`.
+const PAIRS_MAX: u32 = 1 << (REGION_ID_BITS - 1);
+
+/// One owner's time of owning a pair. Changes of the row are made in its name and refused once it has passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tenure {
+    /// The pair.
+    pub pair: PairId,
+    /// The epoch of this owner.
+    pub epoch: Epoch,
+    /// The owner.
+    pub incarnation: Incarnation,
+}
+
+/// A pair to be created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewPair {
+    /// Its first owner.
+    pub incarnation: Incarnation,
+    /// The owner's node.
+    pub node: NodeId,
+    /// What its regions look like.
+    pub geometry: Geometry,
+}
+
+/// Why a claim may cut the logs of the owner before (DESIGN.md, "A cut is taken only when").
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClaimGround {
+    /// The owner's lease has ended; the transaction checks it.
+    LeaseEnded,
+    /// The caller holds the lock that the owner held for life on the log folders, on the same host: the owner's
+    /// process is gone, and appends nothing. It may replay meanwhile, and serve when the owner's lease has ended.
+    HostLock,
+}
+
+/// A pair that was claimed: the row as the claim's transaction wrote it. The checkpoint to begin from is the one in
+/// here, not one that is read later.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// In whose name the row is changed from now on.
+    pub tenure: Tenure,
+    /// The row.
+    pub row: PairRow,
+}
+
+/// The table. Clones share the coordinator.
+#[derive(Clone)]
+pub struct Table {
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Table {
+    /// The table that `coordinator` holds.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Table {
+        Table { coordinator }
+    }
+
+    /// The coordinator underneath.
+    #[must_use]
+    pub fn coordinator(&self) -> &Arc<dyn Coordinator> {
+        &self.coordinator
+    }
+
+    /// A pair's row.
+    ///
+    /// # Errors
+    /// [`ClusterError::PairUnknown`].
+    pub fn pair(&self, pair: PairId) -> Result<PairRow, ClusterError> {
+        self.read(pair).map(|(row, _)| row)
+    }
+
+    /// Every pair, by id, and the revision from which to watch.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn pairs(&self) -> Result<(Vec<PairRow>, Revision), ClusterError> {
+        let listing = self.coordinator.list(KEY_PAIRS)?;
+        let rows = listing.entries.iter().map(|entry| parse_row(&entry.value));
+        Ok((rows.collect::<Result<_, _>>()?, listing.revision))
+    }
+
+    /// The rows that changed after `revision`, and the revision to go on from.
+    ///
+    /// # Errors
+    /// See [`Coordinator::changes_since`].
+    pub fn pairs_since(&self, revision: Revision) -> Result<(Vec<PairRow>, Revision), ClusterError> {
+        let (complete, changes) = self.coordinator.changes_since(revision)?;
+        let written = changes.iter().filter(|change| change.key.starts_with(KEY_PAIRS));
+        let rows = written.filter_map(|change| change.value.as_ref()).map(|entry| parse_row(&entry.value));
+        Ok((rows.collect::<Result<_, _>>()?, complete))
+    }
+
+    /// Refuses a table that is older than the log folders: `found` is each region that has some, with its highest
+    /// epoch. Nothing is served, and nothing initialised, when this fails.
+    ///
+    /// # Errors
+    /// [`ClusterError::LogWithoutRow`], [`ClusterError::TableOlder`].
+    pub fn check_logs_found(&self, found: &[(RegionId, Epoch)]) -> Result<(), ClusterError> {
+        let (rows, _) = self.pairs()?;
+        for (region, epoch) in found {
+            let row = rows.iter().find(|row| row.node_region == *region || row.extent_region == *region);
+            let row = row.ok_or(ClusterError::LogWithoutRow { region: *region })?;
+            if *epoch > row.epoch {
+                return Err(ClusterError::TableOlder { pair: row.pair, table: row.epoch, found: *epoch });
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates a pair in state [`PairState::New`], epoch 1, owned by the caller. Two threads of one incarnation must
+    /// not create pairs at the same time: after a lost answer a pair is recognised by its owner.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`].
+    pub fn create_pair(&self, new: &NewPair) -> Result<Claim, ClusterError> {
+        let mut tried = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let applied = match tried {
+                Some(pair) => self.created(pair, new.incarnation)?,
+                None => None,
+            };
+            if let Some(claim) = applied {
+                return Ok(claim);
+            }
+            let counter = self.coordinator.read(KEY_PAIR_NEXT)?;
+            let pair = match &counter {
+                Some(entry) => PairId(parse("the next pair's id", &entry.value)?),
+                None => PairId(1),
+            };
+            if pair.0 >= PAIRS_MAX {
+                return Err(ClusterError::IdsUsedUp { what: "pairs" });
+            }
+            let unchanged = match &counter {
+                Some(entry) => {
+                    Condition::Revision { key: KEY_PAIR_NEXT.to_owned(), revision: entry.revision }
+                }
+                None => Condition::Absent { key: KEY_PAIR_NEXT.to_owned() },
+            };
+            let row = first_row(pair, new);
+            let create = Transaction::new()
+                .when(Condition::LeaseAlive { lease: new.incarnation })
+                .when(unchanged)
+                .put(KEY_PAIR_NEXT, (pair.0 + 1).to_string())
+                .put(PairRow::key(pair), text(&row));
+            match self.coordinator.transact(create) {
+                Ok(TransactionOutcome::Applied { .. }) => {
+                    return Ok(Claim { tenure: tenure_of(&row, new.incarnation), row });
+                }
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: new.incarnation });
+                }
+                Ok(TransactionOutcome::Refused { .. }) => {}
+                Err(ClusterError::OutcomeUnknown(_)) => tried = Some(pair),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "the next pair's id" })
+    }
+
+    fn created(&self, pair: PairId, incarnation: Incarnation) -> Result<Option<Claim>, ClusterError> {
+        match self.read(pair) {
+            Ok((row, _)) if row.owner == Some(incarnation) && row.epoch == Epoch(1) => {
+                Ok(Some(Claim { tenure: tenure_of(&row, incarnation), row }))
+            }
+            Ok(_) | Err(ClusterError::PairUnknown { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Raises a pair's epoch and makes the caller its owner. An incarnation that has served the pair cannot claim it
+    /// again: the trust that it granted ends with its own lease.
+    ///
+    /// # Errors
+    /// [`ClusterError::OwnerLives`] without a ground to cut; [`ClusterError::Contended`] when others were faster;
+    /// [`ClusterError::LeaseEnded`].
+    pub fn claim(
+        &self,
+        pair: PairId,
+        incarnation: Incarnation,
+        node: NodeId,
+        ground: ClaimGround,
+    ) -> Result<Claim, ClusterError> {
+        let mut tried = None;
+        for _ in 0..ATTEMPTS_MAX {
+            let (row, revision) = self.read(pair)?;
+            if tried == Some(row.epoch) && row.owner == Some(incarnation) {
+                return Ok(Claim { tenure: tenure_of(&row, incarnation), row });
+            }
+            if tried.is_some_and(|epoch| row.epoch >= epoch) {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
+            let previous = row.owner.filter(|owner| *owner != incarnation);
+            if row.owner == Some(incarnation) && row.is_published() {
+                return Err(ClusterError::State { pair });
+            }
+            let claimed = claimed_row(row, incarnation, node, ground);
+            let mut transaction = Transaction::new()
+                .when(Condition::LeaseAlive { lease: incarnation })
+                .when(Condition::Revision { key: PairRow::key(pair), revision });
+            if let (ClaimGround::LeaseEnded, Some(lease)) = (ground, previous) {
+                transaction = transaction.when(Condition::LeaseEnded { lease });
+            }
+            match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&claimed))) {
+                Ok(TransactionOutcome::Applied { .. }) => {
+                    return Ok(Claim { tenure: tenure_of(&claimed, incarnation), row: claimed });
+                }
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: incarnation });
+                }
+                Ok(TransactionOutcome::Refused { condition: 1 }) => tried = tried.or(Some(claimed.epoch)),
+                Ok(TransactionOutcome::Refused { .. }) => {
+                    let owner = previous.expect("the third condition is about a previous owner");
+                    let remaining_ns = self.coordinator.remaining_ns(owner)?.unwrap_or(0);
+                    return Err(ClusterError::OwnerLives { pair, owner, remaining_ns });
+                }
+                Err(ClusterError::OutcomeUnknown(_)) => tried = tried.or(Some(claimed.epoch)),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a pair that was to be claimed" })
+    }
+
+    /// Records where the logs of an earlier epoch end. Before this, the caller has synced what it read.
+    ///
+    /// # Errors
+    /// [`ClusterError::CutRecorded`] if an earlier recovery recorded another one: take that.
+    pub fn record_cut(&self, tenure: Tenure, epoch: Epoch, cut: Csn) -> Result<PairRow, ClusterError> {
+        let pair = tenure.pair;
+        self.change(tenure, &[], |row| {
+            let state_wrong = ClusterError::State { pair };
+            let at = row.history.iter().position(|old| old.epoch == epoch);
+            let at = at.filter(|_| epoch < tenure.epoch).ok_or(state_wrong)?;
+            match row.history[at].cut {
+                Some(recorded) if recorded == cut => Ok(()),
+                Some(recorded) => Err(ClusterError::CutRecorded { pair, epoch, recorded, found: cut }),
+                None => {
+                    if let Some(earlier) = row.history[..at].iter().find(|old| old.cut.is_none()) {
+                        return Err(ClusterError::CutMissing { pair, epoch: earlier.epoch });
+                    }
+                    row.history[at].cut = Some(cut);
+                    Ok(())
+                }
+            }
+        })
+    }
+
+    /// Publishes the pair under its owner: from here on it is served. Before this, the new epoch's log files are
+    /// created and synced.
+    ///
+    /// # Errors
+    /// [`ClusterError::TrustRemains`]: an earlier owner's lease has not ended; wait and publish again.
+    /// [`ClusterError::CutMissing`]: an earlier epoch has no cut.
+    pub fn publish(
+        &self,
+        tenure: Tenure,
+        durability: Durability,
+        place: &Place,
+    ) -> Result<PairRow, ClusterError> {
+        let pair = tenure.pair;
+        let trusted = self.pair(pair)?.trusted;
+        self.change(tenure, &trusted, |row| {
+            if row.is_published() {
+                let same = row.place.as_ref() == Some(place) && row.state == PairState::Serving;
+                return if same { Ok(()) } else { Err(ClusterError::State { pair }) };
+            }
+            if let Some(uncut) = row.epochs_needed().find(|old| old.cut.is_none()) {
+                return Err(ClusterError::CutMissing { pair, epoch: uncut.epoch });
+            }
+            row.history.push(EpochRow { epoch: tenure.epoch, durability, cut: None });
+            row.state = PairState::Serving;
+            row.place = Some(place.clone());
+            row.trusted.retain(|owner| !trusted.contains(owner));
+            Ok(())
+        })
+    }
+
+    /// How long until the trust that earlier owners granted has surely run out, if nobody renews it: their leases'
+    /// remaining time. None: it has, and [`Table::publish`] will not be refused for it.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn trust_remaining_ns(&self, claim: &Claim) -> Result<Option<u64>, ClusterError> {
+        let mut longest = None;
+        for owner in &claim.row.trusted {
+            longest = longest.max(self.coordinator.remaining_ns(*owner)?);
+        }
+        Ok(longest)
+    }
+
+    /// Turns a served pair read-only, or back.
+    ///
+    /// # Errors
+    /// [`ClusterError::State`] if it is not served.
+    pub fn set_read_only(&self, tenure: Tenure, read_only: bool) -> Result<PairRow, ClusterError> {
+        self.change(tenure, &[], |row| {
+            if !matches!(row.state, PairState::Serving | PairState::ReadOnly) {
+                return Err(ClusterError::State { pair: tenure.pair });
+            }
+            row.state = if read_only { PairState::ReadOnly } else { PairState::Serving };
+            Ok(())
+        })
+    }
+
+    /// Records a checkpoint whose file is synced and whose CSNs are all durable. Epochs wholly below it are dropped
+    /// from the history: their files can be unlinked afterwards.
+    ///
+    /// # Errors
+    /// [`ClusterError::CheckpointOlder`] if it would go back.
+    pub fn record_checkpoint(
+        &self,
+        tenure: Tenure,
+        checkpoint: &CheckpointRow,
+    ) -> Result<PairRow, ClusterError> {
+        let pair = tenure.pair;
+        self.change(tenure, &[], |row| {
+            if checkpoint.epoch != tenure.epoch || !row.is_published() {
+                return Err(ClusterError::State { pair });
+            }
+            match &row.checkpoint {
+                Some(old) if old == checkpoint => return Ok(()),
+                Some(old) if (old.epoch, old.csn) > (checkpoint.epoch, checkpoint.csn) => {
+                    return Err(ClusterError::CheckpointOlder { pair });
+                }
+                _ => {}
+            }
+            row.history.retain(|old| old.epoch >= checkpoint.epoch);
+            row.checkpoint = Some(checkpoint.clone());
+            Ok(())
+        })
+    }
+
+    /// Reports a claimed pair as unavailable. It keeps its owner, who may claim it again.
+    ///
+    /// # Errors
+    /// [`ClusterError::State`] if it is served.
+    pub fn mark_unavailable(&self, tenure: Tenure, missing: &Missing) -> Result<PairRow, ClusterError> {
+        self.change(tenure, &[], |row| {
+            if row.is_published() {
+                return Err(ClusterError::State { pair: tenure.pair });
+            }
+            row.state = PairState::Unavailable { missing: missing.clone() };
+            Ok(())
+        })
+    }
+
+    /// Gives the pair up: the owner has stopped appending and answering for it, and all that it wrote is durable. Its
+    /// trust lasts as long as its lease.
+    ///
+    /// # Errors
+    /// See [`ClusterError::Superseded`].
+    pub fn release(&self, tenure: Tenure) -> Result<(), ClusterError> {
+        let released = self.change(tenure, &[], |row| {
+            if row.is_published() {
+                row.trusted.push(tenure.incarnation);
+            }
+            row.owner = None;
+            row.place = None;
+            row.state = PairState::Released;
+            Ok(())
+        });
+        match released {
+            // Nobody else sets it free: this is the first try, whose answer was lost.
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == tenure.epoch => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
+    fn read(&self, pair: PairId) -> Result<(PairRow, Revision), ClusterError> {
+        let entry = self.coordinator.read(&PairRow::key(pair))?.ok_or(ClusterError::PairUnknown { pair })?;
+        Ok((parse_row(&entry.value)?, entry.revision))
+    }
+
+    /// Edits a row in the name of its owner, once the leases of `ended` have ended.
+    fn change(
+        &self,
+        tenure: Tenure,
+        ended: &[Incarnation],
+        edit: impl Fn(&mut PairRow) -> Result<(), ClusterError>,
+    ) -> Result<PairRow, ClusterError> {
+        let Tenure { pair, epoch, incarnation } = tenure;
+        for _ in 0..ATTEMPTS_MAX {
+            let (row, revision) = self.read(pair)?;
+            if row.epoch != epoch || row.owner != Some(incarnation) {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
+            let mut changed = row.clone();
+            edit(&mut changed)?;
+            if changed == row {
+                return Ok(row);
+            }
+            let mut transaction = Transaction::new()
+                .when(Condition::LeaseAlive { lease: incarnation })
+                .when(Condition::Revision { key: PairRow::key(pair), revision });
+            for lease in ended {
+                transaction = transaction.when(Condition::LeaseEnded { lease: *lease });
+            }
+            match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&changed))) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(changed),
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: incarnation });
+                }
+                Ok(TransactionOutcome::Refused { condition: 1 }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Ok(TransactionOutcome::Refused { condition }) => {
+                    let owner = ended.get(condition - 2).copied().unwrap_or(incarnation);
+                    return Err(ClusterError::TrustRemains { pair, owner });
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "a pair's row" })
+    }
+}
+
+fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {
+    Tenure { pair: row.pair, epoch: row.epoch, incarnation }
+}
+
+fn parse_row(value: &str) -> Result<PairRow, ClusterError> {
+    parse("a row of the region table", value)
+}
+
+fn first_row(pair: PairId, new: &NewPair) -> PairRow {
+    PairRow {
+        pair,
+        node_region: pair.node_region(),
+        extent_region: pair.extent_region(),
+        owner: Some(new.incarnation),
+        node: new.node,
+        epoch: Epoch(1),
+        state: PairState::New,
+        place: None,
+        geometry: new.geometry,
+        history: Vec::new(),
+        checkpoint: None,
+        trusted: Vec::new(),
+    }
+}
+
+fn claimed_row(row: PairRow, incarnation: Incarnation, node: NodeId, ground: ClaimGround) -> PairRow {
+    let mut claimed = row;
+    let granted_trust = claimed.is_published();
+    if let (ClaimGround::HostLock, true, Some(owner)) = (ground, granted_trust, claimed.owner) {
+        claimed.trusted.push(owner);
+    }
+    claimed.epoch = Epoch(claimed.epoch.0 + 1);
+    claimed.owner = Some(incarnation);
+    claimed.node = node;
+    claimed.state = PairState::Recovering;
+    claimed.place = None;
+    claimed
+}
