@@ -1,1 +1,35 @@
-//! placeholder
+//! Per-region write-ahead logs on io_uring, checkpoint images, and the disk below them, real and simulated.
+//!
+//! Each region has its own log; a pair's two logs are written by one [`writer::PairLog`] and read by one
+//! [`merge::PairReader`]. What a record means is not known here. See "The log and what a reader may see" in DESIGN.md.
+
+pub mod batch;
+pub mod buffer;
+pub mod check;
+pub mod counter;
+pub mod device;
+pub mod error;
+pub mod frame;
+pub mod image;
+pub mod merge;
+pub mod reader;
+pub mod record;
+mod region_log;
+pub mod segment;
+pub mod setting;
+pub mod storage;
+mod stream;
+pub mod writer;
+
+pub use batch::Appended;
+pub use counter::{COUNTERS, LogCounts};
+pub use device::{LogDevice, LogEvent};
+pub use error::{Errno, Predecessor, Refusal, StorageError, WalError};
+pub use merge::{Ended, PairBatch, PairReader, ReadRequest};
+pub use reader::ReadOptions;
+pub use record::{Record, record_space};
+pub use region_log::Space;
+pub use segment::{LogId, LogName, SegmentName};
+pub use setting::{LogOptions, SETTINGS};
+pub use storage::{Storage, StorageFile};
+pub use writer::{LogStart, PairLog};

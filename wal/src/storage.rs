@@ -1,0 +1,143 @@
+//! The cold side of a disk: whole-file operations for recovery, checkpoints and tools. Paths are relative to a log
+//! root and use `/`. [`crate::real::RealStorage`] and [`crate::sim::SimDisk`] implement it.
+//!
+//! Nothing is promised about what is on stable storage until the file (content) or the folder (names) is synced.
+
+use crate::error::StorageError;
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Must exist; read only; through the page cache.
+    Read,
+    /// Must exist; read only; large sequential reads that bypass the page cache where the file system can. Offsets,
+    /// lengths and addresses must be multiples of 4 KiB (a read may be short at the end of the file).
+    ReadDirect,
+    /// Must not exist; read and write.
+    Create,
+    /// Must not exist; written in large aligned pieces that bypass the page cache where the file system can.
+    CreateDirect,
+    /// Must exist; read and write.
+    Write,
+}
+
+/// An open file.
+pub trait StorageFile: Send + Sync {
+    /// Reads until `bytes` is full or the file ends; says how many bytes were read.
+    ///
+    /// # Errors
+    /// What the disk says. A read error is never a torn log.
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, StorageError>;
+
+    /// Writes all bytes.
+    ///
+    /// # Errors
+    /// What the disk says; how much was written is unknown.
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError>;
+
+    /// Puts content and length on stable storage.
+    ///
+    /// # Errors
+    /// What the disk says. Never try again: write another file instead.
+    fn sync(&self) -> Result<(), StorageError>;
+
+    /// The file's length.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn length(&self) -> Result<u64, StorageError>;
+}
+
+/// A lock on a file, held while this lives and no longer than the process.
+pub trait StorageLock: Send {}
+
+/// The files below a log root.
+pub trait Storage: Send + Sync {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// ENOENT, EEXIST as [`Access`] says, or what the disk says.
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn StorageFile>, StorageError>;
+
+    /// The names in a folder, in no order.
+    ///
+    /// # Errors
+    /// ENOENT, or what the disk says.
+    fn list(&self, folder: &str) -> Result<Vec<String>, StorageError>;
+
+    /// Makes one folder; its parent must exist (the root, `""`, always does).
+    ///
+    /// # Errors
+    /// EEXIST, or what the disk says.
+    fn create_folder(&self, folder: &str) -> Result<(), StorageError>;
+
+    /// Renames a file within its folder, replacing what has the new name.
+    ///
+    /// # Errors
+    /// ENOENT, or what the disk says.
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError>;
+
+    /// Unlinks a file.
+    ///
+    /// # Errors
+    /// ENOENT, or what the disk says.
+    fn unlink(&self, path: &str) -> Result<(), StorageError>;
+
+    /// Removes an empty folder.
+    ///
+    /// # Errors
+    /// ENOENT, or what the disk says.
+    fn remove_folder(&self, folder: &str) -> Result<(), StorageError>;
+
+    /// Puts a folder's names on stable storage.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn sync_folder(&self, folder: &str) -> Result<(), StorageError>;
+
+    /// Takes a lock that its holder keeps for life, making the file if need be; `None` if somebody else holds it.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError>;
+}
+
+/// The folder that a path is in; `""` is the root.
+#[must_use]
+pub fn parent(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(folder, _)| folder)
+}
+
+/// Makes a folder and those above it, each synced into its parent. What exists is synced all the same: who made it
+/// may have crashed before its sync.
+///
+/// # Errors
+/// What the disk says.
+pub fn create_folders(storage: &dyn Storage, folder: &str) -> Result<(), StorageError> {
+    let mut end = 0;
+    while end < folder.len() {
+        end = folder[end + 1..].find('/').map_or(folder.len(), |next| end + 1 + next);
+        let (above, name) = (parent(&folder[..end]), &folder[..end]);
+        match storage.create_folder(name) {
+            Err(error) if error.errno != crate::error::Errno::EEXIST => return Err(error),
+            Ok(()) | Err(_) => storage.sync_folder(above)?,
+        }
+    }
+    Ok(())
+}
+
+/// Removes a folder with the files in it; a folder that is not there is fine. Subfolders are an error.
+///
+/// # Errors
+/// What the disk says.
+pub fn remove_files(storage: &dyn Storage, folder: &str) -> Result<(), StorageError> {
+    let names = match storage.list(folder) {
+        Err(error) if error.errno == crate::error::Errno::ENOENT => return Ok(()),
+        names => names?,
+    };
+    for name in names {
+        storage.unlink(&format!("{folder}/{name}"))?;
+    }
+    storage.remove_folder(folder)?;
+    storage.sync_folder(parent(folder))
+}

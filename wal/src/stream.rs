@@ -1,0 +1,136 @@
+//! Reading a log's segments in large sequential pieces, on the caller's thread or ahead of it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+
+use crate::buffer::LogBuffer;
+use crate::error::{DiskOperation, Errno, StorageError};
+use crate::segment::LogName;
+use crate::storage::{Access, Storage, StorageFile};
+
+/// A piece of a segment.
+pub(crate) struct Chunk {
+    pub(crate) generation: u32,
+    /// Where it begins in the file.
+    pub(crate) offset: u64,
+    /// How many bytes of the buffer count.
+    pub(crate) length: usize,
+    /// The file's length.
+    pub(crate) file_bytes: u64,
+    pub(crate) buffer: LogBuffer,
+}
+
+impl Chunk {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer.bytes()[..self.length]
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.length as u64
+    }
+}
+
+/// Chunks of a log, segment after segment. A segment without a byte yields one empty chunk.
+pub(crate) trait ChunkSource {
+    fn next(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError>;
+}
+
+/// Reads when asked.
+pub(crate) struct DirectSource {
+    storage: Arc<dyn Storage>,
+    log: LogName,
+    generations: std::vec::IntoIter<u32>,
+    open: Option<(u32, u64, Box<dyn StorageFile>)>,
+    offset: u64,
+    chunk_bytes: usize,
+}
+
+impl DirectSource {
+    pub(crate) fn new(
+        storage: Arc<dyn Storage>,
+        log: LogName,
+        generations: Vec<u32>,
+        chunk_bytes: usize,
+    ) -> DirectSource {
+        DirectSource {
+            storage,
+            log,
+            generations: generations.into_iter(),
+            open: None,
+            offset: 0,
+            chunk_bytes,
+        }
+    }
+
+    fn read(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError> {
+        let Some((generation, file_bytes, file)) = &self.open else { return Ok(None) };
+        let fitting = used.filter(|buffer| buffer.capacity() == self.chunk_bytes);
+        let mut buffer = fitting.unwrap_or_else(|| LogBuffer::heap(self.chunk_bytes));
+        let length = file.read_at(self.offset, &mut buffer.bytes_mut()[..self.chunk_bytes])?;
+        let (generation, file_bytes) = (*generation, *file_bytes);
+        let chunk = Chunk { generation, offset: self.offset, length, file_bytes, buffer };
+        self.offset = chunk.end();
+        if length < self.chunk_bytes || self.offset >= file_bytes {
+            self.open = None;
+        }
+        Ok(Some(chunk))
+    }
+}
+
+impl ChunkSource for DirectSource {
+    fn next(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError> {
+        if self.open.is_none() {
+            let Some(generation) = self.generations.next() else { return Ok(None) };
+            let file = self.storage.open(&self.log.segment(generation).path(), Access::ReadDirect)?;
+            let file_bytes = file.length()?;
+            self.open = Some((generation, file_bytes, file));
+            self.offset = 0;
+        }
+        self.read(used)
+    }
+}
+
+/// How many chunks a reading thread may be ahead.
+const CHUNKS_AHEAD: usize = 2;
+
+/// Reads on a thread of its own, a few chunks ahead. The thread ends when this is dropped.
+pub(crate) struct ReadAhead {
+    chunks: Receiver<Result<Chunk, StorageError>>,
+    used: Sender<LogBuffer>,
+}
+
+impl ReadAhead {
+    /// Starts the thread.
+    pub(crate) fn start(source: DirectSource) -> Result<ReadAhead, StorageError> {
+        let (chunk_sender, chunks) = sync_channel(CHUNKS_AHEAD);
+        let (used, used_receiver) = channel();
+        let folder = source.log.folder();
+        std::thread::Builder::new()
+            .name("cell-log-read".to_owned())
+            .spawn(move || read_ahead(source, &chunk_sender, &used_receiver))
+            .map_err(|error| StorageError::new(DiskOperation::Read, &folder, Errno::of(&error)))?;
+        Ok(ReadAhead { chunks, used })
+    }
+}
+
+fn read_ahead(
+    mut source: DirectSource,
+    chunks: &SyncSender<Result<Chunk, StorageError>>,
+    used: &Receiver<LogBuffer>,
+) {
+    while let Some(chunk) = source.next(used.try_recv().ok()).transpose() {
+        let failed = chunk.is_err();
+        if chunks.send(chunk).is_err() || failed {
+            return;
+        }
+    }
+}
+
+impl ChunkSource for ReadAhead {
+    fn next(&mut self, used: Option<LogBuffer>) -> Result<Option<Chunk>, StorageError> {
+        if let Some(buffer) = used {
+            let _ = self.used.send(buffer); // the thread may have ended: then nobody needs it
+        }
+        self.chunks.recv().ok().transpose()
+    }
+}

@@ -1,0 +1,515 @@
+//! The writing side of a pair's two logs: a state machine that takes records, device events and ticks, and asks a
+//! [`LogDevice`] for writes and segments. It has no clock, no thread and no file.
+//!
+//! The hazard first: an appended record has a CSN, and a CSN must become durable. So ask [`PairLog::room_for`] about
+//! *all* records of an operation before the first append, and refuse the operation if it says so; from then on
+//! nothing can fail short of the device, and that poisons the log for good.
+//!
+//! One batch is in flight at a time; the next one fills meanwhile. Everything that is not a batch (the opening
+//! frames, seals, rotate frames) is awaited too before the next frame is submitted, so a sound later frame always
+//! proves that everything before it was durable:
+//!
+//! 1. a batch is acknowledged, its frame is damaged on disk, and the node dies;
+//! 2. if a seal could have been submitted beside the batch, the seal might stand although the batch never did;
+//! 3. recovery would have to call the damage a tear, and cut an acknowledged batch off.
+
+use std::time::Duration;
+
+use cell_terms::{Csn, RegionKind};
+
+use crate::batch::{Appended, Batch, BatchSide};
+use crate::buffer::LogBuffer;
+use crate::counter::LogCounts;
+use crate::device::{LogDevice, LogEvent, LogWrite};
+use crate::error::{Errno, Predecessor, Refusal, WalError};
+use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, frame_bytes};
+use crate::region_log::{RegionLog, Space};
+use crate::segment::LogId;
+use crate::setting::LogOptions;
+
+const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
+
+/// What a pair's new logs begin with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogStart {
+    /// Whose logs. The epoch must be new: only files that this owner creates are written.
+    pub log: LogId,
+    /// The epoch and cut that these logs follow; the first CSN is the cut's successor.
+    pub predecessor: Predecessor,
+    /// A random number that no client can guess, fresh for each epoch. It keeps stored values from posing as frames.
+    pub salt: u64,
+}
+
+/// A pair's two logs.
+pub struct PairLog {
+    start: LogStart,
+    options: LogOptions,
+    logs: [RegionLog; 2],
+    batch: Batch,
+    /// The buffers that are not filling; `None` while in flight, or lost to the device.
+    idle: [Option<LogBuffer>; 2],
+    in_flight: Option<InFlight>,
+    /// A submission waits for a rotation to end.
+    submit_wanted: bool,
+    open: bool,
+    csn_durable: Csn,
+    sealed: bool,
+    idle_since: Option<Duration>,
+    poison: Option<WalError>,
+    scratch: Vec<u8>,
+    counts: LogCounts,
+}
+
+struct InFlight {
+    what: What,
+    /// Writes that have not completed.
+    waiting: u8,
+    records: u64,
+    payload_bytes: u64,
+    frame_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Open,
+    Batch { csn_last: Csn },
+    Seal,
+    Rotate { node: bool, extent: bool },
+}
+
+impl PairLog {
+    /// Begins a new epoch's logs: asks for the first segments, then writes the opening frames. Appending and
+    /// publication have to wait for [`PairLog::is_open`]; feed events until then.
+    #[must_use]
+    pub fn create(start: LogStart, options: LogOptions, device: &mut dyn LogDevice) -> PairLog {
+        options.check();
+        let region_log = |kind, device: &mut dyn LogDevice| {
+            RegionLog::create(start.log, kind, options.segment_bytes, device)
+        };
+        let logs = [region_log(RegionKind::Node, device), region_log(RegionKind::Extent, device)];
+        let mut buffer = || device.buffer(options.batch_bytes);
+        PairLog {
+            start,
+            options,
+            logs,
+            batch: Batch::new(start.predecessor.cut.next(), buffer(), buffer()),
+            idle: [Some(buffer()), Some(buffer())],
+            in_flight: None,
+            submit_wanted: false,
+            open: false,
+            csn_durable: start.predecessor.cut,
+            sealed: true,
+            idle_since: None,
+            poison: None,
+            scratch: Vec::new(),
+            counts: LogCounts::default(),
+        }
+    }
+
+    /// Whose logs these are.
+    #[must_use]
+    pub const fn id(&self) -> LogId {
+        self.start.log
+    }
+
+    /// Whether both logs' opening frames are durable: the epoch may be published, records appended.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.open
+    }
+
+    /// The durable watermark.
+    #[must_use]
+    pub const fn csn_durable(&self) -> Csn {
+        self.csn_durable
+    }
+
+    /// The last number given to a record.
+    #[must_use]
+    pub const fn csn_appended(&self) -> Csn {
+        Csn(self.batch.csn_next.0 - 1)
+    }
+
+    /// Whether records wait for [`PairLog::submit`].
+    #[must_use]
+    pub fn has_unsubmitted(&self) -> bool {
+        !self.batch.is_empty()
+    }
+
+    /// Whether a write is in flight.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// The failure that ended this log.
+    #[must_use]
+    pub const fn poison(&self) -> Option<&WalError> {
+        self.poison.as_ref()
+    }
+
+    /// Why a log could not get its next segment, while that is so: the pair is, or will soon be, read-only.
+    #[must_use]
+    pub fn shortage(&self) -> Option<Errno> {
+        self.logs.iter().find_map(RegionLog::shortage)
+    }
+
+    /// Bytes of frames that a recovery would have to read: the trigger of a checkpoint.
+    #[must_use]
+    pub fn replay_bytes(&self) -> u64 {
+        self.logs.iter().map(RegionLog::replay_bytes).sum()
+    }
+
+    /// What was counted since the log was created.
+    #[must_use]
+    pub fn counts(&self) -> LogCounts {
+        let sum = |field: fn(&RegionLog) -> u64| self.logs.iter().map(field).sum();
+        LogCounts {
+            recycled: sum(|log| log.recycled),
+            removed: sum(|log| log.removed),
+            prepare_failures: sum(|log| log.prepare_failures),
+            held_bytes: sum(RegionLog::held_bytes),
+            replay_bytes: self.replay_bytes(),
+            ..self.counts
+        }
+    }
+
+    /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two logs in
+    /// one batch, now, and will surely find their place on disk. The promise holds until the next append.
+    ///
+    /// # Errors
+    /// Why not; the operation must not be begun.
+    pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), Refusal> {
+        if self.poison.is_some() {
+            return Err(Refusal::Poisoned);
+        }
+        let added = [node_bytes, extent_bytes];
+        let max = self.options.operation_bytes_max();
+        if let Some(bytes) = added.into_iter().find(|bytes| *bytes > max) {
+            return Err(Refusal::TooLarge { bytes, max });
+        }
+        if !self.open {
+            return Err(self.shortage().map_or(Refusal::Opening, |errno| Refusal::NoSpace { errno }));
+        }
+        for (log, added) in self.logs.iter().zip(added).filter(|(_, added)| *added > 0) {
+            let frame = frame_bytes(self.batch.side(log.kind).payload_bytes + added);
+            if !self.batch.is_empty() && frame > self.options.batch_bytes {
+                return Err(Refusal::BatchFull);
+            }
+            log.has_space(frame, space)?;
+        }
+        Ok(())
+    }
+
+    /// Appends a record whose length is known; `write` fills the payload (which holds arbitrary bytes before) and is
+    /// told the record's number.
+    ///
+    /// # Panics
+    /// If the log is poisoned or not open: [`PairLog::room_for`] was not asked.
+    pub fn append_sized(
+        &mut self,
+        kind: RegionKind,
+        length: usize,
+        write: impl FnOnce(Csn, &mut [u8]),
+    ) -> Appended {
+        assert!(self.open && self.poison.is_none(), "room_for is asked before records are appended");
+        self.batch.append(kind, length, write)
+    }
+
+    /// Appends a record whose length shows when it is encoded. `encode` extends an empty vector.
+    ///
+    /// # Panics
+    /// As [`PairLog::append_sized`].
+    pub fn append(&mut self, kind: RegionKind, encode: impl FnOnce(Csn, &mut Vec<u8>)) -> Appended {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        encode(self.batch.csn_next, &mut scratch);
+        let appended = self.append_sized(kind, scratch.len(), |_, payload| payload.copy_from_slice(&scratch));
+        self.scratch = scratch;
+        appended
+    }
+
+    /// The payload of a record that was appended since the last submission. It begins at a multiple of 8 in memory.
+    ///
+    /// # Panics
+    /// If its batch has been submitted.
+    #[must_use]
+    pub fn payload(&self, appended: &Appended) -> &[u8] {
+        self.batch.payload(appended)
+    }
+
+    /// Queues the batch's frames with the device, unless something is in flight or there is nothing to write; says
+    /// whether it did. [`LogDevice::submit`] sends them, together with other pairs'.
+    ///
+    /// # Errors
+    /// The log is poisoned.
+    pub fn submit(&mut self, device: &mut dyn LogDevice) -> Result<bool, WalError> {
+        self.check()?;
+        if !self.open || self.in_flight.is_some() || self.batch.is_empty() {
+            return Ok(false);
+        }
+        self.begin(device);
+        Ok(true)
+    }
+
+    /// Takes an event of the device. Returns the new durable watermark if it rose. Events of other owners' logs are
+    /// ignored. A submission that had to wait for a rotation is made here.
+    ///
+    /// # Errors
+    /// The log is poisoned, by this event or before.
+    pub fn on_event(&mut self, event: LogEvent, device: &mut dyn LogDevice) -> Result<Option<Csn>, WalError> {
+        if event.log() != self.start.log {
+            return Ok(None);
+        }
+        match event {
+            LogEvent::Written { kind, segment, offset, buffer, result, .. } => {
+                if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() <= self.options.batch_bytes) {
+                    self.idle[side(kind)] = Some(buffer);
+                }
+                if let Err(errno) = result {
+                    self.poison.get_or_insert(WalError::Poisoned { segment, offset, errno });
+                }
+                self.check()?;
+                Ok(self.on_written(device))
+            }
+            LogEvent::Prepared { kind, segment, result, .. } => {
+                if let Err(errno) = result
+                    && !errno.is_shortage()
+                {
+                    self.poison.get_or_insert(WalError::Poisoned { segment, offset: 0, errno });
+                }
+                self.check()?;
+                self.logs[side(kind)].on_prepared(segment.generation, result, self.csn_durable, device);
+                self.open_if_due(device);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Seals an idle log and tries again what failed for a shortage. `now` is any clock that only grows.
+    ///
+    /// # Errors
+    /// The log is poisoned.
+    pub fn tick(&mut self, now: Duration, device: &mut dyn LogDevice) -> Result<(), WalError> {
+        self.check()?;
+        for log in &mut self.logs {
+            log.tick(now, self.options.prepare_retry, device);
+        }
+        if self.is_unsealed() {
+            let since = *self.idle_since.get_or_insert(now);
+            if now.saturating_sub(since) >= self.options.seal_idle {
+                self.seal(device)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// How long until [`PairLog::tick`] has something to do; `None`: not before the next event or append.
+    #[must_use]
+    pub fn due(&self, now: Duration) -> Option<Duration> {
+        let retry = self.logs.iter().filter_map(|log| log.due(now, self.options.prepare_retry));
+        let idle = self.idle_since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
+        let seal = self.is_unsealed().then(|| self.options.seal_idle.saturating_sub(idle));
+        retry.chain(seal).min()
+    }
+
+    /// Seals the last batch at once, if the log is idle and unsealed: before an owner gives its pair up.
+    ///
+    /// # Errors
+    /// The log is poisoned.
+    pub fn seal(&mut self, device: &mut dyn LogDevice) -> Result<bool, WalError> {
+        self.check()?;
+        if !self.is_unsealed() {
+            return Ok(false);
+        }
+        self.idle_since = None;
+        // A log without room for a seal is left: the other log's seal proves as much, and a busy log rotates soon.
+        let fitting = KINDS.map(|kind| self.logs[side(kind)].fits(EMPTY_FRAME_BYTES));
+        self.write_empty(What::Seal, fitting, |_| FrameKind::Seal, device);
+        self.sealed = true;
+        Ok(self.in_flight.is_some())
+    }
+
+    /// Gives up segments that hold nothing above `base`: a checkpoint with that base is recorded in the region table.
+    pub fn release_below(&mut self, base: Csn, device: &mut dyn LogDevice) {
+        for log in &mut self.logs {
+            log.release(base, device);
+        }
+    }
+
+    fn check(&self) -> Result<(), WalError> {
+        self.poison.clone().map_or(Ok(()), Err)
+    }
+
+    fn is_unsealed(&self) -> bool {
+        self.open && !self.sealed && self.in_flight.is_none() && self.batch.is_empty()
+    }
+
+    fn open_if_due(&mut self, device: &mut dyn LogDevice) {
+        if !self.open && self.in_flight.is_none() && self.logs.iter().all(RegionLog::has_segment) {
+            self.write_empty(What::Open, [true, true], |_| FrameKind::Open, device);
+        }
+    }
+
+    /// Writes the batch, or first the rotate frames that its place needs.
+    fn begin(&mut self, device: &mut dyn LogDevice) {
+        let rotating = KINDS.map(|kind| {
+            let side = self.batch.side(kind);
+            side.records > 0 && !self.logs[self::side(kind)].fits(side.frame_bytes())
+        });
+        self.submit_wanted = rotating.contains(&true);
+        if self.submit_wanted {
+            let successors = KINDS.map(|kind| self.logs[side(kind)].successor());
+            let what = What::Rotate { node: rotating[0], extent: rotating[1] };
+            let rotate = |kind| {
+                let successor =
+                    successors[side(kind)].expect("space was checked before records were appended");
+                FrameKind::Rotate { successor }
+            };
+            self.write_empty(what, rotating, rotate, device);
+        } else {
+            self.write_batch(device);
+        }
+    }
+
+    fn on_written(&mut self, device: &mut dyn LogDevice) -> Option<Csn> {
+        let in_flight = self.in_flight.as_mut().expect("completions match writes");
+        in_flight.waiting -= 1;
+        if in_flight.waiting > 0 {
+            return None;
+        }
+        let done = self.in_flight.take().expect("looked at above");
+        self.logs.iter_mut().for_each(RegionLog::settle);
+        self.counts.frame_bytes += done.frame_bytes;
+        self.counts.payload_bytes += done.payload_bytes;
+        self.counts.records += done.records;
+        match done.what {
+            What::Open => self.open = true,
+            What::Seal => self.counts.seals += 1,
+            What::Rotate { node, extent } => {
+                for (kind, rotated) in KINDS.into_iter().zip([node, extent]) {
+                    if rotated {
+                        self.logs[side(kind)].rotate(self.csn_durable, device);
+                        self.counts.rotations += 1;
+                    }
+                }
+                if self.submit_wanted {
+                    self.begin(device);
+                }
+            }
+            What::Batch { csn_last } => {
+                self.counts.batches += 1;
+                self.csn_durable = csn_last;
+                self.sealed = false;
+                self.idle_since = None;
+                return Some(csn_last);
+            }
+        }
+        None
+    }
+
+    fn write_batch(&mut self, device: &mut dyn LogDevice) {
+        let csn_first = self.batch.csn_first;
+        let csn_last = self.csn_appended();
+        let mut in_flight = InFlight {
+            what: What::Batch { csn_last },
+            waiting: 0,
+            records: 0,
+            payload_bytes: 0,
+            frame_bytes: 0,
+        };
+        let both = KINDS.iter().all(|kind| self.batch.side(*kind).records > 0);
+        for kind in KINDS {
+            if self.batch.side(kind).records == 0 {
+                continue;
+            }
+            let fresh =
+                self.idle[side(kind)].take().unwrap_or_else(|| device.buffer(self.options.batch_bytes));
+            let full = std::mem::replace(self.batch.side_mut(kind), BatchSide::new(fresh));
+            let length = full.frame_bytes();
+            let mut header = self.header(FrameKind::Batch { other: both }, csn_first, csn_last);
+            header.payload_bytes =
+                u32::try_from(full.payload_bytes).expect("frames are at most half a segment");
+            header.records = full.records;
+            in_flight.waiting += 1;
+            in_flight.records += u64::from(full.records);
+            in_flight.payload_bytes += full.payload_bytes as u64;
+            in_flight.frame_bytes += length as u64;
+            self.write(kind, header, full.buffer, length, Some(csn_last), device);
+        }
+        self.batch.csn_first = self.batch.csn_next;
+        self.in_flight = Some(in_flight);
+    }
+
+    fn write_empty(
+        &mut self,
+        what: What,
+        which: [bool; 2],
+        frame_kind: impl Fn(RegionKind) -> FrameKind,
+        device: &mut dyn LogDevice,
+    ) {
+        let mut in_flight = InFlight { what, waiting: 0, records: 0, payload_bytes: 0, frame_bytes: 0 };
+        for kind in KINDS.into_iter().filter(|kind| which[side(*kind)]) {
+            let buffer =
+                self.idle[side(kind)].take().unwrap_or_else(|| device.buffer(self.options.batch_bytes));
+            let header = self.header(frame_kind(kind), self.csn_durable.next(), self.csn_durable);
+            in_flight.waiting += 1;
+            in_flight.frame_bytes += EMPTY_FRAME_BYTES as u64;
+            self.write(kind, header, buffer, EMPTY_FRAME_BYTES, None, device);
+        }
+        self.in_flight = (in_flight.waiting > 0).then_some(in_flight);
+    }
+
+    fn write(
+        &mut self,
+        kind: RegionKind,
+        mut header: FrameHeader,
+        mut buffer: LogBuffer,
+        length: usize,
+        csn_last: Option<Csn>,
+        device: &mut dyn LogDevice,
+    ) {
+        let log = &mut self.logs[side(kind)];
+        let place = log.place(length, csn_last, device);
+        header.region = log.name().region;
+        header.generation = place.segment.generation;
+        header.sequence = place.sequence;
+        frame::finish(&mut buffer.bytes_mut()[..length], &mut header);
+        device.write(LogWrite {
+            log: self.start.log,
+            kind,
+            segment: place.segment,
+            offset: place.offset,
+            length,
+            buffer,
+        });
+    }
+
+    /// A header without region, place and payload.
+    fn header(&self, kind: FrameKind, csn_first: Csn, csn_last: Csn) -> FrameHeader {
+        FrameHeader {
+            kind,
+            region: self.start.log.pair.node_region(),
+            pair: self.start.log.pair,
+            epoch: self.start.log.epoch,
+            predecessor: self.start.predecessor,
+            generation: 0,
+            sequence: 0,
+            csn_first,
+            csn_last,
+            csn_durable: self.csn_durable,
+            salt: self.start.salt,
+            segment_bytes: self.options.segment_bytes,
+            payload_bytes: 0,
+            records: 0,
+            payload_check: 0,
+        }
+    }
+}
+
+const fn side(kind: RegionKind) -> usize {
+    match kind {
+        RegionKind::Node => 0,
+        RegionKind::Extent => 1,
+    }
+}
