@@ -1,0 +1,212 @@
+//! Applying changes: live, and again in replay.
+
+use cell_terms::{Csn, Pointer, WordsMut};
+
+use crate::change::{Change, Image};
+use crate::check::{ImageError, check_page};
+use crate::edit::EditError;
+use crate::geometry::{Geometry, NodeIndex, Slot};
+use crate::layout::{CSN_CHANGED, WORD_BYTES};
+use crate::page::{Dirty, Page, write_back};
+use crate::search::sized;
+
+/// What replay did with a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replayed {
+    /// The node changed.
+    Applied,
+    /// The node has this change already: its CSN of last change is not below the record's.
+    Skipped,
+    /// The node is not valid: the image that replay began with lacks it. It must be freed or filled by a later record,
+    /// else the image or the log is damaged; that is the caller's to judge.
+    Missing,
+}
+
+/// Why a change cannot be replayed: log or image is damaged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// The slot has no such tree node.
+    #[error("the slot has no {0}")]
+    NodeIndex(NodeIndex),
+    /// A right link that leads to no tree node.
+    #[error("a right link leads to {0}, where no tree node is")]
+    RightLink(Pointer),
+    /// A key longer than the tree node size permits.
+    #[error("a key of {0} bytes")]
+    KeyLength(usize),
+    /// The node does not take the change.
+    #[error("{node}: {error}")]
+    Edit {
+        /// The node.
+        node: NodeIndex,
+        /// Why not.
+        #[source]
+        error: EditError,
+    },
+    /// The image breaks the rules of the layout.
+    #[error("{node}: {error}")]
+    Image {
+        /// The node.
+        node: NodeIndex,
+        /// Which rule.
+        #[source]
+        error: ImageError,
+    },
+}
+
+/// Makes the root of an empty meganode: a leaf over the given range. Also the way to prepare a slot for tests and
+/// tools; a live one is made by a logged [`Change::Fill`].
+#[must_use]
+pub fn empty_root(geometry: Geometry) -> Vec<u64> {
+    sized!(geometry, B => {
+        let frame = crate::compose::Frame {
+            level: 0,
+            valid: true,
+            low: &[],
+            high: None,
+            right: Pointer::NULL,
+            csn_changed: Csn::ZERO,
+            csn_removed: Csn::ZERO,
+        };
+        crate::compose::Composer::<B>::begin(&frame, 0).map(|composer| composer.finish().words().collect())
+    })
+    .unwrap_or_default()
+}
+
+/// Applies a planned change to live memory and stamps the node with the record's CSN. Readers see all of it or none.
+///
+/// # Panics
+/// If the node does not take the change: it was not planned against this memory.
+#[inline]
+pub fn apply<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    change: &Change<'_>,
+    csn: Csn,
+) {
+    let done = sized!(geometry, B => change_node::<W, B>(words, geometry, slot, change, csn, false));
+    if let Err(error) = done {
+        panic!("a planned change of {} cannot be applied: {error}", change.node());
+    }
+}
+
+/// Applies a change from a log, unless the node has it already.
+///
+/// # Errors
+/// See [`ReplayError`]: the change is from a log and may be anything.
+pub fn replay<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    change: &Change<'_>,
+    csn: Csn,
+) -> Result<Replayed, ReplayError> {
+    check_change(geometry, change)?;
+    sized!(geometry, B => {
+        let base = node_word::<B>(geometry, slot, change.node());
+        let valid = crate::view::View::<W, B>::new(words, base).header().is_valid();
+        let fills = matches!(change, Change::Fill { .. } | Change::Mark { .. });
+        if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 {
+            return Ok(Replayed::Skipped);
+        }
+        if !valid && !fills {
+            return Ok(Replayed::Missing);
+        }
+        change_node::<W, B>(words, geometry, slot, change, csn, true)?;
+        Ok(Replayed::Applied)
+    })
+}
+
+/// Asks for the cache lines that applying a change will touch.
+pub fn prefetch<W: WordsMut + ?Sized>(words: &W, geometry: Geometry, slot: Slot, node: NodeIndex) {
+    if node.get() < geometry.nodes() {
+        let base = geometry.node_offset(slot.index, node) / WORD_BYTES;
+        for line in 0..geometry.node_bytes() / 64 {
+            words.prefetch(base + 8 * line);
+        }
+    }
+}
+
+fn check_change(geometry: Geometry, change: &Change<'_>) -> Result<(), ReplayError> {
+    let in_slot = |node: NodeIndex| {
+        if node.get() < geometry.nodes() { Ok(()) } else { Err(ReplayError::NodeIndex(node)) }
+    };
+    let of_key = |key: &[u8]| {
+        if key.is_empty() || key.len() > geometry.key_max() {
+            Err(ReplayError::KeyLength(key.len()))
+        } else {
+            Ok(())
+        }
+    };
+    in_slot(change.node())?;
+    match *change {
+        Change::Put { key, .. } | Change::Remove { key, .. } => of_key(key),
+        Change::Link { separator, child, .. } => of_key(separator).and(in_slot(child)),
+        Change::Cut { high, right, .. } => of_key(high).and(check_right(geometry, right)),
+        Change::Fill { .. } | Change::Mark { .. } => Ok(()),
+    }
+}
+
+fn check_right(geometry: Geometry, right: Pointer) -> Result<(), ReplayError> {
+    if right.is_null() || geometry.locate(right).is_some() {
+        Ok(())
+    } else {
+        Err(ReplayError::RightLink(right))
+    }
+}
+
+fn node_word<const B: usize>(geometry: Geometry, slot: Slot, node: NodeIndex) -> usize {
+    geometry.slot_word(slot.index) + node.get() * (B / WORD_BYTES)
+}
+
+#[inline]
+fn change_node<W: WordsMut + ?Sized, const B: usize>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    change: &Change<'_>,
+    csn: Csn,
+    suspect: bool,
+) -> Result<(), ReplayError> {
+    let node = change.node();
+    if node.get() >= geometry.nodes() {
+        return Err(ReplayError::NodeIndex(node));
+    }
+    let base = node_word::<B>(geometry, slot, node);
+    let (mut page, dirty) = match change {
+        Change::Fill { image, .. } => (page_of::<B>(node, image)?, Ok(Dirty::all::<B>())),
+        _ => {
+            let mut page = Page::<B>::load(words, base);
+            let dirty = match *change {
+                Change::Put { key, ref entry, .. } => page.put(key, entry),
+                Change::Remove { key, .. } => page.remove(key, csn),
+                Change::Link { separator, child, .. } => page.link(separator, child),
+                Change::Cut { high, right, .. } => page.cut(high, right),
+                Change::Mark { valid, .. } => Ok(page.mark(valid)),
+                Change::Fill { .. } => Ok(Dirty::NONE),
+            };
+            (page, dirty)
+        }
+    };
+    let dirty = dirty.map_err(|error| ReplayError::Edit { node, error })?;
+    if suspect && matches!(change, Change::Fill { .. } | Change::Mark { valid: true, .. }) {
+        check_page(geometry, &page).map_err(|error| ReplayError::Image { node, error })?;
+    }
+    page.stamp_changed(csn);
+    write_back(words, base, &mut page, &dirty, geometry.node_crc());
+    Ok(())
+}
+
+fn page_of<const B: usize>(node: NodeIndex, image: &Image<'_>) -> Result<Page<B>, ReplayError> {
+    if image.len() != Page::<B>::WORDS {
+        let error = ImageError::Size(image.len() * WORD_BYTES);
+        return Err(ReplayError::Image { node, error });
+    }
+    let mut page = Page::<B>::zeroed();
+    for i in 0..Page::<B>::WORDS {
+        page.set_word(i, image.word(i));
+    }
+    Ok(page)
+}

@@ -1,0 +1,341 @@
+//! Changes of tree nodes: what the log records and replay repeats.
+//!
+//! # Encoding, version 1
+//!
+//! Little-endian, no padding. A record's length is known from outside, and bytes that are left over are an error.
+//!
+//! | offset | bytes | what |
+//! |---|---|---|
+//! | 0 | 1 | kind |
+//! | 1 | 4 | tree node |
+//!
+//! | kind | then |
+//! |---|---|
+//! | 1 put | extent offset u32, value length u32, CRC-64 u64, key |
+//! | 2 remove | key |
+//! | 3 link | child u32, separator |
+//! | 4 cut | right link u64, high fence |
+//! | 5 fill | words of the node u16, words before the free middle u16, words behind it u16, those words |
+//! | 6 mark | 1 if valid, else 0 |
+//!
+//! Keys, separators and fences go to the record's end. The free middle of an image is zero and not stored.
+
+use cell_terms::{ExtentOffset, Pointer};
+
+use crate::geometry::{NODE_BYTES, NodeIndex, key_max};
+use crate::layout::{LEVEL, WORD_BYTES};
+use crate::view::LeafEntry;
+
+/// One change of one tree node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Adds a leaf entry or replaces the key's.
+    Put {
+        /// The leaf.
+        node: NodeIndex,
+        /// The whole key.
+        key: &'a [u8],
+        /// What it leads to.
+        entry: LeafEntry,
+    },
+    /// Takes a key out of a leaf; stamps the CSN of removal.
+    Remove {
+        /// The leaf.
+        node: NodeIndex,
+        /// The whole key.
+        key: &'a [u8],
+    },
+    /// Adds a child to an inner node.
+    Link {
+        /// The parent.
+        node: NodeIndex,
+        /// Keys from here on lead to the child.
+        separator: &'a [u8],
+        /// The child.
+        child: NodeIndex,
+    },
+    /// Lowers the high fence; entries at or above it go (they are in the right sibling).
+    Cut {
+        /// The left half of a split.
+        node: NodeIndex,
+        /// The new high fence.
+        high: &'a [u8],
+        /// The right half.
+        right: Pointer,
+    },
+    /// Fills a tree node with an image.
+    Fill {
+        /// The tree node.
+        node: NodeIndex,
+        /// All of its content but the versions and the CSN of change, which applying stamps.
+        image: Image<'a>,
+    },
+    /// Makes a tree node readable or unreadable. An unreadable one is free.
+    Mark {
+        /// The tree node.
+        node: NodeIndex,
+        /// Whether it is readable from now on.
+        valid: bool,
+    },
+}
+
+/// A tree node's content in a plan or a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Image<'a> {
+    words: usize,
+    front: Source<'a>,
+    back: Source<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Source<'a> {
+    Words(&'a [u64]),
+    Bytes(&'a [[u8; WORD_BYTES]]),
+}
+
+/// Why bytes are no change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The record ends too early.
+    #[error("a tree change ends too early")]
+    Short,
+    /// No kind of change has this number.
+    #[error("no tree change is of kind {0}")]
+    Kind(u8),
+    /// A key, separator or fence of a length that no tree node takes.
+    #[error("a tree change names a key of {0} bytes")]
+    KeyLength(usize),
+    /// An image of a size that no tree node has, or whose parts do not make it up.
+    #[error("a tree change has an image of {words} words in {bytes} bytes")]
+    Image {
+        /// Words of the tree node.
+        words: usize,
+        /// Bytes in the record.
+        bytes: usize,
+    },
+    /// A flag that is neither 0 nor 1, or bytes behind the end.
+    #[error("a tree change has bytes where none belong")]
+    Excess,
+}
+
+const PUT: u8 = 1;
+const REMOVE: u8 = 2;
+const LINK: u8 = 3;
+const CUT: u8 = 4;
+const FILL: u8 = 5;
+const MARK: u8 = 6;
+
+impl<'a> Source<'a> {
+    fn len(&self) -> usize {
+        match self {
+            Source::Words(words) => words.len(),
+            Source::Bytes(chunks) => chunks.len(),
+        }
+    }
+
+    #[inline]
+    fn word(&self, index: usize) -> u64 {
+        match self {
+            Source::Words(words) => words[index],
+            Source::Bytes(chunks) => u64::from_le_bytes(chunks[index]),
+        }
+    }
+}
+
+impl<'a> Image<'a> {
+    /// An image of a whole tree node.
+    ///
+    /// # Panics
+    /// If no tree node has so many words.
+    #[must_use]
+    pub fn new(words: &'a [u64]) -> Image<'a> {
+        assert!(is_node_words(words.len()), "no tree node has so many words");
+        let heap_low = (words[LEVEL / WORD_BYTES] >> 48) as usize & 0xFFFF;
+        let back = (heap_low / WORD_BYTES).min(words.len());
+        let front = words[..back].iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
+        Image {
+            words: words.len(),
+            front: Source::Words(&words[..front]),
+            back: Source::Words(&words[back..]),
+        }
+    }
+
+    /// Words of the tree node.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.words
+    }
+
+    /// Whether the image has no words: never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.words == 0
+    }
+
+    /// One word.
+    ///
+    /// # Panics
+    /// If `index` is out of range.
+    #[must_use]
+    #[inline]
+    pub fn word(&self, index: usize) -> u64 {
+        assert!(index < self.words, "the image has no such word");
+        let back = self.words - self.back.len();
+        if index < self.front.len() {
+            self.front.word(index)
+        } else if index >= back {
+            self.back.word(index - back)
+        } else {
+            0
+        }
+    }
+}
+
+impl PartialEq for Image<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.words == other.words && (0..self.words).all(|i| self.word(i) == other.word(i))
+    }
+}
+
+impl Eq for Image<'_> {}
+
+fn is_node_words(words: usize) -> bool {
+    NODE_BYTES.contains(&(words * WORD_BYTES))
+}
+
+impl<'a> Change<'a> {
+    /// The tree node that changes.
+    #[must_use]
+    pub fn node(&self) -> NodeIndex {
+        match *self {
+            Change::Put { node, .. }
+            | Change::Remove { node, .. }
+            | Change::Link { node, .. }
+            | Change::Cut { node, .. }
+            | Change::Fill { node, .. }
+            | Change::Mark { node, .. } => node,
+        }
+    }
+
+    /// Bytes of the encoding.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        5 + match self {
+            Change::Put { key, .. } => 16 + key.len(),
+            Change::Remove { key, .. } => key.len(),
+            Change::Link { separator, .. } => 4 + separator.len(),
+            Change::Cut { high, .. } => 8 + high.len(),
+            Change::Fill { image, .. } => 6 + WORD_BYTES * (image.front.len() + image.back.len()),
+            Change::Mark { .. } => 1,
+        }
+    }
+
+    /// Appends the encoding.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let begin = |out: &mut Vec<u8>, kind: u8, node: NodeIndex| {
+            out.push(kind);
+            out.extend_from_slice(&node.0.to_le_bytes());
+        };
+        match self {
+            Change::Put { node, key, entry } => {
+                begin(out, PUT, *node);
+                out.extend_from_slice(&entry.offset.0.to_le_bytes());
+                out.extend_from_slice(&entry.value_len.to_le_bytes());
+                out.extend_from_slice(&entry.crc.to_le_bytes());
+                out.extend_from_slice(key);
+            }
+            Change::Remove { node, key } => {
+                begin(out, REMOVE, *node);
+                out.extend_from_slice(key);
+            }
+            Change::Link { node, separator, child } => {
+                begin(out, LINK, *node);
+                out.extend_from_slice(&child.0.to_le_bytes());
+                out.extend_from_slice(separator);
+            }
+            Change::Cut { node, high, right } => {
+                begin(out, CUT, *node);
+                out.extend_from_slice(&right.0.to_le_bytes());
+                out.extend_from_slice(high);
+            }
+            Change::Fill { node, image } => {
+                begin(out, FILL, *node);
+                for len in [image.words, image.front.len(), image.back.len()] {
+                    out.extend_from_slice(&((len & 0xFFFF) as u16).to_le_bytes());
+                }
+                for source in [image.front, image.back] {
+                    for i in 0..source.len() {
+                        out.extend_from_slice(&source.word(i).to_le_bytes());
+                    }
+                }
+            }
+            Change::Mark { node, valid } => {
+                begin(out, MARK, *node);
+                out.push(u8::from(*valid));
+            }
+        }
+    }
+
+    /// Reads an encoding. It checks lengths only: whether the change makes sense, applying it checks.
+    ///
+    /// # Errors
+    /// See [`DecodeError`]; any bytes make a change or an error.
+    pub fn decode(bytes: &'a [u8]) -> Result<Change<'a>, DecodeError> {
+        let mut reader = Reader(bytes);
+        let kind = reader.take::<1>()?[0];
+        let node = NodeIndex(u32::from_le_bytes(reader.take()?));
+        match kind {
+            PUT => {
+                let offset = ExtentOffset(u32::from_le_bytes(reader.take()?));
+                let value_len = u32::from_le_bytes(reader.take()?);
+                let crc = u64::from_le_bytes(reader.take()?);
+                Ok(Change::Put { node, key: reader.key()?, entry: LeafEntry { offset, value_len, crc } })
+            }
+            REMOVE => Ok(Change::Remove { node, key: reader.key()? }),
+            LINK => {
+                let child = NodeIndex(u32::from_le_bytes(reader.take()?));
+                Ok(Change::Link { node, child, separator: reader.key()? })
+            }
+            CUT => {
+                let right = Pointer(u64::from_le_bytes(reader.take()?));
+                Ok(Change::Cut { node, right, high: reader.key()? })
+            }
+            FILL => Ok(Change::Fill { node, image: reader.image()? }),
+            MARK => match (reader.take::<1>()?[0], reader.0) {
+                (valid @ (0 | 1), []) => Ok(Change::Mark { node, valid: valid == 1 }),
+                _ => Err(DecodeError::Excess),
+            },
+            _ => Err(DecodeError::Kind(kind)),
+        }
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
+        self.0 = rest;
+        Ok(*taken)
+    }
+
+    fn key(self) -> Result<&'a [u8], DecodeError> {
+        if self.0.is_empty() || self.0.len() > key_max(NODE_BYTES[3]) {
+            return Err(DecodeError::KeyLength(self.0.len()));
+        }
+        Ok(self.0)
+    }
+
+    fn image(mut self) -> Result<Image<'a>, DecodeError> {
+        let [words, front, back] = [self.take::<2>()?, self.take::<2>()?, self.take::<2>()?]
+            .map(|len| usize::from(u16::from_le_bytes(len)));
+        let error = DecodeError::Image { words, bytes: self.0.len() };
+        let (chunks, []) = self.0.as_chunks::<WORD_BYTES>() else { return Err(error) };
+        if !is_node_words(words) || front + back > words || chunks.len() != front + back {
+            return Err(error);
+        }
+        let (front, back) = chunks.split_at(front);
+        Ok(Image { words, front: Source::Bytes(front), back: Source::Bytes(back) })
+    }
+}

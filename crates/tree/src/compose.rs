@@ -1,0 +1,213 @@
+//! Composing a tree node from entries in key order: split halves, compacted nodes, bulk builds.
+
+use cell_terms::{Csn, Pointer, Words};
+
+use crate::geometry::NodeIndex;
+use crate::layout::{
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, FLAGS, GARBAGE,
+    HEAD_BYTES, HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, LEAF_VALUE_BYTES, LEVEL, LOW_LEN, PREFIX_LEN, RIGHT,
+    SLOT_BYTES, SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end,
+    length_bytes,
+};
+use crate::page::Page;
+use crate::view::{Header, LeafEntry, View};
+
+/// Takes the suffix of any key: the longest is `key_max(4096)`.
+pub(crate) const SUFFIX_BUFFER: usize = 800;
+
+const _: () = assert!(SUFFIX_BUFFER >= crate::geometry::key_max(4096));
+
+/// What an entry leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Value {
+    Leaf(LeafEntry),
+    Child(NodeIndex),
+}
+
+/// A node without its entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame<'a> {
+    pub(crate) level: u8,
+    pub(crate) valid: bool,
+    pub(crate) low: &'a [u8],
+    /// `None` for plus infinity.
+    pub(crate) high: Option<&'a [u8]>,
+    pub(crate) right: Pointer,
+    pub(crate) csn_changed: Csn,
+    pub(crate) csn_removed: Csn,
+}
+
+impl Frame<'_> {
+    pub(crate) fn prefix(&self) -> usize {
+        self.high.map_or(0, |high| common_prefix(self.low, high))
+    }
+
+    pub(crate) fn heads(&self) -> usize {
+        heads_offset(self.low.len(), self.high.map_or(0, |high| high.len() - self.prefix()))
+    }
+
+    pub(crate) fn is_inner(&self) -> bool {
+        self.level > 0
+    }
+
+    /// Bytes for entries.
+    pub(crate) fn room<const B: usize>(&self) -> usize {
+        heap_end(B).saturating_sub(self.heads())
+    }
+}
+
+/// A node being composed: entries are pushed in key order, as many as were announced.
+pub(crate) struct Composer<const B: usize> {
+    page: Page<B>,
+    inner: bool,
+    heads: usize,
+    prefix: usize,
+    count: usize,
+    pushed: usize,
+    heap_low: usize,
+}
+
+impl<const B: usize> Composer<B> {
+    /// Begins a node of `count` entries; `None` if frame and arrays alone do not fit.
+    pub(crate) fn begin(frame: &Frame<'_>, count: usize) -> Option<Composer<B>> {
+        let (prefix, heads, inner) = (frame.prefix(), frame.heads(), frame.is_inner());
+        if heads + count * fixed_bytes(inner) > heap_end(B) {
+            return None;
+        }
+        let mut page = Page::<B>::zeroed();
+        page.set_word(CSN_CHANGED / WORD_BYTES, frame.csn_changed.0);
+        page.set_word(CSN_REMOVED / WORD_BYTES, frame.csn_removed.0);
+        page.set_word(RIGHT / WORD_BYTES, frame.right.0);
+        let bytes = page.bytes_mut();
+        bytes[LEVEL] = frame.level;
+        bytes[FLAGS] = u8::from(frame.valid) * FLAG_VALID | u8::from(inner) * FLAG_INNER;
+        bytes[FENCES..FENCES + frame.low.len()].copy_from_slice(frame.low);
+        let stored = frame.high.map_or(&[][..], |high| &high[prefix..]);
+        bytes[FENCES + frame.low.len()..][..stored.len()].copy_from_slice(stored);
+        page.set_u16(COUNT, count);
+        page.set_u16(PREFIX_LEN, prefix);
+        page.set_u16(LOW_LEN, frame.low.len());
+        page.set_u16(HIGH_LEN, frame.high.map_or(HIGH_INFINITE, <[u8]>::len));
+        page.set_u16(GARBAGE, 0);
+        page.set_u16(HINT, 0);
+        Some(Composer { page, inner, heads, prefix, count, pushed: 0, heap_low: heap_end(B) })
+    }
+
+    /// Length of what all keys begin with; pushed suffixes begin behind it.
+    pub(crate) fn prefix(&self) -> usize {
+        self.prefix
+    }
+
+    /// Adds the next entry; `None` if its cell does not fit.
+    ///
+    /// # Panics
+    /// If more are pushed than were announced.
+    pub(crate) fn push(&mut self, suffix: &[u8], value: Value) -> Option<()> {
+        assert!(self.pushed < self.count, "more entries than announced");
+        let arrays_end = self.heads + self.count * fixed_bytes(self.inner);
+        let cell = cell_bytes(B, self.inner, suffix.len());
+        let offset = self.heap_low.checked_sub(cell).filter(|offset| *offset >= arrays_end)?;
+        let i = self.pushed;
+        self.page.set_u32(self.heads + HEAD_BYTES * i, head_of(suffix));
+        let mut slots = self.heads + HEAD_BYTES * self.count;
+        if let Value::Child(child) = value {
+            self.page.set_u32(slots + CHILD_BYTES * i, child.0);
+        }
+        if self.inner {
+            slots += CHILD_BYTES * self.count;
+        }
+        self.page.set_u16(slots + SLOT_BYTES * i, slot_of(offset, cell, suffix.len()));
+        write_cell(&mut self.page, offset, suffix, value);
+        self.heap_low = offset;
+        self.pushed += 1;
+        Some(())
+    }
+
+    /// Adds entries of another node whose prefix is not longer than this one's.
+    pub(crate) fn push_from<W: Words + ?Sized>(
+        &mut self,
+        view: &View<'_, W, B>,
+        header: &Header,
+        entries: std::ops::Range<usize>,
+    ) -> Option<()> {
+        let mut buffer = [0; SUFFIX_BUFFER];
+        for i in entries {
+            let len = view.suffix(header, i, &mut buffer);
+            // The first entry of an inner node stands for everything from the low fence.
+            let first = self.inner && self.pushed == 0;
+            let from = if first { len } else { (self.prefix - header.prefix).min(len) };
+            self.push(&buffer[from..len], value_of(view, header, i))?;
+        }
+        Some(())
+    }
+
+    /// The node.
+    ///
+    /// # Panics
+    /// If fewer entries were pushed than were announced.
+    pub(crate) fn finish(mut self) -> Page<B> {
+        assert!(self.pushed == self.count, "fewer entries than announced");
+        self.page.set_u16(HEAP_LOW, self.heap_low);
+        self.page
+    }
+}
+
+/// What entry `i` leads to.
+#[inline]
+pub(crate) fn value_of<W: Words + ?Sized, const B: usize>(
+    view: &View<'_, W, B>,
+    header: &Header,
+    i: usize,
+) -> Value {
+    if header.is_inner() {
+        Value::Child(view.child(header, i))
+    } else {
+        Value::Leaf(view.leaf_entry(&view.cell(header, i)))
+    }
+}
+
+/// The first four bytes of a suffix as a number that sorts like them, zero padded.
+#[inline]
+pub(crate) fn head_of(suffix: &[u8]) -> u32 {
+    match suffix.first_chunk::<HEAD_BYTES>() {
+        Some(chunk) => u32::from_be_bytes(*chunk),
+        None => suffix.iter().zip(0u32..4).fold(0, |head, (byte, i)| head | u32::from(*byte) << (24 - 8 * i)),
+    }
+}
+
+/// The slot of an entry whose cell of `cell` bytes begins at `offset`.
+#[inline]
+pub(crate) fn slot_of(offset: usize, cell: usize, suffix_len: usize) -> usize {
+    let offset = if cell == 0 { 0 } else { offset };
+    suffix_len.min(CODE_LONG) << SLOT_OFFSET_BITS | offset
+}
+
+/// Writes an entry's cell.
+#[inline]
+pub(crate) fn write_cell<const B: usize>(page: &mut Page<B>, offset: usize, suffix: &[u8], value: Value) {
+    let mut at = offset;
+    if let Value::Leaf(entry) = value {
+        write_leaf_entry(page, offset, &entry);
+        at += LEAF_VALUE_BYTES;
+    }
+    if suffix.len() >= CODE_LONG {
+        let more = suffix.len() - CODE_LONG;
+        if length_bytes(B) == 1 {
+            page.bytes_mut()[at] = (more & 0xFF) as u8;
+        } else {
+            page.set_u16(at, more);
+        }
+        at += length_bytes(B);
+    }
+    if let Some(rest) = suffix.get(HEAD_BYTES..) {
+        page.bytes_mut()[at..at + rest.len()].copy_from_slice(rest);
+    }
+}
+
+/// Writes a leaf entry's value at a cell's beginning.
+#[inline]
+pub(crate) fn write_leaf_entry<const B: usize>(page: &mut Page<B>, offset: usize, entry: &LeafEntry) {
+    page.set_u32(offset, entry.offset.0);
+    page.set_u32(offset + 4, entry.value_len);
+    page.bytes_mut()[offset + 8..offset + 16].copy_from_slice(&entry.crc.to_le_bytes());
+}

@@ -1,0 +1,388 @@
+//! Planning a write: what will change, before anything does.
+//!
+//! The log comes before memory, so a write is planned (which tree nodes change, and how), the changes are recorded,
+//! and then applied; replay applies the same records by the same code. A plan reads the tree as its one writer and is
+//! good until the next change.
+
+use cell_terms::{Pointer, Words};
+
+use crate::change::{Change, Image};
+use crate::geometry::NodeIndex;
+use crate::layout::{LEVELS_MAX, entry_bytes};
+use crate::page::Page;
+use crate::search::{Cursor, Found, Meganode, ReadError, sized};
+use crate::slot::SlotAllocator;
+use crate::split::{Half, Overflow};
+use crate::view::{Header, LeafEntry, Probe, Side};
+
+/// Why a write cannot be planned. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// The write splits a tree node and the slot may be short of free ones: the meganode must be split or rebuilt.
+    #[error("{nodes_free} free tree nodes, and a split may need {nodes_needed}")]
+    Full {
+        /// Free tree nodes.
+        nodes_free: usize,
+        /// What a put may need in the worst case.
+        nodes_needed: usize,
+    },
+    /// The key is not for this meganode, or cannot be a key.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A tree node's content breaks the rules of its layout. Memory is damaged: the pair must be recovered.
+    #[error("{0} is damaged")]
+    Damaged(NodeIndex),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    from: usize,
+    to: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Planned {
+    Put { node: NodeIndex, entry: LeafEntry },
+    Remove { node: NodeIndex },
+    Link { node: NodeIndex, separator: Span, child: NodeIndex },
+    Cut { node: NodeIndex, high: Span, right: Pointer },
+    Fill { node: NodeIndex, image: Span },
+}
+
+/// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the cut that
+/// makes them reachable, then the entry, then links upward. After each of them every key can be found.
+///
+/// A plan is made again and again in the same memory; in the common case it allocates nothing. New nodes are taken
+/// from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is not applied.
+#[derive(Debug, Default)]
+pub struct Plan {
+    changes: Vec<Planned>,
+    key: Vec<u8>,
+    separators: Vec<u8>,
+    images: Vec<u64>,
+    taken: Vec<NodeIndex>,
+    grows: bool,
+    found: Option<Found>,
+}
+
+impl Plan {
+    /// An empty plan.
+    #[must_use]
+    pub fn new() -> Plan {
+        Plan::default()
+    }
+
+    /// What the key had, as the search for its leaf found it.
+    #[must_use]
+    pub fn found(&self) -> Option<&Found> {
+        self.found.as_ref()
+    }
+
+    /// The entry that the write replaces or removes.
+    #[must_use]
+    pub fn old(&self) -> Option<LeafEntry> {
+        self.found.and_then(|found| found.entry)
+    }
+
+    /// How many changes there are. One, but for splits; none if there is nothing to remove.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Whether nothing will change.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The changes, in the order in which they must be applied.
+    pub fn changes(&self) -> impl ExactSizeIterator<Item = Change<'_>> + '_ {
+        self.changes.iter().map(|planned| match *planned {
+            Planned::Put { node, entry } => Change::Put { node, key: &self.key, entry },
+            Planned::Remove { node } => Change::Remove { node, key: &self.key },
+            Planned::Link { node, separator, child } => {
+                Change::Link { node, separator: &self.separators[separator.from..separator.to], child }
+            }
+            Planned::Cut { node, high, right } => {
+                Change::Cut { node, high: &self.separators[high.from..high.to], right }
+            }
+            Planned::Fill { node, image } => {
+                Change::Fill { node, image: Image::new(&self.images[image.from..image.to]) }
+            }
+        })
+    }
+
+    /// Bytes of all changes, encoded.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.changes().map(|change| change.encoded_len()).sum()
+    }
+
+    /// The plan was applied: its new nodes are in use.
+    pub fn commit(&mut self, allocator: &mut SlotAllocator) {
+        self.taken.clear();
+        if std::mem::take(&mut self.grows) {
+            allocator.grow();
+        }
+    }
+
+    /// The plan is given up: its new nodes are free again.
+    pub fn abandon(&mut self, allocator: &mut SlotAllocator) {
+        while let Some(node) = self.taken.pop() {
+            allocator.unallocate(node);
+        }
+        self.grows = false;
+        self.changes.clear();
+    }
+
+    /// Forgets the last plan.
+    ///
+    /// # Panics
+    /// If it took nodes and was neither committed nor abandoned: they would be lost.
+    fn begin(&mut self, key: &[u8]) {
+        assert!(self.taken.is_empty() && !self.grows, "the last plan was neither committed nor abandoned");
+        self.changes.clear();
+        self.separators.clear();
+        self.images.clear();
+        self.key.clear();
+        self.key.extend_from_slice(key);
+        self.found = None;
+    }
+
+    fn take(&mut self, allocator: &mut SlotAllocator) -> Result<NodeIndex, PlanError> {
+        let node = allocator.allocate().ok_or_else(|| full(allocator))?;
+        self.taken.push(node);
+        Ok(node)
+    }
+
+    fn fill<const B: usize>(&mut self, node: NodeIndex, image: &Page<B>) {
+        let from = self.images.len();
+        self.images.extend(image.words());
+        self.changes.push(Planned::Fill { node, image: Span { from, to: self.images.len() } });
+    }
+
+    fn separator(&mut self, separator: &[u8]) -> Span {
+        let from = self.separators.len();
+        self.separators.extend_from_slice(separator);
+        Span { from, to: self.separators.len() }
+    }
+}
+
+fn full(allocator: &SlotAllocator) -> PlanError {
+    PlanError::Full { nodes_free: allocator.nodes_free(), nodes_needed: allocator.room_for_put() }
+}
+
+/// The inner nodes that a descent passed, by level.
+type Path = [NodeIndex; LEVELS_MAX];
+
+struct LeafPlace {
+    found: Found,
+    header: Header,
+    at: usize,
+}
+
+/// Plans to add a key's entry or to replace it.
+///
+/// # Errors
+/// See [`PlanError`]; the plan is empty then and nothing is taken.
+#[inline]
+pub fn plan_put<W: Words + ?Sized>(
+    meganode: &Meganode<'_, W>,
+    allocator: &mut SlotAllocator,
+    key: &[u8],
+    entry: LeafEntry,
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    let planned =
+        sized!(meganode.geometry, B => plan_put_sized::<W, B>(meganode, allocator, key, entry, plan));
+    if planned.is_err() {
+        plan.abandon(allocator);
+    }
+    planned
+}
+
+/// Plans to remove a key. If it is not there, the plan is empty and [`Plan::found`] tells what that depends on.
+///
+/// # Errors
+/// See [`PlanError`]; never [`PlanError::Full`].
+#[inline]
+pub fn plan_remove<W: Words + ?Sized>(
+    meganode: &Meganode<'_, W>,
+    key: &[u8],
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    plan.begin(key);
+    let found = meganode.search(key)?;
+    plan.found = Some(found);
+    if found.entry.is_some() {
+        plan.changes.push(Planned::Remove { node: found.node });
+    }
+    Ok(())
+}
+
+fn plan_put_sized<W: Words + ?Sized, const B: usize>(
+    meganode: &Meganode<'_, W>,
+    allocator: &mut SlotAllocator,
+    key: &[u8],
+    entry: LeafEntry,
+    plan: &mut Plan,
+) -> Result<(), PlanError> {
+    plan.begin(key);
+    meganode.check_key(key)?;
+    let probe = Probe::new(key);
+    let mut path = [NodeIndex::ROOT; LEVELS_MAX];
+    let place = meganode.descend::<B, _>(
+        &probe,
+        Cursor::ROOT,
+        |node, level| path[usize::from(level) % LEVELS_MAX] = node,
+        |node, view, header, window| {
+            let (at, cell) = view.find(header, &probe, window);
+            let found = Found {
+                entry: cell.map(|cell| view.leaf_entry(&cell)),
+                node,
+                csn_changed: view.csn_changed(),
+                csn_removed: view.csn_removed(),
+            };
+            LeafPlace { found, header: *header, at }
+        },
+    )?;
+    let leaf = place.found.node;
+    plan.found = Some(place.found);
+    let header = &place.header;
+    if place.found.entry.is_some() || fits::<B>(header, key.len()) {
+        plan.changes.push(Planned::Put { node: leaf, entry });
+        return Ok(());
+    }
+    let planner = Planner::<W, B> { meganode, path };
+    planner.split_leaf(allocator, plan, &place, &probe, entry)
+}
+
+fn fits<const B: usize>(header: &Header, key_len: usize) -> bool {
+    let need = entry_bytes(B, header.is_inner(), key_len - header.prefix);
+    need <= header.free() + header.garbage
+}
+
+struct Planner<'m, 'a, W: Words + ?Sized, const B: usize> {
+    meganode: &'m Meganode<'a, W>,
+    path: Path,
+}
+
+/// A new child that its parent does not know yet.
+struct Unlinked {
+    separator: Span,
+    child: NodeIndex,
+}
+
+impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
+    #[inline(never)]
+    fn split_leaf(
+        &self,
+        allocator: &mut SlotAllocator,
+        plan: &mut Plan,
+        place: &LeafPlace,
+        probe: &Probe<'_>,
+        entry: LeafEntry,
+    ) -> Result<(), PlanError> {
+        if !allocator.has_room_for_put() {
+            return Err(full(allocator));
+        }
+        let leaf = place.found.node;
+        let page = self.load(leaf);
+        let overflow = Overflow::<B>::new(&page, place.at, &probe.bytes[place.header.prefix..]);
+        let (halves, unlinked) = self.split(allocator, plan, leaf, &overflow, None)?;
+        let half = halves.0[usize::from(halves.1 != Half::Left)];
+        plan.changes.push(Planned::Put { node: half, entry });
+        self.link_upward(allocator, plan, unlinked)
+    }
+
+    fn load(&self, node: NodeIndex) -> Page<B> {
+        Page::load(
+            self.meganode.words,
+            self.meganode.geometry.slot_word(self.meganode.slot.index) + node.get() * (B / 8),
+        )
+    }
+
+    /// Plans the split of one node: the halves, which of them the new item goes to, and what the parent must learn.
+    #[expect(clippy::type_complexity)]
+    fn split(
+        &self,
+        allocator: &mut SlotAllocator,
+        plan: &mut Plan,
+        node: NodeIndex,
+        overflow: &Overflow<'_, B>,
+        child: Option<NodeIndex>,
+    ) -> Result<(([NodeIndex; 2], Half), Option<Unlinked>), PlanError> {
+        let damaged = PlanError::Damaged(node);
+        let boundary = overflow.choose().ok_or(damaged)?;
+        let half = overflow.half_of_new(&boundary);
+        let right_image = overflow.right_image(&boundary, child).ok_or(damaged)?;
+        if node == NodeIndex::ROOT {
+            let halves = [plan.take(allocator)?, plan.take(allocator)?];
+            let right = self.meganode.geometry.pointer(self.meganode.slot, halves[1]);
+            plan.fill(halves[0], &overflow.left_image(&boundary, right).ok_or(damaged)?);
+            plan.fill(halves[1], &right_image);
+            plan.fill(node, &overflow.root_image(&boundary, halves).ok_or(damaged)?);
+            plan.grows = true;
+            return Ok(((halves, half), None));
+        }
+        let child = plan.take(allocator)?;
+        let right = self.meganode.geometry.pointer(self.meganode.slot, child);
+        let separator = plan.separator(boundary.separator());
+        plan.fill(child, &right_image);
+        plan.changes.push(Planned::Cut { node, high: separator, right });
+        Ok((([node, child], half), Some(Unlinked { separator, child })))
+    }
+
+    /// Tells parents of new children, splitting those that are full.
+    fn link_upward(
+        &self,
+        allocator: &mut SlotAllocator,
+        plan: &mut Plan,
+        mut unlinked: Option<Unlinked>,
+    ) -> Result<(), PlanError> {
+        let mut level = 1;
+        while let Some(Unlinked { separator, child }) = unlinked.take() {
+            let key = plan.separators[separator.from..separator.to].to_vec();
+            let probe = Probe::new(&key);
+            let (parent, header, window) = self.parent(self.path[level % LEVELS_MAX], &probe)?;
+            let view = self.meganode.view::<B>(parent);
+            let (at, present) = view.find(&header, &probe, window);
+            if present.is_some() {
+                return Ok(());
+            }
+            if fits::<B>(&header, key.len()) {
+                plan.changes.push(Planned::Link { node: parent, separator, child });
+                return Ok(());
+            }
+            let page = self.load(parent);
+            let overflow = Overflow::<B>::new(&page, at, &key[header.prefix..]);
+            let ((halves, half), above) = self.split(allocator, plan, parent, &overflow, Some(child))?;
+            if half != Half::InRightImage {
+                let node = halves[usize::from(half == Half::Right)];
+                plan.changes.push(Planned::Link { node, separator, child });
+            }
+            unlinked = above;
+            level += 1;
+        }
+        Ok(())
+    }
+
+    /// The inner node whose range has the separator: the one on the path, or a sibling to its right.
+    fn parent(&self, mut node: NodeIndex, probe: &Probe<'_>) -> Result<(NodeIndex, Header, u64), PlanError> {
+        let mut cursor = Cursor::ROOT;
+        loop {
+            let view = self.meganode.view::<B>(node);
+            let header = view.header();
+            match view.side(&header, probe) {
+                Side::Here(window) if header.is_inner() => return Ok((node, header, window)),
+                Side::Right => {
+                    self.meganode.move_right(&mut cursor, view.right(), header.level)?;
+                    node = cursor.node;
+                }
+                Side::Here(_) | Side::Below => return Err(PlanError::Damaged(node)),
+            }
+        }
+    }
+}

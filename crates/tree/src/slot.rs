@@ -1,0 +1,161 @@
+//! Which tree nodes of a slot are free.
+
+use crate::geometry::NodeIndex;
+
+/// Hands out the tree nodes of one slot.
+///
+/// Normally a freed node is handed out again before the high-water mark is raised. While a checkpointer copies the
+/// slot in ascending order, indices only grow ([`SlotAllocator::set_monotone`]), so that it never meets a node twice
+/// in two lives.
+#[derive(Clone, Debug)]
+pub struct SlotAllocator {
+    nodes: u32,
+    high_water: u32,
+    free: Vec<u32>,
+    height: u8,
+    monotone: bool,
+}
+
+impl SlotAllocator {
+    /// All nodes but the root are free; the root is a leaf.
+    ///
+    /// # Panics
+    /// If the slot has no node.
+    #[must_use]
+    pub fn new(nodes: usize) -> SlotAllocator {
+        SlotAllocator::rebuild(nodes, 1, std::iter::once(NodeIndex::ROOT))
+    }
+
+    /// What is free when these nodes are in use, in ascending order, the root among them.
+    ///
+    /// # Panics
+    /// If they are out of order or out of the slot, or the root is not among them.
+    #[must_use]
+    pub fn rebuild(nodes: usize, height: u8, used: impl Iterator<Item = NodeIndex>) -> SlotAllocator {
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+        let mut allocator = SlotAllocator { nodes, high_water: 0, free: Vec::new(), height, monotone: false };
+        for node in used {
+            assert!(node.0 >= allocator.high_water && node.0 < nodes, "used nodes come in ascending order");
+            allocator.free.extend(allocator.high_water..node.0);
+            allocator.high_water = node.0 + 1;
+        }
+        assert!(allocator.high_water > 0 && allocator.free.first() != Some(&0), "the root is always in use");
+        // The lowest is handed out first: used nodes stay together.
+        allocator.free.reverse();
+        allocator
+    }
+
+    /// Nodes that are free, monotone or not.
+    #[must_use]
+    pub fn nodes_free(&self) -> usize {
+        (self.nodes - self.high_water) as usize + if self.monotone { 0 } else { self.free.len() }
+    }
+
+    /// Nodes in use.
+    #[must_use]
+    pub fn nodes_used(&self) -> usize {
+        self.high_water as usize - self.free.len()
+    }
+
+    /// One above the highest node that was ever in use: a checkpointer copies up to here.
+    #[must_use]
+    pub fn high_water(&self) -> NodeIndex {
+        NodeIndex(self.high_water)
+    }
+
+    /// Levels of the tree, leaves included.
+    #[must_use]
+    pub fn height(&self) -> u8 {
+        self.height
+    }
+
+    /// Nodes that a put may need: one a level for splits, one more because a root split takes two, one to spare.
+    #[must_use]
+    pub fn room_for_put(&self) -> usize {
+        usize::from(self.height) + 2
+    }
+
+    /// Whether a put is sure to find the nodes that it needs.
+    #[must_use]
+    pub fn has_room_for_put(&self) -> bool {
+        self.nodes_free() >= self.room_for_put()
+    }
+
+    /// While set, freed nodes are not handed out again.
+    pub fn set_monotone(&mut self, monotone: bool) {
+        self.monotone = monotone;
+    }
+
+    /// Takes a free node.
+    pub fn allocate(&mut self) -> Option<NodeIndex> {
+        if !self.monotone
+            && let Some(node) = self.free.pop()
+        {
+            return Some(NodeIndex(node));
+        }
+        (self.high_water < self.nodes).then(|| {
+            self.high_water += 1;
+            NodeIndex(self.high_water - 1)
+        })
+    }
+
+    /// Gives a node back that no reader can reach any more: the record that freed it is durable and the grace period
+    /// is over. That is the caller's to know.
+    ///
+    /// # Panics
+    /// If it is the root or was never handed out.
+    pub fn free(&mut self, node: NodeIndex) {
+        assert!(node != NodeIndex::ROOT && node.0 < self.high_water, "{node} was not handed out");
+        debug_assert!(!self.free.contains(&node.0), "{node} was freed twice");
+        self.free.push(node.0);
+    }
+
+    /// Takes back a node that was handed out for a plan that was given up, as if it had never been.
+    pub(crate) fn unallocate(&mut self, node: NodeIndex) {
+        if node.0 + 1 == self.high_water {
+            self.high_water -= 1;
+        } else {
+            self.free(node);
+        }
+    }
+
+    pub(crate) fn grow(&mut self) {
+        self.height += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocate_prefers_freed_nodes_unless_monotone() {
+        let mut allocator = SlotAllocator::new(8);
+        let nodes: Vec<_> = (0..3).map(|_| allocator.allocate().unwrap()).collect();
+        assert_eq!(nodes, [NodeIndex(1), NodeIndex(2), NodeIndex(3)]);
+        allocator.free(NodeIndex(2));
+        allocator.set_monotone(true);
+        assert_eq!((allocator.nodes_free(), allocator.allocate()), (4, Some(NodeIndex(4))));
+        allocator.set_monotone(false);
+        assert_eq!((allocator.nodes_free(), allocator.allocate()), (4, Some(NodeIndex(2))));
+        assert_eq!(allocator.nodes_used(), 5);
+        assert_eq!(std::iter::from_fn(|| allocator.allocate()).count(), 3);
+    }
+
+    #[test]
+    fn rebuild_from_used_nodes_finds_the_holes() {
+        let used = [0, 1, 4].map(NodeIndex);
+        let mut allocator = SlotAllocator::rebuild(8, 2, used.into_iter());
+        assert_eq!((allocator.nodes_free(), allocator.high_water()), (5, NodeIndex(5)));
+        let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate()).map(|node| node.0).collect();
+        assert_eq!(rest, [2, 3, 5, 6, 7]);
+    }
+
+    #[test]
+    fn unallocate_of_the_newest_lowers_the_high_water_mark() {
+        let mut allocator = SlotAllocator::new(8);
+        let node = allocator.allocate().unwrap();
+        allocator.unallocate(node);
+        assert_eq!(allocator.high_water(), NodeIndex(1));
+    }
+}
