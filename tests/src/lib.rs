@@ -1,4 +1,8 @@
-//! What whole-system tests share: histories of operations, and the check that they are linearizable.
+//! What whole-system tests share: a real server as a child, histories of operations, and the check that they
+//! are linearizable.
 
 pub mod history;
 pub mod linearizability;
+pub mod ports;
+pub mod program;
+pub mod server;

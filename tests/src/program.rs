@@ -1,0 +1,78 @@
+//! The program under test, `cell`, and running one command of it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+
+/// Variable that names a ready binary; `tests/run` sets it. Without it the binary is built once a test
+/// process.
+const VARIABLE: &str = "CELL_BIN";
+
+/// Where `cell` is.
+///
+/// # Panics
+/// If it cannot be built.
+pub fn path() -> &'static Path {
+    static PATH: OnceLock<PathBuf> = OnceLock::new();
+    PATH.get_or_init(|| std::env::var_os(VARIABLE).map_or_else(build, PathBuf::from))
+}
+
+/// Builds `cell` into the target folder that this test was built into, and in its profile.
+fn build() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    let folder = test.parent().and_then(Path::parent).expect("tests are in <target>/<profile>/deps");
+    let target = folder.parent().expect("a profile's folder is in the target folder");
+    let profile = match folder.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(profile) => profile,
+    };
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--quiet", "-p", "cell-ops", "--profile", profile, "--target-dir"])
+        .arg(target)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .expect("cargo can be started");
+    assert!(status.success(), "cell does not build");
+    folder.join("cell")
+}
+
+/// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input.
+pub fn command() -> Command {
+    let mut command = Command::new(path());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("CELL_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("NO_COLOR", "1").stdin(Stdio::null());
+    command
+}
+
+/// What a command said and how it ended.
+#[derive(Clone, Debug)]
+pub struct Said {
+    /// Its exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// Its standard output.
+    pub out: String,
+    /// Its standard error.
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code(),
+            out: String::from_utf8_lossy(&output.stdout).into_owned(),
+            err: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+/// Runs `cell` with these arguments to its end.
+///
+/// # Panics
+/// If it cannot be started.
+pub fn run<S: AsRef<std::ffi::OsStr>>(arguments: &[S]) -> Said {
+    command().args(arguments).output().expect("cell can be started").into()
+}

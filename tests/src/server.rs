@@ -1,0 +1,233 @@
+//! A real `cell dev` as a child of the test: on ports of its own, in a folder of its own, killed as often as
+//! the test likes.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use tempfile::TempDir;
+
+use crate::ports::Ports;
+use crate::program::{self, Said};
+
+/// How long a server may take until it serves.
+const READY: Duration = Duration::from_secs(60);
+/// Small regions and segments: tests run side by side.
+const FLAGS: [&str; 6] =
+    ["--node-region-bytes", "256MiB", "--extent-region-bytes", "512MiB", "--log-segment-bytes", "8MiB"];
+
+/// A cluster of one node, and the supervisor that keeps it.
+pub struct Server {
+    ports: Ports,
+    folder: PathBuf,
+    flags: Vec<String>,
+    supervisor: Option<Child>,
+    /// Removed when the server is dropped, if the test did not bring its own.
+    _temporary: Option<TempDir>,
+}
+
+impl Server {
+    /// Starts a cluster in a fresh folder and waits until it serves.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// As [`Self::start`], with further flags of `cell dev`; later ones win over the small defaults.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub fn start_with(flags: &[&str]) -> Self {
+        let temporary = TempDir::with_prefix("cell-test-").expect("a temporary folder can be made");
+        let mut server = Self::prepared(&temporary.path().join("data"), flags);
+        server._temporary = Some(temporary);
+        server.resume();
+        server
+    }
+
+    /// A cluster in `folder` that is not started yet.
+    pub fn prepared(folder: &Path, flags: &[&str]) -> Self {
+        let flags = FLAGS.iter().chain(flags).map(|&flag| flag.to_owned()).collect();
+        Self { ports: Ports::take(), folder: folder.to_owned(), flags, supervisor: None, _temporary: None }
+    }
+
+    /// Starts the supervisor without waiting for anything.
+    ///
+    /// # Panics
+    /// If it runs already or cannot be started.
+    pub fn launch(&mut self) {
+        assert!(self.supervisor.is_none(), "the server runs already");
+        let log = File::options().create(true).append(true).open(self.log_path());
+        let log = log.expect("the server's log can be written");
+        let child = program::command()
+            .args(["dev", "--port", &self.ports.first.to_string(), "--dir"])
+            .arg(&self.folder)
+            .args(&self.flags)
+            .stdout(Stdio::from(log.try_clone().expect("a descriptor can be doubled")))
+            .stderr(Stdio::from(log))
+            .spawn();
+        self.supervisor = Some(child.expect("cell can be started"));
+    }
+
+    /// Starts the supervisor and waits until the node serves.
+    ///
+    /// # Panics
+    /// If it ends or does not serve in time; with its log.
+    pub fn resume(&mut self) {
+        self.launch();
+        self.wait_ready();
+    }
+
+    /// Waits until `/readyz` says yes.
+    ///
+    /// # Panics
+    /// If the supervisor ends or time runs out; with its log.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn wait_ready(&mut self) {
+        let deadline = Instant::now() + READY;
+        while !self.is_ready() {
+            let child = self.supervisor.as_mut().expect("the server was started");
+            let ended = child.try_wait().expect("a child can be waited for");
+            assert!(ended.is_none(), "the server ended with {ended:?}:\n{}", self.log());
+            assert!(Instant::now() < deadline, "the server is not ready:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Whether it serves right now.
+    pub fn is_ready(&self) -> bool {
+        self.http("/readyz").is_some_and(|(status, _)| status == 200)
+    }
+
+    /// GETs a path of the node's HTTP door: status and body.
+    pub fn http(&self, path: &str) -> Option<(u16, String)> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80));
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: cell\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.ports.first))
+    }
+
+    /// Its data folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Replaces the flags it will be started with next.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        self.flags = FLAGS.iter().chain(flags).map(|&flag| flag.to_owned()).collect();
+    }
+
+    /// Runs a client command of `cell` against this server.
+    pub fn cell(&self, arguments: &[&str]) -> Said {
+        let server = self.address().to_string();
+        let (command, rest) = arguments.split_first().expect("a command is named");
+        let mut all = vec![*command, "--server", &server];
+        all.extend(rest);
+        program::run(&all)
+    }
+
+    /// What supervisor and node have printed, all lives together.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    fn log_path(&self) -> PathBuf {
+        let mut name = self.folder.file_name().expect("the data folder has a name").to_owned();
+        name.push(".server-log");
+        self.folder.with_file_name(name)
+    }
+
+    /// The supervisor's process.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn supervisor(&self) -> Pid {
+        let child = self.supervisor.as_ref().expect("the server was started");
+        Pid::from_child(child)
+    }
+
+    /// The node's process, when there is one.
+    pub fn node(&self) -> Option<Pid> {
+        children(self.supervisor()).into_iter().next()
+    }
+
+    /// kill -9 of the node alone; the supervisor starts it again. Returns whether there was one to kill.
+    pub fn kill_node(&self) -> bool {
+        self.node().is_some_and(|node| kill_process(node, Signal::KILL).is_ok())
+    }
+
+    /// kill -9 of the supervisor, and waits until its node, which must die with it, is gone.
+    ///
+    /// # Panics
+    /// If the node lives on for ten seconds.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn kill_all(&mut self) {
+        let nodes = children(self.supervisor());
+        let mut child = self.supervisor.take().expect("the server was started");
+        child.kill().expect("a child can be killed");
+        child.wait().expect("a child can be waited for");
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while nodes.iter().any(|&node| test_kill_process(node).is_ok()) {
+            assert!(Instant::now() < deadline, "the node outlived its supervisor");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// SIGTERM to the supervisor; waits for its end and returns its exit code.
+    ///
+    /// # Panics
+    /// If it does not end within a minute.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn stop(&mut self) -> Option<i32> {
+        let mut child = self.supervisor.take().expect("the server was started");
+        kill_process(Pid::from_child(&child), Signal::TERM).expect("a child can be signalled");
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "the server does not stop:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.supervisor.take() {
+            let nodes = children(Pid::from_child(&child));
+            // The test is over, well or not; what still runs must not outlive it.
+            let _ = child.kill();
+            let _ = child.wait();
+            for node in nodes {
+                let _ = kill_process(node, Signal::KILL);
+            }
+        }
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", self.log());
+        }
+    }
+}
+
+/// Processes that `parent` started, of all its threads.
+fn children(parent: Pid) -> Vec<Pid> {
+    let tasks = format!("/proc/{}/task", parent.as_raw_nonzero());
+    let threads = fs::read_dir(tasks).into_iter().flatten().flatten();
+    let lists = threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
+    let numbers: Vec<i32> = lists
+        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
+        .collect();
+    numbers.into_iter().filter_map(Pid::from_raw).collect()
+}
