@@ -5,6 +5,7 @@
 //! | provider | what it is |
 //! |---|---|
 //! | [`TcpEndpoint`] | plain TCP, for any two processes |
+//! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
 //!
 //! A provider that is added implements the same two traits and passes the same conformance suite
 //! (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
@@ -19,6 +20,7 @@ mod hello;
 mod limits;
 mod one_sided;
 mod poller;
+mod sim;
 mod tcp;
 
 pub use address::{Address, Host, PeerAddress};
@@ -31,4 +33,5 @@ pub use hello::{FORMAT_VERSION, Refusal};
 pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
 pub use one_sided::{READ_BYTES_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 pub use poller::{Poller, Wait, Waker};
+pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use tcp::{TcpEndpoint, TcpOptions};

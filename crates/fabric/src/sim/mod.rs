@@ -1,0 +1,13 @@
+//! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is told to be.
+
+mod desk;
+mod endpoint;
+mod faults;
+mod link;
+mod network;
+mod options;
+mod random;
+
+pub use endpoint::SimEndpoint;
+pub use network::SimNetwork;
+pub use options::{SimCrash, SimOptions};

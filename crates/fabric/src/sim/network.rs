@@ -1,0 +1,330 @@
+//! The simulated network: who is connected to whom, what travels, and when it arrives.
+//!
+//! Every direction of a link is a queue; the schedule holds one *delivery* for each segment in it, at a random time.
+//! A delivery takes the first segment of its queue, so a direction is in order however the times fall, and directions
+//! are not in order with each other. A delivery that comes due while the direction is blocked waits for it to heal,
+//! as a retransmission would.
+//!
+//! Permitted faults: delay, any order across links, resets (what travels is lost from a random segment on), one-way
+//! and two-way partitions, a process's death, a host's. Not modelled: a blocked way back does not hold up the window.
+//! Loss and duplication inside a stream are impossible on the real thing, so they are here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::address::PeerAddress;
+use crate::close::CloseReason;
+use crate::counter::FabricCounters;
+use crate::endpoint::ConnectionId;
+use crate::greeting::Greeting;
+use crate::hello::Refusal;
+use crate::limits::Limits;
+
+use super::desk::Desk;
+use super::endpoint::SimEndpoint;
+use super::link::{Arrival, End, Link, Segment, Side};
+use super::options::SimOptions;
+use super::random::Random;
+
+/// A network of simulated hosts. A handle: clones are the same network.
+#[derive(Clone, Debug)]
+pub struct SimNetwork {
+    state: Arc<Mutex<State>>,
+}
+
+/// A link's name within the network, never reused.
+pub(super) type LinkId = u64;
+
+/// Something that comes due.
+#[derive(Debug)]
+pub(super) enum Due {
+    /// The next segment from this side of the link.
+    Delivery(LinkId, Side),
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) random: Random,
+    pub(super) options: SimOptions,
+    pub(super) now_ns: u64,
+    schedule: BTreeMap<(u64, u64), Due>,
+    scheduled: u64,
+    pub(super) desks: Vec<Desk>,
+    pub(super) listening: BTreeMap<(u32, u16), usize>,
+    pub(super) links: BTreeMap<LinkId, Link>,
+    links_made: u64,
+    pub(super) blocked: BTreeSet<(u32, u32)>,
+    digest: u64,
+}
+
+impl SimNetwork {
+    /// An empty network at time zero. Everything that happens on it follows from the seed and the calls.
+    #[must_use]
+    pub fn new(seed: u64, options: SimOptions) -> SimNetwork {
+        let state = State {
+            random: Random::new(seed),
+            options,
+            now_ns: 0,
+            schedule: BTreeMap::new(),
+            scheduled: 0,
+            desks: Vec::new(),
+            listening: BTreeMap::new(),
+            links: BTreeMap::new(),
+            links_made: 0,
+            blocked: BTreeSet::new(),
+            digest: 0,
+        };
+        SimNetwork { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The endpoint of a host's worker; it takes the place of an earlier one, as a restarted process does.
+    #[must_use]
+    pub fn listen(&self, host: u32, worker: u16, limits: Limits, greeting: Greeting) -> SimEndpoint {
+        let mut state = self.lock();
+        let index = state.sit_down(host, limits, greeting);
+        state.listening.insert((host, worker), index);
+        SimEndpoint::new(self.clone(), index)
+    }
+
+    /// An endpoint on a host that only connects.
+    #[must_use]
+    pub fn client(&self, host: u32, limits: Limits) -> SimEndpoint {
+        let index = self.lock().sit_down(host, limits, Greeting::default());
+        SimEndpoint::new(self.clone(), index)
+    }
+
+    /// Lets time pass up to `now_ns` and everything due by then arrive. Returns how many things did.
+    pub fn step(&self, now_ns: u64) -> usize {
+        let mut state = self.lock();
+        let mut count = 0;
+        while let Some(entry) = state.schedule.first_entry().filter(|entry| entry.key().0 <= now_ns) {
+            let ((due_ns, _), due) = entry.remove_entry();
+            state.now_ns = state.now_ns.max(due_ns);
+            state.happen(due);
+            count += 1;
+        }
+        state.now_ns = state.now_ns.max(now_ns);
+        count
+    }
+
+    /// When the next thing arrives; `None` while nothing travels.
+    #[must_use]
+    pub fn next_due_ns(&self) -> Option<u64> {
+        self.lock().schedule.first_key_value().map(|((due_ns, _), _)| *due_ns)
+    }
+
+    /// Changes what the network does from now on.
+    pub fn set_options(&self, options: SimOptions) {
+        self.lock().options = options;
+    }
+
+    /// A number that two runs share only if the same things arrived at the same times in the same order.
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        self.lock().digest
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        // A panic elsewhere ends the simulation; until then the tables are still tables.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn sit_down(&mut self, host: u32, limits: Limits, greeting: Greeting) -> usize {
+        self.desks.push(Desk::new(host, limits.checked(), greeting));
+        self.desks.len() - 1
+    }
+
+    /// Plans something for a random time from now.
+    pub(super) fn plan(&mut self, due: Due) {
+        let mut delay_ns = self.random.between(self.options.delay_min_ns, self.options.delay_max_ns);
+        if self.random.chance(self.options.spike_per_million) {
+            delay_ns += self.random.between(0, self.options.spike_ns);
+        }
+        self.plan_at(self.now_ns.saturating_add(delay_ns), due);
+    }
+
+    /// Plans something for a given time. What is planned first for one time happens first.
+    pub(super) fn plan_at(&mut self, due_ns: u64, due: Due) {
+        self.scheduled += 1;
+        self.schedule.insert((due_ns, self.scheduled), due);
+    }
+
+    /// Notes something in the digest.
+    pub(super) fn note(&mut self, what: u64, amount: u64) {
+        let mixed = self.digest ^ self.now_ns.rotate_left(32) ^ what.rotate_left(16) ^ amount;
+        self.digest = Random::new(mixed).next();
+    }
+
+    fn happen(&mut self, due: Due) {
+        match due {
+            Due::Delivery(link, side) => self.deliver(link, side),
+        }
+    }
+
+    /// A new link from an endpoint to a host; its first segment asks for a worker.
+    pub(super) fn make_link(&mut self, desk: usize, to_host: u32, worker: u16) -> ConnectionId {
+        self.links_made += 1;
+        let id = self.links_made;
+        let connection = self.desks[desk].name(id, 0);
+        let (host, message_bytes_max) = (self.desks[desk].host, self.desks[desk].limits.message_bytes_max);
+        let mut ends = [host, to_host].map(|host| End::new(host, message_bytes_max));
+        ends[0].held = Some((desk, connection));
+        ends[0].heard_ns = self.desks[desk].now_ns();
+        self.links.insert(id, Link { ends });
+        self.transmit(id, 0, Segment::Hello { worker, message_bytes_max });
+        connection
+    }
+
+    /// Puts a segment on its way.
+    pub(super) fn transmit(&mut self, link: LinkId, side: Side, segment: Segment) {
+        if let Some(link) = self.links.get_mut(&link) {
+            link.ends[side].travelling.push_back(segment);
+        }
+        self.plan(Due::Delivery(link, side));
+    }
+
+    fn deliver(&mut self, id: LinkId, side: Side) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if self.blocked.contains(&(link.ends[side].host, link.ends[1 - side].host)) {
+            link.ends[side].stalled += 1;
+            return;
+        }
+        // Empty when a reset took what travelled.
+        let Some(segment) = link.ends[side].travelling.pop_front() else { return };
+        let held = link.ends[1 - side].held;
+        let unanswered = side == 0 && matches!(segment, Segment::Hello { .. });
+        self.note(id * 2 + side as u64, segment.weight());
+        match held {
+            Some(_) => self.arrive(id, 1 - side, segment),
+            None if unanswered => self.knock(id, segment),
+            None => self.arrive_nowhere(id, side, &segment),
+        }
+    }
+
+    /// A hello reaches a host.
+    fn knock(&mut self, id: LinkId, segment: Segment) {
+        let Segment::Hello { worker, message_bytes_max } = segment else { return };
+        let Some(link) = self.links.get(&id) else { return };
+        let (from, host) = (link.ends[0].host, link.ends[1].host);
+        let desk = self.listening.get(&(host, worker)).copied().filter(|desk| self.desks[*desk].alive);
+        let Some(desk) = desk else {
+            let answer = if self.host_listens(host) {
+                Segment::Refused(Refusal::NoSuchWorker)
+            } else if self.host_alive(host) {
+                Segment::Reset(CloseReason::Network(std::io::ErrorKind::ConnectionRefused))
+            } else {
+                return;
+            };
+            self.transmit(id, 1, answer);
+            return;
+        };
+        let limits = self.desks[desk].limits;
+        if self.desks[desk].connections.len() >= limits.connections_max {
+            self.desks[desk]
+                .refuse(PeerAddress::Sim(from), CloseReason::Refused(Refusal::TooManyConnections));
+            self.transmit(id, 1, Segment::Refused(Refusal::TooManyConnections));
+            return;
+        }
+        let connection = self.desks[desk].name(id, 1);
+        let now_ns = self.desks[desk].now_ns();
+        if let Some(link) = self.links.get_mut(&id) {
+            let end = &mut link.ends[1];
+            end.held = Some((desk, connection));
+            end.open = true;
+            end.heard_ns = now_ns;
+            end.message_bytes_max = message_bytes_max.min(limits.message_bytes_max);
+        }
+        self.desks[desk].counters.accepted += 1;
+        self.report(id, 1, Arrival::Accepted(PeerAddress::Sim(from)));
+        let greeting = self.desks[desk].greeting.clone();
+        self.transmit(id, 1, Segment::Welcome { greeting, message_bytes_max: limits.message_bytes_max });
+    }
+
+    /// A segment reaches an end that its endpoint holds.
+    fn arrive(&mut self, id: LinkId, side: Side, segment: Segment) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let end = &mut link.ends[side];
+        if end.ended {
+            return;
+        }
+        let arrival = match segment {
+            // Only the first segment of a link is a hello, and it knocks.
+            Segment::Hello { .. } => return,
+            Segment::Welcome { greeting, message_bytes_max } => {
+                end.open = true;
+                end.message_bytes_max = end.message_bytes_max.min(message_bytes_max);
+                if let Some((desk, _)) = end.held {
+                    self.desks[desk].counters.connected += 1;
+                }
+                Arrival::Connected(greeting)
+            }
+            Segment::Message(message) => Arrival::Message(message),
+            Segment::Refused(refusal) => Arrival::Closed(CloseReason::RefusedByPeer(refusal)),
+            Segment::End => Arrival::Closed(CloseReason::PeerClosed),
+            Segment::Reset(reason) => Arrival::Closed(reason),
+        };
+        self.report(id, side, arrival);
+    }
+
+    /// A segment reaches a host where nobody holds its end: a living kernel answers with a reset.
+    fn arrive_nowhere(&mut self, id: LinkId, side: Side, segment: &Segment) {
+        let Some(link) = self.links.get(&id) else { return };
+        let ending = matches!(segment, Segment::End | Segment::Reset(_) | Segment::Refused(_));
+        if !ending && self.host_alive(link.ends[1 - side].host) && link.ends[side].held.is_some() {
+            let reset = CloseReason::Network(std::io::ErrorKind::ConnectionReset);
+            self.transmit(id, 1 - side, Segment::Reset(reset));
+        }
+        self.forget_if_over(id);
+    }
+
+    /// Puts an arrival before the endpoint.
+    pub(super) fn report(&mut self, id: LinkId, side: Side, arrival: Arrival) {
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let end = &mut link.ends[side];
+        end.ended |= matches!(arrival, Arrival::Closed(_));
+        end.arrived.push_back(arrival);
+        if let Some((desk, connection)) = end.held
+            && !std::mem::replace(&mut end.queued, true)
+        {
+            self.desks[desk].ready.push_back(connection);
+        }
+    }
+
+    /// Drops a link that neither end holds.
+    pub(super) fn forget_if_over(&mut self, id: LinkId) {
+        let over = |link: &Link| link.ends.iter().all(|end| end.held.is_none() && end.travelling.is_empty());
+        if self.links.get(&id).is_some_and(over) {
+            self.links.remove(&id);
+        }
+    }
+
+    pub(super) fn host_alive(&self, host: u32) -> bool {
+        self.desks.iter().any(|desk| desk.host == host && desk.alive)
+    }
+
+    fn host_listens(&self, host: u32) -> bool {
+        self.listening.range((host, 0)..=(host, u16::MAX)).any(|(_, desk)| self.desks[*desk].alive)
+    }
+
+    /// The counters of one endpoint.
+    pub(super) fn counters(&self, desk: usize) -> FabricCounters {
+        let desk = &self.desks[desk];
+        FabricCounters { connections: desk.connections.len() as u64, ..desk.counters }
+    }
+}
+
+impl Segment {
+    /// What the digest notes of it.
+    fn weight(&self) -> u64 {
+        match self {
+            Segment::Hello { .. } => 1 << 32,
+            Segment::Welcome { .. } => 2 << 32,
+            Segment::Refused(_) => 3 << 32,
+            Segment::End => 4 << 32,
+            Segment::Reset(_) => 5 << 32,
+            Segment::Message(message) => message.len() as u64,
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! What the conformance suite runs on: a world of one provider, and peers that remember what they saw.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "shared by several test binaries; a failed unwrap fails a test"
+)]
+
+use std::collections::HashMap;
+
+use cell_fabric::{
+    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, SimEndpoint, SimNetwork,
+    SimOptions, TcpEndpoint, TcpOptions,
+};
+
+/// Turns before a test gives up waiting.
+const TURNS_MAX: usize = 400_000;
+
+/// A provider's surroundings.
+pub(crate) trait World {
+    /// The provider's endpoint.
+    type E: Endpoint;
+
+    fn new() -> Self;
+    /// The endpoints of a host's workers and the address of worker 0.
+    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<Self::E>>, Address);
+    fn client(&mut self, limits: Limits) -> Peer<Self::E>;
+    /// An address of a host that is there, where nobody listens.
+    fn deserted(&mut self) -> Address;
+    /// Lets a little time pass.
+    fn turn(&mut self);
+}
+
+/// An event, kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Accepted,
+    Connected(Greeting),
+    Message(Vec<u8>),
+    Writable,
+    Closed(CloseReason),
+}
+
+/// An endpoint and what it reported.
+pub(crate) struct Peer<E> {
+    pub(crate) endpoint: E,
+    pub(crate) seen: HashMap<ConnectionId, Vec<Seen>>,
+    pub(crate) order: Vec<ConnectionId>,
+    pub(crate) refused: Vec<CloseReason>,
+    pub(crate) echoes: bool,
+}
+
+impl<E: Endpoint> Peer<E> {
+    pub(crate) fn new(endpoint: E) -> Peer<E> {
+        Peer { endpoint, seen: HashMap::new(), order: Vec::new(), refused: Vec::new(), echoes: false }
+    }
+
+    /// One round of a shell's loop.
+    pub(crate) fn turn(&mut self) -> usize {
+        let Peer { endpoint, seen, order, refused, .. } = self;
+        let mut replies = Vec::new();
+        let echoes = self.echoes;
+        let count = endpoint.poll(&mut |event| {
+            let (connection, event) = match event {
+                Event::Accepted { connection, .. } => (connection, Seen::Accepted),
+                Event::Connected { connection, greeting } => (connection, Seen::Connected(greeting.clone())),
+                Event::Message { connection, message } if echoes => {
+                    replies.push((connection, message.to_vec()));
+                    return;
+                }
+                Event::Message { connection, message } => (connection, Seen::Message(message.to_vec())),
+                Event::Writable { connection } => (connection, Seen::Writable),
+                Event::Closed { connection, reason } => (connection, Seen::Closed(reason)),
+                Event::Refused { reason, .. } => return refused.push(reason),
+                Event::ReadDone { .. } => panic!("nothing was posted"),
+            };
+            if !seen.contains_key(&connection) {
+                order.push(connection);
+            }
+            let list = seen.entry(connection).or_default();
+            assert!(!matches!(list.last(), Some(Seen::Closed(_))), "an event after the connection's end");
+            list.push(event);
+        });
+        for (connection, message) in replies {
+            self.endpoint.send(connection, &message).unwrap();
+        }
+        self.endpoint.flush();
+        count
+    }
+
+    pub(crate) fn seen(&self, connection: ConnectionId) -> &[Seen] {
+        self.seen.get(&connection).map_or(&[], Vec::as_slice)
+    }
+
+    pub(crate) fn connected(&self, connection: ConnectionId) -> bool {
+        matches!(self.seen(connection).first(), Some(Seen::Connected(_)))
+    }
+
+    pub(crate) fn closed(&self, connection: ConnectionId) -> Option<CloseReason> {
+        match self.seen(connection).last() {
+            Some(Seen::Closed(reason)) => Some(*reason),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn messages(&self, connection: ConnectionId) -> Vec<Vec<u8>> {
+        let message = |seen: &Seen| match seen {
+            Seen::Message(message) => Some(message.clone()),
+            _ => None,
+        };
+        self.seen(connection).iter().filter_map(message).collect()
+    }
+}
+
+/// Turns everyone until the condition holds.
+pub(crate) fn until<W: World>(
+    world: &mut W,
+    peers: &mut [&mut Peer<W::E>],
+    mut done: impl FnMut(&mut [&mut Peer<W::E>]) -> bool,
+) {
+    for _ in 0..TURNS_MAX {
+        peers.iter_mut().for_each(|peer| {
+            peer.turn();
+        });
+        if done(peers) {
+            return;
+        }
+        world.turn();
+    }
+    panic!("what was waited for did not happen");
+}
+
+/// A client's connection to a server, open on both ends.
+pub(crate) fn open<W: World>(
+    world: &mut W,
+    client: &mut Peer<W::E>,
+    server: &mut Peer<W::E>,
+    address: Address,
+) -> (ConnectionId, ConnectionId) {
+    let connection = client.endpoint.connect(&address).unwrap();
+    let known = server.order.len();
+    until(world, &mut [client, server], |peers| {
+        peers[0].connected(connection) && peers[1].order.len() > known
+    });
+    (connection, server.order[known])
+}
+
+/// TCP over loopback.
+pub(crate) struct Tcp;
+
+impl World for Tcp {
+    type E = TcpEndpoint;
+
+    fn new() -> Tcp {
+        Tcp
+    }
+
+    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<TcpEndpoint>>, Address) {
+        let options = TcpOptions { limits, greeting: greeting() };
+        let endpoints = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
+        let address = Address::tcp(endpoints[0].address().unwrap());
+        (endpoints.into_iter().map(Peer::new).collect(), address)
+    }
+
+    fn client(&mut self, limits: Limits) -> Peer<TcpEndpoint> {
+        Peer::new(TcpEndpoint::client(limits).unwrap())
+    }
+
+    fn deserted(&mut self) -> Address {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Address::tcp(listener.local_addr().unwrap())
+    }
+
+    fn turn(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// The simulated network, with whatever options.
+pub(crate) struct Sim {
+    pub(crate) network: SimNetwork,
+    pub(crate) now_ns: u64,
+    hosts: u32,
+}
+
+impl Sim {
+    pub(crate) fn with(seed: u64, options: SimOptions) -> Sim {
+        Sim { network: SimNetwork::new(seed, options), now_ns: 0, hosts: 0 }
+    }
+
+    fn host(&mut self) -> u32 {
+        self.hosts += 1;
+        self.hosts
+    }
+}
+
+impl World for Sim {
+    type E = SimEndpoint;
+
+    fn new() -> Sim {
+        Sim::with(1, SimOptions::calm())
+    }
+
+    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<SimEndpoint>>, Address) {
+        let host = self.host();
+        let endpoint = |worker| self.network.listen(host, worker, limits, greeting());
+        ((0..workers).map(endpoint).map(Peer::new).collect(), Address::sim(host))
+    }
+
+    fn client(&mut self, limits: Limits) -> Peer<SimEndpoint> {
+        let host = self.host();
+        Peer::new(self.network.client(host, limits))
+    }
+
+    fn deserted(&mut self) -> Address {
+        let host = self.host();
+        // A process that listens nowhere keeps the host there.
+        std::mem::forget(self.network.client(host, Limits::default()));
+        Address::sim(host)
+    }
+
+    fn turn(&mut self) {
+        self.now_ns += 20_000;
+        self.network.step(self.now_ns);
+    }
+}
+
+pub(crate) fn greeting() -> Greeting {
+    Greeting {
+        boot_id: [3; 16],
+        shared_memory_socket: "/run/cell/0".to_owned(),
+        http_address: "127.0.0.1:7480".to_owned(),
+    }
+}
