@@ -132,6 +132,11 @@ impl SimLink {
         self.faults().planned.extend(faults);
     }
 
+    /// Forgets the faults that were planned, and mends the link.
+    pub fn mend(&self) {
+        *self.faults() = Faults::default();
+    }
+
     /// The coordinator at the other end.
     #[must_use]
     pub fn sim(&self) -> &Sim {

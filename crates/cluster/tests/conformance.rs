@@ -1,0 +1,205 @@
+//! One suite for every provider of a coordinator: embedded, remote, sim.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cell_cluster::{
+    ClusterError, Condition, Coordinator, Embedded, ManualClock, Refusal, Remote, Server, Sim, Transaction,
+    TransactionOutcome, initialise,
+};
+use cell_terms::Incarnation;
+
+const MS: u64 = 1_000_000;
+
+/// What the suite runs against: the coordinator, and how its clock is moved.
+struct Subject {
+    name: &'static str,
+    coordinator: Arc<dyn Coordinator>,
+    advance: Box<dyn Fn(u64)>,
+    /// What has to live as long.
+    _hold: Box<dyn std::any::Any>,
+}
+
+fn subjects() -> Vec<Subject> {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let in_memory = Subject {
+        name: "sim",
+        coordinator: Arc::new(link),
+        advance: Box::new(move |by| sim.advance(by)),
+        _hold: Box::new(()),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1));
+    let on_sled = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+    let on_sled = Subject {
+        name: "embedded",
+        coordinator: Arc::new(on_sled),
+        advance: Box::new(move |by| clock.advance(by)),
+        _hold: Box::new(folder),
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1));
+    let served = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+    let server = Server::start(Arc::new(served), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let over_tcp = Subject {
+        name: "remote",
+        coordinator: Arc::new(Remote::new(server.address(), Duration::from_secs(5))),
+        advance: Box::new(move |by| clock.advance(by)),
+        _hold: Box::new((server, folder)),
+    };
+    vec![in_memory, on_sled, over_tcp]
+}
+
+fn each(check: impl Fn(&dyn Coordinator, &dyn Fn(u64))) {
+    for subject in subjects() {
+        println!("{}", subject.name);
+        check(&subject.coordinator, &*subject.advance);
+    }
+}
+
+fn applied(outcome: TransactionOutcome) -> u64 {
+    match outcome {
+        TransactionOutcome::Applied { revision } => revision,
+        TransactionOutcome::Refused { condition } => panic!("refused by condition {condition}"),
+    }
+}
+
+#[test]
+fn initialise_twice_keeps_the_first_generation() {
+    each(|coordinator, _| {
+        let generation = coordinator.generation().unwrap();
+        assert_ne!(generation, 0);
+        assert_eq!(initialise(coordinator, generation ^ 1).unwrap(), generation);
+    });
+}
+
+#[test]
+fn transact_every_condition_is_checked() {
+    each(|coordinator, advance| {
+        let first = applied(coordinator.transact(Transaction::new().put("a", "1")).unwrap());
+        let lease = coordinator.grant(100).unwrap().lease;
+        let (key, value) = ("a".to_owned(), "1".to_owned());
+        let holding = [
+            Condition::Absent { key: "b".into() },
+            Condition::Revision { key: key.clone(), revision: first },
+            Condition::Value { key: key.clone(), value },
+            Condition::LeaseAlive { lease },
+            Condition::LeaseEnded { lease: Incarnation(lease.0 + 1) },
+        ];
+        let failing = [
+            Condition::Absent { key: key.clone() },
+            Condition::Revision { key: key.clone(), revision: first + 1 },
+            Condition::Revision { key: "b".into(), revision: first },
+            Condition::Value { key, value: "2".into() },
+            Condition::Value { key: "b".into(), value: "2".into() },
+            Condition::LeaseAlive { lease: Incarnation(lease.0 + 1) },
+            Condition::LeaseEnded { lease },
+        ];
+        for condition in &holding {
+            let write = Transaction::new().when(condition.clone()).put("touched", "");
+            applied(coordinator.transact(write).unwrap());
+        }
+        for condition in &failing {
+            let write = Transaction::new().when(holding[0].clone()).when(condition.clone()).put("b", "");
+            let outcome = coordinator.transact(write).unwrap();
+            assert_eq!(outcome, TransactionOutcome::Refused { condition: 1 }, "{condition:?}");
+        }
+        assert_eq!(coordinator.read("b").unwrap(), None);
+        advance(100 * MS);
+        let after = Transaction::new().when(Condition::LeaseEnded { lease }).put("b", "");
+        applied(coordinator.transact(after).unwrap());
+    });
+}
+
+#[test]
+fn read_entry_tells_the_revisions_that_wrote_it() {
+    each(|coordinator, _| {
+        let created = applied(coordinator.transact(Transaction::new().put("a", "1")).unwrap());
+        let written = applied(coordinator.transact(Transaction::new().put("a", "2")).unwrap());
+        let entry = coordinator.read("a").unwrap().unwrap();
+        assert_eq!((entry.value.as_str(), entry.revision_created, entry.revision), ("2", created, written));
+        applied(coordinator.transact(Transaction::new().delete("a").delete("never there")).unwrap());
+        assert_eq!(coordinator.read("a").unwrap(), None);
+    });
+}
+
+#[test]
+fn list_and_watch_from_its_revision_misses_nothing() {
+    each(|coordinator, _| {
+        let many = (0..100).fold(Transaction::new(), |all, i| all.put(format!("x/{i:03}"), "v"));
+        applied(coordinator.transact(many).unwrap());
+        let listing = coordinator.list("x/").unwrap();
+        assert_eq!(listing.entries.len(), 100);
+        assert!(listing.entries.iter().map(|entry| &entry.key).is_sorted());
+        let later =
+            applied(coordinator.transact(Transaction::new().put("x/new", "1").delete("x/000")).unwrap());
+        let (complete, changes) = coordinator.changes_since(listing.revision).unwrap();
+        assert_eq!(complete, later);
+        let mut seen: Vec<_> = changes.iter().map(|c| (c.key.as_str(), c.value.is_some())).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [("x/000", false), ("x/new", true)]);
+        assert_eq!(coordinator.changes_since(complete).unwrap(), (complete, vec![]));
+    });
+}
+
+#[test]
+fn lease_ends_exactly_when_it_was_not_renewed_in_time() {
+    each(|coordinator, advance| {
+        let lease = coordinator.grant(100).unwrap().lease;
+        applied(coordinator.transact(Transaction::new().put_leased("m", "", lease)).unwrap());
+        for _ in 0..5 {
+            advance(90 * MS);
+            coordinator.keep_alive(lease).unwrap();
+        }
+        advance(99 * MS);
+        assert_eq!(coordinator.remaining_ns(lease).unwrap(), Some(MS));
+        assert!(coordinator.read("m").unwrap().is_some());
+        advance(MS);
+        assert_eq!(coordinator.remaining_ns(lease).unwrap(), None);
+        assert_eq!(coordinator.read("m").unwrap(), None);
+        assert!(
+            matches!(coordinator.keep_alive(lease), Err(ClusterError::LeaseEnded { lease: l }) if l == lease)
+        );
+        let dead = coordinator.transact(Transaction::new().put_leased("m", "", lease));
+        assert!(matches!(dead, Err(ClusterError::LeaseEnded { .. })));
+        assert_ne!(coordinator.grant(100).unwrap().lease, lease);
+    });
+}
+
+#[test]
+fn call_out_of_limits_is_refused_and_changes_nothing() {
+    each(|coordinator, _| {
+        let (before, _) = coordinator.changes_since(0).unwrap_or((0, vec![]));
+        let large = coordinator.transact(Transaction::new().put("k", "v".repeat(1 << 20)));
+        assert!(matches!(large, Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
+        let long_key = coordinator.transact(Transaction::new().put("k".repeat(1000), ""));
+        assert!(matches!(long_key, Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
+        let many = (0..1000).fold(Transaction::new(), |all, i| all.put(i.to_string(), ""));
+        assert!(matches!(coordinator.transact(many), Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
+        assert!(matches!(coordinator.grant(0), Err(ClusterError::Refused(Refusal::LeaseTime { ttl_ms: 0 }))));
+        assert_eq!(coordinator.list("k").unwrap().entries, []);
+        assert!(coordinator.list("").unwrap().revision >= before);
+    });
+}
+
+#[test]
+fn transact_racing_writers_one_wins_each_round() {
+    each(|coordinator, _| {
+        let rounds = 50;
+        let wins = std::thread::scope(|scope| {
+            let race = |name: &'static str| {
+                let won = move |round: &u32| {
+                    let key = format!("race/{round}");
+                    let take = Transaction::new().when(Condition::Absent { key: key.clone() }).put(key, name);
+                    matches!(coordinator.transact(take).unwrap(), TransactionOutcome::Applied { .. })
+                };
+                scope.spawn(move || (0..rounds).filter(won).count())
+            };
+            ["a", "b", "c"].map(race).map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(wins.iter().sum::<usize>(), usize::try_from(rounds).unwrap());
+    });
+}

@@ -1,0 +1,107 @@
+//! The lease's thread, and the way to a coordinator that comes and goes.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use cell_cluster::{
+    ClusterError, Coordinator, Embedded, LeaseTerms, LeaseThread, Remote, Server, Transaction, boottime_ns,
+};
+
+const MS: u64 = 1_000_000;
+
+fn until(within: Duration, condition: impl Fn() -> bool) -> bool {
+    let give_up_ns = boottime_ns() + u64::try_from(within.as_nanos()).unwrap();
+    while !condition() {
+        if boottime_ns() > give_up_ns {
+            return false;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    true
+}
+
+#[test]
+fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
+    let folder = tempfile::tempdir().unwrap();
+    let embedded: Arc<dyn Coordinator> = Arc::new(Embedded::open(folder.path()).unwrap());
+    let server = Server::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let remote = Arc::new(Remote::new(server.address(), Duration::from_millis(300)));
+    let terms = LeaseTerms::new(500, 0.05);
+    let lease = LeaseThread::start(remote, terms, Duration::from_secs(5)).unwrap();
+    let first = lease.surely_until_ns().load(Ordering::Acquire);
+    assert!(lease.holds() && first <= boottime_ns() + 475 * MS);
+    assert!(
+        until(Duration::from_secs(2), || lease.surely_until_ns().load(Ordering::Acquire) > first + 300 * MS)
+    );
+    drop(server);
+    assert!(until(Duration::from_secs(2), || !lease.holds()));
+    let left = embedded.remaining_ns(lease.incarnation()).unwrap();
+    assert!(left.is_some(), "the node stops relying on its lease before the coordinator ends it");
+    assert!(lease.counts().values()[0].value >= 3.0 && lease.counts().values()[1].value >= 1.0);
+}
+
+#[test]
+fn lease_thread_lost_lease_is_zero_for_good() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(cell_cluster::ManualClock::new(1));
+    let embedded = Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
+    let lease = LeaseThread::start(embedded, LeaseTerms::new(200, 0.05), Duration::from_secs(5)).unwrap();
+    clock.advance(200 * MS);
+    assert!(until(Duration::from_secs(2), || lease.surely_until_ns().load(Ordering::Acquire) == 0));
+    assert!(!lease.holds());
+}
+
+#[test]
+fn remote_server_restart_is_survived() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || -> Arc<dyn Coordinator> { Arc::new(Embedded::open(folder.path()).unwrap()) };
+    let server = Server::start(open(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = server.address();
+    let remote = Remote::new(address, Duration::from_millis(300));
+    remote.transact(Transaction::new().put("a", "1")).unwrap();
+    drop(server);
+    assert!(matches!(remote.read("a"), Err(ClusterError::NotReached(_) | ClusterError::OutcomeUnknown(_))));
+    assert!(matches!(remote.read("a"), Err(ClusterError::NotReached(_))));
+    let mut again = None;
+    assert!(
+        until(Duration::from_secs(5), || Embedded::open(folder.path()).is_ok()),
+        "the old one has let go"
+    );
+    assert!(until(Duration::from_secs(5), || std::net::TcpListener::bind(address).is_ok()));
+    again.get_or_insert_with(|| Server::start(open(), address).unwrap());
+    assert!(until(Duration::from_secs(2), || remote.read("a").is_ok_and(|entry| entry.is_some())));
+}
+
+#[test]
+fn remote_silent_server_times_out_within_the_deadline() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let remote = Remote::new(listener.local_addr().unwrap(), Duration::from_millis(100));
+    let asked_ns = boottime_ns();
+    let error = remote.read("a").unwrap_err();
+    assert!(matches!(error, ClusterError::OutcomeUnknown(_)) && error.is_transient());
+    assert!(boottime_ns() - asked_ns < 1000 * MS);
+}
+
+#[test]
+fn server_garbage_is_answered_and_the_connection_closed() {
+    use std::io::{Read, Write};
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
+    let server = Server::start(embedded, "127.0.0.1:0".parse().unwrap()).unwrap();
+    for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{}\n", b"\xff\xfe\n", b"[[[[[[[[\n"] {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        stream.write_all(garbage).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.starts_with(b"{\"number\":0"), "{}", String::from_utf8_lossy(&answer));
+    }
+    let outside: SocketAddr = "0.0.0.0:0".parse().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
+    assert!(matches!(Server::start(embedded, outside), Err(ClusterError::NotLoopback { .. })));
+}

@@ -1,0 +1,372 @@
+//! The region table, the sessions and the members over the simulated coordinator, with its failures.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    CheckpointRow, Claim, ClaimGround, ClusterError, EndedSessions, Fault, Geometry, MemberRow, Members,
+    Missing, NewPair, PairState, Place, Sessions, Sim, SimLink, Table, Tenure,
+};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
+use proptest::prelude::*;
+
+const MS: u64 = 1_000_000;
+const NODE: NodeId = NodeId(0);
+const GEOMETRY: Geometry = Geometry {
+    node_region_bytes: 1 << 30,
+    extent_region_bytes: 1 << 31,
+    slot_bytes: 8 << 20,
+    node_bytes: 1024,
+};
+
+struct Member {
+    link: SimLink,
+    table: Table,
+    lease: Incarnation,
+}
+
+fn member(sim: &Sim) -> Member {
+    let link = sim.link();
+    let lease = cell_cluster::Coordinator::grant(&link, 500).unwrap().lease;
+    Member { table: Table::new(Arc::new(link.clone())), link, lease }
+}
+
+fn place() -> Place {
+    Place { address: "127.0.0.1:7000".to_owned(), worker: 0, node_key: 0, extent_key: 0 }
+}
+
+impl Member {
+    fn create(&self) -> Result<Claim, ClusterError> {
+        self.table.create_pair(&NewPair { incarnation: self.lease, node: NODE, geometry: GEOMETRY })
+    }
+
+    fn claim(&self, pair: PairId, ground: ClaimGround) -> Result<Claim, ClusterError> {
+        self.table.claim(pair, self.lease, NODE, ground)
+    }
+
+    fn publish(&self, tenure: Tenure) -> Result<(), ClusterError> {
+        self.table.publish(tenure, Durability::Sync, &place()).map(|_| ())
+    }
+
+    fn serving_pair(&self) -> Tenure {
+        let tenure = self.create().unwrap().tenure;
+        self.publish(tenure).unwrap();
+        tenure
+    }
+}
+
+#[test]
+fn claim_living_owner_is_refused_until_its_lease_ended() {
+    let sim = Sim::new(1);
+    let owner = member(&sim);
+    let pair = owner.serving_pair().pair;
+    sim.advance(300 * MS);
+    let survivor = member(&sim);
+    let refused = survivor.claim(pair, ClaimGround::LeaseEnded).unwrap_err();
+    assert!(matches!(refused, ClusterError::OwnerLives { remaining_ns, .. } if remaining_ns == 200 * MS));
+    sim.advance(200 * MS);
+    let claim = survivor.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    assert_eq!((claim.row.epoch, &claim.row.state), (Epoch(2), &PairState::Recovering));
+    assert_eq!(claim.row.trusted, []);
+    assert_eq!(survivor.table.trust_remaining_ns(&claim).unwrap(), None);
+}
+
+#[test]
+fn publish_host_lock_claim_waits_for_the_old_lease() {
+    let sim = Sim::new(1);
+    let first = member(&sim);
+    let pair = first.serving_pair().pair;
+    let second = member(&sim);
+    let claim = second.claim(pair, ClaimGround::HostLock).unwrap();
+    let tenure = claim.tenure;
+    assert!(matches!(second.publish(tenure), Err(ClusterError::CutMissing { epoch: Epoch(1), .. })));
+    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
+    assert_eq!(second.table.trust_remaining_ns(&claim).unwrap(), Some(500 * MS));
+    let early = second.publish(tenure);
+    assert!(matches!(early, Err(ClusterError::TrustRemains { owner, .. }) if owner == first.lease));
+    sim.advance(400 * MS);
+    cell_cluster::Coordinator::keep_alive(&second.link, second.lease).unwrap();
+    sim.advance(100 * MS);
+    assert_eq!(second.table.trust_remaining_ns(&claim).unwrap(), None);
+    second.publish(tenure).unwrap();
+    assert_eq!(second.table.pair(pair).unwrap().trusted, []);
+}
+
+#[test]
+fn record_cut_second_recovery_takes_the_recorded_one() {
+    let sim = Sim::new(1);
+    let pair = member(&sim).serving_pair().pair;
+    sim.advance(500 * MS);
+    let second = member(&sim);
+    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
+    sim.advance(500 * MS);
+    let third = member(&sim);
+    let claim = third.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    let needed: Vec<_> = claim.row.epochs_needed().map(|row| (row.epoch, row.cut)).collect();
+    assert_eq!(needed, [(Epoch(1), Some(Csn(10)))], "the second was never published: its logs are not read");
+    let other = third.table.record_cut(claim.tenure, Epoch(1), Csn(11)).unwrap_err();
+    assert!(matches!(other, ClusterError::CutRecorded { recorded: Csn(10), found: Csn(11), .. }));
+    third.table.record_cut(claim.tenure, Epoch(1), Csn(10)).unwrap();
+    let late = second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap_err();
+    assert!(matches!(late, ClusterError::Superseded { epoch: Epoch(3), .. }));
+}
+
+#[test]
+fn change_after_the_writers_lease_ended_is_refused() {
+    let sim = Sim::new(1);
+    let owner = member(&sim);
+    let tenure = owner.serving_pair();
+    sim.advance(500 * MS);
+    let checkpoint =
+        CheckpointRow { epoch: Epoch(1), csn: Csn(1), csn_max: Csn(1), file: "checkpoint".to_owned() };
+    let ended = |result: Result<(), ClusterError>| {
+        assert!(matches!(result.unwrap_err(), ClusterError::LeaseEnded { lease } if lease == owner.lease));
+    };
+    ended(owner.table.record_checkpoint(tenure, &checkpoint).map(|_| ()));
+    ended(owner.table.set_read_only(tenure, true).map(|_| ()));
+    ended(owner.table.release(tenure));
+    ended(owner.create().map(|_| ()));
+}
+
+#[test]
+fn record_checkpoint_drops_epochs_wholly_below() {
+    let sim = Sim::new(1);
+    let first = member(&sim);
+    let pair = first.serving_pair().pair;
+    sim.advance(500 * MS);
+    let second = member(&sim);
+    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    let checkpoint = |epoch, csn| CheckpointRow {
+        epoch: Epoch(epoch),
+        csn: Csn(csn),
+        csn_max: Csn(csn + 5),
+        file: format!("checkpoint-{csn}"),
+    };
+    let early = second.table.record_checkpoint(tenure, &checkpoint(2, 20));
+    assert!(matches!(early, Err(ClusterError::State { .. })), "not before it is published");
+    second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
+    second.publish(tenure).unwrap();
+    assert_eq!(second.table.pair(pair).unwrap().history.len(), 2);
+    second.table.record_checkpoint(tenure, &checkpoint(2, 20)).unwrap();
+    let row = second.table.pair(pair).unwrap();
+    assert_eq!(row.history.iter().map(|old| old.epoch).collect::<Vec<_>>(), [Epoch(2)]);
+    let back = second.table.record_checkpoint(tenure, &checkpoint(2, 19));
+    assert!(matches!(back, Err(ClusterError::CheckpointOlder { .. })));
+    second.table.record_checkpoint(tenure, &checkpoint(2, 30)).unwrap();
+    assert_eq!(second.table.pair(pair).unwrap().checkpoint, Some(checkpoint(2, 30)));
+}
+
+#[test]
+fn release_owner_leaves_but_its_trust_lasts() {
+    let sim = Sim::new(1);
+    let first = member(&sim);
+    let tenure = first.serving_pair();
+    first.link.plan([Fault::None, Fault::AnswerLost]); // the read, then the transaction
+    first.table.release(tenure).unwrap();
+    let row = first.table.pair(tenure.pair).unwrap();
+    assert_eq!((row.owner, &row.state, row.node), (None, &PairState::Released, NODE));
+    let second = member(&sim);
+    let claim = second.claim(tenure.pair, ClaimGround::LeaseEnded).unwrap();
+    assert_eq!(claim.row.trusted, [first.lease]);
+    second.table.record_cut(claim.tenure, Epoch(1), Csn(3)).unwrap();
+    assert!(matches!(second.publish(claim.tenure), Err(ClusterError::TrustRemains { .. })));
+}
+
+#[test]
+fn mark_unavailable_pair_can_be_claimed_again_by_its_owner() {
+    let sim = Sim::new(1);
+    let pair = member(&sim).serving_pair().pair;
+    sim.advance(500 * MS);
+    let second = member(&sim);
+    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    let missing = Missing::Log { region: pair.node_region(), epoch: Epoch(1) };
+    second.table.mark_unavailable(tenure, &missing).unwrap();
+    assert_eq!(second.table.pair(pair).unwrap().state, PairState::Unavailable { missing });
+    let again = second.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    assert_eq!(again.tenure.epoch, Epoch(3));
+    assert_eq!(again.row.trusted, []);
+}
+
+#[test]
+fn check_logs_found_without_or_beyond_the_table_is_refused() {
+    let sim = Sim::new(1);
+    let owner = member(&sim);
+    let found = [(RegionId(2), Epoch(1))];
+    let lost = owner.table.check_logs_found(&found).unwrap_err();
+    assert!(matches!(lost, ClusterError::LogWithoutRow { region: RegionId(2) }));
+    let pair = owner.create().unwrap().row.pair;
+    assert_eq!(pair.node_region(), RegionId(2));
+    owner.table.check_logs_found(&found).unwrap();
+    let old = owner.table.check_logs_found(&[(RegionId(3), Epoch(2))]).unwrap_err();
+    assert!(matches!(old, ClusterError::TableOlder { table: Epoch(1), found: Epoch(2), .. }));
+}
+
+#[test]
+fn claim_racing_survivors_one_wins_each_of_a_thousand_times() {
+    let sim = Sim::new(1);
+    for round in 0..1000 {
+        let pair = member(&sim).serving_pair().pair;
+        sim.advance(500 * MS);
+        let survivors = [(); 3].map(|()| member(&sim));
+        let claims = std::thread::scope(|scope| {
+            let threads = survivors.each_ref().map(|survivor| {
+                scope.spawn(move || survivor.claim(pair, ClaimGround::LeaseEnded).map(|claim| claim.tenure))
+            });
+            threads.map(|thread| thread.join().unwrap())
+        });
+        let won: Vec<_> = claims.iter().flatten().collect();
+        assert_eq!(won.len(), 1, "round {round}: {claims:?}");
+        assert_eq!(won[0].epoch, Epoch(2));
+        let row = survivors[0].table.pair(pair).unwrap();
+        assert_eq!(row.owner, Some(won[0].incarnation));
+        for lost in claims.iter().filter_map(|claim| claim.as_ref().err()) {
+            let told = matches!(lost, ClusterError::OwnerLives { .. } | ClusterError::Superseded { .. });
+            assert!(told, "{lost}");
+        }
+        sim.advance(500 * MS);
+    }
+}
+
+#[test]
+fn create_pair_racing_creators_ids_are_never_given_twice() {
+    let sim = Sim::new(1);
+    let members = [(); 4].map(|()| member(&sim));
+    let mut pairs = std::thread::scope(|scope| {
+        let threads = members.each_ref().map(|member| {
+            scope.spawn(move || (0..20).map(|_| member.create().unwrap().row.pair).collect::<Vec<_>>())
+        });
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    pairs.sort_unstable();
+    assert_eq!(pairs, (1..=80).map(PairId).collect::<Vec<_>>());
+}
+
+#[test]
+fn pairs_since_shows_each_change_of_a_row() {
+    let sim = Sim::new(1);
+    let owner = member(&sim);
+    let (none, revision) = owner.table.pairs().unwrap();
+    assert_eq!(none, []);
+    let tenure = owner.serving_pair();
+    let (rows, revision) = owner.table.pairs_since(revision).unwrap();
+    assert_eq!(rows.last().map(|row| &row.state), Some(&PairState::Serving));
+    owner.table.set_read_only(tenure, true).unwrap();
+    let (rows, _) = owner.table.pairs_since(revision).unwrap();
+    assert_eq!(rows.iter().map(|row| row.state.clone()).collect::<Vec<_>>(), [PairState::ReadOnly]);
+}
+
+#[test]
+fn sessions_ids_begin_with_the_generation_and_are_never_reused() {
+    let sim = Sim::new(0x1234_5678);
+    let keeper = member(&sim);
+    let sessions = Sessions::new(Arc::new(keeper.link.clone()));
+    let first = sessions.open(keeper.lease).unwrap();
+    assert_eq!(first.0, 0x1234_5678_0000_0001);
+    let (open, revision) = sessions.open_sessions().unwrap();
+    assert_eq!(open.iter().map(|row| row.session).collect::<Vec<_>>(), [first]);
+    let more = sessions.open_many(keeper.lease, 3).unwrap();
+    sessions.end(first).unwrap();
+    sessions.end(first).unwrap();
+    assert!(!sessions.exists(first).unwrap() && sessions.exists(more[0]).unwrap());
+    let ended = sessions.ended_since(revision).unwrap();
+    assert!(matches!(&ended, EndedSessions::Complete { sessions, .. } if *sessions == [first]), "{ended:?}");
+    keeper.link.plan([Fault::None, Fault::None, Fault::AnswerLost]); // generation, counter, transaction
+    assert!(sessions.open(keeper.lease).unwrap() > more[2]);
+    sim.restart();
+    assert_eq!(sessions.ended_since(revision).unwrap(), EndedSessions::TooLongAgo);
+    assert!(sessions.open(keeper.lease).unwrap().0 > first.0 + 4);
+}
+
+#[test]
+fn sessions_of_an_ended_keeper_are_adopted_or_found_as_orphans() {
+    let sim = Sim::new(1);
+    let first = member(&sim);
+    let sessions = Sessions::new(Arc::new(first.link.clone()));
+    let opened = sessions.open_many(first.lease, 2).unwrap();
+    assert_eq!(sessions.orphans().unwrap(), []);
+    sim.advance(500 * MS);
+    assert!(matches!(sessions.open(first.lease), Err(ClusterError::LeaseEnded { .. })));
+    let second = member(&sim);
+    sessions.adopt(opened[0], second.lease).unwrap();
+    let orphans = sessions.orphans().unwrap();
+    assert_eq!(orphans.iter().map(|row| row.session).collect::<Vec<_>>(), [opened[1]]);
+    sessions.end(opened[1]).unwrap();
+    let gone = sessions.adopt(opened[1], second.lease).unwrap_err();
+    assert!(matches!(gone, ClusterError::SessionUnknown { session } if session == opened[1]));
+}
+
+#[test]
+fn members_row_goes_with_the_lease() {
+    let sim = Sim::new(1);
+    let one = member(&sim);
+    let members = Members::new(Arc::new(one.link.clone()));
+    let row = MemberRow {
+        incarnation: one.lease,
+        node: NODE,
+        fabric: "127.0.0.1:7000".to_owned(),
+        http: String::new(),
+        pid: 1,
+    };
+    one.link.plan([Fault::AnswerLost]);
+    members.enter(&row).unwrap();
+    assert_eq!(members.list().unwrap(), std::slice::from_ref(&row));
+    sim.advance(500 * MS);
+    assert_eq!(members.list().unwrap(), []);
+    assert!(matches!(members.enter(&row), Err(ClusterError::LeaseEnded { .. })));
+}
+
+/// A fault for each call of one operation.
+fn faults() -> impl Strategy<Value = Vec<Fault>> {
+    let fault = prop_oneof![
+        3 => Just(Fault::None),
+        1 => Just(Fault::Lost),
+        1 => Just(Fault::AnswerLost),
+        1 => Just(Fault::Late),
+    ];
+    proptest::collection::vec(fault, 0..8)
+}
+
+proptest! {
+    /// Calls are lost before or after they were carried out, or carried out late. Reads that fail make the operation
+    /// fail, and it is called again, as callers do. What was meant to happen once happened once.
+    #[test]
+    fn table_operations_under_lost_answers_happen_once(plans in proptest::collection::vec(faults(), 6)) {
+        fn insist<T>(link: &SimLink, plan: &[Fault], f: impl Fn() -> Result<T, ClusterError>) -> T {
+            link.plan(plan.iter().copied());
+            for _ in 0..100 {
+                match f() {
+                    Ok(value) => {
+                        link.mend();
+                        return value;
+                    }
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+            }
+            panic!("faults do not last for ever");
+        }
+        let sim = Sim::new(1);
+        let one = member(&sim);
+        // Creating and claiming are not repeated by callers: faults only in the transaction itself.
+        let transact_fault = plans[0].first().copied().unwrap_or(Fault::None);
+        one.link.plan([Fault::None, transact_fault]);
+        let created = one.create().unwrap();
+        prop_assert_eq!(created.row.pair, PairId(1));
+        insist(&one.link, &plans[1], || one.publish(created.tenure));
+        sim.advance(500 * MS);
+        one.link.mend();
+        let two = member(&sim);
+        two.link.plan([Fault::None, plans[2].first().copied().unwrap_or(Fault::None)]);
+        let claim = two.claim(PairId(1), ClaimGround::LeaseEnded).unwrap();
+        prop_assert_eq!(claim.tenure.epoch, Epoch(2));
+        insist(&two.link, &plans[3], || two.table.record_cut(claim.tenure, Epoch(1), Csn(4)));
+        insist(&two.link, &plans[4], || two.publish(claim.tenure));
+        insist(&two.link, &plans[5], || two.table.set_read_only(claim.tenure, true));
+        let row = two.table.pair(PairId(1)).unwrap();
+        prop_assert_eq!(row.epoch, Epoch(2));
+        prop_assert_eq!(row.state, PairState::ReadOnly);
+        prop_assert_eq!(row.history.len(), 2);
+        prop_assert_eq!(row.history[0].cut, Some(Csn(4)));
+    }
+}
