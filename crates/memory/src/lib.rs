@@ -1,1 +1,26 @@
-//! placeholder
+//! Live memory: hugepage regions that anyone may read and one writer may change, extents, and their allocator.
+//!
+//! * [`Region`] is shared, sealed memory, read one word at a time; [`RegionWriter`] is its single writer. Nothing here
+//!   lends a `&[u8]` of live memory: bytes are copied out by words, and whoever copied them validates them.
+//! * [`extent`] is the layout of one stored entry and its checksum.
+//! * [`ExtentAllocator`] says where extents go. Its state is outside the region, and follows from the extents alone.
+//! * [`RegionPopulator`] gives memory to a region ahead of its allocators.
+//!
+//! Nothing here knows what a tree node is, reads a clock or starts a thread.
+
+mod allocator;
+mod error;
+pub mod extent;
+mod pair;
+mod region;
+mod setting;
+mod width;
+
+pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
+pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
+pub use pair::PairWriter;
+pub use region::{
+    Backing, HEADER_BYTES, HugePages, Region, RegionHeader, RegionOptions, RegionPopulator, RegionSpec,
+    RegionWriter, Watermarks, header_word,
+};
+pub use setting::{RegionSettings, SETTINGS};

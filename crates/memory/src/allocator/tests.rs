@@ -1,0 +1,302 @@
+//! The allocator beside a model, and its waste on the paper's sizes.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::ReserveError;
+
+/// A small generator, so that long runs need no list of operations.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+/// What is in use: offset in bytes to length.
+#[derive(Default)]
+struct Model(BTreeMap<u64, u32>);
+
+impl Model {
+    fn add(&mut self, region_bytes: u64, offset: ExtentOffset, bytes: u32) {
+        let (begin, end) = (byte_offset(offset), byte_offset(offset) + u64::from(bytes));
+        assert!(begin >= HEADER_BYTES && end <= region_bytes, "{offset} with {bytes} is outside");
+        if let Some((before, length)) = self.0.range(..begin).next_back() {
+            assert!(before + u64::from(*length) <= begin, "{offset} overlaps what is before");
+        }
+        assert!(self.0.range(begin..end).next().is_none(), "{offset} overlaps what is behind");
+        self.0.insert(begin, bytes);
+    }
+
+    fn remove_nth(&mut self, at: usize) -> Option<(ExtentOffset, u32)> {
+        let (&begin, &bytes) = self.0.iter().nth(at.checked_rem(self.0.len())?)?;
+        self.0.remove(&begin);
+        Some((ExtentOffset(narrow(begin / 16)), bytes))
+    }
+
+    fn check(&self, allocator: &ExtentAllocator) {
+        allocator.check();
+        let stats = allocator.stats();
+        assert_eq!(stats.live_extents, self.0.len() as u64);
+        assert_eq!(stats.live_bytes, self.0.values().map(|&bytes| u64::from(bytes)).sum());
+        for (&begin, &bytes) in &self.0 {
+            assert!(allocator.is_allocated(ExtentOffset(narrow(begin / 16)), bytes));
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Allocate(u32),
+    Free(usize),
+}
+
+fn sizes() -> impl Strategy<Value = u32> {
+    prop_oneof![4 => 16..600u32, 2 => 600..9_000u32, 2 => 8_000..70_000u32, 1 => 70_000..3_000_000u32]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![3 => sizes().prop_map(Step::Allocate), 2 => any::<usize>().prop_map(Step::Free)];
+    proptest::collection::vec(step, 0..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn allocator_any_steps_agree_with_the_model(steps in steps(), pages in 1..4096u64) {
+        let region_bytes = pages * 4096;
+        let mut allocator = ExtentAllocator::new(region_bytes);
+        let mut model = Model::default();
+        for step in steps {
+            match step {
+                Step::Allocate(bytes) => {
+                    let expected = allocator.can_allocate(bytes);
+                    let offset = allocator.allocate(bytes);
+                    prop_assert_eq!(offset.is_some(), expected);
+                    if let Some(offset) = offset {
+                        model.add(region_bytes, offset, bytes);
+                        prop_assert!(allocator.high_water() >= byte_offset(offset) + u64::from(bytes));
+                    }
+                }
+                Step::Free(at) => if let Some((offset, bytes)) = model.remove_nth(at) {
+                    allocator.free(offset, bytes);
+                    prop_assert!(!allocator.is_allocated(offset, bytes));
+                },
+            }
+        }
+        model.check(&allocator);
+        let mut rebuilt = rebuilt(region_bytes, &model, 77);
+        model.check(&rebuilt);
+        prop_assert_eq!(rebuilt.stats(), allocator.stats());
+        while let Some((offset, bytes)) = model.remove_nth(3) {
+            rebuilt.free(offset, bytes);
+            allocator.free(offset, bytes);
+        }
+        model.check(&allocator);
+        prop_assert_eq!(rebuilt.stats(), ExtentAllocator::new(region_bytes).stats());
+        prop_assert_eq!(allocator.stats(), rebuilt.stats());
+    }
+
+    #[test]
+    fn rebuild_arbitrary_extents_never_overlaps_or_panics(
+        extents in proptest::collection::vec((0..70_000u32, sizes()), 0..300),
+    ) {
+        let region_bytes = 1 << 20;
+        let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+        let mut model = Model::default();
+        for (granule, bytes) in extents {
+            // Half of them at places that could be right.
+            let granule = if granule % 2 == 0 { granule } else { granule / 64 * 64 };
+            if rebuild.reserve(ExtentOffset(granule), bytes).is_ok() {
+                model.add(region_bytes, ExtentOffset(granule), bytes);
+            }
+        }
+        let mut allocator = rebuild.finish();
+        model.check(&allocator);
+        for bytes in [16, 200, 5_000, 20_000].into_iter().cycle().take(400) {
+            if let Some(offset) = allocator.allocate(bytes) {
+                model.add(region_bytes, offset, bytes);
+            }
+        }
+        model.check(&allocator);
+    }
+}
+
+/// Rebuilt in an order that has nothing to do with the one of the allocations.
+fn rebuilt(region_bytes: u64, model: &Model, seed: u64) -> ExtentAllocator {
+    let mut extents: Vec<_> = model.0.iter().map(|(&begin, &bytes)| (begin, bytes)).collect();
+    let mut random = Random(seed);
+    for i in (1..extents.len()).rev() {
+        extents.swap(i, usize::try_from(random.below(i as u64 + 1)).unwrap());
+    }
+    let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+    for (begin, bytes) in extents {
+        rebuild.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
+    }
+    rebuild.finish()
+}
+
+/// Fills and churns with extents of the given values; returns the waste after each.
+fn wastes(entries: usize, updates: usize, value: impl Fn(&mut Random) -> u64) -> (f64, f64) {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut allocator = ExtentAllocator::new(1 << 30);
+    let size = |random: &mut Random| 16 + u32::try_from(value(random)).unwrap();
+    let mut live: Vec<_> = (0..entries)
+        .map(|_| {
+            let bytes = size(&mut random);
+            (allocator.allocate(bytes).unwrap(), bytes)
+        })
+        .collect();
+    let filled = allocator.stats().waste();
+    // What was freed becomes free again only after a grace period: here, the next 1,000 updates.
+    let mut waiting = std::collections::VecDeque::new();
+    for _ in 0..updates {
+        let bytes = size(&mut random);
+        let at = usize::try_from(random.below(entries as u64)).unwrap();
+        let new = (allocator.allocate(bytes).unwrap(), bytes);
+        waiting.push_back(std::mem::replace(&mut live[at], new));
+        if waiting.len() > 1_000 {
+            let (offset, bytes) = waiting.pop_front().unwrap();
+            allocator.free(offset, bytes);
+        }
+    }
+    waiting.into_iter().for_each(|(offset, bytes)| allocator.free(offset, bytes));
+    allocator.check();
+    (filled, allocator.stats().waste())
+}
+
+#[test]
+fn waste_on_the_papers_values_is_under_15_percent() {
+    for entries in [100_000, 300_000] {
+        let (filled, churned) = wastes(entries, 4 * entries, |random| 8 + random.below(249));
+        println!("{entries} entries: waste {:.2} % filled, {:.2} % churned", filled * 100.0, churned * 100.0);
+        assert!(filled < 0.15 && churned < 0.15, "{filled} {churned}");
+    }
+}
+
+#[test]
+fn waste_on_mixed_values_up_to_64_kib_is_under_15_percent() {
+    // As many of each power of two.
+    let value = |random: &mut Random| {
+        let power = random.below(10);
+        (64 << power) + random.below(64 << power)
+    };
+    let (filled, churned) = wastes(30_000, 100_000, value);
+    println!("mixed: waste {:.2} % filled, {:.2} % churned", filled * 100.0, churned * 100.0);
+    assert!(filled < 0.15 && churned < 0.15, "{filled} {churned}");
+}
+
+#[test]
+fn allocate_until_full_uses_nearly_everything_and_free_gives_all_back() {
+    let mut allocator = ExtentAllocator::new(64 << 20);
+    let mut random = Random(7);
+    let mut live = Vec::new();
+    let full = loop {
+        let bytes = 24 + u32::try_from(random.below(249)).unwrap();
+        match allocator.allocate(bytes) {
+            Some(offset) => live.push((offset, bytes)),
+            None => break bytes,
+        }
+    };
+    assert!(!allocator.can_allocate(full));
+    let stats = allocator.stats();
+    assert!(stats.live_bytes > stats.capacity_bytes * 85 / 100, "{stats:?}");
+    live.into_iter().for_each(|(offset, bytes)| allocator.free(offset, bytes));
+    assert_eq!(allocator.stats().allocated_bytes, 0);
+    assert_eq!(allocator.stats().free_bytes, (64 << 20) - 4096);
+    assert!(allocator.allocate(EXTENT_BYTES_MAX).is_some());
+}
+
+#[test]
+fn headroom_is_kept_from_ordinary_allocations() {
+    let mut allocator = ExtentAllocator::new(4 << 20);
+    allocator.set_headroom(1 << 20);
+    while allocator.allocate(200_000).is_some() {}
+    while allocator.allocate(100).is_some() {}
+    assert!(!allocator.can_allocate(100) && !allocator.can_allocate(200_000));
+    assert!(allocator.stats().free_bytes >= 1 << 20);
+    let offset = allocator.allocate_from_headroom(100).unwrap();
+    assert!(allocator.allocate_from_headroom(200_000).is_some());
+    // The slab that the headroom opened is open to everyone: its space is spent already.
+    assert!(allocator.allocate(100).is_some());
+    allocator.free(offset, 100);
+    allocator.check();
+}
+
+#[test]
+#[should_panic(expected = "freed twice")]
+fn free_twice_panics() {
+    let mut allocator = ExtentAllocator::new(1 << 20);
+    let (offset, _other) = (allocator.allocate(100).unwrap(), allocator.allocate(100).unwrap());
+    allocator.free(offset, 100);
+    allocator.free(offset, 100);
+}
+
+#[test]
+#[should_panic(expected = "which is no slot of")]
+fn free_with_another_length_panics() {
+    let mut allocator = ExtentAllocator::new(1 << 20);
+    let offset = allocator.allocate(100).unwrap();
+    allocator.free(offset, 200);
+}
+
+#[test]
+#[should_panic(expected = "which were not allocated so")]
+fn free_long_extent_twice_panics() {
+    let mut allocator = ExtentAllocator::new(1 << 20);
+    let offset = allocator.allocate(100_000).unwrap();
+    allocator.free(offset, 100_000);
+    allocator.free(offset, 100_000);
+}
+
+#[test]
+#[should_panic(expected = "no extent has")]
+fn allocate_too_long_panics() {
+    ExtentAllocator::new(64 << 20).allocate(EXTENT_BYTES_MAX + 1);
+}
+
+#[test]
+fn reserve_wrong_places_are_told_apart() {
+    let mut rebuild = ExtentAllocator::rebuild(1 << 20);
+    let at = |offset: u32| ExtentOffset(offset / 16);
+    let slab = SLAB_BYTES;
+    rebuild.reserve(at(slab), 100).unwrap();
+    rebuild.reserve(at(slab + 112), 97).unwrap();
+    rebuild.reserve(at(4 * slab), 100_000).unwrap();
+    let overlap = |offset, bytes| ReserveError::Overlap { offset: at(offset), bytes };
+    let misplaced = |offset, bytes| ReserveError::Misplaced { offset: at(offset), bytes };
+    let outside = |offset, bytes| ReserveError::OutOfRange { offset: at(offset), bytes };
+    let cases = [
+        (slab, 100, overlap(slab, 100)),
+        (slab + 16, 100, misplaced(slab + 16, 100)),
+        (slab, 200, misplaced(slab, 200)),
+        (slab + 585 * 112, 100, misplaced(slab + 585 * 112, 100)),
+        (slab, 10_000, overlap(slab, 10_000)),
+        (3 * slab, 70_000, overlap(3 * slab, 70_000)),
+        (4 * slab + 112, 100, overlap(4 * slab, 100)),
+        (5 * slab, 100, overlap(5 * slab, 100)),
+        (8 * slab + 16, 10_000, misplaced(8 * slab + 16, 10_000)),
+        (8 * slab + 16, 300, misplaced(8 * slab + 16, 300)),
+        (0, 100, outside(0, 100)),
+        (2048, 10_000, outside(2048, 10_000)),
+        (16 * slab - 64, 100, outside(16 * slab - 64, 100)),
+        (4096 + 112, 100, misplaced(4096 + 112, 100)),
+        (slab * 2, 15, ReserveError::Length { bytes: 15 }),
+        (slab * 2, EXTENT_BYTES_MAX + 1, ReserveError::Length { bytes: EXTENT_BYTES_MAX + 1 }),
+    ];
+    for (offset, bytes, expected) in cases {
+        let error = rebuild.reserve(at(offset), bytes).unwrap_err();
+        let same_kind = std::mem::discriminant(&error) == std::mem::discriminant(&expected);
+        assert!(same_kind, "{offset:#x} {bytes}: {error:?}");
+    }
+    let allocator = rebuild.finish();
+    allocator.check();
+    assert_eq!(allocator.stats().live_extents, 3);
+}

@@ -1,0 +1,65 @@
+//! One stored entry: an extent in an extent region, and the checksum that its leaf carries.
+//!
+//! | word | holds |
+//! |---|---|
+//! | 0 | low: shape, i.e. 25 bits value length, then flags (bit 25 `MOVED`, bit 26 `EXPIRY`, others reserved, zero); high: epoch |
+//! | 1 | CSN of the record that wrote it here |
+//! | 2, 3 | with `MOVED`: the entry's version, from where it was first written (low: pair, high: epoch; then CSN) |
+//! | next | with `EXPIRY`: milliseconds since the Unix epoch at which it ends |
+//! | then | the value, padded with zeros to a whole word |
+//!
+//! Little-endian. The version of an entry that was not moved is (this pair, epoch of word 0, CSN of word 1), so an
+//! entry pays for it only once it moves. There is no key: the leaf has it. The CRC-64 (XZ) covers everything up to the
+//! value's last byte, without the padding; extents have no other protection against a reader that meets the writer.
+//!
+//! Lengths: 16 bytes of words 0 and 1, at most 24 more, a value of at most 16 MiB. The [`ExtentShape`] alone tells the
+//! whole length, so a leaf that keeps the shape in place of the value's length spares its reader, the allocator and a
+//! rebuild a look at the extent.
+
+mod checksum;
+mod codec;
+mod reader;
+mod shape;
+
+use cell_terms::ExtentOffset;
+
+use crate::region::{Region, RegionWriter};
+use crate::width::index;
+use cell_terms::Words;
+
+pub use checksum::checksum;
+pub use codec::{EncodedExtent, ExtentEncoder, ExtentHeader, ExtentView};
+pub use reader::ExtentReader;
+pub use shape::{
+    EXTENT_BYTES_MAX, ExtentShape, GRANULE_BYTES, HEADER_BYTES_MAX, HEADER_BYTES_MIN, VALUE_BYTES_MAX,
+};
+
+/// Lines that [`prefetch`] asks for; the processor's own prefetcher takes over behind them.
+const PREFETCH_LINES: usize = 4;
+const WORDS_PER_LINE: usize = 8;
+
+/// Writes an encoded extent (from an [`ExtentEncoder`], or out of a log record) to its place, by words. Until the last
+/// word is stored, a reader's checksum fails.
+///
+/// # Panics
+/// If it would end outside the region: the place came from the region's allocator.
+pub fn store(region: &mut RegionWriter, offset: ExtentOffset, encoded: &[u8]) {
+    region.write_bytes(byte_offset(offset), encoded);
+}
+
+/// Asks for an extent's first cache lines; a hint.
+#[inline]
+pub fn prefetch(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
+    let first = index(byte_offset(offset) / 8);
+    let lines = index(shape.stored_bytes().into()).div_ceil(8 * WORDS_PER_LINE).min(PREFETCH_LINES);
+    for line in 0..lines {
+        region.prefetch(first + line * WORDS_PER_LINE);
+    }
+}
+
+/// Where an extent begins, in bytes from the region's start.
+#[inline]
+#[must_use]
+pub const fn byte_offset(offset: ExtentOffset) -> u64 {
+    offset.0 as u64 * GRANULE_BYTES as u64
+}

@@ -1,0 +1,157 @@
+#![allow(unsafe_code)] // this file is the one place where live words are touched
+//! Word-atomic access to a mapping: the only code that touches live memory.
+//!
+//! Every access is a load or a store of one aligned `AtomicU64`, so a reader and the writer, in one process or in two,
+//! never race in the language's sense, and no reference to live memory ever exists. A word is never torn; several
+//! words may be of different times, and whoever needs them together validates.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::mapping::Mapping;
+
+/// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
+#[derive(Clone)]
+pub(crate) struct Live {
+    /// Of `mapping`, beside it so that a load needs no second pointer.
+    base: NonNull<AtomicU64>,
+    words: usize,
+    mapping: Arc<Mapping>,
+}
+
+// SAFETY: `base` points into `mapping`, which is `Send` and `Sync` itself and lives as long as `self`; everything
+// behind it is reached through atomics only.
+unsafe impl Send for Live {}
+// SAFETY: as above.
+unsafe impl Sync for Live {}
+
+impl Live {
+    /// The first `words` words of a mapping.
+    ///
+    /// # Panics
+    /// If the mapping is smaller.
+    pub(crate) fn new(mapping: Arc<Mapping>, words: usize) -> Live {
+        assert!(words <= mapping.bytes() / 8);
+        Live { base: mapping.base(), words, mapping }
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.words
+    }
+
+    /// The word at `index`, as an atomic that must not outlive this call's caller.
+    #[inline(always)]
+    fn word(&self, index: usize) -> &AtomicU64 {
+        assert!(index < self.words, "word {index} is outside the region");
+        // SAFETY: `index < words`, and `words` aligned words from `base` are inside one mapping (`new`).
+        let word = unsafe { self.base.add(index) };
+        // SAFETY: `word` is aligned (the mapping is page aligned), mapped and initialised (zero or stored), its
+        // mapping outlives the returned borrow of `self`, and nobody holds a plain reference to it.
+        unsafe { word.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn load_acquire(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Acquire)
+    }
+
+    /// For [`super::RegionWriter`] only: a mapping of someone else's region is read-only, and a store ends the process.
+    #[inline(always)]
+    pub(super) fn store(&self, index: usize, word: u64) {
+        self.word(index).store(word, Ordering::Relaxed);
+    }
+
+    /// As [`Live::store`], ordered after every store before it.
+    #[inline(always)]
+    pub(super) fn store_release(&self, index: usize, word: u64) {
+        self.word(index).store(word, Ordering::Release);
+    }
+
+    /// The words from `start` on, `count` of them, checked once.
+    #[inline(always)]
+    fn span(&self, start: usize, count: usize) -> &[AtomicU64] {
+        let inside = start <= self.words && count <= self.words - start;
+        assert!(inside, "{count} words from word {start} are outside the region");
+        // SAFETY: `start <= words`, so this is inside the mapping or one past its last word.
+        let first = unsafe { self.base.add(start) };
+        // SAFETY: `count` aligned, mapped, initialised words from `first`, checked above, of a mapping that outlives
+        // the borrow; a slice of atomics is no plain reference to their values. Regions are far below isize::MAX.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
+    }
+
+    #[inline]
+    pub(crate) fn read_words(&self, start: usize, out: &mut [u64]) {
+        let span = self.span(start, out.len());
+        for (to, from) in out.iter_mut().zip(span) {
+            *to = from.load(Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    pub(super) fn write_words(&self, start: usize, words: &[u64]) {
+        for (to, &from) in self.span(start, words.len()).iter().zip(words) {
+            to.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes from word `start` on; the last word may be used in part.
+    #[inline]
+    pub(crate) fn read_bytes(&self, start: usize, out: &mut [u8]) {
+        let span = self.span(start, out.len().div_ceil(8));
+        let (whole, rest) = out.as_chunks_mut::<8>();
+        let (span, last) = span.split_at(whole.len());
+        for (to, from) in whole.iter_mut().zip(span) {
+            *to = from.load(Ordering::Relaxed).to_le_bytes();
+        }
+        if let [last] = last {
+            rest.copy_from_slice(&last.load(Ordering::Relaxed).to_le_bytes()[..rest.len()]);
+        }
+    }
+
+    /// Bytes from word `start` on; what the last word has beyond them becomes zero.
+    #[inline]
+    pub(super) fn write_bytes(&self, start: usize, bytes: &[u8]) {
+        let span = self.span(start, bytes.len().div_ceil(8));
+        let (whole, rest) = bytes.as_chunks::<8>();
+        let (span, last) = span.split_at(whole.len());
+        for (to, &from) in span.iter().zip(whole) {
+            to.store(u64::from_le_bytes(from), Ordering::Relaxed);
+        }
+        if let [last] = last {
+            let mut word = [0; 8];
+            word[..rest.len()].copy_from_slice(rest);
+            last.store(u64::from_le_bytes(word), Ordering::Relaxed);
+        }
+    }
+
+    /// Asks for the cache line of a word. Out of range is ignored.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, index: usize) {
+        if index < self.words {
+            prefetch_line(self.base.as_ptr().wrapping_add(index));
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline(always)]
+fn prefetch_line(word: *const AtomicU64) {
+    use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    // SAFETY: a prefetch is a hint: it reads nothing that the program can see and faults on no address.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(word.cast()) }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+#[inline(always)]
+fn prefetch_line(_word: *const AtomicU64) {}
