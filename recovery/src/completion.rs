@@ -1,0 +1,201 @@
+//! The exactly-once table of a pair (RIFL, SOSP 2015; DESIGN.md "Exactly once"): what each session's writes ended as,
+//! until their client has seen it, and the floor below which a session's numbers are refused.
+//!
+//! A session's floor is its lowest unacknowledged number. It travels with every write and only grows. A number below
+//! it was acknowledged, so a copy of it that arrives late is refused and not applied again. The table is rebuilt from
+//! checkpoint and log; a floor that was raised only in memory is not lost with a crash in any way that matters: the
+//! results between the logged floor and the raised one are in the log.
+
+use std::collections::{HashMap, VecDeque};
+
+use cell_terms::{Csn, OperationNumber, SessionId};
+
+use crate::record::{Completion, Fields, Outcome, RecordError};
+
+/// What the table says of a write that arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Not seen before: carry it out.
+    New,
+    /// Carried out before: repeat the answer, once the watermark covers `csn`.
+    Repeat {
+        /// How it ended.
+        outcome: Outcome,
+        /// The CSN of the record that says so.
+        csn: Csn,
+    },
+    /// Below the session's floor: a delayed copy of a write whose answer the client has seen.
+    BelowFloor,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Session {
+    floor: OperationNumber,
+    /// Ascending by number, all at or above the floor.
+    results: VecDeque<Kept>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Kept {
+    number: OperationNumber,
+    csn: Csn,
+    outcome: Outcome,
+}
+
+/// Results and floors of every session that a pair has met.
+#[derive(Clone, Debug, Default)]
+pub struct CompletionTable {
+    sessions: HashMap<SessionId, Session>,
+}
+
+impl CompletionTable {
+    /// Looks a write up and takes note of its client's floor.
+    pub fn admit(
+        &mut self,
+        session: SessionId,
+        number: OperationNumber,
+        floor: OperationNumber,
+    ) -> Admission {
+        let entry = self.sessions.entry(session).or_default();
+        entry.raise_floor(floor);
+        if number < entry.floor {
+            return Admission::BelowFloor;
+        }
+        match entry.find(number) {
+            Ok(at) => Admission::Repeat { outcome: entry.results[at].outcome, csn: entry.results[at].csn },
+            Err(_) => Admission::New,
+        }
+    }
+
+    /// Keeps a write's result. Repeating it, as replay does, changes nothing.
+    pub fn record(&mut self, completion: &Completion, csn: Csn) {
+        let entry = self.sessions.entry(completion.session).or_default();
+        entry.raise_floor(completion.floor);
+        if completion.number < entry.floor {
+            return;
+        }
+        let kept = Kept { number: completion.number, csn, outcome: completion.outcome };
+        match entry.find(completion.number) {
+            Ok(at) => entry.results[at] = kept,
+            Err(at) => entry.results.insert(at, kept),
+        }
+    }
+
+    /// Drops an ended session. Only after its end is recorded in the coordinator.
+    pub fn forget(&mut self, session: SessionId) {
+        self.sessions.remove(&session);
+    }
+
+    /// The sessions that have left something here.
+    pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
+        self.sessions.keys().copied()
+    }
+
+    /// Results kept, over all sessions.
+    #[must_use]
+    pub fn results(&self) -> usize {
+        self.sessions.values().map(|session| session.results.len()).sum()
+    }
+
+    /// Appends the table's bytes, for a checkpoint: sessions ascending, each: session `u64`, floor `u64`, count
+    /// `u32`, then number `u64`, CSN `u64`, outcome for each result.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let mut sessions: Vec<_> = self.sessions.iter().collect();
+        sessions.sort_unstable_by_key(|(id, _)| **id);
+        for (id, session) in sessions {
+            out.extend_from_slice(&id.0.to_le_bytes());
+            out.extend_from_slice(&session.floor.0.to_le_bytes());
+            let count = u32::try_from(session.results.len()).expect("a session has a bounded window");
+            out.extend_from_slice(&count.to_le_bytes());
+            for kept in &session.results {
+                out.extend_from_slice(&kept.number.0.to_le_bytes());
+                out.extend_from_slice(&kept.csn.0.to_le_bytes());
+                kept.outcome.encode(out);
+            }
+        }
+    }
+
+    /// Reads a table's bytes.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn decode(bytes: &[u8]) -> Result<CompletionTable, RecordError> {
+        let mut fields = Fields { bytes, at: 0 };
+        let mut table = CompletionTable::default();
+        while fields.at < bytes.len() {
+            let id = SessionId(fields.u64()?);
+            let mut session = Session { floor: OperationNumber(fields.u64()?), results: VecDeque::new() };
+            for _ in 0..fields.u32()? {
+                let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
+                session.results.push_back(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
+            }
+            table.sessions.insert(id, session);
+        }
+        Ok(table)
+    }
+}
+
+impl Session {
+    fn raise_floor(&mut self, floor: OperationNumber) {
+        if floor > self.floor {
+            self.floor = floor;
+            while self.results.front().is_some_and(|kept| kept.number < floor) {
+                self.results.pop_front();
+            }
+        }
+    }
+
+    fn find(&self, number: OperationNumber) -> Result<usize, usize> {
+        match self.results.back() {
+            Some(last) if last.number < number => Err(self.results.len()), // the common case: numbers grow
+            _ => self.results.binary_search_by_key(&number, |kept| kept.number),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SESSION: SessionId = SessionId(5);
+
+    fn write(table: &mut CompletionTable, number: u64, floor: u64, csn: u64) {
+        let (number, floor) = (OperationNumber(number), OperationNumber(floor));
+        let completion = Completion { session: SESSION, number, floor, outcome: Outcome::Deleted };
+        table.record(&completion, Csn(csn));
+    }
+
+    #[test]
+    fn admit_repeat_gets_the_first_answer() {
+        let mut table = CompletionTable::default();
+        assert_eq!(table.admit(SESSION, OperationNumber(2), OperationNumber(1)), Admission::New);
+        write(&mut table, 2, 1, 10);
+        write(&mut table, 1, 1, 11);
+        let repeat = table.admit(SESSION, OperationNumber(2), OperationNumber(1));
+        assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(10) });
+        assert_eq!(table.results(), 2);
+    }
+
+    #[test]
+    fn admit_delayed_first_copy_below_the_floor_is_refused() {
+        let mut table = CompletionTable::default();
+        write(&mut table, 1, 1, 10);
+        assert_eq!(table.admit(SESSION, OperationNumber(2), OperationNumber(2)), Admission::New);
+        assert_eq!(table.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
+        assert_eq!(table.results(), 0, "what the client has seen is dropped");
+    }
+
+    #[test]
+    fn table_bytes_round_trip() {
+        let mut table = CompletionTable::default();
+        write(&mut table, 4, 2, 10);
+        write(&mut table, 5, 2, 12);
+        let mut bytes = Vec::new();
+        table.encode(&mut bytes);
+        let mut read = CompletionTable::decode(&bytes).unwrap();
+        assert_eq!(read.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
+        let repeat = read.admit(SESSION, OperationNumber(5), OperationNumber(2));
+        assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(12) });
+        assert!(CompletionTable::decode(&bytes[..bytes.len() - 1]).is_err());
+    }
+}
