@@ -1,7 +1,7 @@
 //! Sleeping until something happens: one epoll over the wake descriptors of a shell, and a way to be woken.
 
-use std::fmt;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -54,7 +54,7 @@ impl Poller {
         epoll::add(&epoll, &descriptor, EventData::new_u64(WAKER_TOKEN), EventFlags::IN)
             .map_err(poll_error)?;
         let bell = Arc::new(Bell { descriptor, rung: AtomicBool::new(false) });
-        Ok(Poller { epoll, bell, events: ReadyList::new(64) })
+        Ok(Poller { epoll, bell, events: ReadyList::default() })
     }
 
     /// Watches a descriptor that its owner drains when polled, such as an endpoint's. It leaves when it is closed.
@@ -111,21 +111,24 @@ impl Bell {
     }
 }
 
-/// What an epoll instance reported last, with room for so many events.
-pub(crate) struct ReadyList(Vec<epoll::Event>);
+/// Events taken from the kernel at once.
+const EVENTS_MAX: usize = 256;
+
+/// What an epoll instance reported last: tokens and what is said of them. (The kernel's own event may hold a pointer
+/// and could not change threads with its endpoint.)
+#[derive(Debug, Default)]
+pub(crate) struct ReadyList(Vec<(u64, EventFlags)>);
 
 impl ReadyList {
-    pub(crate) fn new(events_max: usize) -> ReadyList {
-        ReadyList(Vec::with_capacity(events_max))
-    }
-
     /// Replaces the list by what is ready, waiting at most `timeout`; empty on time-out or interruption.
     pub(crate) fn wait(&mut self, epoll: &OwnedFd, timeout: Option<Duration>) {
         self.0.clear();
         // What a Timespec cannot hold is longer than any machine runs.
         let timespec = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
-        match epoll::wait(epoll, rustix::buffer::spare_capacity(&mut self.0), timespec.as_ref()) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        let mut room = [const { MaybeUninit::<epoll::Event>::uninit() }; EVENTS_MAX];
+        match epoll::wait(epoll, &mut room, timespec.as_ref()) {
+            Ok((events, _)) => self.0.extend(events.iter().map(|event| (event.data.u64(), event.flags))),
+            Err(rustix::io::Errno::INTR) => {}
             Err(errno) => panic!("an epoll instance that this process holds cannot be waited on: {errno}"),
         }
     }
@@ -136,18 +139,11 @@ impl ReadyList {
 
     /// Whether there may be more than was reported.
     pub(crate) fn is_full(&self) -> bool {
-        self.0.len() == self.0.capacity()
+        self.0.len() == EVENTS_MAX
     }
 
-    /// Tokens and what is said of them.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, EventFlags)> + '_ {
-        self.0.iter().map(|event| (event.data.u64(), event.flags))
-    }
-}
-
-impl fmt::Debug for ReadyList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
+        self.0.iter().copied()
     }
 }
 

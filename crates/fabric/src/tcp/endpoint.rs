@@ -137,3 +137,9 @@ impl Drop for TcpEndpoint {
         }
     }
 }
+
+/// Endpoints are made in one place and moved to the threads that use them.
+const _: fn() = || {
+    fn moves_between_threads<T: Send>() {}
+    moves_between_threads::<TcpEndpoint>();
+};

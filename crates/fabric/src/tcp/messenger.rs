@@ -30,8 +30,6 @@ use super::slots::Slots;
 
 /// Shared by all connections of an endpoint; one read takes at most this.
 const SCRATCH_BYTES: usize = 128 * 1024;
-/// Kernel events taken at once.
-const EVENTS_MAX: usize = 256;
 /// After so many events a poll serves no further connection; one read's worth may come on top.
 const EVENTS_PER_POLL: usize = 1_024;
 /// How often time-outs are looked for.
@@ -84,7 +82,7 @@ impl Messenger {
             seat: None,
             desk_ready: false,
             greeting,
-            events: ReadyList::new(EVENTS_MAX),
+            events: ReadyList::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
             deferred: VecDeque::new(),
