@@ -40,11 +40,22 @@ impl Outcome {
     }
 }
 
-/// Lets all contenders do rounds `0..rounds`, in turns, after `warm_up` rounds that do not count.
-#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+/// Lets all contenders do `rounds` rounds, in turns, after `warm_up` rounds that do not count.
 pub fn run(contenders: &mut [Contender<'_>], warm_up: usize, rounds: usize) -> Vec<Outcome> {
+    run_prepared(contenders, warm_up, rounds, |_| {})
+}
+
+/// As [`run`], with work before each round that nobody's clock sees.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+pub fn run_prepared(
+    contenders: &mut [Contender<'_>],
+    warm_up: usize,
+    rounds: usize,
+    mut prepare: impl FnMut(usize),
+) -> Vec<Outcome> {
     let mut tallies = vec![(Vec::new(), Duration::ZERO, 0u64, 0u64); contenders.len()];
     for round in 0..warm_up + rounds {
+        prepare(round);
         let mut order: Vec<usize> = (0..contenders.len()).collect();
         if round % 2 == 1 {
             order.reverse();

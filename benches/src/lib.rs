@@ -4,9 +4,15 @@
 //! dated results and the commands that made them.
 #![allow(clippy::cast_precision_loss, reason = "rates and ratios are doubles; counts stay far below 2^53")]
 
+pub mod chase;
 pub mod contest;
 pub mod data;
 pub mod figure;
+pub mod footprint;
+pub mod lines;
+pub mod local;
+pub mod options;
+pub mod ours;
 pub mod random;
 pub mod rival;
 pub mod zipf;

@@ -1,2 +1,31 @@
-//! placeholder
-fn main() {}
+//! `cargo run --release -p cell-benches -- local|memory [--entries N] [--json]`: one row a figure.
+
+use std::process::ExitCode;
+
+use cell_benches::figure::Report;
+use cell_benches::options::{BenchError, Cli, Command};
+use cell_benches::{footprint, local};
+use clap::Parser;
+
+fn run(cli: &Cli) -> Result<(), BenchError> {
+    let mut out = std::io::stdout().lock();
+    match &cli.command {
+        Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
+        Command::MemoryOf(arguments) => {
+            drop(out);
+            println!("{}", footprint::run_child(arguments)?);
+            Ok(())
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Cli::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("cell-benches: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! `local`: tree and extents in this process, on one core, beside in-memory rivals.
+
+use std::cell::RefCell;
+
+use cell_memory::{HEADER_BYTES, HugePages, Region, RegionSpec};
+use cell_terms::{Epoch, PairId};
+use cell_tree::Meganode;
+
+use crate::chase::{self, Latency};
+use crate::contest::{self, Contender, Outcome};
+use crate::data::{Choice, Dataset, Packed};
+use crate::figure::{Figure, Goal, Report};
+use crate::lines::{self, Traced};
+use crate::options::{BenchError, Options};
+use crate::ours::{BATCH, Ours, OursError, Sizes};
+use crate::rival::{Masstree, Rival, Standard};
+
+/// Entries of one scan.
+const SCAN_ENTRIES: usize = 50;
+/// Rounds that warm caches and branch predictors.
+const WARM_UP: usize = 1;
+
+/// Everyone, filled with the same data.
+struct Field {
+    ours: Ours,
+    masstree: Masstree,
+    standard: Standard,
+}
+
+/// Runs the bench.
+///
+/// # Errors
+/// Too little memory, contenders that disagree, or an output that cannot be written.
+pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let field = fill(&data, report)?;
+    let rounds = usize::from(options.rounds);
+    let latency = latency(options.entries)?;
+    report.add(Figure::alone("local/miss, dependent", "ns", latency.dependent_ns))?;
+    report.add(Figure::alone("local/miss, independent", "ns", latency.independent_ns))?;
+    for choice in [Choice::Uniform, Choice::Zipf, Choice::Missing] {
+        let round = usize::try_from(options.entries / 25).unwrap_or(usize::MAX).clamp(1_000, 100_000);
+        let probes = Windows::new(&data, choice, round, rounds);
+        let single = searches(&field, &probes, choice, report)?;
+        gets(&field, &probes, choice, report)?;
+        if choice != Choice::Missing {
+            count_lines(&field.ours, &probes, choice, single, latency, report)?;
+        }
+    }
+    let round = usize::try_from(options.entries / 500).unwrap_or(usize::MAX).clamp(100, 10_000);
+    scans(&field, &Windows::new(&data, Choice::Uniform, round, rounds), report)
+}
+
+/// Fills everyone from empty, in turns of one batch.
+fn fill(data: &Dataset, report: &mut Report<'_>) -> Result<Field, BenchError> {
+    let ours = RefCell::new(Ours::new(Sizes::for_entries(data.entries), HugePages::Auto)?);
+    let backing = ours.borrow().node_region().backing();
+    report.note(&format!("{} entries, {} raw bytes, pages: {backing}", data.entries, data.raw_bytes()));
+    let (masstree, standard) = (RefCell::new(Masstree::new()), RefCell::new(Standard::new()));
+    let batch_entries = (data.entries / 250).max(1_000);
+    let batch = RefCell::new(data.batch(0, 0));
+    let failed: RefCell<Option<OursError>> = RefCell::new(None);
+    let mut contenders = [
+        Contender::new("ours", |_| {
+            let mut ours = ours.borrow_mut();
+            let batch = batch.borrow();
+            // The node has a thread that populates; here its time counts as ours.
+            let done = ours.populate().and_then(|()| ours.insert(&batch));
+            if let Err(error) = done {
+                failed.replace(Some(error));
+            }
+            (batch.keys.len() as u64, 0)
+        }),
+        Contender::new(Masstree::NAME, |_| {
+            masstree.borrow_mut().insert(&batch.borrow());
+            (batch.borrow().keys.len() as u64, 0)
+        }),
+        Contender::new(Standard::NAME, |_| {
+            standard.borrow_mut().insert(&batch.borrow());
+            (batch.borrow().keys.len() as u64, 0)
+        }),
+    ];
+    let rounds = usize::try_from(data.entries.div_ceil(batch_entries)).unwrap_or(usize::MAX);
+    let outcomes = contest::run_prepared(&mut contenders, 0, rounds, |round| {
+        let first = round as u64 * batch_entries;
+        batch.replace(data.batch(first, (first + batch_entries).min(data.entries)));
+    });
+    drop(contenders);
+    if let Some(error) = failed.into_inner() {
+        return Err(error.into());
+    }
+    let ours = ours.into_inner();
+    let (mine, theirs) = (outcomes[0].rate_overall, outcomes[1].rate_overall);
+    report.add(Figure::beside("local/insert", "op/s", mine, Masstree::NAME, theirs, Goal::AtLeast(1.2)))?;
+    let theirs = outcomes[2].rate_overall;
+    report.add(Figure::beside("local/insert", "op/s", mine, Standard::NAME, theirs, Goal::None))?;
+    report.note(&format!("height {}, {:?}", ours.height(), ours.footprint()));
+    Ok(Field { ours, masstree: masstree.into_inner(), standard: standard.into_inner() })
+}
+
+/// What a miss costs in memory of the kind that regions have.
+fn latency(entries: u64) -> Result<Latency, OursError> {
+    let bytes = if entries < 1_000_000 { 64 << 20 } else { 1 << 30 };
+    let (region, mut writer) =
+        Region::create(&RegionSpec::extent(PairId(2), Epoch(1), bytes)?, HugePages::Auto)?;
+    region.populate(0..bytes)?;
+    let first = usize::try_from(HEADER_BYTES / 64).unwrap_or(usize::MAX);
+    chase::prepare(&mut writer, first, 1);
+    let steps = if entries < 1_000_000 { 100_000 } else { 2_000_000 };
+    let measured: Vec<Latency> = (0..3).map(|seed| chase::measure(&region, first, steps, seed)).collect();
+    let middle = |of: fn(&Latency) -> f64| contest::median(&measured.iter().map(of).collect::<Vec<_>>());
+    Ok(Latency {
+        dependent_ns: middle(|each| each.dependent_ns),
+        independent_ns: middle(|each| each.independent_ns),
+    })
+}
+
+/// Probes in windows of one round each: everyone gets the same window in the same round.
+struct Windows {
+    keys: Packed,
+    size: usize,
+    count: usize,
+}
+
+impl Windows {
+    fn new(data: &Dataset, choice: Choice, size: usize, rounds: usize) -> Self {
+        // A round's window must not lie in a cache because another contest just used it.
+        let count = rounds + WARM_UP;
+        Self { keys: data.probes(choice, size * count, data.seed ^ 0x7072_6F62), size, count }
+    }
+
+    fn rounds(&self) -> usize {
+        self.count - WARM_UP
+    }
+
+    fn span(&self, round: usize) -> (usize, usize) {
+        let first = round % self.count * self.size;
+        (first, first + self.size)
+    }
+
+    fn keys(&self, round: usize) -> impl Iterator<Item = &[u8]> {
+        let (first, last) = self.span(round);
+        (first..last).map(|index| self.keys.get(index))
+    }
+}
+
+/// Runs a contest over windows; ours goes first and must agree with all others.
+fn contest_of(
+    windows: &Windows,
+    ours: impl Fn(usize, usize) -> Result<u64, OursError>,
+    others: Vec<Contender<'_>>,
+) -> Result<Vec<Outcome>, BenchError> {
+    let failed: RefCell<Option<OursError>> = RefCell::new(None);
+    let mut contenders = vec![Contender::new("ours", |round| {
+        let (first, last) = windows.span(round);
+        let proof = ours(first, last).unwrap_or_else(|error| {
+            failed.replace(Some(error));
+            0
+        });
+        (windows.size as u64, proof)
+    })];
+    contenders.extend(others);
+    let outcomes = contest::run(&mut contenders, WARM_UP, windows.rounds());
+    drop(contenders);
+    if let Some(error) = failed.into_inner() {
+        return Err(error.into());
+    }
+    let ours = outcomes[0].proof;
+    match outcomes.iter().find(|outcome| outcome.proof != ours) {
+        Some(other) => Err(BenchError::Disagreement { ours, theirs: other.proof }),
+        None => Ok(outcomes),
+    }
+}
+
+/// Single and batched searches; returns the rate of single ones.
+fn searches(
+    field: &Field,
+    windows: &Windows,
+    choice: Choice,
+    report: &mut Report<'_>,
+) -> Result<f64, BenchError> {
+    let size = windows.size as u64;
+    let (reader, batched) = (field.ours.reader(), field.ours.reader());
+    let outcomes = contest_of(
+        windows,
+        |first, last| reader.search(&windows.keys, first, last),
+        vec![
+            Contender::new("ours, batched", |round| {
+                let (first, last) = windows.span(round);
+                (size, batched.search_batched(&windows.keys, first, last).unwrap_or(0))
+            }),
+            Contender::new(Masstree::NAME, |round| (size, field.masstree.search(&mut windows.keys(round)))),
+            Contender::new(Standard::NAME, |round| (size, field.standard.search(&mut windows.keys(round)))),
+        ],
+    )?;
+    let [single, batch, masstree, standard] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
+    let name = choice.name();
+    let row = |bench: &str, ours, rival, theirs, goal| {
+        Figure::beside(format!("local/{bench} {name}"), "op/s", ours, rival, theirs, goal)
+    };
+    report.add(row("search", single, Masstree::NAME, masstree, Goal::AtLeast(1.4)))?;
+    report.add(row("search", single, Standard::NAME, standard, Goal::None))?;
+    let in_hand = format!("search, {BATCH} in hand,");
+    report.add(row(&in_hand, batch, Masstree::NAME, masstree, Goal::AtLeast(3.0)))?;
+    report.add(row(&in_hand, batch, "our single search", single, Goal::None))?;
+    Ok(single)
+}
+
+/// Gets: the value copied out; ours checked by its CRC-64.
+fn gets(field: &Field, windows: &Windows, choice: Choice, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let size = windows.size as u64;
+    let reader = RefCell::new((field.ours.reader(), Vec::new()));
+    let batched = RefCell::new((field.ours.reader(), Vec::new()));
+    let (masstree_out, standard_out) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let outcomes = contest_of(
+        windows,
+        |first, last| {
+            let (reader, out) = &mut *reader.borrow_mut();
+            reader.get(&windows.keys, first, last, out)
+        },
+        vec![
+            Contender::new("ours, batched", |round| {
+                let (reader, out) = &mut *batched.borrow_mut();
+                let (first, last) = windows.span(round);
+                (size, reader.get_batched(&windows.keys, first, last, out).unwrap_or(0))
+            }),
+            Contender::new(Masstree::NAME, |round| {
+                (size, field.masstree.get(&mut windows.keys(round), &mut masstree_out.borrow_mut()))
+            }),
+            Contender::new(Standard::NAME, |round| {
+                (size, field.standard.get(&mut windows.keys(round), &mut standard_out.borrow_mut()))
+            }),
+        ],
+    )?;
+    let [single, batch, masstree, standard] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
+    let name = choice.name();
+    let row = |bench: &str, ours, rival, theirs, goal| {
+        Figure::beside(format!("local/{bench} {name}"), "op/s", ours, rival, theirs, goal)
+    };
+    report.add(row("get", single, Masstree::NAME, masstree, Goal::AtLeast(1.2)))?;
+    report.add(row("get", single, Standard::NAME, standard, Goal::None))?;
+    report.add(row(&format!("get, {BATCH} in hand,"), batch, Masstree::NAME, masstree, Goal::None))?;
+    Ok(())
+}
+
+/// Scans of fifty entries, keys and values copied out.
+fn scans(field: &Field, windows: &Windows, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let size = windows.size as u64;
+    let reader = RefCell::new((field.ours.reader(), Vec::new()));
+    let (masstree_out, standard_out) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+    let outcomes = contest_of(
+        windows,
+        |first, last| {
+            let (reader, out) = &mut *reader.borrow_mut();
+            reader.scan(&windows.keys, first, last, SCAN_ENTRIES, out)
+        },
+        vec![
+            Contender::new(Masstree::NAME, |round| {
+                let out = &mut masstree_out.borrow_mut();
+                (size, field.masstree.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
+            }),
+            Contender::new(Standard::NAME, |round| {
+                let out = &mut standard_out.borrow_mut();
+                (size, field.standard.scan(&mut windows.keys(round), SCAN_ENTRIES, out))
+            }),
+        ],
+    )?;
+    let [ours, masstree, standard] = [0, 1, 2].map(|index: usize| outcomes[index].rate());
+    let bench = format!("local/scan {SCAN_ENTRIES} with values");
+    report.add(Figure::beside(&bench, "op/s", ours, Standard::NAME, standard, Goal::AtLeast(1.0)))?;
+    report.add(Figure::beside(&bench, "op/s", ours, Masstree::NAME, masstree, Goal::None))?;
+    Ok(())
+}
+
+/// Counts lines of searches through a model of the last-level cache, and says what rate their misses allow:
+/// tree nodes that miss wait for each other, further lines of a node come side by side.
+fn count_lines(
+    ours: &Ours,
+    windows: &Windows,
+    choice: Choice,
+    rate: f64,
+    latency: Latency,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let (geometry, slot) = ours.place();
+    let traced = Traced::new(ours.node_region(), lines::cache_bytes(), geometry.node_bytes());
+    let tree = Meganode::new(&traced, geometry, slot);
+    let total = windows.keys.len();
+    let warm = total / 2;
+    let (mut lines, mut misses, mut chain) = (0, 0, 0);
+    for index in 0..total {
+        tree.search(windows.keys.get(index)).map_err(OursError::from)?;
+        let touched = traced.take();
+        if index >= warm {
+            lines += touched.lines;
+            misses += touched.misses;
+            chain += touched.blocks_missed;
+        }
+    }
+    let per_search = |count: usize| count as f64 / (total - warm) as f64;
+    let name = choice.name();
+    let limit_ns = per_search(chain) * latency.dependent_ns
+        + (per_search(misses) - per_search(chain)) * latency.independent_ns;
+    report.add(Figure::alone(format!("local/lines a search {name}"), "lines", per_search(lines)))?;
+    report.add(Figure::alone(format!("local/of them missed {name}"), "lines", per_search(misses)))?;
+    report.add(Figure::alone(format!("local/nodes missed {name}"), "nodes", per_search(chain)))?;
+    let rival = format!("limit of the misses, {:.0} ns", limit_ns);
+    let bench = format!("local/search {name}");
+    report.add(Figure::beside(bench, "op/s", rate, rival, 1e9 / limit_ns, Goal::None))?;
+    Ok(())
+}

@@ -1,0 +1,86 @@
+//! The command line of the benches, and why one broke off.
+
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::ours::OursError;
+
+/// Figures of Cell beside those of rivals and limits, measured in the same run.
+#[derive(Debug, Parser)]
+#[command(name = "cell-benches", version)]
+pub struct Cli {
+    /// Which figures.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Tree and extents in this process beside in-memory rivals: search, get, batches, inserts, scans
+    Local(Options),
+    /// Bytes taken after random inserts, each engine in a process of its own
+    Memory(Options),
+    /// One engine of `memory`, for that command's own use
+    #[command(hide = true)]
+    MemoryOf(MemoryOf),
+}
+
+/// What all benches take.
+#[derive(Clone, Debug, Args)]
+pub struct Options {
+    /// Entries of the paper's data (keys 8-64, values 8-256 printable characters)
+    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    pub entries: u64,
+    /// One JSON row a figure on standard output
+    #[arg(long)]
+    pub json: bool,
+    /// What data and probes are made from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Rounds that count, for each figure
+    #[arg(long, value_name = "N", default_value_t = 11, value_parser = clap::value_parser!(u16).range(1..))]
+    pub rounds: u16,
+    /// Where data is written, if any is: on the disk that is to be measured
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Which engine fills itself and says what it takes.
+#[derive(Clone, Debug, Args)]
+pub struct MemoryOf {
+    /// Its name in the rows
+    #[arg(long)]
+    pub engine: String,
+    /// The common options
+    #[command(flatten)]
+    pub options: Options,
+}
+
+/// Why a bench broke off.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// Our own side failed.
+    #[error(transparent)]
+    Ours(#[from] OursError),
+    /// A file, a process or the output failed.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A row of a child process was not one.
+    #[error("a child's answer cannot be read")]
+    Child(#[from] serde_json::Error),
+    /// Contenders that did the same work do not agree on its outcome: no figure would mean anything.
+    #[error("contenders disagree: {ours} here, {theirs} there")]
+    Disagreement {
+        /// Our proof of work.
+        ours: u64,
+        /// The rival's.
+        theirs: u64,
+    },
+    /// No engine of that name.
+    #[error("there is no such engine")]
+    Engine,
+}
