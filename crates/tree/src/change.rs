@@ -23,7 +23,7 @@
 use cell_terms::{ExtentOffset, Pointer};
 
 use crate::geometry::{NODE_BYTES, NodeIndex, key_max};
-use crate::layout::{LEVEL, WORD_BYTES};
+use crate::layout::{LEVEL, WORD_BYTES, low_u16, low_usize};
 use crate::view::LeafEntry;
 
 /// One change of one tree node.
@@ -151,7 +151,7 @@ impl<'a> Image<'a> {
     #[must_use]
     pub fn new(words: &'a [u64]) -> Image<'a> {
         assert!(is_node_words(words.len()), "no tree node has so many words");
-        let heap_low = (words[LEVEL / WORD_BYTES] >> 48) as usize & 0xFFFF;
+        let heap_low = low_usize(words[LEVEL / WORD_BYTES] >> 48);
         let back = (heap_low / WORD_BYTES).min(words.len());
         let front = words[..back].iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         Image {
@@ -262,7 +262,7 @@ impl<'a> Change<'a> {
             Change::Fill { node, image } => {
                 begin(out, FILL, *node);
                 for len in [image.words, image.front.len(), image.back.len()] {
-                    out.extend_from_slice(&((len & 0xFFFF) as u16).to_le_bytes());
+                    out.extend_from_slice(&low_u16(len).to_le_bytes());
                 }
                 for source in [image.front, image.back] {
                     for i in 0..source.len() {

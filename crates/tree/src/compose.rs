@@ -7,7 +7,7 @@ use crate::layout::{
     CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, FLAGS, GARBAGE,
     HEAD_BYTES, HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, LEAF_VALUE_BYTES, LEVEL, LOW_LEN, PREFIX_LEN, RIGHT,
     SLOT_BYTES, SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end,
-    length_bytes,
+    length_bytes, low_u16,
 };
 use crate::page::Page;
 use crate::view::{Header, LeafEntry, View};
@@ -80,7 +80,7 @@ impl<const B: usize> Composer<B> {
         page.set_word(RIGHT / WORD_BYTES, frame.right.0);
         let bytes = page.bytes_mut();
         bytes[LEVEL] = frame.level;
-        bytes[FLAGS] = u8::from(frame.valid) * FLAG_VALID | u8::from(inner) * FLAG_INNER;
+        bytes[FLAGS] = flag(frame.valid, FLAG_VALID) | flag(inner, FLAG_INNER);
         bytes[FENCES..FENCES + frame.low.len()].copy_from_slice(frame.low);
         let stored = frame.high.map_or(&[][..], |high| &high[prefix..]);
         bytes[FENCES + frame.low.len()..][..stored.len()].copy_from_slice(stored);
@@ -152,6 +152,10 @@ impl<const B: usize> Composer<B> {
     }
 }
 
+pub(crate) fn flag(set: bool, flag: u8) -> u8 {
+    if set { flag } else { 0 }
+}
+
 /// What entry `i` leads to.
 #[inline]
 pub(crate) fn value_of<W: Words + ?Sized, const B: usize>(
@@ -193,7 +197,7 @@ pub(crate) fn write_cell<const B: usize>(page: &mut Page<B>, offset: usize, suff
     if suffix.len() >= CODE_LONG {
         let more = suffix.len() - CODE_LONG;
         if length_bytes(B) == 1 {
-            page.bytes_mut()[at] = (more & 0xFF) as u8;
+            page.bytes_mut()[at] = low_u16(more).to_le_bytes()[0];
         } else {
             page.set_u16(at, more);
         }

@@ -3,7 +3,9 @@
 
 use cell_terms::{Csn, Pointer};
 
-use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell, write_leaf_entry};
+use crate::compose::{
+    Composer, Frame, SUFFIX_BUFFER, Value, flag, head_of, slot_of, write_cell, write_leaf_entry,
+};
 use crate::geometry::NodeIndex;
 use crate::hint;
 use crate::layout::{
@@ -148,7 +150,7 @@ impl<const B: usize> Page<B> {
 
     /// Marks a node readable or not.
     pub(crate) fn mark(&mut self, valid: bool) -> Dirty {
-        let flags = self.bytes()[FLAGS] & !FLAG_VALID | u8::from(valid) * FLAG_VALID;
+        let flags = (self.bytes()[FLAGS] & !FLAG_VALID) | flag(valid, FLAG_VALID);
         self.bytes_mut()[FLAGS] = flags;
         let mut dirty = Dirty::NONE;
         dirty.mark(0, FENCES);

@@ -137,6 +137,29 @@ pub(crate) const fn count_max(node_bytes: usize) -> usize {
     (node_bytes - FENCES - WORD_BYTES) / (HEAD_BYTES + SLOT_BYTES)
 }
 
+/// The lower 16 bits: numbers within a node are below 2^16, because nodes are.
+#[inline(always)]
+#[allow(
+    clippy::cast_possible_truncation,
+    reason = "the upper bits are meant to go; nothing within a node has any"
+)]
+pub(crate) const fn low_u16(number: usize) -> u16 {
+    number as u16
+}
+
+/// The lower 32 bits.
+#[inline(always)]
+#[allow(clippy::cast_possible_truncation, reason = "the upper bits are meant to go")]
+pub(crate) const fn low_u32(word: u64) -> u32 {
+    word as u32
+}
+
+/// The lower 16 bits as a length or an offset.
+#[inline(always)]
+pub(crate) const fn low_usize(word: u64) -> usize {
+    (word & 0xFFFF) as usize
+}
+
 /// Bytes that `a` and `b` share at their beginning.
 pub(crate) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()

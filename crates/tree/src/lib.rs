@@ -1,5 +1,7 @@
 //! B-link trees in any source of words.
 mod apply;
+mod batch;
+mod bulk;
 mod change;
 mod check;
 mod compose;
@@ -7,20 +9,28 @@ mod edit;
 mod geometry;
 mod hint;
 mod layout;
+mod node;
 mod page;
 mod plan;
+mod scan;
 mod search;
 mod slot;
 mod split;
+mod validate;
 mod view;
 
 pub use apply::{ReplayError, Replayed, apply, empty_root, prefetch, replay};
+pub use batch::LANES;
+pub use bulk::{BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, DecodeError, Image};
 pub use check::ImageError;
 pub use edit::EditError;
 pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max};
 pub use layout::FORMAT_VERSION;
+pub use node::{CopyError, NodeRef, NodeStep, node_crc};
 pub use plan::{Plan, PlanError, plan_put, plan_remove};
+pub use scan::LeafSnapshot;
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
+pub use validate::{LevelStats, TreeStats, Violation};
 pub use view::LeafEntry;

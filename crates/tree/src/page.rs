@@ -2,7 +2,7 @@
 
 use cell_terms::{Words, WordsMut};
 
-use crate::layout::{CRC, WORD_BYTES};
+use crate::layout::{CRC, WORD_BYTES, low_u16};
 
 /// `B` bytes of a tree node, aligned as the checksum likes it.
 #[derive(Clone)]
@@ -79,8 +79,7 @@ impl<const B: usize> Page<B> {
     #[inline(always)]
     pub(crate) fn set_u16(&mut self, offset: usize, value: usize) {
         debug_assert!(value <= 0xFFFF);
-        let value = (value & 0xFFFF) as u16;
-        self.bytes[offset..offset + 2].copy_from_slice(&value.to_le_bytes());
+        self.bytes[offset..offset + 2].copy_from_slice(&low_u16(value).to_le_bytes());
     }
 
     #[inline(always)]

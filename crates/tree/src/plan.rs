@@ -298,10 +298,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
     }
 
     fn load(&self, node: NodeIndex) -> Page<B> {
-        Page::load(
-            self.meganode.words,
-            self.meganode.geometry.slot_word(self.meganode.slot.index) + node.get() * (B / 8),
-        )
+        Page::load(self.meganode.words, self.meganode.node_word(node))
     }
 
     /// Plans the split of one node: the halves, which of them the new item goes to, and what the parent must learn.

@@ -79,6 +79,7 @@ pub struct Meganode<'a, W: Words + ?Sized> {
     pub(crate) words: &'a W,
     pub(crate) geometry: Geometry,
     pub(crate) slot: Slot,
+    slot_word: usize,
     retry_count_max: u32,
 }
 
@@ -124,9 +125,10 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// If the words do not hold the slot.
     #[must_use]
     pub fn new(words: &'a W, geometry: Geometry, slot: Slot) -> Meganode<'a, W> {
-        let end = geometry.slot_word(slot.index) + geometry.nodes() * geometry.node_words();
+        let slot_word = geometry.slot_word(slot.index);
+        let end = slot_word + geometry.nodes() * geometry.node_words();
         assert!(end <= words.len(), "the words end before the slot does");
-        Meganode { words, geometry, slot, retry_count_max: RETRY_COUNT_MAX }
+        Meganode { words, geometry, slot, slot_word, retry_count_max: RETRY_COUNT_MAX }
     }
 
     /// The same reader with another bound on retries.
@@ -181,7 +183,13 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
 
     #[inline(always)]
     pub(crate) fn view<const B: usize>(&self, node: NodeIndex) -> View<'a, W, B> {
-        View::new(self.words, self.geometry.slot_word(self.slot.index) + node.get() * (B / 8))
+        View::new(self.words, self.node_word(node))
+    }
+
+    /// Index of a node's first word.
+    #[inline(always)]
+    pub(crate) fn node_word(&self, node: NodeIndex) -> usize {
+        self.slot_word + node.get() * self.geometry.node_words()
     }
 
     /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` hears of every inner

@@ -119,6 +119,10 @@ impl SlotAllocator {
         }
     }
 
+    pub(crate) fn set_height(&mut self, height: u8) {
+        self.height = height;
+    }
+
     pub(crate) fn grow(&mut self) {
         self.height += 1;
     }

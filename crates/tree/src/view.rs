@@ -13,7 +13,7 @@ use crate::geometry::NodeIndex;
 use crate::layout::{
     CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, HEAD_BYTES,
     HIGH_INFINITE, LEAF_VALUE_BYTES, LEVEL, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
-    WORD_BYTES, count_max, heads_offset, length_bytes,
+    WORD_BYTES, count_max, heads_offset, length_bytes, low_u32, low_usize,
 };
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
@@ -233,13 +233,13 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         Header {
             level: (shape & 0xFF) as u8,
             flags: (shape >> 8 & 0xFF) as u8,
-            count: ((shape >> 16 & 0xFFFF) as usize).min(count_max(B)),
-            prefix: (shape >> 32 & 0xFFFF) as usize,
-            heap_low: (shape >> 48) as usize & 0xFFFF,
-            low_len: (fences & 0xFFFF) as usize,
-            high_len: (fences >> 16 & 0xFFFF) as usize,
-            garbage: (fences >> 32 & 0xFFFF) as usize,
-            hint: (fences >> 48) as usize & 0xFFFF,
+            count: low_usize(shape >> 16).min(count_max(B)),
+            prefix: low_usize(shape >> 32),
+            heap_low: low_usize(shape >> 48),
+            low_len: low_usize(fences),
+            high_len: low_usize(fences >> 16),
+            garbage: low_usize(fences >> 32),
+            hint: low_usize(fences >> 48),
         }
     }
 
@@ -350,7 +350,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
 
     #[inline(always)]
     pub(crate) fn head(&self, heads: usize, i: usize) -> u32 {
-        (self.word(heads / WORD_BYTES + i / 2) >> (32 * (i & 1)) & 0xFFFF_FFFF) as u32
+        low_u32(self.word(heads / WORD_BYTES + i / 2) >> (32 * (i & 1)))
     }
 
     /// How many of the sorted heads satisfy `before`, which holds for a beginning of them.
@@ -371,7 +371,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     pub(crate) fn child(&self, header: &Header, i: usize) -> NodeIndex {
         let offset = header.children() + CHILD_BYTES * i;
         let word = self.word(offset / WORD_BYTES) >> (8 * (offset % WORD_BYTES));
-        NodeIndex((word & 0xFFFF_FFFF) as u32)
+        NodeIndex(low_u32(word))
     }
 
     #[inline(always)]
@@ -382,7 +382,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         let behind = offset + if header.is_inner() { 0 } else { LEAF_VALUE_BYTES };
         if code == CODE_LONG {
             let mask = if length_bytes(B) == 1 { 0xFF } else { 0xFFFF };
-            let more = (self.bytes8(behind) & mask) as usize;
+            let more = low_usize(self.bytes8(behind) & mask);
             Cell { offset, rest: behind + length_bytes(B), suffix_len: CODE_LONG + more }
         } else {
             Cell { offset, rest: behind, suffix_len: code }
@@ -393,10 +393,20 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     pub(crate) fn leaf_entry(&self, cell: &Cell) -> LeafEntry {
         let place = self.bytes8(cell.offset);
         LeafEntry {
-            offset: ExtentOffset((place & 0xFFFF_FFFF) as u32),
+            offset: ExtentOffset(low_u32(place)),
             value_len: (place >> 32) as u32,
             crc: self.bytes8(cell.offset + 8),
         }
+    }
+
+    /// Asks for the cache lines of the cell that the key with this window would have.
+    #[inline(always)]
+    pub(crate) fn prefetch_candidate(&self, header: &Header, window: u64) {
+        let head = (window >> 32) as u32;
+        let at = self.partition_heads(header, |other| other < head);
+        let slot = self.u16_at(header.slots() + SLOT_BYTES * at);
+        let offset = usize::from(slot & SLOT_OFFSET_MASK);
+        self.prefetch(offset, offset + 64);
     }
 
     /// Compares entry `i`'s suffix with a key's, their heads being equal.

@@ -1,0 +1,302 @@
+//! Building a meganode from sorted entries, densely, bottom up.
+
+use cell_terms::{Csn, Pointer};
+
+use crate::change::{Change, Image};
+use crate::compose::{Composer, Frame, Value};
+use crate::geometry::{Geometry, NodeIndex, Slot, key_max};
+use crate::layout::{LEVELS_MAX, common_prefix, entry_bytes};
+use crate::search::sized;
+use crate::slot::SlotAllocator;
+use crate::view::LeafEntry;
+
+/// What a built meganode covers, and how it is built.
+#[derive(Clone, Copy, Debug)]
+pub struct BulkFrame<'a> {
+    /// Keys are at or above this; empty for the first meganode.
+    pub low: &'a [u8],
+    /// Keys are below this; `None` for plus infinity.
+    pub high: Option<&'a [u8]>,
+    /// Where the keys from `high` on are; null if there is no `high`.
+    pub right: Pointer,
+    /// CSN of removal of all nodes: for what is built in another pair, that pair's own.
+    pub csn_removed: Csn,
+    /// Whether the nodes can be read at once. What is adopted stays unreadable until its split is settled.
+    pub valid: bool,
+    /// How full nodes become, in percent; the rest is left for inserts. At most 100.
+    pub fill_percent: usize,
+}
+
+impl BulkFrame<'_> {
+    /// Everything, readable at once, nine tenths full.
+    pub const WHOLE: BulkFrame<'static> = BulkFrame {
+        low: &[],
+        high: None,
+        right: Pointer::NULL,
+        csn_removed: Csn::ZERO,
+        valid: true,
+        fill_percent: 90,
+    };
+}
+
+/// What was built.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BulkSummary {
+    /// Entries.
+    pub entries: u64,
+    /// Tree nodes, the root included.
+    pub nodes: usize,
+    /// Levels, leaves included.
+    pub height: u8,
+}
+
+/// Why a build stopped. The nodes that it took are free again; what was emitted must not become readable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BulkError {
+    /// A key is not above the one before it, or is outside of the range.
+    #[error("the key of entry {0} is out of order or out of range")]
+    Order(u64),
+    /// A key that no tree node takes.
+    #[error("the key of entry {entry} has {len} bytes")]
+    KeyLength {
+        /// Which entry.
+        entry: u64,
+        /// Its key's length.
+        len: usize,
+    },
+    /// The slot has too few tree nodes.
+    #[error("the slot has no tree node left after {0} entries")]
+    Full(u64),
+}
+
+/// Builds a meganode from entries in key order. `emit` gets one fill after another: children before their parents, the
+/// root last, so nothing is reachable before all of it is there. All nodes but the root come from the allocator.
+///
+/// # Errors
+/// See [`BulkError`].
+pub fn bulk_build<K: AsRef<[u8]>>(
+    geometry: Geometry,
+    slot: Slot,
+    frame: &BulkFrame<'_>,
+    allocator: &mut SlotAllocator,
+    entries: impl IntoIterator<Item = (K, LeafEntry)>,
+    emit: impl FnMut(Change<'_>),
+) -> Result<BulkSummary, BulkError> {
+    sized!(geometry, B => {
+        let mut build = Build::<_, B> {
+            geometry, slot, frame, allocator, emit, levels: Vec::new(), taken: Vec::new(), entries: 0,
+        };
+        let built = build.run(entries);
+        if built.is_err() {
+            build.give_back();
+        }
+        built
+    })
+}
+
+/// Items of one level that are not in a node yet. The last one waits apart: where its node ends depends on the item
+/// after it.
+#[derive(Default)]
+struct Level {
+    keys: Vec<u8>,
+    items: Vec<(usize, Value)>,
+    low: Vec<u8>,
+    /// The place of the node being filled; the first of a level gets one only when there is a second.
+    node: Option<NodeIndex>,
+}
+
+impl Level {
+    fn key(&self, i: usize) -> &[u8] {
+        let from = if i == 0 { 0 } else { self.items[i - 1].0 };
+        &self.keys[from..self.items[i].0]
+    }
+
+    fn push(&mut self, key: &[u8], value: Value) {
+        self.keys.extend_from_slice(key);
+        self.items.push((self.keys.len(), value));
+    }
+}
+
+struct Build<'b, E: FnMut(Change<'_>), const B: usize> {
+    geometry: Geometry,
+    slot: Slot,
+    frame: &'b BulkFrame<'b>,
+    allocator: &'b mut SlotAllocator,
+    emit: E,
+    levels: Vec<Level>,
+    taken: Vec<NodeIndex>,
+    entries: u64,
+}
+
+impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
+    fn run<K: AsRef<[u8]>>(
+        &mut self,
+        entries: impl IntoIterator<Item = (K, LeafEntry)>,
+    ) -> Result<BulkSummary, BulkError> {
+        self.begin_level();
+        let mut last: Vec<u8> = Vec::new();
+        for (key, entry) in entries {
+            let key = key.as_ref();
+            if key.is_empty() || key.len() > key_max(B) {
+                return Err(BulkError::KeyLength { entry: self.entries, len: key.len() });
+            }
+            let in_range = key >= self.frame.low && self.frame.high.is_none_or(|high| key < high);
+            if !in_range || self.entries > 0 && *key <= *last {
+                return Err(BulkError::Order(self.entries));
+            }
+            self.add(0, key, Value::Leaf(entry))?;
+            last.clear();
+            last.extend_from_slice(key);
+            self.entries += 1;
+        }
+        self.finish()
+    }
+
+    fn begin_level(&mut self) {
+        self.levels.push(Level { low: self.frame.low.to_vec(), ..Level::default() });
+    }
+
+    /// Adds an item to a level. The node is closed in front of the item before it, if that cannot be in it.
+    fn add(&mut self, level: usize, key: &[u8], value: Value) -> Result<(), BulkError> {
+        self.settle_last(level, Some(key))?;
+        self.levels[level].push(key, value);
+        Ok(())
+    }
+
+    /// Decides whether the last item stays in its node, now that what comes after it is known (`None`: nothing).
+    fn settle_last(&mut self, level: usize, next: Option<&[u8]>) -> Result<(), BulkError> {
+        let count = self.levels[level].items.len();
+        if count < 2 {
+            return Ok(());
+        }
+        let last = self.levels[level].key(count - 1);
+        let high = next.map_or(self.frame.high, |next| Some(self.separator(level, last, next)));
+        if self.fits(level, high) {
+            return Ok(());
+        }
+        self.close_before_last(level)
+    }
+
+    /// The fence between two neighbours.
+    fn separator<'k>(&self, level: usize, before: &[u8], after: &'k [u8]) -> &'k [u8] {
+        if level == 0 { &after[..common_prefix(before, after) + 1] } else { after }
+    }
+
+    /// Whether all items of a level fit one node that ends at `high`.
+    fn fits(&self, level: usize, high: Option<&[u8]>) -> bool {
+        let items = &self.levels[level];
+        let frame = self.node_frame(level, &items.low, high, Pointer::NULL);
+        let (prefix, inner) = (frame.prefix(), level > 0);
+        let bytes = (0..items.items.len()).map(|i| {
+            let len = if inner && i == 0 { 0 } else { items.key(i).len() - prefix };
+            entry_bytes(B, inner, len)
+        });
+        let room = frame.room::<B>();
+        let wanted = room * self.frame.fill_percent.min(100) / 100;
+        // Three entries always fit; fewer children would make the tree needlessly high.
+        bytes.sum::<usize>() <= if items.items.len() <= 3 { room } else { wanted }
+    }
+
+    fn node_frame<'f>(
+        &self,
+        level: usize,
+        low: &'f [u8],
+        high: Option<&'f [u8]>,
+        right: Pointer,
+    ) -> Frame<'f> {
+        Frame {
+            level: u8::try_from(level).unwrap_or(u8::MAX),
+            valid: self.frame.valid,
+            low,
+            high,
+            right,
+            csn_changed: Csn::ZERO,
+            csn_removed: self.frame.csn_removed,
+        }
+    }
+
+    /// Emits a node of all items but the last, which begins the next node.
+    fn close_before_last(&mut self, level: usize) -> Result<(), BulkError> {
+        let node = match self.levels[level].node {
+            Some(node) => node,
+            None => self.take()?,
+        };
+        let next = self.take()?;
+        let items = &self.levels[level];
+        let count = items.items.len() - 1;
+        let (key, value) = (items.key(count).to_vec(), items.items[count].1);
+        let high = self.separator(level, items.key(count - 1), &key).to_vec();
+        let right = self.geometry.pointer(self.slot, next);
+        self.emit_node(level, node, count, Some(&high), right);
+        let low = std::mem::replace(&mut self.levels[level].low, high);
+        let items = &mut self.levels[level];
+        items.node = Some(next);
+        items.keys.clear();
+        items.items.clear();
+        items.push(&key, value);
+        self.add_to_parent(level, &low, node)
+    }
+
+    fn add_to_parent(&mut self, level: usize, low: &[u8], node: NodeIndex) -> Result<(), BulkError> {
+        if self.levels.len() == level + 1 {
+            assert!(level + 1 < LEVELS_MAX, "a slot's nodes make no tree so high");
+            self.begin_level();
+        }
+        self.add(level + 1, low, Value::Child(node))
+    }
+
+    fn emit_node(
+        &mut self,
+        level: usize,
+        node: NodeIndex,
+        count: usize,
+        high: Option<&[u8]>,
+        right: Pointer,
+    ) {
+        let items = &self.levels[level];
+        let frame = self.node_frame(level, &items.low, high, right);
+        let Some(mut composer) = Composer::<B>::begin(&frame, count) else {
+            unreachable!("what fits was counted");
+        };
+        let prefix = composer.prefix();
+        for i in 0..count {
+            let suffix = if level > 0 && i == 0 { &[][..] } else { &items.key(i)[prefix..] };
+            let pushed = composer.push(suffix, items.items[i].1);
+            assert!(pushed.is_some(), "what fits was counted");
+        }
+        let words: Vec<u64> = composer.finish().words().collect();
+        (self.emit)(Change::Fill { node, image: Image::new(&words) });
+    }
+
+    /// Closes what is open, level by level; the level that is one node is the root.
+    fn finish(&mut self) -> Result<BulkSummary, BulkError> {
+        let mut level = 0;
+        loop {
+            self.settle_last(level, None)?;
+            let node = self.levels[level].node;
+            let count = self.levels[level].items.len();
+            let place = node.unwrap_or(NodeIndex::ROOT);
+            self.emit_node(level, place, count, self.frame.high, self.frame.right);
+            let Some(node) = node else { break };
+            let low = std::mem::take(&mut self.levels[level].low);
+            self.add_to_parent(level, &low, node)?;
+            level += 1;
+        }
+        let height = u8::try_from(level + 1).unwrap_or(u8::MAX);
+        self.allocator.set_height(height);
+        Ok(BulkSummary { entries: self.entries, nodes: self.taken.len() + 1, height })
+    }
+
+    fn take(&mut self) -> Result<NodeIndex, BulkError> {
+        let node = self.allocator.allocate().ok_or(BulkError::Full(self.entries))?;
+        self.taken.push(node);
+        Ok(node)
+    }
+
+    fn give_back(&mut self) {
+        while let Some(node) = self.taken.pop() {
+            self.allocator.unallocate(node);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! A copied tree node: what a client that read it over a fabric searches, and what tools show.
+
+use cell_terms::{Csn, Pointer, Words};
+
+use crate::check::{ImageError, check_page};
+use crate::geometry::{Geometry, NodeIndex};
+use crate::layout::{CRC, WORD_BYTES};
+use crate::page::Page;
+use crate::scan::LeafSnapshot;
+use crate::search::{Cursor, Found, Meganode, ReadError, Step, sized, step};
+use crate::view::{Header, LeafEntry, Probe, View};
+
+/// Why a copy cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// Not the size of a tree node.
+    #[error("{0} words are no tree node")]
+    Size(usize),
+    /// A writer was at work while the node was copied: read it again.
+    #[error("the tree node changed while it was copied")]
+    Torn,
+}
+
+/// What a copied node says about a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeStep {
+    /// Go on at this node of the same slot, one level down.
+    Child(NodeIndex),
+    /// Go on at this node of the same level; the parent that led here is stale.
+    Right(Pointer),
+    /// The leaf's answer.
+    Leaf(Found),
+    /// The node is invalid or was reused: start again, the way here was stale.
+    NotHere,
+}
+
+/// A consistent copy of a tree node. Its content may still be anything: it comes from another machine.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeRef<'a> {
+    geometry: Geometry,
+    node: NodeIndex,
+    words: &'a [u64],
+}
+
+impl<'a> NodeRef<'a> {
+    /// Takes words that were read in address order, and checks the versions. Where reads are not ordered, the CRC-64
+    /// that [`Geometry::with_node_crc`] asks writers for decides: it is checked if the geometry has it.
+    ///
+    /// # Errors
+    /// See [`CopyError`].
+    pub fn new(geometry: Geometry, node: NodeIndex, words: &'a [u64]) -> Result<NodeRef<'a>, CopyError> {
+        if words.len() != geometry.node_words() {
+            return Err(CopyError::Size(words.len()));
+        }
+        let copy = NodeRef { geometry, node, words };
+        let torn = words[0] & 1 != 0 || words[0] != words[words.len() - 1];
+        if torn || geometry.node_crc() && node_crc(geometry, words) != words[CRC / WORD_BYTES] {
+            return Err(CopyError::Torn);
+        }
+        Ok(copy)
+    }
+
+    fn header(&self) -> Header {
+        sized!(self.geometry, B => View::<[u64], B>::new(self.words, 0).header())
+    }
+
+    /// What the node says about a key.
+    #[must_use]
+    pub fn step(&self, key: &[u8]) -> NodeStep {
+        let probe = Probe::new(key);
+        sized!(self.geometry, B => {
+            let view = View::<[u64], B>::new(self.words, 0);
+            let answer = step(&view, &view.header(), &probe, None, |view, header, window| Found {
+                entry: view.find(header, &probe, window).1.map(|cell| view.leaf_entry(&cell)),
+                node: self.node,
+                csn_changed: view.csn_changed(),
+                csn_removed: view.csn_removed(),
+            });
+            match answer {
+                Step::Leaf(found) => NodeStep::Leaf(found),
+                Step::Child(child) if child.get() < self.geometry.nodes() => NodeStep::Child(child),
+                Step::Right(right) if !right.is_null() => NodeStep::Right(right),
+                Step::Child(_) | Step::Right(_) | Step::Restart => NodeStep::NotHere,
+            }
+        })
+    }
+
+    /// Fills a snapshot from a leaf; false if the node is none.
+    #[must_use]
+    pub fn snapshot(&self, leaf: &mut LeafSnapshot) -> bool {
+        if !self.is_valid() || self.level() != 0 {
+            return false;
+        }
+        sized!(self.geometry, B => leaf.fill(&View::<[u64], B>::new(self.words, 0), self.node));
+        true
+    }
+
+    /// Hands a leaf's entries to `each`, in key order; none if the node is no valid leaf.
+    pub fn leaf_entries(&self, mut each: impl FnMut(LeafEntry)) {
+        let header = self.header();
+        if self.is_valid() && !header.is_inner() {
+            sized!(self.geometry, B => {
+                let view = View::<[u64], B>::new(self.words, 0);
+                (0..header.count).for_each(|i| each(view.leaf_entry(&view.cell(&header, i))));
+            });
+        }
+    }
+
+    /// The words, versions included; they are little-endian where they are stored.
+    #[must_use]
+    pub fn words(&self) -> &'a [u64] {
+        self.words
+    }
+
+    /// Checks every rule that one node can keep or break.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check(&self) -> Result<(), ImageError> {
+        sized!(self.geometry, B => check_page(self.geometry, &Page::<B>::load(self.words, 0)))
+    }
+
+    /// The node's place in its slot, as the caller told.
+    #[must_use]
+    pub fn node(&self) -> NodeIndex {
+        self.node
+    }
+
+    /// Whether readers may use the node.
+    #[must_use]
+    pub fn is_valid(&self) -> bool {
+        self.header().is_valid()
+    }
+
+    /// The level: 0 for leaves.
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        self.header().level
+    }
+
+    /// How many entries there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.header().count
+    }
+
+    /// Bytes that neither entries nor header use, garbage included.
+    #[must_use]
+    pub fn free_bytes(&self) -> usize {
+        self.header().free() + self.header().garbage
+    }
+
+    /// The child of entry `i` of an inner node.
+    #[must_use]
+    pub fn child(&self, i: usize) -> Option<NodeIndex> {
+        let header = self.header();
+        (header.is_inner() && i < header.count)
+            .then(|| sized!(self.geometry, B => View::<[u64], B>::new(self.words, 0).child(&header, i)))
+    }
+
+    /// The low fence.
+    #[must_use]
+    pub fn low(&self) -> Vec<u8> {
+        let header = self.header();
+        let mut low = vec![0; header.low_len.min(self.geometry.key_max())];
+        sized!(self.geometry, B => View::<[u64], B>::new(self.words, 0).low(&header, &mut low));
+        low
+    }
+
+    /// The high fence; `None` for plus infinity.
+    #[must_use]
+    pub fn high(&self) -> Option<Vec<u8>> {
+        let header = self.header();
+        let mut high = vec![0; self.geometry.key_max()];
+        let len = sized!(self.geometry, B => View::<[u64], B>::new(self.words, 0).high(&header, &mut high))?;
+        high.truncate(len);
+        Some(high)
+    }
+
+    /// The right link.
+    #[must_use]
+    pub fn right(&self) -> Pointer {
+        Pointer(self.words[crate::layout::RIGHT / WORD_BYTES])
+    }
+
+    /// CSN of the last change.
+    #[must_use]
+    pub fn csn_changed(&self) -> Csn {
+        Csn(self.words[crate::layout::CSN_CHANGED / WORD_BYTES])
+    }
+
+    /// CSN of the last removal.
+    #[must_use]
+    pub fn csn_removed(&self) -> Csn {
+        Csn(self.words[crate::layout::CSN_REMOVED / WORD_BYTES])
+    }
+}
+
+impl<W: Words + ?Sized> Meganode<'_, W> {
+    /// Copies a live node to `out`, in address order, until the copy is of one moment: what a checkpointer writes and a
+    /// check reads. Invalid nodes too.
+    ///
+    /// # Errors
+    /// [`ReadError::Retries`] if a writer was in the way as often as this reader tries.
+    ///
+    /// # Panics
+    /// If the slot has no such node or `out` is not the size of one.
+    pub fn copy_node<'o>(&self, node: NodeIndex, out: &'o mut [u64]) -> Result<NodeRef<'o>, ReadError> {
+        assert!(node.get() < self.geometry.nodes(), "the slot has no {node}");
+        assert!(out.len() == self.geometry.node_words(), "room for one tree node");
+        let mut cursor = Cursor::ROOT;
+        loop {
+            copy_in_order(self.words, self.node_word(node), out);
+            if out[0] & 1 == 0 && out[0] == out[out.len() - 1] {
+                return Ok(NodeRef { geometry: self.geometry, node, words: out });
+            }
+            self.retry(&mut cursor)?;
+        }
+    }
+
+    /// Appends the entries of a leaf, in key order; none for a node that is invalid, no leaf or always changing.
+    pub fn leaf_entries(&self, node: NodeIndex, out: &mut Vec<LeafEntry>) {
+        let mut words = vec![0; self.geometry.node_words()];
+        if let Ok(copy) = self.copy_node(node, &mut words) {
+            copy.leaf_entries(|entry| out.push(entry));
+        }
+    }
+}
+
+/// Copies words from `base` on, the first before and the last behind all others.
+fn copy_in_order<W: Words + ?Sized>(words: &W, base: usize, out: &mut [u64]) {
+    let last = out.len() - 1;
+    out[0] = words.load(base);
+    words.fence_acquire();
+    for (i, word) in out.iter_mut().enumerate().take(last).skip(1) {
+        *word = words.load(base + i);
+    }
+    words.fence_acquire();
+    out[last] = words.load(base + last);
+}
+
+/// The CRC-64 that a node's words should carry, its own word taken as zero.
+///
+/// # Panics
+/// If there are fewer words than a node has.
+#[must_use]
+pub fn node_crc(geometry: Geometry, words: &[u64]) -> u64 {
+    sized!(geometry, B => Page::<B>::load(words, 0).crc())
+}

@@ -1,0 +1,376 @@
+//! Scanning: leaves as consistent snapshots, forward and backward.
+//!
+//! Each leaf is copied whole and decoded from the copy. Forward, the next leaf is the one at the right link, and it
+//! counts only if its low fence is this one's high fence; otherwise the scan descends again to that key. Backward
+//! there are no links, so the scan descends to the leaf that covers the keys just below this one's low fence. Either
+//! way the leaves of one scan join without gap or overlap, each as of its own moment.
+
+use std::cmp::Ordering;
+
+use cell_terms::{Csn, Pointer, Words};
+
+use crate::compose::SUFFIX_BUFFER;
+use crate::geometry::NodeIndex;
+use crate::page::Page;
+use crate::search::{Cursor, Meganode, ReadError, sized};
+use crate::view::{Header, LeafEntry, Probe, View};
+
+/// One leaf as of one moment. It is filled again and again in the same memory.
+///
+/// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
+/// [`LeafSnapshot::csn_removed`].
+#[derive(Clone, Debug, Default)]
+pub struct LeafSnapshot {
+    keys: Vec<u8>,
+    entries: Vec<(usize, LeafEntry)>,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    right: Pointer,
+    node: NodeIndex,
+    csn_changed: Csn,
+    csn_removed: Csn,
+}
+
+/// Where a descent goes.
+#[derive(Clone, Copy)]
+enum Target<'k> {
+    First,
+    At(Probe<'k>),
+    Below(Probe<'k>),
+    Last,
+}
+
+impl LeafSnapshot {
+    /// An empty snapshot, to be filled.
+    #[must_use]
+    pub fn new() -> LeafSnapshot {
+        LeafSnapshot::default()
+    }
+
+    /// How many entries the leaf has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether the leaf has no entries: deletes leave such leaves.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key of entry `i`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn key(&self, i: usize) -> &[u8] {
+        let from = if i == 0 { 0 } else { self.entries[i - 1].0 };
+        &self.keys[from..self.entries[i].0]
+    }
+
+    /// Entry `i`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn entry(&self, i: usize) -> LeafEntry {
+        self.entries[i].1
+    }
+
+    /// Keys and entries in key order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], LeafEntry)> + ExactSizeIterator + '_ {
+        (0..self.len()).map(|i| (self.key(i), self.entry(i)))
+    }
+
+    /// The first entry that is not below `key`.
+    #[must_use]
+    pub fn position(&self, key: &[u8]) -> usize {
+        let (mut from, mut to) = (0, self.len());
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            if self.key(middle) < key { from = middle + 1 } else { to = middle }
+        }
+        from
+    }
+
+    /// The leaf's keys are at or above this.
+    #[must_use]
+    pub fn low(&self) -> &[u8] {
+        &self.low
+    }
+
+    /// The leaf's keys are below this; `None` for plus infinity.
+    #[must_use]
+    pub fn high(&self) -> Option<&[u8]> {
+        self.high.as_deref()
+    }
+
+    /// The next leaf, perhaps another meganode's.
+    #[must_use]
+    pub fn right(&self) -> Pointer {
+        self.right
+    }
+
+    /// The leaf.
+    #[must_use]
+    pub fn node(&self) -> NodeIndex {
+        self.node
+    }
+
+    /// CSN of the leaf's last change.
+    #[must_use]
+    pub fn csn_changed(&self) -> Csn {
+        self.csn_changed
+    }
+
+    /// CSN of the last removal of what was in the leaf's range.
+    #[must_use]
+    pub fn csn_removed(&self) -> Csn {
+        self.csn_removed
+    }
+
+    /// Fills the snapshot from a leaf that does not change.
+    pub(crate) fn fill<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, node: NodeIndex) {
+        let header = view.header();
+        self.node = node;
+        self.right = view.right();
+        self.csn_changed = view.csn_changed();
+        self.csn_removed = view.csn_removed();
+        let mut buffer = [0; SUFFIX_BUFFER];
+        let len = view.low(&header, &mut buffer);
+        self.low.clear();
+        self.low.extend_from_slice(&buffer[..len]);
+        let mut high = self.high.take().unwrap_or_default();
+        high.clear();
+        self.high = view.high(&header, &mut buffer).map(|len| {
+            high.extend_from_slice(&buffer[..len]);
+            high
+        });
+        self.fill_entries(view, &header);
+    }
+
+    fn fill_entries<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, header: &Header) {
+        self.keys.clear();
+        self.entries.clear();
+        let prefix = header.prefix.min(self.low.len());
+        let mut buffer = [0; SUFFIX_BUFFER];
+        for i in 0..header.count {
+            let len = view.suffix(header, i, &mut buffer);
+            self.keys.extend_from_slice(&self.low[..prefix]);
+            self.keys.extend_from_slice(&buffer[..len]);
+            self.entries.push((self.keys.len(), view.leaf_entry(&view.cell(header, i))));
+        }
+    }
+}
+
+impl<'a, W: Words + ?Sized> Meganode<'a, W> {
+    /// The leaf whose range has the key.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`].
+    pub fn leaf(&self, key: &[u8], leaf: &mut LeafSnapshot) -> Result<(), ReadError> {
+        self.check_key(key)?;
+        self.snapshot(Target::At(Probe::new(key)), leaf)
+    }
+
+    /// The first leaf.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`].
+    pub fn leaf_first(&self, leaf: &mut LeafSnapshot) -> Result<(), ReadError> {
+        self.snapshot(Target::First, leaf)
+    }
+
+    /// The last leaf of this meganode.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`].
+    pub fn leaf_last(&self, leaf: &mut LeafSnapshot) -> Result<(), ReadError> {
+        self.snapshot(Target::Last, leaf)
+    }
+
+    /// The leaf whose range has the keys just below `bound`: where a backward scan from `bound` (exclusive) begins.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`]; [`ReadError::NotHere`] too if the meganode begins at the bound.
+    pub fn leaf_below(&self, bound: &[u8], leaf: &mut LeafSnapshot) -> Result<(), ReadError> {
+        self.check_key(bound)?;
+        self.snapshot(Target::Below(Probe::new(bound)), leaf)
+    }
+
+    /// Goes on to the leaf after this one: false at the end of the tree.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`]; [`ReadError::Beyond`] where the next leaf is another meganode's.
+    pub fn leaf_after(&self, leaf: &mut LeafSnapshot) -> Result<bool, ReadError> {
+        let Some(bound) = leaf.high.take() else { return Ok(false) };
+        let linked = self.geometry.node_of(self.slot, leaf.right);
+        let outcome = match linked {
+            None if !leaf.right.is_null() => Err(ReadError::Beyond(leaf.right)),
+            None => self.snapshot(Target::At(Probe::new(&bound)), leaf),
+            Some(node) => sized!(self.geometry, B => self.follow::<B>(node, &Probe::new(&bound), leaf)),
+        };
+        if outcome.is_err() {
+            leaf.high = Some(bound);
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Goes on to the leaf before this one: false at the beginning of the tree.
+    ///
+    /// # Errors
+    /// As [`Meganode::search`]; [`ReadError::NotHere`] where the leaf before is another meganode's.
+    pub fn leaf_before(&self, leaf: &mut LeafSnapshot) -> Result<bool, ReadError> {
+        if leaf.low.is_empty() {
+            return Ok(false);
+        }
+        let bound = std::mem::take(&mut leaf.low);
+        let outcome = self.snapshot(Target::Below(Probe::new(&bound)), leaf);
+        if outcome.is_err() {
+            leaf.low = bound;
+        }
+        outcome.map(|()| true)
+    }
+
+    /// Asks for the cache lines of a leaf's right neighbour, for a scan that will want it soon.
+    pub fn prefetch_after(&self, leaf: &LeafSnapshot) {
+        if let Some(node) = self.geometry.node_of(self.slot, leaf.right) {
+            sized!(self.geometry, B => self.view::<B>(node).prefetch(0, B));
+        }
+    }
+
+    fn snapshot(&self, target: Target<'_>, leaf: &mut LeafSnapshot) -> Result<(), ReadError> {
+        sized!(self.geometry, B => self.snapshot_sized::<B>(target, leaf))
+    }
+
+    fn snapshot_sized<const B: usize>(
+        &self,
+        target: Target<'_>,
+        leaf: &mut LeafSnapshot,
+    ) -> Result<(), ReadError> {
+        let mut cursor = Cursor::ROOT;
+        loop {
+            let view = self.view::<B>(cursor.node);
+            let Some((header, way)) = view.stable(|view| {
+                let header = view.header();
+                (header, heading(view, &header, cursor.level, &target))
+            }) else {
+                self.retry(&mut cursor)?;
+                continue;
+            };
+            match way {
+                Heading::Down(child) => self.enter::<B>(&mut cursor, child, header.level.wrapping_sub(1))?,
+                Heading::Right(right) => self.move_right(&mut cursor, right, header.level)?,
+                Heading::Restart => self.restart(&mut cursor)?,
+                Heading::Here => {
+                    let same = |copy: &View<'_, Page<B>, B>, header: &Header| {
+                        matches!(heading(copy, header, Some(0), &target), Heading::Here)
+                    };
+                    if !self.copy_leaf::<B>(cursor.node, leaf, same) {
+                        self.retry(&mut cursor)?;
+                    } else if matches!(target, Target::Last) && self.is_ours(leaf.right) {
+                        // A split whose parent does not know yet.
+                        self.move_right(&mut cursor, leaf.right, 0)?;
+                    } else {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn is_ours(&self, pointer: Pointer) -> bool {
+        self.geometry.node_of(self.slot, pointer).is_some()
+    }
+
+    /// The leaf at a right link, if it begins where the last one ended; else the leaf that does.
+    fn follow<const B: usize>(
+        &self,
+        node: NodeIndex,
+        bound: &Probe<'_>,
+        leaf: &mut LeafSnapshot,
+    ) -> Result<(), ReadError> {
+        let joins = |copy: &View<'_, Page<B>, B>, header: &Header| {
+            header.is_valid() && header.level == 0 && copy.compare_low(header, bound) == Ordering::Equal
+        };
+        if self.copy_leaf::<B>(node, leaf, joins) {
+            return Ok(());
+        }
+        self.snapshot_sized::<B>(Target::At(*bound), leaf)
+    }
+
+    /// Copies a node and fills the snapshot from it if the copy is consistent and accepted.
+    fn copy_leaf<const B: usize>(
+        &self,
+        node: NodeIndex,
+        leaf: &mut LeafSnapshot,
+        accept: impl Fn(&View<'_, Page<B>, B>, &Header) -> bool,
+    ) -> bool {
+        let mut page = Page::<B>::zeroed();
+        page.copy_from(self.words, self.node_word(node));
+        let copy = page.view();
+        if !page.is_consistent() || !accept(&copy, &copy.header()) {
+            return false;
+        }
+        leaf.fill(&copy, node);
+        true
+    }
+}
+
+enum Heading {
+    Here,
+    Down(NodeIndex),
+    Right(Pointer),
+    Restart,
+}
+
+/// Which way a target lies from a node.
+fn heading<W: Words + ?Sized, const B: usize>(
+    view: &View<'_, W, B>,
+    header: &Header,
+    level: Option<u8>,
+    target: &Target<'_>,
+) -> Heading {
+    let expected = level.is_none_or(|level| level == header.level);
+    if !header.is_valid() || !expected || header.is_inner() != (header.level > 0) {
+        return Heading::Restart;
+    }
+    let (below, beyond) = match target {
+        Target::First | Target::Last => (false, false),
+        Target::At(key) => {
+            let beyond = view.compare_high(header, key) != Ordering::Greater;
+            (view.compare_low(header, key) == Ordering::Greater, beyond)
+        }
+        Target::Below(bound) => {
+            let beyond = view.compare_high(header, bound) == Ordering::Less;
+            (view.compare_low(header, bound) != Ordering::Less, beyond)
+        }
+    };
+    if below {
+        return Heading::Restart;
+    }
+    if beyond {
+        return Heading::Right(view.right());
+    }
+    if !header.is_inner() {
+        return Heading::Here;
+    }
+    Heading::Down(view.child(header, route(view, header, target)))
+}
+
+fn route<W: Words + ?Sized, const B: usize>(
+    view: &View<'_, W, B>,
+    header: &Header,
+    target: &Target<'_>,
+) -> usize {
+    let last = header.count.saturating_sub(1);
+    match target {
+        Target::First => 0,
+        Target::Last => last,
+        Target::At(key) => view.route(header, key, key.window(header.prefix)),
+        // A bound that does not share the prefix is the high fence, or above all keys of the node.
+        Target::Below(bound) if !view.begins_with_prefix(header, bound) => last,
+        Target::Below(bound) => view.route_below(header, bound, bound.window(header.prefix)),
+    }
+}

@@ -1,0 +1,280 @@
+//! Checking a whole meganode: every structural invariant.
+
+use std::collections::HashSet;
+
+use cell_terms::{Pointer, Words};
+
+use crate::check::ImageError;
+use crate::geometry::NodeIndex;
+use crate::layout::{LEVELS_MAX, heap_end};
+use crate::page::Page;
+use crate::search::{Meganode, sized};
+use crate::slot::SlotAllocator;
+use crate::view::View;
+
+/// What a meganode holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Levels, leaves included.
+    pub height: u8,
+    /// By level, leaves first.
+    pub levels: Vec<LevelStats>,
+    /// Keys.
+    pub entries: u64,
+    /// Bytes of all keys, whole.
+    pub key_bytes: u64,
+}
+
+impl TreeStats {
+    /// Tree nodes of all levels.
+    #[must_use]
+    pub fn nodes(&self) -> u64 {
+        self.levels.iter().map(|level| level.nodes).sum()
+    }
+
+    /// Bytes of tree nodes for each byte of keys: what the index costs.
+    #[must_use]
+    pub fn node_bytes_per_entry(&self, node_bytes: usize) -> f64 {
+        self.nodes() as f64 * node_bytes as f64 / self.entries.max(1) as f64
+    }
+}
+
+/// What one level holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LevelStats {
+    /// Tree nodes.
+    pub nodes: u64,
+    /// Their entries.
+    pub entries: u64,
+    /// Bytes in use, headers and fences included, garbage and free space not.
+    pub used_bytes: u64,
+    /// Bytes of the heaps that no entry uses.
+    pub garbage_bytes: u64,
+    /// Nodes by fill: the first counts those below 10 %, the last those from 90 %.
+    pub fill: [u64; 10],
+}
+
+/// The invariant that a meganode breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// No consistent copy was got: a writer is at work.
+    #[error("{0} changes all the time")]
+    Torn(NodeIndex),
+    /// A node that is reached is not valid.
+    #[error("{0} is reached but not valid")]
+    Invalid(NodeIndex),
+    /// A node breaks a rule of the layout.
+    #[error("{node}: {error}")]
+    Node {
+        /// The node.
+        node: NodeIndex,
+        /// Which rule.
+        #[source]
+        error: ImageError,
+    },
+    /// A child is not one level below its parent, or the root is too high.
+    #[error("{node} has level {level} and should have {expected}")]
+    Level {
+        /// The node.
+        node: NodeIndex,
+        /// Its level.
+        level: u8,
+        /// Its parent's less one.
+        expected: u8,
+    },
+    /// A node's low fence is not what its parent or left neighbour says.
+    #[error("the low fence of {0} is not its parent's separator and its neighbour's high fence")]
+    LowFence(NodeIndex),
+    /// The last node of a level does not end where the root does.
+    #[error("{0} is the last of its level and does not end where the root does")]
+    HighFence(NodeIndex),
+    /// A node's right link does not lead to its neighbour, or the last one's stays in the meganode.
+    #[error("the right link of {0} is wrong")]
+    RightLink(NodeIndex),
+    /// A node is reached twice.
+    #[error("{0} is reached twice")]
+    ReachedTwice(NodeIndex),
+    /// A valid node that is not reachable: an orphan that readers could take for the truth.
+    #[error("{0} is valid but cannot be reached")]
+    Orphan(NodeIndex),
+    /// The CRC-64 of a node is wrong, where nodes carry one.
+    #[error("the CRC-64 of {0} is wrong")]
+    Crc(NodeIndex),
+}
+
+impl<W: Words + ?Sized> Meganode<'_, W> {
+    /// Checks every invariant of the meganode and says what it holds.
+    ///
+    /// Nodes are read as any reader reads them, but what is checked across nodes needs a meganode that does not change
+    /// meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other node of the slot is
+    /// valid, which reads the whole slot.
+    ///
+    /// # Errors
+    /// The first [`Violation`].
+    pub fn validate(&self, full: bool) -> Result<TreeStats, Violation> {
+        sized!(self.geometry, B => Walk::<W, B>::new(self).run(full))
+    }
+
+    /// The nodes of the slot that are valid, in ascending order.
+    pub fn valid_nodes(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+        let nodes = u32::try_from(self.geometry.nodes()).unwrap_or(u32::MAX);
+        (0..nodes)
+            .map(NodeIndex)
+            .filter(|node| sized!(self.geometry, B => self.view::<B>(*node).header().is_valid()))
+    }
+
+    /// The allocator of this slot as its nodes' valid flags tell: for the owner, after recovery.
+    ///
+    /// # Panics
+    /// If the root is not valid.
+    #[must_use]
+    pub fn allocator(&self) -> SlotAllocator {
+        let height = sized!(self.geometry, B => self.view::<B>(NodeIndex::ROOT).header().level + 1);
+        SlotAllocator::rebuild(self.geometry.nodes(), height, self.valid_nodes())
+    }
+}
+
+/// A node as the level above announces it.
+struct Announced {
+    node: NodeIndex,
+    low: Vec<u8>,
+}
+
+struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
+    meganode: &'m Meganode<'a, W>,
+    reached: HashSet<NodeIndex>,
+    stats: TreeStats,
+}
+
+impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
+    fn new(meganode: &'m Meganode<'a, W>) -> Self {
+        Walk { meganode, reached: HashSet::new(), stats: TreeStats::default() }
+    }
+
+    fn run(mut self, full: bool) -> Result<TreeStats, Violation> {
+        let root = self.copy(NodeIndex::ROOT)?;
+        let (high, right) = (high_of(&root), root.view().right());
+        let level = root.view().header().level;
+        self.stats.height = level + 1;
+        self.stats.levels = vec![LevelStats::default(); usize::from(level) + 1];
+        let mut announced = vec![Announced { node: NodeIndex::ROOT, low: low_of(&root) }];
+        for level in (0..=level).rev() {
+            announced = self.level(level, &announced, high.as_deref(), right)?;
+        }
+        if full {
+            let valid = self.meganode.valid_nodes();
+            if let Some(orphan) = valid.into_iter().find(|node| !self.reached.contains(node)) {
+                return Err(Violation::Orphan(orphan));
+            }
+        }
+        Ok(self.stats)
+    }
+
+    fn copy(&self, node: NodeIndex) -> Result<Page<B>, Violation> {
+        let mut page = Page::<B>::zeroed();
+        for _ in 0..crate::search::RETRY_COUNT_MAX {
+            page.copy_from(self.meganode.words, self.meganode.node_word(node));
+            if page.is_consistent() {
+                return self.check(node, page);
+            }
+        }
+        Err(Violation::Torn(node))
+    }
+
+    fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, Violation> {
+        if !page.view().header().is_valid() {
+            return Err(Violation::Invalid(node));
+        }
+        if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
+            return Err(Violation::Crc(node));
+        }
+        let checked = crate::check::check_page(self.meganode.geometry, &page);
+        checked.map_err(|error| Violation::Node { node, error })?;
+        Ok(page)
+    }
+
+    /// Checks one level from left to right and returns what it announces of the next.
+    fn level(
+        &mut self,
+        level: u8,
+        announced: &[Announced],
+        root_high: Option<&[u8]>,
+        root_right: Pointer,
+    ) -> Result<Vec<Announced>, Violation> {
+        let mut below = Vec::new();
+        let mut end: Option<Vec<u8>> = announced.first().map(|first| first.low.clone());
+        for (i, Announced { node, low }) in announced.iter().enumerate() {
+            let node = *node;
+            if !self.reached.insert(node) {
+                return Err(Violation::ReachedTwice(node));
+            }
+            let page = self.copy(node)?;
+            let found = page.view().header().level;
+            if found != level || usize::from(level) >= LEVELS_MAX {
+                return Err(Violation::Level { node, level: found, expected: level });
+            }
+            let own = low_of(&page);
+            if own != *low || end.as_ref() != Some(&own) {
+                return Err(Violation::LowFence(node));
+            }
+            end = high_of(&page);
+            let next = announced.get(i + 1).map(|next| next.node);
+            let right =
+                next.map_or(root_right, |next| self.meganode.geometry.pointer(self.meganode.slot, next));
+            if page.view().right() != right {
+                return Err(Violation::RightLink(node));
+            }
+            if next.is_none() && end.as_deref() != root_high {
+                return Err(Violation::HighFence(node));
+            }
+            self.count(level, &page);
+            announce(&page, &own, &mut below);
+        }
+        Ok(below)
+    }
+
+    fn count(&mut self, level: u8, page: &Page<B>) {
+        let (view, header) = (page.view(), page.view().header());
+        let stats = &mut self.stats.levels[usize::from(level)];
+        let used = header.arrays_end() + (heap_end(B) - header.heap_low - header.garbage) + (B - heap_end(B));
+        stats.nodes += 1;
+        stats.entries += header.count as u64;
+        stats.used_bytes += used as u64;
+        stats.garbage_bytes += header.garbage as u64;
+        stats.fill[(used * 10 / B).min(9)] += 1;
+        if level == 0 {
+            self.stats.entries += header.count as u64;
+            let suffixes: usize = (0..header.count).map(|i| view.cell(&header, i).suffix_len).sum();
+            self.stats.key_bytes += (suffixes + header.count * header.prefix) as u64;
+        }
+    }
+}
+
+fn announce<const B: usize>(page: &Page<B>, low: &[u8], below: &mut Vec<Announced>) {
+    let (view, header) = (page.view(), page.view().header());
+    if !header.is_inner() {
+        return;
+    }
+    let mut suffix = [0; crate::compose::SUFFIX_BUFFER];
+    for i in 0..header.count {
+        let len = view.suffix(&header, i, &mut suffix);
+        let separator = [&low[..header.prefix], &suffix[..len]].concat();
+        let low = if i == 0 { low.to_vec() } else { separator };
+        below.push(Announced { node: view.child(&header, i), low });
+    }
+}
+
+fn low_of<const B: usize>(page: &Page<B>) -> Vec<u8> {
+    let mut low = vec![0; B];
+    let len = View::<Page<B>, B>::new(page, 0).low(&page.view().header(), &mut low);
+    low.truncate(len);
+    low
+}
+
+fn high_of<const B: usize>(page: &Page<B>) -> Option<Vec<u8>> {
+    let mut high = vec![0; B];
+    let len = page.view().high(&page.view().header(), &mut high)?;
+    high.truncate(len);
+    Some(high)
+}
