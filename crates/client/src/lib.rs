@@ -1,1 +1,44 @@
-//! placeholder
+//! The client: sessions, exactly-once retries, pipelining, streams of large values, over any fabric.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | [`Client`] | blocking calls and a pipelined interface, over TCP, for one thread |
+//! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
+//! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
+//!
+//! A client talks to one worker of one node. Routing by the region table, the caches of paths and of tree
+//! nodes, one-sided search and the selector between the two ways of searching will stand between [`Client`]
+//! and several cores, one a connection; a core will still know one connection and nothing of the tree.
+//!
+//! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
+//! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
+//! tell ([`ClientError::fate`]). Operations outstanding together are concurrent, whatever their order of
+//! submission.
+
+mod backoff;
+mod blocking;
+mod client_core;
+mod connection;
+mod driver;
+mod error;
+mod flight;
+mod incoming;
+mod operation;
+mod options;
+mod outgoing;
+mod output;
+mod scanner;
+mod session;
+mod stream;
+mod verdict;
+
+pub use blocking::Client;
+pub use cell_protocol::Condition;
+pub use client_core::{ClientCore, Command};
+pub use connection::ServerInfo;
+pub use driver::Driver;
+pub use error::{ClientError, Fate, Setback};
+pub use operation::{Operation, Ticket};
+pub use options::{ClientOptions, SETTINGS};
+pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage};
+pub use scanner::{ScanEntry, ScanRange, Scanner};

@@ -1,0 +1,415 @@
+//! The client for one thread: blocking calls, and a pipelined interface beside them. It has no thread of its
+//! own: operations move on only inside its calls. A program with many threads makes one client for each.
+
+#![allow(clippy::disallowed_methods, reason = "this shell owns the clock of the core that it drives")]
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+use cell_fabric::{Address, CloseReason, Endpoint, Host, Limits, Poller, TcpEndpoint};
+use cell_protocol::Found;
+use cell_terms::Version;
+
+use crate::client_core::ClientCore;
+use crate::connection::ServerInfo;
+use crate::driver::Driver;
+use crate::error::{ClientError, Setback};
+use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage};
+use crate::scanner::{ScanRange, Scanner};
+use crate::{ClientOptions, Condition, Operation, Ticket};
+
+/// The fabric's time-outs are judged at least this often.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// How long [`Client::close`] waits for the server to note the session's end.
+const CLOSE_WAIT: Duration = Duration::from_millis(500);
+
+/// A connection to one worker of a Cell server.
+#[derive(Debug)]
+pub struct Client {
+    driver: Driver<TcpEndpoint>,
+    poller: Poller,
+    start: Instant,
+}
+
+impl Client {
+    /// Connects, and returns when the server has welcomed the client. `server` is `host:port` or
+    /// `host:port/worker`, the port being the fabric's. Each address of the host is tried once; later, lost
+    /// connections are opened anew for as long as operations have time.
+    ///
+    /// # Errors
+    /// Nobody answers, something else serves there, or the server does not want this client.
+    pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
+        let addresses = resolve(server)?;
+        let endpoint = TcpEndpoint::client(Limits::default())?;
+        let mut poller = Poller::new()?;
+        if let Some(descriptor) = endpoint.wake_descriptor() {
+            poller.add(descriptor)?;
+        }
+        let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
+        let mut client = Client { driver, poller, start: Instant::now() };
+        while !client.driver.core().is_up() {
+            client.advance(u64::MAX);
+            if let Some(error) = client.driver.core().dismissed() {
+                return Err(error);
+            }
+            if client.driver.failed_count() >= addresses.len() && !client.driver.core().is_up() {
+                return Err(client.not_connected());
+            }
+        }
+        Ok(client)
+    }
+
+    fn not_connected(&mut self) -> ClientError {
+        if let Some(error) = self.driver.take_fabric_error() {
+            return ClientError::Fabric(error);
+        }
+        let server = match self.driver.address().host {
+            Host::Tcp(address) => address,
+            _ => SocketAddr::from(([0, 0, 0, 0], 0)),
+        };
+        let reason = self.driver.core().last_setback().unwrap_or(Setback::NotBegun);
+        let stranger = matches!(
+            reason,
+            Setback::Undecodable(_)
+                | Setback::Unfitting
+                | Setback::Closed(
+                    CloseReason::Stranger(_) | CloseReason::HelloInvalid | CloseReason::TooLong { .. }
+                )
+        );
+        if stranger {
+            ClientError::WrongService { server, reason }
+        } else {
+            ClientError::Unreachable { server, reason }
+        }
+    }
+
+    /// What the server said of itself.
+    #[must_use]
+    pub fn server(&self) -> Option<&ServerInfo> {
+        self.driver.core_ref().server()
+    }
+
+    /// The address that is connected, or was last.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.driver.address()
+    }
+
+    /// What the host said of itself when it accepted the connection: its HTTP address, its shared-memory
+    /// socket.
+    #[must_use]
+    pub fn greeting(&self) -> &cell_fabric::Greeting {
+        self.driver.greeting()
+    }
+
+    /// Whether there is an entry.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; so for all operations.
+    pub fn search(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        match self.call(&Operation::Search { key })? {
+            Output::Exists(exists) => Ok(exists),
+            other => unfitting(&other),
+        }
+    }
+
+    /// The entry, if there is one; values of any length.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, ClientError> {
+        match self.call(&Operation::Get { key })? {
+            Output::Value(item) => Ok(item),
+            other => unfitting(&other),
+        }
+    }
+
+    /// Writes an entry, whatever is there. It is durable when this returns.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<Version, ClientError> {
+        self.put_if(key, value, Condition::Always)
+    }
+
+    /// Writes an entry if the condition holds.
+    ///
+    /// # Errors
+    /// [`ClientError::ConditionFailed`] with the present version, or another [`ClientError`].
+    pub fn put_if(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Result<Version, ClientError> {
+        match self.call(&Operation::Put { key, value, condition })? {
+            Output::Written(version) => Ok(version),
+            other => unfitting(&other),
+        }
+    }
+
+    /// Writes an entry if it still has this version (compare and swap).
+    ///
+    /// # Errors
+    /// [`ClientError::ConditionFailed`] with the present version, or another [`ClientError`].
+    pub fn cas(&mut self, key: &[u8], expected: Version, value: &[u8]) -> Result<Version, ClientError> {
+        self.put_if(key, value, Condition::IfVersion(expected))
+    }
+
+    /// Removes an entry; tells whether there was one.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn delete(&mut self, key: &[u8]) -> Result<bool, ClientError> {
+        self.delete_if(key, Condition::Always)
+    }
+
+    /// Removes an entry if the condition holds: always or if-version.
+    ///
+    /// # Errors
+    /// [`ClientError::ConditionFailed`] with the present version, or another [`ClientError`].
+    pub fn delete_if(&mut self, key: &[u8], condition: Condition) -> Result<bool, ClientError> {
+        match self.call(&Operation::Delete { key, condition })? {
+            Output::Deleted(existed) => Ok(existed),
+            other => unfitting(&other),
+        }
+    }
+
+    /// Many entries, in the order of the keys; each is as of its own moment. Any number of keys.
+    ///
+    /// # Errors
+    /// See [`ClientError`]; the first error ends the call.
+    pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, ClientError> {
+        let mut items = Vec::with_capacity(keys.len());
+        for group in groups(keys) {
+            let Output::Values(found) = self.call(&Operation::MultiGet { keys: group })? else {
+                unreachable!("the core matched the reply to the request")
+            };
+            for (key, found) in group.iter().zip(found.iter()) {
+                items.push(match found {
+                    Found::Absent => None,
+                    Found::Value { version, value } => Some(Item { version, value: value.to_vec() }),
+                    Found::Large { .. } => self.get(key)?,
+                });
+            }
+        }
+        Ok(items)
+    }
+
+    /// The entries of a range, page by page. See [`ScanRange`].
+    pub fn scan(&mut self, range: ScanRange) -> Scanner<'_> {
+        Scanner::new(self, range)
+    }
+
+    /// One page of a range.
+    pub(crate) fn scan_page(&mut self, range: &ScanRange) -> Result<ScanPage, ClientError> {
+        match self.call(&Operation::Scan(range.request()))? {
+            Output::Page(page) => Ok(page),
+            other => unfitting(&other),
+        }
+    }
+
+    /// The node's status.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn status(&mut self) -> Result<NodeStatus, ClientError> {
+        match self.call(&Operation::Status)? {
+            Output::Status(status) => Ok(status),
+            other => unfitting(&other),
+        }
+    }
+
+    /// Has the server check every invariant of its tree and every extent; it takes its time, so it has its
+    /// own.
+    ///
+    /// # Errors
+    /// See [`ClientError`]. Violations are no error: they stand in the result.
+    pub fn check(&mut self, deadline: Duration) -> Result<CheckResult, ClientError> {
+        let ticket = self.submit_within(&Operation::Check, deadline)?;
+        match self.finish(ticket)? {
+            Output::Checked(result) => Ok(result),
+            other => unfitting(&other),
+        }
+    }
+
+    /// Takes an operation in and returns at once. Its completion comes from [`Client::poll`].
+    ///
+    /// # Errors
+    /// [`ClientError::QueueFull`]: poll first. Nothing was submitted then.
+    pub fn submit(&mut self, operation: &Operation<'_>) -> Result<Ticket, ClientError> {
+        let now_ns = self.now_ns();
+        self.driver.core().submit(now_ns, operation)
+    }
+
+    /// [`Client::submit`] with a time of its own.
+    ///
+    /// # Errors
+    /// As for [`Client::submit`].
+    pub fn submit_within(
+        &mut self,
+        operation: &Operation<'_>,
+        deadline: Duration,
+    ) -> Result<Ticket, ClientError> {
+        let now_ns = self.now_ns();
+        self.driver.core().submit_until(now_ns, operation, now_ns.saturating_add(nanoseconds(deadline)))
+    }
+
+    /// The next completion of a submitted operation; waits for one at most so long. Call it until it gives
+    /// none.
+    pub fn poll(&mut self, timeout: Duration) -> Option<Completion> {
+        let until_ns = self.now_ns().saturating_add(nanoseconds(timeout));
+        loop {
+            if let Some(completion) = self.driver.core().completion() {
+                return Some(completion);
+            }
+            if self.driver.core().outstanding() == 0 {
+                let now_ns = self.now_ns();
+                self.driver.step(now_ns);
+                return None;
+            }
+            let now_ns = self.advance(until_ns);
+            if now_ns >= until_ns {
+                return self.driver.core().completion();
+            }
+        }
+    }
+
+    /// Submitted operations without a completion yet.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.driver.core_ref().outstanding()
+    }
+
+    /// Ends the session on the server, so that it need not keep this client's results, and disconnects. What
+    /// is outstanding is given up. Dropping a client does the same without waiting for the server.
+    pub fn close(mut self) {
+        self.driver.core().close_session();
+        let until_ns = self.now_ns().saturating_add(nanoseconds(CLOSE_WAIT));
+        while self.driver.core().session_is_open() && self.driver.core().is_up() {
+            if self.advance(until_ns) >= until_ns {
+                break;
+            }
+        }
+    }
+
+    fn call(&mut self, operation: &Operation<'_>) -> Result<Output, ClientError> {
+        let ticket = self.submit(operation)?;
+        self.finish(ticket)
+    }
+
+    /// Waits for one operation; its own deadline bounds the wait.
+    fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
+        loop {
+            if let Some(completion) = self.driver.core().completion_of(ticket) {
+                return completion.outcome;
+            }
+            self.advance(u64::MAX);
+        }
+    }
+
+    /// One step, and a sleep if nothing happened, at most until a time. Returns the time.
+    fn advance(&mut self, until_ns: u64) -> u64 {
+        let now_ns = self.now_ns();
+        if self.driver.step(now_ns) > 0 || !self.driver.prepare_sleep() {
+            return now_ns;
+        }
+        let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX).min(until_ns);
+        let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
+        self.poller.wait(Some(wait));
+        self.now_ns()
+    }
+
+    /// From the client's start, on a clock that never goes back.
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.start.elapsed())
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        if self.driver.core().session_is_open() {
+            self.driver.core().close_session();
+            let now_ns = self.now_ns();
+            self.driver.step(now_ns);
+        }
+    }
+}
+
+fn unfitting<T>(output: &Output) -> T {
+    unreachable!("the core matched the reply to the request, yet it is {output:?}")
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Jitter differs between clients; nothing else depends on it.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish()
+}
+
+/// All addresses of `host:port` or `host:port/worker`.
+fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
+    let no_address = |source| ClientError::Resolve { server: server.into(), source };
+    let (host, worker) = match server.rsplit_once('/') {
+        Some((host, worker)) => (host, worker.parse().ok()),
+        None => (server, Some(0)),
+    };
+    let nonsense =
+        || std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `host:port` or `host:port/worker`");
+    let worker = worker.ok_or_else(|| no_address(nonsense()))?;
+    let found = host.to_socket_addrs().map_err(no_address)?;
+    let addresses: Vec<Address> = found.map(|socket| Address::tcp(socket).with_worker(worker)).collect();
+    if addresses.is_empty() { Err(no_address(nonsense())) } else { Ok(addresses) }
+}
+
+/// Keys in groups that fit a message each.
+fn groups<'a, 'b>(keys: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
+    const GROUP_BYTES: usize = cell_protocol::MESSAGE_BYTES_MAX / 2;
+    let mut rest = keys;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fitting = rest.iter().take(cell_protocol::MULTI_GET_KEYS_MAX).take_while(|key| {
+            bytes += key.len() + 2;
+            bytes <= GROUP_BYTES
+        });
+        // A key that is too long for the wire goes alone and is refused by name.
+        let count = fitting.count().max(1).min(rest.len());
+        let (group, after) = rest.split_at(count);
+        rest = after;
+        (!group.is_empty()).then_some(group)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_any_keys_are_all_there_in_order() {
+        let long = vec![1; 900];
+        let keys: Vec<&[u8]> = (0..3000).map(|at| if at % 7 == 0 { long.as_slice() } else { b"k" }).collect();
+        let together: Vec<&[u8]> = groups(&keys).flatten().copied().collect();
+        assert_eq!(together, keys);
+        assert!(groups(&keys).all(|group| group.len() <= cell_protocol::MULTI_GET_KEYS_MAX));
+        assert_eq!(groups(&[]).count(), 0);
+    }
+
+    #[test]
+    fn resolve_names_workers_and_refuses_nonsense() {
+        let addresses = resolve("127.0.0.1:7400/3").unwrap();
+        assert_eq!(addresses, ["127.0.0.1:7400/3".parse().unwrap()]);
+        for wrong in ["127.0.0.1", "127.0.0.1:7400/x", "", ":::"] {
+            let error = resolve(wrong).unwrap_err();
+            assert!(matches!(error, ClientError::Resolve { .. }), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn connect_nobody_there_says_where() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        drop(listener);
+        let error = Client::connect(&address.to_string(), ClientOptions::default()).unwrap_err();
+        assert!(matches!(error, ClientError::Unreachable { server, .. } if server == address), "{error}");
+        assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+}

@@ -1,0 +1,175 @@
+//! The connection to one worker: opening, hello, loss, silence.
+//!
+//! ```text
+//! Down --connect--> Opening --connected--> Greeting --hello reply--> Up
+//!   ^                  |                      |                      |
+//!   +------ closed, refused, no hello in time, silent too long -----+
+//! ```
+//!
+//! A lost connection is opened anew only while there is something to do, after a wait that grows with each
+//! failure.
+
+use cell_protocol::Limits;
+use cell_terms::{Incarnation, NodeId};
+
+use crate::ClientOptions;
+use crate::backoff::{Backoff, Random};
+use crate::error::Setback;
+
+/// What the server said of itself and permits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerInfo {
+    /// The node.
+    pub node: NodeId,
+    /// Its life: changes with every start.
+    pub incarnation: Incarnation,
+    /// What it permits.
+    pub limits: Limits,
+    /// Its name and version.
+    pub name: String,
+}
+
+/// Where the connection stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// There is none; the next may be begun at this time.
+    Down { not_before_ns: u64 },
+    /// Begun.
+    Opening { since_ns: u64 },
+    /// Open; the hello is sent, its answer is due.
+    Greeting { since_ns: u64 },
+    /// Welcomed.
+    Up,
+}
+
+/// What the passing of time asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    /// Ask for a sign of life.
+    Probe,
+    /// Give the connection up.
+    GiveUp(Setback),
+}
+
+/// One connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) phase: Phase,
+    /// Whether the fabric took no more and has not said that it does again.
+    pub(crate) blocked: bool,
+    /// What the server said last.
+    pub(crate) server: Option<ServerInfo>,
+    /// Attempts since the last welcome.
+    failed_count: u32,
+    /// Since when an answer is due without a sign of life.
+    waiting_since_ns: u64,
+    probed: bool,
+    backoff: Backoff,
+    connect_timeout_ms: u64,
+    silence_ms: u64,
+}
+
+impl Connection {
+    pub(crate) fn new(options: &ClientOptions) -> Connection {
+        Connection {
+            phase: Phase::Down { not_before_ns: 0 },
+            blocked: false,
+            server: None,
+            failed_count: 0,
+            waiting_since_ns: 0,
+            probed: false,
+            backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
+            connect_timeout_ms: options.connect_timeout_ms,
+            silence_ms: options.silence_ms.max(2),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.phase == Phase::Up
+    }
+
+    /// Whether to begin a connection now, given that there is something to do.
+    pub(crate) fn begin(&mut self, now_ns: u64) -> bool {
+        match self.phase {
+            Phase::Down { not_before_ns } if now_ns >= not_before_ns => {
+                self.phase = Phase::Opening { since_ns: now_ns };
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The connection is open. False if nobody was opening one.
+    pub(crate) fn opened(&mut self) -> bool {
+        match self.phase {
+            Phase::Opening { since_ns } => {
+                self.phase = Phase::Greeting { since_ns };
+                self.blocked = false;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn welcomed(&mut self, server: ServerInfo, now_ns: u64) {
+        self.phase = Phase::Up;
+        self.server = Some(server);
+        self.failed_count = 0;
+        self.heard(now_ns);
+    }
+
+    /// The connection is gone; the next waits, longer each time.
+    pub(crate) fn lost(&mut self, now_ns: u64, random: &mut Random) {
+        self.failed_count = self.failed_count.saturating_add(1);
+        let wait_ns = self.backoff.wait_ns(self.failed_count, random);
+        self.phase = Phase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
+        self.blocked = false;
+        self.probed = false;
+    }
+
+    /// A sign of life, or the first request after which an answer is due.
+    pub(crate) fn heard(&mut self, now_ns: u64) {
+        self.waiting_since_ns = now_ns;
+        self.probed = false;
+    }
+
+    /// What time asks for. `answers_due`: whether prompt answers are due.
+    pub(crate) fn overdue(&mut self, now_ns: u64, answers_due: bool) -> Option<Overdue> {
+        match self.phase {
+            Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
+                let over = now_ns >= after(since_ns, self.connect_timeout_ms);
+                let timeout_ms = self.connect_timeout_ms;
+                over.then_some(Overdue::GiveUp(Setback::NoHello { timeout_ms }))
+            }
+            Phase::Up if answers_due && now_ns >= after(self.waiting_since_ns, self.silence_ms) => {
+                Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
+            }
+            Phase::Up if answers_due && now_ns >= self.probe_ns() && !self.probed => {
+                self.probed = true;
+                Some(Overdue::Probe)
+            }
+            _ => None,
+        }
+    }
+
+    /// When [`Connection::overdue`] or [`Connection::begin`] may next have something to say.
+    pub(crate) fn due_ns(&self, answers_due: bool, work: bool) -> u64 {
+        match self.phase {
+            Phase::Down { not_before_ns } if work => not_before_ns,
+            Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
+                after(since_ns, self.connect_timeout_ms)
+            }
+            Phase::Up if answers_due && self.probed => after(self.waiting_since_ns, self.silence_ms),
+            Phase::Up if answers_due => self.probe_ns(),
+            _ => u64::MAX,
+        }
+    }
+
+    fn probe_ns(&self) -> u64 {
+        after(self.waiting_since_ns, self.silence_ms / 2)
+    }
+}
+
+fn after(since_ns: u64, wait_ms: u64) -> u64 {
+    since_ns.saturating_add(wait_ms.saturating_mul(1_000_000))
+}

@@ -1,0 +1,196 @@
+//! What an operation answers when it cannot do what was asked, and what is then known of its fate.
+
+use std::io;
+use std::net::SocketAddr;
+
+use cell_fabric::{CloseReason, FabricError};
+use cell_protocol::{DecodeError, EncodeError, Refusal};
+use cell_terms::Version;
+
+/// Why an attempt came to nothing. The last one stands in the error of an operation that was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Setback {
+    /// The server refused.
+    #[error("the server refused: {0}")]
+    Refused(Refusal),
+    /// The connection was lost or could not be opened.
+    #[error("the connection was lost: {0}")]
+    Closed(CloseReason),
+    /// No connection could be begun; this process lacks a socket, or the address is not reachable by this
+    /// provider.
+    #[error("no connection could be begun")]
+    NotBegun,
+    /// An answer was due and the server said nothing, not even when asked for a sign of life.
+    #[error("the server fell silent for {silence_ms} ms")]
+    Silent {
+        /// For how long.
+        silence_ms: u64,
+    },
+    /// The server did not welcome the client in time.
+    #[error("no hello from the server within {timeout_ms} ms")]
+    NoHello {
+        /// The setting `client_connect_timeout`.
+        timeout_ms: u64,
+    },
+    /// What the server sent is not a reply.
+    #[error("the server sent what is no reply: {0}")]
+    Undecodable(DecodeError),
+    /// What the server sent is a reply, but not to what was asked.
+    #[error("the server's reply does not fit the request")]
+    Unfitting,
+    /// A value that came in chunks does not have the CRC that was announced.
+    #[error("a value of {value_len} bytes arrived damaged")]
+    Damaged {
+        /// Its length.
+        value_len: u32,
+    },
+}
+
+/// What is known of an operation that ended in an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It was not done and never will be.
+    NotDone,
+    /// It may have been done, or may be yet, until a later write of the same client to the same pair is
+    /// answered.
+    Unknown,
+}
+
+/// An operation, or a client, that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClientError {
+    /// The server's name has no address. Check spelling and name service.
+    #[error("cannot find an address for `{server}`")]
+    Resolve {
+        /// The name, as given.
+        server: Box<str>,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// Nobody serves there. Check that the server runs and that the port is its fabric's.
+    #[error("cannot reach a Cell server at {server}: {reason}")]
+    Unreachable {
+        /// The address that was tried last.
+        server: SocketAddr,
+        /// Why not.
+        #[source]
+        reason: Setback,
+    },
+    /// Something else serves on that port; most often it is the HTTP port. Use the fabric's.
+    #[error("{server} is not a Cell server's fabric port: {reason}")]
+    WrongService {
+        /// The address.
+        server: SocketAddr,
+        /// What came from there.
+        #[source]
+        reason: Setback,
+    },
+    /// The server speaks other versions of the protocol. Use a client of its release.
+    #[error("the server speaks protocol versions {min} to {max}, this client {PROTOCOL_VERSION}",
+        PROTOCOL_VERSION = cell_protocol::PROTOCOL_VERSION)]
+    VersionUnsupported {
+        /// The oldest that the server speaks.
+        min: u16,
+        /// The newest that the server speaks.
+        max: u16,
+    },
+    /// The server does not accept the token. Give one with the needed role.
+    #[error("the server does not accept the token, or asks for one")]
+    Unauthorized,
+    /// The process lacks what a connection needs.
+    #[error("the fabric cannot be used")]
+    Fabric(
+        /// What is lacking.
+        #[from]
+        FabricError,
+    ),
+    /// The client's own queue is full: take completions, then submit again. Not done.
+    #[error("{max} operations are waiting in this client, the limit")]
+    QueueFull {
+        /// In flight and queued together.
+        max: usize,
+    },
+    /// The operation cannot be put into a message. Not done. Do not repeat.
+    #[error("the operation cannot be sent")]
+    Unsendable(
+        /// Why.
+        #[from]
+        EncodeError,
+    ),
+    /// The condition of a write does not hold. Not done. Look at the current version and decide anew.
+    #[error("the condition does not hold")]
+    ConditionFailed {
+        /// The entry's version, if there is an entry.
+        current: Option<Version>,
+    },
+    /// The server refused, for good or more often than the client retries. Not done.
+    #[error("not done: {0}")]
+    Refused(
+        /// The server's words.
+        Refusal,
+    ),
+    /// The deadline passed, or retries ran out, and the operation was surely not done.
+    #[error("not done within {waited_ms} ms: {}", Because(*last))]
+    Deadline {
+        /// How long the client tried.
+        waited_ms: u64,
+        /// Why the last attempt came to nothing, if there was one.
+        last: Option<Setback>,
+    },
+    /// The deadline passed, retries ran out or the session ended, and whether the write was done is not
+    /// known. Read the key to find out; do not assume either.
+    #[error("unknown after {waited_ms} ms whether the write was done: {}", Because(*last))]
+    Unknown {
+        /// How long the client tried.
+        waited_ms: u64,
+        /// Why the last attempt came to nothing.
+        last: Option<Setback>,
+    },
+}
+
+/// A setback in words.
+struct Because(Option<Setback>);
+
+impl std::fmt::Display for Because {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(setback) => setback.fmt(f),
+            None => f.write_str("no answer came"),
+        }
+    }
+}
+
+impl ClientError {
+    /// What is known of the operation.
+    #[must_use]
+    pub fn fate(&self) -> Fate {
+        match self {
+            ClientError::Unknown { .. } => Fate::Unknown,
+            _ => Fate::NotDone,
+        }
+    }
+}
+
+/// Why no operation of this client can succeed any more, from the server's answer to the hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dismissal {
+    /// No common version.
+    VersionUnsupported { min: u16, max: u16 },
+    /// The token.
+    Unauthorized,
+    /// The hello itself was refused: a limit of the server or a defect.
+    Refused(Refusal),
+}
+
+impl From<Dismissal> for ClientError {
+    fn from(dismissal: Dismissal) -> ClientError {
+        match dismissal {
+            Dismissal::VersionUnsupported { min, max } => ClientError::VersionUnsupported { min, max },
+            Dismissal::Unauthorized => ClientError::Unauthorized,
+            Dismissal::Refused(refusal) => ClientError::Refused(refusal),
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! The operations that a client holds: one place each, reused with its buffers.
+//!
+//! A request id names the place and the attempt, `attempt << 16 | place`, so a reply finds its operation
+//! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
+
+use cell_protocol::{RequestId, RequestKind};
+use cell_terms::{OperationNumber, SessionId};
+
+use crate::error::Setback;
+use crate::operation::Prepared;
+use crate::stream::{Download, Upload};
+use crate::{ClientError, Operation, Ticket};
+
+/// A place in the table.
+pub(crate) type Place = u16;
+
+/// No operation has this place: requests of the client's own (hello, sessions, signs of life).
+pub(crate) const PLACE_OF_CONTROL: Place = Place::MAX;
+
+const PLACE_BITS: u32 = Place::BITS;
+
+/// Larger buffers are given back when their operation ends.
+const BUFFER_KEPT_BYTES: usize = 4096;
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    /// The place is free.
+    Free,
+    /// In the list of those to be sent.
+    Ready,
+    /// A write that waits for a session.
+    WaitsForSession,
+    /// A streamed put that waits for another one to end.
+    WaitsForStream,
+    /// Refused for now; goes on at this time.
+    BacksOff {
+        /// When.
+        due_ns: u64,
+    },
+    /// On its way; an answer is due.
+    Sent,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) ticket: Ticket,
+    pub(crate) state: State,
+    pub(crate) kind: RequestKind,
+    pub(crate) keys: usize,
+    /// The encoded request; id and name are stamped in with each attempt.
+    pub(crate) message: Vec<u8>,
+    /// The value of a streamed put.
+    pub(crate) value: Vec<u8>,
+    /// The current attempt.
+    pub(crate) id: RequestId,
+    /// A write's name, from its first attempt on.
+    pub(crate) name: Option<(SessionId, OperationNumber)>,
+    /// A copy was sent whose answer never came.
+    pub(crate) fate_open: bool,
+    pub(crate) attempts: u32,
+    pub(crate) submitted_ns: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) last: Option<Setback>,
+    pub(crate) upload: Option<Upload>,
+    pub(crate) download: Option<Download>,
+}
+
+impl Flight {
+    fn free() -> Flight {
+        Flight {
+            ticket: Ticket(0),
+            state: State::Free,
+            kind: RequestKind::Status,
+            keys: 0,
+            message: Vec::new(),
+            value: Vec::new(),
+            id: RequestId(0),
+            name: None,
+            fate_open: false,
+            attempts: 0,
+            submitted_ns: 0,
+            deadline_ns: 0,
+            last: None,
+            upload: None,
+            download: None,
+        }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.kind, RequestKind::Put | RequestKind::Delete | RequestKind::PutBegin)
+    }
+
+    /// A check may take longer than any silence; nothing else may.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.kind != RequestKind::Check
+    }
+
+    /// The earliest time at which something is to be done for it.
+    pub(crate) fn due_ns(&self) -> u64 {
+        match self.state {
+            State::BacksOff { due_ns } => due_ns.min(self.deadline_ns),
+            _ => self.deadline_ns,
+        }
+    }
+
+    /// The error of giving up, at a deadline or after the last retry.
+    pub(crate) fn given_up(&self, now_ns: u64) -> ClientError {
+        let waited_ms = now_ns.saturating_sub(self.submitted_ns) / 1_000_000;
+        let in_the_air = self.is_write() && (self.fate_open || self.state == State::Sent);
+        if in_the_air {
+            return ClientError::Unknown { waited_ms, last: self.last };
+        }
+        match self.last {
+            Some(Setback::Refused(refusal)) if now_ns < self.deadline_ns => ClientError::Refused(refusal),
+            last => ClientError::Deadline { waited_ms, last },
+        }
+    }
+}
+
+/// The table of operations.
+#[derive(Debug)]
+pub(crate) struct Flights {
+    places: Vec<Flight>,
+    free: Vec<Place>,
+    max: usize,
+    attempt: u64,
+    /// No operation has anything due before this time; it may be too early, never too late.
+    due_ns: u64,
+}
+
+impl Flights {
+    pub(crate) fn new(max: usize) -> Flights {
+        let max = max.min(usize::from(PLACE_OF_CONTROL));
+        Flights { places: Vec::new(), free: Vec::new(), max, attempt: 0, due_ns: u64::MAX }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Takes an operation in, ready to be sent.
+    pub(crate) fn begin(
+        &mut self,
+        ticket: Ticket,
+        operation: &Operation<'_>,
+        submitted_ns: u64,
+        deadline_ns: u64,
+    ) -> Result<Place, ClientError> {
+        let place = self.take_place()?;
+        let flight = &mut self.places[usize::from(place)];
+        let prepared = match operation.prepare(&mut flight.message, &mut flight.value) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.free.push(place);
+                return Err(error.into());
+            }
+        };
+        let Prepared { keys, kind } = prepared;
+        let (message, value) = (std::mem::take(&mut flight.message), std::mem::take(&mut flight.value));
+        let state = State::Ready;
+        *flight =
+            Flight { ticket, state, kind, keys, message, value, submitted_ns, deadline_ns, ..Flight::free() };
+        self.due_ns = self.due_ns.min(deadline_ns);
+        Ok(place)
+    }
+
+    fn take_place(&mut self) -> Result<Place, ClientError> {
+        if let Some(place) = self.free.pop() {
+            return Ok(place);
+        }
+        match Place::try_from(self.places.len()) {
+            Ok(place) if self.places.len() < self.max => {
+                self.places.push(Flight::free());
+                Ok(place)
+            }
+            _ => Err(ClientError::QueueFull { max: self.max }),
+        }
+    }
+
+    /// Frees an operation's place.
+    pub(crate) fn end(&mut self, place: Place) {
+        let flight = &mut self.places[usize::from(place)];
+        flight.state = State::Free;
+        flight.id = RequestId(0);
+        (flight.upload, flight.download) = (None, None);
+        for buffer in [&mut flight.message, &mut flight.value] {
+            if buffer.capacity() > BUFFER_KEPT_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+        self.free.push(place);
+    }
+
+    /// An id for the next attempt at a place.
+    pub(crate) fn next_id(&mut self, place: Place) -> RequestId {
+        self.attempt += 1;
+        RequestId(self.attempt << PLACE_BITS | u64::from(place))
+    }
+
+    /// The operation that waits for a reply to this id.
+    pub(crate) fn waiting_for(&self, id: RequestId) -> Option<Place> {
+        let place = Place::try_from(id.0 & u64::from(Place::MAX)).ok()?;
+        let flight = self.places.get(usize::from(place))?;
+        (flight.state == State::Sent && flight.id == id).then_some(place)
+    }
+
+    pub(crate) fn get(&self, place: Place) -> &Flight {
+        &self.places[usize::from(place)]
+    }
+
+    pub(crate) fn get_mut(&mut self, place: Place) -> &mut Flight {
+        &mut self.places[usize::from(place)]
+    }
+
+    /// Lets an operation rest until a time.
+    pub(crate) fn back_off(&mut self, place: Place, due_ns: u64) {
+        self.get_mut(place).state = State::BacksOff { due_ns };
+        self.due_ns = self.due_ns.min(due_ns);
+    }
+
+    pub(crate) fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+
+    /// The places of all operations for which something is due, in the order of their tickets, into `due`.
+    pub(crate) fn collect_due(&mut self, now_ns: u64, due: &mut Vec<Place>) {
+        due.clear();
+        if now_ns >= self.due_ns {
+            self.collect(due, |flight| flight.due_ns() <= now_ns);
+        }
+    }
+
+    /// Sets the next due time anew, once everything due was done.
+    pub(crate) fn settle_due(&mut self) {
+        let held = self.places.iter().filter(|flight| flight.state != State::Free);
+        self.due_ns = held.map(Flight::due_ns).min().unwrap_or(u64::MAX);
+    }
+
+    /// The places of all operations of a kind, in the order of their tickets, into `found`.
+    pub(crate) fn collect(&self, found: &mut Vec<Place>, wanted: impl Fn(&Flight) -> bool) {
+        found.clear();
+        let places = (0..=Place::MAX).zip(&self.places);
+        let wanted = places.filter(|(_, flight)| flight.state != State::Free && wanted(flight));
+        found.extend(wanted.map(|(place, _)| place));
+        found.sort_by_key(|&place| self.get(place).ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(flights: &mut Flights, ticket: u64, deadline_ns: u64) -> Result<Place, ClientError> {
+        flights.begin(Ticket(ticket), &Operation::Get { key: b"key" }, 0, deadline_ns)
+    }
+
+    #[test]
+    fn waiting_for_an_earlier_attempt_finds_nothing() {
+        let mut flights = Flights::new(2);
+        let place = begin(&mut flights, 1, 10).unwrap();
+        let first = flights.next_id(place);
+        let second = flights.next_id(place);
+        flights.get_mut(place).id = second;
+        assert_eq!(flights.waiting_for(second), None, "not sent yet");
+        flights.get_mut(place).state = State::Sent;
+        assert_eq!(flights.waiting_for(second), Some(place));
+        assert_eq!(flights.waiting_for(first), None);
+        assert_eq!(flights.waiting_for(RequestId(u64::MAX)), None);
+        flights.end(place);
+        assert_eq!(flights.waiting_for(second), None);
+    }
+
+    #[test]
+    fn begin_past_the_limit_is_refused_and_a_freed_place_is_reused() {
+        let mut flights = Flights::new(2);
+        begin(&mut flights, 1, 10).unwrap();
+        let second = begin(&mut flights, 2, 10).unwrap();
+        assert!(matches!(begin(&mut flights, 3, 10), Err(ClientError::QueueFull { max: 2 })));
+        flights.end(second);
+        assert_eq!(begin(&mut flights, 4, 10).unwrap(), second);
+        assert_eq!(flights.len(), 2);
+    }
+
+    #[test]
+    fn begin_unsendable_operation_leaves_no_trace() {
+        let mut flights = Flights::new(1);
+        let key = vec![0; 5000];
+        let refused = flights.begin(Ticket(1), &Operation::Get { key: &key }, 0, 10);
+        assert!(matches!(refused, Err(ClientError::Unsendable(_))));
+        assert_eq!(flights.len(), 0);
+        begin(&mut flights, 2, 10).unwrap();
+    }
+
+    #[test]
+    fn collect_due_finds_deadlines_and_waits_in_ticket_order() {
+        let mut flights = Flights::new(10);
+        let late = begin(&mut flights, 7, 100).unwrap();
+        let early = begin(&mut flights, 3, 100).unwrap();
+        begin(&mut flights, 5, 1000).unwrap();
+        let mut due = Vec::new();
+        flights.collect_due(99, &mut due);
+        assert!(due.is_empty());
+        flights.back_off(late, 50);
+        assert_eq!(flights.due_ns(), 50);
+        flights.collect_due(100, &mut due);
+        assert_eq!(due, [early, late]);
+        due.iter().for_each(|&place| flights.end(place));
+        flights.settle_due();
+        assert_eq!(flights.due_ns(), 1000);
+    }
+}

@@ -1,0 +1,158 @@
+//! The client's settings.
+
+use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+
+/// Most operations that a client can hold, in flight and queued: places are numbered in 16 bits.
+pub(crate) const OPERATIONS_MAX: usize = 60_000;
+
+/// The client's settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "client_deadline",
+        meaning: "Time that an operation has, retries included; past it a write's fate may be unknown.",
+        default: "5 s",
+        bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_in_flight_max",
+        meaning: "Operations that a client has outstanding at its server; the server's own limit holds too.",
+        default: "1024",
+        bounds: Bounds::Integer { min: 1, max: 16_384 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_queue_max",
+        meaning: "Operations that wait in the client beyond those in flight; more are refused at once.",
+        default: "4096",
+        bounds: Bounds::Integer { min: 0, max: 40_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_retries_max",
+        meaning: "Times that an operation is sent again, within its deadline.",
+        default: "64",
+        bounds: Bounds::Integer { min: 0, max: 1_000_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_retry_shortest",
+        meaning: "Wait before the first retry and the first new connection; it doubles from there.",
+        default: "1 ms",
+        bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_retry_longest",
+        meaning: "Longest wait between two retries or two attempts to connect.",
+        default: "200 ms",
+        bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_connect_timeout",
+        meaning: "Time for a new connection, from its begin to the server's hello.",
+        default: "5 s",
+        bounds: Bounds::Milliseconds { min: 1, max: 600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_silence",
+        meaning: "A connection on which an answer is due and nothing comes for this long is given up; after half of \
+                  it the server is asked for a sign of life.",
+        default: "3 s",
+        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_stream_credit_bytes",
+        meaning: "Bytes of one large value that the server may send ahead of what the client has taken in.",
+        default: "1 MiB",
+        bounds: Bounds::Bytes { min: 1 << 10, max: 1 << 30, power_of_two: false },
+        applies: Applies::Restart,
+    },
+];
+
+/// [`SETTINGS`] as a client uses them, with what identifies it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientOptions {
+    /// What the client calls itself; shown by the server. At most [`cell_protocol::NAME_BYTES_MAX`] bytes.
+    pub name: String,
+    /// Proves the client's role; empty where none is asked for. At most [`cell_protocol::TOKEN_BYTES_MAX`]
+    /// bytes.
+    pub token: Vec<u8>,
+    /// Time that an operation has, retries included.
+    pub deadline_ms: u64,
+    /// Operations outstanding at the server.
+    pub in_flight_max: usize,
+    /// Operations that wait in the client beyond those.
+    pub queue_max: usize,
+    /// Times that an operation is sent again.
+    pub retries_max: u32,
+    /// Wait before the first retry.
+    pub retry_shortest_ms: u64,
+    /// Longest wait between two retries.
+    pub retry_longest_ms: u64,
+    /// Time for a new connection, the hello included.
+    pub connect_timeout_ms: u64,
+    /// Silence after which a connection on which an answer is due is given up.
+    pub silence_ms: u64,
+    /// Bytes of one large value that may be sent ahead.
+    pub stream_credit_bytes: u32,
+}
+
+impl ClientOptions {
+    /// The settings in force, with the name `cell-client` and no token.
+    ///
+    /// # Panics
+    /// If [`SETTINGS`] are not among the declarations.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> ClientOptions {
+        let size = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
+        let small = |name| u32::try_from(settings.integer(name)).unwrap_or(u32::MAX);
+        ClientOptions {
+            name: "cell-client".to_owned(),
+            token: Vec::new(),
+            deadline_ms: settings.integer("client_deadline"),
+            in_flight_max: size("client_in_flight_max"),
+            queue_max: size("client_queue_max"),
+            retries_max: small("client_retries_max"),
+            retry_shortest_ms: settings.integer("client_retry_shortest"),
+            retry_longest_ms: settings.integer("client_retry_longest"),
+            connect_timeout_ms: settings.integer("client_connect_timeout"),
+            silence_ms: settings.integer("client_silence"),
+            stream_credit_bytes: small("client_stream_credit_bytes"),
+        }
+    }
+
+    /// Most operations that the client holds at once.
+    pub(crate) fn operations_max(&self) -> usize {
+        self.in_flight_max.max(1).saturating_add(self.queue_max).min(OPERATIONS_MAX)
+    }
+}
+
+impl Default for ClientOptions {
+    fn default() -> ClientOptions {
+        ClientOptions::from_settings(&Settings::new(&[SETTINGS]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_defaults_are_those_of_the_reliability_page() {
+        let options = ClientOptions::default();
+        assert_eq!((options.deadline_ms, options.in_flight_max), (5_000, 1_024));
+        assert_eq!(options.operations_max(), 5_120);
+    }
+
+    #[test]
+    fn operations_max_of_the_largest_settings_fits_the_numbering() {
+        let options =
+            ClientOptions { in_flight_max: 16_384, queue_max: usize::MAX, ..ClientOptions::default() };
+        assert_eq!(options.operations_max(), OPERATIONS_MAX);
+        assert!(OPERATIONS_MAX < usize::from(u16::MAX));
+    }
+}
