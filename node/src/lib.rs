@@ -1,1 +1,25 @@
-//! placeholder
+//! A storage node: serves its pairs; one worker owns a pair.
+//!
+//! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its hands;
+//! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks for.
+
+mod check;
+mod counters;
+mod grace;
+mod outbox;
+mod populate;
+mod settings;
+mod shell;
+mod snapshot;
+mod store;
+mod worker;
+
+pub use check::{CheckOutcome, CheckTarget, check};
+pub use outbox::ReplyList;
+pub use settings::{SETTINGS, WorkerOptions};
+pub use shell::Ended;
+pub use snapshot::{
+    FailureKind, NodeSnapshot, NodeState, OperationCounts, PairSnapshot, ReadOnlyReason, RecoveryProgress,
+};
+pub use store::Store;
+pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity};

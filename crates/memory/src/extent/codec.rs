@@ -38,6 +38,29 @@ impl ExtentHeader {
         shape.ok_or(ExtentError::ValueTooLong { bytes: value_bytes })
     }
 
+    /// Reads the header of an extent of this shape: its first [`ExtentShape::header_bytes`]. `None` if there are not so
+    /// many bytes or they are of another shape. Nothing is checked but that: a header alone has no checksum.
+    #[must_use]
+    pub fn decode(shape: ExtentShape, head: &[u8]) -> Option<ExtentHeader> {
+        if head.len() != index(shape.header_bytes().into()) {
+            return None;
+        }
+        let word = |at: u32| {
+            let at = index(at.into());
+            head[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
+        };
+        if low(word(0)) != shape.bits() {
+            return None;
+        }
+        let moved = shape.moved().then(|| Version {
+            pair: PairId(low(word(HEADER_BYTES_MIN))),
+            epoch: Epoch(high(word(HEADER_BYTES_MIN))),
+            csn: Csn(word(HEADER_BYTES_MIN + MOVED_BYTES / 2)),
+        });
+        let expiry_ms = shape.expiry().then(|| word(shape.header_bytes() - EXPIRY_BYTES));
+        Some(ExtentHeader { epoch: Epoch(high(word(0))), csn: Csn(word(8)), moved, expiry_ms })
+    }
+
     /// Writes the header to the front of `out` and returns what is left for the value.
     fn put(self, shape: ExtentShape, out: &mut [u8]) -> &mut [u8] {
         let out = put_word(out, join(shape.bits(), self.epoch.0));
@@ -88,7 +111,7 @@ impl ExtentEncoder {
     /// [`ExtentError::ValueTooLong`].
     pub fn encode(&mut self, header: &ExtentHeader, value: &[u8]) -> Result<EncodedExtent<'_>, ExtentError> {
         let shape = header.shape(value.len())?;
-        let out = self.scratch.place(index(shape.extent_bytes().into()));
+        let out = self.scratch.place(shape.extent_bytes());
         header.put(shape, out).copy_from_slice(value);
         let checksum = self.scratch.checksum();
         Ok(EncodedExtent { bytes: self.scratch.extent(), shape, checksum })
@@ -126,17 +149,7 @@ impl<'a> ExtentView<'a> {
             return Err(malformed);
         }
         let (head, value) = bytes.split_at(index(shape.header_bytes().into()));
-        let word = |at: u32| {
-            let at = index(at.into());
-            head[at..].first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk))
-        };
-        let moved = shape.moved().then(|| Version {
-            pair: PairId(low(word(HEADER_BYTES_MIN))),
-            epoch: Epoch(high(word(HEADER_BYTES_MIN))),
-            csn: Csn(word(HEADER_BYTES_MIN + MOVED_BYTES / 2)),
-        });
-        let expiry_ms = shape.expiry().then(|| word(shape.header_bytes() - EXPIRY_BYTES));
-        let header = ExtentHeader { epoch: Epoch(high(first)), csn: Csn(word(8)), moved, expiry_ms };
+        let header = ExtentHeader::decode(shape, head).ok_or(malformed)?;
         Ok(ExtentView { shape, header, value })
     }
 

@@ -1,0 +1,134 @@
+//! Settings of a storage node.
+
+use cell_terms::Durability;
+use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+
+/// Declarations; see `cell settings`.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "durability",
+        meaning: "When a write is acknowledged: sync after both logs are on stable storage; async after memory is \
+                  changed, so that a crash loses what the log had not caught up with; none writes no log at all.",
+        default: "sync",
+        bounds: Bounds::Choice(&["sync", "async", "none"]),
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "value_bytes_max",
+        meaning: "Longest value that is accepted.",
+        default: "16 MiB",
+        bounds: Bounds::Bytes { min: 0, max: 16 << 20, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "reuse_grace_ms",
+        meaning: "How long a freed extent is left alone before it is used again; covers the longest one-sided read.",
+        default: "250 ms",
+        bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "stream_bytes_max",
+        meaning: "Memory for values that are on their way in or out in chunks; past it, requests get Busy.",
+        default: "256 MiB",
+        bounds: Bounds::Bytes { min: 32 << 20, max: 64 << 30, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "scan_page_entries_max",
+        meaning: "Most entries in one page of a scan.",
+        default: "1000",
+        bounds: Bounds::Integer { min: 1, max: 100_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "checkpoint_log_ratio",
+        meaning: "A checkpoint starts when the log since the last one is this many times the live bytes.",
+        default: "1.0",
+        bounds: Bounds::Real { min: 0.05, max: 100.0 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "checkpoint_log_bytes_min",
+        meaning: "No checkpoint starts before the log since the last one has this size.",
+        default: "256 MiB",
+        bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 40, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "checkpoint_age_ms",
+        meaning: "A checkpoint starts when the last one is this old and anything was written since.",
+        default: "1 h",
+        bounds: Bounds::Milliseconds { min: 1_000, max: 604_800_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "session_idle_ms",
+        meaning: "A session without a connection and without a write for this long is ended.",
+        default: "10 m",
+        bounds: Bounds::Milliseconds { min: 10_000, max: 604_800_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "recovery_threads",
+        meaning: "Threads that replay a pair; 0 takes one a core.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 256 },
+        applies: Applies::Restart,
+    },
+];
+
+/// What a worker needs of the settings, as numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerOptions {
+    /// When a write is acknowledged.
+    pub durability: Durability,
+    /// Bytes of a tree node, which limit the key.
+    pub tree_node_bytes: usize,
+    /// Longest value, in bytes.
+    pub value_bytes_max: usize,
+    /// How long freed extents rest.
+    pub reuse_grace_ns: u64,
+    /// Memory for streams.
+    pub stream_bytes_max: usize,
+    /// Most entries a scan page.
+    pub scan_page_entries_max: usize,
+    /// Log bytes over live bytes that start a checkpoint.
+    pub checkpoint_log_ratio: f64,
+    /// Least log bytes that start a checkpoint.
+    pub checkpoint_log_bytes_min: u64,
+    /// Age that starts a checkpoint.
+    pub checkpoint_age_ns: u64,
+    /// How long an idle session lives.
+    pub session_idle_ns: u64,
+}
+
+impl WorkerOptions {
+    /// Reads the settings.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> WorkerOptions {
+        let bytes = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
+        WorkerOptions {
+            durability: match settings.text("durability") {
+                "async" => Durability::Async,
+                "none" => Durability::None,
+                _ => Durability::Sync,
+            },
+            tree_node_bytes: bytes("tree_node_bytes"),
+            value_bytes_max: bytes("value_bytes_max"),
+            reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
+            stream_bytes_max: bytes("stream_bytes_max"),
+            scan_page_entries_max: bytes("scan_page_entries_max"),
+            checkpoint_log_ratio: settings.real("checkpoint_log_ratio"),
+            checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
+            checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
+            session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
+        }
+    }
+
+    /// Longest key.
+    #[must_use]
+    pub fn key_bytes_max(&self) -> usize {
+        cell_tree::key_max(self.tree_node_bytes)
+    }
+}

@@ -1,0 +1,278 @@
+//! The worker's shell: one thread that polls its fabric and its ring, steps the worker core, and when there is nothing
+//! to do sleeps in one epoll. All clocks, sockets and files of the data path are here.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cell_cluster::boottime_ns;
+use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint};
+use cell_terms::SessionId;
+use cell_wal::LogDevice;
+use cell_wal::ring::Ring;
+
+use crate::populate::PopulateSignal;
+use crate::snapshot::{FailureKind, NodeSnapshot};
+use crate::store::Store;
+use crate::worker::{Command, ControlEvent, IN_FLIGHT_MAX, Worker};
+
+/// How often time is told when nothing happens.
+const TICK: Duration = Duration::from_millis(10);
+const TICK_NS: u64 = 10_000_000;
+const SNAPSHOT_NS: u64 = 1_000_000_000;
+
+/// What reaches the worker's thread from others.
+pub(crate) enum Inbound {
+    /// The recovered pair with its log's device.
+    Install { store: Box<Store>, device: Box<Ring>, sessions: Vec<SessionId>, populate: PopulateSignal },
+    /// For the core.
+    Control(ControlEvent),
+    /// Recovery refused: give up.
+    GiveUp(FailureKind),
+}
+
+/// The snapshot that `web` reads; the worker never waits for its lock.
+pub(crate) type SharedSnapshot = Arc<Mutex<Arc<NodeSnapshot>>>;
+
+/// How a worker's thread ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// As the operator wished.
+    Stopped,
+    /// It gave its pair up; the process must exit.
+    Failed(FailureKind),
+}
+
+pub(crate) struct Shell {
+    worker: Worker,
+    endpoint: TcpEndpoint,
+    device: Option<Box<Ring>>,
+    poller: Poller,
+    inbound: Receiver<Inbound>,
+    commands: Sender<Command>,
+    lease_until_ns: Arc<AtomicU64>,
+    snapshot: SharedSnapshot,
+    snapshot_due_ns: u64,
+    tick_due_ns: u64,
+    populate: Option<PopulateSignal>,
+    overflow: Overflow,
+    log_events: Vec<cell_wal::LogEvent>,
+}
+
+impl Shell {
+    pub(crate) fn new(
+        worker: Worker,
+        endpoint: TcpEndpoint,
+        poller: Poller,
+        inbound: Receiver<Inbound>,
+        commands: Sender<Command>,
+        lease_until_ns: Arc<AtomicU64>,
+        snapshot: SharedSnapshot,
+    ) -> Shell {
+        Shell {
+            worker,
+            endpoint,
+            device: None,
+            poller,
+            inbound,
+            commands,
+            lease_until_ns,
+            snapshot,
+            snapshot_due_ns: 0,
+            tick_due_ns: 0,
+            populate: None,
+            overflow: Overflow::default(),
+            log_events: Vec::new(),
+        }
+    }
+
+    /// Runs until the operator stops the node or the worker gives its pair up.
+    pub(crate) fn run(mut self) -> Ended {
+        loop {
+            let busy = self.step();
+            if let Some(kind) = self.worker.failure() {
+                self.publish();
+                return Ended::Failed(kind);
+            }
+            if self.worker.is_stopped() {
+                self.publish();
+                return Ended::Stopped;
+            }
+            if !busy && self.endpoint.prepare_sleep() {
+                self.poller.wait(Some(TICK));
+            }
+        }
+    }
+
+    /// One turn; whether there was anything to do.
+    fn step(&mut self) -> bool {
+        self.tell_time();
+        let mut busy = self.take_inbound();
+        busy |= self.poll_log();
+        if self.worker.takes_input() {
+            busy |= self.poll_fabric();
+        }
+        self.worker.end_of_poll();
+        self.commit();
+        busy |= self.send_replies();
+        self.endpoint.flush();
+        for command in self.worker.take_commands() {
+            busy = true;
+            if self.commands.send(command).is_err() {
+                tracing::debug!("the control thread has ended");
+            }
+        }
+        busy
+    }
+
+    fn tell_time(&mut self) {
+        let now_ns = boottime_ns();
+        if now_ns < self.tick_due_ns {
+            return self.worker.advance(now_ns);
+        }
+        self.tick_due_ns = now_ns + TICK_NS;
+        self.worker.tick(now_ns, self.lease_until_ns.load(Ordering::Acquire));
+        self.endpoint.tick(now_ns);
+        if let Some(device) = &mut self.device {
+            self.worker.log_tick(device.as_mut());
+        }
+        if now_ns >= self.snapshot_due_ns {
+            self.snapshot_due_ns = now_ns + SNAPSHOT_NS;
+            self.publish();
+        }
+    }
+
+    fn publish(&self) {
+        if let Ok(mut shared) = self.snapshot.try_lock() {
+            *shared = Arc::new(self.worker.snapshot());
+        }
+    }
+
+    fn take_inbound(&mut self) -> bool {
+        let mut busy = false;
+        loop {
+            match self.inbound.try_recv() {
+                Ok(Inbound::Control(event)) => self.worker.control(event),
+                Ok(Inbound::GiveUp(kind)) => self.worker.give_up(kind),
+                Ok(Inbound::Install { store, device, sessions, populate }) => {
+                    if let Err(error) = self.poller.add_edge(device.wake_fd()) {
+                        tracing::error!(%error, "the log's wake descriptor cannot be watched");
+                        self.worker.give_up(FailureKind::LogFailed);
+                        return true;
+                    }
+                    self.device = Some(device);
+                    self.populate = Some(populate);
+                    self.worker.install(*store, sessions);
+                    self.snapshot_due_ns = 0;
+                    self.tick_due_ns = 0;
+                }
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
+            }
+            busy = true;
+        }
+    }
+
+    fn poll_log(&mut self) -> bool {
+        let Some(device) = &mut self.device else { return false };
+        device.poll(&mut self.log_events);
+        let busy = !self.log_events.is_empty();
+        for event in self.log_events.drain(..) {
+            self.worker.log_event(event, device.as_mut());
+        }
+        busy
+    }
+
+    fn poll_fabric(&mut self) -> bool {
+        let worker = &mut self.worker;
+        let overflow = &mut self.overflow;
+        let count = self.endpoint.poll(&mut |event| match event {
+            Event::Accepted { connection, .. } => worker.accepted(connection),
+            Event::Message { connection, message } => worker.message(connection, message),
+            Event::Closed { connection, reason } => {
+                tracing::debug!(%connection, %reason, "connection closed");
+                overflow.forget(connection);
+                worker.closed(connection);
+            }
+            Event::Refused { peer, reason } => tracing::warn!(?peer, %reason, "a peer was turned away"),
+            _ => {}
+        });
+        count > 0
+    }
+
+    fn commit(&mut self) {
+        let Some(device) = &mut self.device else { return };
+        self.worker.commit(device.as_mut());
+        if let Err(error) = device.submit() {
+            tracing::error!(%error, "the log's device failed");
+            self.worker.give_up(FailureKind::LogFailed);
+        }
+        if let Some(populate) = &mut self.populate {
+            populate.raise(self.worker.high_water());
+        }
+    }
+
+    /// Hands over the replies that may leave. The clock is read after everything that they say was decided, and the
+    /// lease after the clock, so nothing is sent that the lease does not cover.
+    fn send_replies(&mut self) -> bool {
+        self.overflow.retry(&mut self.endpoint);
+        let now_ns = boottime_ns();
+        let lease_until_ns = self.lease_until_ns.load(Ordering::Acquire);
+        let mut sent = 0;
+        for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {
+            sent += 1;
+            if self.overflow.holds(connection) {
+                self.overflow.push(&mut self.endpoint, connection, reply);
+                continue;
+            }
+            match self.endpoint.send(connection, reply) {
+                Ok(()) | Err(SendError::Closed) => {}
+                Err(SendError::Full) => self.overflow.push(&mut self.endpoint, connection, reply),
+                Err(error) => tracing::error!(%error, "a reply could not be sent"),
+            }
+        }
+        self.worker.replies_sent();
+        sent > 0
+    }
+}
+
+/// Replies for clients that do not read as fast as they ask. The fabric stops reading from such a client; one that
+/// lets too many replies pile up all the same is disconnected. Nobody else waits for it.
+#[derive(Debug, Default)]
+struct Overflow {
+    waiting: HashMap<ConnectionId, VecDeque<Vec<u8>>>,
+}
+
+impl Overflow {
+    fn holds(&self, connection: ConnectionId) -> bool {
+        !self.waiting.is_empty() && self.waiting.contains_key(&connection)
+    }
+
+    fn forget(&mut self, connection: ConnectionId) {
+        self.waiting.remove(&connection);
+    }
+
+    fn push(&mut self, endpoint: &mut TcpEndpoint, connection: ConnectionId, reply: &[u8]) {
+        let queue = self.waiting.entry(connection).or_default();
+        queue.push_back(reply.to_vec());
+        if queue.len() > IN_FLIGHT_MAX as usize {
+            tracing::warn!(%connection, "a client does not read its replies: closing");
+            endpoint.close(connection);
+            self.forget(connection);
+        }
+    }
+
+    fn retry(&mut self, endpoint: &mut TcpEndpoint) {
+        self.waiting.retain(|connection, queue| {
+            while let Some(reply) = queue.front() {
+                match endpoint.send(*connection, reply) {
+                    Ok(()) => drop(queue.pop_front()),
+                    Err(SendError::Full) => return true,
+                    Err(_) => return false,
+                }
+            }
+            false
+        });
+    }
+}

@@ -1,0 +1,144 @@
+//! What a node tells about itself: an immutable snapshot, published about once a second, read by `web` without
+//! touching the data path.
+
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+
+/// What a node is doing.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum NodeState {
+    /// Joining the cluster: lease, claim.
+    Starting,
+    /// Replaying its pairs.
+    Recovering(RecoveryProgress),
+    /// Serving every pair.
+    Serving,
+    /// Serving reads and deletes; writes are refused.
+    ReadOnly(ReadOnlyReason),
+    /// Taking a last checkpoint.
+    Stopping,
+    /// Has given its pairs up; the process exits.
+    Failed(FailureKind),
+}
+
+/// How far a recovery is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RecoveryProgress {
+    /// Log and image bytes replayed.
+    pub bytes_done: u64,
+    /// Log and image bytes there are.
+    pub bytes_total: u64,
+    /// Bytes a second since the start.
+    pub bytes_per_second: f64,
+}
+
+/// Why writes are refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ReadOnlyReason {
+    /// The disk under the logs has no room for the next segment.
+    DiskFull,
+    /// A region has no room for the entry, or for a split of its tree nodes.
+    RegionFull,
+}
+
+/// Why a node gave its pairs up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum FailureKind {
+    /// A write or sync of a log failed; nothing retries it.
+    LogFailed,
+    /// The lease could not be renewed in time.
+    LeaseLost,
+    /// Recovery refused a pair: a log that cannot be proven complete, or corruption.
+    RecoveryRefused,
+}
+
+/// Operations by kind, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OperationCounts {
+    /// `search`.
+    pub search: u64,
+    /// `get`, multi-get keys included.
+    pub get: u64,
+    /// `put`, conditional ones included.
+    pub put: u64,
+    /// `delete`.
+    pub delete: u64,
+    /// Pages of scans.
+    pub scan: u64,
+    /// Requests answered with an error.
+    pub refused: u64,
+    /// Writes answered from the completion table.
+    pub repeated: u64,
+}
+
+/// One pair's figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PairSnapshot {
+    /// The pair.
+    pub pair: PairId,
+    /// Its epoch.
+    pub epoch: Epoch,
+    /// Last CSN handed out.
+    pub csn_appended: Csn,
+    /// Durable watermark.
+    pub csn_durable: Csn,
+    /// Base of the last recorded checkpoint.
+    pub csn_checkpointed: Csn,
+    /// Entries in the tree.
+    pub entries: u64,
+    /// Tree nodes in use.
+    pub tree_nodes: u64,
+    /// Bytes of one tree node.
+    pub tree_node_bytes: u64,
+    /// Bytes of live extents, as asked for.
+    pub extent_live_bytes: u64,
+    /// Bytes that live extents occupy.
+    pub extent_allocated_bytes: u64,
+    /// Bytes of the extent region.
+    pub extent_region_bytes: u64,
+    /// Freed bytes that wait for reuse.
+    pub grace_bytes: u64,
+    /// Log bytes since the last checkpoint.
+    pub log_bytes_since_checkpoint: u64,
+    /// Batches synced.
+    pub batches: u64,
+    /// Bytes synced in both logs, padding included.
+    pub log_bytes: u64,
+    /// Results kept for repeats.
+    pub completions: u64,
+    /// Replies that wait for the log.
+    pub replies_held: u64,
+    /// Checkpoints recorded.
+    pub checkpoints: u64,
+    /// Whether one is in progress.
+    pub checkpoint_running: bool,
+    /// Batch sync times: microseconds, p50, p99, max of the last period.
+    pub sync_us: [u64; 3],
+}
+
+/// A node's figures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeSnapshot {
+    /// The node.
+    pub node: NodeId,
+    /// Its incarnation.
+    pub incarnation: Incarnation,
+    /// What it is doing.
+    pub state: NodeState,
+    /// Its durability setting.
+    pub durability: Durability,
+    /// Milliseconds since the process started.
+    pub uptime_ms: u64,
+    /// How long the lease surely holds from the snapshot on.
+    pub lease_remaining_ms: u64,
+    /// Connections of clients.
+    pub connections: u64,
+    /// Which pages back the node region, then the extent region.
+    pub backing: [&'static str; 2],
+    /// Operations since the start.
+    pub operations: OperationCounts,
+    /// Its pairs.
+    pub pairs: Vec<PairSnapshot>,
+}

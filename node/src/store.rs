@@ -1,0 +1,453 @@
+//! A pair as its worker holds it: memory, tree, extents, logs, completion table. All writes go through here, in the
+//! order that DESIGN.md calls the heart of the system:
+//!
+//! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs; 3. submit;
+//! 4. raise the watermark on completion; 5. acknowledge.
+//!
+//! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
+
+mod log;
+mod scan;
+
+use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
+use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
+use cell_recovery::{Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered};
+use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, Version};
+use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot, SlotAllocator};
+use cell_wal::PairLog;
+
+use crate::grace::GraceQueue;
+use crate::settings::WorkerOptions;
+use log::{Need, record_bytes_max};
+
+pub(crate) use scan::{ScanDirection, ScanRange};
+
+/// Keys that are searched together.
+pub(crate) const BATCH: usize = 16;
+
+/// What a search found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Located {
+    pub(crate) entry: Option<LeafEntry>,
+    pub(crate) csn_changed: Csn,
+    pub(crate) csn_removed: Csn,
+}
+
+/// What an extent says of its entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryHead {
+    pub(crate) version: Version,
+    pub(crate) csn: Csn,
+}
+
+/// Memory that is not what it must be: damage, or a defect. Nothing is guessed; the request is refused.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum StoreError {
+    /// The tree could not be searched by its own writer.
+    #[error("the tree cannot be searched: {0}")]
+    Tree(#[from] ReadError),
+    /// A leaf points to an extent that is not it.
+    #[error("a leaf's extent at {offset} is damaged: {why}")]
+    Extent {
+        /// Where.
+        offset: cell_terms::ExtentOffset,
+        /// Why.
+        why: ExtentFault,
+    },
+    /// A plan failed for a reason that the room check excludes.
+    #[error("a change could not be planned: {0}")]
+    Plan(PlanError),
+    /// A reply could not be encoded although sizes were checked.
+    #[error("a reply could not be encoded")]
+    Reply,
+}
+
+/// What is wrong with an extent.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(crate) enum ExtentFault {
+    /// Its checksum is not its leaf's.
+    #[error("checksum {found:#018x}, the leaf has {expected:#018x}")]
+    Checksum {
+        /// The leaf's.
+        expected: u64,
+        /// What was computed.
+        found: u64,
+    },
+    /// Place or form cannot be.
+    #[error("its place or form cannot be")]
+    Form,
+}
+
+/// Why a write was not begun. Nothing was changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoRoom {
+    /// The batch that fills must be submitted first, or a segment is being prepared: the request waits.
+    LogBusy,
+    /// The disk has no room for the next segment.
+    DiskFull,
+    /// A region has no room for the entry or for a split.
+    Region,
+}
+
+/// Why a write was not done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WriteError {
+    NoRoom(NoRoom),
+    Store(StoreError),
+}
+
+impl From<StoreError> for WriteError {
+    fn from(error: StoreError) -> WriteError {
+        WriteError::Store(error)
+    }
+}
+
+/// Sizes, for status and snapshot.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) entries: u64,
+    pub(crate) tree_nodes: u64,
+    pub(crate) tree_node_bytes: u64,
+    pub(crate) node_region_bytes: u64,
+    pub(crate) extents_live_bytes: u64,
+    pub(crate) extents_allocated_bytes: u64,
+    pub(crate) extent_region_bytes: u64,
+    pub(crate) grace_bytes: u64,
+    pub(crate) completions: u64,
+}
+
+/// See the module's text.
+pub struct Store {
+    pair: PairId,
+    epoch: Epoch,
+    geometry: Geometry,
+    slot: Slot,
+    durability: Durability,
+    reuse_grace_ns: u64,
+    memory: PairWriter,
+    node: Region,
+    extent: Region,
+    slots: SlotAllocator,
+    extents: ExtentAllocator,
+    log: Option<PairLog>,
+    /// The last CSN, where no log counts.
+    csn_unlogged: Csn,
+    completions: CompletionTable,
+    grace: GraceQueue,
+    plan: Plan,
+    encoder: ExtentEncoder,
+    reader: std::cell::RefCell<ExtentReader>,
+    entries: u64,
+    checkpointed: Csn,
+    log_bytes_recovered: u64,
+    no_room: Option<NoRoom>,
+    checking: bool,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("pair", &self.pair).field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+impl Store {
+    /// Takes over what recovery made.
+    #[must_use]
+    pub fn new(recovered: Recovered, options: &WorkerOptions) -> Store {
+        let (node, extent) =
+            (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
+        Store {
+            pair: recovered.pair,
+            epoch: recovered.epoch,
+            geometry: recovered.geometry,
+            slot: recovered.slot,
+            durability: options.durability,
+            reuse_grace_ns: options.reuse_grace_ns,
+            memory: recovered.memory,
+            node,
+            extent,
+            slots: recovered.slots,
+            extents: recovered.extents,
+            log: recovered.log,
+            csn_unlogged: recovered.csn_cut,
+            completions: recovered.completions,
+            grace: GraceQueue::default(),
+            plan: Plan::new(),
+            encoder: ExtentEncoder::new(),
+            reader: std::cell::RefCell::new(ExtentReader::new()),
+            entries: recovered.entries,
+            checkpointed: recovered.csn_checkpoint,
+            log_bytes_recovered: recovered.log_bytes,
+            no_room: None,
+            checking: false,
+        }
+    }
+
+    pub(crate) fn pair(&self) -> PairId {
+        self.pair
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    pub(crate) fn checkpointed(&self) -> Csn {
+        self.checkpointed
+    }
+
+    pub(crate) fn completions(&mut self) -> &mut CompletionTable {
+        &mut self.completions
+    }
+
+    pub(crate) fn log_bytes_recovered(&self) -> u64 {
+        self.log_bytes_recovered
+    }
+
+    /// Bytes that a checkpoint would hold, about.
+    pub(crate) fn live_bytes(&self) -> u64 {
+        self.slots.nodes_used() as u64 * self.geometry.node_bytes() as u64 + self.extents.stats().live_bytes
+    }
+
+    pub(crate) fn no_room(&self) -> Option<NoRoom> {
+        self.no_room
+    }
+
+    pub(crate) fn backing(&self) -> [&'static str; 2] {
+        [self.node.backing().name(), self.extent.backing().name()]
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let extents = self.extents.stats();
+        Figures {
+            entries: self.entries,
+            tree_nodes: self.slots.nodes_used() as u64,
+            tree_node_bytes: self.geometry.node_bytes() as u64,
+            node_region_bytes: self.node.spec().bytes,
+            extents_live_bytes: extents.live_bytes,
+            extents_allocated_bytes: extents.allocated_bytes,
+            extent_region_bytes: self.extent.spec().bytes,
+            grace_bytes: self.grace.bytes(),
+            completions: self.completions.results() as u64,
+        }
+    }
+
+    /// The tree's and the extents' memory, for checkpoints and checks: readers like any other.
+    pub(crate) fn readers(&self) -> (Region, Region, Geometry, Slot) {
+        (self.node.clone(), self.extent.clone(), self.geometry, self.slot)
+    }
+
+    /// How far the allocators have come, in bytes of each region: what is to be populated ahead.
+    pub(crate) fn high_water(&self) -> (u64, u64) {
+        let nodes = self.geometry.node_offset(self.slot.index, self.slots.high_water()) as u64;
+        (nodes, self.extents.high_water())
+    }
+
+    fn meganode(&self) -> Meganode<'_, Region> {
+        Meganode::new(&self.node, self.geometry, self.slot)
+    }
+
+    /// Searches up to [`BATCH`] keys together and asks for their extents.
+    pub(crate) fn locate_batch(
+        &self,
+        keys: &[&[u8]],
+        located: &mut [Located; BATCH],
+    ) -> Result<(), StoreError> {
+        let mut found: [Result<cell_tree::Found, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
+        self.meganode().search_batch(keys, &mut found[..keys.len()]);
+        for (located, found) in located.iter_mut().zip(&found[..keys.len()]) {
+            let found = (*found)?;
+            *located = Located {
+                entry: found.entry,
+                csn_changed: found.csn_changed,
+                csn_removed: found.csn_removed,
+            };
+            if let Some((entry, shape)) = found.entry.and_then(|entry| Some((entry, shape_of(&entry)?))) {
+                extent::prefetch(&self.extent, entry.offset, shape);
+            }
+        }
+        Ok(())
+    }
+
+    /// What an answer to `search` depends on: for a miss the last removal of the leaf; for a hit its last change, and
+    /// if that is too new, the extent's CSN.
+    pub(crate) fn search_depends_on(&self, located: &Located) -> Result<Csn, StoreError> {
+        match &located.entry {
+            None => Ok(located.csn_removed),
+            Some(_) if located.csn_changed <= self.visible() => Ok(located.csn_changed),
+            Some(entry) => Ok(self.head(entry)?.csn),
+        }
+    }
+
+    /// Copies an entry's value out and checks it.
+    pub(crate) fn read(&self, entry: &LeafEntry, value: &mut Vec<u8>) -> Result<EntryHead, StoreError> {
+        let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
+        let mut reader = self.reader.borrow_mut();
+        let view = reader
+            .read(&self.extent, entry.offset, shape, entry.crc)
+            .map_err(|error| extent_fault(entry, &error))?;
+        value.clear();
+        value.extend_from_slice(view.value);
+        Ok(EntryHead { version: view.header.version(self.pair), csn: view.header.csn })
+    }
+
+    /// Reads an entry's header alone.
+    pub(crate) fn head(&self, entry: &LeafEntry) -> Result<EntryHead, StoreError> {
+        let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
+        let mut bytes = [0; extent::HEADER_BYTES_MAX as usize];
+        let header = &mut bytes[..shape.header_bytes() as usize];
+        self.extent.read_bytes(byte_offset(entry.offset), header);
+        let header = ExtentHeader::decode(shape, header).ok_or_else(|| form_fault(entry))?;
+        Ok(EntryHead { version: header.version(self.pair), csn: header.csn })
+    }
+
+    /// The version of a key's entry.
+    pub(crate) fn version_of(&self, key: &[u8]) -> Result<Option<Version>, StoreError> {
+        match self.meganode().search(key)?.entry {
+            Some(entry) => Ok(Some(self.head(&entry)?.version)),
+            None => Ok(None),
+        }
+    }
+
+    /// Writes an entry. `completion` is told the version and whether an entry was replaced.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        now_ns: u64,
+        completion: impl FnOnce(Version, bool) -> Completion,
+    ) -> Result<(Outcome, Csn), WriteError> {
+        let need = Need::put(key.len(), value.len(), &self.geometry, self.slots.height());
+        self.log_room(&need).map_err(WriteError::NoRoom)?;
+        let csn = self.appended().next();
+        let header = ExtentHeader { epoch: self.epoch, csn, ..ExtentHeader::default() };
+        let version = header.version(self.pair);
+        let shape = header.shape(value.len()).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
+        let Some(offset) = self.extents.allocate(shape.extent_bytes()) else {
+            return Err(self.region_full());
+        };
+        let encoded = self.encoder.encode(&header, value).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
+        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
+        let meganode = Meganode::new(&self.node, self.geometry, self.slot);
+        if let Err(error) = cell_tree::plan_put(&meganode, &mut self.slots, key, entry, &mut self.plan) {
+            self.extents.free(offset, shape.extent_bytes());
+            return Err(match error {
+                PlanError::Full { .. } => self.region_full(),
+                error => WriteError::Store(StoreError::Plan(error)),
+            });
+        }
+        let replaced = self.plan.old();
+        let completion = completion(version, replaced.is_some());
+        append_extent(self.log.as_mut(), offset, encoded.bytes);
+        extent::store(&mut self.memory.extent, offset, encoded.bytes);
+        self.csn_unlogged = csn;
+        let last = self.carry_out(&completion);
+        match replaced {
+            Some(old) => self.release(&old, last, now_ns),
+            None => self.entries += 1,
+        }
+        self.no_room = None;
+        Ok((completion.outcome, last))
+    }
+
+    /// Removes an entry that is there.
+    pub(crate) fn delete(
+        &mut self,
+        key: &[u8],
+        now_ns: u64,
+        completion: &Completion,
+    ) -> Result<(Outcome, Csn), WriteError> {
+        self.log_room(&Need::delete(key.len())).map_err(WriteError::NoRoom)?;
+        let meganode = Meganode::new(&self.node, self.geometry, self.slot);
+        cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(StoreError::Plan)?;
+        let Some(old) = self.plan.old() else { return Err(WriteError::Store(StoreError::Reply)) };
+        let last = self.carry_out(completion);
+        self.release(&old, last, now_ns);
+        self.entries -= 1;
+        self.no_room = None;
+        Ok((completion.outcome, last))
+    }
+
+    /// Records a write that changes nothing: its result must not change with a repeat.
+    pub(crate) fn log_outcome(&mut self, completion: &Completion) -> Result<Csn, WriteError> {
+        self.log_room(&Need::outcome()).map_err(WriteError::NoRoom)?;
+        let csn = self.append_node(&NodeRecord::Outcome(*completion));
+        self.completions.record(completion, csn);
+        self.written(csn);
+        Ok(csn)
+    }
+
+    /// Records every change of the plan, then changes memory. The completion goes with the last record.
+    fn carry_out(&mut self, completion: &Completion) -> Csn {
+        let mut plan = std::mem::take(&mut self.plan);
+        let first = self.appended().next();
+        let last_index = plan.len() - 1;
+        for (index, change) in plan.changes().enumerate() {
+            let completion = (index == last_index).then_some(*completion);
+            self.append_node(&NodeRecord::Tree { slot: self.slot.index, completion, change });
+        }
+        let mut csn = first;
+        for (index, change) in plan.changes().enumerate() {
+            csn = Csn(first.0 + index as u64);
+            cell_tree::apply(&mut self.memory.node, self.geometry, self.slot, &change, csn);
+        }
+        plan.commit(&mut self.slots);
+        self.plan = plan;
+        self.completions.record(completion, csn);
+        self.written(csn);
+        csn
+    }
+
+    /// An extent that nothing points to any more goes to the grace queue.
+    fn release(&mut self, old: &LeafEntry, csn: Csn, now_ns: u64) {
+        if let Some(shape) = shape_of(old) {
+            self.grace.push(csn, now_ns + self.reuse_grace_ns, old.offset, shape.extent_bytes());
+        }
+    }
+
+    /// Hands extents back whose freeing is durable and whose grace period is over.
+    pub(crate) fn reuse(&mut self, now_ns: u64) {
+        while let Some((offset, bytes)) = self.grace.pop(self.durable(), now_ns) {
+            self.extents.free(offset, bytes);
+        }
+    }
+
+    fn region_full(&mut self) -> WriteError {
+        self.no_room = Some(NoRoom::Region);
+        WriteError::NoRoom(NoRoom::Region)
+    }
+}
+
+fn append_extent(log: Option<&mut PairLog>, offset: cell_terms::ExtentOffset, bytes: &[u8]) {
+    if let Some(log) = log {
+        log.append_sized(RegionKind::Extent, record_bytes_max(bytes.len()), |_, payload| {
+            let (header, extent) = payload.split_at_mut(payload.len() - bytes.len());
+            header.copy_from_slice(&ExtentRecord::header(offset));
+            extent.copy_from_slice(bytes);
+        });
+    }
+}
+
+/// The leaf keeps an extent's shape where `cell_tree` says value length: the length in the low bits, flags above.
+pub(crate) fn shape_of(entry: &LeafEntry) -> Option<ExtentShape> {
+    ExtentShape::from_bits(entry.value_len)
+}
+
+/// Length of an entry's value.
+pub(crate) fn value_len(entry: &LeafEntry) -> u32 {
+    shape_of(entry).map_or(0, ExtentShape::value_bytes)
+}
+
+fn form_fault(entry: &LeafEntry) -> StoreError {
+    StoreError::Extent { offset: entry.offset, why: ExtentFault::Form }
+}
+
+fn extent_fault(entry: &LeafEntry, error: &ExtentError) -> StoreError {
+    let why = match error {
+        ExtentError::Checksum { expected, found } => {
+            ExtentFault::Checksum { expected: *expected, found: *found }
+        }
+        _ => ExtentFault::Form,
+    };
+    StoreError::Extent { offset: entry.offset, why }
+}

@@ -1,0 +1,192 @@
+//! The store's side of the log: room, appending, submission, the watermarks.
+
+use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_terms::{Csn, Durability, RegionKind};
+use cell_tree::Geometry;
+use cell_wal::{LogDevice, LogEvent, Refusal, Space, WalError, record_space};
+
+use super::{NoRoom, Store};
+
+/// A batch that became durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Synced {
+    /// Bytes written for it, padding included.
+    pub(crate) bytes: u64,
+}
+
+/// What an operation needs of the log, at the most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Need {
+    node_bytes: usize,
+    extent_bytes: usize,
+    space: Space,
+}
+
+/// Bytes of a change besides its keys or image, at the most.
+const CHANGE_BYTES_MAX: usize = 32;
+
+/// Payload of an extent's record.
+pub(crate) const fn record_bytes_max(extent_bytes: usize) -> usize {
+    EXTENT_RECORD_HEADER_BYTES + extent_bytes
+}
+
+impl Need {
+    /// A put that splits every tree node on its path: two images and two small changes a level.
+    pub(crate) fn put(key_bytes: usize, value_bytes: usize, geometry: &Geometry, height: u8) -> Need {
+        let small =
+            record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + key_bytes.max(geometry.key_max()));
+        let image = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + geometry.node_bytes());
+        let extent = record_bytes_max(value_bytes + cell_memory::extent::HEADER_BYTES_MAX as usize);
+        Need {
+            node_bytes: (usize::from(height) + 2) * (image + 2 * small),
+            extent_bytes: record_space(extent),
+            space: Space::Ordinary,
+        }
+    }
+
+    /// A delete; it may use the reserve, so that a full disk can be emptied.
+    pub(crate) fn delete(key_bytes: usize) -> Need {
+        let bytes = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + key_bytes);
+        Need { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
+    }
+
+    /// A result without a change.
+    pub(crate) fn outcome() -> Need {
+        Need {
+            node_bytes: record_space(TREE_RECORD_HEADER_BYTES_MAX),
+            extent_bytes: 0,
+            space: Space::Reserve,
+        }
+    }
+}
+
+impl Store {
+    /// Whether the log surely takes what an operation appends. Only then may it begin.
+    pub(crate) fn log_room(&mut self, need: &Need) -> Result<(), NoRoom> {
+        let Some(log) = &self.log else { return Ok(()) };
+        match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
+            Ok(()) => Ok(()),
+            Err(Refusal::NoSpace { .. }) => {
+                self.no_room = Some(NoRoom::DiskFull);
+                Err(NoRoom::DiskFull)
+            }
+            Err(Refusal::TooLarge { .. }) => Err(NoRoom::Region),
+            Err(_) => Err(NoRoom::LogBusy),
+        }
+    }
+
+    /// Whether a write with such a value has to wait: for the batch in flight, the next segment, or a check.
+    pub(crate) fn write_must_wait(&mut self, value_bytes: usize) -> bool {
+        let need = Need::put(0, value_bytes, &self.geometry, self.slots.height());
+        self.checking || self.log_room(&need) == Err(NoRoom::LogBusy)
+    }
+
+    /// Whether there is a log at all.
+    pub(crate) fn has_log(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The last CSN handed out.
+    pub(crate) fn appended(&self) -> Csn {
+        self.log.as_ref().map_or(self.csn_unlogged, cell_wal::PairLog::csn_appended)
+    }
+
+    /// The durable watermark; without a log, what has been written.
+    pub(crate) fn durable(&self) -> Csn {
+        self.log.as_ref().map_or(self.csn_unlogged, cell_wal::PairLog::csn_durable)
+    }
+
+    /// What may be seen.
+    pub(crate) fn visible(&self) -> Csn {
+        match self.durability {
+            Durability::Sync => self.durable(),
+            Durability::Async | Durability::None => self.appended(),
+        }
+    }
+
+    /// Whether nothing waits for the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())
+    }
+
+    pub(super) fn append_node(&mut self, record: &NodeRecord<'_>) -> Csn {
+        match &mut self.log {
+            Some(log) => log.append(RegionKind::Node, |_, out| record.encode(out)).csn,
+            None => {
+                self.csn_unlogged = self.csn_unlogged.next();
+                self.csn_unlogged
+            }
+        }
+    }
+
+    /// Memory holds everything up to `csn`: what is visible at once is.
+    pub(super) fn written(&mut self, csn: Csn) {
+        match self.durability {
+            Durability::Sync => {}
+            Durability::Async => self.memory.set_watermark(self.durable(), csn),
+            Durability::None => self.memory.set_watermark(csn, csn),
+        }
+    }
+
+    /// Submits the batch that filled, unless one is in flight: its last CSN, if it was submitted.
+    pub(crate) fn submit(&mut self, device: &mut dyn LogDevice) -> Result<Option<Csn>, WalError> {
+        let Some(log) = &mut self.log else { return Ok(None) };
+        let last = log.csn_appended();
+        Ok(log.submit(device)?.then_some(last))
+    }
+
+    /// Seals an idle log, tries again what failed for a shortage.
+    pub(crate) fn log_tick(&mut self, now_ns: u64, device: &mut dyn LogDevice) -> Result<(), WalError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        log.tick(std::time::Duration::from_nanos(now_ns), device)?;
+        if self.no_room == Some(NoRoom::DiskFull) && log.shortage().is_none() {
+            self.no_room = None;
+        }
+        Ok(())
+    }
+
+    /// Takes an event of the device; says what became durable.
+    pub(crate) fn log_event(
+        &mut self,
+        event: LogEvent,
+        device: &mut dyn LogDevice,
+    ) -> Result<Option<Synced>, WalError> {
+        let Some(log) = &mut self.log else { return Ok(None) };
+        let before = log.counts().frame_bytes;
+        let Some(durable) = log.on_event(event, device)? else { return Ok(None) };
+        let bytes = log.counts().frame_bytes - before;
+        let visible = self.visible();
+        self.memory.set_watermark(durable, visible);
+        Ok(Some(Synced { bytes }))
+    }
+
+    /// While a checkpoint runs, tree nodes that are freed are not used again: its copier goes by ascending index.
+    pub(crate) fn begin_checkpoint(&mut self) {
+        self.slots.set_monotone(true);
+    }
+
+    pub(crate) fn end_checkpoint(&mut self) {
+        self.slots.set_monotone(false);
+    }
+
+    /// A checkpoint with base `base` is recorded: log below it may go.
+    pub(crate) fn release_log(&mut self, base: Csn, device: &mut dyn LogDevice) {
+        self.checkpointed = base;
+        if let Some(log) = &mut self.log {
+            log.release_below(base, device);
+        }
+    }
+
+    /// A check begins: writes wait, reads go on.
+    pub(crate) fn begin_check(&mut self) {
+        self.checking = true;
+    }
+
+    pub(crate) fn end_check(&mut self) {
+        self.checking = false;
+    }
+
+    pub(crate) fn is_checking(&self) -> bool {
+        self.checking
+    }
+}

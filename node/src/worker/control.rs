@@ -1,0 +1,119 @@
+//! What a worker asks of its shell, and what comes back.
+
+use cell_fabric::ConnectionId;
+use cell_protocol::RequestHeader;
+use cell_terms::{Csn, SessionId};
+
+use super::checkpointing::CheckpointCommand;
+use super::{Phase, Worker};
+use crate::check::CheckOutcome;
+use crate::snapshot::FailureKind;
+
+/// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
+#[derive(Debug)]
+pub enum Command {
+    /// Open a session in the coordinator.
+    OpenSession {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+    },
+    /// Record a session's end in the coordinator.
+    EndSession {
+        /// The session.
+        session: SessionId,
+        /// Who asked, if a client did.
+        answer: Option<(ConnectionId, RequestHeader)>,
+    },
+    /// Check the tree and every extent.
+    Check {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+    },
+    /// A step of a checkpoint.
+    Checkpoint(CheckpointCommand),
+    /// The worker has given its pair up: nothing may be sent any more, the process exits.
+    Failed(FailureKind),
+}
+
+/// What became of a [`Command`].
+#[derive(Debug)]
+pub enum ControlEvent {
+    /// Of [`Command::OpenSession`]; `None` when the coordinator did not answer in time.
+    SessionOpened {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+        /// The session.
+        session: Option<SessionId>,
+    },
+    /// Of [`Command::EndSession`].
+    SessionEnded {
+        /// The session.
+        session: SessionId,
+        /// Who asked.
+        answer: Option<(ConnectionId, RequestHeader)>,
+        /// Whether the coordinator has recorded it.
+        recorded: bool,
+    },
+    /// Of [`Command::Check`].
+    Checked {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+        /// What was found.
+        outcome: CheckOutcome,
+    },
+    /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was removed.
+    ImageWritten {
+        /// Highest CSN in the image.
+        csn_max: Option<Csn>,
+    },
+    /// The checkpoint is recorded in the region table, or could not be.
+    CheckpointRecorded {
+        /// Whether it is.
+        recorded: bool,
+    },
+    /// The operator wants the node to stop, with a last checkpoint or without.
+    Stop {
+        /// Whether to take one.
+        checkpoint: bool,
+    },
+    /// How far the recovery is, in thousandths.
+    RecoveryProgress {
+        /// Thousandths.
+        permille: u16,
+    },
+}
+
+impl Worker {
+    /// Takes the answer to a command, or a wish of the operator's.
+    pub fn control(&mut self, event: ControlEvent) {
+        match event {
+            ControlEvent::SessionOpened { connection, header, session } => {
+                self.session_opened(connection, header, session);
+            }
+            ControlEvent::SessionEnded { session, answer, recorded } => {
+                self.session_ended(session, answer, recorded);
+            }
+            ControlEvent::Checked { connection, header, outcome } => {
+                self.checked(connection, header, &outcome)
+            }
+            ControlEvent::ImageWritten { csn_max } => self.image_written(csn_max),
+            ControlEvent::CheckpointRecorded { recorded } => self.checkpoint_recorded(recorded),
+            ControlEvent::RecoveryProgress { permille } => self.recovery_permille = permille,
+            ControlEvent::Stop { checkpoint } => {
+                if self.phase == Phase::Serving {
+                    self.phase = Phase::Stopping;
+                    self.checkpointing.stop(checkpoint);
+                }
+            }
+        }
+        self.drain_backlog();
+    }
+}

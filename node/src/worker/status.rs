@@ -1,0 +1,152 @@
+//! What a worker tells about itself: to clients, and to the snapshot that `web` reads.
+
+use cell_fabric::ConnectionId;
+use cell_protocol::report::VIOLATION_BYTES_MAX;
+use cell_protocol::{
+    CheckReport, PairState, PairStatus, PairStatuses, ReadOnlyReason, Refusal, Reply, RequestHeader,
+    StatusReport,
+};
+use cell_terms::Csn;
+
+use super::{Command, Phase, Worker};
+use crate::check::CheckOutcome;
+use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
+use crate::store::NoRoom;
+
+impl Worker {
+    pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
+        let pair = self.pair_status();
+        let reply = Reply::Status(StatusReport {
+            node: self.identity.node,
+            incarnation: self.identity.incarnation,
+            uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
+            workers: 1,
+            connections: u32::try_from(self.connections.len()).unwrap_or(u32::MAX),
+            pairs: PairStatuses::List(pair.as_slice()),
+        });
+        self.reply(connection, header, Csn::ZERO, &reply);
+    }
+
+    fn pair_status(&self) -> Option<PairStatus> {
+        let store = self.store.as_ref()?;
+        let reason = match store.no_room() {
+            Some(NoRoom::DiskFull) => Some(ReadOnlyReason::DiskFull),
+            Some(NoRoom::Region) => Some(ReadOnlyReason::RegionFull),
+            Some(NoRoom::LogBusy) | None => None,
+        };
+        let figures = store.figures();
+        Some(PairStatus {
+            pair: store.pair(),
+            epoch: store.epoch(),
+            state: reason.map_or(PairState::Serving, PairState::ReadOnly),
+            worker: 0,
+            durable: store.durable(),
+            visible: store.visible(),
+            checkpoint: self.checkpointing.last_base(),
+            entries: figures.entries,
+            node_bytes_used: figures.tree_nodes * figures.tree_node_bytes,
+            node_bytes: figures.node_region_bytes,
+            extent_bytes_used: figures.extents_allocated_bytes,
+            extent_bytes: figures.extent_region_bytes,
+            log_bytes: self.log_bytes_since_checkpoint(),
+            sessions: self.sessions.len() as u64,
+        })
+    }
+
+    pub(super) fn check(&mut self, connection: ConnectionId, header: RequestHeader) {
+        match &mut self.store {
+            None => self.refuse(connection, header, Refusal::Recovering),
+            Some(store) if store.is_checking() => self.refuse(connection, header, Refusal::Busy),
+            Some(store) => {
+                store.begin_check();
+                self.commands.push(Command::Check { connection, header });
+            }
+        }
+    }
+
+    pub(super) fn checked(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        outcome: &CheckOutcome,
+    ) {
+        if let Some(store) = &mut self.store {
+            store.end_check();
+        }
+        let mut text = outcome.first_violation.as_str();
+        while text.len() > VIOLATION_BYTES_MAX {
+            text = &text[..text.floor_char_boundary(VIOLATION_BYTES_MAX)];
+        }
+        let reply = Reply::Checked(CheckReport {
+            meganodes: outcome.meganodes,
+            tree_nodes: outcome.tree_nodes,
+            entries: outcome.entries,
+            extent_bytes: outcome.extent_bytes,
+            violations: outcome.violations,
+            duration_us: outcome.duration_us,
+            first_violation: text,
+        });
+        self.reply(connection, header, Csn::ZERO, &reply);
+    }
+
+    /// Everything at once, for the console, `/metrics` and `/readyz`.
+    #[must_use]
+    pub fn snapshot(&self) -> NodeSnapshot {
+        NodeSnapshot {
+            node: self.identity.node,
+            incarnation: self.identity.incarnation,
+            state: self.node_state(),
+            durability: self.options.durability,
+            uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
+            lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
+            connections: self.connections.len() as u64,
+            backing: self.store.as_ref().map_or(["none", "none"], |store| store.backing()),
+            operations: self.counters.operations,
+            pairs: self.pair_snapshot().into_iter().collect(),
+        }
+    }
+
+    fn node_state(&self) -> NodeState {
+        match self.phase {
+            Phase::Recovering => NodeState::Recovering(RecoveryProgress {
+                bytes_done: u64::from(self.recovery_permille),
+                bytes_total: 1_000,
+                bytes_per_second: 0.0,
+            }),
+            Phase::Stopping => NodeState::Stopping,
+            Phase::Failed(kind) => NodeState::Failed(kind),
+            Phase::Serving => match self.store.as_ref().and_then(|store| store.no_room()) {
+                Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
+                Some(NoRoom::Region) => NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull),
+                Some(NoRoom::LogBusy) | None => NodeState::Serving,
+            },
+        }
+    }
+
+    fn pair_snapshot(&self) -> Option<PairSnapshot> {
+        let store = self.store.as_ref()?;
+        let figures = store.figures();
+        Some(PairSnapshot {
+            pair: store.pair(),
+            epoch: store.epoch(),
+            csn_appended: store.appended(),
+            csn_durable: store.durable(),
+            csn_checkpointed: self.checkpointing.last_base(),
+            entries: figures.entries,
+            tree_nodes: figures.tree_nodes,
+            tree_node_bytes: figures.tree_node_bytes,
+            extent_live_bytes: figures.extents_live_bytes,
+            extent_allocated_bytes: figures.extents_allocated_bytes,
+            extent_region_bytes: figures.extent_region_bytes,
+            grace_bytes: figures.grace_bytes,
+            log_bytes_since_checkpoint: self.log_bytes_since_checkpoint(),
+            batches: self.counters.batches,
+            log_bytes: self.counters.log_bytes,
+            completions: figures.completions,
+            replies_held: self.outbox.held() as u64,
+            checkpoints: self.counters.checkpoints,
+            checkpoint_running: self.checkpointing.is_running(),
+            sync_us: self.counters.sync_us(),
+        })
+    }
+}
