@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape};
 use cell_memory::{
@@ -258,14 +258,15 @@ fn extent_read_beside_its_writer_is_whole_or_refused() {
     };
     let (a, b) = (encode(1), encode(2));
     extent::store(&mut writer, place, &a.0);
-    let stop = AtomicBool::new(false);
+    let (stop, reads) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         let readers: Vec<_> = (0..2)
             .map(|_| {
-                let (region, stop, a, b) = (region.clone(), &stop, &a, &b);
+                let (region, stop, reads, a, b) = (region.clone(), &stop, &reads, &a, &b);
                 scope.spawn(move || {
                     let (mut reader, mut whole, mut refused) = (ExtentReader::new(), 0u64, 0u64);
                     while !stop.load(Ordering::Relaxed) || whole + refused == 0 {
+                        reads.fetch_add(2, Ordering::Relaxed);
                         for (csn, (_, shape, checksum)) in [(1, a), (2, b)] {
                             match reader.read(&region, place, *shape, *checksum) {
                                 Ok(view) => {
@@ -282,8 +283,12 @@ fn extent_read_beside_its_writer_is_whole_or_refused() {
                 })
             })
             .collect();
-        for i in 0..200_000 {
+        // Long enough for the readers to have met it in the middle of a store, however few processors there are.
+        for i in 0..u64::MAX {
             extent::store(&mut writer, place, if i % 2 == 0 { &b.0 } else { &a.0 });
+            if reads.load(Ordering::Relaxed) > 400_000 && i > 200_000 {
+                break;
+            }
         }
         stop.store(true, Ordering::Relaxed);
         for reader in readers {

@@ -77,7 +77,7 @@ impl ExtentReader {
         if begin + u64::from(shape.stored_bytes()) > region.spec().bytes {
             return Err(ExtentError::OutOfRange { offset, bytes });
         }
-        region.read_bytes(begin, self.scratch.place(index(bytes.into())));
+        region.read_bytes(begin, self.scratch.place(bytes));
         Ok(self.scratch.checksum())
     }
 }
