@@ -117,11 +117,11 @@ impl LogBuffer {
         unsafe { std::slice::from_raw_parts_mut(self.start(), self.capacity()) }
     }
 
-    /// The slot that this buffer has in its registered pool.
-    pub(crate) fn slot(&self) -> Option<u16> {
+    /// The slot that this buffer has in a pool, if it is of that pool.
+    pub(crate) fn slot_in(&self, owner: &Arc<BufferPool>) -> Option<u16> {
         match &self.home {
-            Home::Heap(_) => None,
-            Home::Pool { slot, .. } => Some(*slot),
+            Home::Pool { pool, slot } if Arc::ptr_eq(pool, owner) => Some(*slot),
+            Home::Heap(_) | Home::Pool { .. } => None,
         }
     }
 
@@ -143,7 +143,10 @@ impl Drop for LogBuffer {
 
 impl fmt::Debug for LogBuffer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LogBuffer").field("capacity", &self.capacity()).field("slot", &self.slot()).finish()
+        f.debug_struct("LogBuffer")
+            .field("capacity", &self.capacity())
+            .field("pooled", &matches!(self.home, Home::Pool { .. }))
+            .finish()
     }
 }
 

@@ -1,0 +1,61 @@
+//! Makes segments ready: creates and zero-fills them ahead of use, syncs file and folder. Zero-filled, because a
+//! write into merely allocated space also has to sync the file system's metadata (measured: 35 against 22 us).
+//!
+//! The order keeps a reader's rule simple, that every `segment-*` file has its full length:
+//!
+//! 1. create `preparing-N`, fill it, sync it; 2. rename it to `segment-N`; 3. sync the folder; 4. only now a frame
+//!    may be written, and only after that frame's predecessor names N is N relied on.
+
+use crate::buffer::LogBuffer;
+use crate::device::PrepareSegment;
+use crate::error::{Errno, StorageError};
+use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
+
+/// Bytes of one write of zeros.
+const FILL_BYTES: usize = 1 << 20;
+
+/// Makes a segment ready. On failure nothing of it is left, the recycled file included.
+pub(crate) fn prepare(storage: &dyn Storage, request: &PrepareSegment) -> Result<(), StorageError> {
+    let path = request.segment.path();
+    let preparing = request.segment.path_preparing();
+    let done = match request.recycle {
+        Some(released) => recycle(storage, &released.path(), &path),
+        None => fill(storage, &preparing, &path, request.bytes),
+    };
+    if done.is_err() {
+        for left in [Some(preparing), Some(path), request.recycle.map(|released| released.path())] {
+            // What cannot be unlinked either is left for the removal of the whole folder; readers never need it.
+            let _ = left.map(|left| storage.unlink(&left));
+        }
+    }
+    done
+}
+
+fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Result<(), StorageError> {
+    let file = create(storage, preparing)?;
+    let zeros = LogBuffer::heap(FILL_BYTES);
+    let mut offset = 0;
+    while offset < bytes {
+        let count = crate::check::index((bytes - offset).min(FILL_BYTES as u64));
+        file.write_at(offset, &zeros.bytes()[..count])?;
+        offset += count as u64;
+    }
+    file.sync()?;
+    storage.rename(preparing, path)?;
+    storage.sync_folder(parent(path))
+}
+
+fn create(storage: &dyn Storage, path: &str) -> Result<Box<dyn StorageFile>, StorageError> {
+    match storage.open(path, Access::CreateDirect) {
+        Err(error) if error.errno == Errno::ENOENT => {
+            create_folders(storage, parent(path))?;
+            storage.open(path, Access::CreateDirect)
+        }
+        file => file,
+    }
+}
+
+fn recycle(storage: &dyn Storage, released: &str, path: &str) -> Result<(), StorageError> {
+    storage.rename(released, path)?;
+    storage.sync_folder(parent(path))
+}

@@ -1,0 +1,184 @@
+//! A log root on a real file system.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno as SystemErrno;
+
+use crate::error::{DiskOperation, Errno, StorageError};
+use crate::storage::{Access, Storage, StorageFile, StorageLock};
+
+/// The files below a folder.
+#[derive(Clone, Debug)]
+pub struct RealStorage {
+    root: PathBuf,
+}
+
+struct RealFile {
+    file: File,
+    /// Whether it bypasses the page cache: then every address, offset and length is aligned.
+    direct: bool,
+    path: Box<str>,
+}
+
+struct RealLock {
+    _file: OwnedFd,
+}
+
+impl StorageLock for RealLock {}
+
+impl RealStorage {
+    /// The storage below `root`, which is made if it is missing.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn open(root: &Path) -> Result<RealStorage, StorageError> {
+        let failed = |error| {
+            StorageError::new(DiskOperation::CreateFolder, &root.to_string_lossy(), Errno::of(&error))
+        };
+        std::fs::create_dir_all(root).map_err(failed)?;
+        Ok(RealStorage { root: root.canonicalize().map_err(failed)? })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The absolute path of a file.
+    #[must_use]
+    pub fn absolute(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Opens a descriptor, bypassing the page cache if `direct` and the file system can; says whether it does.
+    pub(crate) fn open_descriptor(
+        &self,
+        path: &str,
+        flags: OFlags,
+        direct: bool,
+    ) -> Result<(OwnedFd, bool), StorageError> {
+        let failed = |errno: SystemErrno| StorageError::new(DiskOperation::Open, path, errno);
+        let absolute = self.c_path(path).map_err(failed)?;
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP;
+        let open = |flags| rustix::fs::open(absolute.as_c_str(), flags | OFlags::CLOEXEC, mode);
+        if direct {
+            match open(flags | OFlags::DIRECT) {
+                // The file may have been created before O_DIRECT was refused.
+                Err(SystemErrno::INVAL | SystemErrno::OPNOTSUPP) => {
+                    return open(flags - OFlags::EXCL).map(|fd| (fd, false)).map_err(failed);
+                }
+                opened => return opened.map(|fd| (fd, true)).map_err(failed),
+            }
+        }
+        open(flags).map(|fd| (fd, false)).map_err(failed)
+    }
+
+    fn c_path(&self, path: &str) -> Result<CString, SystemErrno> {
+        CString::new(self.absolute(path).into_os_string().into_encoded_bytes())
+            .map_err(|_| SystemErrno::INVAL)
+    }
+}
+
+impl Storage for RealStorage {
+    fn open(&self, path: &str, access: Access) -> Result<Box<dyn StorageFile>, StorageError> {
+        let create = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let (flags, direct) = match access {
+            Access::Read => (OFlags::RDONLY, false),
+            Access::ReadDirect => (OFlags::RDONLY, true),
+            Access::Create => (create, false),
+            Access::CreateDirect => (create, true),
+            Access::Write => (OFlags::RDWR, false),
+        };
+        let (fd, bypasses) = self.open_descriptor(path, flags, direct)?;
+        if access == Access::ReadDirect && !bypasses {
+            // A hint only: without it the pages are merely read ahead less.
+            let _ = rustix::fs::fadvise(&fd, 0, None, rustix::fs::Advice::Sequential);
+        }
+        Ok(Box::new(RealFile { file: File::from(fd), direct: bypasses, path: path.into() }))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<String>, StorageError> {
+        let failed = |error| StorageError::new(DiskOperation::List, folder, Errno::of(&error));
+        let entries = std::fs::read_dir(self.absolute(folder)).map_err(failed)?;
+        let name = |entry: std::io::Result<std::fs::DirEntry>| Ok(entry?.file_name().into_string().ok());
+        entries.filter_map(|entry| name(entry).transpose()).collect::<std::io::Result<_>>().map_err(failed)
+    }
+
+    fn create_folder(&self, folder: &str) -> Result<(), StorageError> {
+        std::fs::create_dir(self.absolute(folder))
+            .map_err(|error| StorageError::new(DiskOperation::CreateFolder, folder, error))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<(), StorageError> {
+        std::fs::rename(self.absolute(from), self.absolute(to))
+            .map_err(|error| StorageError::new(DiskOperation::Rename, from, error))
+    }
+
+    fn unlink(&self, path: &str) -> Result<(), StorageError> {
+        std::fs::remove_file(self.absolute(path))
+            .map_err(|error| StorageError::new(DiskOperation::Unlink, path, error))
+    }
+
+    fn remove_folder(&self, folder: &str) -> Result<(), StorageError> {
+        std::fs::remove_dir(self.absolute(folder))
+            .map_err(|error| StorageError::new(DiskOperation::RemoveFolder, folder, error))
+    }
+
+    fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
+        File::open(self.absolute(folder))
+            .and_then(|file| file.sync_all())
+            .map_err(|error| StorageError::new(DiskOperation::SyncFolder, folder, error))
+    }
+
+    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError> {
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let (fd, _) = self.open_descriptor(path, flags, false)?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(RealLock { _file: fd }))),
+            Err(SystemErrno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(StorageError::new(DiskOperation::Lock, path, errno)),
+        }
+    }
+}
+
+impl RealFile {
+    fn failed(&self, operation: DiskOperation) -> impl Fn(std::io::Error) -> StorageError + '_ {
+        move |error| StorageError::new(operation, &self.path, error)
+    }
+}
+
+impl StorageFile for RealFile {
+    fn read_at(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, StorageError> {
+        let mut count = 0;
+        while count < bytes.len() {
+            match self.file.read_at(&mut bytes[count..], offset + count as u64) {
+                Ok(0) => break,
+                Ok(more) => count += more,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(DiskOperation::Read)(error)),
+            }
+            if self.direct && !count.is_multiple_of(crate::frame::FRAME_ALIGN) {
+                break; // the end of the file: only there a direct read is short
+            }
+        }
+        Ok(count)
+    }
+
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), StorageError> {
+        self.file.write_all_at(bytes, offset).map_err(self.failed(DiskOperation::Write))
+    }
+
+    fn sync(&self) -> Result<(), StorageError> {
+        self.file.sync_all().map_err(self.failed(DiskOperation::Sync))
+    }
+
+    fn length(&self) -> Result<u64, StorageError> {
+        self.file.metadata().map(|data| data.len()).map_err(self.failed(DiskOperation::Length))
+    }
+}

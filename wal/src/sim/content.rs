@@ -1,0 +1,91 @@
+//! A file's bytes, in pages that copies share. Pages of zeros take no memory.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::check::index;
+
+const PAGE_BYTES: usize = 4096;
+type Page = [u8; PAGE_BYTES];
+
+#[derive(Clone, Default)]
+pub(super) struct Content {
+    length: u64,
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+impl Content {
+    pub(super) const fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads up to the end; says how many bytes.
+    pub(super) fn read(&self, offset: u64, bytes: &mut [u8]) -> usize {
+        let available = self.length.saturating_sub(offset).min(bytes.len() as u64);
+        let bytes = &mut bytes[..index(available)];
+        each_page(offset, bytes.len(), |page, within, range| {
+            let target = &mut bytes[range.clone()];
+            match self.pages.get(&page) {
+                Some(page) => target.copy_from_slice(&page[within..within + range.len()]),
+                None => target.fill(0),
+            }
+        });
+        bytes.len()
+    }
+
+    /// Writes, growing the file if need be.
+    pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        each_page(offset, bytes.len(), |page, within, range| {
+            let source = &bytes[range];
+            if !self.pages.contains_key(&page) && source.iter().all(|b| *b == 0) {
+                return;
+            }
+            let page = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES]));
+            Arc::make_mut(page)[within..within + source.len()].copy_from_slice(source);
+        });
+        self.length = self.length.max(offset + bytes.len() as u64);
+    }
+
+    /// Cuts off, or extends with zeros.
+    pub(super) fn set_length(&mut self, length: u64) {
+        if length < self.length {
+            let zeros = vec![0; PAGE_BYTES - index(length % PAGE_BYTES as u64)];
+            let end = self.length;
+            self.write(length, &zeros);
+            self.pages.retain(|page, _| page * (PAGE_BYTES as u64) < length);
+            self.length = end;
+        }
+        self.length = length;
+    }
+}
+
+/// Calls with page number, offset within the page, and the range of the `length` bytes that falls into it.
+fn each_page(offset: u64, length: usize, mut call: impl FnMut(u64, usize, std::ops::Range<usize>)) {
+    let mut done = 0;
+    while done < length {
+        let at = offset + done as u64;
+        let within = index(at % PAGE_BYTES as u64);
+        let count = (PAGE_BYTES - within).min(length - done);
+        call(at / PAGE_BYTES as u64, within, done..done + count);
+        done += count;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_behaves_like_a_file() {
+        let mut content = Content::default();
+        content.write(5000, b"hello");
+        assert_eq!(content.length(), 5005);
+        let mut bytes = [1; 10];
+        assert_eq!(content.read(4998, &mut bytes), 7);
+        assert_eq!(&bytes[..7], b"\0\0hello");
+        content.set_length(5002);
+        content.set_length(5010);
+        assert_eq!(content.read(5000, &mut bytes), 10);
+        assert_eq!(&bytes, b"he\0\0\0\0\0\0\0\0");
+    }
+}

@@ -1,0 +1,208 @@
+//! A disk in memory for tests and the simulator: [`crate::storage::Storage`] and [`crate::device::LogDevice`] over
+//! one shared state, as strict as a real one and with faults on demand.
+//!
+//! What is modelled, always by the seed:
+//!
+//! - a write is on stable storage only when its sync (for log writes: its completion) has succeeded; at a power cut
+//!   any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
+//! - names in a folder are on stable storage only when the folder was synced;
+//! - a failed sync drops what it should have written, and the next one succeeds without it;
+//! - log writes complete when, and in the order that, the caller says; a killed process's writes in flight land late,
+//!   in part, or never;
+//! - errors on the n-th write, sync or read, a full disk, flipped bits, a power cut after the n-th operation;
+//! - O_DIRECT's alignment rules.
+//!
+//! What is not modelled: reads that return other bytes than were written without an error (use [`SimDisk::flip`] or
+//! [`SimDisk::copy_block`]), and a disk that lies about a sync.
+//!
+//! Each [`SimDisk`] handle belongs to a process; [`SimDisk::process`] makes another one's. Killing a process or
+//! cutting the power ends its open files, locks and devices.
+
+mod content;
+mod device;
+mod faults;
+mod state;
+mod storage;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use device::SimDevice;
+pub use faults::{Landing, PowerCut};
+use state::{Operation, State};
+
+use crate::device::LogEvent;
+use crate::error::Errno;
+use crate::preparer::prepare;
+use crate::storage::Storage;
+
+/// A process's view of the disk.
+#[derive(Clone)]
+pub struct SimDisk {
+    state: Arc<Mutex<State>>,
+    process: u64,
+}
+
+/// An operation that a device has sent and that has not completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Names it in [`SimDisk::complete`].
+    pub id: u64,
+    /// How many bytes it writes: a log write's frame, a segment's length, or zero.
+    pub bytes: u64,
+}
+
+impl SimDisk {
+    /// An empty disk. The seed decides what tears, lands and is completed first.
+    #[must_use]
+    pub fn new(seed: u64) -> SimDisk {
+        SimDisk { state: Arc::new(Mutex::new(State::new(seed))), process: 0 }
+    }
+
+    /// A new process's view of the same disk.
+    #[must_use]
+    pub fn process(&self) -> SimDisk {
+        let process = self.state().new_process();
+        SimDisk { state: Arc::clone(&self.state), process }
+    }
+
+    /// A copy of the whole disk as it is, for another future: another seed decides there.
+    #[must_use]
+    pub fn fork(&self, seed: u64) -> SimDisk {
+        SimDisk { state: Arc::new(Mutex::new(self.state().fork(seed))), process: self.process }
+    }
+
+    /// A log device of this process.
+    #[must_use]
+    pub fn device(&self) -> SimDevice {
+        SimDevice::new(self.clone())
+    }
+
+    /// What devices have sent and what has not completed, oldest first.
+    #[must_use]
+    pub fn pending(&self) -> Vec<Pending> {
+        self.state().pending()
+    }
+
+    /// Completes one pending operation; nothing if it is gone (its process was killed).
+    pub fn complete(&self, id: u64) {
+        let Some((process, device, operation)) = self.state().take_pending(id) else { return };
+        let owner = SimDisk { state: Arc::clone(&self.state), process };
+        let event = match operation {
+            Operation::Write(write) => {
+                let result = self.state().log_write(
+                    write.segment,
+                    write.offset,
+                    &write.buffer.bytes()[..write.length],
+                );
+                let (log, kind, segment, offset) = (write.log, write.kind, write.segment, write.offset);
+                Some(LogEvent::Written { log, kind, segment, offset, buffer: Some(write.buffer), result })
+            }
+            Operation::Prepare(request) => {
+                let result = prepare(&owner, &request).map_err(|error| error.errno);
+                let (log, kind, segment) = (request.log, request.kind, request.segment);
+                Some(LogEvent::Prepared { log, kind, segment, result })
+            }
+            Operation::Remove(segment) => {
+                let _ = owner.unlink(&segment.path());
+                None
+            }
+        };
+        if let Some(event) = event {
+            self.state().deliver(process, device, event);
+        }
+    }
+
+    /// Completes one pending operation, chosen by the seed; false if there is none.
+    pub fn step(&self) -> bool {
+        let chosen = self.state().choose_pending();
+        let Some(id) = chosen else { return false };
+        self.complete(id);
+        true
+    }
+
+    /// Completes everything that is pending.
+    pub fn settle(&self) {
+        while self.step() {}
+    }
+
+    /// Kills this process: its files, locks and devices end; the system lives on, so buffered writes stay. Its log
+    /// writes in flight may land later: see [`SimDisk::land_late`].
+    pub fn kill(&self) {
+        self.state().kill(self.process);
+    }
+
+    /// Lets one late write of a killed process reach the disk, whole or in part; false if there is none.
+    pub fn land_late(&self) -> bool {
+        self.state().land_late()
+    }
+
+    /// Cuts the power: what was not on stable storage survives as `cut` says. Every process ends, this handle's too:
+    /// go on with [`SimDisk::process`]. Faults that were armed are disarmed.
+    pub fn power_cut(&self, cut: PowerCut) {
+        self.state().power_cut(cut);
+    }
+
+    /// Whether a power cut that was armed with [`SimDisk::arm_power_cut`] has happened: nothing works any more until
+    /// [`SimDisk::power_cut`] settles what is left.
+    #[must_use]
+    pub fn is_off(&self) -> bool {
+        self.state().faults.off
+    }
+
+    /// Lets the power fail once so many more operations (writes, syncs, changes of names) have been done.
+    pub fn arm_power_cut(&self, operations: u64) {
+        self.state().faults.power = Some(operations);
+    }
+
+    /// Lets the write after so many more fail. Log writes count.
+    pub fn arm_write_error(&self, writes: u64, errno: Errno) {
+        self.state().faults.write = Some((writes, errno));
+    }
+
+    /// Lets the sync after so many more fail: of a file, a folder, or a log write's.
+    pub fn arm_sync_error(&self, syncs: u64, errno: Errno) {
+        self.state().faults.sync = Some((syncs, errno));
+    }
+
+    /// Lets the read after so many more fail.
+    pub fn arm_read_error(&self, reads: u64, errno: Errno) {
+        self.state().faults.read = Some((reads, errno));
+    }
+
+    /// Limits the bytes of all files together; `None` lifts the limit.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.state().faults.capacity = bytes;
+    }
+
+    /// Bytes of all files together.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.state().used()
+    }
+
+    /// Flips bits of one byte on the medium; false if there is no such byte.
+    pub fn flip(&self, path: &str, offset: u64, mask: u8) -> bool {
+        self.state().flip(path, offset, mask)
+    }
+
+    /// Copies bytes from one place of the medium to another: a misdirected or stale block. False if a file is
+    /// missing.
+    pub fn copy_block(&self, from: (&str, u64), to: (&str, u64), length: usize) -> bool {
+        self.state().copy_block(from, to, length)
+    }
+
+    /// Cuts a file off.
+    pub fn truncate(&self, path: &str, length: u64) -> bool {
+        self.state().truncate(path, length)
+    }
+
+    /// The whole content of a file.
+    #[must_use]
+    pub fn content(&self, path: &str) -> Option<Vec<u8>> {
+        self.state().content(path)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

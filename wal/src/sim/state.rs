@@ -1,0 +1,498 @@
+//! The simulated disk itself: files and folders, each as a reader sees it now and as stable storage has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Pending;
+use super::content::Content;
+use super::faults::{Faults, Landing, PowerCut, Random, due};
+use crate::device::{LogEvent, LogWrite, PrepareSegment};
+use crate::error::Errno;
+use crate::segment::SegmentName;
+use crate::storage::parent;
+
+#[derive(Clone, Default)]
+struct Inode {
+    current: Content,
+    stable: Content,
+    /// Writes that stable storage lacks, in order.
+    unsynced: Vec<(u64, Vec<u8>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Entry {
+    File(u64),
+    Folder,
+}
+
+#[derive(Clone, Debug)]
+enum NameChange {
+    Add(String, Entry),
+    Remove(String),
+    Rename(String, String),
+}
+
+#[derive(Clone, Default)]
+struct Folder {
+    current: BTreeMap<String, Entry>,
+    stable: BTreeMap<String, Entry>,
+    unsynced: Vec<NameChange>,
+}
+
+/// What a device asked for.
+pub(super) enum Operation {
+    Write(LogWrite),
+    Prepare(PrepareSegment),
+    Remove(SegmentName),
+}
+
+struct Sent {
+    id: u64,
+    process: u64,
+    device: u64,
+    operation: Operation,
+}
+
+#[derive(Clone)]
+struct Late {
+    inode: u64,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+pub(super) struct State {
+    inodes: BTreeMap<u64, Inode>,
+    folders: BTreeMap<String, Folder>,
+    pub(super) faults: Faults,
+    random: Random,
+    id_next: u64,
+    /// Processes that are not dead.
+    alive: BTreeSet<u64>,
+    locks: BTreeMap<String, u64>,
+    sent: Vec<Sent>,
+    events: Vec<(u64, u64, LogEvent)>,
+    late: Vec<Late>,
+}
+
+impl State {
+    pub(super) fn new(seed: u64) -> State {
+        State {
+            inodes: BTreeMap::new(),
+            folders: BTreeMap::from([(String::new(), Folder::default())]),
+            faults: Faults::default(),
+            random: Random::new(seed),
+            id_next: 1,
+            alive: BTreeSet::from([0]),
+            locks: BTreeMap::new(),
+            sent: Vec::new(),
+            events: Vec::new(),
+            late: Vec::new(),
+        }
+    }
+
+    /// A copy of the disk; writes in flight become late ones of the copy's past.
+    pub(super) fn fork(&self, seed: u64) -> State {
+        let mut late = self.late.clone();
+        late.extend(self.sent.iter().filter_map(|sent| self.as_late(&sent.operation)));
+        State {
+            inodes: self.inodes.clone(),
+            folders: self.folders.clone(),
+            faults: self.faults.clone(),
+            random: Random::new(seed),
+            id_next: self.id_next,
+            alive: self.alive.clone(),
+            locks: self.locks.clone(),
+            sent: Vec::new(),
+            events: Vec::new(),
+            late,
+        }
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.id_next += 1;
+        self.id_next
+    }
+
+    pub(super) fn new_process(&mut self) -> u64 {
+        let process = self.new_id();
+        self.alive.insert(process);
+        process
+    }
+
+    pub(super) fn new_device(&mut self) -> u64 {
+        self.new_id()
+    }
+
+    /// A dead process does nothing any more.
+    pub(super) fn check_alive(&self, process: u64) -> Result<(), Errno> {
+        if self.alive.contains(&process) && !self.faults.off { Ok(()) } else { Err(Errno::EIO) }
+    }
+
+    // Devices.
+
+    pub(super) fn send(&mut self, process: u64, device: u64, operation: Operation) {
+        if self.check_alive(process).is_ok() {
+            let id = self.new_id();
+            self.sent.push(Sent { id, process, device, operation });
+        }
+    }
+
+    pub(super) fn pending(&self) -> Vec<Pending> {
+        let bytes = |operation: &Operation| match operation {
+            Operation::Write(write) => write.length as u64,
+            Operation::Prepare(request) if request.recycle.is_none() => request.bytes,
+            Operation::Prepare(_) | Operation::Remove(_) => 0,
+        };
+        self.sent.iter().map(|sent| Pending { id: sent.id, bytes: bytes(&sent.operation) }).collect()
+    }
+
+    pub(super) fn choose_pending(&mut self) -> Option<u64> {
+        if self.sent.is_empty() || self.faults.off {
+            return None;
+        }
+        let chosen = self.random.below(self.sent.len() as u64);
+        Some(self.sent[crate::check::index(chosen)].id)
+    }
+
+    pub(super) fn take_pending(&mut self, id: u64) -> Option<(u64, u64, Operation)> {
+        let at = self.sent.iter().position(|sent| sent.id == id).filter(|_| !self.faults.off)?;
+        // A real preparer works on one request after the other.
+        let sent = self.sent.remove(at);
+        Some((sent.process, sent.device, sent.operation))
+    }
+
+    pub(super) fn deliver(&mut self, process: u64, device: u64, event: LogEvent) {
+        if self.check_alive(process).is_ok() {
+            self.events.push((process, device, event));
+        }
+    }
+
+    pub(super) fn take_events(&mut self, process: u64, device: u64, events: &mut Vec<LogEvent>) {
+        if self.check_alive(process).is_err() {
+            return;
+        }
+        for (owner, target, event) in std::mem::take(&mut self.events) {
+            if (owner, target) == (process, device) {
+                events.push(event);
+            } else {
+                self.events.push((owner, target, event));
+            }
+        }
+    }
+
+    /// A data-sync write past the page cache. A failed one may have written some of its sectors.
+    pub(super) fn log_write(&mut self, segment: SegmentName, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let inode = self.file(&segment.path())?;
+        let failed = self.faults.operate().and(due(&mut self.faults.write)).and(due(&mut self.faults.sync));
+        if let Err(errno) = failed {
+            let landed = self.random.land(Landing::Random, bytes.len().div_ceil(512));
+            self.write_sectors(inode, offset, bytes, 512, &landed);
+            return Err(errno);
+        }
+        let file = self.inodes.get_mut(&inode).ok_or(Errno::ENOENT)?;
+        if offset + bytes.len() as u64 > file.current.length() {
+            return Err(Errno::EINVAL); // strict: log writes never grow a file
+        }
+        file.current.write(offset, bytes);
+        file.stable.write(offset, bytes);
+        Ok(())
+    }
+
+    // Ends.
+
+    pub(super) fn kill(&mut self, process: u64) {
+        let sent = std::mem::take(&mut self.sent);
+        let (dead, living): (Vec<_>, Vec<_>) = sent.into_iter().partition(|sent| sent.process == process);
+        self.sent = living;
+        let late: Vec<_> = dead.iter().filter_map(|sent| self.as_late(&sent.operation)).collect();
+        self.late.extend(late);
+        self.alive.remove(&process);
+        self.locks.retain(|_, holder| *holder != process);
+        self.events.retain(|(owner, ..)| *owner != process);
+    }
+
+    fn as_late(&self, operation: &Operation) -> Option<Late> {
+        let Operation::Write(write) = operation else { return None };
+        let inode = self.file(&write.segment.path()).ok()?;
+        Some(Late { inode, offset: write.offset, bytes: write.buffer.bytes()[..write.length].to_vec() })
+    }
+
+    pub(super) fn land_late(&mut self) -> bool {
+        if self.late.is_empty() {
+            return false;
+        }
+        let chosen = self.random.below(self.late.len() as u64);
+        let late = self.late.remove(crate::check::index(chosen));
+        let sectors = late.bytes.len().div_ceil(512);
+        let landing = if self.random.below(2) == 0 { Landing::Everything } else { Landing::Random };
+        let landed = self.random.land(landing, sectors);
+        self.write_sectors(late.inode, late.offset, &late.bytes, 512, &landed);
+        true
+    }
+
+    pub(super) fn power_cut(&mut self, cut: PowerCut) {
+        for process in self.alive.clone() {
+            self.kill(process);
+        }
+        for late in std::mem::take(&mut self.late) {
+            let landed = self.random.land(cut.writes, late.bytes.len().div_ceil(cut.sector_bytes));
+            self.write_sectors(late.inode, late.offset, &late.bytes, cut.sector_bytes, &landed);
+        }
+        self.cut_contents(cut);
+        self.cut_names(cut);
+        self.faults = Faults { capacity: self.faults.capacity, ..Faults::default() };
+    }
+
+    fn cut_contents(&mut self, cut: PowerCut) {
+        let inodes: Vec<u64> = self.inodes.keys().copied().collect();
+        for inode in inodes {
+            let Some(file) = self.inodes.get_mut(&inode) else { continue };
+            file.current = file.stable.clone();
+            for (offset, bytes) in std::mem::take(&mut file.unsynced) {
+                let landed = self.random.land(cut.writes, bytes.len().div_ceil(cut.sector_bytes));
+                self.write_sectors(inode, offset, &bytes, cut.sector_bytes, &landed);
+            }
+        }
+    }
+
+    fn cut_names(&mut self, cut: PowerCut) {
+        for folder in self.folders.values_mut() {
+            let changes = std::mem::take(&mut folder.unsynced);
+            let landed = self.random.land(cut.names, changes.len());
+            for (change, _) in changes.iter().zip(landed).filter(|(_, landed)| *landed) {
+                apply(&mut folder.stable, change);
+            }
+            folder.current = folder.stable.clone();
+        }
+        let mut reachable = BTreeSet::from([String::new()]);
+        // Parents sort before their children.
+        for (path, _) in self.folders.clone() {
+            let name = path.rsplit('/').next().unwrap_or(&path);
+            let above = self.folders.get(parent(&path)).and_then(|folder| folder.current.get(name));
+            if reachable.contains(parent(&path)) && above == Some(&Entry::Folder) {
+                reachable.insert(path);
+            }
+        }
+        self.folders.retain(|path, _| reachable.contains(path));
+        for (path, folder) in &mut self.folders.clone() {
+            // A folder whose own creation survived without what was in it is empty.
+            for name in folder.current.keys() {
+                let below = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                if folder.current[name] == Entry::Folder && !self.folders.contains_key(&below) {
+                    self.folders.insert(below, Folder::default());
+                }
+            }
+        }
+    }
+
+    fn write_sectors(&mut self, inode: u64, offset: u64, bytes: &[u8], sector_bytes: usize, landed: &[bool]) {
+        let Some(file) = self.inodes.get_mut(&inode) else { return };
+        for (sector, (chunk, _)) in
+            bytes.chunks(sector_bytes).zip(landed).enumerate().filter(|(_, (_, landed))| **landed)
+        {
+            let at = offset + (sector * sector_bytes) as u64;
+            file.current.write(at, chunk);
+            file.stable.write(at, chunk);
+        }
+    }
+
+    // Damage.
+
+    pub(super) fn flip(&mut self, path: &str, offset: u64, mask: u8) -> bool {
+        let Some(file) = self.inode_mut(path).filter(|file| offset < file.current.length()) else {
+            return false;
+        };
+        for content in [&mut file.current, &mut file.stable] {
+            let mut byte = [0];
+            content.read(offset, &mut byte);
+            content.write(offset, &[byte[0] ^ mask]);
+        }
+        true
+    }
+
+    pub(super) fn copy_block(&mut self, from: (&str, u64), to: (&str, u64), length: usize) -> bool {
+        let mut bytes = vec![0; length];
+        let Some(source) = self.inode_mut(from.0) else { return false };
+        source.current.read(from.1, &mut bytes);
+        let Some(target) = self.inode_mut(to.0) else { return false };
+        target.current.write(to.1, &bytes);
+        target.stable.write(to.1, &bytes);
+        true
+    }
+
+    pub(super) fn truncate(&mut self, path: &str, length: u64) -> bool {
+        let Some(file) = self.inode_mut(path) else { return false };
+        file.current.set_length(length);
+        file.stable.set_length(length);
+        true
+    }
+
+    pub(super) fn content(&self, path: &str) -> Option<Vec<u8>> {
+        let content = &self.inodes.get(&self.file(path).ok()?)?.current;
+        let mut bytes = vec![0; crate::check::index(content.length())];
+        content.read(0, &mut bytes);
+        Some(bytes)
+    }
+
+    fn inode_mut(&mut self, path: &str) -> Option<&mut Inode> {
+        let inode = self.file(path).ok()?;
+        self.inodes.get_mut(&inode)
+    }
+
+    // Files.
+
+    pub(super) fn used(&self) -> u64 {
+        let named = self.folders.values().flat_map(|folder| folder.current.values());
+        let files = named.filter_map(|entry| if let Entry::File(inode) = entry { Some(inode) } else { None });
+        files.filter_map(|inode| self.inodes.get(inode)).map(|file| file.current.length()).sum()
+    }
+
+    pub(super) fn file(&self, path: &str) -> Result<u64, Errno> {
+        match self.entry(path)? {
+            Entry::File(inode) => Ok(inode),
+            Entry::Folder => Err(Errno(libc::EISDIR)),
+        }
+    }
+
+    fn entry(&self, path: &str) -> Result<Entry, Errno> {
+        let folder = self.folders.get(parent(path)).ok_or(Errno::ENOENT)?;
+        folder.current.get(name(path)).copied().ok_or(Errno::ENOENT)
+    }
+
+    fn change(&mut self, folder: &str, change: NameChange) -> Result<(), Errno> {
+        self.faults.operate()?;
+        let folder = self.folders.get_mut(folder).ok_or(Errno::ENOENT)?;
+        apply(&mut folder.current, &change);
+        folder.unsynced.push(change);
+        Ok(())
+    }
+
+    pub(super) fn create(&mut self, path: &str) -> Result<u64, Errno> {
+        match self.entry(path) {
+            Ok(_) => return Err(Errno::EEXIST),
+            Err(_) if !self.folders.contains_key(parent(path)) => return Err(Errno::ENOENT),
+            Err(_) => {}
+        }
+        let inode = self.new_id();
+        self.change(parent(path), NameChange::Add(name(path).to_owned(), Entry::File(inode)))?;
+        self.inodes.insert(inode, Inode::default());
+        Ok(inode)
+    }
+
+    pub(super) fn create_folder(&mut self, path: &str) -> Result<(), Errno> {
+        if self.entry(path).is_ok() {
+            return Err(Errno::EEXIST);
+        }
+        self.change(parent(path), NameChange::Add(name(path).to_owned(), Entry::Folder))?;
+        self.folders.insert(path.to_owned(), Folder::default());
+        Ok(())
+    }
+
+    pub(super) fn list(&self, folder: &str) -> Result<Vec<String>, Errno> {
+        Ok(self.folders.get(folder).ok_or(Errno::ENOENT)?.current.keys().cloned().collect())
+    }
+
+    pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<(), Errno> {
+        if parent(from) != parent(to) {
+            return Err(Errno::EINVAL); // strict: only within a folder
+        }
+        self.file(from)?;
+        self.change(parent(from), NameChange::Rename(name(from).to_owned(), name(to).to_owned()))
+    }
+
+    pub(super) fn unlink(&mut self, path: &str) -> Result<(), Errno> {
+        self.file(path)?;
+        self.change(parent(path), NameChange::Remove(name(path).to_owned()))
+    }
+
+    pub(super) fn remove_folder(&mut self, path: &str) -> Result<(), Errno> {
+        if !self.list(path)?.is_empty() {
+            return Err(Errno(libc::ENOTEMPTY));
+        }
+        self.change(parent(path), NameChange::Remove(name(path).to_owned()))?;
+        self.folders.remove(path);
+        Ok(())
+    }
+
+    pub(super) fn sync_folder(&mut self, path: &str) -> Result<(), Errno> {
+        if !self.folders.contains_key(path) {
+            return Err(Errno::ENOENT);
+        }
+        self.faults.operate().and(due(&mut self.faults.sync))?;
+        let folder = self.folders.get_mut(path).ok_or(Errno::ENOENT)?;
+        folder.stable = folder.current.clone();
+        folder.unsynced.clear();
+        Ok(())
+    }
+
+    pub(super) fn read(&mut self, inode: u64, offset: u64, bytes: &mut [u8]) -> Result<usize, Errno> {
+        due(&mut self.faults.read)?;
+        Ok(self.inodes.get(&inode).ok_or(Errno::EIO)?.current.read(offset, bytes))
+    }
+
+    pub(super) fn length(&self, inode: u64) -> Result<u64, Errno> {
+        Ok(self.inodes.get(&inode).ok_or(Errno::EIO)?.current.length())
+    }
+
+    pub(super) fn write(&mut self, inode: u64, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        self.faults.operate().and(due(&mut self.faults.write))?;
+        let used = self.used();
+        let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
+        let end = offset + bytes.len() as u64;
+        let growth = end.saturating_sub(file.current.length());
+        if growth > 0 && self.faults.capacity.is_some_and(|capacity| used + growth > capacity) {
+            return Err(Errno::ENOSPC);
+        }
+        file.current.write(offset, bytes);
+        file.unsynced.push((offset, bytes.to_vec()));
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self, inode: u64) -> Result<(), Errno> {
+        self.faults.operate()?;
+        let failed = due(&mut self.faults.sync);
+        let file = self.inodes.get_mut(&inode).ok_or(Errno::EIO)?;
+        let unsynced = std::mem::take(&mut file.unsynced);
+        failed?; // what it should have written stays readable, and is gone after a power cut
+        for (offset, bytes) in unsynced {
+            file.stable.write(offset, &bytes);
+        }
+        Ok(())
+    }
+
+    pub(super) fn try_lock(&mut self, path: &str, process: u64) -> Result<bool, Errno> {
+        if self.file(path).is_err() {
+            self.create(path)?;
+        }
+        if self.locks.contains_key(path) {
+            return Ok(false);
+        }
+        self.locks.insert(path.to_owned(), process);
+        Ok(true)
+    }
+
+    pub(super) fn unlock(&mut self, path: &str, process: u64) {
+        if self.locks.get(path) == Some(&process) {
+            self.locks.remove(path);
+        }
+    }
+}
+
+fn apply(names: &mut BTreeMap<String, Entry>, change: &NameChange) {
+    match change {
+        NameChange::Add(name, entry) => {
+            names.insert(name.clone(), *entry);
+        }
+        NameChange::Remove(name) => {
+            names.remove(name);
+        }
+        NameChange::Rename(from, to) => {
+            if let Some(entry) = names.remove(from) {
+                names.insert(to.clone(), entry);
+            }
+        }
+    }
+}
+
+fn name(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
