@@ -1,0 +1,57 @@
+//! The benches, small: that they run, that contenders agree, and that rows are what `--json` promises. What
+//! is measured here means nothing.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Runs a bench with 20,000 entries and returns its rows.
+fn rows(bench: &str) -> Vec<Value> {
+    let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
+        .args([bench, "--entries", "20000", "--rounds", "2", "--json"])
+        .output()
+        .expect("the benches can be started");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("rows are UTF-8");
+    text.lines().map(|line| serde_json::from_str(line).expect("a row is JSON")).collect()
+}
+
+fn assert_rows(bench: &str, rows: &[Value], wanted: &[&str]) {
+    for row in rows {
+        let name = row["bench"].as_str().expect("a row has a name");
+        assert!(name.starts_with(&format!("{bench}/")), "{name}");
+        assert!(row["ours"].as_f64().is_some_and(|ours| ours > 0.0), "{row}");
+        assert!(row["unit"].is_string() && row["rival"].is_string(), "{row}");
+        for field in ["theirs", "ratio", "goal", "met"] {
+            assert!(row.get(field).is_some(), "{row} lacks {field}");
+        }
+    }
+    for name in wanted {
+        assert!(rows.iter().any(|row| row["bench"] == *name), "no row {name}");
+    }
+}
+
+#[test]
+fn local_small_prints_every_figure() {
+    let rows = rows("local");
+    let wanted = [
+        "local/insert",
+        "local/search uniform",
+        "local/search zipf 0.99",
+        "local/search missing keys",
+        "local/search, 16 in hand, uniform",
+        "local/get uniform",
+        "local/scan 50 with values",
+        "local/miss, dependent",
+        "local/lines a search uniform",
+    ];
+    assert_rows("local", &rows, &wanted);
+}
+
+#[test]
+fn memory_small_prints_every_figure() {
+    let rows = rows("memory");
+    assert_rows("memory", &rows, &["memory/tree and extents", "memory/waste of extents"]);
+    let bound = rows.iter().find(|row| row["bench"] == "memory/tree and extents").expect("it is there");
+    assert_eq!(bound["goal"], "<= 1.6");
+}
