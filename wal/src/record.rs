@@ -133,7 +133,8 @@ mod tests {
     #[test]
     fn records_forged_lengths_deltas_or_padding_are_faults() {
         let good = payload_of(&[(0, b"one"), (1, b"two")]);
-        let parse = |bytes: &[u8]| Records::new(bytes, Csn(1), Csn(2)).collect::<Result<Vec<_>, _>>();
+        let parse =
+            |bytes: &[u8]| Records::new(bytes, Csn(1), Csn(2)).try_for_each(|record| record.map(|_| ()));
         assert!(parse(&good).is_ok());
         for at in 0..good.len() {
             let mut bad = good.clone();

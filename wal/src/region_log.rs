@@ -118,11 +118,6 @@ impl RegionLog {
         self.current.is_some()
     }
 
-    /// The generation of the segment that is written, and where its next frame goes.
-    pub(crate) fn position(&self) -> Option<(u32, u64)> {
-        self.current.map(|current| (current.generation, current.position))
-    }
-
     /// Whether a frame of so many bytes goes into the current segment, leaving room for the rotate frame.
     pub(crate) fn fits(&self, frame_bytes: usize) -> bool {
         let needed = frame_bytes as u64 + EMPTY_FRAME_BYTES as u64;

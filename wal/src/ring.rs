@@ -11,8 +11,8 @@
 //! overflow (an overflow can hang a waiter and loses the promise that polling needs no system call).
 #![allow(unsafe_code)] // submission queue entries point to memory that the kernel reads
 
-use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, opcode, types};
@@ -45,14 +45,15 @@ impl Default for RingOptions {
 }
 
 struct OpenSegment {
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     bytes: u64,
 }
 
 /// A write from [`LogDevice::write`] to its completion.
 struct Flight {
     write: LogWrite,
-    fd: RawFd,
+    /// Kept open until the completion: a closed descriptor's number may soon be another file's.
+    fd: Arc<OwnedFd>,
     /// Bytes already written by an earlier, short completion.
     done: usize,
 }
@@ -62,6 +63,8 @@ pub struct Ring {
     ring: IoUring,
     entries: usize,
     files: HashMap<SegmentName, OpenSegment>,
+    /// Logs given up: segments that become ready for them are not opened.
+    closed: HashSet<LogId>,
     /// By user data. A slot is freed by its completion only.
     flights: Vec<Option<Flight>>,
     slots_free: Vec<usize>,
@@ -102,6 +105,7 @@ impl Ring {
             ring,
             entries: index(u64::from(options.entries)),
             files: HashMap::new(),
+            closed: HashSet::new(),
             flights: Vec::new(),
             slots_free: Vec::new(),
             backlog: VecDeque::new(),
@@ -182,7 +186,7 @@ impl Ring {
         let remaining = &flight.write.buffer.bytes()[flight.done..flight.write.length];
         let length = u32::try_from(remaining.len()).expect("a frame is shorter than 4 GiB");
         let offset = flight.write.offset + flight.done as u64;
-        let fd = types::Fd(flight.fd);
+        let fd = types::Fd(flight.fd.as_raw_fd());
         let slot = flight.write.buffer.slot_in(&self.pool).filter(|_| self.pool_registered);
         match slot {
             Some(slot) => opcode::WriteFixed::new(fd, remaining.as_ptr(), length, slot)
@@ -242,8 +246,11 @@ impl Ring {
     fn poll_preparer(&mut self, events: &mut Vec<LogEvent>) {
         while let Some(Done { request, result }) = self.preparer.next_done() {
             let PrepareSegment { log, kind, segment, bytes, .. } = request;
+            if self.closed.contains(&log) {
+                continue;
+            }
             let result = result.map(|fd| {
-                self.files.insert(segment, OpenSegment { fd, bytes });
+                self.files.insert(segment, OpenSegment { fd: Arc::new(fd), bytes });
             });
             if let Err(errno) = result {
                 tracing::warn!(%segment, %errno, "a log segment could not be prepared");
@@ -289,7 +296,7 @@ impl LogDevice for Ring {
             "a write is aligned and within its segment"
         );
         assert!(write.length <= write.buffer.capacity(), "a write is within its buffer");
-        let fd = file.fd.as_raw_fd();
+        let fd = Arc::clone(&file.fd);
         let slot = self.slots_free.pop().unwrap_or_else(|| {
             self.flights.push(None);
             self.flights.len() - 1
@@ -312,13 +319,9 @@ impl LogDevice for Ring {
 
     fn close(&mut self, log: LogId) {
         let regions = [log.pair.node_region(), log.pair.extent_region()];
-        let busy =
-            |name: &SegmentName| self.flights.iter().flatten().any(|flight| flight.write.segment == *name);
-        let closing = |name: &SegmentName| regions.contains(&name.log.region) && name.log.epoch == log.epoch;
-        let files: Vec<_> = self.files.keys().copied().filter(|name| closing(name) && !busy(name)).collect();
-        for name in files {
-            self.files.remove(&name);
-        }
+        let of_log = |name: &SegmentName| regions.contains(&name.log.region) && name.log.epoch == log.epoch;
+        self.files.retain(|name, _| !of_log(name));
+        self.closed.insert(log);
     }
 
     fn submit(&mut self) -> Result<(), WalError> {
@@ -367,9 +370,9 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let in_flight: Vec<Flight> = self.flights.iter_mut().filter_map(Option::take).collect();
         if !in_flight.is_empty() {
-            // The kernel may read these buffers after this process has forgotten the ring.
+            // The kernel may read these buffers after this process has forgotten the ring; each one of the pool
+            // keeps the pool allocated.
             std::mem::forget(in_flight);
-            std::mem::forget(Arc::clone(&self.pool));
         }
     }
 }
