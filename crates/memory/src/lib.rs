@@ -9,6 +9,7 @@
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.
 
 mod allocator;
+mod counter;
 mod error;
 pub mod extent;
 mod pair;
@@ -17,6 +18,7 @@ mod setting;
 mod width;
 
 pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
+pub use counter::{COUNTERS, MemoryCounts};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
 pub use pair::PairWriter;
 pub use region::{

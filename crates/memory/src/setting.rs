@@ -15,6 +15,7 @@ const TREE_NODE_BYTES: &str = "tree_node_bytes";
 const HUGE_PAGES: &str = "huge_pages";
 const MEMORY_CHECK: &str = "memory_check";
 const POPULATE_CHUNK_BYTES: &str = "populate_chunk_bytes";
+const EXTENT_HEADROOM_BYTES: &str = "extent_headroom_bytes";
 
 /// Largest node region that can be asked for; the format permits 1 TiB.
 const NODE_REGION_BYTES_MAX: u64 = 512 << 30;
@@ -84,6 +85,14 @@ pub const SETTINGS: &[Setting] = &[
         bounds: Bounds::Bytes { min: 2 << 20, max: 1 << 30, power_of_two: true },
         applies: Applies::Restart,
     },
+    Setting {
+        name: EXTENT_HEADROOM_BYTES,
+        meaning: "Part of an extent region that is held back from ordinary writes, so that deletes, splits and \
+                  recovery go on when it is full.",
+        default: "1 MiB",
+        bounds: Bounds::Bytes { min: 0, max: 1 << 30, power_of_two: false },
+        applies: Applies::Restart,
+    },
 ];
 
 /// The settings of regions, read once.
@@ -101,6 +110,8 @@ pub struct RegionSettings {
     pub options: RegionOptions,
     /// How far ahead of the allocators memory is taken.
     pub populate_chunk_bytes: u64,
+    /// What is held back of an extent region: for [`crate::ExtentAllocator::set_headroom`].
+    pub extent_headroom_bytes: u64,
 }
 
 impl RegionSettings {
@@ -123,6 +134,7 @@ impl RegionSettings {
                 memory_check: settings.flag(MEMORY_CHECK),
             },
             populate_chunk_bytes: settings.integer(POPULATE_CHUNK_BYTES),
+            extent_headroom_bytes: settings.integer(EXTENT_HEADROOM_BYTES),
         }
     }
 

@@ -2,7 +2,8 @@
 //! tags outside the region. Neighbours join as soon as both are free.
 //!
 //! A range is found by the bin of its length (eight bins a power of two) and by either of its ends, so taking and
-//! giving are O(1) but for the searches of [`FreeRanges::take`] when no larger bin has anything.
+//! giving are O(1), but for the last search of [`FreeRanges::find`], when no larger bin has anything: the region is
+//! nearly full then. Tags are 4 bytes a block, 0.4 % of the region, and are touched as the region fills.
 
 use crate::width::narrow;
 

@@ -194,6 +194,28 @@ fn waste_on_mixed_values_up_to_64_kib_is_under_15_percent() {
 }
 
 #[test]
+fn churn_of_all_sizes_at_80_percent_never_fails() {
+    const REGION: u64 = 256 << 20;
+    let mut allocator = ExtentAllocator::new(REGION);
+    let mut random = Random(23);
+    let mut live: Vec<(ExtentOffset, u32)> = Vec::new();
+    for step in 0..600_000 {
+        // By number nearly all are small, by bytes about half.
+        let power = if random.below(100) == 0 { 8 + random.below(10) } else { random.below(6) };
+        let bytes = 16 + u32::try_from((8 << power) + random.below(8 << power)).unwrap();
+        while allocator.stats().live_bytes + u64::from(bytes) > REGION / 5 * 4 {
+            let at = usize::try_from(random.below(live.len() as u64)).unwrap();
+            let (offset, bytes) = live.swap_remove(at);
+            allocator.free(offset, bytes);
+        }
+        let offset = allocator.allocate(bytes).unwrap_or_else(|| panic!("step {step}: no room for {bytes}"));
+        live.push((offset, bytes));
+    }
+    allocator.check();
+    println!("at 80 % live: {:?}, waste {:.2} %", allocator.stats(), allocator.stats().waste() * 100.0);
+}
+
+#[test]
 fn allocate_until_full_uses_nearly_everything_and_free_gives_all_back() {
     let mut allocator = ExtentAllocator::new(64 << 20);
     let mut random = Random(7);

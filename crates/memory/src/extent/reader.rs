@@ -66,6 +66,12 @@ impl ExtentReader {
         }
     }
 
+    /// The extent that was last read, as it lies in memory, without padding.
+    #[must_use]
+    pub fn extent(&self) -> &[u8] {
+        self.scratch.extent()
+    }
+
     /// Copies an extent and returns its checksum.
     fn copy(
         &mut self,

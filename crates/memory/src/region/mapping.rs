@@ -18,8 +18,8 @@ use crate::width::index;
 
 /// What a region is populated in, and the alignment of ordinary mappings: the size of a transparent huge page.
 pub(crate) const UNIT_BYTES: u64 = 2 << 20;
-/// Alignment of private memory: what a header is sure of.
-const PAGE_BYTES: usize = 4096;
+/// A small page, and the alignment of private memory.
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// Mapped memory, unmapped on drop.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ impl Mapping {
     /// Zeroed memory of this process alone: no file, nothing to share.
     pub(crate) fn private(bytes: u64) -> Result<Mapping, MemoryError> {
         let failed = || MemoryError::Map { bytes, source: io::ErrorKind::OutOfMemory.into() };
-        let layout = Layout::from_size_align(index(bytes), PAGE_BYTES).map_err(|_| failed())?;
+        let layout = Layout::from_size_align(index(bytes), index(PAGE_BYTES)).map_err(|_| failed())?;
         assert!(layout.size() > 0);
         // SAFETY: the layout has a size, asserted above.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };

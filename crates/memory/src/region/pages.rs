@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::available::Ledger;
-use super::mapping::{Access, Mapping, UNIT_BYTES};
+use super::mapping::{Access, Mapping, PAGE_BYTES, UNIT_BYTES};
 use crate::error::MemoryError;
 
 const HUGE_1G: u64 = 1 << 30;
@@ -172,7 +172,7 @@ fn map_and_seal(file: File, bytes: u64, align: u64) -> Result<Mapping, MemoryErr
 /// Whether the kernel makes a huge page of the first 2 MiB. Asking is the only way to know: it depends on version,
 /// configuration and free memory.
 fn probe(mapping: &Mapping) -> Backing {
-    let collapsed = mapping.populate(0, 4096).and_then(|()| collapse_patiently(mapping, 0));
+    let collapsed = mapping.populate(0, PAGE_BYTES).and_then(|()| collapse_patiently(mapping, 0));
     match collapsed {
         Ok(()) => Backing::Transparent,
         Err(error) => {
