@@ -4,6 +4,7 @@
 //! cut of its logs, records it, replays checkpoint and logs up to it, verifies, opens new logs and publishes.
 
 mod completion;
+pub mod image;
 mod record;
 mod recovered;
 

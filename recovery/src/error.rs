@@ -1,0 +1,239 @@
+//! What keeps a pair from being recovered.
+
+use cell_cluster::{ClusterError, Missing};
+use cell_memory::{MemoryError, ReserveError};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, RegionId, RegionKind, SlotIndex};
+use cell_tree::{GeometryError, NodeIndex, ReadError, ReplayError, Violation};
+use cell_wal::{Errno, Predecessor, WalError};
+
+use crate::record::RecordError;
+
+/// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the pair.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// The coordinator, or what the table says.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The logs or the image, as the disk has them.
+    #[error(transparent)]
+    Log(#[from] WalError),
+    /// The regions could not be made.
+    #[error("no memory of {bytes} bytes for the pair")]
+    Memory {
+        /// Both regions together.
+        bytes: u64,
+        /// Why.
+        #[source]
+        source: MemoryError,
+    },
+    /// The table's sizes are not those of a tree.
+    #[error("the table's geometry is wrong")]
+    Geometry(#[from] GeometryError),
+    /// A record whose frame is sound cannot be read: another format, or a defect of the writer.
+    #[error("the record of {csn} in the {kind} log cannot be read")]
+    Record {
+        /// Which log.
+        kind: RegionKind,
+        /// Which record.
+        csn: Csn,
+        /// Why.
+        #[source]
+        source: RecordError,
+    },
+    /// A tree change that the tree does not take.
+    #[error("the tree change of {csn} cannot be replayed")]
+    Replay {
+        /// Which record.
+        csn: Csn,
+        /// Why.
+        #[source]
+        source: ReplayError,
+    },
+    /// A record names a slot that the region does not have.
+    #[error("the record of {csn} names {slot}, which the region does not have")]
+    Slot {
+        /// Which record.
+        csn: Csn,
+        /// The slot.
+        slot: SlotIndex,
+    },
+    /// Changes were logged for a tree node that neither the image has nor a later record fills or frees.
+    #[error("{node} of {slot} was changed but is neither in the checkpoint nor filled or freed later")]
+    NodeMissing {
+        /// The slot.
+        slot: SlotIndex,
+        /// The tree node.
+        node: NodeIndex,
+    },
+    /// An extent record, or one of an image, that is no extent or lies outside of the region.
+    #[error("what is stored for {offset} is no extent of the region")]
+    Extent {
+        /// The place.
+        offset: ExtentOffset,
+        /// Its length.
+        bytes: usize,
+    },
+    /// The image is sound but not what the table names, or its blocks do not hold what they say.
+    #[error("checkpoint `{path}` is not the one that the table names: {why}")]
+    Content {
+        /// The file, below the log root.
+        path: Box<str>,
+        /// What is wrong.
+        why: ContentFault,
+    },
+    /// The logs of an epoch follow other ones than the table says.
+    #[error("the logs of {pair}, {epoch} follow {found:?} and not {expected:?}")]
+    Predecessor {
+        /// The pair.
+        pair: PairId,
+        /// Whose logs.
+        epoch: Epoch,
+        /// What their frames say.
+        found: Predecessor,
+        /// What the table says.
+        expected: Predecessor,
+    },
+    /// What was rebuilt breaks a rule of the tree.
+    #[error("the rebuilt tree breaks a rule")]
+    Tree {
+        /// The node region.
+        region: RegionId,
+        /// The rule.
+        #[source]
+        source: Violation,
+    },
+    /// A leaf's extent is not the one that the leaf means.
+    #[error("the extent at {offset} is not the one that its leaf, {node}, means")]
+    ExtentMismatch {
+        /// The extent region.
+        region: RegionId,
+        /// The extent.
+        offset: ExtentOffset,
+        /// The leaf.
+        node: NodeIndex,
+    },
+    /// Two leaves claim the same space, or space where no extent can be.
+    #[error("the rebuilt extents contradict one another")]
+    Reserve {
+        /// The extent region.
+        region: RegionId,
+        /// How.
+        #[source]
+        source: ReserveError,
+    },
+    /// A tree node of live memory could not be copied for a checkpoint: try again later.
+    #[error("a tree node could not be copied")]
+    Copy(#[from] ReadError),
+    /// An extent of live memory is not what its leaf means, however often the leaf is read: memory is damaged. The
+    /// checkpoint is given up; the one before stays in force.
+    #[error("the live extent at {offset} is not the one that its leaf, {node}, means")]
+    LiveExtent {
+        /// The extent.
+        offset: ExtentOffset,
+        /// The leaf.
+        node: NodeIndex,
+    },
+    /// Whoever asked for it wants it no more.
+    #[error("given up")]
+    GivenUp,
+    /// A thread could not be started.
+    #[error("cannot start a thread")]
+    Thread(#[source] std::io::Error),
+    /// A thread of the recovery panicked: a defect, which the panic's message tells.
+    #[error("a thread of the recovery panicked")]
+    Panicked,
+}
+
+/// What is wrong with the content of a sound image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ContentFault {
+    /// Its header names another pair, epoch or base, or its highest CSN is another one.
+    #[error("its header names another checkpoint")]
+    Header,
+    /// Its geometry is not the pair's, or of another version.
+    #[error("its geometry is not the pair's")]
+    Geometry,
+    /// A block's items do not parse.
+    #[error("block {0} does not parse")]
+    Block(u32),
+    /// A section that this version does not know.
+    #[error("block {0} is of an unknown section")]
+    Section(u32),
+    /// Something in it is newer than its highest CSN.
+    #[error("it holds {0}, above its highest CSN")]
+    Newer(Csn),
+    /// Its completion table does not parse.
+    #[error("its completion table does not parse")]
+    Completions,
+}
+
+impl RecoveryError {
+    /// What the region table says of a pair whose recovery ended so; none if the pair's data is not to blame.
+    #[must_use]
+    pub fn missing(&self, pair: PairId) -> Option<Missing> {
+        match self {
+            RecoveryError::Log(error) => missing_log(error),
+            RecoveryError::Memory { bytes, .. } => Some(Missing::Memory { bytes: *bytes }),
+            RecoveryError::Content { path, .. } => Some(Missing::Checkpoint { file: path.to_string() }),
+            RecoveryError::Record { kind, csn, .. } => {
+                Some(Missing::Record { region: pair.region(*kind), csn: *csn })
+            }
+            RecoveryError::Replay { csn, .. } | RecoveryError::Slot { csn, .. } => {
+                Some(Missing::Record { region: pair.node_region(), csn: *csn })
+            }
+            RecoveryError::NodeMissing { .. } | RecoveryError::Tree { .. } => {
+                Some(Missing::Verification { region: pair.node_region() })
+            }
+            RecoveryError::Extent { .. }
+            | RecoveryError::ExtentMismatch { .. }
+            | RecoveryError::Reserve { .. } => {
+                Some(Missing::Verification { region: pair.extent_region() })
+            }
+            RecoveryError::Predecessor { epoch, .. } => {
+                Some(Missing::Log { region: pair.node_region(), epoch: *epoch })
+            }
+            RecoveryError::Cluster(_)
+            | RecoveryError::Geometry(_)
+            | RecoveryError::Copy(_)
+            | RecoveryError::LiveExtent { .. }
+            | RecoveryError::GivenUp
+            | RecoveryError::Thread(_)
+            | RecoveryError::Panicked => None,
+        }
+    }
+
+    /// Whether trying the same step again may help.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, RecoveryError::Cluster(error) if error.is_transient())
+    }
+}
+
+fn missing_log(error: &WalError) -> Option<Missing> {
+    match error {
+        WalError::FolderMissing { region, epoch } => Some(Missing::Log { region: *region, epoch: *epoch }),
+        WalError::SegmentMissing { segment } => {
+            Some(Missing::Log { region: segment.log.region, epoch: segment.log.epoch })
+        }
+        WalError::Corrupt(corruption) => {
+            let place = corruption.place;
+            Some(Missing::Corruption { file: place.segment.path(), offset: place.offset })
+        }
+        WalError::LogVersion { segment, offset, .. } => {
+            Some(Missing::Corruption { file: segment.path(), offset: *offset })
+        }
+        WalError::Image { path, .. } => Some(Missing::Checkpoint { file: path.to_string() }),
+        WalError::Mismatch { pair, epoch } => {
+            Some(Missing::Log { region: pair.node_region(), epoch: *epoch })
+        }
+        WalError::Storage(error) if error.errno == Errno::ENOENT => {
+            Some(Missing::Checkpoint { file: error.path.to_string() })
+        }
+        WalError::Storage(error) => {
+            Some(Missing::Unreadable { file: error.path.to_string(), errno: error.errno.0 })
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,288 @@
+//! What a checkpoint image holds, and how it is made. The container (blocks, compression, checks) is `cell_wal::image`.
+//!
+//! Sections, in this order, each in as many blocks as it takes; little-endian:
+//!
+//! | section | items |
+//! |---|---|
+//! | 1 nodes | node index `u32`, zero `u32`, the tree node as it lies in memory; the block's tag is the slot |
+//! | 2 extents | offset `u32` (16-byte units), length `u32`, the extent, zeros up to a multiple of 8 |
+//! | 3 completions | bytes of [`crate::CompletionTable::encode`], cut into blocks anywhere; a block is one item |
+//! | 4 roots | the root pointer of the node region's header `u64` |
+//!
+//! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot bytes `u64`,
+//! node region bytes `u64`, extent region bytes `u64`.
+//!
+//! # Why a copy of a living pair is enough
+//!
+//! The copier is a reader like any other; the tree changes under it. Let B be the durable watermark at its start.
+//! Everything above B is replayed from the log, so the image must only have what was written at or below B and not
+//! changed since, and nothing that replay cannot put right:
+//!
+//! 1. A tree node is copied whole, of one moment. Replay skips the records that the copy already has.
+//! 2. Nodes are copied by ascending index and, while a checkpoint runs, no freed node is used again. A split fills a
+//!    node with a *higher* index than any before it, and says so (`nodes_end`) before it cuts the left half: so what
+//!    moved right before its left half was copied is copied later, and what moved after that is in the copied half.
+//!    The copier ends when it has reached `nodes_end` and that has not moved.
+//! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its checksum
+//!    fails, and the leaf is copied again. An extent that was written above B is in the log too.
+
+use std::sync::Arc;
+
+use cell_memory::Region;
+use cell_memory::extent::{self, ExtentReader, ExtentShape};
+use cell_terms::{Csn, Epoch, PairId};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, Slot};
+use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
+use cell_wal::segment::image_path;
+use cell_wal::{Storage, WalError};
+
+/// Section of tree nodes.
+pub const SECTION_NODES: u16 = 1;
+/// Section of extents.
+pub const SECTION_EXTENTS: u16 = 2;
+/// Section of the completion table.
+pub const SECTION_COMPLETIONS: u16 = 3;
+/// Section of root pointers.
+pub const SECTION_ROOTS: u16 = 4;
+
+/// Bytes of an item of nodes or extents before its content.
+pub const ITEM_HEADER_BYTES: usize = 8;
+
+/// A block is closed when it has this many bytes.
+const BLOCK_BYTES: usize = 512 << 10;
+const COMPLETIONS_BLOCK_BYTES: usize = 4 << 20;
+/// How often a tree node that a writer keeps changing is tried.
+const COPY_COUNT_MAX: u32 = 100_000;
+
+const _: () = assert!(BLOCK_BYTES + (16 << 20) + 4096 < BLOCK_BYTES_MAX);
+
+/// What is copied.
+pub struct ImageSource {
+    /// The pair.
+    pub pair: PairId,
+    /// Its owner's epoch.
+    pub epoch: Epoch,
+    /// The node region.
+    pub node: Region,
+    /// The extent region.
+    pub extent: Region,
+    /// Sizes.
+    pub geometry: Geometry,
+    /// The meganode.
+    pub slot: Slot,
+}
+
+/// Why no image was made. What was written of it is removed; the log has everything.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImageError {
+    /// The disk failed or is full.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    /// A tree node could not be copied however often it was tried.
+    #[error("{0} could not be copied: its writer was always at it")]
+    Busy(NodeIndex),
+    /// A leaf leads to an extent that is not it, and nobody is changing it: memory is damaged.
+    #[error("{node} leads to {offset}, which is damaged")]
+    Damaged {
+        /// The leaf.
+        node: NodeIndex,
+        /// The extent.
+        offset: cell_terms::ExtentOffset,
+    },
+}
+
+/// A finished image.
+#[derive(Clone, Debug)]
+pub struct WrittenImage {
+    /// Its file, below the log root.
+    pub path: String,
+    /// The highest CSN in it: it may be recorded once that is durable.
+    pub csn_max: Csn,
+    /// Sizes.
+    pub summary: ImageSummary,
+}
+
+/// The geometry bytes of an image's header.
+#[must_use]
+pub fn encode_geometry(source: &ImageSource) -> Vec<u8> {
+    let node_bytes = u32::try_from(source.geometry.node_bytes()).unwrap_or(u32::MAX);
+    let mut bytes = Vec::with_capacity(32);
+    bytes.extend_from_slice(&node_bytes.to_le_bytes());
+    bytes.extend_from_slice(&[0; 4]);
+    bytes.extend_from_slice(&(source.geometry.slot_bytes() as u64).to_le_bytes());
+    bytes.extend_from_slice(&source.node.spec().bytes.to_le_bytes());
+    bytes.extend_from_slice(&source.extent.spec().bytes.to_le_bytes());
+    bytes
+}
+
+/// Copies a living pair into an image.
+///
+/// `base` is the durable watermark at the start, `completions` the completion table's bytes as of then, and
+/// `nodes_end` says how far the meganode's nodes go *now*.
+///
+/// # Errors
+/// See [`ImageError`].
+pub fn write_image(
+    source: &ImageSource,
+    storage: Arc<dyn Storage>,
+    level: i32,
+    base: Csn,
+    completions: &[u8],
+    nodes_end: &dyn Fn() -> NodeIndex,
+) -> Result<WrittenImage, ImageError> {
+    let path = image_path(source.pair, source.epoch, base);
+    let header =
+        ImageHeader { pair: source.pair, epoch: source.epoch, base, geometry: encode_geometry(source) };
+    let mut copier = Copier::new(source, ImageWriter::create(storage, &path, &header, level)?);
+    match copier.copy_all(completions, nodes_end) {
+        Ok(()) => {
+            let csn_max = copier.csn_max.max(base);
+            let summary = copier.writer.finish(csn_max)?;
+            Ok(WrittenImage { path, csn_max, summary })
+        }
+        Err(error) => {
+            if let Err(left) = copier.writer.abandon() {
+                tracing::warn!(error = %left, "an unfinished image could not be removed");
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Items of one section on their way into a block.
+struct Block {
+    section: u16,
+    tag: u64,
+    bytes: Vec<u8>,
+    items: u32,
+}
+
+impl Block {
+    fn new(section: u16, tag: u64) -> Block {
+        Block { section, tag, bytes: Vec::with_capacity(BLOCK_BYTES * 2), items: 0 }
+    }
+
+    fn begin_item(&mut self, place: u32, length: u32) {
+        self.bytes.extend_from_slice(&place.to_le_bytes());
+        self.bytes.extend_from_slice(&length.to_le_bytes());
+        self.items += 1;
+    }
+
+    fn close(&mut self, writer: &mut ImageWriter, least: usize) -> Result<(), WalError> {
+        if self.items > 0 && self.bytes.len() >= least {
+            writer.append(self.section, self.tag, self.items, &self.bytes)?;
+            self.bytes.clear();
+            self.items = 0;
+        }
+        Ok(())
+    }
+}
+
+struct Copier<'a> {
+    source: &'a ImageSource,
+    writer: ImageWriter,
+    nodes: Block,
+    extents: Block,
+    reader: ExtentReader,
+    leaf: LeafSnapshot,
+    words: Vec<u64>,
+    csn_max: Csn,
+}
+
+impl<'a> Copier<'a> {
+    fn new(source: &'a ImageSource, writer: ImageWriter) -> Copier<'a> {
+        Copier {
+            source,
+            writer,
+            nodes: Block::new(SECTION_NODES, u64::from(source.slot.index.0)),
+            extents: Block::new(SECTION_EXTENTS, 0),
+            reader: ExtentReader::new(),
+            leaf: LeafSnapshot::new(),
+            words: vec![0; source.geometry.node_words()],
+            csn_max: Csn::ZERO,
+        }
+    }
+
+    fn copy_all(&mut self, completions: &[u8], nodes_end: &dyn Fn() -> NodeIndex) -> Result<(), ImageError> {
+        let mut next = 0;
+        loop {
+            let end = nodes_end().0;
+            if next >= end {
+                break;
+            }
+            for node in next..end {
+                self.copy_node(NodeIndex(node))?;
+                self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
+                self.extents.close(&mut self.writer, BLOCK_BYTES)?;
+            }
+            next = end;
+        }
+        self.nodes.close(&mut self.writer, 0)?;
+        self.extents.close(&mut self.writer, 0)?;
+        for block in completions.chunks(COMPLETIONS_BLOCK_BYTES) {
+            self.writer.append(SECTION_COMPLETIONS, 0, 1, block)?;
+        }
+        let root = self.source.node.root();
+        Ok(self.writer.append(SECTION_ROOTS, 0, 1, &root.0.to_le_bytes())?)
+    }
+
+    /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left out: its
+    /// fill is above B.
+    fn copy_node(&mut self, node: NodeIndex) -> Result<(), ImageError> {
+        let (nodes_at, extents_at) = (self.nodes.bytes.len(), self.extents.bytes.len());
+        let (nodes_items, extents_items) = (self.nodes.items, self.extents.items);
+        let mut suspect = None;
+        for _ in 0..COPY_COUNT_MAX {
+            self.nodes.bytes.truncate(nodes_at);
+            self.nodes.items = nodes_items;
+            self.extents.bytes.truncate(extents_at);
+            self.extents.items = extents_items;
+            let meganode = Meganode::new(&self.source.node, self.source.geometry, self.source.slot);
+            let Ok(copy) = meganode.copy_node(node, &mut self.words) else {
+                std::thread::yield_now();
+                continue;
+            };
+            if !copy.is_valid() {
+                return Ok(());
+            }
+            let csn_changed = copy.csn_changed();
+            let is_leaf = copy.snapshot(&mut self.leaf);
+            match if is_leaf { self.copy_extents() } else { Ok(Csn::ZERO) } {
+                Ok(csn_extents) => {
+                    self.csn_max = self.csn_max.max(csn_changed).max(csn_extents);
+                    self.nodes.begin_item(node.0, 0);
+                    self.nodes.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+                    return Ok(());
+                }
+                // An extent may have been replaced and reused; then its leaf has changed. Twice the same leaf with the
+                // same extent that is not it is damage.
+                Err(offset) if suspect == Some((csn_changed, offset)) => {
+                    return Err(ImageError::Damaged { node, offset });
+                }
+                Err(offset) => suspect = Some((csn_changed, offset)),
+            }
+        }
+        Err(ImageError::Busy(node))
+    }
+
+    /// Copies the extents of the leaf snapshot; the highest CSN among them, or the one that is not what the leaf says.
+    fn copy_extents(&mut self) -> Result<Csn, cell_terms::ExtentOffset> {
+        for (_, entry) in self.leaf.iter() {
+            if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
+                extent::prefetch(&self.source.extent, entry.offset, shape);
+            }
+        }
+        let mut csn_max = Csn::ZERO;
+        for (_, entry) in self.leaf.iter() {
+            let shape = ExtentShape::from_bits(entry.value_len).ok_or(entry.offset)?;
+            let view = self.reader.read(&self.source.extent, entry.offset, shape, entry.crc);
+            csn_max = csn_max.max(view.map_err(|_| entry.offset)?.header.csn);
+            let bytes = self.reader.extent();
+            self.extents.begin_item(entry.offset.0, shape.extent_bytes());
+            self.extents.bytes.extend_from_slice(bytes);
+            self.extents.bytes.resize(self.extents.bytes.len().next_multiple_of(8), 0);
+        }
+        Ok(csn_max)
+    }
+}

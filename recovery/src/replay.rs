@@ -1,0 +1,302 @@
+//! Applying records and image blocks to a pair's fresh memory.
+//!
+//! Tree changes name the node, extent records the offset: nothing is searched, and what is needed next is asked of
+//! memory ahead. Applying anything twice is applying it once: a tree node skips what it has by its CSN, an extent is
+//! written over with the same bytes, a completion replaces itself.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use cell_memory::extent::{self, ExtentShape, byte_offset};
+use cell_memory::{HEADER_BYTES, Region, RegionWriter};
+use cell_terms::{Csn, ExtentOffset, RegionId, RegionKind, SlotIndex};
+use cell_tree::{Change, Geometry, Image, NodeIndex, Replayed, Slot, apply, empty_root, prefetch, replay};
+
+use crate::completion::CompletionTable;
+use crate::content;
+use crate::error::{ContentFault, RecoveryError};
+use crate::lane::Applier;
+use crate::record::{ExtentRecord, NodeRecord, RecordError};
+
+/// A chunk is handed on once it has so many bytes.
+pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+/// How many records ahead memory is asked for.
+const AHEAD: usize = 8;
+
+/// Records of one log, gathered over batches.
+#[derive(Default)]
+pub(crate) struct Chunk {
+    bytes: Vec<u8>,
+    records: Vec<(Csn, Range<usize>)>,
+}
+
+impl Chunk {
+    pub(crate) fn push(&mut self, csn: Csn, payload: &[u8]) {
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(payload);
+        self.records.push((csn, begin..self.bytes.len()));
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= CHUNK_BYTES
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.records.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (Csn, &[u8])> {
+        self.records.iter().map(|(csn, range)| (*csn, &self.bytes[range.clone()]))
+    }
+}
+
+/// A block of an image.
+pub(crate) struct ImageBlock {
+    pub(crate) number: u32,
+    pub(crate) slot: SlotIndex,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// What a lane is given.
+pub(crate) enum Work {
+    Records(Chunk),
+    Image(ImageBlock),
+}
+
+impl Work {
+    /// A chunk to fill, out of spent work if it was one.
+    pub(crate) fn reuse(spent: Option<Work>) -> Chunk {
+        match spent {
+            Some(Work::Records(mut chunk)) => {
+                chunk.clear();
+                chunk
+            }
+            _ => Chunk::default(),
+        }
+    }
+}
+
+/// The image that blocks come from: nothing in it is newer than `csn_max`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ImageSource {
+    pub(crate) path: Box<str>,
+    pub(crate) csn_max: Csn,
+}
+
+impl ImageSource {
+    fn refuse(&self, why: ContentFault) -> RecoveryError {
+        RecoveryError::Content { path: self.path.clone(), why }
+    }
+
+    fn check(&self, csn: Csn) -> Result<(), RecoveryError> {
+        if csn <= self.csn_max { Ok(()) } else { Err(self.refuse(ContentFault::Newer(csn))) }
+    }
+}
+
+/// The node region's part.
+pub(crate) struct NodeApplier {
+    pub(crate) writer: RegionWriter,
+    pub(crate) completions: CompletionTable,
+    geometry: Geometry,
+    region: RegionId,
+    slots: u32,
+    image: ImageSource,
+    /// Changed, but not there: the image was taken when they were free already, so a later record frees or fills them.
+    missing: BTreeSet<(SlotIndex, NodeIndex)>,
+    words: Vec<u64>,
+}
+
+impl NodeApplier {
+    pub(crate) fn new(writer: RegionWriter, geometry: Geometry, image: ImageSource) -> NodeApplier {
+        let spec = *writer.region().spec();
+        NodeApplier {
+            completions: CompletionTable::default(),
+            geometry,
+            region: spec.id,
+            slots: spec.slots(),
+            image,
+            missing: BTreeSet::new(),
+            words: vec![0; geometry.node_words()],
+            writer,
+        }
+    }
+
+    /// What a pair without checkpoint begins with: an empty root, older than every record. It is not logged.
+    pub(crate) fn begin_empty(&mut self, slot: Slot) {
+        let root = empty_root(self.geometry);
+        let fill = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) };
+        apply(&mut self.writer, self.geometry, slot, &fill, Csn::ZERO);
+    }
+
+    /// Everything was given: whether it makes sense as a whole.
+    pub(crate) fn complete(&self) -> Result<(), RecoveryError> {
+        match self.missing.first() {
+            None => Ok(()),
+            Some((slot, node)) => Err(RecoveryError::NodeMissing { slot: *slot, node: *node }),
+        }
+    }
+
+    fn slot(&self, index: SlotIndex) -> Slot {
+        Slot { region: self.region, index }
+    }
+
+    fn apply_records(&mut self, chunk: &Chunk) -> Result<(), RecoveryError> {
+        let decode = |(csn, bytes)| match NodeRecord::decode(bytes) {
+            Ok(record) => Ok((csn, record)),
+            Err(source) => Err(RecoveryError::Record { kind: RegionKind::Node, csn, source }),
+        };
+        let records = chunk.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        for at in 0..records.len() {
+            if let Some((_, NodeRecord::Tree { slot, change, .. })) = records.get(at + AHEAD)
+                && slot.0 < self.slots
+            {
+                prefetch(&self.writer, self.geometry, self.slot(*slot), change.node());
+            }
+            let (csn, record) = &records[at];
+            self.apply_record(*csn, record)?;
+        }
+        Ok(())
+    }
+
+    fn apply_record(&mut self, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
+        match record {
+            NodeRecord::Outcome(completion) => self.completions.record(completion, csn),
+            NodeRecord::Tree { slot, completion, change } => {
+                if slot.0 >= self.slots {
+                    return Err(RecoveryError::Slot { csn, slot: *slot });
+                }
+                let there = self.slot(*slot);
+                let replayed = replay(&mut self.writer, self.geometry, there, change, csn)
+                    .map_err(|source| RecoveryError::Replay { csn, source })?;
+                self.note(*slot, change, replayed);
+                if let Some(completion) = completion {
+                    self.completions.record(completion, csn);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, slot: SlotIndex, change: &Change<'_>, replayed: Replayed) {
+        match replayed {
+            Replayed::Missing => {
+                self.missing.insert((slot, change.node()));
+            }
+            Replayed::Applied | Replayed::Skipped if self.missing.is_empty() => {}
+            Replayed::Applied | Replayed::Skipped => {
+                if matches!(change, Change::Fill { .. } | Change::Mark { .. }) {
+                    self.missing.remove(&(slot, change.node()));
+                }
+            }
+        }
+    }
+
+    fn apply_image(&mut self, block: &ImageBlock) -> Result<(), RecoveryError> {
+        let fault = || self.image.refuse(ContentFault::Block(block.number));
+        if block.slot.0 >= self.slots {
+            return Err(fault());
+        }
+        let slot = self.slot(block.slot);
+        for item in content::nodes(&block.bytes, self.geometry.node_bytes()) {
+            let (node, words) = item.ok_or_else(fault)?;
+            if node.0 as usize >= self.geometry.nodes() {
+                return Err(fault());
+            }
+            self.words.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_le_bytes(*word));
+            let csn = cell_tree::csn_changed(&self.words);
+            self.image.check(csn)?;
+            let fill = Change::Fill { node, image: Image::new(&self.words) };
+            apply(&mut self.writer, self.geometry, slot, &fill, csn);
+        }
+        Ok(())
+    }
+}
+
+impl Applier for NodeApplier {
+    type Work = Work;
+
+    fn apply(&mut self, work: &Work) -> Result<(), RecoveryError> {
+        match work {
+            Work::Records(chunk) => self.apply_records(chunk),
+            Work::Image(block) => self.apply_image(block),
+        }
+    }
+}
+
+/// The extent region's part.
+pub(crate) struct ExtentApplier {
+    pub(crate) writer: RegionWriter,
+    region: Region,
+    image: ImageSource,
+}
+
+impl ExtentApplier {
+    pub(crate) fn new(writer: RegionWriter, image: ImageSource) -> ExtentApplier {
+        ExtentApplier { region: writer.region().clone(), writer, image }
+    }
+
+    fn apply_records(&mut self, chunk: &Chunk) -> Result<(), RecoveryError> {
+        let decode = |(csn, bytes)| {
+            let failed = |source: RecordError| RecoveryError::Record { kind: RegionKind::Extent, csn, source };
+            ExtentRecord::decode(bytes).map_err(failed)
+        };
+        let records = chunk.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        for at in 0..records.len() {
+            if let Some(ahead) = records.get(at + AHEAD) {
+                self.prefetch(ahead.offset, ahead.extent);
+            }
+            self.store(records[at].offset, records[at].extent)?;
+        }
+        Ok(())
+    }
+
+    fn apply_image(&mut self, block: &ImageBlock) -> Result<(), RecoveryError> {
+        for item in content::extents(&block.bytes) {
+            let fault = || self.image.refuse(ContentFault::Block(block.number));
+            let (offset, extent) = item.ok_or_else(fault)?;
+            let stamp = extent.get(8..).and_then(|bytes| bytes.first_chunk()).ok_or_else(fault)?;
+            self.image.check(Csn(u64::from_le_bytes(*stamp)))?;
+            self.store(offset, extent)?;
+        }
+        Ok(())
+    }
+
+    fn prefetch(&self, offset: ExtentOffset, extent: &[u8]) {
+        if let Some(shape) = shape_of(extent) {
+            extent::prefetch(&self.region, offset, shape);
+        }
+    }
+
+    fn store(&mut self, offset: ExtentOffset, extent: &[u8]) -> Result<(), RecoveryError> {
+        let wrong = RecoveryError::Extent { offset, bytes: extent.len() };
+        let Some(shape) = shape_of(extent) else { return Err(wrong) };
+        let begin = byte_offset(offset);
+        let end = begin + u64::from(shape.stored_bytes());
+        let whole = shape.extent_bytes() as usize == extent.len();
+        if !whole || begin < HEADER_BYTES || end > self.region.spec().bytes {
+            return Err(wrong);
+        }
+        extent::store(&mut self.writer, offset, extent);
+        Ok(())
+    }
+}
+
+fn shape_of(extent: &[u8]) -> Option<ExtentShape> {
+    extent.first_chunk().and_then(|bits| ExtentShape::from_bits(u32::from_le_bytes(*bits)))
+}
+
+impl Applier for ExtentApplier {
+    type Work = Work;
+
+    fn apply(&mut self, work: &Work) -> Result<(), RecoveryError> {
+        match work {
+            Work::Records(chunk) => self.apply_records(chunk),
+            Work::Image(block) => self.apply_image(block),
+        }
+    }
+}
