@@ -56,6 +56,28 @@ pub(crate) enum Command {
     Dev(command::dev::DevArgs),
     /// Run one storage node
     Node(command::node::NodeArgs),
+    /// Print entries
+    Get(command::get::GetArgs),
+    /// Write an entry and print its version
+    Put(command::put::PutArgs),
+    /// Remove an entry
+    Del(command::del::DelArgs),
+    /// Write an entry if it is still what you believe
+    Cas(command::cas::CasArgs),
+    /// Print the entries of a range, in order
+    Scan(command::scan::ScanArgs),
+    /// Count the entries of a range
+    Count(command::scan::CountArgs),
+    /// Put the records of a file into the store
+    Load(command::load::LoadArgs),
+    /// Write the entries of a range as lines that `load` reads
+    Dump(command::dump::DumpArgs),
+    /// Show what a node says of itself
+    Status(command::status::StatusArgs),
+    /// Check the tree, walk the store, and prove that a loaded file is in it
+    Verify(command::verify::VerifyArgs),
+    /// Measure
+    Bench(command::bench::BenchArgs),
     /// List every setting with its meaning, bounds and default
     Settings(command::settings::SettingsArgs),
     /// Print a completion script for a shell

@@ -4,15 +4,21 @@
 //! and stderr is for people; `--json` makes both readable by programs. Exit codes are in [`exit::Exit`].
 #![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
 
+mod args;
 mod bench;
 mod cli;
 mod command;
+mod dev;
 mod encoding;
 mod exit;
 mod input;
 mod load;
 mod output;
+mod range;
 mod settings;
+mod signal;
+mod store;
+mod version;
 
 use std::process::ExitCode;
 

@@ -41,6 +41,7 @@ fn flag(setting: &'static Setting) -> Arg {
         .value_name(value_name(&setting.bounds))
         .help(format!("{} [default: {}]", setting.meaning, shown_default(setting)))
         .help_heading("Settings")
+        .overrides_with(setting.name) // the last one given wins, so that scripts can append
         .hide_short_help(true)
 }
 

@@ -7,13 +7,15 @@ pub(crate) fn is_permitted(address: SocketAddr) -> bool {
     address.ip().is_loopback()
 }
 
-/// Whether a `Host` header names this machine: `localhost` or a loopback address, with or without a port.
+/// Whether a `Host` header can mean this machine: a name without a dot (`localhost`, a container's name) or a loopback
+/// address, with or without a port. A web page that points its own name at 127.0.0.1 needs a dot in it.
 pub(crate) fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
         None => host.split_once(':').map_or(host, |(name, _)| name),
     };
-    name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    let is_label = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_label || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 #[cfg(test)]
@@ -22,7 +24,7 @@ mod tests {
 
     #[test]
     fn is_local_names_of_this_machine_only() {
-        for host in ["localhost", "LOCALHOST:7080", "127.0.0.1:7080", "127.1.2.3", "[::1]:7080", "[::1]"] {
+        for host in ["localhost", "LOCALHOST:7080", "127.0.0.1:7080", "127.1.2.3", "cell", "[::1]:7080", "[::1]"] {
             assert!(is_local(host), "{host}");
         }
         for host in ["", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.1", "[::2]", "localhost.evil"]

@@ -5,6 +5,8 @@
 //! * Scrambled: the rank is hashed over the records, so that popular ones are spread over the key space.
 //! * Latest: rank 0 is the newest record.
 
+use clap::ValueEnum;
+
 use super::random::Random;
 use crate::output::number::real;
 
@@ -79,7 +81,18 @@ pub(crate) fn fnv64(number: u64) -> u64 {
     number.to_le_bytes().into_iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
-/// How records are picked.
+/// A way of picking records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pick {
+    /// Each as likely.
+    Uniform,
+    /// Few are popular, spread over the key space.
+    Zipfian,
+    /// The newest are popular.
+    Latest,
+}
+
+/// What picks records.
 #[derive(Clone, Debug)]
 pub(crate) enum Distribution {
     /// Each as likely.
@@ -91,6 +104,15 @@ pub(crate) enum Distribution {
 }
 
 impl Distribution {
+    /// Picks in this way among `records`; takes time proportional to them, once.
+    pub(crate) fn new(pick: Pick, records: u64) -> Distribution {
+        match pick {
+            Pick::Uniform => Distribution::Uniform,
+            Pick::Zipfian => Distribution::Scrambled(Zipfian::new(records)),
+            Pick::Latest => Distribution::Latest(Zipfian::new(records)),
+        }
+    }
+
     /// A record number below `count`, the number of records there are now.
     pub(crate) fn next(&mut self, random: &mut Random, count: u64) -> u64 {
         match self {
@@ -141,11 +163,8 @@ mod tests {
     fn next_stays_below_the_count_and_latest_prefers_the_newest() {
         let mut random = Random::new(2);
         for count in [1, 2, 3, 50] {
-            for mut distribution in [
-                Distribution::Uniform,
-                Distribution::Scrambled(Zipfian::new(count)),
-                Distribution::Latest(Zipfian::new(count)),
-            ] {
+            for pick in [Pick::Uniform, Pick::Zipfian, Pick::Latest] {
+                let mut distribution = Distribution::new(pick, count);
                 assert!((0..2000).all(|_| distribution.next(&mut random, count) < count), "{distribution:?}");
             }
         }

@@ -2,4 +2,6 @@
 
 pub(crate) mod distribution;
 pub(crate) mod random;
+pub(crate) mod report;
+pub(crate) mod thread;
 pub(crate) mod workload;

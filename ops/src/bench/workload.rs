@@ -11,7 +11,7 @@
 
 use clap::ValueEnum;
 
-use super::distribution::{Distribution, Zipfian, fnv64};
+use super::distribution::{Pick, fnv64};
 use super::random::Random;
 
 /// Longest scan of workload e, in records.
@@ -50,10 +50,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order of reports.
-    pub(crate) const ALL: [Kind; 5] =
-        [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::ReadModifyWrite];
-
     /// Its name in reports.
     pub(crate) const fn name(self) -> &'static str {
         match self {
@@ -92,10 +88,10 @@ impl Workload {
     }
 
     /// How it picks records, as YCSB has it.
-    pub(crate) fn distribution(self, records: u64) -> Distribution {
+    pub(crate) const fn pick(self) -> Pick {
         match self {
-            Workload::D => Distribution::Latest(Zipfian::new(records)),
-            _ => Distribution::Scrambled(Zipfian::new(records)),
+            Workload::D => Pick::Latest,
+            _ => Pick::Zipfian,
         }
     }
 

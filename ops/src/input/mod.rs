@@ -3,3 +3,4 @@
 pub(crate) mod line;
 pub(crate) mod open;
 pub(crate) mod record;
+pub(crate) mod source;

@@ -240,7 +240,6 @@ mod tests {
 
     use super::*;
     use crate::input::record::{Columns, Format};
-    use crate::load::progress::Fingerprint;
 
     /// A store that ends puts in a scrambled order, applies at the end of a put, and may refuse a key or fail whole.
     #[derive(Default)]
@@ -304,12 +303,6 @@ mod tests {
         (1..=lines).map(|n| format!("key{}\tvalue{n}\n", n % 37)).collect()
     }
 
-    fn new_progress() -> Progress {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let columns = Columns { key: None, value: None, value_default: None, escaped: false };
-        Progress::new(Fingerprint::of(file.path(), Format::Tsv, &columns, 0).unwrap())
-    }
-
     fn load(
         text: &str,
         model: &mut Model,
@@ -331,7 +324,7 @@ mod tests {
     #[test]
     fn run_duplicate_keys_the_last_line_wins() {
         let text = source(500);
-        let (mut model, mut progress) = (Model::default(), new_progress());
+        let (mut model, mut progress) = (Model::default(), Progress::default());
         let (ended, tally) = load(&text, &mut model, &mut progress, &mut Watcher::default()).unwrap();
         assert!(matches!(ended, Ended::Complete));
         assert_eq!(model.entries, expected(&text));
@@ -343,7 +336,7 @@ mod tests {
     fn run_connection_lost_anywhere_then_resumed_equals_one_load() {
         let text = source(200);
         for polls in (0..400).step_by(7) {
-            let (mut model, mut progress) = (Model::default(), new_progress());
+            let (mut model, mut progress) = (Model::default(), Progress::default());
             model.polls_before_failure = Some(polls);
             let first = load(&text, &mut model, &mut progress, &mut Watcher::default());
             model.polls_before_failure = None;
@@ -363,13 +356,13 @@ mod tests {
     #[test]
     fn run_bad_lines_are_reported_and_skipped_or_stop_a_strict_load() {
         let text = format!("a\t1\n\n{}\t2\nb\t3\n", "k".repeat(11));
-        let (mut model, mut progress) = (Model::default(), new_progress());
+        let (mut model, mut progress) = (Model::default(), Progress::default());
         let mut watcher = Watcher::default();
         load(&text, &mut model, &mut progress, &mut watcher).unwrap();
         assert_eq!(watcher.bad, [2, 3]);
         assert_eq!((progress.settled.contiguous(), progress.records, progress.bad), (4, 2, 2));
 
-        let (mut model, mut progress) = (Model::default(), new_progress());
+        let (mut model, mut progress) = (Model::default(), Progress::default());
         let mut watcher = Watcher { strict: true, ..Watcher::default() };
         let (ended, _) = load(&text, &mut model, &mut progress, &mut watcher).unwrap();
         assert!(matches!(ended, Ended::Stopped));
@@ -379,7 +372,7 @@ mod tests {
     #[test]
     fn run_a_refused_line_stops_the_load_and_stays_unsettled() {
         let text = "a\t1\nb\t2\nb\t3\nc\t4\n".repeat(20);
-        let (mut model, mut progress) = (Model::default(), new_progress());
+        let (mut model, mut progress) = (Model::default(), Progress::default());
         model.refuses = Some(b"b".to_vec());
         let (ended, _) = load(&text, &mut model, &mut progress, &mut Watcher::default()).unwrap();
         assert!(matches!(ended, Ended::Refused { line: 2, .. }), "{ended:?}");
@@ -392,7 +385,7 @@ mod tests {
     #[test]
     fn run_stopped_by_the_observer_awaits_what_is_in_flight() {
         let text = source(300);
-        let (mut model, mut progress) = (Model::default(), new_progress());
+        let (mut model, mut progress) = (Model::default(), Progress::default());
         let mut watcher = Watcher { stop_after: Some(100), ..Watcher::default() };
         let (ended, tally) = load(&text, &mut model, &mut progress, &mut watcher).unwrap();
         assert!(matches!(ended, Ended::Stopped));

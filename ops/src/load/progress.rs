@@ -40,16 +40,21 @@ pub(crate) struct Fingerprint {
 }
 
 /// What is known to be loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
-    /// Of which source.
-    pub(crate) source: Fingerprint,
     /// Lines that need nothing more: acknowledged, or not records at all.
     pub(crate) settled: LineSet,
     /// How many of them are acknowledged records.
     pub(crate) records: u64,
     /// How many of them are bad lines.
     pub(crate) bad: u64,
+}
+
+/// Where the progress of one source is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct ProgressFile {
+    path: PathBuf,
+    source: Fingerprint,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -95,47 +100,50 @@ impl Fingerprint {
     }
 }
 
-impl Progress {
-    /// Nothing loaded yet.
-    pub(crate) fn new(source: Fingerprint) -> Progress {
-        Progress { source, settled: LineSet::default(), records: 0, bad: 0 }
+impl ProgressFile {
+    /// The file of a source.
+    pub(crate) fn new(path: PathBuf, source: Fingerprint) -> ProgressFile {
+        ProgressFile { path, source }
     }
 
-    /// Reads a progress file; `None` if there is none. One of another source is refused.
-    pub(crate) fn read(path: &Path, source: &Fingerprint) -> anyhow::Result<Option<Progress>> {
-        let text = match fs::read(path) {
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Reads it; `None` if there is none yet. One of another source is refused.
+    pub(crate) fn read(&self) -> anyhow::Result<Option<Progress>> {
+        let path = self.path.display();
+        let text = match fs::read(&self.path) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+            Err(error) => return Err(error).with_context(|| format!("cannot read {path}")),
         };
-        let stored = parse(&text).with_context(|| format!("{} is not a progress file", path.display()))?;
-        if stored.source != *source {
-            return Err(Failure::usage(format!(
-                "{} records the progress of another source, or of other columns",
-                path.display()
-            ))
-            .next("give the FILE and the options of the load that wrote it, or another --progress file")
-            .into());
+        let stored = parse(&text).with_context(|| format!("{path} is not a progress file"))?;
+        if stored.source != self.source {
+            let what = format!("{path} records the progress of another source, or of other columns");
+            let next = "give the FILE and the options of the load that wrote it, or another --progress file";
+            return Err(Failure::usage(what).next(next).into());
         }
         let settled = LineSet::from_parts(stored.contiguous, &stored.ranges)
             .filter(|lines| stored.records.checked_add(stored.bad).is_some_and(|n| n <= lines.count()))
-            .with_context(|| format!("{} contradicts itself", path.display()))?;
-        Ok(Some(Progress { source: stored.source, settled, records: stored.records, bad: stored.bad }))
+            .with_context(|| format!("{path} contradicts itself"))?;
+        Ok(Some(Progress { settled, records: stored.records, bad: stored.bad }))
     }
 
-    /// Writes the file so that a crash leaves the old one or this one.
-    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
+    /// Writes it so that a crash leaves the old one or this one.
+    pub(crate) fn write(&self, progress: &Progress) -> anyhow::Result<()> {
         let stored = Stored {
             version: VERSION,
             source: self.source.clone(),
-            contiguous: self.settled.contiguous(),
-            ranges: self.settled.ranges().collect(),
-            records: self.records,
-            bad: self.bad,
+            contiguous: progress.settled.contiguous(),
+            ranges: progress.settled.ranges().collect(),
+            records: progress.records,
+            bad: progress.bad,
         };
         let mut text = serde_json::to_vec(&stored)?;
         text.push(b'\n');
-        replace_file(path, &text).with_context(|| format!("cannot write {}", path.display()))
+        replace_file(&self.path, &text).with_context(|| format!("cannot write {}", self.path.display()))
     }
 }
 
@@ -166,56 +174,53 @@ pub(crate) fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn fingerprint(folder: &Path, content: &str) -> Fingerprint {
+    fn progress_file(folder: &Path, content: &str) -> ProgressFile {
         let path = folder.join("source");
         fs::write(&path, content).unwrap();
         let columns = Columns { key: None, value: None, value_default: None, escaped: false };
-        Fingerprint::of(&path, Format::Tsv, &columns, 0).unwrap()
+        let source = Fingerprint::of(&path, Format::Tsv, &columns, 0).unwrap();
+        ProgressFile::new(folder.join("progress"), source)
     }
 
     #[test]
     fn write_then_read_is_the_same() {
         let folder = tempfile::tempdir().unwrap();
-        let source = fingerprint(folder.path(), "a\tb\n");
-        let path = folder.path().join("progress");
-        assert_eq!(Progress::read(&path, &source).unwrap(), None);
-        let mut progress = Progress::new(source.clone());
+        let file = progress_file(folder.path(), "a\tb\n");
+        assert_eq!(file.read().unwrap(), None);
+        let mut progress = Progress::default();
         for line in [1, 2, 5, 6, 9] {
             progress.settled.insert(line);
             progress.records += 1;
         }
-        progress.write(&path).unwrap();
-        assert_eq!(Progress::read(&path, &source).unwrap(), Some(progress));
+        file.write(&progress).unwrap();
+        assert_eq!(file.read().unwrap(), Some(progress));
         assert!(!folder.path().join("progress.new").exists());
     }
 
     #[test]
     fn read_progress_of_another_source_is_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("progress");
-        Progress::new(fingerprint(folder.path(), "one")).write(&path).unwrap();
-        let error = Progress::read(&path, &fingerprint(folder.path(), "two")).unwrap_err();
+        progress_file(folder.path(), "one").write(&Progress::default()).unwrap();
+        let error = progress_file(folder.path(), "two").read().unwrap_err();
         assert!(error.to_string().contains("another source"), "{error}");
     }
 
     #[test]
     fn read_damaged_or_newer_files_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("progress");
-        let source = fingerprint(folder.path(), "one");
-        let mut progress = Progress::new(source.clone());
+        let file = progress_file(folder.path(), "one");
+        let mut progress = Progress { records: 1, ..Progress::default() };
         progress.settled.insert(1);
-        progress.records = 1;
-        progress.write(&path).unwrap();
-        let text = fs::read_to_string(&path).unwrap();
+        file.write(&progress).unwrap();
+        let text = fs::read_to_string(file.path()).unwrap();
         for (from, to) in [
             (r#""version":1"#, r#""version":2"#),
             (r#""records":1"#, r#""records":9"#),
             (r#""ranges":[]"#, r#""ranges":[[1,2]]"#),
             ("{", ""),
         ] {
-            fs::write(&path, text.replacen(from, to, 1)).unwrap();
-            assert!(Progress::read(&path, &source).is_err(), "{from} -> {to}");
+            fs::write(file.path(), text.replacen(from, to, 1)).unwrap();
+            assert!(file.read().is_err(), "{from} -> {to}");
         }
     }
 }

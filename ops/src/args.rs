@@ -1,0 +1,93 @@
+//! Arguments that several commands share: the server, the encoding of keys and values, times.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use cell_terms::setting::{Applies, Bounds, Setting, Value};
+use clap::Args;
+
+use crate::encoding::Encoding;
+use crate::exit::Failure;
+
+/// Which server to ask, and for how long.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ServerArgs {
+    /// The server's fabric address
+    #[arg(long, value_name = "HOST:PORT", env = "CELL_SERVER", default_value = "127.0.0.1:7000")]
+    pub(crate) server: String,
+    /// How long one operation may take, retries and waits for a recovering server included
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub(crate) timeout: Option<Duration>,
+}
+
+/// How keys and values are written on the command line and in the output.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct EncodingArgs {
+    /// Keys and values in hexadecimal
+    #[arg(long, group = "encoding", help_heading = "Encoding")]
+    hex: bool,
+    /// Keys and values in base64
+    #[arg(long, group = "encoding", help_heading = "Encoding")]
+    base64: bool,
+    /// Keys and values with escapes: \\ \t \n \r \0 \xNN
+    #[arg(long, group = "encoding", help_heading = "Encoding")]
+    escaped: bool,
+}
+
+impl EncodingArgs {
+    fn chosen(self) -> Option<Encoding> {
+        match self {
+            EncodingArgs { hex: true, .. } => Some(Encoding::Hex),
+            EncodingArgs { base64: true, .. } => Some(Encoding::Base64),
+            EncodingArgs { escaped: true, .. } => Some(Encoding::Escaped),
+            _ => None,
+        }
+    }
+
+    /// The bytes of an argument; text unless chosen otherwise.
+    pub(crate) fn decode<'a>(self, name: &str, text: &'a str) -> Result<Cow<'a, [u8]>, Failure> {
+        let encoding = self.chosen().unwrap_or(Encoding::Text);
+        encoding.decode(text.as_bytes()).map_err(|error| Failure::usage(format!("{name}: {error}")))
+    }
+
+    /// The bytes of a key, which is not empty.
+    pub(crate) fn decode_key<'a>(self, text: &'a str) -> Result<Cow<'a, [u8]>, Failure> {
+        let key = self.decode("KEY", text)?;
+        if key.is_empty() {
+            return Err(Failure::usage("the key is empty; keys have at least one byte"));
+        }
+        Ok(key)
+    }
+
+    /// How output is written where nothing was chosen.
+    pub(crate) fn output_or(self, default: Encoding) -> Encoding {
+        self.chosen().unwrap_or(default)
+    }
+}
+
+/// Reads a time such as `250ms`, `10 s` or `5 m`.
+pub(crate) fn parse_time(text: &str) -> Result<Duration, String> {
+    const TIME: Setting = Setting {
+        name: "time",
+        meaning: "",
+        default: "1 s",
+        bounds: Bounds::Milliseconds { min: 1, max: 86_400_000 },
+        applies: Applies::Live,
+    };
+    match TIME.parse(text) {
+        Ok(Value::Integer(milliseconds)) => Ok(Duration::from_millis(milliseconds)),
+        _ => Err(format!("takes {}, written as 250ms, 10s, 5m or 1h", TIME.bounds)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parse_time_takes_units_and_says_what_it_takes() {
+        assert_eq!(parse_time("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse_time("2 m"), Ok(Duration::from_secs(120)));
+        assert!(parse_time("soon").unwrap_err().contains("a time from 1 ms to 24 h"));
+    }
+}

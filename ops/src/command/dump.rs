@@ -1,0 +1,173 @@
+//! `cell dump`: a range as lines that `cell load` reads back.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::Context;
+use cell_client::ScanRange;
+use clap::{Args, ValueEnum};
+
+use crate::args::{EncodingArgs, ServerArgs};
+use crate::cli::Global;
+use crate::encoding::Encoding;
+use crate::exit::{Exit, Failure};
+use crate::input::record::{DUMP_HEADING, Format};
+use crate::output::message;
+use crate::output::{bar, entry, number};
+use crate::range::RangeArgs;
+use crate::signal;
+use crate::store::Store;
+
+/// Arguments of `cell dump`.
+#[derive(Debug, Args)]
+pub(crate) struct DumpArgs {
+    /// Where to; `-` is stdout. A file appears when it is complete
+    #[arg(default_value = "-", value_name = "FILE")]
+    file: PathBuf,
+    /// Lines of key and value: tsv with a heading and escapes, or JSON objects; tsv unless --json is given
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+    /// How the output is packed
+    #[arg(long, value_enum, default_value = "none")]
+    compress: Packing,
+    #[command(flatten)]
+    range: RangeArgs,
+    #[command(flatten)]
+    encoding: EncodingArgs,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// How output is packed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Packing {
+    /// As it is.
+    None,
+    /// gzip.
+    Gzip,
+    /// zstd.
+    Zstd,
+}
+
+/// Writes all entries of the range. What is written while the dump runs may be in it or not, entry by entry.
+pub(crate) fn run(global: &Global, arguments: &DumpArgs) -> anyhow::Result<Exit> {
+    let range = arguments.range.range(arguments.encoding)?;
+    let format = arguments.format.unwrap_or(if global.json { Format::Json } else { Format::Tsv });
+    let mut store = Store::connect(&arguments.server, Duration::from_secs(30))?;
+    if arguments.file.as_os_str() == "-" {
+        let mut out = Packer::new(io::stdout().lock(), arguments.compress)?;
+        write_entries(&mut store, range, format, &mut out)?;
+        out.finish()?.flush()?;
+    } else {
+        let count = dump_to_file(&mut store, range, format, arguments.compress, &arguments.file)?;
+        message::note(&format!("{} entries in {}", number::count(count), arguments.file.display()));
+    }
+    Ok(Exit::Ok)
+}
+
+fn dump_to_file(
+    store: &mut Store,
+    range: ScanRange,
+    format: Format,
+    compress: Packing,
+    path: &Path,
+) -> anyhow::Result<u64> {
+    let mut name = path.file_name().context("the file has no name")?.to_owned();
+    name.push(".partial");
+    let partial = path.with_file_name(name);
+    let result = File::create(&partial).map_err(anyhow::Error::from).and_then(|file| {
+        let mut out = Packer::new(file, compress)?;
+        let count = write_entries(store, range, format, &mut out)?;
+        out.finish()?.sync_all()?;
+        fs::rename(&partial, path)?;
+        Ok(count)
+    });
+    if result.is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+    result.with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn write_entries(
+    store: &mut Store,
+    range: ScanRange,
+    format: Format,
+    out: &mut impl Write,
+) -> anyhow::Result<u64> {
+    if format == Format::Tsv {
+        out.write_all(DUMP_HEADING)?;
+        out.write_all(b"\n")?;
+    }
+    let stop = signal::stop_flag()?;
+    let bar = bar::Bar::new("dumping", None, false);
+    let mut line = Vec::new();
+    let mut count = 0_u64;
+    store.scan(range, &mut |found| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(Exit::Interrupted, "interrupted; the dump is not complete").into());
+        }
+        line.clear();
+        match format {
+            Format::Tsv => entry::tsv(Encoding::Escaped, &found.key, Some(&found.value), &mut line),
+            Format::Json => entry::json(&found.key, Some(&found.value), &[], &mut line),
+        }
+        out.write_all(&line)?;
+        count += 1;
+        if count.is_multiple_of(4096) {
+            bar.set(count, number::count(count));
+        }
+        Ok(())
+    })
+}
+
+/// A writer that may compress.
+enum Packer<W: Write> {
+    Plain(BufWriter<W>),
+    Gzip(flate2::write::GzEncoder<BufWriter<W>>),
+    Zstd(zstd::Encoder<'static, BufWriter<W>>),
+}
+
+impl<W: Write> Packer<W> {
+    fn new(out: W, packing: Packing) -> io::Result<Packer<W>> {
+        let out = BufWriter::with_capacity(256 << 10, out);
+        Ok(match packing {
+            Packing::None => Packer::Plain(out),
+            Packing::Gzip => Packer::Gzip(flate2::write::GzEncoder::new(out, flate2::Compression::default())),
+            Packing::Zstd => {
+                let mut encoder = zstd::Encoder::new(out, 3)?;
+                encoder.include_checksum(true)?;
+                Packer::Zstd(encoder)
+            }
+        })
+    }
+
+    fn finish(self) -> io::Result<W> {
+        let buffered = match self {
+            Packer::Plain(out) => out,
+            Packer::Gzip(encoder) => encoder.finish()?,
+            Packer::Zstd(encoder) => encoder.finish()?,
+        };
+        buffered.into_inner().map_err(io::IntoInnerError::into_error)
+    }
+}
+
+impl<W: Write> Write for Packer<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Packer::Plain(out) => out.write(bytes),
+            Packer::Gzip(out) => out.write(bytes),
+            Packer::Zstd(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Packer::Plain(out) => out.flush(),
+            Packer::Gzip(out) => out.flush(),
+            Packer::Zstd(out) => out.flush(),
+        }
+    }
+}

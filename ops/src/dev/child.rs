@@ -1,0 +1,98 @@
+//! One node as a child process.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Context;
+
+use super::link::{Report, STOP};
+use super::supervisor::Event;
+
+/// How to start a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeSpec {
+    /// Its number.
+    pub(crate) node: u16,
+    /// This binary.
+    pub(crate) binary: PathBuf,
+    /// What follows `cell node`.
+    pub(crate) arguments: Vec<String>,
+}
+
+/// A running node.
+pub(crate) struct NodeChild {
+    process: Child,
+    stdin: Option<ChildStdin>,
+    /// When it was started.
+    pub(crate) started: Instant,
+}
+
+impl NodeChild {
+    /// Starts a node; what it says, and its end, arrive as events of this `life`.
+    ///
+    /// It gets a process group of its own, so that a Ctrl-C reaches the supervisor only, who then stops it in order.
+    pub(crate) fn spawn(spec: &NodeSpec, life: u64, events: Sender<Event>) -> anyhow::Result<NodeChild> {
+        let mut process = Command::new(&spec.binary)
+            .arg("node")
+            .args(&spec.arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("cannot start {}", spec.binary.display()))?;
+        let stdin = process.stdin.take();
+        let stdout = process.stdout.take().context("the child has no stdout")?;
+        let read = move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if let Ok(report) = serde_json::from_str::<Report>(&line) {
+                    let _ = events.send(Event::Report { life, report });
+                }
+            }
+            let _ = events.send(Event::Ended { life });
+        };
+        thread::Builder::new().name("child".into()).spawn(read).context("cannot start a thread")?;
+        Ok(NodeChild { process, stdin, started: Instant::now() })
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks it to take a last checkpoint and exit.
+    pub(crate) fn ask_to_stop(&mut self) {
+        if let Some(stdin) = &mut self.stdin {
+            let _ = writeln!(stdin, "{STOP}"); // a child that is gone is noticed by its end
+        }
+    }
+
+    /// How it ended; call after [`Event::Ended`].
+    pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        self.stdin = None;
+        self.process.wait().context("cannot wait for the node")
+    }
+}
+
+impl Drop for NodeChild {
+    fn drop(&mut self) {
+        if !matches!(self.process.try_wait(), Ok(Some(_))) {
+            let _ = self.process.kill();
+            let _ = self.process.wait();
+        }
+    }
+}
+
+/// How a process ended, in words.
+pub(crate) fn in_words(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (_, Some(9)) => "killed by signal 9".into(),
+        (_, Some(signal)) => format!("ended by signal {signal}"),
+        _ => "ended".into(),
+    }
+}

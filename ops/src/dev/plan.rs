@@ -1,0 +1,69 @@
+//! Who listens where, and which folders there are.
+
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::{Path, PathBuf};
+
+/// HTTP of node i is on P + 80 + i.
+const HTTP_OFFSET: u16 = 80;
+/// The coordinator is on P + 200.
+const COORDINATOR_OFFSET: u16 = 200;
+
+/// A development cluster's addresses and folders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    dir: PathBuf,
+    port: u16,
+}
+
+impl Plan {
+    /// With first port P (at most 65000, so that every port fits).
+    pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
+        Plan { dir, port }
+    }
+
+    /// Everything is below it.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The coordinator's table.
+    pub(crate) fn coordinator_dir(&self) -> PathBuf {
+        self.dir.join("coordinator")
+    }
+
+    /// Logs and checkpoints of all nodes.
+    pub(crate) fn log_root(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// Where clients reach a node.
+    pub(crate) fn fabric(&self, node: u16) -> SocketAddr {
+        local(self.port + node)
+    }
+
+    /// A node's HTTP.
+    pub(crate) fn http(&self, node: u16) -> SocketAddr {
+        local(self.port + HTTP_OFFSET + node)
+    }
+
+    /// The coordinator.
+    pub(crate) fn coordinator(&self) -> SocketAddr {
+        local(self.port + COORDINATOR_OFFSET)
+    }
+}
+
+fn local(port: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_ports_are_as_documented() {
+        let plan = Plan::new("d".into(), 7000);
+        let ports = [plan.fabric(2), plan.http(2), plan.coordinator()].map(|address| address.port());
+        assert_eq!(ports, [7002, 7082, 7200]);
+    }
+}

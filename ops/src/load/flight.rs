@@ -1,0 +1,80 @@
+//! The loader's puts and the prover's gets, on a real client.
+
+use std::collections::HashMap;
+
+use cell_client::{ClientError, Operation, Output, Ticket};
+use cell_protocol::Condition;
+
+use super::loader::Sink;
+use super::proof::{Answer, Lookup};
+use crate::store::Store;
+
+/// Operations in flight, by the caller's own numbers.
+pub(crate) struct Flight<'a> {
+    store: &'a mut Store,
+    numbers: HashMap<Ticket, u64>,
+    submitted: u32,
+}
+
+/// Completions are looked for after so many submissions, not after each: looking costs a system call.
+const SUBMISSIONS_A_LOOK: u32 = 32;
+
+impl<'a> Flight<'a> {
+    /// On a connected store.
+    pub(crate) fn new(store: &'a mut Store) -> Flight<'a> {
+        Flight { store, numbers: HashMap::new(), submitted: 0 }
+    }
+
+    fn start(&mut self, number: u64, operation: &Operation<'_>) -> anyhow::Result<()> {
+        let ticket = self.store.submit(operation)?;
+        self.numbers.insert(ticket, number);
+        self.submitted += 1;
+        Ok(())
+    }
+
+    fn each(&mut self, wait: bool, mut end: impl FnMut(u64, Result<Output, ClientError>)) {
+        if !wait && self.submitted < SUBMISSIONS_A_LOOK {
+            return;
+        }
+        self.submitted = 0;
+        let mut wait = wait;
+        while let Some(completion) = self.store.poll(wait) {
+            wait = false;
+            let number = self.numbers.remove(&completion.ticket);
+            end(number.expect("every completion has one submission"), completion.outcome);
+        }
+    }
+}
+
+impl Sink for Flight<'_> {
+    fn submit(&mut self, line: u64, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
+        self.start(line, &Operation::Put { key, value, condition: Condition::Always })
+    }
+
+    fn poll(&mut self, wait: bool, outcomes: &mut Vec<(u64, anyhow::Result<()>)>) -> anyhow::Result<()> {
+        let mut errors = Vec::new();
+        self.each(wait, |line, outcome| match outcome {
+            Ok(_) => outcomes.push((line, Ok(()))),
+            Err(error) => errors.push((line, error)),
+        });
+        outcomes.extend(errors.into_iter().map(|(line, error)| (line, Err(self.store.failure(&error)))));
+        Ok(())
+    }
+}
+
+impl Lookup for Flight<'_> {
+    fn submit(&mut self, token: u64, key: &[u8]) -> anyhow::Result<()> {
+        self.start(token, &Operation::Get { key })
+    }
+
+    fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()> {
+        let mut errors = Vec::new();
+        self.each(wait, |token, outcome| match outcome {
+            Ok(Output::Value(item)) => answers.push((token, Ok(item.map(|item| item.value)))),
+            Ok(output) => answers.push((token, Err(anyhow::anyhow!("a get answered {output:?}")))),
+            Err(error) => errors.push((token, error)),
+        });
+        answers.extend(errors.into_iter().map(|(token, error)| (token, Err(self.store.failure(&error)))));
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! The client as commands use it: one operation at a time, or many in flight; errors with exit codes.
+
+use std::time::Duration;
+
+use cell_client::{
+    CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, Operation, ScanEntry,
+    ScanRange, Setback, Ticket,
+};
+use cell_protocol::{Condition, Refusal};
+use cell_terms::Version;
+
+use crate::args::ServerArgs;
+use crate::exit::{Exit, Failure};
+use crate::load::loader::Limits;
+
+/// How long a call waits for completions before it looks again.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A server, connected.
+pub(crate) struct Store {
+    client: Client,
+    server: String,
+}
+
+/// Done, or not because of the version that is there.
+pub(crate) type Conditional<T> = Result<T, Option<Version>>;
+
+impl Store {
+    /// Connects. `timeout` is what an operation has if the user did not say.
+    pub(crate) fn connect(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Store> {
+        Store::connect_with(arguments, timeout, 1024)
+    }
+
+    /// Connects, with a number of operations in flight.
+    pub(crate) fn connect_with(
+        arguments: &ServerArgs,
+        timeout: Duration,
+        in_flight_max: usize,
+    ) -> anyhow::Result<Store> {
+        let timeout = arguments.timeout.unwrap_or(timeout);
+        let deadline_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+        let options = ClientOptions {
+            name: concat!("cell ", env!("CARGO_PKG_VERSION")).to_owned(),
+            deadline_ms,
+            connect_timeout_ms: deadline_ms.min(5_000),
+            retries_max: u32::MAX, // the deadline bounds them
+            in_flight_max,
+            ..ClientOptions::default()
+        };
+        let server = arguments.server.clone();
+        let client = Client::connect(&server, options).map_err(|error| failure(&error, &server))?;
+        Ok(Store { client, server })
+    }
+
+    /// What fits the store.
+    pub(crate) fn limits(&self) -> Limits {
+        let size = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let limits = self.client.server().map(|server| server.limits);
+        let limits = limits.expect("the server was met: the store is connected");
+        Limits { key_bytes_max: size(limits.key_bytes_max), value_bytes_max: size(limits.value_bytes_max) }
+    }
+
+    /// Starts an operation.
+    pub(crate) fn submit(&mut self, operation: &Operation<'_>) -> anyhow::Result<Ticket> {
+        self.client.submit(operation).map_err(|error| self.failure(&error))
+    }
+
+    /// An operation that ended, if there is one; with `wait` it is waited for, as long as any is in flight.
+    pub(crate) fn poll(&mut self, wait: bool) -> Option<Completion> {
+        loop {
+            let completion = self.client.poll(if wait { TICK } else { Duration::ZERO });
+            if completion.is_some() || !wait || self.client.outstanding() == 0 {
+                return completion;
+            }
+        }
+    }
+
+    /// An entry.
+    pub(crate) fn get(&mut self, key: &[u8]) -> anyhow::Result<Option<Item>> {
+        self.client.get(key).map_err(|error| self.failure(&error))
+    }
+
+    /// Many entries, in the order of the keys.
+    pub(crate) fn multi_get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<Option<Item>>> {
+        self.client.multi_get(keys).map_err(|error| self.failure(&error))
+    }
+
+    /// Whether there is an entry.
+    pub(crate) fn exists(&mut self, key: &[u8]) -> anyhow::Result<bool> {
+        self.client.search(key).map_err(|error| self.failure(&error))
+    }
+
+    /// Writes an entry; a failed condition is an answer.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        condition: Condition,
+    ) -> anyhow::Result<Conditional<Version>> {
+        let outcome = self.client.put_if(key, value, condition);
+        self.conditional(outcome)
+    }
+
+    /// Removes an entry; tells whether there was one. A failed condition is an answer.
+    pub(crate) fn delete(&mut self, key: &[u8], condition: Condition) -> anyhow::Result<Conditional<bool>> {
+        let outcome = self.client.delete_if(key, condition);
+        self.conditional(outcome)
+    }
+
+    /// Calls `each` for every entry of a range, in order; tells how many there were.
+    pub(crate) fn scan(
+        &mut self,
+        range: ScanRange,
+        each: &mut dyn FnMut(&ScanEntry) -> anyhow::Result<()>,
+    ) -> anyhow::Result<u64> {
+        let mut count = 0;
+        for entry in self.client.scan(range) {
+            each(&entry.map_err(|error| failure(&error, &self.server))?)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// What the node says of itself.
+    pub(crate) fn status(&mut self) -> anyhow::Result<NodeStatus> {
+        self.client.status().map_err(|error| self.failure(&error))
+    }
+
+    /// The server's check of its own tree.
+    pub(crate) fn check(&mut self, deadline: Duration) -> anyhow::Result<CheckResult> {
+        self.client.check(deadline).map_err(|error| self.failure(&error))
+    }
+
+    /// An operation's error, with exit code and advice.
+    pub(crate) fn failure(&self, error: &ClientError) -> anyhow::Error {
+        failure(error, &self.server)
+    }
+
+    fn conditional<T>(&self, outcome: Result<T, ClientError>) -> anyhow::Result<Conditional<T>> {
+        match outcome {
+            Ok(done) => Ok(Ok(done)),
+            Err(ClientError::ConditionFailed { current }) => Ok(Err(current)),
+            Err(error) => Err(self.failure(&error)),
+        }
+    }
+}
+
+fn failure(error: &ClientError, server: &str) -> anyhow::Error {
+    let (exit, next) = advice(error, server);
+    let failure = Failure::new(exit, chain(error));
+    match next {
+        Some(next) => failure.next(next).into(),
+        None => failure.into(),
+    }
+}
+
+/// An error and its causes in one sentence.
+fn chain(error: &ClientError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
+}
+
+fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
+    let start =
+        || Some(format!("is a node running at {server}? `cell dev` starts one; --server names another"));
+    match error {
+        ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
+        ClientError::WrongService { .. } => {
+            (Exit::Unreachable, Some("give the fabric's port (7000 by default), not that of HTTP".into()))
+        }
+        ClientError::ConditionFailed { .. } => (Exit::NotFound, None),
+        ClientError::Unsendable(_) => (Exit::Usage, None),
+        ClientError::Refused(refusal) => of_refusal(refusal),
+        ClientError::Deadline { last, .. } => match last {
+            Some(Setback::Refused(refusal)) => of_refusal(refusal),
+            Some(_) => (Exit::Unreachable, start()),
+            None => (Exit::Error, Some("--timeout gives an operation more time".into())),
+        },
+        ClientError::Unknown { .. } => {
+            (Exit::Error, Some("read the key to see whether the write was done".into()))
+        }
+        _ => (Exit::Error, None),
+    }
+}
+
+fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
+    match refusal {
+        Refusal::Busy => {
+            (Exit::Unhealthy, Some("try again later, or with fewer operations at a time".into()))
+        }
+        Refusal::Recovering => {
+            (Exit::Unhealthy, Some("`cell status --watch` shows how far the recovery is".into()))
+        }
+        Refusal::ReadOnly { .. } => {
+            (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
+        }
+        Refusal::Shutdown | Refusal::NotOwner => (Exit::Unhealthy, None),
+        Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
+            (Exit::Usage, None)
+        }
+        Refusal::ConditionFailed { .. } => (Exit::NotFound, None),
+        _ => (Exit::Error, None),
+    }
+}
