@@ -56,9 +56,6 @@ pub enum CloseReason {
     /// Output was waiting and the peer took none of it within the idle time-out.
     #[error("the peer did not read within the idle time-out")]
     Stalled,
-    /// A peer sent what only a defect or an attack sends on a one-sided lane.
-    #[error("the peer broke the protocol of one-sided reads")]
-    OneSidedInvalid,
 }
 
 /// What a stranger's first bytes look like.

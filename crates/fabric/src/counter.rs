@@ -66,6 +66,8 @@ counters! {
     reads_done: "fabric_reads_done_total", Total;
     /// One-sided reads that failed.
     reads_failed: "fabric_reads_failed_total", Total;
+    /// One-sided reads that this process's memory was asked for.
+    reads_served: "fabric_reads_served_total", Total;
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 //! The fabric: how threads of nodes and clients reach each other. Verbs-shaped: connections that carry whole
-//! messages ([`Endpoint`]) and one-sided operations on registered memory; all is posted and completes as an
+//! messages ([`Endpoint`]) and one-sided reads of registered memory ([`OneSided`]); all is posted and completes as an
 //! [`Event`] of a poll.
 //!
 //! | provider | what it is |
@@ -31,7 +31,7 @@ pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use hello::{FORMAT_VERSION, Refusal};
 pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
-pub use one_sided::{READ_BYTES_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+pub use one_sided::{OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 pub use poller::{Poller, Wait, Waker};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use tcp::{TcpEndpoint, TcpOptions};

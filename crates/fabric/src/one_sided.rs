@@ -3,9 +3,14 @@
 //! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was posted
 //! for an earlier registration fails instead of returning what stands there now. What a read returns is whatever the
 //! memory held while it was read; a writer may have been at work. Readers validate, as the module text of `tree`
-//! says, and a provider tells by `OneSided::reads_ordered` whether a version word at each end is enough.
+//! says, and a provider tells by [`OneSided::reads_ordered`] whether a version word at each end is enough.
 
 use std::fmt;
+
+use cell_memory::Region;
+
+use crate::endpoint::{ConnectionId, Endpoint};
+use crate::error::{FabricError, SendError};
 
 /// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -35,6 +40,9 @@ pub struct RemoteRead {
 /// The longest one-sided read.
 pub const READ_BYTES_MAX: u32 = 32 * 1024;
 
+/// Reads in flight on one connection.
+pub const READS_MAX: usize = 1_024;
+
 /// Why a read returned nothing. Each is definite: no memory was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -51,4 +59,44 @@ pub enum ReadFailure {
     /// The peer serves no one-sided reads.
     #[error("the peer serves no one-sided reads")]
     Unsupported,
+}
+
+/// An endpoint with one-sided reads.
+pub trait OneSided: Endpoint {
+    /// Lets peers read a region until it is deregistered. The key is random and fresh. Registrations belong to the
+    /// process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
+    ///
+    /// # Errors
+    /// No service for one-sided reads at this endpoint, or no random bytes.
+    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError>;
+
+    /// Ends a registration. When this returns nothing is read through it any more; an unknown key is ignored.
+    fn deregister(&mut self, key: RegionKey);
+
+    /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`] follows with
+    /// the tag. Reads complete in any order, and in any order with messages. Only the end that connected can read.
+    ///
+    /// # Errors
+    /// As for a send: [`SendError::Full`] with [`READS_MAX`] in flight on the connection, [`SendError::Closed`].
+    fn post_read(
+        &mut self,
+        connection: ConnectionId,
+        read: RemoteRead,
+        tag: ReadTag,
+    ) -> Result<(), SendError>;
+
+    /// Whether one read loads its cache lines in address order. Where it does not, tree nodes need a check that
+    /// survives any order.
+    fn reads_ordered(&self) -> bool;
+}
+
+impl RemoteRead {
+    /// Whether offset and length are whole words, within the limit and within a region of that many bytes.
+    pub(crate) fn fits(&self, region_bytes: u64) -> bool {
+        self.length != 0
+            && self.length <= READ_BYTES_MAX
+            && self.length.is_multiple_of(8)
+            && self.offset.is_multiple_of(8)
+            && self.offset.checked_add(u64::from(self.length)).is_some_and(|end| end <= region_bytes)
+    }
 }

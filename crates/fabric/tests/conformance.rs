@@ -5,9 +5,12 @@ mod harness;
 
 use std::io::ErrorKind;
 
-use cell_fabric::{CloseReason, Endpoint, FabricError, Limits, Refusal, SendError};
+use cell_fabric::{
+    CloseReason, Endpoint, Event, FabricError, Limits, OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure,
+    ReadTag, Refusal, RegionKey, RemoteRead, SendError,
+};
 
-use harness::{Seen, Sim, Tcp, World, greeting, open, until};
+use harness::{Seen, Sim, Tcp, World, greeting, open, region, until};
 
 /// A message that can be told from every other.
 fn message(number: usize, length: usize) -> Vec<u8> {
@@ -329,6 +332,130 @@ fn prepare_sleep_false_until_all_is_polled<W: World>() {
     assert!(servers[0].endpoint.prepare_sleep());
 }
 
+fn read_registered_region_gives_its_words<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(2, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    // Registered by one worker, read over a connection to another: registrations are the process's.
+    let (region, _writer) = region();
+    let key = servers[1].endpoint.register(&region).unwrap();
+    assert_ne!(servers[0].endpoint.register(&region).unwrap(), key);
+    let reads = [(4_096, 8), (4_104, 64), (8_192, 1_024), (10_008, 32_768), ((2 << 20) - 8, 8)];
+    for (tag, (offset, length)) in (0..).zip(reads) {
+        client.endpoint.post_read(here, RemoteRead { key, offset, length }, ReadTag(tag)).unwrap();
+    }
+    client.endpoint.send(here, b"beside").unwrap();
+    let [first, second] = &mut servers[..] else { panic!() };
+    until(&mut world, &mut [&mut client, first, second], |peers| peers[0].reads(here).len() == reads.len());
+    for (tag, outcome) in client.reads(here) {
+        let (offset, length) = reads[usize::try_from(tag).unwrap()];
+        let expected: Vec<u64> = (offset / 8..(offset + u64::from(length)) / 8).collect();
+        assert_eq!(outcome, Ok(expected), "read {tag}");
+    }
+    let counters = client.endpoint.counters();
+    assert_eq!((counters.reads_posted, counters.reads_done, counters.reads_failed), (5, 5, 0));
+}
+
+fn read_ended_or_unknown_key_fails<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let (region, _writer) = region();
+    let ended = servers[0].endpoint.register(&region).unwrap();
+    let key = servers[0].endpoint.register(&region).unwrap();
+    servers[0].endpoint.deregister(ended);
+    servers[0].endpoint.deregister(RegionKey(5));
+    for (tag, key) in [(1, ended), (2, RegionKey(key.0 ^ 1)), (3, key)] {
+        client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(tag)).unwrap();
+    }
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 3);
+    let mut reads = client.reads(here);
+    reads.sort_unstable_by_key(|(tag, _)| *tag);
+    let unknown = Err(ReadFailure::KeyUnknown);
+    assert_eq!(reads, [(1, unknown.clone()), (2, unknown), (3, Ok(vec![1_000]))]);
+}
+
+fn read_range_not_permitted_fails<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let wrong = [(0, 0), (4, 8), (0, 12), ((2 << 20) - 8, 16), (u64::MAX - 7, 8), (0, READ_BYTES_MAX + 8)];
+    for (tag, (offset, length)) in (0..).zip(wrong) {
+        client.endpoint.post_read(here, RemoteRead { key, offset, length }, ReadTag(tag)).unwrap();
+    }
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == wrong.len());
+    assert!(client.reads(here).iter().all(|(_, outcome)| *outcome == Err(ReadFailure::RangeInvalid)));
+    assert_eq!(client.closed(here), None);
+}
+
+fn read_too_many_in_flight_full_then_writable<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let read = |tag: u64| RemoteRead { key, offset: 4_096 + 8 * tag, length: 4_096 };
+    for tag in 0..READS_MAX as u64 {
+        client.endpoint.post_read(here, read(tag), ReadTag(tag)).unwrap();
+    }
+    let more = client.endpoint.post_read(here, read(0), ReadTag(0));
+    assert_eq!(more, Err(SendError::Full));
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+        peers[0].reads(here).len() == READS_MAX && peers[0].seen(here).contains(&Seen::Writable)
+    });
+    let mut tags: Vec<u64> = client.reads(here).iter().map(|(tag, _)| *tag).collect();
+    tags.sort_unstable();
+    assert_eq!(tags, (0..READS_MAX as u64).collect::<Vec<_>>(), "each ends once");
+    for (tag, outcome) in client.reads(here) {
+        assert_eq!(outcome.unwrap()[0], 512 + tag);
+    }
+}
+
+fn read_connection_ends_reads_fail_before_closed<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    // Nothing is flushed, so nothing is answered.
+    for tag in 0..3 {
+        client.endpoint.post_read(here, RemoteRead { key, offset: 0, length: 8 }, ReadTag(tag)).unwrap();
+    }
+    servers[0].endpoint.close(there);
+    let mut events = Vec::new();
+    while events.len() < 4 {
+        world.turn();
+        servers[0].turn();
+        client.endpoint.poll(&mut |event| {
+            events.push(match event {
+                Event::ReadDone { outcome, .. } => outcome.err(),
+                Event::Closed { .. } => None,
+                other => panic!("{other:?}"),
+            });
+        });
+    }
+    let failed = Some(ReadFailure::ConnectionClosed);
+    assert_eq!(events, [failed, failed, failed, None]);
+    assert_eq!(client.endpoint.connections(), 0);
+    let late = client.endpoint.post_read(here, RemoteRead { key, offset: 0, length: 8 }, ReadTag(9));
+    assert_eq!(late, Err(SendError::Closed));
+}
+
+fn read_over_an_accepted_connection_is_unsupported<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, Limits::default());
+    let mut client = world.client(Limits::default());
+    let (_, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
+    servers[0].endpoint.post_read(there, read, ReadTag(7)).unwrap();
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].reads(there).len() == 1);
+    assert_eq!(servers[0].reads(there), [(7, Err(ReadFailure::Unsupported))]);
+}
+
 macro_rules! conformance {
     ($($provider:ident = $world:ty;)+; $tests:tt) => { $(conformance!(@ $provider, $world, $tests);)+ };
     (@ $provider:ident, $world:ty, { $($test:ident)+ }) => {
@@ -359,5 +486,11 @@ conformance! {
         connect_beyond_the_limit_is_refused_on_both_ends
         tick_nothing_comes_closes_as_idle
         prepare_sleep_false_until_all_is_polled
+        read_registered_region_gives_its_words
+        read_ended_or_unknown_key_fails
+        read_range_not_permitted_fails
+        read_too_many_in_flight_full_then_writable
+        read_connection_ends_reads_fail_before_closed
+        read_over_an_accepted_connection_is_unsupported
     }
 }

@@ -7,12 +7,12 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use cell_fabric::{
-    Address, CloseReason, Endpoint, Event, FabricError, Greeting, Limits, Poller, Refusal, Stranger,
-    TcpEndpoint, TcpOptions,
+    Address, CloseReason, Endpoint, Event, FabricError, Limits, OneSided, Poller, ReadFailure, ReadTag,
+    Refusal, RegionKey, RemoteRead, Stranger, TcpEndpoint, TcpOptions,
 };
 use proptest::prelude::*;
 
-use harness::{Peer, Seen, Tcp, World, open, until};
+use harness::{Peer, Seen, Tcp, World, open, region, until};
 
 /// A hello as the module's table says, with room for mischief.
 fn hello() -> Vec<u8> {
@@ -25,7 +25,7 @@ fn hello() -> Vec<u8> {
 }
 
 fn server(limits: Limits) -> (Peer<TcpEndpoint>, SocketAddr) {
-    let options = TcpOptions { limits, greeting: Greeting::default() };
+    let options = TcpOptions { limits, ..TcpOptions::default() };
     let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
     let address = servers[0].address().unwrap();
     (Peer::new(servers.remove(0)), address)
@@ -237,6 +237,57 @@ fn drop_one_worker_others_serve_on() {
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
     assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(Refusal::NoSuchWorker)));
     open(&mut world, &mut client, &mut servers[0], address);
+}
+
+#[test]
+fn read_host_without_the_service_fails_as_unsupported() {
+    let (mut server, address) = server(Limits::default());
+    let mut client = Peer::new(TcpEndpoint::client(Limits::default()).unwrap());
+    // Posted before the acceptor's hello can tell, and after.
+    let here = client.endpoint.connect(&Address::tcp(address)).unwrap();
+    let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
+    client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut server], |peers| peers[0].reads(here).len() == 1);
+    client.endpoint.post_read(here, read, ReadTag(2)).unwrap();
+    assert!(!client.endpoint.prepare_sleep());
+    client.turn();
+    assert_eq!(client.reads(here), [1, 2].map(|tag| (tag, Err(ReadFailure::Unsupported))));
+    let register = server.endpoint.register(&region().0);
+    assert!(matches!(register, Err(FabricError::OneSidedUnavailable)));
+}
+
+#[test]
+fn read_worker_does_not_poll_is_served() {
+    let (mut servers, address) = Tcp.listen(1, Limits::default());
+    let mut client = Tcp.client(Limits::default());
+    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    let read = RemoteRead { key, offset: 8_000, length: 8 };
+    client.endpoint.post_read(here, read, ReadTag(1)).unwrap();
+    // The lane is accepted by the worker; from then on it has no part in it.
+    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    for tag in 2..100 {
+        client.endpoint.post_read(here, read, ReadTag(tag)).unwrap();
+        until(&mut Tcp, &mut [&mut client], |peers| peers[0].reads(here).len() as u64 == tag);
+        assert_eq!(client.reads(here).last(), Some(&(tag, Ok(vec![1_000]))));
+    }
+}
+
+#[test]
+fn read_broken_request_ends_the_lane_only() {
+    let (mut servers, address) = Tcp.listen(1, Limits::default());
+    let mut client = Tcp.client(Limits::default());
+    let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
+    // Worker 65,535 is the service: ordinary messages are not reads.
+    let mut stranger = Tcp.client(Limits::default());
+    let lane = stranger.endpoint.connect(&address.with_worker(u16::MAX)).unwrap();
+    stranger.endpoint.send(lane, b"not a read").unwrap();
+    until(&mut Tcp, &mut [&mut stranger, &mut servers[0]], |peers| peers[0].closed(lane).is_some());
+    assert_eq!(stranger.closed(lane), Some(CloseReason::PeerClosed));
+    let key = servers[0].endpoint.register(&region().0).unwrap();
+    client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(1)).unwrap();
+    until(&mut Tcp, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    assert_eq!(client.reads(here), [(1, Ok(vec![1_000]))]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::limits::Limits;
 
 use super::link::Side;
 use super::network::LinkId;
+use super::reads::{Completed, Posted};
 
 /// One endpoint's tables.
 #[derive(Debug)]
@@ -26,6 +27,10 @@ pub(super) struct Desk {
     pub(super) ready: VecDeque<ConnectionId>,
     pub(super) dirty: Vec<ConnectionId>,
     pub(super) refused: VecDeque<(PeerAddress, CloseReason)>,
+    /// Posted and not flushed.
+    pub(super) posted: Vec<Posted>,
+    /// Reads that ended, in the order in which they did.
+    pub(super) completed: VecDeque<Completed>,
     pub(super) counters: FabricCounters,
     pub(super) clock_ns: Option<u64>,
 }
@@ -42,6 +47,8 @@ impl Desk {
             ready: VecDeque::new(),
             dirty: Vec::new(),
             refused: VecDeque::new(),
+            posted: Vec::new(),
+            completed: VecDeque::new(),
             counters: FabricCounters::default(),
             clock_ns: None,
         }

@@ -11,6 +11,7 @@ use crate::error::{FabricError, SendError};
 
 use super::link::{Arrival, Link, Segment, Side};
 use super::network::{LinkId, SimNetwork, State};
+use super::reads::Completed;
 
 /// Events taken from one connection before the next one's turn.
 const EVENTS_PER_TURN: usize = 64;
@@ -22,8 +23,8 @@ const PREFIX_BYTES: usize = 4;
 /// An endpoint on a [`SimNetwork`]. Dropping it closes its connections, as the end of a process does.
 #[derive(Debug)]
 pub struct SimEndpoint {
-    network: SimNetwork,
-    desk: usize,
+    pub(super) network: SimNetwork,
+    pub(super) desk: usize,
 }
 
 impl SimEndpoint {
@@ -67,6 +68,16 @@ impl Endpoint for SimEndpoint {
             sink(Event::Refused { peer, reason });
             reported += 1;
         }
+        // Completions first: those of a connection that ended come before its `Closed`.
+        let completed = std::mem::take(&mut self.network.lock().desks[self.desk].completed);
+        for Completed { connection, tag, outcome } in completed {
+            sink(Event::ReadDone {
+                connection,
+                tag,
+                outcome: outcome.as_deref().map_err(|failure| *failure),
+            });
+            reported += 1;
+        }
         let turns = self.network.lock().desks[self.desk].ready.len();
         for _ in 0..turns {
             if reported >= EVENTS_PER_POLL {
@@ -98,7 +109,11 @@ impl Endpoint for SimEndpoint {
     fn prepare_sleep(&mut self) -> bool {
         let state = self.network.lock();
         let desk = &state.desks[self.desk];
-        desk.ready.is_empty() && desk.refused.is_empty() && desk.dirty.is_empty()
+        desk.ready.is_empty()
+            && desk.refused.is_empty()
+            && desk.dirty.is_empty()
+            && desk.posted.is_empty()
+            && desk.completed.is_empty()
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -172,6 +187,7 @@ impl State {
             let Some((link, side)) = self.desks[desk].connections.get(&connection).copied() else { continue };
             self.flush_end(desk, link, side);
         }
+        self.flush_reads(desk);
     }
 
     fn flush_end(&mut self, desk: usize, id: LinkId, side: Side) {
@@ -269,6 +285,7 @@ impl State {
     fn let_go(&mut self, desk: usize, connection: ConnectionId) {
         let Some((id, side)) = self.desks[desk].connections.remove(&connection) else { return };
         self.desks[desk].counters.closed += 1;
+        self.forget_reads(desk, Some(connection));
         if let Some(link) = self.links.get_mut(&id) {
             let end = &mut link.ends[side];
             end.held = None;
@@ -286,6 +303,7 @@ impl State {
             self.transmit(id, side, Segment::End);
         }
         self.let_go(desk, connection);
+        self.desks[desk].completed.retain(|completed| completed.connection != connection);
     }
 
     /// The endpoint is dropped.
@@ -296,6 +314,10 @@ impl State {
         }
         self.desks[desk].alive = false;
         self.listening.retain(|_, listening| *listening != desk);
+        let host = self.desks[desk].host;
+        if !self.host_alive(host) {
+            self.end_registrations(host);
+        }
     }
 
     fn tick(&mut self, desk: usize, now_ns: u64) {

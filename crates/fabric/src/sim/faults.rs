@@ -62,6 +62,7 @@ impl State {
         if !self.blocked.remove(&(from, to)) {
             return;
         }
+        self.resume_reads(from, to);
         for id in self.links_where(|hosts| hosts == [from, to] || hosts == [to, from]) {
             for side in 0..2 {
                 let Some(end) = self.links.get_mut(&id).map(|link| &mut link.ends[side]) else { continue };
@@ -109,7 +110,10 @@ impl State {
             self.desks[desk].ready.clear();
             self.desks[desk].dirty.clear();
             self.desks[desk].refused.clear();
+            self.desks[desk].completed.clear();
+            self.forget_reads(desk, None);
         }
+        self.end_registrations(host);
         self.listening.retain(|(listening, _), _| *listening != host);
     }
 

@@ -56,6 +56,8 @@ pub(super) struct End {
     pub(super) queued: bool,
     pub(super) dirty: bool,
     pub(super) full: bool,
+    /// Reads posted on it that have not ended.
+    pub(super) reads: usize,
     /// By its endpoint's clock, when it last polled something from here.
     pub(super) heard_ns: u64,
 }
@@ -83,6 +85,7 @@ impl End {
             queued: false,
             dirty: false,
             full: false,
+            reads: 0,
             heard_ns: 0,
         }
     }

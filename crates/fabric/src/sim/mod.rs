@@ -7,6 +7,7 @@ mod link;
 mod network;
 mod options;
 mod random;
+mod reads;
 
 pub use endpoint::SimEndpoint;
 pub use network::SimNetwork;

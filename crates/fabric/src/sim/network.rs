@@ -25,6 +25,7 @@ use super::endpoint::SimEndpoint;
 use super::link::{Arrival, End, Link, Segment, Side};
 use super::options::SimOptions;
 use super::random::Random;
+use super::reads::{ReadId, Reads};
 
 /// A network of simulated hosts. A handle: clones are the same network.
 #[derive(Clone, Debug)]
@@ -40,6 +41,12 @@ pub(super) type LinkId = u64;
 pub(super) enum Due {
     /// The next segment from this side of the link.
     Delivery(LinkId, Side),
+    /// A read's request reaches the host that it reads from.
+    ReadBegun(ReadId),
+    /// Some of a read's words are loaded.
+    ReadMoment(ReadId, usize),
+    /// A read's data is back.
+    ReadBack(ReadId),
 }
 
 #[derive(Debug)]
@@ -54,6 +61,7 @@ pub(super) struct State {
     pub(super) links: BTreeMap<LinkId, Link>,
     links_made: u64,
     pub(super) blocked: BTreeSet<(u32, u32)>,
+    pub(super) reads: Reads,
     digest: u64,
 }
 
@@ -72,6 +80,7 @@ impl SimNetwork {
             links: BTreeMap::new(),
             links_made: 0,
             blocked: BTreeSet::new(),
+            reads: Reads::default(),
             digest: 0,
         };
         SimNetwork { state: Arc::new(Mutex::new(state)) }
@@ -160,6 +169,9 @@ impl State {
     fn happen(&mut self, due: Due) {
         match due {
             Due::Delivery(link, side) => self.deliver(link, side),
+            Due::ReadBegun(read) => self.read_begun(read),
+            Due::ReadMoment(read, moment) => self.read_moment(read, moment),
+            Due::ReadBack(read) => self.read_back(read),
         }
     }
 
@@ -281,6 +293,9 @@ impl State {
 
     /// Puts an arrival before the endpoint.
     pub(super) fn report(&mut self, id: LinkId, side: Side, arrival: Arrival) {
+        if matches!(arrival, Arrival::Closed(_)) {
+            self.fail_reads(id, side);
+        }
         let Some(link) = self.links.get_mut(&id) else { return };
         let end = &mut link.ends[side];
         end.ended |= matches!(arrival, Arrival::Closed(_));

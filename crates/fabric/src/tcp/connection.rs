@@ -28,6 +28,8 @@ pub(super) struct Connection {
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddress,
     pub(super) phase: Phase,
+    /// The peer opened it.
+    pub(super) accepted: bool,
     /// The worker that the connector wants.
     pub(super) worker: u16,
     /// The hello as far as it came; given back when the connection is open.
@@ -36,6 +38,8 @@ pub(super) struct Connection {
     pub(super) output: Output,
     /// The longest message that both ends take.
     pub(super) message_bytes_max: usize,
+    /// The acceptor's hello says that its host serves one-sided reads.
+    pub(super) one_sided: bool,
     /// When something last came, or the connection began.
     pub(super) heard_ns: u64,
     /// An edge came that no read has used up.
@@ -67,11 +71,13 @@ impl Connection {
             socket,
             peer,
             phase,
+            accepted: phase == Phase::HelloAwaited,
             worker,
             hello: Vec::new(),
             input: Input::default(),
             output: Output::default(),
             message_bytes_max: 0,
+            one_sided: false,
             heard_ns: 0,
             readable: false,
             hung_up: false,
@@ -81,5 +87,10 @@ impl Connection {
             deaf: false,
             full: false,
         }
+    }
+
+    /// Whether messages flow.
+    pub(super) fn is_open(&self) -> bool {
+        self.phase == Phase::Open
     }
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use cell_memory::Region;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
@@ -11,13 +12,17 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
-use crate::hello::Hello;
+use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
+use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::poller::poll_error;
 
 use super::desk::Group;
 use super::door::Door;
+use super::lanes::Lanes;
 use super::messenger::{DESK_TOKEN, Messenger};
+use super::service::{Service, service_limits};
+use super::slots::is_lane;
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug, Default)]
@@ -26,12 +31,16 @@ pub struct TcpOptions {
     pub limits: Limits,
     /// What it says of itself to those who connect.
     pub greeting: Greeting,
+    /// Whether regions can be registered for one-sided reads; this starts a thread that serves them.
+    pub one_sided: bool,
 }
 
 /// An endpoint over TCP: a worker's, which accepts, or a client's, which only connects.
 #[derive(Debug)]
 pub struct TcpEndpoint {
     messenger: Messenger,
+    lanes: Lanes,
+    service: Option<Arc<Service>>,
 }
 
 impl TcpEndpoint {
@@ -40,14 +49,14 @@ impl TcpEndpoint {
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: Limits) -> Result<TcpEndpoint, FabricError> {
-        Ok(TcpEndpoint { messenger: Messenger::new(limits, Greeting::default())? })
+        Ok(TcpEndpoint::of(Messenger::new(limits, Greeting::default())?, None))
     }
 
     /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]). Worker 0
     /// accepts for all, so it must be polled for anyone to get in.
     ///
     /// # Errors
-    /// An address that is not loopback or is taken, a greeting that is too long, or no descriptors.
+    /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no thread.
     pub fn listen(
         address: SocketAddr,
         workers: u16,
@@ -56,11 +65,21 @@ impl TcpEndpoint {
         // Refused here, because later it could only be answered by refusing every peer.
         let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
         answer.encode()?;
-        let group = Arc::new(Group::new(workers.max(1), false)?);
-        let mut endpoints = (0..workers.max(1))
-            .map(|worker| TcpEndpoint::seated(&group, worker, options))
-            .collect::<Result<Vec<_>, _>>()?;
-        endpoints[0].messenger.install_door(Door::open(address)?)?;
+        let door = Door::open(address)?;
+        // The last number names the one-sided service.
+        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
+        let group = Arc::new(Group::new(workers, options.one_sided)?);
+        let seated = |worker, limits| seat(&group, worker, limits, &options.greeting);
+        let service = if options.one_sided {
+            let messenger = seated(WORKER_ONE_SIDED, service_limits(options.limits))?;
+            Some(Arc::new(Service::start(messenger)?))
+        } else {
+            None
+        };
+        let mut endpoints = (0..workers)
+            .map(|worker| Ok(TcpEndpoint::of(seated(worker, options.limits)?, service.clone())))
+            .collect::<Result<Vec<_>, FabricError>>()?;
+        endpoints[0].messenger.install_door(door)?;
         Ok(endpoints)
     }
 
@@ -70,16 +89,26 @@ impl TcpEndpoint {
         self.messenger.door.as_ref().map(|door| door.address)
     }
 
-    fn seated(group: &Arc<Group>, worker: u16, options: &TcpOptions) -> Result<TcpEndpoint, FabricError> {
-        let mut messenger = Messenger::new(options.limits, options.greeting.clone())?;
-        if let Some(desk) = group.desk(worker) {
-            let flags = EventFlags::IN | EventFlags::ET;
-            epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)
-                .map_err(poll_error)?;
-        }
-        messenger.seat = Some((Arc::clone(group), worker));
-        Ok(TcpEndpoint { messenger })
+    fn of(messenger: Messenger, service: Option<Arc<Service>>) -> TcpEndpoint {
+        TcpEndpoint { messenger, lanes: Lanes::default(), service }
     }
+}
+
+/// A messenger that finds its accepted sockets on a worker's desk.
+fn seat(
+    group: &Arc<Group>,
+    worker: u16,
+    limits: Limits,
+    greeting: &Greeting,
+) -> Result<Messenger, FabricError> {
+    let mut messenger = Messenger::new(limits, greeting.clone())?;
+    if let Some(desk) = group.desk(worker) {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)
+            .map_err(poll_error)?;
+    }
+    messenger.seat = Some((Arc::clone(group), worker));
+    Ok(messenger)
 }
 
 impl Endpoint for TcpEndpoint {
@@ -96,7 +125,25 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        self.messenger.poll(sink)
+        let TcpEndpoint { messenger, lanes, .. } = self;
+        let failed = lanes.report_failed(sink);
+        let events = messenger.poll(&mut |event| match event {
+            Event::Message { connection, .. }
+            | Event::Connected { connection, .. }
+            | Event::Writable { connection }
+                if is_lane(connection) =>
+            {
+                lanes.take(&event, sink);
+            }
+            Event::Closed { connection, .. } if is_lane(connection) => lanes.take(&event, sink),
+            Event::Closed { connection, .. } => {
+                lanes.user_closed(connection, sink);
+                sink(event);
+            }
+            event => sink(event),
+        });
+        lanes.close_lost(messenger);
+        failed + events
     }
 
     fn tick(&mut self, now_ns: u64) {
@@ -104,6 +151,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn close(&mut self, connection: ConnectionId) {
+        self.lanes.close(&mut self.messenger, connection);
         self.messenger.close(connection);
     }
 
@@ -112,11 +160,11 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn connections(&self) -> usize {
-        self.messenger.slots.len()
+        self.messenger.slots.len().saturating_sub(self.lanes.len())
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        self.messenger.prepare_sleep()
+        self.messenger.prepare_sleep() && self.lanes.is_quiet()
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -124,17 +172,43 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn counters(&self) -> FabricCounters {
-        self.messenger.counters()
+        let counts = self.lanes.counts;
+        let mut counters = FabricCounters {
+            reads_posted: counts.posted,
+            reads_done: counts.done,
+            reads_failed: counts.failed,
+            ..self.messenger.counters()
+        };
+        // Once a group: by the endpoint that accepts.
+        if let (Some(service), true) = (&self.service, self.messenger.door.is_some()) {
+            counters.add(&service.counters());
+        }
+        counters
     }
 }
 
-impl Drop for TcpEndpoint {
-    fn drop(&mut self) {
-        if let Some((group, worker)) = &self.messenger.seat
-            && let Some(desk) = group.desk(*worker)
-        {
-            desk.close();
+impl OneSided for TcpEndpoint {
+    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.register(region)
+    }
+
+    fn deregister(&mut self, key: RegionKey) {
+        if let Some(service) = &self.service {
+            service.deregister(key);
         }
+    }
+
+    fn post_read(
+        &mut self,
+        connection: ConnectionId,
+        read: RemoteRead,
+        tag: ReadTag,
+    ) -> Result<(), SendError> {
+        self.lanes.post(&mut self.messenger, connection, read, tag)
+    }
+
+    fn reads_ordered(&self) -> bool {
+        true
     }
 }
 

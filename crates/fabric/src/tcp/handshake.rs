@@ -160,6 +160,7 @@ impl Messenger {
         let Some(connection) = self.slots.get_mut(id) else { return };
         connection.phase = Phase::Open;
         connection.hello = Vec::new();
+        connection.one_sided = hello.one_sided;
         let theirs = usize::try_from(hello.message_bytes_max).unwrap_or(usize::MAX);
         connection.message_bytes_max = connection.message_bytes_max.min(theirs);
     }

@@ -418,6 +418,16 @@ impl Messenger {
     }
 }
 
+impl Drop for Messenger {
+    fn drop(&mut self) {
+        if let Some((group, worker)) = &self.seat
+            && let Some(desk) = group.desk(*worker)
+        {
+            desk.close();
+        }
+    }
+}
+
 /// A failed system call on a connection, as the reason to close it.
 pub(super) fn network(errno: Errno) -> CloseReason {
     CloseReason::Network(io::Error::from(errno).kind())

@@ -2,6 +2,10 @@
 //!
 //! A message is its length, a little-endian `u32`, and its bytes; before the first one the ends exchange hellos. One
 //! address serves all workers of a node: the hello names the worker.
+//!
+//! One-sided reads are served by a thread of the fabric's own, standing for the network card, so that a busy or a
+//! stopped worker's memory is read all the same. They travel on *lanes*, connections to that thread which an endpoint
+//! opens by itself, one for each connection that it reads on.
 
 mod connection;
 mod desk;
@@ -9,8 +13,11 @@ mod door;
 mod endpoint;
 mod handshake;
 mod input;
+mod lanes;
 mod messenger;
 mod output;
+mod read_wire;
+mod service;
 mod slots;
 
 pub use endpoint::{TcpEndpoint, TcpOptions};

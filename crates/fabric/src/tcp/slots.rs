@@ -21,6 +21,11 @@ pub(super) struct Slots {
     used: usize,
 }
 
+/// Whether the id is a lane's.
+pub(super) fn is_lane(id: ConnectionId) -> bool {
+    id.0 & LANE != 0
+}
+
 fn slot_of(id: ConnectionId) -> usize {
     usize::try_from(id.0 & ((1 << SLOT_BITS) - 1)).unwrap_or(usize::MAX)
 }

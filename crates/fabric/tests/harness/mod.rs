@@ -8,9 +8,11 @@
 use std::collections::HashMap;
 
 use cell_fabric::{
-    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, SimEndpoint, SimNetwork,
-    SimOptions, TcpEndpoint, TcpOptions,
+    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, OneSided, ReadFailure,
+    SimEndpoint, SimNetwork, SimOptions, TcpEndpoint, TcpOptions,
 };
+use cell_memory::{Region, RegionSpec, RegionWriter};
+use cell_terms::{Epoch, PairId, Words, WordsMut};
 
 /// Turns before a test gives up waiting.
 const TURNS_MAX: usize = 400_000;
@@ -18,7 +20,7 @@ const TURNS_MAX: usize = 400_000;
 /// A provider's surroundings.
 pub(crate) trait World {
     /// The provider's endpoint.
-    type E: Endpoint;
+    type E: OneSided;
 
     fn new() -> Self;
     /// The endpoints of a host's workers and the address of worker 0.
@@ -38,6 +40,7 @@ pub(crate) enum Seen {
     Message(Vec<u8>),
     Writable,
     Closed(CloseReason),
+    Read(u64, Result<Vec<u64>, ReadFailure>),
 }
 
 /// An endpoint and what it reported.
@@ -71,7 +74,9 @@ impl<E: Endpoint> Peer<E> {
                 Event::Writable { connection } => (connection, Seen::Writable),
                 Event::Closed { connection, reason } => (connection, Seen::Closed(reason)),
                 Event::Refused { reason, .. } => return refused.push(reason),
-                Event::ReadDone { .. } => panic!("nothing was posted"),
+                Event::ReadDone { connection, tag, outcome } => {
+                    (connection, Seen::Read(tag.0, outcome.map(<[u64]>::to_vec)))
+                }
             };
             if !seen.contains_key(&connection) {
                 order.push(connection);
@@ -100,6 +105,14 @@ impl<E: Endpoint> Peer<E> {
             Some(Seen::Closed(reason)) => Some(*reason),
             _ => None,
         }
+    }
+
+    pub(crate) fn reads(&self, connection: ConnectionId) -> Vec<(u64, Result<Vec<u64>, ReadFailure>)> {
+        let read = |seen: &Seen| match seen {
+            Seen::Read(tag, outcome) => Some((*tag, outcome.clone())),
+            _ => None,
+        };
+        self.seen(connection).iter().filter_map(read).collect()
     }
 
     pub(crate) fn messages(&self, connection: ConnectionId) -> Vec<Vec<u8>> {
@@ -155,7 +168,7 @@ impl World for Tcp {
     }
 
     fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<TcpEndpoint>>, Address) {
-        let options = TcpOptions { limits, greeting: greeting() };
+        let options = TcpOptions { limits, greeting: greeting(), one_sided: true };
         let endpoints = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
         let address = Address::tcp(endpoints[0].address().unwrap());
         (endpoints.into_iter().map(Peer::new).collect(), address)
@@ -230,4 +243,14 @@ pub(crate) fn greeting() -> Greeting {
         shared_memory_socket: "/run/cell/0".to_owned(),
         http_address: "127.0.0.1:7480".to_owned(),
     }
+}
+
+/// A region of 2 MiB whose words are their own index, but for the header.
+pub(crate) fn region() -> (Region, RegionWriter) {
+    let spec = RegionSpec::extent(PairId(1), Epoch(1), 2 << 20).unwrap();
+    let (region, mut writer) = Region::create_private(&spec).unwrap();
+    for index in 512..region.len() {
+        writer.store(index, index as u64);
+    }
+    (region, writer)
 }

@@ -1,0 +1,296 @@
+//! One-sided reads on the simulated network, as a network card might serve them.
+//!
+//! The host's "card" serves them, not its endpoints: a paused core's memory stays readable. The words of a read are
+//! loaded at several moments between its first and its last, in cache lines that fall on the moments at random (in
+//! address order where the options say so), and sometimes word by word; the owner may write between two moments.
+//! A direction that is blocked holds requests and answers back until it heals.
+
+use std::collections::BTreeMap;
+
+use cell_memory::Region;
+use cell_terms::Words;
+
+use crate::endpoint::ConnectionId;
+use crate::error::{FabricError, SendError};
+use crate::one_sided::{OneSided, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+
+use super::endpoint::SimEndpoint;
+use super::link::{Arrival, Side};
+use super::network::{Due, LinkId, State};
+
+/// A read's name within the network.
+pub(super) type ReadId = u64;
+
+const WORDS_PER_LINE: usize = 8;
+const MOMENTS_MAX: u64 = 4;
+
+/// A read that was posted and not flushed.
+#[derive(Debug)]
+pub(super) struct Posted {
+    connection: ConnectionId,
+    read: RemoteRead,
+    tag: ReadTag,
+}
+
+/// A read that ended.
+#[derive(Debug)]
+pub(super) struct Completed {
+    pub(super) connection: ConnectionId,
+    pub(super) tag: ReadTag,
+    pub(super) outcome: Result<Vec<u64>, ReadFailure>,
+}
+
+/// The reads under way, and the registrations.
+#[derive(Debug, Default)]
+pub(super) struct Reads {
+    registered: BTreeMap<RegionKey, Registration>,
+    under_way: BTreeMap<ReadId, Read>,
+    begun: u64,
+    /// What came due while its direction was blocked.
+    stalled: Vec<(ReadId, bool)>,
+}
+
+#[derive(Debug)]
+struct Registration {
+    host: u32,
+    region: Region,
+}
+
+#[derive(Debug)]
+struct Read {
+    desk: usize,
+    posted: Posted,
+    link: LinkId,
+    side: Side,
+    /// The reader's host and the one that it reads from.
+    hosts: (u32, u32),
+    words: Vec<u64>,
+    /// Which words each moment loads.
+    moments: Vec<Vec<usize>>,
+    failure: Option<ReadFailure>,
+}
+
+impl OneSided for SimEndpoint {
+    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+        let mut state = self.network.lock();
+        let host = state.desks[self.desk].host;
+        if !state.desks[self.desk].alive {
+            return Err(FabricError::OneSidedUnavailable);
+        }
+        let key = RegionKey(state.random.next());
+        state.reads.registered.insert(key, Registration { host, region: region.clone() });
+        Ok(key)
+    }
+
+    fn deregister(&mut self, key: RegionKey) {
+        let mut state = self.network.lock();
+        let host = state.desks[self.desk].host;
+        if state.reads.registered.get(&key).is_some_and(|registration| registration.host == host) {
+            state.reads.registered.remove(&key);
+        }
+    }
+
+    fn post_read(
+        &mut self,
+        connection: ConnectionId,
+        read: RemoteRead,
+        tag: ReadTag,
+    ) -> Result<(), SendError> {
+        let mut state = self.network.lock();
+        let (link, side) = state.end_of(self.desk, connection).ok_or(SendError::Closed)?;
+        let end = &mut link.ends[side];
+        if end.ended {
+            return Err(SendError::Closed);
+        }
+        if end.reads >= READS_MAX {
+            end.full = true;
+            return Err(SendError::Full);
+        }
+        end.reads += 1;
+        let desk = &mut state.desks[self.desk];
+        desk.counters.reads_posted += 1;
+        desk.posted.push(Posted { connection, read, tag });
+        Ok(())
+    }
+
+    fn reads_ordered(&self) -> bool {
+        self.network.lock().options.reads_ordered
+    }
+}
+
+impl State {
+    /// Sends what was posted on its way.
+    pub(super) fn flush_reads(&mut self, desk: usize) {
+        for posted in std::mem::take(&mut self.desks[desk].posted) {
+            let Some((link, side)) = self.desks[desk].connections.get(&posted.connection).copied() else {
+                continue;
+            };
+            let Some(ends) = self.links.get(&link).map(|link| &link.ends) else { continue };
+            let hosts = (ends[side].host, ends[1 - side].host);
+            self.reads.begun += 1;
+            let id = self.reads.begun;
+            let failure = if side == 1 {
+                Some(ReadFailure::Unsupported)
+            } else if !posted.read.fits(u64::MAX) {
+                Some(ReadFailure::RangeInvalid)
+            } else {
+                None
+            };
+            let (words, moments) = (Vec::new(), Vec::new());
+            let read = Read { desk, posted, link, side, hosts, words, moments, failure };
+            self.reads.under_way.insert(id, read);
+            self.plan(if failure.is_some() { Due::ReadBack(id) } else { Due::ReadBegun(id) });
+        }
+    }
+
+    /// The request is at the host: plans the moments at which its words are loaded.
+    pub(super) fn read_begun(&mut self, id: ReadId) {
+        let Some(read) = self.reads.under_way.get(&id) else { return };
+        if self.blocked.contains(&read.hosts) {
+            self.reads.stalled.push((id, true));
+            return;
+        }
+        let (host, count) = (read.hosts.1, words_of(&read.posted.read));
+        let first = word_of(read.posted.read.offset);
+        // A host that is dark answers nothing, nor does one where the connection's other end is gone.
+        let served = self.links.get(&read.link).is_some_and(|link| link.ends[1 - read.side].held.is_some());
+        if !served || !self.host_alive(host) {
+            return;
+        }
+        if let Some(server) = self.desks.iter_mut().find(|desk| desk.host == host && desk.alive) {
+            server.counters.reads_served += 1;
+        }
+        let moments = self.moments(first, count);
+        let mut times: Vec<u64> = (0..moments.len())
+            .map(|_| self.now_ns + self.random.between(0, self.options.read_spread_ns))
+            .collect();
+        times.sort_unstable();
+        for (moment, due_ns) in times.into_iter().enumerate() {
+            self.plan_at(due_ns, Due::ReadMoment(id, moment));
+        }
+        if let Some(read) = self.reads.under_way.get_mut(&id) {
+            read.words = vec![0; count];
+            read.moments = moments;
+        }
+    }
+
+    /// Deals the words of a read out to moments.
+    fn moments(&mut self, first: usize, count: usize) -> Vec<Vec<usize>> {
+        let torn = self.random.chance(self.options.read_torn_per_million);
+        let per_unit = if torn { 1 } else { WORDS_PER_LINE };
+        let unit_of = |word: usize| (first + word) / per_unit - first / per_unit;
+        let units = unit_of(count - 1) + 1;
+        let moments = usize::try_from(self.random.between(1, MOMENTS_MAX)).unwrap_or(1);
+        let mut dealt: Vec<usize> = (0..units).map(|_| self.random.index(moments)).collect();
+        if self.options.reads_ordered {
+            dealt.sort_unstable();
+        }
+        let mut lists = vec![Vec::new(); moments];
+        (0..count).for_each(|word| lists[dealt[unit_of(word)]].push(word));
+        lists
+    }
+
+    /// Loads the words of one moment; the last one sends the answer.
+    pub(super) fn read_moment(&mut self, id: ReadId, moment: usize) {
+        let Some(read) = self.reads.under_way.get_mut(&id) else { return };
+        let registration = self.reads.registered.get(&read.posted.read.key);
+        match registration.filter(|registration| registration.host == read.hosts.1) {
+            None => read.failure = Some(ReadFailure::KeyUnknown),
+            Some(Registration { region, .. }) => {
+                if read.posted.read.fits(region.len() as u64 * 8) {
+                    let first = word_of(read.posted.read.offset);
+                    for word in &read.moments[moment] {
+                        read.words[*word] = region.load(first + word);
+                    }
+                } else {
+                    read.failure = Some(ReadFailure::RangeInvalid);
+                }
+            }
+        }
+        let (last, weight) = (moment + 1 == read.moments.len(), read.words.len() as u64);
+        self.note(id, (7 << 32) | weight);
+        if last {
+            self.plan(Due::ReadBack(id));
+        }
+    }
+
+    /// The answer is back at the reader.
+    pub(super) fn read_back(&mut self, id: ReadId) {
+        let Some(read) = self.reads.under_way.get(&id) else { return };
+        let (reader, host) = read.hosts;
+        if self.blocked.contains(&(host, reader)) {
+            self.reads.stalled.push((id, false));
+            return;
+        }
+        let Some(Read { desk, posted, link, side, words, failure, .. }) = self.reads.under_way.remove(&id)
+        else {
+            return;
+        };
+        let outcome = match failure {
+            None => Ok(words),
+            Some(failure) => Err(failure),
+        };
+        self.complete(desk, &posted, outcome);
+        let Some(end) = self.links.get_mut(&link).map(|link| &mut link.ends[side]) else { return };
+        end.reads = end.reads.saturating_sub(1);
+        if end.full && end.reads <= READS_MAX / 2 {
+            end.full = false;
+            self.report(link, side, Arrival::Writable);
+        }
+    }
+
+    fn complete(&mut self, desk: usize, posted: &Posted, outcome: Result<Vec<u64>, ReadFailure>) {
+        let desk = &mut self.desks[desk];
+        match outcome {
+            Ok(_) => desk.counters.reads_done += 1,
+            Err(_) => desk.counters.reads_failed += 1,
+        }
+        let Posted { connection, tag, .. } = *posted;
+        desk.completed.push_back(Completed { connection, tag, outcome });
+    }
+
+    /// The end learns that its connection is over: so are its reads.
+    pub(super) fn fail_reads(&mut self, id: LinkId, side: Side) {
+        let Some((desk, connection)) = self.links.get(&id).and_then(|link| link.ends[side].held) else {
+            return;
+        };
+        for posted in self.forget_reads(desk, Some(connection)) {
+            self.complete(desk, &posted, Err(ReadFailure::ConnectionClosed));
+        }
+    }
+
+    /// Takes out the reads of an endpoint, or of one connection of it.
+    pub(super) fn forget_reads(&mut self, desk: usize, connection: Option<ConnectionId>) -> Vec<Posted> {
+        let chosen = |posted: &Posted| connection.is_none_or(|connection| posted.connection == connection);
+        let gone = self.reads.under_way.extract_if(.., |_, read| read.desk == desk && chosen(&read.posted));
+        let mut gone: Vec<Posted> = gone.map(|(_, read)| read.posted).collect();
+        gone.extend(self.desks[desk].posted.extract_if(.., |posted| chosen(posted)));
+        gone
+    }
+
+    /// A direction healed: what it held back goes on.
+    pub(super) fn resume_reads(&mut self, from: u32, to: u32) {
+        for (id, outbound) in std::mem::take(&mut self.reads.stalled) {
+            let Some(read) = self.reads.under_way.get(&id) else { continue };
+            let (reader, host) = read.hosts;
+            if (if outbound { (reader, host) } else { (host, reader) }) == (from, to) {
+                self.plan(if outbound { Due::ReadBegun(id) } else { Due::ReadBack(id) });
+            } else {
+                self.reads.stalled.push((id, outbound));
+            }
+        }
+    }
+
+    /// A process is gone, and its registrations with it.
+    pub(super) fn end_registrations(&mut self, host: u32) {
+        self.reads.registered.retain(|_, registration| registration.host != host);
+    }
+}
+
+fn words_of(read: &RemoteRead) -> usize {
+    usize::try_from(read.length / 8).unwrap_or(0)
+}
+
+fn word_of(offset: u64) -> usize {
+    usize::try_from(offset / 8).unwrap_or(usize::MAX)
+}

@@ -1,0 +1,211 @@
+//! The one-sided service of a host: a thread that reads registered regions for peers, as a network card would.
+//!
+//! It shares nothing with the workers but the table of registrations. It loads a read's words in address order, one
+//! cache line after the other.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use cell_memory::Region;
+use cell_terms::Words;
+use rustix::fd::AsFd;
+
+use crate::counter::FabricCounters;
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::{FabricError, SendError};
+use crate::limits::Limits;
+use crate::one_sided::{READ_BYTES_MAX, ReadFailure, RegionKey, RemoteRead};
+use crate::poller::{Poller, Waker};
+
+use super::messenger::Messenger;
+use super::read_wire::{decode_request, encode_answer};
+
+const WORDS_PER_LINE: usize = 8;
+/// How long the thread sleeps at most: time-outs are judged this often.
+const SLEEP_MAX: Duration = Duration::from_millis(100);
+
+/// The thread and the table that it serves from. Ends with its last handle.
+#[derive(Debug)]
+pub(super) struct Service {
+    shared: Arc<Shared>,
+    waker: Waker,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    regions: RwLock<HashMap<RegionKey, Region>>,
+    counters: Mutex<FabricCounters>,
+    stopping: AtomicBool,
+}
+
+impl Service {
+    /// Starts the thread on sockets that `messenger`, seated at the one-sided desk, is handed.
+    pub(super) fn start(messenger: Messenger) -> Result<Service, FabricError> {
+        let shared = Arc::new(Shared::default());
+        let mut poller = Poller::new()?;
+        poller.add(messenger.epoll.as_fd())?;
+        let waker = poller.waker();
+        let server = Server {
+            shared: Arc::clone(&shared),
+            messenger,
+            waiting: VecDeque::new(),
+            words: Vec::new(),
+            bytes: Vec::new(),
+            served: 0,
+        };
+        let thread = std::thread::Builder::new()
+            .name("cell-one-sided".to_owned())
+            .spawn(move || server.run(poller))
+            .map_err(|source| FabricError::Service { source })?;
+        Ok(Service { shared, waker, thread: Some(thread) })
+    }
+
+    /// Lets peers read the region by a fresh random key.
+    pub(super) fn register(&self, region: &Region) -> Result<RegionKey, FabricError> {
+        let mut bytes = [0; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| FabricError::Random { source: errno.into() })?;
+        let key = RegionKey(u64::from_le_bytes(bytes));
+        // Of 2^64 keys none is met twice.
+        self.shared.regions.write().unwrap_or_else(PoisonError::into_inner).insert(key, region.clone());
+        Ok(key)
+    }
+
+    /// Waits out the read that is at it, if one is: afterwards none goes through the key.
+    pub(super) fn deregister(&self, key: RegionKey) {
+        self.shared.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    }
+
+    /// What the thread counted, a moment ago.
+    pub(super) fn counters(&self) -> FabricCounters {
+        *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        self.waker.wake();
+        if let Some(thread) = self.thread.take() {
+            // It ends by itself; a panic in it has been reported on its own.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread's own state.
+struct Server {
+    shared: Arc<Shared>,
+    messenger: Messenger,
+    /// Requests not answered: a reader that takes no answers is not read from, so they are few.
+    waiting: VecDeque<(ConnectionId, RemoteRead, u32)>,
+    words: Vec<u64>,
+    bytes: Vec<u8>,
+    served: u64,
+}
+
+impl Server {
+    #[allow(clippy::disallowed_methods, reason = "the thread is a shell: it tells its messenger the time")]
+    fn run(mut self, mut poller: Poller) {
+        let started = Instant::now();
+        let now_ns = || u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        while !self.shared.stopping.load(Ordering::Acquire) {
+            let events = self.turn();
+            if events == 0 && self.messenger.prepare_sleep() {
+                poller.wait(Some(SLEEP_MAX));
+            }
+            self.messenger.tick(now_ns());
+        }
+    }
+
+    /// Takes requests, answers them.
+    fn turn(&mut self) -> usize {
+        let (waiting, mut broken) = (&mut self.waiting, Vec::new());
+        let events = self.messenger.poll(&mut |event| match event {
+            Event::Message { connection, message } => match decode_request(message) {
+                Some((read, sequence)) => waiting.push_back((connection, read, sequence)),
+                None => broken.push(connection),
+            },
+            Event::Refused { peer, reason } => tracing::warn!(%peer, %reason, "one-sided lane refused"),
+            _ => {}
+        });
+        for connection in broken {
+            tracing::debug!(%connection, "not a one-sided read");
+            self.messenger.close(connection);
+        }
+        // One round: what finds its connection's output full keeps its place among its own.
+        let mut full: Vec<ConnectionId> = Vec::new();
+        for _ in 0..self.waiting.len() {
+            let Some(request) = self.waiting.pop_front() else { break };
+            if full.contains(&request.0) || self.answer(&request) == Err(SendError::Full) {
+                full.push(request.0);
+                self.waiting.push_back(request);
+            }
+        }
+        self.messenger.flush();
+        self.publish(events);
+        events
+    }
+
+    fn publish(&self, events: usize) {
+        if events > 0 {
+            let counters = FabricCounters { reads_served: self.served, ..self.messenger.counters() };
+            *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
+        }
+    }
+
+    fn answer(&mut self, request: &(ConnectionId, RemoteRead, u32)) -> Result<(), SendError> {
+        let (connection, read, sequence) = *request;
+        let outcome = self.load(&read);
+        let header = encode_answer(sequence, outcome.err());
+        let sent = match outcome {
+            Ok(()) => self.messenger.send_parts(connection, &[&header, &self.bytes]),
+            Err(_) => self.messenger.send_parts(connection, &[&header]),
+        };
+        match sent {
+            // The reader's limit of message bytes is below what it asks for.
+            Err(SendError::TooLong { .. }) => {
+                let header = encode_answer(sequence, Some(ReadFailure::RangeInvalid));
+                self.messenger.send_parts(connection, &[&header])
+            }
+            sent => {
+                self.served += u64::from(sent.is_ok());
+                sent
+            }
+        }
+    }
+
+    /// Loads what is asked for into `bytes`. The registration cannot end while this is at it.
+    fn load(&mut self, read: &RemoteRead) -> Result<(), ReadFailure> {
+        let regions = self.shared.regions.read().unwrap_or_else(PoisonError::into_inner);
+        let region = regions.get(&read.key).ok_or(ReadFailure::KeyUnknown)?;
+        if !read.fits(region.len() as u64 * 8) {
+            return Err(ReadFailure::RangeInvalid);
+        }
+        let first = usize::try_from(read.offset / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        let count = usize::try_from(read.length / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        self.words.resize(count, 0);
+        // Up to the end of the first cache line, then whole ones, each loaded after the one before.
+        let mut done = 0;
+        while done < count {
+            let line = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
+            let until = count.min(done + line);
+            region.read_words(first + done, &mut self.words[done..until]);
+            region.fence_acquire();
+            done = until;
+        }
+        self.bytes.clear();
+        self.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+        Ok(())
+    }
+}
+
+/// What a service's messenger may hold: output for many reads, because readers pipeline.
+pub(super) fn service_limits(limits: Limits) -> Limits {
+    let wanted = 8 * READ_BYTES_MAX as usize;
+    Limits { connection_output_bytes_max: limits.connection_output_bytes_max.max(wanted), ..limits }
+}
