@@ -191,6 +191,9 @@ impl Flights {
             }
         }
         self.free.push(place);
+        if self.len() == 0 {
+            self.due_ns = u64::MAX;
+        }
     }
 
     /// An id for the next attempt at a place.

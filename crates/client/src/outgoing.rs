@@ -67,12 +67,12 @@ impl ClientCore {
             Phase::Down { .. } | Phase::Opening { .. } => false,
             Phase::Greeting { .. } => self.next_control(now_ns),
             Phase::Up => {
-                self.ask_for_session(now_ns);
                 // Chunks go between operations, so that neither keeps the other waiting.
                 let chunk_first = self.take_turns();
                 self.next_control(now_ns)
                     || (chunk_first && self.next_chunk())
                     || self.next_operation(now_ns)
+                    || (self.ask_for_session(now_ns) && self.next_control(now_ns))
                     || self.next_chunk()
             }
         }
@@ -83,11 +83,14 @@ impl ClientCore {
         self.chunk_turn
     }
 
-    fn ask_for_session(&mut self, now_ns: u64) {
+    /// Whether a session is to be asked for, because writes wait for one.
+    fn ask_for_session(&mut self, now_ns: u64) -> bool {
         let wanted = !self.waiting_for_session.is_empty() && now_ns >= self.session_not_before_ns;
-        if wanted && self.session.begin_opening() {
+        let ask = wanted && self.session.begin_opening();
+        if ask {
             self.control.push_back(Control::OpenSession);
         }
+        ask
     }
 
     fn next_control(&mut self, now_ns: u64) -> bool {
