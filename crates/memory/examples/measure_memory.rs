@@ -36,37 +36,52 @@ fn timed<T>(name: &str, count: usize, work: impl FnOnce() -> T) -> T {
 
 fn main() {
     let mebibytes: u64 = std::env::args().nth(1).map_or(2048, |text| text.parse().unwrap());
-    for pages in [HugePages::Small, HugePages::Transparent, HugePages::Auto] {
-        reads_by_backing(mebibytes << 20, pages);
-    }
+    reads_by_backing(mebibytes << 20);
     allocator();
     extents();
     tree_node_copies();
 }
 
-fn reads_by_backing(bytes: u64, pages: HugePages) {
-    let spec = RegionSpec::extent(PairId(1), Epoch(1), bytes).unwrap();
-    let (region, mut writer) = Region::create(&spec, pages).unwrap();
-    println!("{pages:?} got {}, {} MiB", region.backing(), bytes >> 20);
-    let units = usize::try_from(bytes >> 21).unwrap();
-    timed("populate 2 MiB", units, || region.populate_to(bytes).unwrap());
-    println!("  {} of {} MiB on huge pages", region.huge_bytes() >> 20, region.populated_bytes() >> 20);
-    let lines = region.len() / 8 - 64;
-    chain(&mut writer, lines);
-    const READS: usize = 3_000_000;
-    timed("random dependent read of a word", READS, || {
-        (0..READS).fold(512, |at, _| usize::try_from(region.load(at)).unwrap())
+/// Rounds take turns between the backings, so that a busy machine is busy for all of them.
+fn reads_by_backing(bytes: u64) {
+    const READS: usize = 1_000_000;
+    let mut backings = [HugePages::Small, HugePages::Transparent, HugePages::Auto].map(|pages| {
+        let spec = RegionSpec::extent(PairId(1), Epoch(1), bytes).unwrap();
+        let (region, mut writer) = Region::create(&spec, pages).unwrap();
+        println!("{pages:?} got {}, {} MiB", region.backing(), bytes >> 20);
+        let units = usize::try_from(bytes >> 21).unwrap();
+        timed("populate 2 MiB", units, || region.populate_to(bytes).unwrap());
+        println!("  {} of {} MiB on huge pages", region.huge_bytes() >> 20, region.populated_bytes() >> 20);
+        let lines = region.len() / 8 - 64;
+        chain(&mut writer, lines);
+        (region, 512)
     });
     let mut random = Random(3);
-    let starts: Vec<usize> = (0..READS).map(|_| 512 + random.index(lines) * 8).collect();
-    timed("random independent read of a word, prefetched 8 ahead", READS, || {
-        let mut sum = 0u64;
-        for (i, &start) in starts.iter().enumerate() {
-            region.prefetch(starts[(i + 8).min(READS - 1)]);
-            sum = sum.wrapping_add(region.load(start));
+    for round in 1..=5 {
+        for (region, at) in &mut backings {
+            println!("round {round}, {}", region.backing());
+            *at = timed("random dependent read of a word", READS, || {
+                (0..READS).fold(*at, |at, _| usize::try_from(region.load(at)).unwrap())
+            });
+            let nodes = region.len() / 128 - 4;
+            let starts: Vec<usize> = (0..READS).map(|_| 512 + random.index(nodes) * 128).collect();
+            timed("random read of a word, prefetched 8 ahead", READS, || {
+                let mut sum = 0u64;
+                for (i, &start) in starts.iter().enumerate() {
+                    region.prefetch(starts[(i + 8).min(READS - 1)]);
+                    sum = sum.wrapping_add(region.load(start));
+                }
+                sum
+            });
+            timed("copy of a random tree node of 1 KiB", READS / 4, || {
+                let mut node = [0; 128];
+                starts.iter().take(READS / 4).fold(0, |sum, &start| {
+                    region.read_words(start, black_box(&mut node));
+                    sum ^ node[17]
+                })
+            });
         }
-        sum
-    });
+    }
 }
 
 /// One random cycle through every cache line behind the header.
