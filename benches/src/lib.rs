@@ -7,6 +7,7 @@
 pub mod chase;
 pub mod contest;
 pub mod data;
+pub mod disk;
 pub mod figure;
 pub mod footprint;
 pub mod lines;

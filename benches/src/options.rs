@@ -66,6 +66,15 @@ pub enum BenchError {
     /// Our own side failed.
     #[error(transparent)]
     Ours(#[from] OursError),
+    /// A log's ring broke.
+    #[error(transparent)]
+    Wal(#[from] cell_wal::WalError),
+    /// The disk refused.
+    #[error(transparent)]
+    Storage(#[from] cell_wal::StorageError),
+    /// A server did not do what was asked.
+    #[error(transparent)]
+    Client(#[from] cell_client::ClientError),
     /// A file, a process or the output failed.
     #[error(transparent)]
     Io(#[from] io::Error),

@@ -2,7 +2,10 @@
 //! are linearizable.
 
 pub mod history;
+pub mod ledger;
 pub mod linearizability;
+pub mod payload;
 pub mod ports;
 pub mod program;
 pub mod server;
+pub mod traffic;

@@ -1,0 +1,206 @@
+//! What the disk allows: a raw loop that syncs equal batches to two files, on the same ring as the logs but
+//! without anything around it, and the sequential bandwidth that fio measures.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cell_terms::{Epoch, PairId, RegionKind};
+use cell_wal::device::{LogWrite, PrepareSegment};
+use cell_wal::ring::{Ring, RingOptions};
+use cell_wal::{Errno, LogDevice, LogEvent, LogId, RealStorage, SegmentName};
+
+use crate::options::BenchError;
+
+/// A file of the raw loop.
+const SEGMENT_BYTES: u64 = 256 << 20;
+const BLOCK_BYTES: usize = 4096;
+const KINDS: [RegionKind; 2] = [RegionKind::Node, RegionKind::Extent];
+/// How long fio writes.
+const FIO_SECONDS: &str = "2";
+
+/// Two zero-filled files, written in turns of one batch: both at once, each in one data-sync write past the
+/// page cache, the next batch when both are on stable storage.
+pub struct RawLoop {
+    ring: Ring,
+    log: LogId,
+    offset: u64,
+}
+
+fn broken(errno: Errno) -> BenchError {
+    BenchError::Io(std::io::Error::from_raw_os_error(errno.0))
+}
+
+impl RawLoop {
+    /// Makes the files below `folder`, which is on the disk to be measured.
+    ///
+    /// # Errors
+    /// What the disk or io_uring says.
+    pub fn new(folder: &Path) -> Result<Self, BenchError> {
+        std::fs::create_dir_all(folder)?;
+        let storage = RealStorage::open(folder)?;
+        let options = RingOptions { buffer_bytes: 4 << 20, buffers: 4, ..RingOptions::default() };
+        let mut ring = Ring::open(&storage, options)?;
+        let log = LogId { pair: PairId(1), epoch: Epoch(1) };
+        for kind in KINDS {
+            let segment = log.log(kind).segment(0);
+            ring.prepare(PrepareSegment { log, kind, segment, bytes: SEGMENT_BYTES, recycle: None });
+        }
+        let mut raw = Self { ring, log, offset: 0 };
+        raw.wait(KINDS.len())?;
+        Ok(raw)
+    }
+
+    fn segment(&self, kind: RegionKind) -> SegmentName {
+        self.log.log(kind).segment(0)
+    }
+
+    /// Polls until so many events have come.
+    fn wait(&mut self, wanted: usize) -> Result<(), BenchError> {
+        let mut events = Vec::new();
+        let mut seen = 0;
+        while seen < wanted {
+            self.ring.poll(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    LogEvent::Written { result, .. } | LogEvent::Prepared { result, .. } => {
+                        result.map_err(broken)?;
+                    }
+                }
+                seen += 1;
+            }
+            std::hint::spin_loop();
+        }
+        Ok(())
+    }
+
+    /// Writes `batches` batches of so many bytes to each file, rounded up to blocks; returns batches a
+    /// second.
+    ///
+    /// # Errors
+    /// A write that failed.
+    ///
+    /// # Panics
+    /// If a batch is larger than a file.
+    #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+    pub fn run(&mut self, bytes: [u64; 2], batches: u64) -> Result<f64, BenchError> {
+        let lengths = bytes.map(|bytes| {
+            let bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(1);
+            bytes.next_multiple_of(BLOCK_BYTES)
+        });
+        let longest = lengths[0].max(lengths[1]) as u64;
+        assert!(longest <= SEGMENT_BYTES, "a batch fits its file");
+        let started = Instant::now();
+        for _ in 0..batches {
+            if self.offset + longest > SEGMENT_BYTES {
+                self.offset = 0;
+            }
+            for (kind, length) in KINDS.into_iter().zip(lengths) {
+                let (segment, buffer) = (self.segment(kind), self.ring.buffer(length));
+                let write = LogWrite { log: self.log, kind, segment, offset: self.offset, length, buffer };
+                self.ring.write(write);
+            }
+            self.ring.submit()?;
+            self.wait(KINDS.len())?;
+            self.offset += longest;
+        }
+        Ok(batches as f64 / started.elapsed().as_secs_f64())
+    }
+
+    /// Ends the ring.
+    ///
+    /// # Errors
+    /// A broken ring.
+    pub fn close(self) -> Result<(), BenchError> {
+        Ok(self.ring.close()?)
+    }
+}
+
+/// Whether a command is installed.
+pub fn has(command: &str) -> bool {
+    let quiet = Command::new(command).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// Sequential data-sync writes of 1 MiB to a file below `folder` as fio measures them, in bytes a second: the
+/// best of one, two and four writes in flight. `None` without fio.
+///
+/// # Errors
+/// fio's output is not what it was.
+pub fn fio_write(folder: &Path) -> Result<Option<f64>, BenchError> {
+    if !has("fio") {
+        return Ok(None);
+    }
+    // Blocks that were never written cost more: fill first.
+    fio(folder, &["--rw=write", "--iodepth=4"])?;
+    let mut best = 0f64;
+    for depth in ["--iodepth=1", "--iodepth=2", "--iodepth=4"] {
+        let timed =
+            ["--rw=write", "--sync=dsync", "--time_based", "--runtime", FIO_SECONDS, "--overwrite=1", depth];
+        best = best.max(fio(folder, &timed)?.write);
+    }
+    Ok(Some(best))
+}
+
+/// Sequential reads of 1 MiB past the page cache, in bytes a second. `None` without fio.
+///
+/// # Errors
+/// fio's output is not what it was.
+pub fn fio_read(folder: &Path) -> Result<Option<f64>, BenchError> {
+    if !has("fio") {
+        return Ok(None);
+    }
+    fio(folder, &["--rw=write", "--iodepth=4"])?;
+    let read = fio(folder, &["--rw=read", "--iodepth=8", "--time_based", "--runtime", FIO_SECONDS])?.read;
+    Ok(Some(read))
+}
+
+/// Bytes a second, each way.
+struct Bandwidth {
+    read: f64,
+    write: f64,
+}
+
+fn fio(folder: &Path, arguments: &[&str]) -> Result<Bandwidth, BenchError> {
+    std::fs::create_dir_all(folder)?;
+    let output = Command::new("fio")
+        .args([
+            "--name=limit",
+            "--filename=fio-limit",
+            "--size=1G",
+            "--bs=1M",
+            "--direct=1",
+            "--ioengine=io_uring",
+        ])
+        .args(["--output-format=json"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()?;
+    let said: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    let rate = |way: &str| said["jobs"][0][way]["bw_bytes"].as_f64().unwrap_or(0.0);
+    Ok(Bandwidth { read: rate("read"), write: rate("write") })
+}
+
+/// Removes what the functions of this module left in a folder.
+pub fn clean(folder: &Path) {
+    let _ = std::fs::remove_file(folder.join("fio-limit"));
+}
+
+/// Waits; benches of real processes have real time.
+#[allow(clippy::disallowed_methods, reason = "a bench of real processes has real time")]
+pub fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_loop_batches_of_two_sizes_are_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut raw = RawLoop::new(folder.path()).unwrap();
+        assert!(raw.run([4096, 20_000], 50).unwrap() > 0.0);
+        raw.close().unwrap();
+    }
+}

@@ -1,0 +1,120 @@
+//! Real processes, really killed: `kill -9` under load, and everything acknowledged is there afterwards,
+//! every shared key linearizable, the tree sound.
+
+use std::time::Duration;
+
+use cell_tests::linearizability;
+use cell_tests::server::Server;
+use cell_tests::traffic::Traffic;
+
+/// Clients with a ledger: most try until the server is back, one gives up early, so that there are unknown
+/// outcomes.
+const PATIENCE: [Duration; 3] =
+    [Duration::from_secs(60), Duration::from_secs(60), Duration::from_millis(300)];
+/// Clients that meet on shared keys.
+const MEETING: u64 = 4;
+/// Every so many kills the supervisor dies with its node.
+const ALL_EVERY: u32 = 10;
+
+/// How many kills this variant of the run demands.
+fn kills() -> u32 {
+    match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("full") => 100,
+        Ok("quick") => 20,
+        _ => 5,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the moment of a kill is real time")]
+fn wait(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+/// Kills the node, now and then the supervisor too, and waits until it serves again.
+fn kill_and_recover(server: &mut Server, kill: u32) {
+    // Moments that no period of the server divides.
+    wait(60 + u64::from(kill) * 137 % 450);
+    if kill % ALL_EVERY == ALL_EVERY - 1 {
+        server.kill_all();
+        server.resume();
+    } else {
+        let before = server.node();
+        assert!(server.kill_node(), "there is a node to kill");
+        while server.node().is_none() || server.node() == before {
+            wait(5);
+        }
+        server.wait_ready();
+    }
+}
+
+#[test]
+fn kill_under_load_nothing_acknowledged_is_lost() {
+    // Small segments and early checkpoints: kills hit rotations and images too.
+    let mut server =
+        Server::start_with(&["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "8MiB"]);
+    let traffic = Traffic::new(server.address());
+    let ledgers = std::thread::scope(|scope| {
+        let traffic = &traffic;
+        let writers: Vec<_> = (0u64..)
+            .zip(PATIENCE)
+            .map(|(client, patience)| scope.spawn(move || traffic.keep_ledger(client, patience)))
+            .collect();
+        let meeting: Vec<_> = (0..MEETING)
+            .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(2 + client * 20))))
+            .collect();
+        for kill in 0..kills() {
+            kill_and_recover(&mut server, kill);
+        }
+        traffic.stop();
+        for client in meeting {
+            client.join().expect("a client that met others did not panic");
+        }
+        let join =
+            |writer: std::thread::ScopedJoinHandle<'_, _>| writer.join().expect("a writer did not panic");
+        writers.into_iter().map(join).collect::<Vec<_>>()
+    });
+    // Once more with nobody there: what was acknowledged must not have been in memory only.
+    server.kill_all();
+    server.resume();
+    let keys: usize = ledgers.iter().map(|ledger| traffic.verify(ledger)).sum();
+    let (acknowledged, unknown) = ledgers
+        .iter()
+        .map(cell_tests::ledger::Ledger::counts)
+        .fold((0, 0), |sum, counts| (sum.0 + counts.0, sum.1 + counts.1));
+    assert!(acknowledged > u64::from(kills()) * 100, "there was load: {acknowledged} writes");
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+
+    let mut operations = 0;
+    for (key, history) in traffic.recorder.into_history() {
+        operations += history.len();
+        if let Err(violation) = linearizability::check(&history, None) {
+            panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
+        }
+    }
+    println!(
+        "{} kills, {keys} keys verified, {acknowledged} writes acknowledged, {unknown} unknown, \
+         {operations} operations on shared keys checked",
+        kills()
+    );
+}
+
+#[test]
+fn supervisor_killed_its_node_dies_with_it_and_data_stays() {
+    let mut server = Server::start();
+    assert_eq!(server.cell(&["put", "greeting", "hello"]).code, Some(0));
+    server.kill_all();
+    server.resume();
+    let said = server.cell(&["get", "greeting"]);
+    assert_eq!((said.code, said.out.trim_end()), (Some(0), "hello"));
+}
+
+#[test]
+fn sigterm_checkpoints_and_exits_cleanly() {
+    let mut server = Server::start();
+    assert_eq!(server.cell(&["put", "greeting", "hello"]).code, Some(0));
+    assert_eq!(server.stop(), Some(0), "{}", server.log());
+    server.resume();
+    let said = server.cell(&["get", "greeting"]);
+    assert_eq!((said.code, said.out.trim_end()), (Some(0), "hello"));
+}

@@ -1,0 +1,223 @@
+//! Load for crash tests: clients that write and keep a ledger of what they were told, and clients that meet
+//! on a few keys and record a history.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use cell_client::{Client, ClientError, ClientOptions, Condition, Fate, Operation, Ticket};
+use cell_terms::Version;
+
+use crate::history::{Call, Outcome, Recorder, Value};
+use crate::ledger::Ledger;
+use crate::payload;
+
+/// Writes that one ledger client has outstanding.
+const OUTSTANDING: usize = 64;
+/// Keys of one ledger client.
+const KEYS: u64 = 2_000;
+/// Keys that history clients meet on.
+const KEYS_SHARED: u64 = 24;
+
+/// Shared by all clients of one test.
+pub struct Traffic {
+    server: SocketAddr,
+    stop: AtomicBool,
+    values: AtomicU64,
+    /// What the history clients saw.
+    pub recorder: Recorder,
+}
+
+/// A small generator: which key, which operation.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
+}
+
+impl Traffic {
+    /// Traffic against a server.
+    pub fn new(server: SocketAddr) -> Self {
+        Self {
+            server,
+            stop: AtomicBool::new(false),
+            values: AtomicU64::new(1),
+            recorder: Recorder::default(),
+        }
+    }
+
+    /// Tells all clients to end when what is outstanding has.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    /// A client that tries each operation for so long.
+    ///
+    /// # Panics
+    /// If the server is not there: it was when the test began.
+    pub fn connect(&self, deadline: Duration) -> Client {
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let options = ClientOptions { deadline_ms, retries_max: 1_000_000, ..ClientOptions::default() };
+        Client::connect(&self.server.to_string(), options).expect("the server is there")
+    }
+
+    /// Writes keys that nobody else writes, pipelined, until the traffic stops; returns what it was told.
+    ///
+    /// # Panics
+    /// If an answer is one that no crash explains.
+    pub fn keep_ledger(&self, client: u64, deadline: Duration) -> Ledger {
+        let mut connection = self.connect(deadline);
+        let mut ledger = Ledger::default();
+        let mut dice = Dice(client.wrapping_mul(0x9E37_79B9) | 1);
+        let mut busy = BTreeSet::new();
+        let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<Value>)> = BTreeMap::new();
+        while !self.is_stopped() || !outstanding.is_empty() {
+            while outstanding.len() < OUTSTANDING && !self.is_stopped() {
+                let key = format!("ledger-{client}-{:05}", dice.below(KEYS)).into_bytes();
+                if !busy.insert(key.clone()) {
+                    continue;
+                }
+                let value = (dice.below(10) > 0).then(|| self.values.fetch_add(1, Ordering::SeqCst));
+                let ticket = submit(&mut connection, &key, value).expect("the queue has room");
+                outstanding.insert(ticket, (key, value));
+            }
+            let Some(completion) = connection.poll(Duration::from_millis(100)) else { continue };
+            let (key, value) = outstanding.remove(&completion.ticket).expect("a ticket completes once");
+            match completion.outcome {
+                Ok(_) => ledger.acknowledge(&key, value),
+                Err(error) if error.fate() == Fate::Unknown => ledger.doubt(&key, value),
+                Err(ClientError::Deadline { .. }) => {}
+                Err(error) => panic!("no crash explains this: {error} ({error:?})"),
+            }
+            busy.remove(&key);
+        }
+        connection.close();
+        ledger
+    }
+
+    /// Reads and writes keys that others read and write too, one operation at a time, into the history.
+    ///
+    /// # Panics
+    /// If an answer is one that no crash explains.
+    pub fn meet(&self, client: u64, deadline: Duration) {
+        let mut connection = self.connect(deadline);
+        let mut dice = Dice(client.wrapping_mul(0xD134_2543_DE82_EF95) | 1);
+        // The version that a key had when this client last looked, and whose it was.
+        let mut seen: BTreeMap<Vec<u8>, (Version, Value)> = BTreeMap::new();
+        while !self.is_stopped() {
+            let key = format!("shared-{:02}", dice.below(KEYS_SHARED)).into_bytes();
+            let value = self.values.fetch_add(1, Ordering::SeqCst);
+            let call = match (dice.below(10), seen.get(&key)) {
+                (0..=3, _) => Call::Get,
+                (4..=5, _) => Call::Put(value),
+                (6, _) => Call::Delete,
+                (7, _) => Call::PutIfAbsent(value),
+                (_, Some(&(_, expected))) => Call::Replace { expected, value },
+                _ => Call::Get,
+            };
+            let version = seen.get(&key).map(|(version, _)| *version);
+            let invoked = self.recorder.begin();
+            let outcome = perform(&mut connection, &key, call, version, &mut seen);
+            self.recorder.done(&key, call, invoked, outcome);
+        }
+        connection.close();
+    }
+
+    /// Reads every key of a ledger and holds it against the ledger; returns how many there were.
+    ///
+    /// # Panics
+    /// If a key does not hold what it must, or holds bytes that nobody wrote.
+    pub fn verify(&self, ledger: &Ledger) -> usize {
+        let mut connection = self.connect(Duration::from_secs(60));
+        let keys: Vec<&[u8]> = ledger.keys().collect();
+        for key in &keys {
+            let item = connection.get(key).expect("a get of a living server succeeds");
+            let found = item.map(|item| {
+                payload::decode(&item.value).unwrap_or_else(|| {
+                    panic!("{} holds {} bytes that nobody wrote", key.escape_ascii(), item.value.len())
+                })
+            });
+            if let Err(discrepancy) = ledger.check(key, found) {
+                panic!("an acknowledged write is lost or a value came back: {discrepancy:?}");
+            }
+        }
+        connection.close();
+        keys.len()
+    }
+}
+
+fn submit(connection: &mut Client, key: &[u8], value: Option<Value>) -> Result<Ticket, ClientError> {
+    match value {
+        Some(name) => {
+            let value = payload::encode(name);
+            connection.submit(&Operation::Put { key, value: &value, condition: Condition::Always })
+        }
+        None => connection.submit(&Operation::Delete { key, condition: Condition::Always }),
+    }
+}
+
+fn perform(
+    connection: &mut Client,
+    key: &[u8],
+    call: Call,
+    version: Option<Version>,
+    seen: &mut BTreeMap<Vec<u8>, (Version, Value)>,
+) -> Outcome {
+    let written = match call {
+        Call::Get => return read(connection, key, seen),
+        Call::Put(value) => {
+            connection.put(key, &payload::encode(value)).map(|version| Some((version, value)))
+        }
+        Call::Delete => match connection.delete(key) {
+            Ok(true) => Ok(None),
+            Ok(false) => return Outcome::Refused,
+            Err(error) => Err(error),
+        },
+        Call::PutIfAbsent(value) => connection
+            .put_if(key, &payload::encode(value), Condition::IfAbsent)
+            .map(|version| Some((version, value))),
+        Call::Replace { value, .. } => connection
+            .cas(key, version.expect("a replace follows a look"), &payload::encode(value))
+            .map(|version| Some((version, value))),
+    };
+    match written {
+        Ok(Some(found)) => {
+            seen.insert(key.to_vec(), found);
+            Outcome::Done
+        }
+        Ok(None) => Outcome::Done,
+        Err(ClientError::ConditionFailed { .. }) => {
+            seen.remove(key);
+            Outcome::Refused
+        }
+        // Surely not done counts as unknown here: an operation that never happened fits that too.
+        Err(ClientError::Unknown { .. } | ClientError::Deadline { .. }) => Outcome::Unknown,
+        Err(error) => panic!("no crash explains this: {error} ({error:?})"),
+    }
+}
+
+fn read(connection: &mut Client, key: &[u8], seen: &mut BTreeMap<Vec<u8>, (Version, Value)>) -> Outcome {
+    match connection.get(key) {
+        Ok(Some(item)) => {
+            let value = payload::decode(&item.value).expect("a value is one that somebody wrote");
+            seen.insert(key.to_vec(), (item.version, value));
+            Outcome::Found(Some(value))
+        }
+        Ok(None) => {
+            seen.remove(key);
+            Outcome::Found(None)
+        }
+        Err(ClientError::Deadline { .. }) => Outcome::Unknown,
+        Err(error) => panic!("no crash explains this: {error} ({error:?})"),
+    }
+}
