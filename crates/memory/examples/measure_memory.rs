@@ -1,7 +1,7 @@
 //! Measures this crate: `cargo run -p cell-memory --profile quick --example measure_memory [region MiB]`.
 //!
-//! Random dependent reads and populating by backing, the allocator, extents, copies of a tree node. Single runs on
-//! one thread: trust ratios.
+//! Random dependent reads and populating by backing, the allocator, extents, copies of a tree node. Single
+//! runs on one thread: trust ratios.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a measuring program")]
 #![allow(clippy::disallowed_methods, clippy::cast_precision_loss, reason = "it reads the clock to measure")]
 

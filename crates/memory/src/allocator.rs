@@ -1,20 +1,20 @@
 //! Where extents go in an extent region.
 //!
-//! Up to 8 KiB an extent takes a slot of a slab of its size class, O(1); a longer one takes whole blocks of 1 KiB from
-//! the free ranges. Slabs come from the free ranges too, and go back once they are empty. All of the allocator's
-//! state is outside the region, and follows from (offset, length) of the extents: a recovery tells them to
-//! [`ExtentAllocator::rebuild`] in any order.
+//! Up to 8 KiB an extent takes a slot of a slab of its size class, O(1); a longer one takes whole blocks of 1
+//! KiB from the free ranges. Slabs come from the free ranges too, and go back once they are empty. All of the
+//! allocator's state is outside the region, and follows from (offset, length) of the extents: a recovery
+//! tells them to [`ExtentAllocator::rebuild`] in any order.
 //!
-//! Bounded waste: below 512 bytes less than 16 bytes an extent; above, at most a ninth (slabs), or less than 1 KiB of
-//! more than 8 (blocks). On top come the free slots of slabs in use. On values of 8 to 256 bytes, as in the paper, a
-//! test holds all of it together under 15 %; [`AllocatorStats`] says what it is at any time.
+//! Bounded waste: below 512 bytes less than 16 bytes an extent; above, at most a ninth (slabs), or less than
+//! 1 KiB of more than 8 (blocks). On top come the free slots of slabs in use. On values of 8 to 256 bytes, as
+//! in the paper, a test holds all of it together under 15 %; [`AllocatorStats`] says what it is at any time.
 //!
-//! There is no grace period here: whoever frees has waited until no reader can still hold the pointer and the record
-//! that freed it is durable.
+//! There is no grace period here: whoever frees has waited until no reader can still hold the pointer and the
+//! record that freed it is durable.
 //!
-//! **Headroom.** Deletes, recovery and splits must go on when a region is full. So an allocator can hold back part of
-//! the region: [`ExtentAllocator::allocate`] refuses to break into it, [`ExtentAllocator::allocate_from_headroom`]
-//! does not.
+//! **Headroom.** Deletes, recovery and splits must go on when a region is full. So an allocator can hold back
+//! part of the region: [`ExtentAllocator::allocate`] refuses to break into it,
+//! [`ExtentAllocator::allocate_from_headroom`] does not.
 
 mod class;
 mod range;
@@ -56,7 +56,8 @@ pub struct AllocatorStats {
 }
 
 impl AllocatorStats {
-    /// The part of the allocated bytes that holds no extent, from 0 to 1: rounding, and free slots of slabs in use.
+    /// The part of the allocated bytes that holds no extent, from 0 to 1: rounding, and free slots of slabs
+    /// in use.
     #[must_use]
     #[allow(clippy::cast_precision_loss, reason = "a ratio for people")]
     pub fn waste(&self) -> f64 {
@@ -117,7 +118,8 @@ impl ExtentAllocator {
         ExtentAllocator::rebuild(region_bytes).finish()
     }
 
-    /// An allocator of a region with extents in it: name them all, then finish. Panics as [`ExtentAllocator::new`].
+    /// An allocator of a region with extents in it: name them all, then finish. Panics as
+    /// [`ExtentAllocator::new`].
     #[must_use]
     pub fn rebuild(region_bytes: u64) -> AllocatorRebuild {
         assert!(region_bytes <= EXTENT_REGION_BYTES_MAX && region_bytes.is_multiple_of(HEADER_BYTES));

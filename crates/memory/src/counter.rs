@@ -21,8 +21,8 @@ macro_rules! gauges {
             /// The counts with their declarations, in the order of [`COUNTERS`].
             #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
             pub fn values(&self) -> impl Iterator<Item = CounterValue> + use<> {
-                let values = [$(self.$field),*];
-                COUNTERS.iter().zip(values).map(|(counter, value)| CounterValue { counter, value: value as f64 })
+                let values = [$(self.$field as f64),*];
+                COUNTERS.iter().zip(values).map(|(counter, value)| CounterValue { counter, value })
             }
 
             /// Adds another pair's counts to these.
@@ -41,7 +41,8 @@ gauges! {
     extent_live_bytes "memory_extent_live_bytes" "Bytes of extents in use, as asked for.",
     extent_allocated_bytes "memory_extent_allocated_bytes"
         "Bytes of extent regions taken by extents, rounding and free slots of slabs in use included.",
-    extent_free_bytes "memory_extent_free_bytes" "Bytes of extent regions that anything can be allocated from.",
+    extent_free_bytes "memory_extent_free_bytes"
+        "Bytes of extent regions that anything can be allocated from.",
     extent_capacity_bytes "memory_extent_capacity_bytes" "Bytes of empty extent regions.",
 }
 

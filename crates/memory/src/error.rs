@@ -1,5 +1,5 @@
-//! What can go wrong. Bytes from outside and requests of the operator make errors; broken promises of this process
-//! panic.
+//! What can go wrong. Bytes from outside and requests of the operator make errors; broken promises of this
+//! process panic.
 
 use std::io;
 
@@ -15,7 +15,8 @@ pub enum GeometryFault {
     /// A whole number of 4 KiB pages, room for the header and one slot, and at most what an offset can name.
     #[error("region size")]
     RegionBytes,
-    /// A power of two of at least 64 KiB, and no larger than the region without its header; zero in extent regions.
+    /// A power of two of at least 64 KiB, and no larger than the region without its header; zero in extent
+    /// regions.
     #[error("slot size")]
     SlotBytes,
     /// A power of two from 512 to 4,096; zero in extent regions.
@@ -39,8 +40,8 @@ pub enum GeometryFault {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// The settings, or the header of an opened region, do not describe a region. Correct the setting; a header like
-    /// that is damage or another program's file.
+    /// The settings, or the header of an opened region, do not describe a region. Correct the setting; a
+    /// header like that is damage or another program's file.
     #[error("{fault} cannot be {value}")]
     Geometry {
         /// Which number.
@@ -70,8 +71,8 @@ pub enum MemoryError {
         /// What it holds.
         found: u64,
     },
-    /// The machine, or the process's control group, does not have the memory for the whole region. Make the region
-    /// smaller, or stop something else.
+    /// The machine, or the process's control group, does not have the memory for the whole region. Make the
+    /// region smaller, or stop something else.
     #[error("the region needs {needed} bytes of memory, {available} are available")]
     MemoryShort {
         /// Bytes of the region.
@@ -79,8 +80,8 @@ pub enum MemoryError {
         /// Bytes that are free or easily freed, less what other regions of this process may still take.
         available: u64,
     },
-    /// The huge pages that were asked for by name are not reserved. Reserve them (`vm.nr_hugepages`), or let `auto`
-    /// choose.
+    /// The huge pages that were asked for by name are not reserved. Reserve them (`vm.nr_hugepages`), or let
+    /// `auto` choose.
     #[error("the region needs {needed} free huge pages of {page_bytes} bytes, {free} are free")]
     HugePagesShort {
         /// Size of one page.
@@ -125,8 +126,8 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
-    /// The kernel had no memory for a part of the region. Nothing is lost: what the region holds stays, but a first
-    /// touch of that part may end the process, so stop allocating.
+    /// The kernel had no memory for a part of the region. Nothing is lost: what the region holds stays, but a
+    /// first touch of that part may end the process, so stop allocating.
     #[error("cannot give memory to the region at offset {offset}")]
     Populate {
         /// Where in the region.
@@ -141,8 +142,8 @@ pub enum MemoryError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtentError {
-    /// The bytes are not what the leaf's checksum says: overwritten, torn or damaged. Read the leaf again; for the
-    /// owner of the pair it is corruption.
+    /// The bytes are not what the leaf's checksum says: overwritten, torn or damaged. Read the leaf again;
+    /// for the owner of the pair it is corruption.
     #[error("extent checksum is {found:#018x}, its leaf says {expected:#018x}")]
     Checksum {
         /// The checksum in the leaf.
@@ -174,7 +175,8 @@ pub enum ExtentError {
     },
 }
 
-/// Why a rebuild refused an extent: the tree that named it is not one that this allocator's user can have written.
+/// Why a rebuild refused an extent: the tree that named it is not one that this allocator's user can have
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReserveError {

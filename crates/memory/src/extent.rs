@@ -2,19 +2,20 @@
 //!
 //! | word | holds |
 //! |---|---|
-//! | 0 | low: shape, i.e. 25 bits value length, then flags (bit 25 `MOVED`, bit 26 `EXPIRY`, others reserved, zero); high: epoch |
+//! | 0 | low: shape (bits 0..25 value length, 25 `MOVED`, 26 `EXPIRY`, others reserved, zero); high: epoch |
 //! | 1 | CSN of the record that wrote it here |
-//! | 2, 3 | with `MOVED`: the entry's version, from where it was first written (low: pair, high: epoch; then CSN) |
+//! | 2, 3 | with `MOVED`: the entry's version where it was first written (low: pair, high: epoch; CSN) |
 //! | next | with `EXPIRY`: milliseconds since the Unix epoch at which it ends |
 //! | then | the value, padded with zeros to a whole word |
 //!
-//! Little-endian. The version of an entry that was not moved is (this pair, epoch of word 0, CSN of word 1), so an
-//! entry pays for it only once it moves. There is no key: the leaf has it. The CRC-64 (XZ) covers everything up to the
-//! value's last byte, without the padding; extents have no other protection against a reader that meets the writer.
+//! Little-endian. The version of an entry that was not moved is (this pair, epoch of word 0, CSN of word 1),
+//! so an entry pays for it only once it moves. There is no key: the leaf has it. The CRC-64 (XZ) covers
+//! everything up to the value's last byte, without the padding; extents have no other protection against a
+//! reader that meets the writer.
 //!
-//! Lengths: 16 bytes of words 0 and 1, at most 24 more, a value of at most 16 MiB. The [`ExtentShape`] alone tells the
-//! whole length, so a leaf that keeps the shape in place of the value's length spares its reader, the allocator and a
-//! rebuild a look at the extent.
+//! Lengths: 16 bytes of words 0 and 1, at most 24 more, a value of at most 16 MiB. The [`ExtentShape`] alone
+//! tells the whole length, so a leaf that keeps the shape in place of the value's length spares its reader,
+//! the allocator and a rebuild a look at the extent.
 
 mod checksum;
 mod codec;
@@ -38,8 +39,8 @@ pub use shape::{
 const PREFETCH_LINES: usize = 4;
 const WORDS_PER_LINE: usize = 8;
 
-/// Writes an encoded extent (from an [`ExtentEncoder`], or out of a log record) to its place, by words. Until the last
-/// word is stored, a reader's checksum fails.
+/// Writes an encoded extent (from an [`ExtentEncoder`], or out of a log record) to its place, by words. Until
+/// the last word is stored, a reader's checksum fails.
 ///
 /// # Panics
 /// If it would end outside the region: the place came from the region's allocator.

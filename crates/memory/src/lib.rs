@@ -1,9 +1,12 @@
-//! Live memory: hugepage regions that anyone may read and one writer may change, extents, and their allocator.
+//! Live memory: hugepage regions that anyone may read and one writer may change, extents, and their
+//! allocator.
 //!
-//! * [`Region`] is shared, sealed memory, read one word at a time; [`RegionWriter`] is its single writer. Nothing here
-//!   lends a `&[u8]` of live memory: bytes are copied out by words, and whoever copied them validates them.
+//! * [`Region`] is shared, sealed memory, read one word at a time; [`RegionWriter`] is its single writer.
+//!   Nothing here   lends a `&[u8]` of live memory: bytes are copied out by words, and whoever copied them
+//!   validates them.
 //! * [`extent`] is the layout of one stored entry and its checksum.
-//! * [`ExtentAllocator`] says where extents go. Its state is outside the region, and follows from the extents alone.
+//! * [`ExtentAllocator`] says where extents go. Its state is outside the region, and follows from the extents
+//!   alone.
 //! * [`RegionPopulator`] gives memory to a region ahead of its allocators.
 //!
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.

@@ -1,11 +1,12 @@
 //! A region: one contiguous piece of shared memory with a cluster-wide id, many readers, one writer.
 //!
-//! [`Region`] is a handle to read with; it is cloned freely and sent anywhere. [`RegionWriter`] is the only handle to
-//! write with: [`Region::create`] makes one, it cannot be cloned, and a region that was opened from a descriptor has
-//! none. So "one writer a region" is what the types say; between processes the file's seals say it.
+//! [`Region`] is a handle to read with; it is cloned freely and sent anywhere. [`RegionWriter`] is the only
+//! handle to write with: [`Region::create`] makes one, it cannot be cloned, and a region that was opened from
+//! a descriptor has none. So "one writer a region" is what the types say; between processes the file's seals
+//! say it.
 //!
-//! What a reader copied is of many moments. It is good only once validated: versions and fences for tree nodes, the
-//! checksum for extents, and then the watermark.
+//! What a reader copied is of many moments. It is good only once validated: versions and fences for tree
+//! nodes, the checksum for extents, and then the watermark.
 
 mod available;
 mod header;
@@ -38,8 +39,8 @@ pub use spec::{HEADER_BYTES, RegionSpec};
 pub struct RegionOptions {
     /// Which pages to ask for.
     pub pages: HugePages,
-    /// Whether to refuse a region that is larger than the memory that is available (reserved huge pages are always
-    /// counted). Off only where regions are known to stay sparse, as in tests.
+    /// Whether to refuse a region that is larger than the memory that is available (reserved huge pages are
+    /// always counted). Off only where regions are known to stay sparse, as in tests.
     pub memory_check: bool,
 }
 
@@ -71,8 +72,8 @@ struct About {
 impl Region {
     /// Makes a zeroed region with its header, sealed for sharing, and its one writer.
     ///
-    /// Memory is not taken yet (see [`Region::populate`]), but it is checked that there is enough: reserved huge pages
-    /// are set aside whole.
+    /// Memory is not taken yet (see [`Region::populate`]), but it is checked that there is enough: reserved
+    /// huge pages are set aside whole.
     ///
     /// # Errors
     /// A wrong geometry, too little memory, or a refusal of the kernel.
@@ -83,12 +84,13 @@ impl Region {
         let (spec, options) = (spec.checked()?, options.into());
         let name = format!("cell-{}-{}", spec.kind, spec.id);
         let (mapping, backing) = pages::create(&name, spec.bytes, options.pages, options.memory_check)?;
-        tracing::info!(region = spec.id.0, kind = %spec.kind, bytes = spec.bytes, backing = %backing, "region created");
+        let (region, bytes) = (spec.id.0, spec.bytes);
+        tracing::info!(region, kind = %spec.kind, bytes, backing = %backing, "region created");
         Ok(Region::assemble(mapping, spec, backing).written())
     }
 
-    /// As [`Region::create`], in memory of this process alone: for simulated nodes, of which there are many, and for
-    /// tests. It cannot be shared; everything else is the same code.
+    /// As [`Region::create`], in memory of this process alone: for simulated nodes, of which there are many,
+    /// and for tests. It cannot be shared; everything else is the same code.
     ///
     /// # Errors
     /// A wrong geometry or too little memory.
@@ -155,9 +157,9 @@ impl Region {
 
     /// How far the pair's writes may be seen.
     ///
-    /// A watermark read *after* the data covers it (the owner raises it once the batch is durable, and the data was
-    /// there before); so: copy the data, [`Words::fence_acquire`], then this. One that was read earlier does as well
-    /// if it is high enough: marks only rise.
+    /// A watermark read *after* the data covers it (the owner raises it once the batch is durable, and the
+    /// data was there before); so: copy the data, [`Words::fence_acquire`], then this. One that was read
+    /// earlier does as well if it is high enough: marks only rise.
     #[inline]
     #[must_use]
     pub fn watermark(&self) -> Watermarks {
@@ -201,9 +203,9 @@ impl Region {
         self.live.load_acquire(index)
     }
 
-    /// Gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB, with huge pages where
-    /// they are. Cheap where that was done, and safe beside readers and the writer: call it from a background thread,
-    /// ahead of the allocators. Does nothing for private and foreign regions.
+    /// Gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB, with huge
+    /// pages where they are. Cheap where that was done, and safe beside readers and the writer: call it from
+    /// a background thread, ahead of the allocators. Does nothing for private and foreign regions.
     ///
     /// # Errors
     /// [`MemoryError::Populate`] if there is no memory: what the region holds is not touched.
@@ -237,17 +239,17 @@ impl Region {
         self.live.mapping().resident_bytes()
     }
 
-    /// A descriptor of the region that can be read and mapped for reading only, to hand to another process. It keeps
-    /// the memory alive. (A reader that touches a part that was never populated makes the kernel give it memory, which
-    /// counts as its toucher's.)
+    /// A descriptor of the region that can be read and mapped for reading only, to hand to another process.
+    /// It keeps the memory alive. (A reader that touches a part that was never populated makes the kernel
+    /// give it memory, which counts as its toucher's.)
     ///
     /// # Errors
     /// [`MemoryError::Share`]: no descriptor is free, or the region is private.
     pub fn share(&self) -> Result<File, MemoryError> {
         let failed = |source| MemoryError::Share { source };
         let file = self.live.mapping().file().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
-        // A new opening, because a duplicate would keep this descriptor's right to write. The seals stop every new
-        // writer in any case, so where /proc is missing the duplicate serves.
+        // A new opening, because a duplicate would keep this descriptor's right to write. The seals stop
+        // every new writer in any case, so where /proc is missing the duplicate serves.
         match File::open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => file.try_clone().map_err(failed),
             opened => opened.map_err(failed),
@@ -320,7 +322,8 @@ impl RegionWriter {
         self.region.live.write_words(start, words);
     }
 
-    /// Copies bytes in by words, from the byte offset of a word on; what the last word has beyond them becomes zero.
+    /// Copies bytes in by words, from the byte offset of a word on; what the last word has beyond them
+    /// becomes zero.
     ///
     /// # Panics
     /// If the offset is not a multiple of 8, or they are not all inside the region.
@@ -382,7 +385,8 @@ impl WordsMut for RegionWriter {
     }
 }
 
-/// Keeps a region populated ahead of an allocator: called on a background thread with how far the allocator has come.
+/// Keeps a region populated ahead of an allocator: called on a background thread with how far the allocator
+/// has come.
 #[derive(Clone, Debug)]
 pub struct RegionPopulator {
     region: Region,
@@ -402,8 +406,8 @@ impl RegionPopulator {
         &self.region
     }
 
-    /// Sees to it that from `begin` at least one whole chunk past `high_water` has memory (bytes from the region's
-    /// start; `begin` is 0, or the slot's start where several slots fill independently).
+    /// Sees to it that from `begin` at least one whole chunk past `high_water` has memory (bytes from the
+    /// region's start; `begin` is 0, or the slot's start where several slots fill independently).
     ///
     /// # Errors
     /// [`MemoryError::Populate`] if there is no memory: stop allocating.

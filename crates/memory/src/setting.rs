@@ -33,62 +33,64 @@ const PAGE_WORDS: &[&str] =
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: NODE_REGION_BYTES,
-        meaning: "Memory for the slots of a pair's node region; a header page comes on top. Rounded down to whole \
-                  slots. Memory is taken as the tree grows, but must be available at the start.",
+        meaning: "Memory for the slots of a pair's node region; a header page comes on top. Rounded down \
+                  to whole slots. Memory is taken as the tree grows, but must be available at the start.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation,
     },
     Setting {
         name: EXTENT_REGION_BYTES,
-        meaning: "Size of a pair's extent region, which holds its values. Memory is taken as values are written, but \
-                  must be available at the start.",
+        meaning: "Size of a pair's extent region, which holds its values. Memory is taken as values are \
+                  written, but must be available at the start.",
         default: "8 GiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: EXTENT_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation,
     },
     Setting {
         name: SLOT_BYTES,
-        meaning: "Size of a slot, which holds one meganode: the largest tree that is owned and moved as one.",
+        meaning: "Size of a slot, which holds one meganode: the largest tree that is owned and moved as \
+                  one.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: true },
         applies: Applies::Creation,
     },
     Setting {
         name: TREE_NODE_BYTES,
-        meaning: "Size of a tree node, the unit of a one-sided read. Larger ones make a lower tree and longer reads.",
+        meaning: "Size of a tree node, the unit of a one-sided read. Larger ones make a lower tree and \
+                  longer reads.",
         default: "1 KiB",
         bounds: Bounds::Bytes { min: NODE_BYTES.start, max: NODE_BYTES.end - 1, power_of_two: true },
         applies: Applies::Creation,
     },
     Setting {
         name: HUGE_PAGES,
-        meaning: "Pages that regions stand on. auto: reserved 1 GiB pages if they suffice, else 2 MiB, else \
-                  transparent, else small. 1g and 2m refuse to start where too few are reserved.",
+        meaning: "Pages that regions stand on. auto: reserved 1 GiB pages if they suffice, else 2 MiB, \
+                  else transparent, else small. 1g and 2m refuse to start where too few are reserved.",
         default: "auto",
         bounds: Bounds::Choice(PAGE_WORDS),
         applies: Applies::Creation,
     },
     Setting {
         name: MEMORY_CHECK,
-        meaning: "Refuse to start with regions larger than the memory that is available. Without it the kernel may \
-                  kill the node once they fill.",
+        meaning: "Refuse to start with regions larger than the memory that is available. Without it the \
+                  kernel may kill the node once they fill.",
         default: "true",
         bounds: Bounds::Flag,
         applies: Applies::Creation,
     },
     Setting {
         name: POPULATE_CHUNK_BYTES,
-        meaning: "How far ahead of the allocators memory is taken. Larger values move more work off the write path \
-                  and hold more unused memory.",
+        meaning: "How far ahead of the allocators memory is taken. Larger values move more work off the \
+                  write path and hold more unused memory.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 2 << 20, max: 1 << 30, power_of_two: true },
         applies: Applies::Restart,
     },
     Setting {
         name: EXTENT_HEADROOM_BYTES,
-        meaning: "Part of an extent region that is held back from ordinary writes, so that deletes, splits and \
-                  recovery go on when it is full.",
+        meaning: "Part of an extent region that is held back from ordinary writes, so that deletes, splits \
+                  and recovery go on when it is full.",
         default: "1 MiB",
         bounds: Bounds::Bytes { min: 0, max: 1 << 30, power_of_two: false },
         applies: Applies::Restart,

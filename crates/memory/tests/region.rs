@@ -294,7 +294,8 @@ fn extent_read_beside_its_writer_is_whole_or_refused() {
                 })
             })
             .collect();
-        // Long enough for the readers to have met it in the middle of a store, however few processors there are.
+        // Long enough for the readers to have met it in the middle of a store, however few processors there
+        // are.
         for i in 0..u64::MAX {
             extent::store(&mut writer, place, if i % 2 == 0 { &b.0 } else { &a.0 });
             if reads.load(Ordering::Relaxed) > rounds(400_000) && i > rounds(200_000) {

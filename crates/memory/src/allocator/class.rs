@@ -1,8 +1,10 @@
-//! Size classes: a function of an extent's length alone, so that a slab's class can be learnt from any extent in it.
+//! Size classes: a function of an extent's length alone, so that a slab's class can be learnt from any extent
+//! in it.
 //!
-//! Up to 512 bytes there is a class every 16 bytes. Above, classes are the even divisions of a slab: by 120, 112 .. 64,
-//! by 60, 56 .. 32, by 30 .. 16, by 15 .. 8. So consecutive classes differ by at most an eighth, and a slab of them has
-//! no unused end to speak of. What is longer than an eighth of a slab comes from the free ranges, in units of 1 KiB.
+//! Up to 512 bytes there is a class every 16 bytes. Above, classes are the even divisions of a slab: by 120,
+//! 112 .. 64, by 60, 56 .. 32, by 30 .. 16, by 15 .. 8. So consecutive classes differ by at most an eighth,
+//! and a slab of them has no unused end to speak of. What is longer than an eighth of a slab comes from the
+//! free ranges, in units of 1 KiB.
 
 use crate::extent::GRANULE_BYTES;
 use crate::width::narrow;

@@ -1,9 +1,10 @@
-//! Free ranges of a region in blocks of 1 KiB: two-level segregated fit (Masmano et al., ECRTS 2004) with its boundary
-//! tags outside the region. Neighbours join as soon as both are free.
+//! Free ranges of a region in blocks of 1 KiB: two-level segregated fit (Masmano et al., ECRTS 2004) with its
+//! boundary tags outside the region. Neighbours join as soon as both are free.
 //!
-//! A range is found by the bin of its length (eight bins a power of two) and by either of its ends, so taking and
-//! giving are O(1), but for the last search of [`FreeRanges::find`], when no larger bin has anything: the region is
-//! nearly full then. Tags are 4 bytes a block, 0.4 % of the region, and are touched as the region fills.
+//! A range is found by the bin of its length (eight bins a power of two) and by either of its ends, so taking
+//! and giving are O(1), but for the last search of [`FreeRanges::find`], when no larger bin has anything: the
+//! region is nearly full then. Tags are 4 bytes a block, 0.4 % of the region, and are touched as the region
+//! fills.
 
 use crate::width::narrow;
 
@@ -18,8 +19,8 @@ const POWERS: usize = 25;
 const LOOK: usize = 8;
 const NONE: u32 = u32::MAX;
 
-/// A tag of a block: nothing, the first or last of a free range (its node, plus one), or the first of a range that was
-/// taken by length.
+/// A tag of a block: nothing, the first or last of a free range (its node, plus one), or the first of a range
+/// that was taken by length.
 const NO_TAG: u32 = 0;
 const TAKEN: u32 = 1 << 31;
 

@@ -27,9 +27,8 @@ impl AllocatorRebuild {
 
     /// Says that an extent is in use.
     ///
-    /// # Errors
-    /// The allocator cannot have placed it there, or it overlaps another one: what named it is corrupt. The rebuild
-    /// stays as it was.
+    /// # Errors The allocator cannot have placed it there, or it overlaps another one: what named it is
+    /// corrupt. The rebuild stays as it was.
     pub fn reserve(&mut self, offset: ExtentOffset, extent_bytes: u32) -> Result<(), ReserveError> {
         let bytes = extent_bytes;
         if !(HEADER_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&bytes) {

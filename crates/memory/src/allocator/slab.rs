@@ -1,4 +1,5 @@
-//! Slabs: 64 KiB of slots of one class each, a bitmap of the free ones, and a list per class of slabs that have some.
+//! Slabs: 64 KiB of slots of one class each, a bitmap of the free ones, and a list per class of slabs that
+//! have some.
 
 use super::class::{CLASSES, Class};
 
@@ -116,7 +117,8 @@ impl Slabs {
         })
     }
 
-    /// Gives a slot back. Returns whether the slab is now empty; it is no slab any more then, and its unit is free.
+    /// Gives a slot back. Returns whether the slab is now empty; it is no slab any more then, and its unit is
+    /// free.
     ///
     /// # Panics
     /// If the slot is not taken: freed twice, or with another length than it was allocated with.

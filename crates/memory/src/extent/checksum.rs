@@ -1,11 +1,11 @@
 #![allow(unsafe_code)] // bytes of an aligned buffer of words, see `Scratch`
 //! CRC-64 (XZ) of extents, and the buffer in which it is fast.
 //!
-//! `crc64fast` folds blocks of 128 *aligned* bytes with carry-less multiplication, and takes what is before and behind
-//! them through tables of 32 KiB, which cost time and the tree its level-1 cache. A typical extent that lies anywhere
-//! has no whole aligned block at all, so extents are encoded and copied into a buffer where they begin with one.
-//! (Placing them so that tables are never needed, behind a prefix that leaves the register at zero, was measured too:
-//! 4 % of a read from random places, not worth its cleverness.)
+//! `crc64fast` folds blocks of 128 *aligned* bytes with carry-less multiplication, and takes what is before
+//! and behind them through tables of 32 KiB, which cost time and the tree its level-1 cache. A typical extent
+//! that lies anywhere has no whole aligned block at all, so extents are encoded and copied into a buffer
+//! where they begin with one. (Placing them so that tables are never needed, behind a prefix that leaves the
+//! register at zero, was measured too: 4 % of a read from random places, not worth its cleverness.)
 
 use crc64fast::Digest;
 
@@ -49,8 +49,8 @@ impl Scratch {
             self.blocks.resize(blocks, ZERO);
         }
         let (first, length) = (self.blocks.as_mut_ptr().cast(), self.length);
-        // SAFETY: `length` bytes of the vector's initialised blocks, which are plain bytes without padding (asserted),
-        // borrowed exclusively as `self` is; every bit pattern is a valid `u64`.
+        // SAFETY: `length` bytes of the vector's initialised blocks, which are plain bytes without padding
+        // (asserted), borrowed exclusively as `self` is; every bit pattern is a valid `u64`.
         unsafe { std::slice::from_raw_parts_mut(first, length) }
     }
 

@@ -38,8 +38,9 @@ impl ExtentHeader {
         shape.ok_or(ExtentError::ValueTooLong { bytes: value_bytes })
     }
 
-    /// Reads the header of an extent of this shape: its first [`ExtentShape::header_bytes`]. `None` if there are not so
-    /// many bytes or they are of another shape. Nothing is checked but that: a header alone has no checksum.
+    /// Reads the header of an extent of this shape: its first [`ExtentShape::header_bytes`]. `None` if there
+    /// are not so many bytes or they are of another shape. Nothing is checked but that: a header alone has no
+    /// checksum.
     #[must_use]
     pub fn decode(shape: ExtentShape, head: &[u8]) -> Option<ExtentHeader> {
         if head.len() != index(shape.header_bytes().into()) {
@@ -136,11 +137,11 @@ pub struct ExtentView<'a> {
 }
 
 impl<'a> ExtentView<'a> {
-    /// Decodes an extent without padding. Nothing is checked but its form: check its checksum first, or know from
-    /// where it comes (a log frame has its own).
+    /// Decodes an extent without padding. Nothing is checked but its form: check its checksum first, or know
+    /// from where it comes (a log frame has its own).
     ///
-    /// # Errors
-    /// [`ExtentError::Malformed`] if the first word does not say just as many bytes, or has an undefined flag.
+    /// # Errors [`ExtentError::Malformed`] if the first word does not say just as many bytes, or has an
+    /// undefined flag.
     pub fn decode(bytes: &'a [u8]) -> Result<ExtentView<'a>, ExtentError> {
         let first = bytes.first_chunk().map_or(0, |chunk| u64::from_le_bytes(*chunk));
         let malformed = ExtentError::Malformed { shape: low(first), found: bytes.len() };
@@ -153,8 +154,8 @@ impl<'a> ExtentView<'a> {
         Ok(ExtentView { shape, header, value })
     }
 
-    /// Decodes an extent without padding after comparing its checksum with its leaf's: for bytes that a one-sided
-    /// read brought.
+    /// Decodes an extent without padding after comparing its checksum with its leaf's: for bytes that a
+    /// one-sided read brought.
     ///
     /// # Errors
     /// [`ExtentError::Checksum`] for anything that is not the extent which the leaf means.

@@ -22,8 +22,9 @@ impl ExtentReader {
         ExtentReader { scratch: Scratch::new() }
     }
 
-    /// Copies an extent and checks it against its leaf's checksum. The answer is good until the next read. A writer
-    /// may reuse the place meanwhile; then the checksum does not match, and the leaf is to be read again.
+    /// Copies an extent and checks it against its leaf's checksum. The answer is good until the next read. A
+    /// writer may reuse the place meanwhile; then the checksum does not match, and the leaf is to be read
+    /// again.
     ///
     /// # Errors
     /// [`ExtentError::Checksum`], or [`ExtentError::OutOfRange`] for a place that cannot be.
@@ -42,8 +43,8 @@ impl ExtentReader {
         ExtentView::decode(self.scratch.extent())
     }
 
-    /// As [`ExtentReader::read`], where the leaf gives the value's length but no flags: the extent's first word is
-    /// asked for them.
+    /// As [`ExtentReader::read`], where the leaf gives the value's length but no flags: the extent's first
+    /// word is asked for them.
     ///
     /// # Errors
     /// As [`ExtentReader::read`].

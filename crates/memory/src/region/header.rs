@@ -2,7 +2,7 @@
 //!
 //! | word | holds | changes |
 //! |---|---|---|
-//! | 0 | pointer to the root meganode; used in the cluster's lowest node region only (the paper's "offset 0") | yes |
+//! | 0 | pointer to the root meganode, in the lowest node region only (the paper's "offset 0") | yes |
 //! | 1 | magic, `CELLRGN` and a zero | |
 //! | 2 | low: format version; high: 1 node region, 2 extent region | |
 //! | 3 | low: region id; high: pair id | |
@@ -15,8 +15,8 @@
 //! | 10 | visible CSN, never below the durable one | yes |
 //! | 11..512 | reserved, zero | |
 //!
-//! Little-endian. The words that change are stored with release order after what they vouch for, visible before
-//! durable; a reader loads durable before visible, so that it never sees visible below durable.
+//! Little-endian. The words that change are stored with release order after what they vouch for, visible
+//! before durable; a reader loads durable before visible, so that it never sees visible below durable.
 
 use cell_terms::{Csn, Epoch, PairId, Pointer, RegionId, RegionKind};
 
@@ -107,8 +107,8 @@ impl RegionHeader {
         words
     }
 
-    /// Decodes and checks a header that was read from afar or from a file: at least the first eleven words; reserved
-    /// words that were read too must be zero.
+    /// Decodes and checks a header that was read from afar or from a file: at least the first eleven words;
+    /// reserved words that were read too must be zero.
     ///
     /// # Errors
     /// Another magic, version or geometry than this build can use.

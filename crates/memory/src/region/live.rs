@@ -1,9 +1,9 @@
 #![allow(unsafe_code)] // this file is the one place where live words are touched
 //! Word-atomic access to a mapping: the only code that touches live memory.
 //!
-//! Every access is a load or a store of one aligned `AtomicU64`, so a reader and the writer, in one process or in two,
-//! never race in the language's sense, and no reference to live memory ever exists. A word is never torn; several
-//! words may be of different times, and whoever needs them together validates.
+//! Every access is a load or a store of one aligned `AtomicU64`, so a reader and the writer, in one process
+//! or in two, never race in the language's sense, and no reference to live memory ever exists. A word is
+//! never torn; several words may be of different times, and whoever needs them together validates.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ pub(crate) struct Live {
     mapping: Arc<Mapping>,
 }
 
-// SAFETY: `base` points into `mapping`, which is `Send` and `Sync` itself and lives as long as `self`; everything
-// behind it is reached through atomics only.
+// SAFETY: `base` points into `mapping`, which is `Send` and `Sync` itself and lives as long as `self`;
+// everything behind it is reached through atomics only.
 unsafe impl Send for Live {}
 // SAFETY: as above.
 unsafe impl Sync for Live {}
@@ -51,8 +51,8 @@ impl Live {
         assert!(index < self.words, "word {index} is outside the region");
         // SAFETY: `index < words`, and `words` aligned words from `base` are inside one mapping (`new`).
         let word = unsafe { self.base.add(index) };
-        // SAFETY: `word` is aligned (the mapping is page aligned), mapped and initialised (zero or stored), its
-        // mapping outlives the returned borrow of `self`, and nobody holds a plain reference to it.
+        // SAFETY: `word` is aligned (the mapping is page aligned), mapped and initialised (zero or stored),
+        // its mapping outlives the returned borrow of `self`, and nobody holds a plain reference to it.
         unsafe { word.as_ref() }
     }
 
@@ -66,7 +66,8 @@ impl Live {
         self.word(index).load(Ordering::Acquire)
     }
 
-    /// For [`super::RegionWriter`] only: a mapping of someone else's region is read-only, and a store ends the process.
+    /// For [`super::RegionWriter`] only: a mapping of someone else's region is read-only, and a store ends
+    /// the process.
     #[inline(always)]
     pub(super) fn store(&self, index: usize, word: u64) {
         self.word(index).store(word, Ordering::Relaxed);
@@ -85,8 +86,9 @@ impl Live {
         assert!(inside, "{count} words from word {start} are outside the region");
         // SAFETY: `start <= words`, so this is inside the mapping or one past its last word.
         let first = unsafe { self.base.add(start) };
-        // SAFETY: `count` aligned, mapped, initialised words from `first`, checked above, of a mapping that outlives
-        // the borrow; a slice of atomics is no plain reference to their values. Regions are far below isize::MAX.
+        // SAFETY: `count` aligned, mapped, initialised words from `first`, checked above, of a mapping that
+        // outlives the borrow; a slice of atomics is no plain reference to their values. Regions are far
+        // below isize::MAX.
         unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
     }
 

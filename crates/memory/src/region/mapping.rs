@@ -1,8 +1,9 @@
 #![allow(unsafe_code)] // mapping memory is what this file is for
 //! A shared file mapped whole at an aligned address, or private zeroed memory of the same shape.
 //!
-//! Address space comes from an anonymous reservation that is larger than the file by one alignment; the file is mapped
-//! over its aligned middle, and the whole is unmapped as one. The alignment is what lets the kernel map 2 MiB pages.
+//! Address space comes from an anonymous reservation that is larger than the file by one alignment; the file
+//! is mapped over its aligned middle, and the whole is unmapped as one. The alignment is what lets the kernel
+//! map 2 MiB pages.
 
 use std::alloc::Layout;
 use std::fs::File;
@@ -16,7 +17,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use crate::error::MemoryError;
 use crate::width::index;
 
-/// What a region is populated in, and the alignment of ordinary mappings: the size of a transparent huge page.
+/// What a region is populated in, and the alignment of ordinary mappings: the size of a transparent huge
+/// page.
 pub(crate) const UNIT_BYTES: u64 = 2 << 20;
 /// A small page, and the alignment of private memory.
 pub(crate) const PAGE_BYTES: u64 = 4096;
@@ -52,7 +54,8 @@ pub(crate) enum Access {
 }
 
 impl Mapping {
-    /// Maps the first `bytes` of a file at a multiple of `align`. Bytes and alignment are multiples of the file's page.
+    /// Maps the first `bytes` of a file at a multiple of `align`. Bytes and alignment are multiples of the
+    /// file's page.
     pub(crate) fn of_file(
         file: File,
         bytes: u64,
@@ -71,14 +74,15 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
         };
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: `aligned` and `bytes` from it are inside the reservation (it is longer by `align`), which nobody
-        // else knows: replacing that part of it changes no memory that anyone refers to.
+        // SAFETY: `aligned` and `bytes` from it are inside the reservation (it is longer by `align`), which
+        // nobody else knows: replacing that part of it changes no memory that anyone refers to.
         let mapped = unsafe { rustix::mm::mmap(aligned.cast(), index(bytes), protection, flags, &file, 0) };
         let base = NonNull::new(mapped.map_err(|errno| failed(errno.into()))?.cast());
         let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
         let mapping =
             Mapping { base, bytes: index(bytes), owner: Owner::Shared { file, _reservation: reservation } };
-        // Hints: a core file of all of a node's data helps nobody, and an old kernel without them serves as well.
+        // Hints: a core file of all of a node's data helps nobody, and an old kernel without them serves as
+        // well.
         mapping.advise(0, bytes, Advice::LinuxDontDump).ok();
         mapping.advise(0, bytes, Advice::LinuxHugepage).ok();
         Ok(mapping)
@@ -126,15 +130,16 @@ impl Mapping {
     /// Makes one huge page of an aligned range that has at least one page, keeping what it holds.
     pub(crate) fn collapse(&self, offset: u64, bytes: u64) -> io::Result<()> {
         let (address, bytes) = self.part(offset, bytes);
-        // SAFETY: the range is inside this mapping; collapsing changes where its bytes are, not what they are.
+        // SAFETY: the range is inside this mapping; collapsing changes where its bytes are, not what they
+        // are.
         let answer = unsafe { libc::madvise(address, bytes, libc::MADV_COLLAPSE) };
         if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn advise(&self, offset: u64, bytes: u64, advice: Advice) -> io::Result<()> {
         let (address, bytes) = self.part(offset, bytes);
-        // SAFETY: the range is inside this mapping, and none of the advices used here (populate, huge pages, no dump)
-        // changes the content of shared memory.
+        // SAFETY: the range is inside this mapping, and none of the advices used here (populate, huge pages,
+        // no dump) changes the content of shared memory.
         unsafe { rustix::mm::madvise(address, bytes, advice) }.map_err(Into::into)
     }
 
@@ -148,7 +153,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if let Owner::Private(layout) = self.owner {
-            // SAFETY: `base` came from `alloc_zeroed` with this very layout, and nobody refers to it any more.
+            // SAFETY: `base` came from `alloc_zeroed` with this very layout, and nobody refers to it any
+            // more.
             unsafe { std::alloc::dealloc(self.base.as_ptr().cast(), layout) }
         }
     }

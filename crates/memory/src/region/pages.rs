@@ -1,5 +1,5 @@
-//! Which pages a region stands on: 1 GiB pages where they are reserved, else 2 MiB, else transparent huge pages, else
-//! small ones. What the machine has reserved is used, never changed.
+//! Which pages a region stands on: 1 GiB pages where they are reserved, else 2 MiB, else transparent huge
+//! pages, else small ones. What the machine has reserved is used, never changed.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -19,8 +19,8 @@ const ROUNDING_WASTE: u64 = 8;
 /// Which pages to ask for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum HugePages {
-    /// The largest that the machine has reserved enough of for the whole region, else transparent huge pages where the
-    /// kernel makes them, else small pages.
+    /// The largest that the machine has reserved enough of for the whole region, else transparent huge pages
+    /// where the kernel makes them, else small pages.
     #[default]
     Auto,
     /// 1 GiB pages or an error.
@@ -40,7 +40,8 @@ pub enum Backing {
     Huge1G,
     /// Reserved 2 MiB pages.
     Huge2M,
-    /// Transparent 2 MiB pages, wherever the kernel finds them; [`crate::Region::huge_bytes`] says how many it found.
+    /// Transparent 2 MiB pages, wherever the kernel finds them; [`crate::Region::huge_bytes`] says how many
+    /// it found.
     Transparent,
     /// Pages of 4 KiB.
     Small,
@@ -113,8 +114,8 @@ pub(super) fn create(
 const GIBIBYTE: (u64, MemfdFlags, Backing) = (HUGE_1G, MemfdFlags::HUGE_1GB, Backing::Huge1G);
 const MEBIBYTES: (u64, MemfdFlags, Backing) = (HUGE_2M, MemfdFlags::HUGE_2MB, Backing::Huge2M);
 
-/// Mapping a file of reserved pages without `MAP_NORESERVE` makes the kernel set all of its pages aside or fail, so no
-/// later touch can find the pool empty. The count beforehand is for a clear error.
+/// Mapping a file of reserved pages without `MAP_NORESERVE` makes the kernel set all of its pages aside or
+/// fail, so no later touch can find the pool empty. The count beforehand is for a clear error.
 fn reserved_pages(name: &str, bytes: u64, page_bytes: u64, size: MemfdFlags) -> Result<Mapping, MemoryError> {
     let needed = bytes.div_ceil(page_bytes);
     let free = free_pages(page_bytes);
@@ -169,8 +170,8 @@ fn map_and_seal(file: File, bytes: u64, align: u64) -> Result<Mapping, MemoryErr
     Ok(mapping)
 }
 
-/// Whether the kernel makes a huge page of the first 2 MiB. Asking is the only way to know: it depends on version,
-/// configuration and free memory.
+/// Whether the kernel makes a huge page of the first 2 MiB. Asking is the only way to know: it depends on
+/// version, configuration and free memory.
 fn probe(mapping: &Mapping) -> Backing {
     let collapsed = mapping.populate(0, PAGE_BYTES).and_then(|()| collapse_patiently(mapping, 0));
     match collapsed {
@@ -191,7 +192,8 @@ pub(super) fn collapse_patiently(mapping: &Mapping, offset: u64) -> std::io::Res
     })
 }
 
-/// Maps a region that another process made, for reading; its size must be sealed, or a reader could be killed by it.
+/// Maps a region that another process made, for reading; its size must be sealed, or a reader could be killed
+/// by it.
 pub(super) fn open(file: File) -> Result<Mapping, MemoryError> {
     let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {

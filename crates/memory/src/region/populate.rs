@@ -1,8 +1,9 @@
 //! Gives memory to a region ahead of its allocators, in units of 2 MiB.
 //!
-//! A first touch without it works, one small page at a time (a fault of about a microsecond in the worker's path, and
-//! no huge page until the unit is populated). With transparent huge pages one page of a unit is touched and the unit
-//! is then collapsed: 0.2 ms a unit measured, where populating it whole and collapsing took 1.5 ms.
+//! A first touch without it works, one small page at a time (a fault of about a microsecond in the worker's
+//! path, and no huge page until the unit is populated). With transparent huge pages one page of a unit is
+//! touched and the unit is then collapsed: 0.2 ms a unit measured, where populating it whole and collapsing
+//! took 1.5 ms.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,8 +44,8 @@ impl Population {
         }
     }
 
-    /// Gives memory to every unit that the range touches. Cheap where they have it; any thread may ask, and one works
-    /// at a time.
+    /// Gives memory to every unit that the range touches. Cheap where they have it; any thread may ask, and
+    /// one works at a time.
     pub(super) fn populate(&self, mapping: &Mapping, range: Range<u64>) -> Result<(), MemoryError> {
         if matches!(self.backing, Backing::Private | Backing::Foreign) {
             return Ok(());

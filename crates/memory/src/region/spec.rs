@@ -40,8 +40,8 @@ pub struct RegionSpec {
 }
 
 impl RegionSpec {
-    /// A node region of a pair with `capacity_bytes` of slots (rounded down to whole slots, at least one); the header
-    /// comes on top and the sum is rounded up to 2 MiB.
+    /// A node region of a pair with `capacity_bytes` of slots (rounded down to whole slots, at least one);
+    /// the header comes on top and the sum is rounded up to 2 MiB.
     ///
     /// # Errors
     /// [`MemoryError::Geometry`] says which number is out of bounds.
