@@ -3,7 +3,7 @@
 use cell_cluster::{ClusterError, Missing};
 use cell_memory::{MemoryError, ReserveError};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, RegionId, RegionKind, SlotIndex};
-use cell_tree::{GeometryError, NodeIndex, ReadError, ReplayError, Violation};
+use cell_tree::{GeometryError, NodeIndex, ReplayError, Violation};
 use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
@@ -122,18 +122,6 @@ pub enum RecoveryError {
         #[source]
         source: ReserveError,
     },
-    /// A tree node of live memory could not be copied for a checkpoint: try again later.
-    #[error("a tree node could not be copied")]
-    Copy(#[from] ReadError),
-    /// An extent of live memory is not what its leaf means, however often the leaf is read: memory is damaged. The
-    /// checkpoint is given up; the one before stays in force.
-    #[error("the live extent at {offset} is not the one that its leaf, {node}, means")]
-    LiveExtent {
-        /// The extent.
-        offset: ExtentOffset,
-        /// The leaf.
-        node: NodeIndex,
-    },
     /// Whoever asked for it wants it no more.
     #[error("given up")]
     GivenUp,
@@ -188,16 +176,12 @@ impl RecoveryError {
             }
             RecoveryError::Extent { .. }
             | RecoveryError::ExtentMismatch { .. }
-            | RecoveryError::Reserve { .. } => {
-                Some(Missing::Verification { region: pair.extent_region() })
-            }
+            | RecoveryError::Reserve { .. } => Some(Missing::Verification { region: pair.extent_region() }),
             RecoveryError::Predecessor { epoch, .. } => {
                 Some(Missing::Log { region: pair.node_region(), epoch: *epoch })
             }
             RecoveryError::Cluster(_)
             | RecoveryError::Geometry(_)
-            | RecoveryError::Copy(_)
-            | RecoveryError::LiveExtent { .. }
             | RecoveryError::GivenUp
             | RecoveryError::Thread(_)
             | RecoveryError::Panicked => None,

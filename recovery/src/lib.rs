@@ -4,13 +4,29 @@
 //! cut of its logs, records it, replays checkpoint and logs up to it, verifies, opens new logs and publishes.
 
 mod completion;
+mod content;
+mod cut;
+mod error;
+mod folders;
 pub mod image;
+mod lane;
+mod load;
+mod progress;
+mod rebuild;
 mod record;
 mod recovered;
+mod replay;
+mod takeover;
+mod verify;
 
 pub use completion::{Admission, CompletionTable};
+pub use error::{ContentFault, RecoveryError};
+pub use folders::{find_logs, remove_unneeded};
+pub use progress::{Progress, ProgressView, RecoveryStage};
+pub use rebuild::{ClaimRequest, Environment, Rebuild, Rebuilt, RecoveryOptions, RegionSource, Step};
 pub use record::{
     COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
 pub use recovered::Recovered;
+pub use takeover::{Pause, PublishRequest, complete, take_over};

@@ -9,8 +9,10 @@ use std::ops::Range;
 
 use cell_memory::extent::{self, ExtentShape, byte_offset};
 use cell_memory::{HEADER_BYTES, Region, RegionWriter};
-use cell_terms::{Csn, ExtentOffset, RegionId, RegionKind, SlotIndex};
-use cell_tree::{Change, Geometry, Image, NodeIndex, Replayed, Slot, apply, empty_root, prefetch, replay};
+use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, RegionKind, SlotIndex};
+use cell_tree::{
+    Change, Geometry, Image, NodeIndex, NodeRef, Replayed, Slot, apply, empty_root, prefetch, replay,
+};
 
 use crate::completion::CompletionTable;
 use crate::content;
@@ -66,6 +68,11 @@ pub(crate) struct ImageBlock {
 pub(crate) enum Work {
     Records(Chunk),
     Image(ImageBlock),
+    /// What an image holds beside its items.
+    Kept {
+        completions: CompletionTable,
+        root: Pointer,
+    },
 }
 
 impl Work {
@@ -208,7 +215,9 @@ impl NodeApplier {
                 return Err(fault());
             }
             self.words.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_le_bytes(*word));
-            let csn = cell_tree::csn_changed(&self.words);
+            // The image's writer may have run with another setting of the nodes' own CRC-64; blocks have theirs.
+            let plain = self.geometry.with_node_crc(false);
+            let csn = NodeRef::new(plain, node, &self.words).map_err(|_| fault())?.csn_changed();
             self.image.check(csn)?;
             let fill = Change::Fill { node, image: Image::new(&self.words) };
             apply(&mut self.writer, self.geometry, slot, &fill, csn);
@@ -224,6 +233,11 @@ impl Applier for NodeApplier {
         match work {
             Work::Records(chunk) => self.apply_records(chunk),
             Work::Image(block) => self.apply_image(block),
+            Work::Kept { completions, root } => {
+                self.completions = completions.clone();
+                self.writer.set_root(*root);
+                Ok(())
+            }
         }
     }
 }
@@ -242,7 +256,8 @@ impl ExtentApplier {
 
     fn apply_records(&mut self, chunk: &Chunk) -> Result<(), RecoveryError> {
         let decode = |(csn, bytes)| {
-            let failed = |source: RecordError| RecoveryError::Record { kind: RegionKind::Extent, csn, source };
+            let failed =
+                |source: RecordError| RecoveryError::Record { kind: RegionKind::Extent, csn, source };
             ExtentRecord::decode(bytes).map_err(failed)
         };
         let records = chunk.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
@@ -297,6 +312,7 @@ impl Applier for ExtentApplier {
         match work {
             Work::Records(chunk) => self.apply_records(chunk),
             Work::Image(block) => self.apply_image(block),
+            Work::Kept { .. } => Ok(()),
         }
     }
 }

@@ -90,13 +90,27 @@ pub enum Missing {
         /// The file, as below the log root.
         file: String,
     },
+    /// A file could not be read.
+    Unreadable {
+        /// The file or folder, as below the log root.
+        file: String,
+        /// The operating system's error number.
+        errno: i32,
+    },
+    /// A record of a sound frame cannot be read or applied.
+    Record {
+        /// The region whose log it is in.
+        #[serde(with = "number")]
+        region: RegionId,
+        /// The record.
+        #[serde(with = "number")]
+        csn: Csn,
+    },
     /// What was rebuilt does not satisfy its own checks.
     Verification {
         /// The region where it shows.
         #[serde(with = "number")]
         region: RegionId,
-        /// The byte at which it shows.
-        offset: u64,
     },
     /// No survivor has memory for it.
     Memory {

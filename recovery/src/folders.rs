@@ -1,0 +1,92 @@
+//! What lies under a log root: which logs there are, and which nobody needs any more.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::PairRow;
+use cell_terms::{Epoch, RegionId};
+use cell_wal::segment::{LogName, image_folder, parse_epoch, parse_image, parse_region, region_folder};
+use cell_wal::storage::remove_files;
+use cell_wal::{Errno, Storage, StorageError, WalError};
+
+/// Each region that has log folders, with its highest epoch: for [`cell_cluster::Table::check_logs_found`], before
+/// anything is claimed or created.
+///
+/// # Errors
+/// What the disk says.
+pub fn find_logs(storage: &dyn Storage) -> Result<Vec<(RegionId, Epoch)>, WalError> {
+    let mut found = BTreeMap::new();
+    for region in list(storage, "")?.iter().filter_map(|name| parse_region(name)) {
+        if let Some(epoch) = epochs(storage, region)?.into_iter().max() {
+            found.insert(region, epoch);
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// The highest epoch that either region of a pair has a log folder of.
+pub(crate) fn highest_epoch(storage: &dyn Storage, row: &PairRow) -> Result<Option<Epoch>, WalError> {
+    let node = epochs(storage, row.node_region)?;
+    let extent = epochs(storage, row.extent_region)?;
+    Ok(node.into_iter().chain(extent).max())
+}
+
+/// Removes log folders and images that no recovery of the pair needs: of epochs that the row's history does not name,
+/// and images other than the recorded one. Called by the owner, with a row read after it published or recorded a
+/// checkpoint. Says how many it removed.
+///
+/// # Errors
+/// What the disk says; what is left over is removed the next time.
+pub fn remove_unneeded(storage: &dyn Storage, row: &PairRow) -> Result<usize, WalError> {
+    let mut removed = 0;
+    for region in [row.node_region, row.extent_region] {
+        for epoch in epochs(storage, region)? {
+            let needed = row.history.iter().any(|old| old.epoch == epoch);
+            // A later epoch than the row's is a later owner's: this one is superseded and does not know it yet.
+            if !needed && epoch < row.epoch {
+                remove_files(storage, &LogName { region, epoch }.folder())?;
+                removed += 1;
+            }
+        }
+    }
+    let folder = image_folder(row.pair);
+    for name in list(storage, &folder)? {
+        let path = format!("{folder}/{name}");
+        let recorded = row.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.file == path);
+        let superseded = parse_image(&name).is_some_and(|(epoch, base)| {
+            let of = row.checkpoint.as_ref().map_or((Epoch(0), cell_terms::Csn::ZERO), |c| (c.epoch, c.csn));
+            epoch < row.epoch || (epoch, base) < of
+        });
+        if superseded && !recorded {
+            storage.unlink(&path)?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Bytes of the segments of one log: what a recovery will read at most.
+pub(crate) fn log_bytes(storage: &dyn Storage, log: LogName) -> Result<u64, WalError> {
+    let mut bytes = 0;
+    for name in list(storage, &log.folder())? {
+        let path = format!("{}/{name}", log.folder());
+        match storage.open(&path, cell_wal::storage::Access::Read) {
+            Ok(file) => bytes += file.length()?,
+            Err(StorageError { errno: Errno::ENOENT, .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
+fn epochs(storage: &dyn Storage, region: RegionId) -> Result<Vec<Epoch>, WalError> {
+    let names = list(storage, &region_folder(region))?;
+    Ok(names.iter().filter_map(|name| parse_epoch(name)).collect())
+}
+
+/// A folder that is not there is empty.
+fn list(storage: &dyn Storage, folder: &str) -> Result<Vec<String>, WalError> {
+    match storage.list(folder) {
+        Err(StorageError { errno: Errno::ENOENT, .. }) => Ok(Vec::new()),
+        names => Ok(names?),
+    }
+}

@@ -1,0 +1,531 @@
+//! Rebuilding a claimed pair in fresh memory, a step at a time: a core over `cell_wal`'s storage and the coordinator,
+//! without a clock of its own. Production calls [`Rebuild::step`] in a loop on a control thread; the simulator stops
+//! between any two steps.
+//!
+//! Claim -> image -> for each needed epoch: logs, cut synced and recorded -> sessions -> verification. A step that
+//! failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any other failure the
+//! rebuild is dropped and the pair reported.
+
+use std::sync::Arc;
+
+use cell_cluster::{Claim, ClaimGround, ClusterError, Sessions, Table, Tenure};
+use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
+use cell_tree::{Geometry, NodeIndex, Slot};
+use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
+
+use crate::completion::CompletionTable;
+use crate::cut::Plan;
+use crate::error::RecoveryError;
+use crate::folders::{highest_epoch, log_bytes};
+use crate::lane::Lane;
+use crate::load::Load;
+use crate::progress::{Progress, RecoveryStage};
+use crate::recovered::Recovered;
+use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
+use crate::verify::verify;
+
+/// Log bytes that one step replays, about.
+const STEP_BYTES: usize = 4 << 20;
+/// Image blocks that one step loads.
+const STEP_BLOCKS: usize = 8;
+/// The pair whose node region has the lowest id: its header points to the root meganode (the paper's offset 0).
+const ROOT_PAIR: PairId = PairId(1);
+
+/// Where regions come from.
+#[derive(Clone, Copy, Debug)]
+pub enum RegionSource {
+    /// Sealed files, to be shared with other processes and registered.
+    Shared(RegionOptions),
+    /// Memory of this process alone: simulations and tools.
+    Private,
+}
+
+/// How pairs are recovered.
+#[derive(Clone, Copy, Debug)]
+pub struct RecoveryOptions {
+    /// Threads for one pair. One: everything on the caller's thread, in an order that only depends on the input.
+    pub threads: usize,
+    /// Bytes of one read.
+    pub read_bytes: usize,
+    /// Where regions come from.
+    pub regions: RegionSource,
+    /// Whether tree nodes carry their own CRC-64: for fabrics whose reads are not in address order.
+    pub node_crc: bool,
+}
+
+impl Default for RecoveryOptions {
+    fn default() -> RecoveryOptions {
+        RecoveryOptions {
+            threads: 2,
+            read_bytes: ReadOptions::default().chunk_bytes,
+            regions: RegionSource::Shared(RegionOptions::default()),
+            node_crc: false,
+        }
+    }
+}
+
+/// What recoveries work with.
+#[derive(Clone)]
+pub struct Environment {
+    /// The log root.
+    pub storage: Arc<dyn Storage>,
+    /// The region table.
+    pub table: Table,
+    /// The sessions.
+    pub sessions: Sessions,
+    /// How.
+    pub options: RecoveryOptions,
+}
+
+/// Who takes which pair over, and by what right.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimRequest {
+    /// The pair.
+    pub pair: PairId,
+    /// The new owner.
+    pub incarnation: Incarnation,
+    /// Its node.
+    pub node: NodeId,
+    /// Why the logs may be cut.
+    pub ground: ClaimGround,
+}
+
+/// What a step left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Step again.
+    More,
+    /// Everything is rebuilt and verified: [`Rebuild::finish`].
+    Done,
+}
+
+/// A claimed pair that is being rebuilt.
+pub struct Rebuild {
+    environment: Environment,
+    claim: Claim,
+    progress: Arc<Progress>,
+    geometry: Geometry,
+    slot: Slot,
+    plan: Plan,
+    log_bytes: u64,
+    stage: Stage,
+}
+
+enum Stage {
+    Begin,
+    Load(Box<Load>, Lanes),
+    Next(Lanes),
+    Read(Box<Reading>, Lanes),
+    Cut { reading: Box<Reading>, cut: Csn, lanes: Lanes },
+    Join(Lanes),
+    Sessions(Box<Memory>),
+    Verify(Box<Memory>, Vec<SessionId>),
+    Done(Box<Recovered>, Vec<SessionId>),
+    Failed,
+}
+
+/// Both regions' appliers, and the chunks that are being filled for them.
+struct Lanes {
+    node: Lane<NodeApplier>,
+    extent: Lane<ExtentApplier>,
+    node_chunk: Chunk,
+    extent_chunk: Chunk,
+}
+
+struct Reading {
+    epoch: Epoch,
+    reader: PairReader,
+    bytes_expected: u64,
+    bytes_read: u64,
+}
+
+struct Memory {
+    writer: PairWriter,
+    completions: CompletionTable,
+}
+
+/// A pair that is rebuilt and verified, before its new logs are open and before it is published.
+pub struct Rebuilt {
+    /// In whose name.
+    pub claim: Claim,
+    /// Everything but the log.
+    pub recovered: Recovered,
+    /// What the new logs follow.
+    pub predecessor: Predecessor,
+    /// The sessions that were open after the claim.
+    pub sessions: Vec<SessionId>,
+}
+
+impl Rebuild {
+    /// Claims a pair.
+    ///
+    /// # Errors
+    /// [`ClusterError::TableOlder`] if the pair's log folders know a later epoch, and what
+    /// [`cell_cluster::Table::claim`] says.
+    pub fn claim(
+        environment: &Environment,
+        request: &ClaimRequest,
+        progress: &Arc<Progress>,
+    ) -> Result<Rebuild, RecoveryError> {
+        progress.set_stage(RecoveryStage::Claiming);
+        let ClaimRequest { pair, incarnation, node, ground } = *request;
+        let row = environment.table.pair(pair)?;
+        if let Some(found) = highest_epoch(&*environment.storage, &row)?.filter(|found| *found > row.epoch) {
+            return Err(ClusterError::TableOlder { pair, table: row.epoch, found }.into());
+        }
+        let claim = environment.table.claim(pair, incarnation, node, ground)?;
+        Rebuild::new(environment, claim, progress)
+    }
+
+    /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
+    ///
+    /// # Errors
+    /// [`RecoveryError::Geometry`].
+    pub fn new(
+        environment: &Environment,
+        claim: Claim,
+        progress: &Arc<Progress>,
+    ) -> Result<Rebuild, RecoveryError> {
+        let sizes = claim.row.geometry;
+        let geometry = Geometry::new(
+            usize::try_from(sizes.node_bytes).unwrap_or(usize::MAX),
+            usize::try_from(sizes.slot_bytes).unwrap_or(usize::MAX),
+            usize::try_from(HEADER_BYTES).unwrap_or(usize::MAX),
+        )?;
+        let options = environment.options;
+        let read = ReadOptions { chunk_bytes: options.read_bytes, ahead: options.threads > 1 };
+        Ok(Rebuild {
+            environment: environment.clone(),
+            progress: Arc::clone(progress),
+            geometry: geometry.with_node_crc(options.node_crc),
+            slot: Slot { region: claim.row.node_region, index: SlotIndex(0) },
+            plan: Plan::new(&claim.row, read),
+            log_bytes: 0,
+            stage: Stage::Begin,
+            claim,
+        })
+    }
+
+    /// The claim.
+    #[must_use]
+    pub fn tenure(&self) -> Tenure {
+        self.claim.tenure
+    }
+
+    /// Does the next piece of work.
+    ///
+    /// # Errors
+    /// See [`RecoveryError`]. Call again only after a transient one.
+    pub fn step(&mut self) -> Result<Step, RecoveryError> {
+        // Calls of the coordinator come first, with the stage in place: they may fail and be made again.
+        let sessions = match &self.stage {
+            Stage::Cut { reading, cut, .. } => {
+                self.record_cut(reading, *cut)?;
+                None
+            }
+            Stage::Sessions(_) => Some(self.open_sessions()?),
+            _ => None,
+        };
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
+            Stage::Begin => self.begin()?,
+            Stage::Load(load, lanes) => self.load(load, lanes)?,
+            Stage::Next(lanes) => self.next_epoch(lanes)?,
+            Stage::Read(reading, lanes) => self.read(reading, lanes)?,
+            Stage::Cut { reading, cut, lanes } => {
+                self.plan.advance(reading.epoch, cut);
+                Stage::Next(lanes)
+            }
+            Stage::Join(lanes) => self.join(lanes)?,
+            Stage::Sessions(memory) => self.forget_ended(memory, sessions.unwrap_or_default()),
+            Stage::Verify(memory, sessions) => self.verify(*memory, sessions)?,
+            done @ Stage::Done(..) => done,
+            Stage::Failed => return Err(RecoveryError::GivenUp),
+        };
+        Ok(if matches!(self.stage, Stage::Done(..)) { Step::Done } else { Step::More })
+    }
+
+    /// Whether every cut is recorded: what the new logs follow is known, and they can be created.
+    #[must_use]
+    pub fn predecessor(&self) -> Option<Predecessor> {
+        let known =
+            matches!(self.stage, Stage::Join(_) | Stage::Sessions(_) | Stage::Verify(..) | Stage::Done(..));
+        known.then(|| self.plan.predecessor())
+    }
+
+    /// What was rebuilt.
+    ///
+    /// # Panics
+    /// Before [`Step::Done`].
+    #[must_use]
+    pub fn finish(self) -> Rebuilt {
+        let Stage::Done(recovered, sessions) = self.stage else {
+            panic!("a rebuild is finished when it is done")
+        };
+        Rebuilt { claim: self.claim, recovered: *recovered, predecessor: self.plan.predecessor(), sessions }
+    }
+
+    fn begin(&mut self) -> Result<Stage, RecoveryError> {
+        let row = &self.claim.row;
+        let load = match &row.checkpoint {
+            Some(checkpoint) => Some(Load::open(&*self.environment.storage, row, checkpoint)?),
+            None => None,
+        };
+        let image = load.as_ref().map_or_else(ImageSource::default, Load::source);
+        let (node, extent) = self.create_regions()?;
+        let own_thread = self.environment.options.threads > 1;
+        let mut nodes = NodeApplier::new(node, self.geometry, image.clone());
+        if load.is_none() {
+            nodes.begin_empty(self.slot);
+            if row.pair == ROOT_PAIR {
+                nodes.writer.set_root(self.geometry.pointer(self.slot, NodeIndex::ROOT));
+            }
+        }
+        let lanes = Lanes {
+            node: Lane::start(nodes, own_thread, "recovery-nodes")?,
+            extent: Lane::start(ExtentApplier::new(extent, image), own_thread, "recovery-extents")?,
+            node_chunk: Chunk::default(),
+            extent_chunk: Chunk::default(),
+        };
+        self.expect_bytes(load.as_ref())?;
+        Ok(match load {
+            Some(load) => Stage::Load(Box::new(load), lanes),
+            None => Stage::Next(lanes),
+        })
+    }
+
+    fn create_regions(&self) -> Result<(RegionWriter, RegionWriter), RecoveryError> {
+        let row = &self.claim.row;
+        let sizes = row.geometry;
+        let spec = |kind, bytes, slot_bytes, node_bytes| RegionSpec {
+            id: row.region(kind),
+            pair: row.pair,
+            kind,
+            bytes,
+            slot_bytes,
+            node_bytes,
+            epoch: row.epoch,
+        };
+        let node = spec(RegionKind::Node, sizes.node_region_bytes, sizes.slot_bytes, sizes.node_bytes);
+        let extent = spec(RegionKind::Extent, sizes.extent_region_bytes, 0, 0);
+        let create = |spec: &RegionSpec| {
+            let made = match self.environment.options.regions {
+                RegionSource::Shared(options) => Region::create(spec, options),
+                RegionSource::Private => Region::create_private(spec),
+            };
+            let bytes = sizes.node_region_bytes.saturating_add(sizes.extent_region_bytes);
+            made.map(|(_, writer)| writer).map_err(|source| RecoveryError::Memory { bytes, source })
+        };
+        Ok((create(&node)?, create(&extent)?))
+    }
+
+    fn expect_bytes(&self, load: Option<&Load>) -> Result<(), RecoveryError> {
+        self.progress.expect(load.map_or(0, Load::bytes));
+        let mut plan = self.plan.clone();
+        while let Some(request) = plan.next().map(|epoch| epoch.request) {
+            if let Some(request) = request {
+                self.progress.expect(self.bytes_of(request.log)?);
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes_of(&self, log: cell_wal::LogId) -> Result<u64, RecoveryError> {
+        let storage = &*self.environment.storage;
+        let node = log_bytes(storage, log.log(RegionKind::Node))?;
+        Ok(node + log_bytes(storage, log.log(RegionKind::Extent))?)
+    }
+
+    fn load(&mut self, mut load: Box<Load>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
+        self.progress.set_stage(RecoveryStage::Loading);
+        let threads = self.environment.options.threads;
+        let (node, extent) = (&mut lanes.node, &mut lanes.extent);
+        if threads > 1 {
+            load.run(threads, node, extent, &self.progress)?;
+        } else {
+            for _ in 0..STEP_BLOCKS {
+                if !load.step(node, extent, &self.progress)? {
+                    break;
+                }
+            }
+            if !load.is_done() {
+                return Ok(Stage::Load(load, lanes));
+            }
+        }
+        let (completions, root) = load.finish()?;
+        lanes.node.put(Work::Kept { completions, root })?;
+        Ok(Stage::Next(lanes))
+    }
+
+    fn next_epoch(&mut self, lanes: Lanes) -> Result<Stage, RecoveryError> {
+        let Some(next) = self.plan.next() else { return Ok(Stage::Join(lanes)) };
+        self.progress.set_stage(RecoveryStage::Replaying);
+        let epoch = next.row.epoch;
+        let Some(request) = next.request else {
+            // Without logs nothing of the epoch is left; its cut is the one before it.
+            let cut = self.plan.base();
+            if next.row.cut.is_none() {
+                self.environment.table.record_cut(self.claim.tenure, epoch, cut)?;
+            }
+            self.plan.advance(epoch, cut);
+            return Ok(Stage::Next(lanes));
+        };
+        let bytes_expected = self.bytes_of(request.log)?;
+        let reader = PairReader::open(&self.environment.storage, request)?;
+        let reading = Reading { epoch, reader, bytes_expected, bytes_read: 0 };
+        Ok(Stage::Read(Box::new(reading), lanes))
+    }
+
+    fn read(&mut self, mut reading: Box<Reading>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
+        let base = self.plan.base();
+        let mut bytes = 0;
+        while bytes < STEP_BYTES {
+            let Some(batch) = reading.reader.next_batch()? else {
+                return self.end_of_logs(reading, lanes);
+            };
+            bytes += batch.payload_bytes();
+            let mut records = 0;
+            for (kind, record) in batch.records().filter(|(_, record)| record.csn > base) {
+                lanes.push(kind, record.csn, record.payload)?;
+                records += 1;
+            }
+            self.progress.replayed(records);
+        }
+        let read = u64::try_from(bytes).unwrap_or(u64::MAX);
+        reading.bytes_read += read;
+        self.progress.read(read);
+        Ok(Stage::Read(reading, lanes))
+    }
+
+    fn end_of_logs(&mut self, mut reading: Box<Reading>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
+        lanes.flush()?;
+        if let Some(found) = reading.reader.predecessor() {
+            self.plan.check_predecessor(reading.epoch, found)?;
+        }
+        let ended = *reading.reader.ended().expect("a reader without a next batch has ended");
+        self.log_bytes += ended.frame_bytes;
+        let read = ended.frame_bytes.max(reading.bytes_read);
+        self.progress.read(read - reading.bytes_read);
+        self.progress.expect_less(reading.bytes_expected.saturating_sub(read));
+        reading.bytes_read = read;
+        if let Some(tear) = ended.tear {
+            tracing::info!(
+                pair = self.claim.row.pair.0, epoch = reading.epoch.0, cut = ended.cut.0,
+                place = %tear.place, fault = %tear.fault, "the logs end in a torn batch, which was never acknowledged"
+            );
+        }
+        // With a recorded cut at or below the base nothing is read; what is in memory stays.
+        let cut = ended.cut.max(self.plan.base());
+        Ok(Stage::Cut { reading, cut, lanes })
+    }
+
+    /// What can be read need not be on stable storage yet, and the cut relies on it: sync, then record.
+    fn record_cut(&self, reading: &Reading, cut: Csn) -> Result<(), RecoveryError> {
+        self.progress.set_stage(RecoveryStage::Recording);
+        let recorded = self.claim.row.history.iter().find(|old| old.epoch == reading.epoch);
+        if recorded.is_some_and(|old| old.cut.is_some()) {
+            return Ok(());
+        }
+        reading.reader.sync()?;
+        self.environment.table.record_cut(self.claim.tenure, reading.epoch, cut)?;
+        Ok(())
+    }
+
+    fn join(&mut self, lanes: Lanes) -> Result<Stage, RecoveryError> {
+        let Lanes { node, extent, .. } = lanes;
+        let (node, extent) = (node.finish(), extent.finish());
+        let (node, extent) = (node?, extent?);
+        node.complete()?;
+        let memory =
+            Memory { writer: PairWriter::new(node.writer, extent.writer), completions: node.completions };
+        Ok(Stage::Sessions(Box::new(memory)))
+    }
+
+    fn open_sessions(&self) -> Result<Vec<SessionId>, RecoveryError> {
+        self.progress.set_stage(RecoveryStage::Recording);
+        let (rows, _) = self.environment.sessions.open_sessions()?;
+        Ok(rows.into_iter().map(|row| row.session).collect())
+    }
+
+    /// Read after the claim: a session that is not open then has ended, and nobody repeats its writes.
+    fn forget_ended(&self, mut memory: Box<Memory>, mut open: Vec<SessionId>) -> Stage {
+        open.sort_unstable();
+        let ended: Vec<_> =
+            memory.completions.sessions().filter(|session| open.binary_search(session).is_err()).collect();
+        ended.into_iter().for_each(|session| memory.completions.forget(session));
+        Stage::Verify(memory, open)
+    }
+
+    fn verify(&mut self, memory: Memory, sessions: Vec<SessionId>) -> Result<Stage, RecoveryError> {
+        self.progress.set_stage(RecoveryStage::Verifying);
+        let Memory { mut writer, completions } = memory;
+        let threads = self.environment.options.threads;
+        let verified = verify(&writer, self.geometry, self.slot, threads, &self.progress)?;
+        let cut = self.plan.base();
+        writer.set_watermark(cut, cut);
+        let row = &self.claim.row;
+        let recovered = Recovered {
+            pair: row.pair,
+            epoch: row.epoch,
+            geometry: self.geometry,
+            slot: self.slot,
+            memory: writer,
+            slots: verified.slots,
+            extents: verified.extents,
+            log: None,
+            csn_cut: cut,
+            csn_checkpoint: row.checkpoint.as_ref().map_or(Csn::ZERO, |checkpoint| checkpoint.csn),
+            completions,
+            entries: verified.stats.entries,
+            log_bytes: self.log_bytes,
+        };
+        Ok(Stage::Done(Box::new(recovered), sessions))
+    }
+}
+
+impl Lanes {
+    fn push(&mut self, kind: RegionKind, csn: Csn, payload: &[u8]) -> Result<(), RecoveryError> {
+        match kind {
+            RegionKind::Node => {
+                self.node_chunk.push(csn, payload);
+                if self.node_chunk.is_full() {
+                    self.flush_nodes()?;
+                }
+            }
+            RegionKind::Extent => {
+                self.extent_chunk.push(csn, payload);
+                if self.extent_chunk.is_full() {
+                    self.flush_extents()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), RecoveryError> {
+        self.flush_nodes()?;
+        self.flush_extents()
+    }
+
+    fn flush_nodes(&mut self) -> Result<(), RecoveryError> {
+        if !self.node_chunk.is_empty() {
+            let spent = self.node.put(Work::Records(std::mem::take(&mut self.node_chunk)))?;
+            self.node_chunk = Work::reuse(spent);
+        }
+        Ok(())
+    }
+
+    fn flush_extents(&mut self) -> Result<(), RecoveryError> {
+        if !self.extent_chunk.is_empty() {
+            let spent = self.extent.put(Work::Records(std::mem::take(&mut self.extent_chunk)))?;
+            self.extent_chunk = Work::reuse(spent);
+        }
+        Ok(())
+    }
+}
+
+impl std::fmt::Debug for Rebuild {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rebuild").field("tenure", &self.claim.tenure).finish_non_exhaustive()
+    }
+}
