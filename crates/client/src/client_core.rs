@@ -320,8 +320,10 @@ impl ClientCore {
         }
         let mut due = std::mem::take(&mut self.scratch);
         self.flights.collect_due(now_ns, &mut due);
+        let no_connection = self.last_setback.filter(|_| !self.connection.is_up());
         for &place in &due {
-            let flight = self.flights.get(place);
+            let flight = self.flights.get_mut(place);
+            flight.last = flight.last.or(no_connection);
             if now_ns >= flight.deadline_ns {
                 let error = flight.given_up(now_ns);
                 self.finish(place, now_ns, Err(error));

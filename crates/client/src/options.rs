@@ -58,8 +58,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_silence",
-        meaning: "A connection is given up when an answer is due and nothing comes for so long; after half of \
-                  it the server is asked for a sign of life.",
+        meaning: "A connection is given up when an answer is due and nothing comes for so long; \
+                  after half of it the server is asked for a sign of life.",
         default: "3 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
         applies: Applies::Restart,

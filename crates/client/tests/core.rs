@@ -398,10 +398,9 @@ fn deadline_without_a_connection_means_not_done() {
         rig.core.tick(rig.now_ns);
     }
     let completion = rig.completion();
-    let Err(ClientError::Deadline { waited_ms, last: None }) = completion.outcome else {
-        panic!("{completion:?}")
-    };
+    let Err(ClientError::Deadline { waited_ms, last }) = completion.outcome else { panic!("{completion:?}") };
     assert_eq!((waited_ms, completion.elapsed_ns), (5_000, 5_000 * MS));
+    assert_eq!(last, Some(Setback::Closed(CloseReason::HandshakeTimeout)), "why it could not be sent");
 }
 
 #[test]

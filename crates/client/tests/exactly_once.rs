@@ -333,8 +333,8 @@ fn same_seed_same_history() {
 
 #[test]
 fn schedules_do_reach_what_they_are_for() {
-    let (mut succeeded, mut unknown, mut not_done, mut sessions) =
-        (0, 0, 0, std::collections::BTreeSet::new());
+    let (mut succeeded, mut unknown, mut not_done) = (0, 0, 0);
+    let mut sessions = std::collections::BTreeSet::new();
     for seed in 0..100 {
         let world = run(seed);
         for write in world.writes.values() {
