@@ -1,12 +1,13 @@
 //! A check of a whole pair on the operator's wish: every structural invariant of the tree, every extent's checksum.
 //! It reads as any reader does. While the structure is walked, writes wait (see `Store::begin_check`), so that what it
-//! finds is damage and not a moment between two changes.
+//! finds is damage and not a moment between two changes; the extents are compared beside them.
 
 use std::fmt::Write as _;
 
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader};
-use cell_tree::{Geometry, LeafSnapshot, Meganode, Slot};
+use cell_terms::ExtentOffset;
+use cell_tree::{Geometry, LeafSnapshot, Meganode, ReadError, Slot};
 
 use crate::store::shape_of;
 
@@ -51,9 +52,9 @@ impl CheckOutcome {
     }
 }
 
-/// Checks a pair whose writer waits.
-#[must_use]
-pub fn check(target: &CheckTarget) -> CheckOutcome {
+/// Checks a pair. Its writer waits until `structure_is_done` is called; then writes go on beside the check of the
+/// extents.
+pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOutcome {
     let mut outcome = CheckOutcome { meganodes: 1, ..CheckOutcome::default() };
     let meganode = Meganode::new(&target.node, target.geometry, target.slot);
     match meganode.validate(true) {
@@ -63,33 +64,59 @@ pub fn check(target: &CheckTarget) -> CheckOutcome {
         }
         Err(violation) => outcome.violation(format_args!("{violation}")),
     }
-    check_extents(target, &meganode, &mut outcome);
+    structure_is_done();
+    if let Err(error) = check_extents(target, &meganode, &mut outcome) {
+        outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
+    }
     outcome
 }
 
-fn check_extents(target: &CheckTarget, meganode: &Meganode<'_, Region>, outcome: &mut CheckOutcome) {
+fn check_extents(
+    target: &CheckTarget,
+    meganode: &Meganode<'_, Region>,
+    outcome: &mut CheckOutcome,
+) -> Result<(), ReadError> {
     let mut reader = ExtentReader::new();
     let mut leaf = LeafSnapshot::new();
-    let mut more = meganode.leaf_first(&mut leaf).map(|()| true);
-    while matches!(more, Ok(true)) {
-        for (_, entry) in leaf.iter() {
-            if let Some(shape) = shape_of(&entry) {
-                extent::prefetch(&target.extent, entry.offset, shape);
+    let mut again = LeafSnapshot::new();
+    meganode.leaf_first(&mut leaf)?;
+    loop {
+        // An extent may be replaced and its place reused meanwhile; then its leaf has changed, and is looked at again.
+        while let Err(offset) = check_leaf(target, &leaf, &mut reader, outcome) {
+            match leaf.low() {
+                [] => meganode.leaf_first(&mut again)?,
+                low => meganode.leaf(low, &mut again)?,
             }
-        }
-        for (_, entry) in leaf.iter() {
-            let Some(shape) = shape_of(&entry) else {
-                outcome.violation(format_args!("the leaf entry for {} has no valid shape", entry.offset));
-                continue;
-            };
-            match reader.read(&target.extent, entry.offset, shape, entry.crc) {
-                Ok(_) => outcome.extent_bytes += u64::from(shape.extent_bytes()),
-                Err(error) => outcome.violation(format_args!("{} is damaged: {error}", entry.offset)),
+            if again.csn_changed() == leaf.csn_changed() {
+                outcome.violation(format_args!("{offset}, to which {} leads, is damaged", leaf.node()));
+                break;
             }
+            std::mem::swap(&mut leaf, &mut again);
         }
-        more = meganode.leaf_after(&mut leaf);
+        if !meganode.leaf_after(&mut leaf)? {
+            return Ok(());
+        }
     }
-    if let Err(error) = more {
-        outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
+}
+
+/// Compares the checksums of a leaf's extents; the first that does not match.
+fn check_leaf(
+    target: &CheckTarget,
+    leaf: &LeafSnapshot,
+    reader: &mut ExtentReader,
+    outcome: &mut CheckOutcome,
+) -> Result<(), ExtentOffset> {
+    for (_, entry) in leaf.iter() {
+        if let Some(shape) = shape_of(&entry) {
+            extent::prefetch(&target.extent, entry.offset, shape);
+        }
     }
+    let mut bytes = 0;
+    for (_, entry) in leaf.iter() {
+        let shape = shape_of(&entry).ok_or(entry.offset)?;
+        reader.read(&target.extent, entry.offset, shape, entry.crc).map_err(|_| entry.offset)?;
+        bytes += u64::from(shape.extent_bytes());
+    }
+    outcome.extent_bytes += bytes;
+    Ok(())
 }

@@ -3,7 +3,9 @@
 //! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its hands;
 //! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks for.
 
+mod bring_up;
 mod check;
+mod control;
 mod counters;
 mod grace;
 mod outbox;
@@ -11,6 +13,7 @@ mod populate;
 mod settings;
 mod shell;
 mod snapshot;
+mod start;
 mod store;
 mod worker;
 
@@ -21,5 +24,6 @@ pub use shell::Ended;
 pub use snapshot::{
     FailureKind, NodeSnapshot, NodeState, OperationCounts, PairSnapshot, ReadOnlyReason, RecoveryProgress,
 };
+pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::Store;
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity};

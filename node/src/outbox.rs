@@ -85,6 +85,8 @@ pub(crate) struct Outbox {
     filling: ReplyList,
     visible: Csn,
     in_flight_last: Csn,
+    /// The highest CSN that a reply in `filling` depends on.
+    filling_last: Csn,
 }
 
 impl Outbox {
@@ -109,7 +111,10 @@ impl Outbox {
         match self.release(csn) {
             Release::Now => &mut self.ready,
             Release::InFlight => &mut self.in_flight,
-            Release::Filling => &mut self.filling,
+            Release::Filling => {
+                self.filling_last = self.filling_last.max(csn);
+                &mut self.filling
+            }
         }
     }
 
@@ -126,6 +131,10 @@ impl Outbox {
         if self.visible >= self.in_flight_last {
             self.ready.append(&mut self.in_flight);
             self.in_flight_last = self.visible;
+        }
+        // A submission that waited for a rotation takes along what was appended meanwhile.
+        if self.visible >= self.filling_last {
+            self.ready.append(&mut self.filling);
         }
     }
 
@@ -155,7 +164,11 @@ mod tests {
     use super::*;
 
     fn push(outbox: &mut Outbox, csn: u64, name: &str) {
-        outbox.list(Csn(csn)).push(ConnectionId(1), |bytes| bytes.extend_from_slice(name.as_bytes()));
+        outbox.list(Csn(csn)).push(connection(), |bytes| bytes.extend_from_slice(name.as_bytes()));
+    }
+
+    fn connection() -> ConnectionId {
+        ConnectionId::from_number(1)
     }
 
     fn ready(outbox: &Outbox) -> Vec<String> {
@@ -179,6 +192,19 @@ mod tests {
         outbox.submitted(Csn(14));
         outbox.raise(Csn(14));
         assert_eq!(ready(&outbox), ["second"]);
+    }
+
+    #[test]
+    fn raise_past_the_submitted_batch_releases_what_went_along() {
+        let mut outbox = Outbox::new(Csn(0));
+        push(&mut outbox, 1, "submitted");
+        outbox.submitted(Csn(1));
+        push(&mut outbox, 2, "appended-during-rotation");
+        push(&mut outbox, 3, "later");
+        outbox.raise(Csn(2));
+        assert_eq!(ready(&outbox), ["submitted"], "what depends on 3 holds back its list");
+        outbox.raise(Csn(3));
+        assert_eq!(ready(&outbox), ["submitted", "appended-during-rotation", "later"]);
     }
 
     #[test]

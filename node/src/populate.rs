@@ -52,7 +52,6 @@ impl Drop for PopulateSignal {
 pub(crate) fn start(
     node: RegionPopulator,
     extent: RegionPopulator,
-    slot_begin: u64,
     high_water: (u64, u64),
     chunk_bytes: u64,
 ) -> std::io::Result<PopulateSignal> {
@@ -63,7 +62,7 @@ pub(crate) fn start(
     let handle = std::thread::Builder::new().name("cell-populate".into()).spawn(move || {
         while !theirs.stop.load(Ordering::Acquire) {
             let ahead = node
-                .populate_ahead(slot_begin, theirs.node.load(Ordering::Acquire))
+                .populate_ahead(0, theirs.node.load(Ordering::Acquire))
                 .and_then(|()| extent.populate_ahead(0, theirs.extent.load(Ordering::Acquire)));
             if let Err(error) = ahead {
                 tracing::warn!(%error, "memory cannot be taken ahead of use");

@@ -2,6 +2,7 @@
 
 use cell_terms::Durability;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+use cell_wal::LogOptions;
 
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
@@ -78,6 +79,9 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// What an extent's record takes in the log besides the value, at the most.
+const LOG_OVERHEAD_BYTES: usize = 128;
+
 /// What a worker needs of the settings, as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerOptions {
@@ -87,6 +91,8 @@ pub struct WorkerOptions {
     pub tree_node_bytes: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
+    /// Bytes of the extent region that ordinary writes leave free.
+    pub extent_headroom_bytes: u64,
     /// How long freed extents rest.
     pub reuse_grace_ns: u64,
     /// Memory for streams.
@@ -115,7 +121,11 @@ impl WorkerOptions {
                 _ => Durability::Sync,
             },
             tree_node_bytes: bytes("tree_node_bytes"),
-            value_bytes_max: bytes("value_bytes_max"),
+            // A value's record must fit a frame of the log.
+            value_bytes_max: bytes("value_bytes_max").min(
+                LogOptions::from_settings(settings).operation_bytes_max().saturating_sub(LOG_OVERHEAD_BYTES),
+            ),
+            extent_headroom_bytes: settings.integer("extent_headroom_bytes"),
             reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
             stream_bytes_max: bytes("stream_bytes_max"),
             scan_page_entries_max: bytes("scan_page_entries_max"),

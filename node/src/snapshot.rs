@@ -24,6 +24,8 @@ pub enum NodeState {
 /// How far a recovery is.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RecoveryProgress {
+    /// What it is at: claiming, loading, replaying, recording, verifying, opening, waiting.
+    pub stage: &'static str,
     /// Log and image bytes replayed.
     pub bytes_done: u64,
     /// Log and image bytes there are.

@@ -9,8 +9,12 @@
 mod log;
 mod scan;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
+use cell_recovery::image::ImageSource;
 use cell_recovery::{Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered};
 use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, Version};
 use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot, SlotAllocator};
@@ -143,6 +147,8 @@ pub struct Store {
     log_bytes_recovered: u64,
     no_room: Option<NoRoom>,
     checking: bool,
+    /// How far the meganode's nodes go, for the checkpoint's copier; see `cell_recovery::image`.
+    nodes_end: Arc<AtomicU32>,
 }
 
 impl std::fmt::Debug for Store {
@@ -154,9 +160,11 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Takes over what recovery made.
     #[must_use]
-    pub fn new(recovered: Recovered, options: &WorkerOptions) -> Store {
+    pub fn new(mut recovered: Recovered, options: &WorkerOptions) -> Store {
+        recovered.extents.set_headroom(options.extent_headroom_bytes);
         let (node, extent) =
             (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
+        let nodes_end = Arc::new(AtomicU32::new(recovered.slots.high_water().0));
         Store {
             pair: recovered.pair,
             epoch: recovered.epoch,
@@ -181,7 +189,13 @@ impl Store {
             log_bytes_recovered: recovered.log_bytes,
             no_room: None,
             checking: false,
+            nodes_end,
         }
+    }
+
+    /// How far the meganode's nodes go, as others may ask at any time.
+    pub fn nodes_end(&self) -> Arc<AtomicU32> {
+        self.nodes_end.clone()
     }
 
     pub(crate) fn pair(&self) -> PairId {
@@ -190,6 +204,10 @@ impl Store {
 
     pub(crate) fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    pub(crate) fn tree_node_bytes(&self) -> usize {
+        self.geometry.node_bytes()
     }
 
     pub(crate) fn checkpointed(&self) -> Csn {
@@ -232,9 +250,17 @@ impl Store {
         }
     }
 
-    /// The tree's and the extents' memory, for checkpoints and checks: readers like any other.
-    pub(crate) fn readers(&self) -> (Region, Region, Geometry, Slot) {
-        (self.node.clone(), self.extent.clone(), self.geometry, self.slot)
+    /// The pair's memory, for checkpoints and checks: readers like any other.
+    #[must_use]
+    pub fn source(&self) -> ImageSource {
+        ImageSource {
+            pair: self.pair,
+            epoch: self.epoch,
+            node: self.node.clone(),
+            extent: self.extent.clone(),
+            geometry: self.geometry,
+            slot: self.slot,
+        }
     }
 
     /// How far the allocators have come, in bytes of each region: what is to be populated ahead.
@@ -386,6 +412,8 @@ impl Store {
             let completion = (index == last_index).then_some(*completion);
             self.append_node(&NodeRecord::Tree { slot: self.slot.index, completion, change });
         }
+        // Before any of the changes: whoever sees the left half of a split must know of the right one.
+        self.nodes_end.store(self.slots.high_water().0, Ordering::Release);
         let mut csn = first;
         for (index, change) in plan.changes().enumerate() {
             csn = Csn(first.0 + index as u64);

@@ -32,6 +32,12 @@ use crate::one_sided::{ReadFailure, ReadTag};
 pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
+    /// The id of this number: of one that [`ConnectionId::number`] gave, or made up by a test of what stands above.
+    #[must_use]
+    pub const fn from_number(number: u64) -> ConnectionId {
+        ConnectionId(number)
+    }
+
     /// The id as a number, for tables and tokens.
     #[must_use]
     pub const fn number(self) -> u64 {

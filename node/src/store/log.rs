@@ -185,8 +185,4 @@ impl Store {
     pub(crate) fn end_check(&mut self) {
         self.checking = false;
     }
-
-    pub(crate) fn is_checking(&self) -> bool {
-        self.checking
-    }
 }

@@ -60,7 +60,9 @@ pub enum ControlEvent {
         /// Whether the coordinator has recorded it.
         recorded: bool,
     },
-    /// Of [`Command::Check`].
+    /// Of [`Command::Check`]: the tree has been walked, writes may go on.
+    StructureChecked,
+    /// Of [`Command::Check`], at its end.
     Checked {
         /// Who asked.
         connection: ConnectionId,
@@ -84,11 +86,6 @@ pub enum ControlEvent {
         /// Whether to take one.
         checkpoint: bool,
     },
-    /// How far the recovery is, in thousandths.
-    RecoveryProgress {
-        /// Thousandths.
-        permille: u16,
-    },
 }
 
 impl Worker {
@@ -104,15 +101,17 @@ impl Worker {
             ControlEvent::Checked { connection, header, outcome } => {
                 self.checked(connection, header, &outcome)
             }
+            ControlEvent::StructureChecked => self.structure_checked(),
             ControlEvent::ImageWritten { csn_max } => self.image_written(csn_max),
             ControlEvent::CheckpointRecorded { recorded } => self.checkpoint_recorded(recorded),
-            ControlEvent::RecoveryProgress { permille } => self.recovery_permille = permille,
-            ControlEvent::Stop { checkpoint } => {
-                if self.phase == Phase::Serving {
+            ControlEvent::Stop { checkpoint } => match self.phase {
+                Phase::Serving => {
                     self.phase = Phase::Stopping;
                     self.checkpointing.stop(checkpoint);
                 }
-            }
+                Phase::Recovering => self.phase = Phase::Stopping,
+                Phase::Stopping | Phase::Failed(_) => {}
+            },
         }
         self.drain_backlog();
     }

@@ -10,12 +10,14 @@ mod stream;
 mod write;
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{
     DecodeError, Hello, HelloReply, Limits, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply,
     ReplyHeader, Request, RequestHeader,
 };
+use cell_recovery::Progress;
 use cell_terms::{Csn, Incarnation, NodeId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
@@ -94,7 +96,8 @@ pub struct Worker {
     commands: Vec<Command>,
     checkpointing: Checkpointing,
     counters: Counters,
-    recovery_permille: u16,
+    progress: Arc<Progress>,
+    checking: bool,
     started_ns: u64,
     now_ns: u64,
     lease_until_ns: u64,
@@ -106,7 +109,12 @@ impl Worker {
     /// A worker without its pair: it greets, tells its status and asks everyone else for patience until
     /// [`Worker::install`].
     #[must_use]
-    pub fn new(identity: WorkerIdentity, options: WorkerOptions, now_ns: u64) -> Worker {
+    pub fn new(
+        identity: WorkerIdentity,
+        options: WorkerOptions,
+        progress: Arc<Progress>,
+        now_ns: u64,
+    ) -> Worker {
         Worker {
             identity,
             options,
@@ -121,7 +129,8 @@ impl Worker {
             commands: Vec::new(),
             checkpointing: Checkpointing::new(now_ns),
             counters: Counters::new(),
-            recovery_permille: 0,
+            progress,
+            checking: false,
             started_ns: now_ns,
             now_ns,
             lease_until_ns: 0,
@@ -132,13 +141,16 @@ impl Worker {
 
     /// The recovered pair: from here on it is served.
     pub fn install(&mut self, store: Store, sessions: impl IntoIterator<Item = cell_terms::SessionId>) {
+        self.options.tree_node_bytes = store.tree_node_bytes();
         self.outbox = Outbox::new(store.appended());
         for session in sessions {
             self.sessions.open(session, self.now_ns);
         }
         self.checkpointing.begin_serving(store.checkpointed(), self.now_ns);
         self.store = Some(store);
-        self.phase = Phase::Serving;
+        if self.phase == Phase::Recovering {
+            self.phase = Phase::Serving;
+        }
     }
 
     /// A client connected.

@@ -56,11 +56,19 @@ impl Worker {
     pub(super) fn check(&mut self, connection: ConnectionId, header: RequestHeader) {
         match &mut self.store {
             None => self.refuse(connection, header, Refusal::Recovering),
-            Some(store) if store.is_checking() => self.refuse(connection, header, Refusal::Busy),
+            Some(_) if self.checking => self.refuse(connection, header, Refusal::Busy),
             Some(store) => {
                 store.begin_check();
+                self.checking = true;
                 self.commands.push(Command::Check { connection, header });
             }
+        }
+    }
+
+    /// The tree has been walked: writes that waited go on.
+    pub(super) fn structure_checked(&mut self) {
+        if let Some(store) = &mut self.store {
+            store.end_check();
         }
     }
 
@@ -70,9 +78,8 @@ impl Worker {
         header: RequestHeader,
         outcome: &CheckOutcome,
     ) {
-        if let Some(store) = &mut self.store {
-            store.end_check();
-        }
+        self.structure_checked();
+        self.checking = false;
         let mut text = outcome.first_violation.as_str();
         while text.len() > VIOLATION_BYTES_MAX {
             text = &text[..text.floor_char_boundary(VIOLATION_BYTES_MAX)];
@@ -108,11 +115,15 @@ impl Worker {
 
     fn node_state(&self) -> NodeState {
         match self.phase {
-            Phase::Recovering => NodeState::Recovering(RecoveryProgress {
-                bytes_done: u64::from(self.recovery_permille),
-                bytes_total: 1_000,
-                bytes_per_second: 0.0,
-            }),
+            Phase::Recovering => {
+                let view = self.progress.view(self.now_ns);
+                NodeState::Recovering(RecoveryProgress {
+                    stage: view.stage.name(),
+                    bytes_done: view.bytes_done,
+                    bytes_total: view.bytes_total,
+                    bytes_per_second: view.bytes_per_second,
+                })
+            }
             Phase::Stopping => NodeState::Stopping,
             Phase::Failed(kind) => NodeState::Failed(kind),
             Phase::Serving => match self.store.as_ref().and_then(|store| store.no_room()) {

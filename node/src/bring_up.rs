@@ -1,0 +1,194 @@
+//! From a lease to a served pair, on the control thread: create the pair or take it over, hand it to the worker, serve
+//! the worker's commands, and at the end give the pair up in the table.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::net::SocketAddr;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use cell_cluster::{
+    Claim, ClaimGround, ClusterError, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
+};
+use cell_memory::{RegionPopulator, RegionSettings};
+use cell_recovery::{
+    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
+    complete, find_logs, take_over,
+};
+use cell_terms::setting::{Settings, Source};
+use cell_terms::{Incarnation, PairId};
+use cell_wal::ring::{Ring, RingOptions};
+use cell_wal::{LogOptions, RealStorage};
+
+use crate::control::{Control, ToWorker};
+use crate::populate;
+use crate::settings::WorkerOptions;
+use crate::shell::Inbound;
+use crate::start::{NodeError, NodeOptions};
+use crate::store::Store;
+use crate::worker::Command;
+
+/// What the control thread starts with.
+pub(crate) struct BringUp {
+    pub(crate) options: NodeOptions,
+    pub(crate) worker_options: WorkerOptions,
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) address: SocketAddr,
+    pub(crate) to_worker: ToWorker,
+    pub(crate) progress: Arc<Progress>,
+}
+
+impl BringUp {
+    /// Runs until the worker is gone.
+    pub(crate) fn run(&self, commands: &Receiver<Command>) -> Result<(), NodeError> {
+        let storage = RealStorage::open(&self.options.folder).map_err(cell_wal::WalError::from)?;
+        let environment = self.environment(&storage);
+        let mut device = Box::new(Ring::open(&storage, self.ring_options())?);
+        let recovered = self.recover(&environment, &mut device)?;
+        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
+        let control = self.hand_over(&environment, recovered, device, tenure)?;
+        control.run(commands);
+        // The worker has stopped appending and answering: nothing of it is in flight any more.
+        if let Err(error) = environment.table.release(tenure) {
+            tracing::warn!(%error, "the pair stays in this node's name until its lease ends");
+        }
+        Ok(())
+    }
+
+    fn environment(&self, storage: &RealStorage) -> Environment {
+        let settings = &self.options.settings;
+        let threads = usize::try_from(settings.integer("recovery_threads")).unwrap_or(1);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Environment {
+            storage: Arc::new(storage.clone()),
+            table: Table::new(self.coordinator.clone()),
+            sessions: Sessions::new(self.coordinator.clone()),
+            options: RecoveryOptions {
+                threads: if threads == 0 { cores } else { threads },
+                regions: RegionSource::Shared(RegionSettings::new(settings).options),
+                ..RecoveryOptions::default()
+            },
+        }
+    }
+
+    fn ring_options(&self) -> RingOptions {
+        let log = LogOptions::from_settings(&self.options.settings);
+        RingOptions { buffer_bytes: log.batch_bytes, ..RingOptions::default() }
+    }
+
+    /// Takes this node's own pair over, as anyone would; the first start of all creates it.
+    fn recover(&self, environment: &Environment, device: &mut Ring) -> Result<Recovered, NodeError> {
+        environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
+        let publish = PublishRequest {
+            durability: self.worker_options.durability,
+            place: Place { address: self.address.to_string(), worker: 0, node_key: 0, extent_key: 0 },
+            log: LogOptions::from_settings(&self.options.settings),
+            salt: RandomState::new().build_hasher().finish(),
+        };
+        let (rows, _) = environment.table.pairs()?;
+        let own = rows.iter().find(|row| row.node == self.options.node);
+        let recovered = match own {
+            Some(row) => {
+                check_geometry(row, &self.options.settings)?;
+                let claim = self.claim(row.pair);
+                take_over(environment, &claim, &publish, device, &self.progress, &mut pause)?
+            }
+            None => {
+                let rebuild = Rebuild::new(environment, self.create(environment)?, &self.progress)?;
+                complete(environment, rebuild, &publish, device, &self.progress, &mut pause)?
+            }
+        };
+        Ok(recovered)
+    }
+
+    /// This process holds the lock that its predecessor held for life, so the predecessor appends nothing any more.
+    fn claim(&self, pair: PairId) -> ClaimRequest {
+        let ground = ClaimGround::HostLock;
+        ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
+    }
+
+    fn create(&self, environment: &Environment) -> Result<Claim, ClusterError> {
+        let regions = RegionSettings::new(&self.options.settings);
+        environment.table.create_pair(&NewPair {
+            incarnation: self.incarnation,
+            node: self.options.node,
+            geometry: geometry_wanted(&regions),
+        })
+    }
+
+    /// Hands the pair and its log to the worker, which serves it from then on.
+    fn hand_over(
+        &self,
+        environment: &Environment,
+        recovered: Recovered,
+        device: Box<Ring>,
+        tenure: Tenure,
+    ) -> Result<Control, NodeError> {
+        let settings = &self.options.settings;
+        let (open, _) = environment.sessions.open_sessions()?;
+        let store = Box::new(Store::new(recovered, &self.worker_options));
+        let source = Arc::new(store.source());
+        let nodes_end = store.nodes_end();
+        let chunk_bytes = RegionSettings::new(settings).populate_chunk_bytes;
+        let populate = populate::start(
+            RegionPopulator::new(source.node.clone(), chunk_bytes),
+            RegionPopulator::new(source.extent.clone(), chunk_bytes),
+            store.high_water(),
+            chunk_bytes,
+        )
+        .map_err(NodeError::Thread)?;
+        let sessions = open.iter().map(|row| row.session).collect();
+        self.to_worker.send(Inbound::Install { store, device, sessions, populate });
+        Ok(Control {
+            to_worker: self.to_worker.clone(),
+            table: environment.table.clone(),
+            sessions: environment.sessions.clone(),
+            tenure,
+            incarnation: self.incarnation,
+            storage: environment.storage.clone(),
+            image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
+            source,
+            nodes_end,
+            written: Arc::new(Mutex::new(None)),
+        })
+    }
+}
+
+/// Recovery waits for the disk, the coordinator, or an earlier lease: there is nothing else that this thread could do.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a shell; what is waited for is asked about again by the caller"
+)]
+fn pause(duration_ns: u64) -> bool {
+    std::thread::sleep(Duration::from_nanos(duration_ns));
+    true
+}
+
+fn geometry_wanted(regions: &RegionSettings) -> Geometry {
+    Geometry {
+        node_region_bytes: regions.node_region_bytes,
+        extent_region_bytes: regions.extent_region_bytes,
+        slot_bytes: regions.slot_bytes,
+        node_bytes: regions.tree_node_bytes,
+    }
+}
+
+/// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
+fn check_geometry(row: &PairRow, settings: &Settings) -> Result<(), NodeError> {
+    let found = row.geometry;
+    let sizes = [
+        ("node_region_bytes", found.node_region_bytes),
+        ("extent_region_bytes", found.extent_region_bytes),
+        ("slot_bytes", found.slot_bytes),
+        ("tree_node_bytes", u64::from(found.node_bytes)),
+    ];
+    for (setting, found) in sizes {
+        let given = settings.get(setting).is_some_and(|(_, source)| source > Source::Default);
+        let wanted = settings.integer(setting);
+        if given && wanted != found {
+            return Err(NodeError::Geometry { setting, wanted, found });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,235 @@
+//! Bringing a node up: lock, lease, fabric, recovery of its own pair, then serving; and taking it down.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cell_cluster::{ClusterError, Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
+use cell_fabric::{FabricError, Limits, Poller, TcpEndpoint, TcpOptions};
+use cell_memory::MemoryError;
+use cell_recovery::Progress;
+use cell_terms::setting::Settings;
+use cell_terms::{Incarnation, NodeId};
+use cell_wal::WalError;
+
+use crate::bring_up::BringUp;
+use crate::control::ToWorker;
+use crate::settings::WorkerOptions;
+use crate::shell::{Ended, Inbound, SharedSnapshot, Shell};
+use crate::snapshot::{NodeSnapshot, NodeState};
+use crate::worker::{Command, ControlEvent, Worker, WorkerIdentity};
+
+/// How long a node waits for its first lease.
+const LEASE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a node is started with.
+pub struct NodeOptions {
+    /// Which node it is.
+    pub node: NodeId,
+    /// Its log root: logs, images and the lock.
+    pub folder: PathBuf,
+    /// Where it listens for clients.
+    pub listen: SocketAddr,
+    /// Everything else.
+    pub settings: Settings,
+}
+
+/// Why a node does not start or does not go on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The coordinator, the table, a lock or a lease.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The regions cannot be made: too little memory, or settings that contradict one another.
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
+    /// The logs' disk or ring.
+    #[error(transparent)]
+    Wal(#[from] WalError),
+    /// Recovery refused the pair; it says what is missing and where.
+    #[error("the pair is not served")]
+    Recovery(#[from] cell_recovery::RecoveryError),
+    /// The system has no thread to give.
+    #[error("no thread can be started")]
+    Thread(#[source] std::io::Error),
+    /// A setting that was fixed when the pair was created has another value now.
+    #[error(
+        "`{setting}` is {wanted}, but the pair was created with {found}; remove the setting or start a new folder"
+    )]
+    Geometry {
+        /// The setting.
+        setting: &'static str,
+        /// What is asked for.
+        wanted: u64,
+        /// What the pair has.
+        found: u64,
+    },
+}
+
+/// A running node.
+pub struct NodeHandle {
+    address: SocketAddr,
+    incarnation: Incarnation,
+    snapshot: SharedSnapshot,
+    to_worker: ToWorker,
+    worker: Option<JoinHandle<Ended>>,
+    control: Option<JoinHandle<Result<(), NodeError>>>,
+}
+
+/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told so.
+///
+/// # Errors
+/// See [`NodeError`]: another process on the folder, no lease, no address.
+pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<NodeHandle, NodeError> {
+    let lock = FolderLock::acquire(&options.folder)?;
+    let settings = &options.settings;
+    let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
+    let mut endpoints = TcpEndpoint::listen(
+        options.listen,
+        1,
+        &TcpOptions { limits: Limits::from_settings(settings), ..TcpOptions::default() },
+    )?;
+    let endpoint = endpoints.remove(0);
+    let address = endpoint.address().unwrap_or(options.listen);
+    let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
+    let incarnation = lease.incarnation();
+    let identity = WorkerIdentity { node: options.node, incarnation };
+    let worker_options = WorkerOptions::from_settings(settings);
+    let progress = Arc::new(Progress::new(boottime_ns()));
+    let worker = Worker::new(identity, worker_options, progress.clone(), boottime_ns());
+    let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
+
+    let (inbound, inbound_receiver) = channel();
+    let (commands, commands_receiver) = channel();
+    let mut poller = Poller::new()?;
+    if let Some(descriptor) = cell_fabric::Endpoint::wake_descriptor(&endpoint) {
+        poller.add(descriptor)?;
+    }
+    let to_worker = ToWorker { inbound, waker: poller.waker() };
+    let shell = Shell::new(
+        worker,
+        endpoint,
+        poller,
+        inbound_receiver,
+        commands,
+        lease.surely_until_ns(),
+        snapshot.clone(),
+    );
+    let worker = spawn("cell-worker", move || shell.run())?;
+    let bring_up = BringUp {
+        options,
+        worker_options,
+        coordinator,
+        incarnation,
+        address,
+        to_worker: to_worker.clone(),
+        progress,
+    };
+    let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, &commands_receiver))?;
+    tracing::info!(%address, %incarnation, "listening");
+    Ok(NodeHandle { address, incarnation, snapshot, to_worker, worker: Some(worker), control: Some(control) })
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, NodeError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(NodeError::Thread)
+}
+
+/// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease are held
+/// to the very end.
+fn run_control(
+    bring_up: &BringUp,
+    lock: FolderLock,
+    lease: LeaseThread,
+    commands: &Receiver<Command>,
+) -> Result<(), NodeError> {
+    let result = bring_up.run(commands);
+    if let Err(error) = &result {
+        tracing::error!(error = error as &dyn std::error::Error, "the node cannot serve");
+        bring_up.to_worker.send(Inbound::GiveUp(crate::snapshot::FailureKind::RecoveryRefused));
+    }
+    drop(lease);
+    drop(lock);
+    result
+}
+
+impl NodeHandle {
+    /// Where clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// This life of the node.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// The newest snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<NodeSnapshot> {
+        self.snapshot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// A source of snapshots that outlives this handle.
+    #[must_use]
+    pub fn watch(&self) -> SnapshotWatch {
+        SnapshotWatch { snapshot: self.snapshot.clone() }
+    }
+
+    /// What the node is doing.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        self.snapshot().state.clone()
+    }
+
+    /// Asks the node to stop: no further requests are taken, what waits for the log is answered, then, if wished, a
+    /// last checkpoint is taken. [`NodeHandle::wait`] returns when that is done.
+    pub fn stop(&self, checkpoint: bool) {
+        self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));
+    }
+
+    /// Whether the node has ended by itself or by [`NodeHandle::stop`].
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.worker.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Waits for the node's end.
+    ///
+    /// # Errors
+    /// Why the control thread ended, if it could not serve.
+    ///
+    /// # Panics
+    /// If a thread of the node panicked (release builds abort before that).
+    pub fn wait(mut self) -> Result<Ended, NodeError> {
+        let ended =
+            self.worker.take().map_or(Ended::Stopped, |worker| worker.join().expect("the worker panicked"));
+        let control = self.control.take().map_or(Ok(()), |control| control.join().expect("control panicked"));
+        control.map(|()| ended)
+    }
+}
+
+/// Reads a node's snapshots.
+#[derive(Clone)]
+pub struct SnapshotWatch {
+    snapshot: SharedSnapshot,
+}
+
+impl SnapshotWatch {
+    /// The newest snapshot.
+    #[must_use]
+    pub fn snapshot(&self) -> Arc<NodeSnapshot> {
+        self.snapshot.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+}
