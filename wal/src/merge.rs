@@ -22,7 +22,7 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::error::{Predecessor, WalError};
 use crate::frame::{FrameFault, FrameHeader, FrameKind};
-use crate::reader::{LogEnd, LogPlace, LogReader, ReadOptions};
+use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
 use crate::record::{Record, Records};
 use crate::segment::LogId;
 use crate::storage::Storage;
@@ -213,8 +213,15 @@ impl PairReader {
     /// A folder or every segment is missing, or the disk fails.
     pub fn open(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<PairReader, WalError> {
         let needed = request.cut.is_none_or(|cut| cut > request.base);
-        let open =
-            |kind| LogReader::open(Arc::clone(storage), request.log, kind, request.base, request.options);
+        let open = |kind| {
+            LogReader::open(
+                Arc::clone(storage),
+                request.log,
+                kind,
+                LogStartAt::After(request.base),
+                request.options,
+            )
+        };
         let logs = if needed { Some([open(RegionKind::Node)?, open(RegionKind::Extent)?]) } else { None };
         let csn_next = request.base.next();
         Ok(PairReader { request, logs, pending: [false; 2], csn_next, batches: 0, ended: None })
@@ -378,7 +385,9 @@ impl PairReader {
             return Err(WalError::Corrupt(Box::new(Corruption { csn: missing, place, damage, proof })));
         }
         let torn = lacking.map(|side| ends[side]).or_else(|| {
-            ends.iter().copied().find(|end| !matches!(end.fault, FrameFault::Zeros | FrameFault::Stale))
+            // Bytes without a header are what a recycled file holds anyway.
+            let nothing = |fault| matches!(fault, FrameFault::Zeros | FrameFault::Stale | FrameFault::Magic);
+            ends.iter().copied().find(|end| !nothing(end.fault))
         });
         self.end_well(torn.map(|end| Tear { place: end.place, fault: end.fault }));
         Ok(None)

@@ -8,7 +8,7 @@
 
 use crate::buffer::LogBuffer;
 use crate::device::PrepareSegment;
-use crate::error::{Errno, StorageError};
+use crate::error::{DiskOperation, Errno, StorageError};
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes of one write of zeros.
@@ -22,7 +22,7 @@ pub(crate) fn prepare(storage: &dyn Storage, request: &PrepareSegment) -> Result
         Some(released) => recycle(storage, &released.path(), &path),
         None => fill(storage, &preparing, &path, request.bytes),
     };
-    if done.is_err() {
+    if done.as_ref().is_err_and(|error| error.errno != Errno::EEXIST) {
         for left in [Some(preparing), Some(path), request.recycle.map(|released| released.path())] {
             // What cannot be unlinked either is left for the removal of the whole folder; readers never need it.
             let _ = left.map(|left| storage.unlink(&left));
@@ -32,6 +32,10 @@ pub(crate) fn prepare(storage: &dyn Storage, request: &PrepareSegment) -> Result
 }
 
 fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Result<(), StorageError> {
+    if storage.open(path, Access::Read).is_ok() {
+        // Only files that this owner created are written: whose is that one?
+        return Err(StorageError::new(DiskOperation::Open, path, Errno::EEXIST));
+    }
     let file = create(storage, preparing)?;
     let zeros = LogBuffer::heap(FILL_BYTES);
     let mut offset = 0;

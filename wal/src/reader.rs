@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use cell_terms::{Csn, RegionKind};
 
-use crate::buffer::LogBuffer;
 use crate::check::index;
-use crate::error::{Errno, Predecessor, WalError};
+use crate::error::{Predecessor, WalError};
+use crate::folder::{list_segments, read_first_header};
 use crate::frame::{self, FRAME_ALIGN, FrameFault, FrameHeader, FrameKind};
-use crate::segment::{LogId, LogName, SegmentName, parse_segment};
+use crate::segment::{LogId, LogName, SegmentName};
 use crate::storage::{Access, Storage};
 use crate::stream::{Chunk, ChunkSource, DirectSource, ReadAhead};
 
@@ -54,6 +54,15 @@ impl Default for ReadOptions {
     }
 }
 
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStartAt {
+    /// At the oldest segment.
+    Oldest,
+    /// So that every frame with a CSN above this one is read; earlier segments are not needed.
+    After(Csn),
+}
+
 /// Where the current frame's bytes are.
 #[derive(Clone, Copy)]
 enum Held {
@@ -83,7 +92,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens a published log so that every frame with a CSN above `base` is read.
+    /// Opens a published log.
     ///
     /// # Errors
     /// The folder is missing or has no segment, or the disk fails.
@@ -91,7 +100,7 @@ impl LogReader {
         storage: Arc<dyn Storage>,
         id: LogId,
         kind: RegionKind,
-        base: Csn,
+        at: LogStartAt,
         options: ReadOptions,
     ) -> Result<LogReader, WalError> {
         assert!(options.chunk_bytes > 0 && options.chunk_bytes.is_multiple_of(FRAME_ALIGN));
@@ -100,7 +109,12 @@ impl LogReader {
         let Some(first) = generations.first().copied() else {
             return Err(WalError::SegmentMissing { segment: name.segment(0) });
         };
-        let start = first_needed(&*storage, id, name, &generations, base)?.unwrap_or(first);
+        let start = match at {
+            LogStartAt::Oldest => first,
+            LogStartAt::After(base) => {
+                first_needed(&*storage, id, name, &generations, base)?.unwrap_or(first)
+            }
+        };
         generations.retain(|generation| *generation >= start);
         let direct = DirectSource::new(Arc::clone(&storage), name, generations.clone(), options.chunk_bytes);
         let source: Box<dyn ChunkSource> =
@@ -405,20 +419,6 @@ fn is_of_log(header: &FrameHeader, id: LogId, name: LogName) -> bool {
     header.region == name.region && header.pair == id.pair && header.epoch == name.epoch
 }
 
-/// The generations of a log's segments, ascending.
-///
-/// # Errors
-/// The folder is missing, or the disk fails.
-pub fn list_segments(storage: &dyn Storage, name: LogName) -> Result<Vec<u32>, WalError> {
-    let names = storage.list(&name.folder()).map_err(|error| match error.errno {
-        Errno::ENOENT => WalError::FolderMissing { region: name.region, epoch: name.epoch },
-        _ => error.into(),
-    })?;
-    let mut generations: Vec<u32> = names.iter().filter_map(|name| parse_segment(name)).collect();
-    generations.sort_unstable();
-    Ok(generations)
-}
-
 /// The last segment whose first frame begins at or below the first CSN that is needed.
 fn first_needed(
     storage: &dyn Storage,
@@ -437,15 +437,4 @@ fn first_needed(
         }
     }
     Ok(None)
-}
-
-/// The header at the beginning of a segment, if one is there. A segment that was just released is none.
-fn read_first_header(storage: &dyn Storage, segment: SegmentName) -> Result<Option<FrameHeader>, WalError> {
-    let file = match storage.open(&segment.path(), Access::ReadDirect) {
-        Err(error) if error.errno == Errno::ENOENT => return Ok(None),
-        file => file?,
-    };
-    let mut block = LogBuffer::heap(FRAME_ALIGN);
-    let length = file.read_at(0, block.bytes_mut())?;
-    Ok(if length < FRAME_ALIGN { None } else { FrameHeader::decode(block.bytes()).ok() })
 }

@@ -66,7 +66,7 @@ pub struct Records<'a> {
 impl<'a> Records<'a> {
     /// The records of a frame's payload, whose batch has this CSN range.
     #[must_use]
-    pub fn new(payload: &'a [u8], csn_first: Csn, csn_last: Csn) -> Records<'a> {
+    pub const fn new(payload: &'a [u8], csn_first: Csn, csn_last: Csn) -> Records<'a> {
         Records { payload, csn_first, csn_last, csn_before: None }
     }
 

@@ -78,6 +78,9 @@ pub(crate) struct RegionLog {
     /// Released segments that wait to be prepared again under new names.
     released: VecDeque<u32>,
     generation_next: u32,
+    /// Whether spares are prepared: not before both of the pair's logs have their first segment, or on a short disk
+    /// one log's spare could take the room of the other's first one.
+    keeps_spares: bool,
     pub(crate) recycled: u64,
     pub(crate) removed: u64,
     pub(crate) prepare_failures: u64,
@@ -101,6 +104,7 @@ impl RegionLog {
             closed: VecDeque::new(),
             released: VecDeque::new(),
             generation_next: 0,
+            keeps_spares: false,
             recycled: 0,
             removed: 0,
             prepare_failures: 0,
@@ -213,6 +217,12 @@ impl RegionLog {
         }
     }
 
+    /// From here on spares are prepared.
+    pub(crate) fn keep_spares(&mut self, device: &mut dyn LogDevice) {
+        self.keeps_spares = true;
+        self.prepare_if_due(device);
+    }
+
     /// Tries again what failed for a shortage, once `retry` has passed.
     pub(crate) fn tick(&mut self, now: Duration, retry: Duration, device: &mut dyn LogDevice) {
         let Preparing::Failed { again, .. } = &mut self.preparing else { return };
@@ -281,6 +291,7 @@ impl RegionLog {
         let used = self.current.map_or(0, |current| current.position);
         let wanted = match self.current {
             None => 1,
+            Some(_) if !self.keeps_spares => 0,
             Some(_) if used >= self.segment_bytes / 4 => SPARES_LEAST + 1,
             Some(_) => SPARES_LEAST,
         };

@@ -348,6 +348,9 @@ impl PairLog {
     fn open_if_due(&mut self, device: &mut dyn LogDevice) {
         if !self.open && self.in_flight.is_none() && self.logs.iter().all(RegionLog::has_segment) {
             self.write_empty(What::Open, [true, true], |_| FrameKind::Open, device);
+            for log in &mut self.logs {
+                log.keep_spares(device);
+            }
         }
     }
 

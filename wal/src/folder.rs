@@ -1,0 +1,129 @@
+//! What is in a log root: regions, epochs, segments, images; and the removal of what nothing needs any more.
+
+use cell_terms::{Csn, Epoch, PairId, RegionId};
+
+use crate::buffer::LogBuffer;
+use crate::error::{Errno, StorageError, WalError};
+use crate::frame::{FRAME_ALIGN, FrameHeader};
+use crate::segment::{
+    LogName, SegmentName, image_folder, parse_epoch, parse_image, parse_region, parse_segment, region_folder,
+};
+use crate::storage::{Access, Storage, remove_files};
+
+/// The regions that have logs.
+///
+/// # Errors
+/// What the disk says.
+pub fn list_regions(storage: &dyn Storage) -> Result<Vec<RegionId>, StorageError> {
+    let mut regions: Vec<_> = storage.list("")?.iter().filter_map(|name| parse_region(name)).collect();
+    regions.sort_unstable();
+    Ok(regions)
+}
+
+/// The epochs of a region's logs, ascending; none if the region has no folder. Recovery refuses a region table that
+/// is older than the last one.
+///
+/// # Errors
+/// What the disk says.
+pub fn list_epochs(storage: &dyn Storage, region: RegionId) -> Result<Vec<Epoch>, StorageError> {
+    let mut epochs: Vec<_> =
+        list_or_none(storage, &region_folder(region))?.iter().filter_map(|name| parse_epoch(name)).collect();
+    epochs.sort_unstable();
+    Ok(epochs)
+}
+
+/// The generations of a log's segments, ascending.
+///
+/// # Errors
+/// [`WalError::FolderMissing`], or what the disk says.
+pub fn list_segments(storage: &dyn Storage, name: LogName) -> Result<Vec<u32>, WalError> {
+    let names = storage.list(&name.folder()).map_err(|error| match error.errno {
+        Errno::ENOENT => WalError::FolderMissing { region: name.region, epoch: name.epoch },
+        _ => error.into(),
+    })?;
+    let mut generations: Vec<u32> = names.iter().filter_map(|name| parse_segment(name)).collect();
+    generations.sort_unstable();
+    Ok(generations)
+}
+
+/// A pair's whole images as (epoch, base CSN), ascending; none if it has no folder.
+///
+/// # Errors
+/// What the disk says.
+pub fn list_images(storage: &dyn Storage, pair: PairId) -> Result<Vec<(Epoch, Csn)>, StorageError> {
+    let mut images: Vec<_> =
+        list_or_none(storage, &image_folder(pair))?.iter().filter_map(|name| parse_image(name)).collect();
+    images.sort_unstable();
+    Ok(images)
+}
+
+/// Removes a whole log that nothing needs any more. A log that is not there is fine.
+///
+/// # Errors
+/// What the disk says; call it again later.
+pub fn remove_log(storage: &dyn Storage, name: LogName) -> Result<(), StorageError> {
+    remove_files(storage, &name.folder())
+}
+
+/// Removes the images of a pair other than `keep`, and what crashes left of unfinished ones. Says how many.
+///
+/// # Errors
+/// What the disk says; call it again later.
+pub fn remove_images(
+    storage: &dyn Storage,
+    pair: PairId,
+    keep: Option<(Epoch, Csn)>,
+) -> Result<usize, StorageError> {
+    let folder = image_folder(pair);
+    let mut removed = 0;
+    for name in list_or_none(storage, &folder)? {
+        if parse_image(&name).is_none_or(|image| Some(image) != keep) {
+            storage.unlink(&format!("{folder}/{name}"))?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// Removes those segments of an ended epoch's log that hold nothing at or below its recorded cut: the spares that its
+/// owner had prepared. On a full disk this makes the room that the next epoch's first segments need. Says how many.
+///
+/// # Errors
+/// What the disk says; call it again later.
+pub fn remove_past_cut(storage: &dyn Storage, name: LogName, cut: Csn) -> Result<usize, WalError> {
+    let mut removed = 0;
+    for generation in list_segments(storage, name)? {
+        let segment = name.segment(generation);
+        let header = read_first_header(storage, segment)?;
+        let needed = header.is_some_and(|header| {
+            let of_segment = (header.region, header.epoch) == (name.region, name.epoch);
+            of_segment && header.generation == generation && header.csn_first <= cut.next()
+        });
+        if !needed {
+            storage.unlink(&segment.path())?;
+            removed += 1;
+        }
+    }
+    Ok(removed)
+}
+
+/// The sound header at the beginning of a segment, if one is there. A segment that was just released has none.
+pub(crate) fn read_first_header(
+    storage: &dyn Storage,
+    segment: SegmentName,
+) -> Result<Option<FrameHeader>, WalError> {
+    let file = match storage.open(&segment.path(), Access::ReadDirect) {
+        Err(error) if error.errno == Errno::ENOENT => return Ok(None),
+        file => file?,
+    };
+    let mut block = LogBuffer::heap(FRAME_ALIGN);
+    let length = file.read_at(0, block.bytes_mut())?;
+    Ok(if length < FRAME_ALIGN { None } else { FrameHeader::decode(block.bytes()).ok() })
+}
+
+fn list_or_none(storage: &dyn Storage, folder: &str) -> Result<Vec<String>, StorageError> {
+    match storage.list(folder) {
+        Err(error) if error.errno == Errno::ENOENT => Ok(Vec::new()),
+        names => names,
+    }
+}

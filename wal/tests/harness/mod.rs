@@ -1,0 +1,191 @@
+//! A pair's log on a simulated disk, with a memory of what was written and what was acknowledged.
+#![allow(dead_code, unreachable_pub, clippy::cast_possible_truncation, clippy::unwrap_used)] // each test binary uses its part
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cell_terms::{Csn, Epoch, PairId, RegionKind};
+use cell_wal::sim::{SimDevice, SimDisk};
+use cell_wal::{
+    Ended, LogDevice, LogId, LogOptions, LogStart, PairLog, PairReader, Predecessor, ReadOptions,
+    ReadRequest, Refusal, Space, Storage, WalError, record_space,
+};
+
+pub const PAIR: PairId = PairId(5);
+pub const SALT: u64 = 0x5a17_5a17_5a17_5a17;
+
+pub type Written = BTreeMap<u64, (RegionKind, Vec<u8>)>;
+
+/// The least segments that settings allow, so that they fill up.
+pub fn small() -> LogOptions {
+    LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() }
+}
+
+pub fn log_id(epoch: u32) -> LogId {
+    LogId { pair: PAIR, epoch: Epoch(epoch) }
+}
+
+/// A payload that tells its number.
+pub fn payload(csn: Csn, length: usize) -> Vec<u8> {
+    (0..length as u64).map(|i| (csn.0.wrapping_mul(31).wrapping_add(i * 7) >> (i % 3)) as u8).collect()
+}
+
+pub struct Pair {
+    pub disk: SimDisk,
+    pub device: SimDevice,
+    pub log: PairLog,
+    pub written: Written,
+    pub acked: Csn,
+    pub now: Duration,
+}
+
+impl Pair {
+    /// Creates epoch 1's logs without waiting for them.
+    pub fn create(disk: &SimDisk, options: LogOptions) -> Pair {
+        Pair::create_after(disk, options, 1, Predecessor::default())
+    }
+
+    pub fn create_after(disk: &SimDisk, options: LogOptions, epoch: u32, predecessor: Predecessor) -> Pair {
+        let disk = disk.process();
+        let mut device = disk.device();
+        let start = LogStart { log: log_id(epoch), predecessor, salt: SALT + u64::from(epoch) };
+        let log = PairLog::create(start, options, &mut device);
+        let now = Duration::ZERO;
+        Pair { disk, device, log, written: Written::new(), acked: predecessor.cut, now }
+    }
+
+    /// Creates epoch 1's logs and waits until they are open.
+    pub fn open(disk: &SimDisk, options: LogOptions) -> Pair {
+        let mut pair = Pair::create(disk, options);
+        pair.settle().unwrap();
+        assert!(pair.log.is_open());
+        pair
+    }
+
+    pub fn room(&self, kind: RegionKind, length: usize, space: Space) -> Result<(), Refusal> {
+        let bytes = record_space(length);
+        match kind {
+            RegionKind::Node => self.log.room_for(bytes, 0, space),
+            RegionKind::Extent => self.log.room_for(0, bytes, space),
+        }
+    }
+
+    /// Appends a record that was asked for.
+    pub fn put(&mut self, kind: RegionKind, length: usize) -> Csn {
+        let mut bytes = Vec::new();
+        let appended = if length.is_multiple_of(2) {
+            self.log.append_sized(kind, length, |csn, target| {
+                bytes = payload(csn, length);
+                target.copy_from_slice(&bytes);
+            })
+        } else {
+            self.log.append(kind, |csn, target| {
+                bytes = payload(csn, length);
+                target.extend_from_slice(&bytes);
+            })
+        };
+        assert_eq!(self.log.payload(&appended), &bytes[..]);
+        self.written.insert(appended.csn.0, (kind, bytes));
+        appended.csn
+    }
+
+    pub fn submit(&mut self) -> Result<bool, WalError> {
+        let submitted = self.log.submit(&mut self.device);
+        // A simulated device's submit fails when its process is dead; tests look at that where they mean it.
+        let _ = self.device.submit();
+        submitted
+    }
+
+    /// Takes what the device reports.
+    pub fn pump(&mut self) -> Result<(), WalError> {
+        let mut events = Vec::new();
+        self.device.poll(&mut events);
+        for event in events {
+            if let Some(csn) = self.log.on_event(event, &mut self.device)? {
+                assert!(csn > self.acked && csn == self.log.csn_durable());
+                self.acked = csn;
+            }
+        }
+        let _ = self.device.submit();
+        Ok(())
+    }
+
+    /// Completes and submits until nothing is left to do.
+    pub fn settle(&mut self) -> Result<(), WalError> {
+        loop {
+            self.submit()?;
+            if !self.disk.step() {
+                return Ok(());
+            }
+            self.pump()?;
+        }
+    }
+
+    pub fn tick(&mut self, passed: Duration) -> Result<(), WalError> {
+        self.now += passed;
+        let ticked = self.log.tick(self.now, &mut self.device);
+        let _ = self.device.submit();
+        ticked
+    }
+
+    /// Waits for the idle seal.
+    pub fn seal(&mut self) {
+        self.settle().unwrap();
+        self.tick(Duration::ZERO).unwrap();
+        self.tick(Duration::from_secs(1)).unwrap();
+        self.settle().unwrap();
+    }
+}
+
+pub fn request(epoch: u32) -> ReadRequest {
+    let options = ReadOptions { chunk_bytes: 64 << 10, ahead: false };
+    ReadRequest { log: log_id(epoch), base: Csn::ZERO, cut: None, required: Csn::ZERO, options }
+}
+
+/// Reads a pair's epoch as recovery does.
+pub fn read(disk: &SimDisk, request: ReadRequest) -> Result<(Ended, Written), WalError> {
+    let storage: Arc<dyn Storage> = Arc::new(disk.process());
+    read_storage(&storage, request)
+}
+
+pub fn read_storage(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<(Ended, Written), WalError> {
+    let mut reader = PairReader::open(storage, request)?;
+    let mut found = Written::new();
+    while let Some(batch) = reader.next_batch()? {
+        for (kind, record) in batch.records() {
+            assert!(found.insert(record.csn.0, (kind, record.payload.to_vec())).is_none());
+        }
+    }
+    let ended = *reader.ended().unwrap();
+    reader.sync()?;
+    assert!(reader.next_batch()?.is_none());
+    Ok((ended, found))
+}
+
+/// Everything up to the cut is there and is what was written.
+pub fn assert_holds(found: &Written, written: &Written, cut: Csn) {
+    let expected: Written = written.range(..=cut.0).map(|(csn, record)| (*csn, record.clone())).collect();
+    assert!(*found == expected, "read back {} records, expected {}", found.len(), expected.len());
+}
+
+/// splitmix64.
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+
+    pub fn kind(&mut self) -> RegionKind {
+        if self.below(2) == 0 { RegionKind::Node } else { RegionKind::Extent }
+    }
+}
