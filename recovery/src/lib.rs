@@ -23,10 +23,12 @@ pub use completion::{Admission, CompletionTable};
 pub use error::{ContentFault, RecoveryError};
 pub use folders::{find_logs, remove_unneeded};
 pub use progress::{Progress, ProgressView, RecoveryStage};
-pub use rebuild::{ClaimRequest, Environment, Rebuild, Rebuilt, RecoveryOptions, RegionSource, Step};
+pub use rebuild::{
+    ClaimRequest, Environment, OpenSessions, Rebuild, Rebuilt, RecoveryOptions, RegionSource, Step,
+};
 pub use record::{
     COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
 pub use recovered::Recovered;
-pub use takeover::{Pause, PublishRequest, complete, take_over};
+pub use takeover::{Pause, PublishRequest, TakenOver, complete, take_over};

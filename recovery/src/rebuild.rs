@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimGround, ClusterError, Sessions, Table, Tenure};
+use cell_cluster::{Claim, ClaimGround, ClusterError, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot};
@@ -117,11 +117,11 @@ enum Stage {
     Load(Box<Load>, Lanes),
     Next(Lanes),
     Read(Box<Reading>, Lanes),
-    Cut { reading: Box<Reading>, cut: Csn, lanes: Lanes },
+    Cut { found: Found, lanes: Lanes },
     Join(Lanes),
     Sessions(Box<Memory>),
-    Verify(Box<Memory>, Vec<SessionId>),
-    Done(Box<Recovered>, Vec<SessionId>),
+    Verify(Box<Memory>, OpenSessions),
+    Done(Box<Recovered>, OpenSessions),
     Failed,
 }
 
@@ -140,6 +140,14 @@ struct Reading {
     bytes_read: u64,
 }
 
+/// Where an epoch ends, before that is recorded.
+struct Found {
+    epoch: Epoch,
+    cut: Csn,
+    /// None: the epoch has no logs.
+    reader: Option<PairReader>,
+}
+
 struct Memory {
     writer: PairWriter,
     completions: CompletionTable,
@@ -154,7 +162,16 @@ pub struct Rebuilt {
     /// What the new logs follow.
     pub predecessor: Predecessor,
     /// The sessions that were open after the claim.
+    pub sessions: OpenSessions,
+}
+
+/// The sessions that were open at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenSessions {
+    /// Their ids, ascending.
     pub sessions: Vec<SessionId>,
+    /// The table's revision then: ask for those that ended since.
+    pub revision: Revision,
 }
 
 impl Rebuild {
@@ -220,8 +237,8 @@ impl Rebuild {
     pub fn step(&mut self) -> Result<Step, RecoveryError> {
         // Calls of the coordinator come first, with the stage in place: they may fail and be made again.
         let sessions = match &self.stage {
-            Stage::Cut { reading, cut, .. } => {
-                self.record_cut(reading, *cut)?;
+            Stage::Cut { found, .. } => {
+                self.record_cut(found)?;
                 None
             }
             Stage::Sessions(_) => Some(self.open_sessions()?),
@@ -232,8 +249,8 @@ impl Rebuild {
             Stage::Load(load, lanes) => self.load(load, lanes)?,
             Stage::Next(lanes) => self.next_epoch(lanes)?,
             Stage::Read(reading, lanes) => self.read(reading, lanes)?,
-            Stage::Cut { reading, cut, lanes } => {
-                self.plan.advance(reading.epoch, cut);
+            Stage::Cut { found, lanes } => {
+                self.plan.advance(found.epoch, found.cut);
                 Stage::Next(lanes)
             }
             Stage::Join(lanes) => self.join(lanes)?,
@@ -363,12 +380,8 @@ impl Rebuild {
         let epoch = next.row.epoch;
         let Some(request) = next.request else {
             // Without logs nothing of the epoch is left; its cut is the one before it.
-            let cut = self.plan.base();
-            if next.row.cut.is_none() {
-                self.environment.table.record_cut(self.claim.tenure, epoch, cut)?;
-            }
-            self.plan.advance(epoch, cut);
-            return Ok(Stage::Next(lanes));
+            let found = Found { epoch, cut: self.plan.base(), reader: None };
+            return Ok(Stage::Cut { found, lanes });
         };
         let bytes_expected = self.bytes_of(request.log)?;
         let reader = PairReader::open(&self.environment.storage, request)?;
@@ -397,7 +410,7 @@ impl Rebuild {
         Ok(Stage::Read(reading, lanes))
     }
 
-    fn end_of_logs(&mut self, mut reading: Box<Reading>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
+    fn end_of_logs(&mut self, reading: Box<Reading>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
         lanes.flush()?;
         if let Some(found) = reading.reader.predecessor() {
             self.plan.check_predecessor(reading.epoch, found)?;
@@ -407,7 +420,6 @@ impl Rebuild {
         let read = ended.frame_bytes.max(reading.bytes_read);
         self.progress.read(read - reading.bytes_read);
         self.progress.expect_less(reading.bytes_expected.saturating_sub(read));
-        reading.bytes_read = read;
         if let Some(tear) = ended.tear {
             tracing::info!(
                 pair = self.claim.row.pair.0, epoch = reading.epoch.0, cut = ended.cut.0,
@@ -416,18 +428,21 @@ impl Rebuild {
         }
         // With a recorded cut at or below the base nothing is read; what is in memory stays.
         let cut = ended.cut.max(self.plan.base());
-        Ok(Stage::Cut { reading, cut, lanes })
+        let found = Found { epoch: reading.epoch, cut, reader: Some(reading.reader) };
+        Ok(Stage::Cut { found, lanes })
     }
 
     /// What can be read need not be on stable storage yet, and the cut relies on it: sync, then record.
-    fn record_cut(&self, reading: &Reading, cut: Csn) -> Result<(), RecoveryError> {
+    fn record_cut(&self, found: &Found) -> Result<(), RecoveryError> {
         self.progress.set_stage(RecoveryStage::Recording);
-        let recorded = self.claim.row.history.iter().find(|old| old.epoch == reading.epoch);
+        let recorded = self.claim.row.history.iter().find(|old| old.epoch == found.epoch);
         if recorded.is_some_and(|old| old.cut.is_some()) {
             return Ok(());
         }
-        reading.reader.sync()?;
-        self.environment.table.record_cut(self.claim.tenure, reading.epoch, cut)?;
+        if let Some(reader) = &found.reader {
+            reader.sync()?;
+        }
+        self.environment.table.record_cut(self.claim.tenure, found.epoch, found.cut)?;
         Ok(())
     }
 
@@ -441,22 +456,23 @@ impl Rebuild {
         Ok(Stage::Sessions(Box::new(memory)))
     }
 
-    fn open_sessions(&self) -> Result<Vec<SessionId>, RecoveryError> {
+    fn open_sessions(&self) -> Result<OpenSessions, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Recording);
-        let (rows, _) = self.environment.sessions.open_sessions()?;
-        Ok(rows.into_iter().map(|row| row.session).collect())
+        let (rows, revision) = self.environment.sessions.open_sessions()?;
+        let mut sessions: Vec<_> = rows.into_iter().map(|row| row.session).collect();
+        sessions.sort_unstable();
+        Ok(OpenSessions { sessions, revision })
     }
 
     /// Read after the claim: a session that is not open then has ended, and nobody repeats its writes.
-    fn forget_ended(&self, mut memory: Box<Memory>, mut open: Vec<SessionId>) -> Stage {
-        open.sort_unstable();
-        let ended: Vec<_> =
-            memory.completions.sessions().filter(|session| open.binary_search(session).is_err()).collect();
+    fn forget_ended(&self, mut memory: Box<Memory>, open: OpenSessions) -> Stage {
+        let is_open = |session: &SessionId| open.sessions.binary_search(session).is_ok();
+        let ended: Vec<_> = memory.completions.sessions().filter(|session| !is_open(session)).collect();
         ended.into_iter().for_each(|session| memory.completions.forget(session));
         Stage::Verify(memory, open)
     }
 
-    fn verify(&mut self, memory: Memory, sessions: Vec<SessionId>) -> Result<Stage, RecoveryError> {
+    fn verify(&mut self, memory: Memory, sessions: OpenSessions) -> Result<Stage, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Verifying);
         let Memory { mut writer, completions } = memory;
         let threads = self.environment.options.threads;
