@@ -117,7 +117,7 @@ enum Stage {
     Load(Box<Load>, Lanes),
     Next(Lanes),
     Read(Box<Reading>, Lanes),
-    Cut { found: Found, lanes: Lanes },
+    Cut { found: Box<Found>, lanes: Lanes },
     Join(Lanes),
     Sessions(Box<Memory>),
     Verify(Box<Memory>, OpenSessions),
@@ -380,7 +380,7 @@ impl Rebuild {
         let epoch = next.row.epoch;
         let Some(request) = next.request else {
             // Without logs nothing of the epoch is left; its cut is the one before it.
-            let found = Found { epoch, cut: self.plan.base(), reader: None };
+            let found = Box::new(Found { epoch, cut: self.plan.base(), reader: None });
             return Ok(Stage::Cut { found, lanes });
         };
         let bytes_expected = self.bytes_of(request.log)?;
@@ -428,7 +428,7 @@ impl Rebuild {
         }
         // With a recorded cut at or below the base nothing is read; what is in memory stays.
         let cut = ended.cut.max(self.plan.base());
-        let found = Found { epoch: reading.epoch, cut, reader: Some(reading.reader) };
+        let found = Box::new(Found { epoch: reading.epoch, cut, reader: Some(reading.reader) });
         Ok(Stage::Cut { found, lanes })
     }
 
