@@ -19,7 +19,7 @@ use cell_wal::{LogDevice, LogId, LogOptions, LogStart, PairLog, Predecessor};
 
 use crate::error::RecoveryError;
 use crate::progress::{Progress, RecoveryStage};
-use crate::rebuild::{ClaimRequest, Environment, OpenSessions, Rebuild, Rebuilt, Step};
+use crate::rebuild::{ClaimRequest, Environment, Rebuild, Rebuilt, Step};
 use crate::recovered::Recovered;
 
 /// How long to wait before a call of the coordinator is made again.
@@ -42,16 +42,6 @@ pub struct PublishRequest {
     pub salt: u64,
 }
 
-/// A pair that its new owner serves from now on.
-pub struct TakenOver {
-    /// In whose name the region table is changed.
-    pub tenure: Tenure,
-    /// The pair.
-    pub recovered: Recovered,
-    /// The sessions that were open after the claim.
-    pub sessions: OpenSessions,
-}
-
 /// Waits for so many nanoseconds, or longer; `false` gives the takeover up. In the simulator, time passes in it.
 pub type Pause<'a> = dyn FnMut(u64) -> bool + 'a;
 
@@ -67,7 +57,7 @@ pub fn take_over(
     device: &mut dyn LogDevice,
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
-) -> Result<TakenOver, RecoveryError> {
+) -> Result<Recovered, RecoveryError> {
     let rebuild = insist(pause, || Rebuild::claim(environment, claim, progress))?;
     complete(environment, rebuild, publish, device, progress, pause)
 }
@@ -83,7 +73,7 @@ pub fn complete(
     device: &mut dyn LogDevice,
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
-) -> Result<TakenOver, RecoveryError> {
+) -> Result<Recovered, RecoveryError> {
     let tenure = rebuild.tenure();
     let done = run(environment, rebuild, publish, device, progress, pause);
     if let Err(error) = &done {
@@ -100,7 +90,7 @@ fn run(
     device: &mut dyn LogDevice,
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
-) -> Result<TakenOver, RecoveryError> {
+) -> Result<Recovered, RecoveryError> {
     let tenure = rebuild.tenure();
     let log = LogId { pair: tenure.pair, epoch: tenure.epoch };
     let mut opening = None;
@@ -110,7 +100,7 @@ fn run(
             opening = begin_log(log, predecessor, publish, device)?;
         }
     }
-    let Rebuilt { claim, mut recovered, predecessor, sessions } = rebuild.finish();
+    let Rebuilt { claim, mut recovered, predecessor, .. } = rebuild.finish();
     if opening.is_none() {
         opening = begin_log(log, predecessor, publish, device)?;
     }
@@ -130,7 +120,7 @@ fn run(
         log_bytes = recovered.log_bytes,
         "pair taken over"
     );
-    Ok(TakenOver { tenure, recovered, sessions })
+    Ok(recovered)
 }
 
 fn begin_log(
