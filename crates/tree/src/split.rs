@@ -13,6 +13,17 @@ use crate::layout::{common_prefix, entry_bytes};
 use crate::page::Page;
 use crate::view::Header;
 
+/// Bytes that a fence must take off every key of a run to be worth a node.
+const FENCE_GAIN_MIN: usize = 3;
+
+/// The shortest key above all that begin with `prefix`.
+fn successor(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xFF)?;
+    let mut key = prefix[..=last].to_vec();
+    key[last] += 1;
+    Some(key)
+}
+
 /// A key in a buffer of its own.
 #[derive(Clone)]
 pub(crate) struct KeyBuffer {
@@ -149,13 +160,15 @@ impl<'a, const B: usize> Overflow<'a, B> {
     /// The boundary to split at. Inserts that go one way leave the side that they come from as full as it is;
     /// otherwise near the middle by bytes, where the separator is shortest.
     pub(crate) fn choose(&self) -> Option<Boundary> {
-        let one_way = match hint::trend(self.header.hint, self.at, self.header.count) {
+        let trend = hint::trend(self.header.hint, self.at, self.header.count);
+        let one_way = match trend {
             Trend::Ascending if self.at > 0 => Some(self.at),
             Trend::Descending if self.at < self.header.count => Some(self.at + 1),
             _ => None,
         };
-        if let Some(boundary) = one_way.map(|item| self.boundary(item)).filter(|boundary| self.fits(boundary))
-        {
+        let fenced = self.fence_of_run(trend).filter(|boundary| self.fits(boundary));
+        let one_way = || one_way.map(|item| self.boundary(item)).filter(|boundary| self.fits(boundary));
+        if let Some(boundary) = fenced.or_else(one_way) {
             return Some(boundary);
         }
         let middle = self.middle();
@@ -170,6 +183,46 @@ impl<'a, const B: usize> Overflow<'a, B> {
             return Some(boundary);
         }
         self.nearest_that_fits(middle)
+    }
+
+    /// A fence close to a run's newest key, where the node's own fence on that side is far off.
+    ///
+    /// The leaf that a run of inserts has come to often ends at plus infinity, or where another run begins, so its
+    /// keys share no prefix with the fence and lie there at full length; once split they shrink, and leave room that
+    /// nobody fills. So the run is fenced first: keys go on into the same node, now with a long prefix.
+    fn fence_of_run(&self, trend: Trend) -> Option<Boundary> {
+        if self.header.is_inner() {
+            return None;
+        }
+        let new = [&self.low.as_slice()[..self.header.prefix], self.suffix].concat();
+        let mut fence = match trend {
+            Trend::Ascending => successor(&new[..common_prefix(self.low.as_slice(), &new)])?,
+            Trend::Descending => new[..common_prefix(self.high()?, &new)].to_vec(),
+            Trend::None => return None,
+        };
+        let item = self.at + usize::from(trend == Trend::Ascending);
+        let (below, above) = (self.key_of(item.checked_sub(1)), self.key_of(Some(item)));
+        let parts = below.is_none_or(|below| below < fence) && above.is_none_or(|above| fence <= above);
+        let inside = self.low.as_slice() < &fence[..] && self.high().is_none_or(|high| &fence[..] < high);
+        let prefix = match trend {
+            Trend::Ascending => common_prefix(self.low.as_slice(), &fence),
+            _ => common_prefix(&fence, self.high()?),
+        };
+        if !parts || !inside || prefix < self.header.prefix + FENCE_GAIN_MIN {
+            return None;
+        }
+        let mut separator = KeyBuffer::EMPTY;
+        separator.len = fence.len();
+        separator.bytes[..fence.len()].swap_with_slice(&mut fence);
+        Some(Boundary { item, separator })
+    }
+
+    /// An item's whole key.
+    fn key_of(&self, item: Option<usize>) -> Option<Vec<u8>> {
+        let item = item.filter(|item| *item < self.items())?;
+        let mut suffix = [0; SUFFIX_BUFFER];
+        let len = self.suffix_into(item, &mut suffix);
+        Some([&self.low.as_slice()[..self.header.prefix], &suffix[..len]].concat())
     }
 
     #[cold]

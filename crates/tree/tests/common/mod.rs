@@ -1,0 +1,145 @@
+//! A tree in plain memory, its log in a vector.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
+use cell_tree::{
+    Change, Geometry, Image, LeafEntry, Meganode, NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply,
+    empty_root, plan_put, plan_remove,
+};
+
+pub(crate) const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(1) };
+
+pub(crate) fn geometry(node_bytes: usize, nodes: usize) -> Geometry {
+    Geometry::new(node_bytes, node_bytes * nodes, 4096).unwrap()
+}
+
+/// Words that any thread may read while one writes.
+pub(crate) struct Memory(pub(crate) Vec<AtomicU64>);
+
+impl Memory {
+    pub(crate) fn new(geometry: Geometry) -> Memory {
+        let words = geometry.slot_word(SLOT.index) + geometry.nodes() * geometry.node_words();
+        Memory((0..words).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    pub(crate) fn copy(&self) -> Memory {
+        Memory(self.0.iter().map(|word| AtomicU64::new(word.load(Ordering::Relaxed))).collect())
+    }
+}
+
+impl Words for &Memory {
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        self.0[index].load(Ordering::Relaxed)
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn prefetch(&self, _index: usize) {}
+}
+
+impl WordsMut for &Memory {
+    fn store(&mut self, index: usize, word: u64) {
+        self.0[index].store(word, Ordering::Relaxed);
+    }
+}
+
+pub(crate) struct Tree {
+    pub(crate) memory: std::sync::Arc<Memory>,
+    pub(crate) geometry: Geometry,
+    pub(crate) allocator: SlotAllocator,
+    pub(crate) plan: Plan,
+    pub(crate) csn: Csn,
+    /// Each change as recorded.
+    pub(crate) log: Vec<(Csn, Vec<u8>)>,
+}
+
+pub(crate) fn entry(number: u64) -> LeafEntry {
+    LeafEntry {
+        offset: ExtentOffset(u32::try_from(number & 0xFFFF_FFFF).unwrap()),
+        value_len: u32::try_from(number >> 32 & 0xFFFF).unwrap() + 7,
+        crc: number.wrapping_mul(0x9E37_79B9_7F4A_7C15),
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(geometry: Geometry) -> Tree {
+        let mut tree = Tree {
+            memory: std::sync::Arc::new(Memory::new(geometry)),
+            geometry,
+            allocator: SlotAllocator::new(geometry.nodes()),
+            plan: Plan::new(),
+            csn: Csn::ZERO,
+            log: Vec::new(),
+        };
+        let root = empty_root(geometry);
+        tree.record(&Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) });
+        tree
+    }
+
+    fn record(&mut self, change: &Change<'_>) {
+        self.csn = self.csn.next();
+        let mut bytes = Vec::new();
+        change.encode(&mut bytes);
+        assert_eq!(bytes.len(), change.encoded_len());
+        assert_eq!(Change::decode(&bytes).as_ref(), Ok(change));
+        self.log.push((self.csn, bytes));
+        apply(&mut &*self.memory, self.geometry, SLOT, change, self.csn);
+    }
+
+    fn apply_plan(&mut self) {
+        let plan = std::mem::take(&mut self.plan);
+        for change in plan.changes() {
+            self.record(&change);
+        }
+        self.plan = plan;
+        self.plan.commit(&mut self.allocator);
+    }
+
+    pub(crate) fn put(&mut self, key: &[u8], entry: LeafEntry) -> Result<Option<LeafEntry>, PlanError> {
+        let memory = &*self.memory;
+        let meganode = Meganode::new(&memory, self.geometry, SLOT);
+        plan_put(&meganode, &mut self.allocator, key, entry, &mut self.plan)?;
+        let old = self.plan.old();
+        self.apply_plan();
+        Ok(old)
+    }
+
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<LeafEntry>, PlanError> {
+        let memory = &*self.memory;
+        plan_remove(&Meganode::new(&memory, self.geometry, SLOT), key, &mut self.plan)?;
+        let old = self.plan.old();
+        self.apply_plan();
+        Ok(old)
+    }
+}
+
+/// Runs `$body` with `$meganode` as a reader of the tree.
+#[macro_export]
+macro_rules! reading {
+    ($tree:expr, $meganode:ident => $body:expr) => {{
+        let memory = &*$tree.memory;
+        let $meganode = cell_tree::Meganode::new(&memory, $tree.geometry, $crate::common::SLOT);
+        $body
+    }};
+}
+
+/// A small generator, so that a failing run is named by its seed.
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+    }
+
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
+        usize::try_from(self.next() % bound as u64).unwrap()
+    }
+}
