@@ -3,6 +3,7 @@
 use rustix::fd::OwnedFd;
 
 use crate::address::PeerAddress;
+use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
 
 use super::input::Input;
@@ -53,7 +54,7 @@ pub(super) struct Connection {
     /// The socket took no more; an edge will tell.
     pub(super) blocked: bool,
     /// A write failed: what the peer sent before is still read, nothing is sent any more.
-    pub(super) deaf: bool,
+    pub(super) deaf: Option<CloseReason>,
     /// A send was answered with `Full`; the caller waits for `Writable`.
     pub(super) full: bool,
 }
@@ -84,7 +85,7 @@ impl Connection {
             queued: false,
             dirty: false,
             blocked: false,
-            deaf: false,
+            deaf: None,
             full: false,
         }
     }

@@ -45,9 +45,18 @@ impl Messenger {
             Ok(Ok(())) => {}
             Ok(Err(errno)) | Err(errno) => return Err(network(errno)),
         }
-        // Not connected yet: an early edge.
-        if matches!(rustix::net::getpeername(&connection.socket), Err(Errno::NOTCONN)) {
-            return Ok(());
+        let (near, far) =
+            (rustix::net::getsockname(&connection.socket), rustix::net::getpeername(&connection.socket));
+        match (near, far) {
+            // Not connected yet: an early edge.
+            (_, Err(Errno::NOTCONN)) => return Ok(()),
+            (_, Err(errno)) | (Err(errno), _) => return Err(network(errno)),
+            // Where nobody listens on a port that the kernel also gives to connectors, it may happen to give that
+            // very port, and TCP connects the socket to itself: it would answer its own requests.
+            (Ok(near), Ok(far)) if far.as_ref() == Some(&near) => {
+                return Err(CloseReason::Network(io::ErrorKind::ConnectionRefused));
+            }
+            _ => {}
         }
         let hello = Hello::of_connector(connection.worker, max);
         send_hello(&connection.socket, &hello)?;

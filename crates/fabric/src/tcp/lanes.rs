@@ -104,7 +104,7 @@ impl Lanes {
         user: ConnectionId,
         read: &RemoteRead,
     ) -> Result<Option<ReadFailure>, SendError> {
-        let connection = messenger.slots.get(user).filter(|connection| !connection.deaf);
+        let connection = messenger.slots.get(user).filter(|connection| connection.deaf.is_none());
         let connection = connection.ok_or(SendError::Closed)?;
         Ok(if connection.accepted || (connection.is_open() && !connection.one_sided) {
             Some(ReadFailure::Unsupported)

@@ -121,7 +121,7 @@ impl Messenger {
     }
 
     pub(super) fn send_parts(&mut self, id: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        let connection = self.slots.get_mut(id).filter(|connection| !connection.deaf);
+        let connection = self.slots.get_mut(id).filter(|connection| connection.deaf.is_none());
         let connection = connection.ok_or(SendError::Closed)?;
         let length = parts.iter().map(|part| part.len()).sum();
         let max = connection.message_bytes_max;
@@ -160,9 +160,9 @@ impl Messenger {
                 connection.blocked = wrote.blocked;
                 self.counters.bytes_sent += wrote.count as u64;
             }
-            Err(_) => {
-                // The reading side finds out why, after what the peer had still sent.
-                connection.deaf = true;
+            Err(errno) => {
+                // The connection ends after what the peer had still sent.
+                connection.deaf = Some(network(errno));
                 connection.hung_up = true;
                 connection.readable = true;
                 connection.output.clear();
@@ -177,7 +177,7 @@ impl Messenger {
         if connection.output.pending() > self.limits.output_high_water() {
             return;
         }
-        if std::mem::take(&mut connection.full) && !connection.deaf {
+        if std::mem::take(&mut connection.full) && connection.deaf.is_none() {
             self.deferred.push_back(Deferred::Writable(id));
         }
         if connection.readable && !connection.queued {
@@ -307,13 +307,14 @@ impl Messenger {
                 connection.heard_ns = self.clock_ns.unwrap_or(0);
                 Ok(())
             }
-            Received::End => Err(match connection.input.unfinished_bytes() {
-                0 => CloseReason::PeerClosed,
-                received => CloseReason::Truncated { received },
+            Received::End => Err(match (connection.deaf, connection.input.unfinished_bytes()) {
+                (Some(reason), _) => reason,
+                (None, 0) => CloseReason::PeerClosed,
+                (None, received) => CloseReason::Truncated { received },
             }),
             Received::Failed(Errno::AGAIN) => {
                 connection.readable = false;
-                Ok(())
+                connection.deaf.map_or(Ok(()), Err)
             }
             Received::Failed(Errno::INTR) => Ok(()),
             Received::Failed(errno) => Err(network(errno)),

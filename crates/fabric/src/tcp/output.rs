@@ -48,20 +48,20 @@ impl Output {
         }
     }
 
-    /// One write of everything. A short one means that the socket is full: an edge will tell when it is not.
+    /// Writes until all is taken or the socket is full; an edge will tell when it is not. Ordinarily one write.
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
-        let count = match rustix::net::send(socket, &self.bytes[self.taken..], SendFlags::NOSIGNAL) {
-            Ok(count) => count,
-            Err(Errno::AGAIN) => return Ok(Wrote { count: 0, blocked: true }),
-            Err(Errno::INTR) => return Ok(Wrote { count: 0, blocked: false }),
-            Err(errno) => return Err(errno),
-        };
-        self.taken += count;
-        let blocked = self.taken < self.bytes.len();
-        if !blocked {
-            self.clear();
+        let before = self.taken;
+        while self.taken < self.bytes.len() {
+            match rustix::net::send(socket, &self.bytes[self.taken..], SendFlags::NOSIGNAL) {
+                Ok(count) => self.taken += count,
+                Err(Errno::AGAIN) => return Ok(Wrote { count: self.taken - before, blocked: true }),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
         }
-        Ok(Wrote { count, blocked })
+        let count = self.taken - before;
+        self.clear();
+        Ok(Wrote { count, blocked: false })
     }
 
     /// Forgets everything: the peer takes no more.
