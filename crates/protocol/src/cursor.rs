@@ -76,46 +76,56 @@ impl<'a> Reader<'a> {
         Ok(field)
     }
 
+    /// A fixed part, with one look at the length.
     #[inline]
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
         let mut array = [0; N];
         array.copy_from_slice(self.take(N)?);
         Ok(array)
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self) -> Result<u8, DecodeError> {
         self.array::<1>().map(|[byte]| byte)
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self) -> Result<u16, DecodeError> {
         self.array().map(u16::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self) -> Result<u32, DecodeError> {
         self.array().map(u32::from_le_bytes)
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self) -> Result<u64, DecodeError> {
         self.array().map(u64::from_le_bytes)
     }
 
     /// A length of 32 bits as an index.
+    #[inline]
     pub(crate) fn length(&mut self) -> Result<usize, DecodeError> {
         // Cell runs on 64-bit machines only; where usize were narrower the length could not fit the message
         // anyway.
         self.u32().map(|length| usize::try_from(length).unwrap_or(usize::MAX))
     }
 
+    #[inline]
     pub(crate) fn reserved(&mut self, count: usize) -> Result<(), DecodeError> {
         let zero = self.take(count)?.iter().all(|&byte| byte == 0);
         if zero { Ok(()) } else { Err(DecodeError::Reserved { at: self.at }) }
     }
 
+    #[inline]
     pub(crate) fn version(&mut self) -> Result<Version, DecodeError> {
-        Ok(Version { pair: PairId(self.u32()?), epoch: Epoch(self.u32()?), csn: Csn(self.u64()?) })
+        let bytes: [u8; VERSION_BYTES] = self.array()?;
+        Ok(version_at(&bytes, 0))
     }
 
     /// Bytes of a key whose length stood elsewhere.
+    #[inline]
     pub(crate) fn key(&mut self, len: u16) -> Result<&'a [u8], DecodeError> {
         let len = usize::from(len);
         if len > KEY_BYTES_MAX {
@@ -124,6 +134,7 @@ impl<'a> Reader<'a> {
         self.take(len)
     }
 
+    #[inline]
     pub(crate) fn text(&mut self, len: u16, max: usize) -> Result<&'a str, DecodeError> {
         let bytes = self.take(usize::from(len))?;
         let text = std::str::from_utf8(bytes).ok().filter(|text| text.len() <= max);
@@ -142,6 +153,25 @@ impl<'a> Reader<'a> {
             count => Err(DecodeError::Trailing { count }),
         }
     }
+}
+
+/// A field of a fixed part.
+#[inline]
+pub(crate) fn u32_at<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// A field of a fixed part.
+#[inline]
+pub(crate) fn u64_at<const N: usize>(bytes: &[u8; N], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at)) | u64::from(u32_at(bytes, at + 4)) << 32
+}
+
+/// A version of a fixed part.
+#[inline]
+pub(crate) fn version_at<const N: usize>(bytes: &[u8; N], at: usize) -> Version {
+    let csn = Csn(u64_at(bytes, at + 8));
+    Version { pair: PairId(u32_at(bytes, at)), epoch: Epoch(u32_at(bytes, at + 4)), csn }
 }
 
 /// Appends one message to the caller's bytes; what is not completed is taken back.
@@ -177,35 +207,44 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn u8(&mut self, value: u8) -> Result<(), EncodeError> {
         self.bytes(&[value])
     }
 
+    #[inline]
     pub(crate) fn u16(&mut self, value: u16) -> Result<(), EncodeError> {
         self.bytes(&value.to_le_bytes())
     }
 
+    #[inline]
     pub(crate) fn u32(&mut self, value: u32) -> Result<(), EncodeError> {
         self.bytes(&value.to_le_bytes())
     }
 
+    #[inline]
     pub(crate) fn u64(&mut self, value: u64) -> Result<(), EncodeError> {
         self.bytes(&value.to_le_bytes())
     }
 
+    #[inline]
     pub(crate) fn length(&mut self, len: usize) -> Result<(), EncodeError> {
         self.u32(u32::try_from(len).map_err(|_| EncodeError::TooLong { len })?)
     }
 
+    #[inline]
     pub(crate) fn reserved(&mut self, count: usize) -> Result<(), EncodeError> {
         const ZEROS: [u8; 16] = [0; 16];
         self.bytes(&ZEROS[..count])
     }
 
+    #[inline]
     pub(crate) fn version(&mut self, version: Version) -> Result<(), EncodeError> {
-        self.u32(version.pair.0)?;
-        self.u32(version.epoch.0)?;
-        self.u64(version.csn.0)
+        let mut bytes = [0; VERSION_BYTES];
+        bytes[..4].copy_from_slice(&version.pair.0.to_le_bytes());
+        bytes[4..8].copy_from_slice(&version.epoch.0.to_le_bytes());
+        bytes[8..].copy_from_slice(&version.csn.0.to_le_bytes());
+        self.bytes(&bytes)
     }
 
     pub(crate) fn key_length(&mut self, key: &[u8]) -> Result<(), EncodeError> {

@@ -25,7 +25,7 @@
 
 use cell_terms::{Csn, Epoch, PairId, Watermark};
 
-use crate::cursor::{Reader, Writer};
+use crate::cursor::{Reader, Writer, u32_at, u64_at};
 use crate::{DecodeError, EncodeError, StatusCode};
 
 const KIND: usize = 0;
@@ -93,10 +93,12 @@ impl RequestHeader {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(u8, RequestHeader), DecodeError> {
-        let kind = reader.u8()?;
-        reader.reserved(REQUEST_PAIR - FLAGS)?;
-        let pair = PairId(reader.u32()?);
-        Ok((kind, RequestHeader { id: RequestId(reader.u64()?), pair }))
+        let bytes: [u8; REQUEST_HEADER_BYTES] = reader.array()?;
+        if bytes[FLAGS..REQUEST_PAIR] != [0; REQUEST_PAIR - FLAGS] {
+            return Err(DecodeError::Reserved { at: REQUEST_PAIR });
+        }
+        let id = RequestId(u64_at(&bytes, REQUEST_ID));
+        Ok((bytes[KIND], RequestHeader { id, pair: PairId(u32_at(&bytes, REQUEST_PAIR)) }))
     }
 
     /// Writes pair and id into an encoded request: a repeat is the same bytes under another id.
@@ -135,16 +137,20 @@ impl ReplyHeader {
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Result<(u8, StatusCode, ReplyHeader), DecodeError> {
-        let kind = reader.u8()?;
-        reader.reserved(STATUS - FLAGS)?;
-        let code = reader.u16()?;
-        let status = StatusCode::from_code(code).ok_or_else(|| reader.bad_tag(code))?;
-        let pair = PairId(reader.u32()?);
-        let id = RequestId(reader.u64()?);
-        let epoch = Epoch(reader.u32()?);
-        let lease_remaining_us = reader.u32()?;
-        let watermark = Watermark { epoch, csn: Csn(reader.u64()?) };
-        Ok((kind, status, ReplyHeader { id, pair, watermark, lease_remaining_us }))
+        let bytes: [u8; REPLY_HEADER_BYTES] = reader.array()?;
+        if bytes[FLAGS] != 0 {
+            return Err(DecodeError::Reserved { at: STATUS });
+        }
+        let code = u16::from_le_bytes([bytes[STATUS], bytes[STATUS + 1]]);
+        let unknown = DecodeError::Tag { value: code.into(), at: PAIR };
+        let status = StatusCode::from_code(code).ok_or(unknown)?;
+        let header = ReplyHeader {
+            id: RequestId(u64_at(&bytes, ID)),
+            pair: PairId(u32_at(&bytes, PAIR)),
+            watermark: Watermark { epoch: Epoch(u32_at(&bytes, EPOCH)), csn: Csn(u64_at(&bytes, WATERMARK)) },
+            lease_remaining_us: u32_at(&bytes, LEASE),
+        };
+        Ok((bytes[KIND], status, header))
     }
 
     /// Writes watermark and lease into an encoded reply. A reply is made when its operation is, but leaves

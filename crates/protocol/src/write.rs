@@ -19,7 +19,7 @@
 
 use cell_terms::{OperationNumber, SessionId, Version};
 
-use crate::cursor::{Reader, VERSION_BYTES, Writer};
+use crate::cursor::{Reader, VERSION_BYTES, Writer, u32_at, u64_at, version_at};
 use crate::header::REQUEST_HEADER_BYTES;
 use crate::{DecodeError, EncodeError, KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
 
@@ -146,18 +146,20 @@ fn encode_fixed(
         Condition::IfPresent => (2, Version::default()),
         Condition::IfVersion(version) => (3, version),
     };
-    writer.u64(name.session.0)?;
-    writer.u64(name.number.0)?;
-    writer.u64(name.floor.0)?;
+    let mut bytes = [0; CONDITION_VERSION];
+    bytes[SESSION..NUMBER].copy_from_slice(&name.session.0.to_le_bytes());
+    bytes[NUMBER..FLOOR].copy_from_slice(&name.number.0.to_le_bytes());
+    bytes[FLOOR..].copy_from_slice(&name.floor.0.to_le_bytes());
+    writer.bytes(&bytes)?;
     writer.version(version)?;
-    writer.u8(tag)?;
-    writer.reserved(1)?;
+    writer.bytes(&[tag, 0])?;
     writer.key_length(key)?;
     writer.length(value_len)
 }
 
 fn decode_fixed(reader: &mut Reader<'_>) -> Result<Fixed, DecodeError> {
-    let (session, number, floor) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let bytes: [u8; WRITE_BYTES] = reader.array()?;
+    let (session, number, floor) = (u64_at(&bytes, SESSION), u64_at(&bytes, NUMBER), u64_at(&bytes, FLOOR));
     if session == 0 || number == 0 || floor == 0 || floor > number {
         return Err(DecodeError::WriteName { session, number, floor });
     }
@@ -166,8 +168,8 @@ fn decode_fixed(reader: &mut Reader<'_>) -> Result<Fixed, DecodeError> {
         number: OperationNumber(number),
         floor: OperationNumber(floor),
     };
-    let version = reader.version()?;
-    let tag = reader.u8()?;
+    let version = version_at(&bytes, CONDITION_VERSION);
+    let tag = bytes[CONDITION];
     let condition = match tag {
         0 => Condition::Always,
         1 => Condition::IfAbsent,
@@ -175,11 +177,11 @@ fn decode_fixed(reader: &mut Reader<'_>) -> Result<Fixed, DecodeError> {
         3 => Condition::IfVersion(version),
         other => return Err(reader.bad_tag(other)),
     };
-    if tag != 3 && version != Version::default() {
+    if bytes[RESERVED] != 0 || (tag != 3 && version != Version::default()) {
         return Err(DecodeError::Reserved { at: reader.at() });
     }
-    reader.reserved(1)?;
-    Ok(Fixed { name, condition, key_len: reader.u16()?, value_len: reader.u32()? })
+    let key_len = u16::from_le_bytes([bytes[KEY_LENGTH], bytes[KEY_LENGTH + 1]]);
+    Ok(Fixed { name, condition, key_len, value_len: u32_at(&bytes, VALUE_LENGTH) })
 }
 
 impl<'a> Put<'a> {
