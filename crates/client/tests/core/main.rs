@@ -1,0 +1,12 @@
+//! The core, step by step: what it sends in answer to what happens. Each test plays the server by hand, or lets the
+//! model server answer.
+
+#![allow(clippy::unwrap_used, reason = "a test's helper may give up")]
+
+mod connection;
+mod exchange;
+#[path = "../model/mod.rs"]
+mod model;
+mod repeats;
+mod rig;
+mod streams;
