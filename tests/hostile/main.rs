@@ -1,0 +1,60 @@
+//! Strangers and enemies on the server's port: whatever they send, the node lives on, takes no memory for it,
+//! and serves others. Two layers: bytes that are no fabric, and messages of a fabric that are no requests or
+//! lie.
+
+mod attacker;
+mod bytes;
+mod messages;
+
+use std::time::Duration;
+
+use cell_client::{Client, ClientOptions};
+use cell_tests::server::Server;
+
+/// Memory that an attack may leave behind in the server; chunks populated ahead are this large.
+const GROWTH_BYTES_MAX: u64 = 96 << 20;
+
+/// A server under attack, and an honest client of it.
+struct Siege {
+    server: Server,
+    honest: Client,
+    node: rustix::process::Pid,
+    resident: u64,
+}
+
+impl Siege {
+    fn begin() -> Self {
+        let server = Server::start();
+        let options = ClientOptions { deadline_ms: 10_000, ..ClientOptions::default() };
+        let mut honest =
+            Client::connect(&server.address().to_string(), options).expect("the server is there");
+        honest.put(b"witness", b"I was here").expect("an honest put succeeds");
+        let node = server.node().expect("the node runs");
+        let resident = resident_bytes(node);
+        Self { server, honest, node, resident }
+    }
+
+    /// After an attack: the same process serves the same client the same value, and is no larger.
+    fn assert_unharmed(&mut self) {
+        let item = self.honest.get(b"witness").expect("an honest get succeeds").expect("the entry is there");
+        assert_eq!(item.value, b"I was here");
+        self.honest.put(b"witness too", b"and still am").expect("an honest put succeeds");
+        assert_eq!(self.server.node(), Some(self.node), "the node died under attack:\n{}", self.server.log());
+        assert!(!self.server.log().contains("panicked"), "{}", self.server.log());
+        let resident = resident_bytes(self.node);
+        let grown = resident.saturating_sub(self.resident);
+        assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes under attack");
+    }
+}
+
+fn resident_bytes(process: rustix::process::Pid) -> u64 {
+    let path = format!("/proc/{}/statm", process.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
+}
+
+#[allow(clippy::disallowed_methods, reason = "real sockets have real time")]
+fn wait(duration: Duration) {
+    std::thread::sleep(duration);
+}
