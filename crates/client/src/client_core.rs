@@ -24,7 +24,7 @@ use std::collections::VecDeque;
 use cell_protocol::{Refusal, RequestId};
 
 use crate::backoff::{Backoff, Random};
-use crate::connection::{Connection, Overdue, Phase, ServerInfo};
+use crate::connection::{Connection, Overdue, Owed, Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Flights, Place, State};
 use crate::outgoing::{Control, Outbox};
@@ -271,8 +271,8 @@ impl ClientCore {
 
     /// Time has passed: deadlines, waits, silence. Cheap while nothing is due.
     pub fn tick(&mut self, now_ns: u64) {
-        let answers_due = self.answers_due();
-        match self.connection.overdue(now_ns, answers_due) {
+        let owed = self.owed();
+        match self.connection.overdue(now_ns, owed) {
             Some(Overdue::Probe) => self.control.push_back(Control::KeepAlive),
             Some(Overdue::GiveUp(why)) => self.abandon_connection(now_ns, why),
             None => {}
@@ -288,7 +288,7 @@ impl ClientCore {
     /// until then.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        let connection = self.connection.due_ns(self.answers_due(), self.has_work());
+        let connection = self.connection.due_ns(self.owed(), self.has_work());
         let keep_alive = self.session.keep_alive_due_ns().filter(|_| self.connection.is_up());
         let opening = self.session_not_before_ns;
         let opening = (!self.waiting_for_session.is_empty() && self.connection.is_up()).then_some(opening);
@@ -298,9 +298,15 @@ impl ClientCore {
         (due != u64::MAX).then_some(due)
     }
 
-    /// Whether the server owes a prompt answer.
-    pub(crate) fn answers_due(&self) -> bool {
-        self.in_flight_prompt > 0 || self.control_ids.open_session.is_some()
+    /// What the server owes.
+    pub(crate) fn owed(&self) -> Owed {
+        if self.in_flight_prompt > 0 || self.control_ids.open_session.is_some() {
+            Owed::Promptly
+        } else if self.in_flight > 0 {
+            Owed::Sometime
+        } else {
+            Owed::Nothing
+        }
     }
 
     /// Whether a connection is needed.

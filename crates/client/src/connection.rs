@@ -42,6 +42,17 @@ pub(crate) enum Phase {
     Up,
 }
 
+/// What the server owes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owed {
+    /// No answer.
+    Nothing,
+    /// Answers that may take any time. It is asked for signs of life, lest the connection look idle to both ends.
+    Sometime,
+    /// Prompt answers too: silence means that the connection is dead.
+    Promptly,
+}
+
 /// What the passing of time asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Overdue {
@@ -133,18 +144,18 @@ impl Connection {
         self.probed = false;
     }
 
-    /// What time asks for. `answers_due`: whether prompt answers are due.
-    pub(crate) fn overdue(&mut self, now_ns: u64, answers_due: bool) -> Option<Overdue> {
+    /// What time asks for.
+    pub(crate) fn overdue(&mut self, now_ns: u64, owed: Owed) -> Option<Overdue> {
         match self.phase {
             Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
                 let over = now_ns >= after(since_ns, self.connect_timeout_ms);
                 let timeout_ms = self.connect_timeout_ms;
                 over.then_some(Overdue::GiveUp(Setback::NoHello { timeout_ms }))
             }
-            Phase::Up if answers_due && now_ns >= after(self.waiting_since_ns, self.silence_ms) => {
+            Phase::Up if owed == Owed::Promptly && now_ns >= self.silent_ns() => {
                 Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
             }
-            Phase::Up if answers_due && now_ns >= self.probe_ns() && !self.probed => {
+            Phase::Up if owed != Owed::Nothing && now_ns >= self.probe_ns() && !self.probed => {
                 self.probed = true;
                 Some(Overdue::Probe)
             }
@@ -153,16 +164,20 @@ impl Connection {
     }
 
     /// When [`Connection::overdue`] or [`Connection::begin`] may next have something to say.
-    pub(crate) fn due_ns(&self, answers_due: bool, work: bool) -> u64 {
+    pub(crate) fn due_ns(&self, owed: Owed, work: bool) -> u64 {
         match self.phase {
             Phase::Down { not_before_ns } if work => not_before_ns,
             Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
                 after(since_ns, self.connect_timeout_ms)
             }
-            Phase::Up if answers_due && self.probed => after(self.waiting_since_ns, self.silence_ms),
-            Phase::Up if answers_due => self.probe_ns(),
+            Phase::Up if owed == Owed::Promptly && self.probed => self.silent_ns(),
+            Phase::Up if owed != Owed::Nothing && !self.probed => self.probe_ns(),
             _ => u64::MAX,
         }
+    }
+
+    fn silent_ns(&self) -> u64 {
+        after(self.waiting_since_ns, self.silence_ms)
     }
 
     fn probe_ns(&self) -> u64 {

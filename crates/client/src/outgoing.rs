@@ -4,7 +4,7 @@ use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId, 
 use cell_terms::PairId;
 
 use crate::client_core::{ClientCore, Command};
-use crate::connection::Phase;
+use crate::connection::{Owed, Phase};
 use crate::flight::{PLACE_OF_CONTROL, Place, State};
 use crate::stream::Upload;
 
@@ -115,7 +115,7 @@ impl ClientCore {
                 (own, Request::Hello(hello))
             }
             Control::OpenSession => {
-                if !self.answers_due() {
+                if self.owed() != Owed::Promptly {
                     self.connection.heard(now_ns);
                 }
                 self.control_ids.open_session = Some(own);
@@ -208,7 +208,8 @@ impl ClientCore {
         self.outbox.message.clear();
         self.outbox.message.extend_from_slice(&flight.message);
         let prompt = flight.is_prompt();
-        if prompt && !self.answers_due() {
+        let owed = self.owed();
+        if owed == Owed::Nothing || (prompt && owed == Owed::Sometime) {
             self.connection.heard(now_ns);
         }
         self.in_flight_prompt += usize::from(prompt);
