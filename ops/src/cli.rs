@@ -76,6 +76,8 @@ pub(crate) enum Command {
     Status(command::status::StatusArgs),
     /// Check the tree, walk the store, and prove that a loaded file is in it
     Verify(command::verify::VerifyArgs),
+    /// Show what is on disk: logs, images, the region table
+    Inspect(command::inspect::InspectArgs),
     /// Measure
     Bench(command::bench::BenchArgs),
     /// List every setting with its meaning, bounds and default
@@ -88,7 +90,9 @@ pub(crate) enum Command {
 
 /// The whole command line, settings included.
 pub(crate) fn definition() -> clap::Command {
-    Cli::command().mut_subcommand("node", settings::with_flags).mut_subcommand("dev", settings::with_flags)
+    Cli::command()
+        .mut_subcommand("node", |node| settings::with_flags(node, &[]))
+        .mut_subcommand("dev", |dev| settings::with_flags(dev, command::dev::DECIDED))
 }
 
 /// Parses a command line. The matches hold the settings' flags.

@@ -15,7 +15,14 @@ use crate::exit::Failure;
 const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG"];
 
 /// Every declaration, by crate: the section of the table, and its settings.
-const DECLARATIONS: &[(&str, &[Setting])] = &[("node process", crate::command::node::SETTINGS)];
+const DECLARATIONS: &[(&str, &[Setting])] = &[
+    ("node process", crate::command::node::SETTINGS),
+    ("node", cell_node::SETTINGS),
+    ("log", cell_wal::SETTINGS),
+    ("memory", cell_memory::SETTINGS),
+    ("coordination", cell_cluster::SETTINGS),
+    ("fabric", cell_fabric::SETTINGS),
+];
 
 /// All defaults.
 pub(crate) fn registry() -> Settings {
@@ -23,16 +30,17 @@ pub(crate) fn registry() -> Settings {
     Settings::new(&lists)
 }
 
-/// Adds a flag for each setting, and `--config`.
-pub(crate) fn with_flags(command: Command) -> Command {
+/// Adds a flag for each setting but those that the command decides itself, and `--config`.
+pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
     let config = Arg::new("config")
         .long("config")
         .value_name("FILE")
         .env("CELL_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
         .help("Configuration file (TOML): one `setting = value` a line; see `cell settings`");
-    let flags = registry().declarations().map(flag).collect::<Vec<_>>();
-    command.arg(config).args(flags)
+    let settings = registry();
+    let free = settings.declarations().filter(|setting| !decided.contains(&setting.name));
+    command.arg(config).args(free.map(flag).collect::<Vec<_>>())
 }
 
 fn flag(setting: &'static Setting) -> Arg {
@@ -75,13 +83,29 @@ pub(crate) fn resolve(
     for (name, text) in given_flags(matches) {
         settings.set(name, &text, Source::Flag)?;
     }
+    fit_slot(&mut settings);
     Ok((settings, warnings))
+}
+
+/// A slot that nobody has set is no larger than its region: whoever asks for a small region need not know of slots.
+fn fit_slot(settings: &mut Settings) {
+    const SLOT: &str = "slot_bytes";
+    let region = settings.integer("node_region_bytes");
+    let is_default = settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default);
+    if is_default && settings.integer(SLOT) > region {
+        let largest = 1_u64 << region.ilog2();
+        settings.set(SLOT, &largest.to_string(), Source::Default).expect("a smaller power of two is within bounds");
+    }
 }
 
 /// The settings that were given as flags, as text.
 pub(crate) fn given_flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
     let names: Vec<_> = registry().declarations().map(|setting| setting.name).collect();
-    let given = |name| matches.get_one::<String>(name).map(|text| (name, text.clone()));
+    // A flag that the command does not have is one that was not given.
+    let given = |name| {
+        let text = matches.try_get_one::<String>(name).ok().flatten()?;
+        Some((name, text.clone()))
+    };
     names.into_iter().filter_map(given).collect()
 }
 
@@ -189,7 +213,8 @@ mod tests {
     use super::*;
 
     fn resolve_from(flags: &[&str], environment: &[(&str, &str)]) -> anyhow::Result<(Settings, Vec<String>)> {
-        let matches = with_flags(Command::new("test").no_binary_name(true)).try_get_matches_from(flags)?;
+        let matches =
+            with_flags(Command::new("test").no_binary_name(true), &[]).try_get_matches_from(flags)?;
         resolve(&matches, environment.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
@@ -230,6 +255,14 @@ mod tests {
             let error = result.unwrap_err();
             assert!(error.to_string().contains("a whole number from 0 to 63"), "{error}");
         }
+    }
+
+    #[test]
+    fn resolve_a_small_region_makes_the_slot_fit_unless_it_was_set() {
+        let (settings, _) = resolve_from(&["--node-region-bytes", "300MiB"], &[]).unwrap();
+        assert_eq!(settings.integer("slot_bytes"), 256 << 20);
+        let flags = ["--node-region-bytes", "300MiB", "--slot-bytes", "512MiB"];
+        assert_eq!(resolve_from(&flags, &[]).unwrap().0.integer("slot_bytes"), 512 << 20);
     }
 
     #[test]

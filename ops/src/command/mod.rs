@@ -7,6 +7,7 @@ pub(crate) mod del;
 pub(crate) mod dev;
 pub(crate) mod dump;
 pub(crate) mod get;
+pub(crate) mod inspect;
 pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod node;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Dump(arguments) => dump::run(global, arguments),
         Command::Status(arguments) => status::run(global, arguments),
         Command::Verify(arguments) => verify::run(global, arguments),
+        Command::Inspect(arguments) => inspect::run(global, arguments),
         Command::Bench(arguments) => bench::run(global, arguments),
         Command::Settings(arguments) => settings::run(global, arguments),
         Command::Completion(arguments) => completion::run(arguments),

@@ -1,10 +1,28 @@
-//! `cell node`: one storage node.
+//! `cell node`: one storage node, with its HTTP, until a signal.
 
-use cell_terms::setting::{Applies, Bounds, Setting};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
+use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
+use cell_terms::NodeId;
+use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 use clap::{ArgMatches, Args};
 
 use crate::cli::Global;
+use crate::dev::link::{self, Report, Word};
 use crate::exit::{Exit, Failure};
+use crate::output::message;
+use crate::service::Service;
+use crate::{logging, settings, signal};
+
+/// The coordinator of a cluster of one.
+const EMBEDDED: &str = "embedded";
+/// How often the node's state is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Settings of the process itself; those of the store are declared by the crates that use them.
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -24,29 +42,30 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "http_address",
-        meaning: "Where health checks, metrics and the admin API are served. Only loopback addresses are possible \
-                  so far.",
+        meaning: "Where health checks, metrics and status are served. Only loopback addresses are possible so far.",
         default: "127.0.0.1:7080",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
     Setting {
         name: "coordinator_address",
-        meaning: "Where the coordinator of the cluster listens.",
-        default: "127.0.0.1:7200",
+        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in `data_dir`, \
+                  for a cluster of one node.",
+        default: EMBEDDED,
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
     Setting {
         name: "data_dir",
-        meaning: "The folder of logs and checkpoints. All nodes of a cluster must be able to read it.",
+        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, an embedded coordinator's \
+                  table in `coordinator`.",
         default: "./cell-data",
         bounds: Bounds::Text { max: 4096 },
         applies: Applies::Restart,
     },
     Setting {
         name: "tracing_filter",
-        meaning: "What is reported on stderr, in the directives of tracing-subscriber's EnvFilter.",
+        meaning: "What is reported on stderr: a level, or directives such as `info,cell_node=debug`.",
         default: "info",
         bounds: Bounds::Text { max: 1024 },
         applies: Applies::Restart,
@@ -56,12 +75,159 @@ pub(crate) const SETTINGS: &[Setting] = &[
 /// Arguments of `cell node`.
 #[derive(Debug, Args)]
 pub(crate) struct NodeArgs {
-    /// End when stdin ends: a supervisor holds its other end
+    /// A supervisor holds the other ends of stdin and stdout
     #[arg(long, hide = true)]
-    pub(crate) supervised: bool,
+    supervised: bool,
 }
 
 /// Runs until a signal.
-pub(crate) fn run(_global: &Global, _arguments: &NodeArgs, _matches: &ArgMatches) -> anyhow::Result<Exit> {
-    Err(Failure::new(Exit::Error, "not wired yet").into())
+pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let (settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
+    if !arguments.supervised {
+        warnings.iter().for_each(|warning| message::warning(warning)); // the supervisor has warned already
+    }
+    logging::start(settings.text("tracing_filter"))?;
+    let http = address(&settings, "http_address")?;
+    let words = hear(arguments.supervised)?;
+    let handle = start(&settings)?;
+    let watch = handle.watch();
+    let web = cell_web::Server::start(http, Arc::new(move || watch.snapshot()));
+    let web = web.map_err(|error| Failure::usage(format!("{:#}", anyhow::Error::new(error))))?;
+    attend(&handle, &words, arguments.supervised);
+    let ended = handle.wait();
+    web.shutdown();
+    conclude(ended)
+}
+
+fn start(settings: &Settings) -> anyhow::Result<NodeHandle> {
+    let data = Path::new(settings.text("data_dir"));
+    let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
+    let options = NodeOptions {
+        node: NodeId(id),
+        folder: data.join("log"),
+        listen: address(settings, "listen_address")?,
+        settings: settings.clone(),
+    };
+    let coordinator = coordinator(settings, data)?;
+    cell_node::start(options, coordinator).map_err(|error| explain(error).into())
+}
+
+fn coordinator(settings: &Settings, data: &Path) -> anyhow::Result<Arc<dyn Coordinator>> {
+    if settings.text("coordinator_address") == EMBEDDED {
+        let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
+        return Ok(Arc::new(embedded));
+    }
+    let deadline = Duration::from_millis(settings.integer("coordinator_deadline_ms"));
+    Ok(Arc::new(Remote::new(address(settings, "coordinator_address")?, deadline)))
+}
+
+fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
+    let text = settings.text(name);
+    let parsed = text.parse();
+    parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
+}
+
+/// Signals, and the supervisor's words if there is one.
+fn hear(supervised: bool) -> anyhow::Result<Receiver<Word>> {
+    let (sender, words) = mpsc::channel();
+    if supervised {
+        let sender = sender.clone();
+        link::listen(move |word| {
+            if word == Word::Gone {
+                // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait for.
+                eprintln!("cell node: the supervisor is gone; exiting");
+                std::process::exit(i32::from(Exit::Error as u8));
+            }
+            sender.send(word).unwrap_or_default();
+        })?;
+    }
+    signal::on_signals(move || sender.send(Word::Stop).unwrap_or_default(), || {})?;
+    Ok(words)
+}
+
+/// Tells everyone how the node is doing, until it ends.
+fn attend(handle: &NodeHandle, words: &Receiver<Word>, supervised: bool) {
+    let mut service = Service::new(Instant::now());
+    let mut told: Option<Report> = None;
+    while !handle.has_ended() {
+        match words.recv_timeout(LOOK_EVERY) {
+            Ok(Word::Stop | Word::Gone) => {
+                tracing::info!(
+                    "stopping: a last checkpoint is taken; a second signal ends the process at once"
+                );
+                service.stopping(Instant::now());
+                handle.stop(true);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+        }
+        let snapshot = handle.snapshot();
+        let report = report(&snapshot.state);
+        service.observe(&snapshot, &report.detail, Instant::now());
+        if told.as_ref() != Some(&report) {
+            if supervised {
+                link::tell(&report);
+            }
+            told = Some(report);
+        }
+    }
+}
+
+fn report(state: &NodeState) -> Report {
+    let (state, detail) = match state {
+        NodeState::Starting => ("starting", "starting".to_owned()),
+        NodeState::Recovering(progress) => {
+            let done = u128::from(progress.bytes_done) * 100;
+            let percent = done.checked_div(u128::from(progress.bytes_total)).unwrap_or(0);
+            ("recovering", format!("recovering {percent} %"))
+        }
+        NodeState::Serving => ("serving", "serving".to_owned()),
+        NodeState::ReadOnly(_) => {
+            ("read_only", "read-only: writes are refused until there is room".to_owned())
+        }
+        NodeState::Stopping => ("stopping", "stopping".to_owned()),
+        NodeState::Failed(kind) => ("failed", failed_words(*kind).to_owned()),
+        _ => ("unknown", "in an unknown state".to_owned()),
+    };
+    Report { state: state.to_owned(), detail }
+}
+
+fn failed_words(kind: FailureKind) -> &'static str {
+    match kind {
+        FailureKind::LogFailed => "failed: a write or sync of a log failed, and nothing retries it",
+        FailureKind::LeaseLost => "failed: it could not renew its lease in time",
+        FailureKind::RecoveryRefused => "failed: recovery refused its pair",
+        _ => "failed",
+    }
+}
+
+fn conclude(ended: Result<Ended, NodeError>) -> anyhow::Result<Exit> {
+    match ended.map_err(explain)? {
+        Ended::Stopped => Ok(Exit::Ok),
+        Ended::Failed(kind) => {
+            let next = "everything acknowledged is in the log: start the node again, it recovers";
+            Err(Failure::new(Exit::Error, format!("the node {}", failed_words(kind))).next(next).into())
+        }
+    }
+}
+
+/// A node's error with its exit code: 2 if another start would fail the same way until a person changes something,
+/// 7 if the logs cannot be proven complete.
+fn explain(error: NodeError) -> Failure {
+    let (exit, next) = match &error {
+        NodeError::Cluster(ClusterError::Held { .. }) => {
+            (Exit::Usage, Some("stop the other process, or give this node a data_dir of its own"))
+        }
+        NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
+        NodeError::Geometry { .. } => (Exit::Usage, None),
+        NodeError::Recovery(_) => {
+            (Exit::VerificationFailed, Some("`cell inspect log DIR` shows the logs frame by frame"))
+        }
+        _ => (Exit::Error, None),
+    };
+    let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
+    match next {
+        Some(next) => failure.next(next),
+        None => failure,
+    }
 }

@@ -31,11 +31,6 @@ impl Plan {
         self.dir.join("coordinator")
     }
 
-    /// Logs and checkpoints of all nodes.
-    pub(crate) fn log_root(&self) -> PathBuf {
-        self.dir.join("log")
-    }
-
     /// Where clients reach a node.
     pub(crate) fn fabric(&self, node: u16) -> SocketAddr {
         local(self.port + node)

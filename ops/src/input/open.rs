@@ -25,7 +25,7 @@ impl From<PathBuf> for Source {
 
 /// How the bytes are packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Compression {
+enum Compression {
     /// As they are.
     Plain,
     /// One or several gzip members.
@@ -49,8 +49,6 @@ impl Consumed {
 pub(crate) struct Input {
     /// The bytes, unpacked.
     pub(crate) reader: Box<dyn BufRead + Send>,
-    /// How they were packed.
-    pub(crate) compression: Compression,
     /// Size of the source in (compressed) bytes, where it is known.
     pub(crate) bytes_total: Option<u64>,
     /// What has been read of it.
@@ -92,7 +90,7 @@ fn unpack(raw: Box<dyn Read + Send>, bytes_total: Option<u64>) -> anyhow::Result
             zstd::stream::read::Decoder::with_buffer(peeked)?,
         )),
     };
-    Ok(Input { reader, compression, bytes_total, consumed })
+    Ok(Input { reader, bytes_total, consumed })
 }
 
 /// The first four bytes, or all if there are fewer: a pipe may hand them out one by one.
@@ -130,10 +128,11 @@ mod tests {
     use super::*;
 
     fn read_all(bytes: Vec<u8>) -> (Compression, String) {
+        let compression = detect(&bytes);
         let mut input = unpack(Box::new(io::Cursor::new(bytes)), None).unwrap();
         let mut text = String::new();
         input.reader.read_to_string(&mut text).unwrap();
-        (input.compression, text)
+        (compression, text)
     }
 
     fn gzip(text: &str) -> Vec<u8> {

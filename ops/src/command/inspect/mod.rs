@@ -1,0 +1,58 @@
+//! `cell inspect`: what is on disk, without a server. It writes nothing. A folder in use can be read too; then what a
+//! living node is writing shows as the log's end.
+
+mod image;
+mod log;
+mod record;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cell_wal::{RealStorage, Storage};
+use clap::{Args, Subcommand};
+
+use crate::cli::Global;
+use crate::exit::{Exit, Failure};
+
+/// Arguments of `cell inspect`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to look at.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Logs: segments, frames, records, and where and how each log ends
+    Log(log::LogArgs),
+    /// Checkpoint images: what is in them, every block checked
+    Image(image::ImageArgs),
+    /// The region table: pairs, owners, epochs, cuts, checkpoints
+    Table(table::TableArgs),
+}
+
+/// Looks, and says what is there. Exit code 7 if something is damaged.
+pub(crate) fn run(global: &Global, arguments: &InspectArgs) -> anyhow::Result<Exit> {
+    match &arguments.what {
+        What::Log(arguments) => log::run(global, arguments),
+        What::Image(arguments) => image::run(global, arguments),
+        What::Table(arguments) => table::run(global, arguments),
+    }
+}
+
+/// The log root of a data folder: `DIR/log` if there is one, else DIR itself.
+fn log_root(dir: &Path) -> PathBuf {
+    let below = dir.join("log");
+    if below.is_dir() { below } else { dir.to_owned() }
+}
+
+/// The storage below a folder, which must be there.
+fn storage(dir: &Path) -> anyhow::Result<Arc<dyn Storage>> {
+    if !dir.is_dir() {
+        let failure = Failure::usage(format!("there is no folder {}", dir.display()));
+        return Err(failure.next("give the data folder of a node (./cell-data for `cell dev`)").into());
+    }
+    Ok(Arc::new(RealStorage::open(&log_root(dir))?))
+}
