@@ -1,0 +1,193 @@
+//! Owners that crash, and their successors: by seed, on a simulated disk with a simulated coordinator. What is
+//! permitted: power cuts that tear and reorder what was not synced, killed processes whose writes land later or never,
+//! crashes between any two steps of a recovery, lost answers of the coordinator. What is not checked here: damage
+//! (`damage.rs`).
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
+
+mod owner;
+
+use cell_cluster::{ClaimGround, Fault, Sim};
+use cell_recovery::Step;
+use cell_terms::{Durability, SessionId};
+use cell_wal::sim::{PowerCut, SimDisk};
+
+use owner::{Life, MS, Model, Owner, Random};
+
+struct World {
+    disk: SimDisk,
+    sim: Sim,
+    random: Random,
+    session: SessionId,
+    model: Model,
+    threads: usize,
+}
+
+impl World {
+    fn new(seed: u64, threads: usize) -> World {
+        let (disk, sim) = (SimDisk::new(seed), Sim::new(7));
+        let mut world = World {
+            disk,
+            sim,
+            random: Random::new(seed),
+            session: SessionId(0),
+            model: Model::default(),
+            threads,
+        };
+        let life = Life::begin(&world.disk, &world.sim, threads);
+        world.session = life.environment.sessions.open(life.lease).unwrap();
+        world
+    }
+
+    fn life(&self) -> Life {
+        Life::begin(&self.disk, &self.sim, self.threads)
+    }
+
+    fn crash(&mut self, life: &Life) {
+        if self.random.below(2) == 0 {
+            life.disk.kill();
+            while self.random.below(3) == 0 {
+                self.disk.land_late();
+            }
+        } else {
+            life.disk.power_cut(PowerCut::random(self.random.next()));
+        }
+    }
+
+    /// A recovery that dies after some steps, perhaps.
+    fn recovery_that_dies(&mut self) {
+        let life = self.life();
+        let steps = self.random.below(12);
+        let mut rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        for _ in 0..steps {
+            if rebuild.step().unwrap() == Step::Done {
+                break;
+            }
+        }
+        drop(rebuild);
+        self.crash(&life);
+        if self.random.below(2) == 0 {
+            self.sim.advance(500 * MS);
+        }
+    }
+
+    fn recover(&mut self, first: bool) -> (Life, Owner) {
+        while !first && self.random.below(3) == 0 {
+            self.recovery_that_dies();
+        }
+        let life = self.life();
+        if self.random.below(2) == 0 {
+            let faults = [Fault::None, Fault::Lost, Fault::AnswerLost, Fault::Late];
+            let random = &mut self.random;
+            let plan: Vec<_> = (0..random.below(10)).map(|_| faults[random.below(4) as usize]).collect();
+            life.link.plan(if first { vec![] } else { plan });
+        }
+        let rebuild = if first {
+            life.rebuild(life.create())
+        } else {
+            loop {
+                match life.claim(ClaimGround::HostLock) {
+                    Ok(rebuild) => break rebuild,
+                    Err(error) => assert!(error.is_transient(), "{error}"),
+                }
+            }
+        };
+        let mut owner = life.complete(rebuild, Durability::Sync, self.session).unwrap_or_else(|error| {
+            panic!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string))
+        });
+        self.model.check(&owner.recovered);
+        owner.model = self.model.clone();
+        life.link.mend();
+        (life, owner)
+    }
+
+    fn write(&mut self, owner: &mut Owner) {
+        let random = &mut self.random;
+        let key = format!("{:0width$}", random.below(400), width = 3 + random.below(3) as usize * 7);
+        if random.below(4) == 0 {
+            owner.delete(key.as_bytes());
+        } else {
+            let length = [random.below(40), random.below(300), random.below(9000)][random.below(3) as usize];
+            let value: Vec<u8> = (0..length).map(|i| (i * 7 + random.0) as u8).collect();
+            owner.put(key.as_bytes(), &value);
+        }
+    }
+
+    fn serve(&mut self, life: &Life, owner: &mut Owner, operations: u64) {
+        for _ in 0..operations {
+            self.write(owner);
+            match self.random.below(6) {
+                0 => owner.pump(),
+                1 => drop(life.disk.step()),
+                2 => {
+                    life.disk.step();
+                    owner.pump();
+                }
+                _ => {}
+            }
+            match self.random.below(300) {
+                0 => owner.begin_checkpoint(),
+                1 => owner.end_checkpoint(),
+                2 => owner.settle(),
+                _ => {}
+            }
+        }
+    }
+
+    fn run(&mut self, lives: u64) {
+        for life in 0..lives {
+            let (alive, mut owner) = self.recover(life == 0);
+            let operations = self.random.below(1500);
+            self.serve(&alive, &mut owner, operations);
+            self.model = owner.model.clone();
+            drop(owner);
+            self.crash(&alive);
+        }
+        let (_, mut owner) = self.recover(lives == 0);
+        owner.settle();
+    }
+}
+
+fn seeds(default: u64) -> std::ops::Range<u64> {
+    let given = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    let from = given("CELL_SEED").unwrap_or(0);
+    from..from + given("CELL_SEEDS").unwrap_or(default)
+}
+
+#[test]
+fn takeover_after_any_crash_has_everything_acknowledged() {
+    for seed in seeds(60) {
+        println!("seed {seed}");
+        World::new(seed, 1).run(5);
+    }
+}
+
+#[test]
+fn takeover_on_several_threads_has_everything_acknowledged() {
+    for seed in seeds(15) {
+        println!("seed {seed}");
+        World::new(seed, 3).run(4);
+    }
+}
+
+#[test]
+fn rebuild_twice_from_the_same_disk_is_the_same() {
+    for seed in seeds(10) {
+        let mut world = World::new(seed, 1);
+        let (life, mut owner) = world.recover(true);
+        world.serve(&life, &mut owner, 1000);
+        world.model = owner.model.clone();
+        world.crash(&life);
+        let second = world.life();
+        let rebuilt = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        world.model.check(&rebuilt);
+        second.disk.kill();
+        while world.disk.land_late() {}
+        let third = world.life();
+        let again = third.run(third.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        assert_eq!(again.csn_cut, rebuilt.csn_cut, "the recorded cut is taken, whatever landed since");
+        assert_eq!(owner::entries_of(&again), owner::entries_of(&rebuilt));
+        assert_eq!(again.extents.stats(), rebuilt.extents.stats());
+        assert_eq!(again.slots.nodes_free(), rebuilt.slots.nodes_free());
+    }
+}

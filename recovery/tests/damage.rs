@@ -1,0 +1,327 @@
+//! Disks that lost or changed what was acknowledged, tables that are older than the logs: refused with the place, never
+//! served. And what a recovery must not be confused by: steps at which it dies, ended sessions, epochs without logs.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
+
+mod owner;
+
+use std::sync::Arc;
+
+use cell_cluster::{ClaimGround, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
+use cell_memory::RegionOptions;
+use cell_recovery::{Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, find_logs};
+use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
+use cell_wal::segment::LogName;
+use cell_wal::sim::SimDisk;
+use cell_wal::storage::remove_files;
+use cell_wal::{Errno, Storage};
+
+use owner::{GEOMETRY, Life, MS, Model, NODE, Owner, PAIR, entries_of};
+
+struct World {
+    disk: SimDisk,
+    sim: Sim,
+    session: SessionId,
+    model: Model,
+}
+
+impl World {
+    /// A pair with some hundred entries, killed after everything was durable and sealed.
+    fn with_entries(checkpoint: bool) -> World {
+        let (disk, sim) = (SimDisk::new(1), Sim::new(7));
+        let life = Life::begin(&disk, &sim, 1);
+        let session = life.environment.sessions.open(life.lease).unwrap();
+        let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+        write(&mut owner, 0..200);
+        if checkpoint {
+            owner.begin_checkpoint();
+            write(&mut owner, 100..250);
+            owner.end_checkpoint();
+        }
+        write(&mut owner, 200..300);
+        life.disk.kill();
+        World { disk, sim, session, model: owner.model }
+    }
+
+    fn life(&self) -> Life {
+        Life::begin(&self.disk, &self.sim, 1)
+    }
+
+    /// Recovers, which must fail; how, and what the table says then.
+    fn fail(&self) -> (RecoveryError, PairState) {
+        let life = self.life();
+        let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        let error = match life.complete(rebuild, Durability::Sync, self.session) {
+            Ok(_) => panic!("a damaged pair is served"),
+            Err(error) => error,
+        };
+        (error, life.environment.table.pair(PAIR).unwrap().state)
+    }
+
+    fn missing(&self) -> Missing {
+        match self.fail() {
+            (_, PairState::Unavailable { missing }) => missing,
+            (error, state) => panic!("{state:?} after {error}"),
+        }
+    }
+
+    fn recover(&mut self, durability: Durability) -> (Life, Owner) {
+        let life = self.life();
+        let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        let mut owner = life.complete(rebuild, durability, self.session).unwrap();
+        self.model.check(&owner.recovered);
+        owner.model = self.model.clone();
+        (life, owner)
+    }
+}
+
+fn write(owner: &mut Owner, keys: std::ops::Range<u32>) {
+    for key in keys {
+        assert!(owner.put(format!("key {key:05}").as_bytes(), &vec![key as u8; 10 + key as usize]));
+        if key % 7 == 0 {
+            owner.settle();
+        }
+    }
+    owner.settle();
+}
+
+fn log(kind: RegionKind) -> LogName {
+    LogName { region: PAIR.region(kind), epoch: Epoch(1) }
+}
+
+fn segment(kind: RegionKind) -> String {
+    log(kind).segment(0).path()
+}
+
+#[test]
+fn takeover_missing_log_folder_is_reported_and_not_served() {
+    for kind in [RegionKind::Node, RegionKind::Extent] {
+        let world = World::with_entries(false);
+        remove_files(&world.disk.process(), &log(kind).folder()).unwrap();
+        let missing = Missing::Log { region: PAIR.region(kind), epoch: Epoch(1) };
+        assert_eq!(world.missing(), missing);
+        assert_eq!(world.missing(), missing, "and again");
+    }
+}
+
+#[test]
+fn takeover_flipped_bit_below_the_watermark_names_file_and_offset() {
+    for kind in [RegionKind::Node, RegionKind::Extent] {
+        for offset in [4096 + 5, 3 * 4096 + 200, 6 * 4096 + 130] {
+            let world = World::with_entries(false);
+            assert!(world.disk.flip(&segment(kind), offset, 4));
+            match world.missing() {
+                Missing::Corruption { file, offset: at } => {
+                    assert_eq!(file, segment(kind));
+                    assert!(at <= offset && at + 64 * 4096 > offset, "{at} for {offset}");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn takeover_damaged_or_missing_checkpoint_is_not_replaced_by_the_log_alone() {
+    let world = World::with_entries(true);
+    let row = Table::new(Arc::new(world.sim.link())).pair(PAIR).unwrap();
+    let file = row.checkpoint.unwrap().file;
+    let damaged = World { disk: world.disk.fork(2), sim: world.sim.clone(), ..world };
+    assert!(damaged.disk.flip(&file, 5000, 1));
+    assert_eq!(damaged.missing(), Missing::Checkpoint { file: file.clone() });
+    damaged.disk.process().unlink(&file).unwrap();
+    assert_eq!(damaged.missing(), Missing::Checkpoint { file });
+}
+
+#[test]
+fn takeover_unreadable_disk_is_reported_and_recovers_once_it_reads_again() {
+    let mut world = World::with_entries(true);
+    world.disk.arm_read_error(3, Errno::EIO);
+    assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
+    world.recover(Durability::Sync);
+}
+
+#[test]
+fn takeover_without_memory_says_so() {
+    let world = World::with_entries(false);
+    let mut life = world.life();
+    let (_, row) = (0, life.environment.table.pair(PAIR).unwrap());
+    life.environment.options.regions = RegionSource::Shared(RegionOptions::default());
+    let mut claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimGround::HostLock).unwrap();
+    claim.row.geometry.extent_region_bytes = 64 << 30;
+    let failed = life.complete(life.rebuild(claim), Durability::Sync, world.session).err().unwrap();
+    let bytes = (64 << 30) + row.geometry.node_region_bytes;
+    assert!(matches!(failed, RecoveryError::Memory { bytes: wanted, .. } if wanted == bytes), "{failed}");
+    let state = life.environment.table.pair(PAIR).unwrap().state;
+    assert_eq!(state, PairState::Unavailable { missing: Missing::Memory { bytes } });
+}
+
+#[test]
+fn takeover_dying_after_any_step_is_taken_up_again_with_the_same_cut() {
+    let mut world = World::with_entries(true);
+    let mut cuts = Vec::new();
+    for steps in 0.. {
+        let life = world.life();
+        let mut rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        let mut done = false;
+        for _ in 0..steps {
+            done = rebuild.step().unwrap() == Step::Done;
+        }
+        life.disk.kill();
+        world.sim.advance(500 * MS);
+        let row = life.environment.table.pair(PAIR).unwrap();
+        cuts.extend(row.history.iter().find(|old| old.epoch == Epoch(1)).and_then(|old| old.cut));
+        if done {
+            break;
+        }
+    }
+    assert!(cuts.len() > 2 && cuts.iter().all(|cut| *cut == cuts[0]), "{cuts:?}");
+    let (_, owner) = world.recover(Durability::Sync);
+    assert_eq!(owner.recovered.csn_cut, cuts[0]);
+}
+
+#[test]
+fn claim_table_without_or_older_than_the_logs_is_refused() {
+    let mut world = World::with_entries(false);
+    drop(world.recover(Durability::Sync)); // the logs know epoch 2 now
+    let storage = world.disk.process();
+    let found = find_logs(&storage).unwrap();
+    assert_eq!(found, [(PAIR.node_region(), Epoch(2)), (PAIR.extent_region(), Epoch(2))]);
+    let other = Sim::new(8);
+    let life = Life::begin(&world.disk, &other, 1);
+    let lost = life.environment.table.check_logs_found(&found);
+    assert!(matches!(lost, Err(ClusterError::LogWithoutRow { .. })), "an empty table is no first start");
+    life.create();
+    let old = life.environment.table.check_logs_found(&found);
+    assert!(matches!(old, Err(ClusterError::TableOlder { table: Epoch(1), found: Epoch(2), .. })));
+    let refused = life.claim(ClaimGround::HostLock).unwrap_err();
+    assert!(matches!(refused, RecoveryError::Cluster(ClusterError::TableOlder { .. })));
+    assert_eq!(life.environment.table.pair(PAIR).unwrap().epoch, Epoch(1), "nothing was claimed");
+}
+
+#[test]
+fn takeover_epoch_without_logs_loses_what_it_wrote_and_nothing_else() {
+    let mut world = World::with_entries(true);
+    let (life, mut owner) = world.recover(Durability::None);
+    assert!(owner.recovered.log.is_none());
+    assert!(owner.put(b"unlogged", b"value") && owner.delete(b"key 00007"));
+    life.disk.kill();
+    let (life, mut owner) = world.recover(Durability::Sync);
+    assert!(!entries_of(&owner.recovered).contains_key(&b"unlogged"[..]));
+    write(&mut owner, 300..350);
+    world.model = owner.model.clone();
+    life.disk.kill();
+    world.recover(Durability::Sync);
+}
+
+#[test]
+fn takeover_forgets_results_of_ended_sessions_only() {
+    let mut world = World::with_entries(false);
+    let (life, mut owner) = world.recover(Durability::Sync);
+    let other = life.environment.sessions.open(life.lease).unwrap();
+    let number = world.model.number;
+    let admission =
+        owner.recovered.completions.admit(world.session, OperationNumber(number), OperationNumber(1));
+    assert!(matches!(admission, Admission::Repeat { .. }));
+    life.environment.sessions.end(world.session).unwrap();
+    life.disk.kill();
+    let second = world.life();
+    let rebuilt = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+    assert_eq!(rebuilt.completions.results(), 0);
+    assert!(life.environment.sessions.exists(other).unwrap());
+}
+
+#[test]
+fn takeover_before_the_old_lease_ended_waits_with_serving() {
+    let world = World::with_entries(false);
+    let first_epoch_owner = world.sim.link();
+    let life = world.life();
+    let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+    let old = life.environment.table.pair(PAIR).unwrap().trusted;
+    assert_eq!(old.len(), 1);
+    let remaining = first_epoch_owner.remaining_ns(old[0]).unwrap().unwrap();
+    let before = world.sim.now_ns();
+    life.complete(rebuild, Durability::Sync, world.session).unwrap();
+    assert!(world.sim.now_ns() >= before + remaining);
+}
+
+#[test]
+fn progress_ends_with_everything_read() {
+    let world = World::with_entries(true);
+    let life = world.life();
+    let progress = Arc::new(Progress::new(0));
+    let request = cell_recovery::ClaimRequest {
+        pair: PAIR,
+        incarnation: life.lease,
+        node: NODE,
+        ground: ClaimGround::HostLock,
+    };
+    let mut rebuild = cell_recovery::Rebuild::claim(&life.environment, &request, &progress).unwrap();
+    let mut last = 0;
+    while rebuild.step().unwrap() == Step::More {
+        let view = progress.view(1_000_000_000);
+        assert!(view.bytes_done >= last && view.bytes_done <= view.bytes_total);
+        last = view.bytes_done;
+    }
+    let view = progress.view(1_000_000_000);
+    assert_eq!((view.stage, view.bytes_done), (RecoveryStage::Verifying, view.bytes_total));
+    assert_eq!(view.entries, 300);
+    assert!(view.records > 100);
+}
+
+#[test]
+fn checkpoint_taken_while_the_owner_writes_recovers() {
+    let mut world = World::with_entries(false);
+    for round in 0..5_u32 {
+        let (life, mut owner) = world.recover(Durability::Sync);
+        owner.settle();
+        let mut completions = Vec::new();
+        owner.recovered.completions.encode(&mut completions);
+        owner.recovered.slots.set_monotone(true);
+        let (source, base) = (owner.image_source(), owner.durable());
+        let end = std::sync::atomic::AtomicU32::new(owner.recovered.slots.high_water().0);
+        let storage = Arc::new(life.disk.clone());
+        let image = std::thread::scope(|scope| {
+            let copier = scope.spawn(|| {
+                let nodes_end = || cell_tree::NodeIndex(end.load(std::sync::atomic::Ordering::Acquire));
+                cell_recovery::image::write_image(&source, storage, 1, base, &completions, &nodes_end)
+            });
+            let mut key = 0_u32;
+            while !copier.is_finished() || key < 100 {
+                key += 1;
+                let name = format!("key {:05}", key.wrapping_mul(2_654_435_761) % (400 + round * 100));
+                match key % 5 {
+                    0 => drop(owner.delete(name.as_bytes())),
+                    _ => drop(owner.put(name.as_bytes(), &vec![key as u8; (key % 700) as usize])),
+                }
+                end.store(owner.recovered.slots.high_water().0, std::sync::atomic::Ordering::Release);
+                if key.is_multiple_of(3) {
+                    owner.settle();
+                }
+            }
+            copier.join().unwrap().unwrap()
+        });
+        owner.settle();
+        assert!(owner.durable() >= image.csn_max);
+        owner.record_image(base, image.csn_max, image.path);
+        owner.recovered.slots.set_monotone(false);
+        world.model = owner.model.clone();
+        life.disk.kill();
+    }
+    let (_, owner) = world.recover(Durability::Sync);
+    assert!(owner.recovered.csn_checkpoint > Csn::ZERO);
+}
+
+#[test]
+fn geometry_that_is_no_trees_is_refused() {
+    let (disk, sim) = (SimDisk::new(1), Sim::new(7));
+    let life = Life::begin(&disk, &sim, 1);
+    let geometry = cell_cluster::Geometry { node_bytes: 700, ..GEOMETRY };
+    let claim = life
+        .environment
+        .table
+        .create_pair(&NewPair { incarnation: life.lease, node: NODE, geometry })
+        .unwrap();
+    let refused = cell_recovery::Rebuild::new(&life.environment, claim, &Arc::new(Progress::new(0)));
+    assert!(matches!(refused, Err(RecoveryError::Geometry(_))));
+}
