@@ -17,8 +17,20 @@ use crate::program::{self, Said};
 /// How long a server may take until it serves.
 const READY: Duration = Duration::from_secs(60);
 /// Small regions and segments: tests run side by side.
-const FLAGS: [&str; 6] =
-    ["--node-region-bytes", "256MiB", "--extent-region-bytes", "512MiB", "--log-segment-bytes", "8MiB"];
+const FLAGS: [(&str, &str); 5] = [
+    ("--node-region-bytes", "256MiB"),
+    ("--slot-bytes", "256MiB"),
+    ("--extent-region-bytes", "512MiB"),
+    ("--populate-chunk-bytes", "8MiB"),
+    ("--log-segment-bytes", "8MiB"),
+];
+
+/// The small defaults and what a test says itself, which comes instead of a default of the same name.
+fn merged(flags: &[&str]) -> Vec<String> {
+    let defaults = FLAGS.iter().filter(|(name, _)| !flags.contains(name));
+    let defaults = defaults.flat_map(|&(name, value)| [name, value]);
+    defaults.chain(flags.iter().copied()).map(str::to_owned).collect()
+}
 
 /// A cluster of one node, and the supervisor that keeps it.
 pub struct Server {
@@ -36,7 +48,7 @@ impl Server {
         Self::start_with(&[])
     }
 
-    /// As [`Self::start`], with further flags of `cell dev`; later ones win over the small defaults.
+    /// As [`Self::start`], with further flags of `cell dev`, which win over the small defaults.
     ///
     /// # Panics
     /// If it does not come up.
@@ -50,7 +62,7 @@ impl Server {
 
     /// A cluster in `folder` that is not started yet.
     pub fn prepared(folder: &Path, flags: &[&str]) -> Self {
-        let flags = FLAGS.iter().chain(flags).map(|&flag| flag.to_owned()).collect();
+        let flags = merged(flags);
         Self { ports: Ports::take(), folder: folder.to_owned(), flags, supervisor: None, _temporary: None }
     }
 
@@ -126,7 +138,7 @@ impl Server {
 
     /// Replaces the flags it will be started with next.
     pub fn set_flags(&mut self, flags: &[&str]) {
-        self.flags = FLAGS.iter().chain(flags).map(|&flag| flag.to_owned()).collect();
+        self.flags = merged(flags);
     }
 
     /// Runs a client command of `cell` against this server.
