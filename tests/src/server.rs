@@ -19,7 +19,7 @@ const READY: Duration = Duration::from_secs(60);
 /// Small regions and segments: tests run side by side.
 const FLAGS: [(&str, &str); 5] = [
     ("--node-region-bytes", "256MiB"),
-    ("--slot-bytes", "256MiB"),
+    ("--slot-bytes", "128MiB"),
     ("--extent-region-bytes", "512MiB"),
     ("--populate-chunk-bytes", "8MiB"),
     ("--log-segment-bytes", "8MiB"),
