@@ -14,6 +14,7 @@ pub mod frame;
 pub mod image;
 pub mod inspect;
 pub mod merge;
+pub mod mutant;
 mod preparer;
 mod preparer_thread;
 pub mod reader;

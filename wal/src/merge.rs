@@ -22,6 +22,7 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::error::{Predecessor, WalError};
 use crate::frame::{FrameFault, FrameHeader, FrameKind};
+use crate::mutant::{Mutant, is_on};
 use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
 use crate::record::{Record, Records};
 use crate::segment::LogId;
@@ -212,6 +213,8 @@ impl PairReader {
     /// # Errors
     /// A folder or every segment is missing, or the disk fails.
     pub fn open(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<PairReader, WalError> {
+        let forgetful = is_on(Mutant::IgnoreRecordedCut);
+        let request = ReadRequest { cut: request.cut.filter(|_| !forgetful), ..request };
         let needed = request.cut.is_none_or(|cut| cut > request.base);
         let open = |kind| {
             LogReader::open(
@@ -399,6 +402,9 @@ impl PairReader {
     }
 
     fn required_proof(&self, missing: Csn) -> Option<Proof> {
+        if is_on(Mutant::CallEverythingATear) {
+            return None;
+        }
         let cut = self.request.cut.filter(|cut| *cut >= missing).map(Proof::Cut);
         cut.or_else(|| (self.request.required >= missing).then_some(Proof::Required(self.request.required)))
     }
@@ -422,6 +428,9 @@ impl PairReader {
         ends: &[LogEnd],
         heads: &[Option<LogPlace>; 2],
     ) -> Option<(LogPlace, Damage, Proof)> {
+        if is_on(Mutant::CallEverythingATear) {
+            return None;
+        }
         for (side, end) in ends.iter().enumerate() {
             let at_end = |proof| Some((end.place, Damage::Frame(end.fault), proof));
             if end.fault == FrameFault::EndOfFile || self.readers()[side].read().0 == 0 {

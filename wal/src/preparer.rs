@@ -9,6 +9,7 @@
 use crate::buffer::LogBuffer;
 use crate::device::PrepareSegment;
 use crate::error::{DiskOperation, Errno, StorageError};
+use crate::mutant::{Mutant, is_on};
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes of one write of zeros.
@@ -44,9 +45,11 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
         file.write_at(offset, &zeros.bytes()[..count])?;
         offset += count as u64;
     }
-    file.sync()?;
+    if !is_on(Mutant::SkipSegmentSync) {
+        file.sync()?;
+    }
     storage.rename(preparing, path)?;
-    storage.sync_folder(parent(path))
+    if is_on(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
 }
 
 fn create(storage: &dyn Storage, path: &str) -> Result<Box<dyn StorageFile>, StorageError> {

@@ -23,6 +23,7 @@ use crate::counter::LogCounts;
 use crate::device::{LogDevice, LogEvent, LogWrite};
 use crate::error::{Errno, Predecessor, Refusal, WalError};
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, frame_bytes};
+use crate::mutant::{Mutant, is_on};
 use crate::region_log::{RegionLog, Space};
 use crate::segment::LogId;
 use crate::setting::LogOptions;
@@ -266,7 +267,9 @@ impl PairLog {
                 if let Some(buffer) = buffer.filter(|buffer| buffer.capacity() <= self.options.batch_bytes) {
                     self.idle[side(kind)] = Some(buffer);
                 }
-                if let Err(errno) = result {
+                if let Err(errno) = result
+                    && !is_on(Mutant::IgnoreWriteError)
+                {
                     self.poison.get_or_insert(WalError::Poisoned { segment, offset, errno });
                 }
                 self.check()?;
@@ -379,7 +382,7 @@ impl PairLog {
         let in_flight = self.in_flight.as_mut().expect("completions match writes");
         in_flight.waiting -= 1;
         if in_flight.waiting > 0 {
-            return None;
+            return self.mutant_acknowledges_first_write();
         }
         let done = self.in_flight.take().expect("looked at above");
         self.logs.iter_mut().for_each(RegionLog::settle);
@@ -409,6 +412,16 @@ impl PairLog {
             }
         }
         None
+    }
+
+    fn mutant_acknowledges_first_write(&mut self) -> Option<Csn> {
+        match self.in_flight.as_ref()?.what {
+            What::Batch { csn_last } if is_on(Mutant::AcknowledgeFirstWrite) => {
+                self.csn_durable = csn_last;
+                Some(csn_last)
+            }
+            _ => None,
+        }
     }
 
     fn write_batch(&mut self, device: &mut dyn LogDevice) {

@@ -13,6 +13,7 @@ use crate::buffer::LogBuffer;
 use crate::check::crc64;
 use crate::error::{Errno, WalError};
 use crate::frame::read_u64;
+use crate::mutant::{Mutant, is_on};
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes gathered for one write.
@@ -195,7 +196,9 @@ impl ImageWriter {
         };
         self.put(&footer.encode())?;
         self.flush()?;
-        self.file.sync()?;
+        if !is_on(Mutant::SkipImageSync) {
+            self.file.sync()?;
+        }
         self.storage.rename(&self.path_writing, &self.path)?;
         self.storage.sync_folder(parent(&self.path))?;
         Ok(self.summary)
