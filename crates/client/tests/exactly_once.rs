@@ -2,8 +2,9 @@
 //!
 //! Permitted faults: a connection is cut at any moment; what the client had sent may be lost or may still be
 //! handled later, after the client's next connection (a delayed first copy); what the server had sent is
-//! lost; the server refuses for now, or does a write and answers "internal"; sessions end; the clock jumps
-//! ahead. Not checked: the order of operations that were outstanding together (they are concurrent).
+//! lost; the server refuses for now, or does a write and answers "internal", or stalls; sessions end; the
+//! clock jumps ahead. Not checked: the order of operations that were outstanding together (they are
+//! concurrent).
 //!
 //! What must hold: each operation has exactly one completion, no later than its deadline; a write was applied
 //! at most once; once exactly if it succeeded; never if it is said not to be done, however late its copies
@@ -25,7 +26,7 @@ use model::{Peer, Server, refusal};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
-const DEADLINE_MS: u64 = 1_000;
+const DEADLINE_MS: u64 = 100;
 
 /// A small generator, so that a seed is a whole schedule.
 struct Dice(u64);
@@ -60,6 +61,8 @@ struct World {
     now_ns: u64,
     dice: Dice,
     faults: bool,
+    /// The server takes nothing in until then: a slow disk, a long pause.
+    stalled_until_ns: u64,
     writes: BTreeMap<Ticket, Write>,
     reads: BTreeMap<Ticket, u64>,
     finished: usize,
@@ -72,7 +75,7 @@ impl World {
             in_flight_max: 8,
             queue_max: 8,
             retries_max: 6,
-            silence_ms: 200,
+            silence_ms: 60,
             stream_credit_bytes: 100_000,
             ..ClientOptions::default()
         };
@@ -84,6 +87,7 @@ impl World {
             now_ns: 1,
             dice: Dice(seed),
             faults: true,
+            stalled_until_ns: 0,
             writes: BTreeMap::new(),
             reads: BTreeMap::new(),
             finished: 0,
@@ -180,6 +184,9 @@ impl World {
     /// The server takes one message in, or refuses it.
     fn serve(&mut self) {
         let fault = if self.faults { self.dice.roll(30) } else { u64::MAX };
+        if self.faults && self.now_ns < self.stalled_until_ns {
+            return;
+        }
         let Some(wire) = &mut self.wire else { return };
         let Some(message) = wire.to_server.pop_front() else { return };
         let (header, request) = Request::decode(&message).unwrap();
@@ -237,6 +244,9 @@ impl World {
             35 => self.arrive_late(),
             36 if self.faults && self.dice.roll(20) == 0 => self.now_ns += self.dice.roll(40) * MS,
             37 => self.core.writable(),
+            38 if self.faults && self.dice.roll(20) == 0 => {
+                self.stalled_until_ns = self.now_ns + self.dice.roll(150) * MS;
+            }
             _ => {}
         }
         self.commands();
@@ -308,9 +318,8 @@ proptest! {
     #[test]
     fn write_answered_after_all_others_shuts_delayed_copies_out(seed in any::<u64>()) {
         let mut world = run(seed);
-        let ticket = world.core.submit(world.now_ns, &Operation::Put {
-            key: b"last", value: b"last", condition: Condition::Always,
-        }).unwrap();
+        let last = Operation::Put { key: b"last", value: b"last", condition: Condition::Always };
+        let ticket = world.core.submit_until(world.now_ns, &last, world.now_ns + 10_000 * MS).unwrap();
         let write = Write {
             key: b"last".to_vec(), value: b"last".to_vec(), deadline_ns: u64::MAX / 2, fate: None,
         };
