@@ -26,6 +26,7 @@
 //! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its checksum
 //!    fails, and the leaf is copied again. An extent that was written above B is in the log too.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use cell_memory::Region;
@@ -116,7 +117,7 @@ pub fn encode_geometry(source: &ImageSource) -> Vec<u8> {
     bytes
 }
 
-/// Copies a living pair into an image.
+/// Copies a living pair into an image, in one go.
 ///
 /// `base` is the durable watermark at the start, `completions` the completion table's bytes as of then, and
 /// `nodes_end` says how far the meganode's nodes go *now*.
@@ -131,21 +132,15 @@ pub fn write_image(
     completions: &[u8],
     nodes_end: &dyn Fn() -> NodeIndex,
 ) -> Result<WrittenImage, ImageError> {
-    let path = image_path(source.pair, source.epoch, base);
-    let header =
-        ImageHeader { pair: source.pair, epoch: source.epoch, base, geometry: encode_geometry(source) };
-    let mut copier = Copier::new(source, ImageWriter::create(storage, &path, &header, level)?);
-    match copier.copy_all(completions, nodes_end) {
-        Ok(()) => {
-            let csn_max = copier.csn_max.max(base);
-            let summary = copier.writer.finish(csn_max)?;
-            Ok(WrittenImage { path, csn_max, summary })
-        }
-        Err(error) => {
-            if let Err(left) = copier.writer.abandon() {
-                tracing::warn!(error = %left, "an unfinished image could not be removed");
+    let mut copy = ImageCopy::begin(source, storage, level, base)?;
+    loop {
+        match copy.step(nodes_end(), u32::MAX) {
+            Ok(true) => {}
+            Ok(false) => return copy.finish(completions),
+            Err(error) => {
+                copy.abandon();
+                return Err(error);
             }
-            Err(error)
         }
     }
 }
@@ -179,9 +174,12 @@ impl Block {
     }
 }
 
-struct Copier<'a> {
-    source: &'a ImageSource,
+/// An image in progress: a core that is stepped; [`write_image`] runs one on a thread of its own.
+pub struct ImageCopy<S> {
+    source: S,
+    base: Csn,
     writer: ImageWriter,
+    next: u32,
     nodes: Block,
     extents: Block,
     reader: ExtentReader,
@@ -190,41 +188,85 @@ struct Copier<'a> {
     csn_max: Csn,
 }
 
-impl<'a> Copier<'a> {
-    fn new(source: &'a ImageSource, writer: ImageWriter) -> Copier<'a> {
-        Copier {
-            source,
-            writer,
-            nodes: Block::new(SECTION_NODES, u64::from(source.slot.index.0)),
+impl<S: Borrow<ImageSource>> ImageCopy<S> {
+    /// Begins an image; `base` is the durable watermark now.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn begin(
+        source: S,
+        storage: Arc<dyn Storage>,
+        level: i32,
+        base: Csn,
+    ) -> Result<ImageCopy<S>, ImageError> {
+        let from = source.borrow();
+        let path = image_path(from.pair, from.epoch, base);
+        let header =
+            ImageHeader { pair: from.pair, epoch: from.epoch, base, geometry: encode_geometry(from) };
+        Ok(ImageCopy {
+            writer: ImageWriter::create(storage, &path, &header, level)?,
+            base,
+            next: 0,
+            nodes: Block::new(SECTION_NODES, u64::from(from.slot.index.0)),
             extents: Block::new(SECTION_EXTENTS, 0),
             reader: ExtentReader::new(),
             leaf: LeafSnapshot::new(),
-            words: vec![0; source.geometry.node_words()],
+            words: vec![0; from.geometry.node_words()],
             csn_max: Csn::ZERO,
+            source,
+        })
+    }
+
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the meganode's nodes go *now*;
+    /// `false` when all up to there are copied.
+    ///
+    /// # Errors
+    /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].
+    pub fn step(&mut self, nodes_end: NodeIndex, nodes_max: u32) -> Result<bool, ImageError> {
+        let end = nodes_end.0.min(self.next.saturating_add(nodes_max));
+        if self.next >= end {
+            return Ok(false);
+        }
+        for node in self.next..end {
+            self.copy_node(NodeIndex(node))?;
+            self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
+            self.extents.close(&mut self.writer, BLOCK_BYTES)?;
+        }
+        self.next = end;
+        Ok(true)
+    }
+
+    /// Completes the image, with the completion table's bytes as of its begin.
+    ///
+    /// # Errors
+    /// See [`ImageError`]; there is no image then.
+    pub fn finish(mut self, completions: &[u8]) -> Result<WrittenImage, ImageError> {
+        if let Err(error) = self.copy_rest(completions) {
+            self.abandon();
+            return Err(error.into());
+        }
+        let from = self.source.borrow();
+        let path = image_path(from.pair, from.epoch, self.base);
+        let csn_max = self.csn_max.max(self.base);
+        let summary = self.writer.finish(csn_max)?;
+        Ok(WrittenImage { path, csn_max, summary })
+    }
+
+    /// Gives the image up and removes what was written of it.
+    pub fn abandon(self) {
+        if let Err(left) = self.writer.abandon() {
+            tracing::warn!(error = %left, "an unfinished image could not be removed");
         }
     }
 
-    fn copy_all(&mut self, completions: &[u8], nodes_end: &dyn Fn() -> NodeIndex) -> Result<(), ImageError> {
-        let mut next = 0;
-        loop {
-            let end = nodes_end().0;
-            if next >= end {
-                break;
-            }
-            for node in next..end {
-                self.copy_node(NodeIndex(node))?;
-                self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
-                self.extents.close(&mut self.writer, BLOCK_BYTES)?;
-            }
-            next = end;
-        }
+    fn copy_rest(&mut self, completions: &[u8]) -> Result<(), WalError> {
         self.nodes.close(&mut self.writer, 0)?;
         self.extents.close(&mut self.writer, 0)?;
         for block in completions.chunks(COMPLETIONS_BLOCK_BYTES) {
             self.writer.append(SECTION_COMPLETIONS, 0, 1, block)?;
         }
-        let root = self.source.node.root();
-        Ok(self.writer.append(SECTION_ROOTS, 0, 1, &root.0.to_le_bytes())?)
+        let root = self.source.borrow().node.root();
+        self.writer.append(SECTION_ROOTS, 0, 1, &root.0.to_le_bytes())
     }
 
     /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left out: its
@@ -238,7 +280,8 @@ impl<'a> Copier<'a> {
             self.nodes.items = nodes_items;
             self.extents.bytes.truncate(extents_at);
             self.extents.items = extents_items;
-            let meganode = Meganode::new(&self.source.node, self.source.geometry, self.source.slot);
+            let from = self.source.borrow();
+            let meganode = Meganode::new(&from.node, from.geometry, from.slot);
             let Ok(copy) = meganode.copy_node(node, &mut self.words) else {
                 std::thread::yield_now();
                 continue;
@@ -268,15 +311,16 @@ impl<'a> Copier<'a> {
 
     /// Copies the extents of the leaf snapshot; the highest CSN among them, or the one that is not what the leaf says.
     fn copy_extents(&mut self) -> Result<Csn, cell_terms::ExtentOffset> {
+        let region = &self.source.borrow().extent;
         for (_, entry) in self.leaf.iter() {
             if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
-                extent::prefetch(&self.source.extent, entry.offset, shape);
+                extent::prefetch(region, entry.offset, shape);
             }
         }
         let mut csn_max = Csn::ZERO;
         for (_, entry) in self.leaf.iter() {
             let shape = ExtentShape::from_bits(entry.value_len).ok_or(entry.offset)?;
-            let view = self.reader.read(&self.source.extent, entry.offset, shape, entry.crc);
+            let view = self.reader.read(region, entry.offset, shape, entry.crc);
             csn_max = csn_max.max(view.map_err(|_| entry.offset)?.header.csn);
             let bytes = self.reader.extent();
             self.extents.begin_item(entry.offset.0, shape.extent_bytes());

@@ -31,4 +31,4 @@ pub use record::{
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
 pub use recovered::Recovered;
-pub use takeover::{Pause, PublishRequest, complete, take_over};
+pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

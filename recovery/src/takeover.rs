@@ -1,4 +1,5 @@
-//! The whole takeover of a pair, for a control thread: claim, rebuild, new logs, wait, publish.
+//! The whole takeover of a pair: claim, rebuild, new logs, wait, publish. [`Takeover`] is the core, stepped, without a
+//! clock; [`take_over`] runs one on a control thread.
 //!
 //! The order is the point. The cut is recorded before the new logs are created, because their first frames name it; the
 //! new logs are open (files and folders synced) before the pair is published, because a published epoch's folders are
@@ -13,9 +14,9 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{Claim, ClusterError, Place, Tenure};
+use cell_cluster::{ClusterError, Place, Tenure};
 use cell_terms::Durability;
-use cell_wal::{LogDevice, LogId, LogOptions, LogStart, PairLog, Predecessor};
+use cell_wal::{LogDevice, LogEvent, LogId, LogOptions, LogStart, PairLog, Predecessor};
 
 use crate::error::RecoveryError;
 use crate::progress::{Progress, RecoveryStage};
@@ -42,11 +43,237 @@ pub struct PublishRequest {
     pub salt: u64,
 }
 
-/// Waits for so many nanoseconds, or longer; `false` gives the takeover up. In the simulator, time passes in it.
+/// What a step of a takeover asks of whoever steps it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Step again.
+    More,
+    /// Step again after so many nanoseconds, or later.
+    Wait(u64),
+    /// The pair is published: [`Takeover::finish`].
+    Done,
+}
+
+/// A takeover in progress. Dropping it gives it up: the claim stands until somebody claims the pair again.
+pub struct Takeover {
+    environment: Environment,
+    publish: PublishRequest,
+    progress: Arc<Progress>,
+    stage: Stage,
+    /// The new logs, while their first frames are on their way.
+    opening: Option<PairLog>,
+    events: Vec<LogEvent>,
+    /// The opening log's clock: it only has to grow.
+    waited_ns: u64,
+    /// Why the last step has to be made again.
+    transient: Option<RecoveryError>,
+}
+
+enum Stage {
+    Claim(ClaimRequest),
+    Rebuild(Box<Rebuild>),
+    Open(Box<Rebuilt>),
+    Trust(Box<Rebuilt>),
+    Publish(Box<Rebuilt>),
+    Done(Box<Recovered>),
+    Failed,
+}
+
+impl Takeover {
+    /// A takeover that begins with the claim.
+    #[must_use]
+    pub fn new(
+        environment: &Environment,
+        claim: ClaimRequest,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Takeover {
+        Takeover::at(Stage::Claim(claim), environment, publish, progress)
+    }
+
+    /// A takeover after its claim, or of a pair that was created.
+    #[must_use]
+    pub fn claimed(
+        environment: &Environment,
+        rebuild: Rebuild,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Takeover {
+        Takeover::at(Stage::Rebuild(Box::new(rebuild)), environment, publish, progress)
+    }
+
+    fn at(
+        stage: Stage,
+        environment: &Environment,
+        publish: PublishRequest,
+        progress: &Arc<Progress>,
+    ) -> Takeover {
+        Takeover {
+            environment: environment.clone(),
+            publish,
+            progress: Arc::clone(progress),
+            stage,
+            opening: None,
+            events: Vec::new(),
+            waited_ns: 0,
+            transient: None,
+        }
+    }
+
+    /// Does the next piece of work. What keeps the pair from being served is written to the region table, if it is
+    /// the pair's own data.
+    ///
+    /// # Errors
+    /// See [`RecoveryError`]; nothing is served then, and the takeover is over.
+    pub fn step(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        match self.advance(device) {
+            Err(error) if error.is_transient() => {
+                tracing::debug!(error = &error as &dyn Error, "recovery waits for the coordinator");
+                self.transient = Some(error);
+                Ok(Turn::Wait(RETRY_NS))
+            }
+            Err(error) => {
+                self.progress.set_stage(RecoveryStage::Failed);
+                if let Some(tenure) = self.tenure() {
+                    report(&self.environment, tenure, &error);
+                }
+                self.stage = Stage::Failed;
+                Err(error)
+            }
+            Ok(turn) => {
+                self.transient = None;
+                Ok(turn)
+            }
+        }
+    }
+
+    /// What was taken over.
+    ///
+    /// # Panics
+    /// Before [`Turn::Done`].
+    #[must_use]
+    pub fn finish(self) -> Recovered {
+        let Stage::Done(recovered) = self.stage else { panic!("a takeover is finished when it is done") };
+        *recovered
+    }
+
+    /// The claim, once it is made and until the takeover has ended.
+    #[must_use]
+    pub fn tenure(&self) -> Option<Tenure> {
+        match &self.stage {
+            Stage::Rebuild(rebuild) => Some(rebuild.tenure()),
+            Stage::Open(rebuilt) | Stage::Trust(rebuilt) | Stage::Publish(rebuilt) => {
+                Some(rebuilt.claim.tenure)
+            }
+            Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
+        }
+    }
+
+    /// Nobody steps it any more: why it is given up.
+    fn given_up(self) -> RecoveryError {
+        self.transient.unwrap_or(RecoveryError::GivenUp)
+    }
+
+    /// A step that fails leaves its stage in place: it can be made again if the failure may pass.
+    fn advance(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        match &mut self.stage {
+            Stage::Claim(claim) => {
+                let rebuild = Rebuild::claim(&self.environment, claim, &self.progress)?;
+                self.stage = Stage::Rebuild(Box::new(rebuild));
+                Ok(Turn::More)
+            }
+            Stage::Rebuild(_) => self.rebuild(device),
+            Stage::Open(_) => self.open_log(device),
+            Stage::Trust(rebuilt) => {
+                let remaining = self.environment.table.trust_remaining_ns(&rebuilt.claim)?;
+                if let Some(remaining_ns) = remaining {
+                    return Ok(Turn::Wait(remaining_ns.clamp(1, TRUST_NS)));
+                }
+                self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
+                    Stage::Trust(rebuilt) => Stage::Publish(rebuilt),
+                    other => other,
+                };
+                Ok(Turn::More)
+            }
+            Stage::Publish(_) => self.publish(),
+            Stage::Done(_) => Ok(Turn::Done),
+            Stage::Failed => Err(RecoveryError::GivenUp),
+        }
+    }
+
+    fn rebuild(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        let Stage::Rebuild(rebuild) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
+        let log = LogId { pair: rebuild.tenure().pair, epoch: rebuild.tenure().epoch };
+        let step = rebuild.step()?;
+        // The disk makes the first segments ready while the rebuild is verified.
+        if let (None, Some(predecessor)) = (&self.opening, rebuild.predecessor()) {
+            self.opening = begin_log(log, predecessor, &self.publish, device)?;
+        }
+        if step == Step::Done
+            && let Stage::Rebuild(rebuild) = std::mem::replace(&mut self.stage, Stage::Failed)
+        {
+            self.stage = Stage::Open(Box::new(rebuild.finish()));
+            self.progress.set_stage(RecoveryStage::Opening);
+        }
+        Ok(Turn::More)
+    }
+
+    /// Waits until both logs' opening frames are durable.
+    fn open_log(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        if let Some(log) = self.opening.as_mut().filter(|log| !log.is_open()) {
+            device.poll(&mut self.events);
+            let idle = self.events.is_empty();
+            if idle {
+                log.tick(Duration::from_nanos(self.waited_ns), device)?;
+                self.waited_ns += DISK_NS;
+            }
+            for event in self.events.drain(..) {
+                log.on_event(event, device)?;
+            }
+            device.submit()?;
+            return Ok(if idle { Turn::Wait(DISK_NS) } else { Turn::More });
+        }
+        self.progress.set_stage(RecoveryStage::Waiting);
+        if let Stage::Open(mut rebuilt) = std::mem::replace(&mut self.stage, Stage::Failed) {
+            rebuilt.recovered.log = self.opening.take();
+            self.stage = Stage::Trust(rebuilt);
+        }
+        Ok(Turn::More)
+    }
+
+    fn publish(&mut self) -> Result<Turn, RecoveryError> {
+        let Stage::Publish(rebuilt) = &self.stage else { return Err(RecoveryError::GivenUp) };
+        let tenure = rebuilt.claim.tenure;
+        let PublishRequest { durability, place, .. } = &self.publish;
+        let published = self.environment.table.publish(tenure, *durability, place);
+        self.stage = match (published, std::mem::replace(&mut self.stage, Stage::Failed)) {
+            (Ok(_), Stage::Publish(rebuilt)) => Stage::Done(Box::new(rebuilt.recovered)),
+            (Err(ClusterError::TrustRemains { .. }), Stage::Publish(rebuilt)) => Stage::Trust(rebuilt),
+            (Err(error), stage) => {
+                self.stage = stage;
+                return Err(error.into());
+            }
+            (Ok(_), stage) => stage,
+        };
+        if let Stage::Done(recovered) = &self.stage {
+            self.progress.set_stage(RecoveryStage::Serving);
+            tracing::info!(
+                pair = tenure.pair.0,
+                epoch = tenure.epoch.0,
+                cut = recovered.csn_cut.0,
+                entries = recovered.entries,
+                log_bytes = recovered.log_bytes,
+                "pair taken over"
+            );
+        }
+        Ok(Turn::More)
+    }
+}
+
+/// Waits for so many nanoseconds, or longer; `false` gives the takeover up.
 pub type Pause<'a> = dyn FnMut(u64) -> bool + 'a;
 
-/// Takes a pair over, from the claim to its publication. What keeps it from being served is written to the region
-/// table, if it is the pair's own data.
+/// Takes a pair over, from the claim to its publication.
 ///
 /// # Errors
 /// See [`RecoveryError`]. Nothing is served then; the claim stands until somebody claims the pair again.
@@ -58,8 +285,7 @@ pub fn take_over(
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    let rebuild = insist(pause, || Rebuild::claim(environment, claim, progress))?;
-    complete(environment, rebuild, publish, device, progress, pause)
+    run(Takeover::new(environment, *claim, publish.clone(), progress), device, pause)
 }
 
 /// [`take_over`] after the claim.
@@ -74,53 +300,22 @@ pub fn complete(
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    let tenure = rebuild.tenure();
-    let done = run(environment, rebuild, publish, device, progress, pause);
-    if let Err(error) = &done {
-        progress.set_stage(RecoveryStage::Failed);
-        report(environment, tenure, error);
-    }
-    done
+    run(Takeover::claimed(environment, rebuild, publish.clone(), progress), device, pause)
 }
 
 fn run(
-    environment: &Environment,
-    mut rebuild: Rebuild,
-    publish: &PublishRequest,
+    mut takeover: Takeover,
     device: &mut dyn LogDevice,
-    progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    let tenure = rebuild.tenure();
-    let log = LogId { pair: tenure.pair, epoch: tenure.epoch };
-    let mut opening = None;
-    while insist(pause, || rebuild.step())? == Step::More {
-        // The disk makes the first segments ready while the rebuild is verified.
-        if let (None, Some(predecessor)) = (&opening, rebuild.predecessor()) {
-            opening = begin_log(log, predecessor, publish, device)?;
+    loop {
+        match takeover.step(device)? {
+            Turn::More => {}
+            Turn::Wait(for_ns) if pause(for_ns) => {}
+            Turn::Wait(_) => return Err(takeover.given_up()),
+            Turn::Done => return Ok(takeover.finish()),
         }
     }
-    let Rebuilt { claim, mut recovered, predecessor, .. } = rebuild.finish();
-    if opening.is_none() {
-        opening = begin_log(log, predecessor, publish, device)?;
-    }
-    progress.set_stage(RecoveryStage::Opening);
-    recovered.log = match opening {
-        Some(opening) => Some(open_log(opening, device, pause)?),
-        None => None,
-    };
-    progress.set_stage(RecoveryStage::Waiting);
-    wait_for_trust(environment, &claim, publish, pause)?;
-    progress.set_stage(RecoveryStage::Serving);
-    tracing::info!(
-        pair = tenure.pair.0,
-        epoch = tenure.epoch.0,
-        cut = recovered.csn_cut.0,
-        entries = recovered.entries,
-        log_bytes = recovered.log_bytes,
-        "pair taken over"
-    );
-    Ok(recovered)
 }
 
 fn begin_log(
@@ -136,74 +331,6 @@ fn begin_log(
     let log = PairLog::create(start, publish.log, device);
     device.submit()?;
     Ok(Some(log))
-}
-
-/// Waits until both logs' opening frames are durable.
-fn open_log(
-    mut log: PairLog,
-    device: &mut dyn LogDevice,
-    pause: &mut Pause<'_>,
-) -> Result<PairLog, RecoveryError> {
-    let mut events = Vec::new();
-    let mut waited_ns = 0;
-    while !log.is_open() {
-        device.poll(&mut events);
-        if events.is_empty() {
-            log.tick(Duration::from_nanos(waited_ns), device)?;
-            device.submit()?;
-            if !pause(DISK_NS) {
-                return Err(RecoveryError::GivenUp);
-            }
-            waited_ns += DISK_NS;
-        }
-        for event in events.drain(..) {
-            log.on_event(event, device)?;
-        }
-        device.submit()?;
-    }
-    Ok(log)
-}
-
-fn wait_for_trust(
-    environment: &Environment,
-    claim: &Claim,
-    publish: &PublishRequest,
-    pause: &mut Pause<'_>,
-) -> Result<(), RecoveryError> {
-    loop {
-        let remaining = insist(pause, || Ok(environment.table.trust_remaining_ns(claim)?))?;
-        if let Some(remaining_ns) = remaining {
-            if !pause(remaining_ns.clamp(1, TRUST_NS)) {
-                return Err(RecoveryError::GivenUp);
-            }
-            continue;
-        }
-        let published = insist(pause, || {
-            Ok(environment.table.publish(claim.tenure, publish.durability, &publish.place)?)
-        });
-        match published {
-            Err(RecoveryError::Cluster(ClusterError::TrustRemains { .. })) => {}
-            other => return other.map(|_| ()),
-        }
-    }
-}
-
-/// Calls again what failed for a reason that may pass, as long as the caller waits.
-fn insist<T>(
-    pause: &mut Pause<'_>,
-    mut call: impl FnMut() -> Result<T, RecoveryError>,
-) -> Result<T, RecoveryError> {
-    loop {
-        match call() {
-            Err(error) if error.is_transient() => {
-                tracing::debug!(error = &error as &dyn Error, "recovery waits for the coordinator");
-                if !pause(RETRY_NS) {
-                    return Err(error);
-                }
-            }
-            other => return other,
-        }
-    }
 }
 
 /// Tells the region table, so that everybody sees what the pair lacks.
