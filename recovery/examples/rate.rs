@@ -27,7 +27,7 @@ fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let number = |at: usize, default: u64| arguments.get(at).map_or(default, |text| text.parse().unwrap());
     let (entries, value_bytes, threads) = (number(0, 1_000_000), number(1, 100), number(2, 2) as usize);
-    let parent = arguments.get(3).map_or_else(|| std::env::temp_dir(), |folder| Path::new(folder).to_owned());
+    let parent = arguments.get(3).map_or_else(std::env::temp_dir, |folder| Path::new(folder).to_owned());
     let folder = tempfile::tempdir_in(parent).unwrap();
     let storage = RealStorage::open(folder.path()).unwrap();
     let sim = Sim::new(1);

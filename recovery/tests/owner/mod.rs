@@ -249,11 +249,12 @@ struct Checkpoint {
 }
 
 impl Owner {
-    fn new(
-        life: &Life,
+    pub fn new(
+        environment: &Environment,
         recovered: Recovered,
         tenure: Tenure,
-        device: SimDevice,
+        device: Box<dyn LogDevice>,
+        work: Box<dyn FnMut() -> bool>,
         session: SessionId,
     ) -> Owner {
         Owner {
