@@ -60,7 +60,7 @@ fn forge(header: FrameHeader, random: &mut Random) -> FrameHeader {
             9 => forged.salt = value,
             10 => forged.segment_bytes = value,
             11 => forged.records = value as u32,
-            12 => forged.kind = FrameKind::Batch { other: value % 2 == 0 },
+            12 => forged.kind = FrameKind::Batch { other: value.is_multiple_of(2) },
             13 => forged.kind = FrameKind::Rotate { successor: value as u32 },
             _ => forged.kind = FrameKind::Seal,
         }
