@@ -47,7 +47,8 @@ pub(crate) enum Phase {
 pub(crate) enum Owed {
     /// No answer.
     Nothing,
-    /// Answers that may take any time. It is asked for signs of life, lest the connection look idle to both ends.
+    /// Answers that may take any time. It is asked for signs of life, lest the connection look idle to both
+    /// ends.
     Sometime,
     /// Prompt answers too: silence means that the connection is dead.
     Promptly,

@@ -1,5 +1,5 @@
-//! The core, step by step: what it sends in answer to what happens. Each test plays the server by hand, or lets the
-//! model server answer.
+//! The core, step by step: what it sends in answer to what happens. Each test plays the server by hand, or
+//! lets the model server answer.
 
 #![allow(clippy::unwrap_used, reason = "a test's helper may give up")]
 
