@@ -42,7 +42,7 @@ impl BatchSide {
         if needed <= self.buffer.capacity() {
             return;
         }
-        let mut larger = LogBuffer::heap(needed);
+        let mut larger = LogBuffer::heap(needed.max(2 * self.buffer.capacity()));
         let used = FRAME_HEADER_BYTES + self.payload_bytes;
         larger.bytes_mut()[..used].copy_from_slice(&self.buffer.bytes()[..used]);
         self.buffer = larger;

@@ -85,14 +85,20 @@ pub fn remove_images(
     Ok(removed)
 }
 
-/// Removes those segments of an ended epoch's log that hold nothing at or below its recorded cut: the spares that its
-/// owner had prepared. On a full disk this makes the room that the next epoch's first segments need. Says how many.
+/// Removes those files of an ended epoch's log that hold nothing at or below its recorded cut: the spares that its
+/// owner had prepared or was preparing. On a full disk this makes the room that the next epoch's first segments need. Says how many.
 ///
 /// # Errors
 /// What the disk says; call it again later.
 pub fn remove_past_cut(storage: &dyn Storage, name: LogName, cut: Csn) -> Result<usize, WalError> {
     let mut removed = 0;
-    for generation in list_segments(storage, name)? {
+    let folder = name.folder();
+    let generations = list_segments(storage, name)?;
+    for unfinished in storage.list(&folder)?.iter().filter(|file| parse_segment(file).is_none()) {
+        storage.unlink(&format!("{folder}/{unfinished}"))?;
+        removed += 1;
+    }
+    for generation in generations {
         let segment = name.segment(generation);
         let header = read_first_header(storage, segment)?;
         let needed = header.is_some_and(|header| {

@@ -163,7 +163,7 @@ pub struct FrameHeader {
     pub payload_bytes: u32,
     /// Number of records.
     pub records: u32,
-    /// CSC-64 of payload and padding. Filled in by [`finish`].
+    /// CRC-64 of payload and padding. Filled in by [`finish`].
     pub payload_check: u64,
 }
 

@@ -362,13 +362,16 @@ impl PairReader {
         self.batches += 1;
         let readers = self.logs.as_ref().expect("logs are open while anything is needed");
         let payload = |side: usize| if which[side] { readers[side].payload() } else { &[] };
+        let records = |side: usize| readers[side].header().map_or(0, |header| u64::from(header.records));
+        let counted: u64 = [0, 1].into_iter().filter(|side| which[*side]).map(records).sum();
+        let expected = head.csn_last.0 - head.csn_first.0 + 1;
         let batch = PairBatch {
             csn_first: head.csn_first,
             csn_last: head.csn_last,
             node: payload(0),
             extent: payload(1),
         };
-        if batch.is_dense() { Ok(batch) } else { corrupt(Damage::Records) }
+        if counted == expected && batch.is_dense() { Ok(batch) } else { corrupt(Damage::Records) }
     }
 
     /// No complete batch follows: tear or corruption?
