@@ -1,0 +1,112 @@
+//! Settings of logs and images.
+
+use std::time::Duration;
+
+use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+
+use crate::check::index;
+use crate::frame::{EMPTY_FRAME_BYTES, FRAME_HEADER_BYTES};
+
+/// Declarations of this crate's settings.
+pub const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "log_segment_bytes",
+        meaning: "Length of one log segment. Each region's log keeps two or three of them; half of one bounds the \
+                  largest value. Larger ones rotate less often and take longer to prepare.",
+        default: "64 MiB",
+        bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "log_batch_bytes",
+        meaning: "Most bytes that one commit batch gathers in one log while the batch before it is being written; \
+                  larger operations go alone. Each log holds two buffers of this size.",
+        default: "256 KiB",
+        bounds: Bounds::Bytes { min: 16 << 10, max: 4 << 20, power_of_two: true },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "log_seal_idle",
+        meaning: "After so long without a write the last batch is sealed by an empty frame in both logs, so that \
+                  damage to it is told from a tear.",
+        default: "20 ms",
+        bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "log_prepare_retry",
+        meaning: "How long to wait before preparing a log segment is tried again after the disk was full.",
+        default: "1 s",
+        bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "image_zstd_level",
+        meaning: "Compression level of checkpoint images. Higher is smaller and slower; replay speed hardly changes.",
+        default: "1",
+        bounds: Bounds::Integer { min: 1, max: 19 },
+        applies: Applies::Live,
+    },
+];
+
+/// How logs are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogOptions {
+    /// `log_segment_bytes`.
+    pub segment_bytes: u64,
+    /// `log_batch_bytes`.
+    pub batch_bytes: usize,
+    /// `log_seal_idle`.
+    pub seal_idle: Duration,
+    /// `log_prepare_retry`.
+    pub prepare_retry: Duration,
+}
+
+impl LogOptions {
+    /// From the settings in force.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> LogOptions {
+        let segment_bytes = settings.integer("log_segment_bytes");
+        LogOptions {
+            segment_bytes,
+            batch_bytes: index(settings.integer("log_batch_bytes").min(segment_bytes / 2)),
+            seal_idle: Duration::from_millis(settings.integer("log_seal_idle")),
+            prepare_retry: Duration::from_millis(settings.integer("log_prepare_retry")),
+        }
+    }
+
+    /// Most bytes of records (as [`crate::record::record_space`] counts them) that one operation may take in one log.
+    #[must_use]
+    pub fn operation_bytes_max(&self) -> usize {
+        index(self.segment_bytes / 2) - FRAME_HEADER_BYTES
+    }
+
+    pub(crate) fn check(&self) {
+        assert!(
+            // The setting begins at 1 MiB; simulations rotate more often.
+            self.segment_bytes >= 64 << 10 && self.segment_bytes <= 1 << 30,
+            "bounds of log_segment_bytes"
+        );
+        assert!(self.segment_bytes.is_multiple_of(EMPTY_FRAME_BYTES as u64), "segments are whole blocks");
+        assert!(self.batch_bytes >= EMPTY_FRAME_BYTES, "a batch buffer holds an empty frame");
+        assert!(self.batch_bytes as u64 <= self.segment_bytes / 2, "a batch fits half a segment");
+    }
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions::from_settings(&Settings::new(&[SETTINGS]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_options_hold_a_16_mib_value() {
+        let options = LogOptions::default();
+        options.check();
+        assert!(options.operation_bytes_max() > (16 << 20) + 4096);
+    }
+}

@@ -42,7 +42,10 @@ impl SessionBook {
         }
         self.swept_ns = now_ns;
         let long_ago = |used: &u64| now_ns.saturating_sub(*used) >= idle_ns;
-        self.last_used_ns.iter().filter(|(_, used)| long_ago(used)).map(|(session, _)| *session).collect()
+        let idle = self.last_used_ns.iter().filter(|(_, used)| long_ago(used));
+        let mut idle: Vec<_> = idle.map(|(session, _)| *session).collect();
+        idle.sort_unstable(); // a core's order follows from its input alone
+        idle
     }
 }
 

@@ -208,7 +208,9 @@ impl Worker {
     /// Streams that waited for the watermark go on.
     pub(super) fn unblock_streams(&mut self) {
         let waiting = self.streams.outward.iter().filter(|(_, stream)| !stream.begun);
-        for stream_key in waiting.map(|(stream_key, _)| *stream_key).collect::<Vec<_>>() {
+        let mut waiting: Vec<_> = waiting.map(|(stream_key, _)| *stream_key).collect();
+        waiting.sort_unstable(); // a core's order follows from its input alone
+        for stream_key in waiting {
             self.pump(stream_key);
         }
     }
