@@ -49,11 +49,13 @@ impl Client {
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
         let mut client = Client { driver, poller, start: Instant::now() };
         while !client.driver.core().is_up() {
-            client.advance(u64::MAX);
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
             }
-            if client.driver.failed_count() >= addresses.len() && !client.driver.core().is_up() {
+            client.advance(u64::MAX);
+            let dismissed = client.driver.core().dismissed().is_some();
+            if !dismissed && client.driver.failed_count() >= addresses.len() && !client.driver.core().is_up()
+            {
                 return Err(client.not_connected());
             }
         }

@@ -27,7 +27,7 @@ use crate::backoff::{Backoff, Random};
 use crate::connection::{Connection, Overdue, Owed, Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Flights, Place, State};
-use crate::outgoing::{Control, Outbox};
+use crate::outgoing::{Control, Outbox, check_hello};
 use crate::session::Session;
 use crate::{ClientError, ClientOptions, Completion, Operation, Output, Ticket};
 
@@ -120,7 +120,7 @@ impl ClientCore {
             session_not_before_ns: 0,
             session_failed_count: 0,
             session_closing: false,
-            dismissal: None,
+            dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             random: Random::new(seed),
             attempt: 0,

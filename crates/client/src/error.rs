@@ -183,6 +183,8 @@ pub(crate) enum Dismissal {
     Unauthorized,
     /// The hello itself was refused: a limit of the server or a defect.
     Refused(Refusal),
+    /// The hello cannot be said: name or token are too long.
+    Unsendable(EncodeError),
 }
 
 impl From<Dismissal> for ClientError {
@@ -191,6 +193,7 @@ impl From<Dismissal> for ClientError {
             Dismissal::VersionUnsupported { min, max } => ClientError::VersionUnsupported { min, max },
             Dismissal::Unauthorized => ClientError::Unauthorized,
             Dismissal::Refused(refusal) => ClientError::Refused(refusal),
+            Dismissal::Unsendable(error) => ClientError::Unsendable(error),
         }
     }
 }

@@ -1,8 +1,11 @@
 //! What the client sends, and when: hello first, then its own requests, then operations and chunks in turn.
 
-use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId, RequestKind, WriteName};
+use cell_protocol::{
+    EncodeError, Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId, RequestKind, WriteName,
+};
 use cell_terms::PairId;
 
+use crate::ClientOptions;
 use crate::client_core::{ClientCore, Command};
 use crate::connection::{Owed, Phase};
 use crate::flight::{PLACE_OF_CONTROL, Place, State};
@@ -36,6 +39,20 @@ impl Outbox {
     pub(crate) fn discard(&mut self) {
         self.kept = false;
     }
+}
+
+fn hello(options: &ClientOptions) -> Request<'_> {
+    Request::Hello(Hello {
+        version: PROTOCOL_VERSION,
+        name: &options.name,
+        token: &options.token,
+        stream_credit_bytes: options.stream_credit_bytes,
+    })
+}
+
+/// Whether the hello of these options can be said.
+pub(crate) fn check_hello(options: &ClientOptions) -> Result<(), EncodeError> {
+    hello(options).encode(RequestHeader::default(), &mut Vec::new())
 }
 
 /// Which pair a request is for: whichever the worker serves. Routing by key comes with the region table.
@@ -108,11 +125,7 @@ impl ClientCore {
         let (id, request) = match control {
             Control::Hello => {
                 self.control_ids.hello = Some(own);
-                let name = self.options.name.as_str();
-                let stream_credit_bytes = self.options.stream_credit_bytes;
-                let token = self.options.token.as_slice();
-                let hello = Hello { version: PROTOCOL_VERSION, name, token, stream_credit_bytes };
-                (own, Request::Hello(hello))
+                (own, hello(&self.options))
             }
             Control::OpenSession => {
                 if self.owed() != Owed::Promptly {
@@ -137,7 +150,7 @@ impl ClientCore {
         self.outbox.message.clear();
         let header = RequestHeader { id, pair: PAIR_ANY };
         let encoded = request.encode(header, &mut self.outbox.message);
-        // Only a hello has parts of free length, and those were checked when the client was made.
+        // Only a hello has parts of free length, and those were checked when the core was made.
         encoded.is_ok()
     }
 

@@ -1,7 +1,7 @@
 //! Opening, hello, sessions, silence, loss.
 
 use crate::model::refusal;
-use cell_client::{Command, Fate, Operation, Output, Setback};
+use cell_client::{ClientError, ClientOptions, Command, Fate, Operation, Output, Setback};
 use cell_protocol::{Malformed, Refusal, Reply, ReplyHeader, RequestId, RequestKind};
 use cell_terms::SessionId;
 
@@ -233,4 +233,12 @@ fn session_id_of_the_server_is_the_one_in_the_writes() {
     rig.reply(open, &Reply::Session { session: SessionId(77), idle_ms: 0 });
     rig.step();
     assert_eq!(rig.put_name(), (77, 1, 1));
+}
+
+#[test]
+fn hello_that_cannot_be_said_is_told_before_anything_is_sent() {
+    let mut rig = Rig::new(ClientOptions { token: vec![1; 2000], ..options() });
+    rig.step();
+    assert_eq!(rig.connects, 0);
+    assert!(matches!(rig.core.dismissed(), Some(ClientError::Unsendable(_))));
 }
