@@ -8,15 +8,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::{
-    Claim, ClaimGround, ClusterError, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
+    Claim, ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
 };
-use cell_memory::{RegionPopulator, RegionSettings};
+use cell_memory::{MemoryError, RegionPopulator, RegionSettings};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
     complete, find_logs, take_over,
 };
 use cell_terms::setting::{Settings, Source};
-use cell_terms::{Incarnation, PairId};
+use cell_terms::{Epoch, Incarnation, PairId};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogOptions, RealStorage};
 
@@ -108,13 +108,10 @@ impl BringUp {
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
     }
 
-    fn create(&self, environment: &Environment) -> Result<Claim, ClusterError> {
-        let regions = RegionSettings::new(&self.options.settings);
-        environment.table.create_pair(&NewPair {
-            incarnation: self.incarnation,
-            node: self.options.node,
-            geometry: geometry_wanted(&regions),
-        })
+    fn create(&self, environment: &Environment) -> Result<Claim, NodeError> {
+        let geometry = geometry_wanted(&RegionSettings::new(&self.options.settings))?;
+        let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
+        Ok(environment.table.create_pair(&new)?)
     }
 
     /// Hands the pair and its log to the worker, which serves it from then on.
@@ -165,27 +162,29 @@ fn pause(duration_ns: u64) -> bool {
     true
 }
 
-fn geometry_wanted(regions: &RegionSettings) -> Geometry {
-    Geometry {
-        node_region_bytes: regions.node_region_bytes,
-        extent_region_bytes: regions.extent_region_bytes,
-        slot_bytes: regions.slot_bytes,
-        node_bytes: regions.tree_node_bytes,
-    }
+/// The sizes that the settings ask for, as the table has them: whole regions, headers included.
+fn geometry_wanted(regions: &RegionSettings) -> Result<Geometry, MemoryError> {
+    let (pair, epoch) = (PairId(1), Epoch(1)); // sizes do not depend on them
+    let (node, extent) = (regions.node_spec(pair, epoch)?, regions.extent_spec(pair, epoch)?);
+    Ok(Geometry {
+        node_region_bytes: node.bytes,
+        extent_region_bytes: extent.bytes,
+        slot_bytes: node.slot_bytes,
+        node_bytes: node.node_bytes,
+    })
 }
 
 /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
 fn check_geometry(row: &PairRow, settings: &Settings) -> Result<(), NodeError> {
-    let found = row.geometry;
+    let (found, wanted) = (row.geometry, geometry_wanted(&RegionSettings::new(settings))?);
     let sizes = [
-        ("node_region_bytes", found.node_region_bytes),
-        ("extent_region_bytes", found.extent_region_bytes),
-        ("slot_bytes", found.slot_bytes),
-        ("tree_node_bytes", u64::from(found.node_bytes)),
+        ("node_region_bytes", wanted.node_region_bytes, found.node_region_bytes),
+        ("extent_region_bytes", wanted.extent_region_bytes, found.extent_region_bytes),
+        ("slot_bytes", wanted.slot_bytes, found.slot_bytes),
+        ("tree_node_bytes", u64::from(wanted.node_bytes), u64::from(found.node_bytes)),
     ];
-    for (setting, found) in sizes {
+    for (setting, wanted, found) in sizes {
         let given = settings.get(setting).is_some_and(|(_, source)| source > Source::Default);
-        let wanted = settings.integer(setting);
         if given && wanted != found {
             return Err(NodeError::Geometry { setting, wanted, found });
         }
