@@ -22,6 +22,8 @@ pub enum Call {
     Delete,
     /// Store if the key is not there.
     PutIfAbsent(Value),
+    /// Store if the key is there.
+    PutIfPresent(Value),
     /// Store if the key holds `expected` (a client asks by version; the test knows whose version that is).
     Replace {
         /// What must be there.
@@ -29,6 +31,8 @@ pub enum Call {
         /// What to store.
         value: Value,
     },
+    /// Remove if the key holds this value.
+    Remove(Value),
 }
 
 /// What it was told.
@@ -36,6 +40,8 @@ pub enum Call {
 pub enum Outcome {
     /// To a get: this value, or no such key.
     Found(Option<Value>),
+    /// To a get that does not want the value: there is one.
+    Exists,
     /// A write was done.
     Done,
     /// A delete found nothing; a condition did not hold.

@@ -44,17 +44,20 @@ struct Configuration {
 /// The state after an operation, if its outcome fits the state before.
 fn step(state: State, operation: &Operation) -> Option<State> {
     let (holds, after) = match operation.call {
+        Call::Get if operation.outcome == Outcome::Exists => return state.is_some().then_some(state),
         Call::Get => return (operation.outcome == Outcome::Found(state)).then_some(state),
         Call::Put(value) => (true, Some(value)),
         Call::Delete => (state.is_some(), None),
         Call::PutIfAbsent(value) => (state.is_none(), Some(value)),
+        Call::PutIfPresent(value) => (state.is_some(), Some(value)),
         Call::Replace { expected, value } => (state == Some(expected), Some(value)),
+        Call::Remove(expected) => (state == Some(expected), None),
     };
     match operation.outcome {
         // An unknown one, placed where its condition fails, is as good as not placed.
         Outcome::Done | Outcome::Unknown => holds.then_some(after),
         Outcome::Refused => (!holds).then_some(state),
-        Outcome::Found(_) => None,
+        Outcome::Found(_) | Outcome::Exists => None,
     }
 }
 
@@ -111,7 +114,7 @@ impl Search {
         let unknown: Vec<Operation> = writes.copied().collect();
         let told = operations.iter().filter_map(|each| match (each.call, each.outcome) {
             (_, Outcome::Found(found)) => found,
-            (Call::Replace { expected, .. }, _) => Some(expected),
+            (Call::Replace { expected, .. } | Call::Remove(expected), _) => Some(expected),
             _ => None,
         });
         let told = told.collect();
@@ -170,6 +173,8 @@ impl Search {
             Call::Delete => (2, None, None),
             Call::PutIfAbsent(value) => (3, None, told(value)),
             Call::Replace { expected, value } => (4, Some(expected), told(value)),
+            Call::PutIfPresent(value) => (5, None, told(value)),
+            Call::Remove(expected) => (6, Some(expected), None),
         }
     }
 }
@@ -254,6 +259,19 @@ mod tests {
         let history = |outcome| [put(1, 0, 1), put(2, 2, 3), replace(outcome)];
         assert!(check(&history(Outcome::Done), None).is_err());
         assert_eq!(check(&history(Outcome::Refused), None), Ok(()));
+    }
+
+    #[test]
+    fn check_existence_alone_tells_too() {
+        let exists = |from| operation(Call::Get, Outcome::Exists, from, from + 1);
+        assert_eq!(check(&[put(1, 0, 1), exists(2)], None), Ok(()));
+        assert!(check(&[exists(0), put(1, 2, 3)], None).is_err());
+        let present = |outcome| operation(Call::PutIfPresent(2), outcome, 2, 3);
+        assert!(check(&[present(Outcome::Done)], None).is_err());
+        assert_eq!(check(&[put(1, 0, 1), present(Outcome::Done), get(Some(2), 4, 5)], None), Ok(()));
+        let remove = operation(Call::Remove(1), Outcome::Done, 2, 3);
+        assert_eq!(check(&[put(1, 0, 1), remove, get(None, 4, 5)], None), Ok(()));
+        assert!(check(&[put(2, 0, 1), remove], None).is_err());
     }
 
     #[test]

@@ -23,8 +23,8 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("node", "node", 5, None),
     ("web", "web", 6, None),
     ("ops", "ops", 7, None),
-    ("simulator", "tests/simulator", 8, None),
-    ("tests", "tests", 9, None),
+    ("tests", "tests", 8, None),
+    ("simulator", "tests/simulator", 9, None),
     ("benches", "benches", 9, None),
 ];
 
@@ -99,8 +99,6 @@ fn crates_use_only_lower_floors_and_what_they_need() {
             for used in dependencies(&manifest, kinds) {
                 let Some(used) = used.strip_prefix("cell-") else { continue };
                 let listed = allowed.is_none_or(|list| list.contains(&used)) || !strict;
-                // A binary of tests and benches stands beside what it tests, so those two may meet the
-                // simulator.
                 if floors.get(used).is_none_or(|used_floor| used_floor >= floor) || !listed {
                     violations.push(format!("{name} uses {used}"));
                 }
