@@ -94,7 +94,9 @@ fn fit_slot(settings: &mut Settings) {
     let is_default = settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default);
     if is_default && settings.integer(SLOT) > region {
         let largest = 1_u64 << region.ilog2();
-        settings.set(SLOT, &largest.to_string(), Source::Default).expect("a smaller power of two is within bounds");
+        settings
+            .set(SLOT, &largest.to_string(), Source::Default)
+            .expect("a smaller power of two is within bounds");
     }
 }
 

@@ -24,7 +24,9 @@ mod tests {
 
     #[test]
     fn is_local_names_of_this_machine_only() {
-        for host in ["localhost", "LOCALHOST:7080", "127.0.0.1:7080", "127.1.2.3", "cell", "[::1]:7080", "[::1]"] {
+        for host in
+            ["localhost", "LOCALHOST:7080", "127.0.0.1:7080", "127.1.2.3", "cell", "[::1]:7080", "[::1]"]
+        {
             assert!(is_local(host), "{host}");
         }
         for host in ["", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.1", "[::2]", "localhost.evil"]

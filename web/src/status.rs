@@ -64,6 +64,7 @@ fn state(state: &NodeState) -> Value {
     let mut document = json!({"name": state_word(state)});
     match state {
         NodeState::Recovering(progress) => {
+            document["stage"] = progress.stage.into();
             document["bytes_done"] = progress.bytes_done.into();
             document["bytes_total"] = progress.bytes_total.into();
             document["bytes_per_second"] = progress.bytes_per_second.into();

@@ -104,12 +104,12 @@ fn report(global: &Global, ended: &Ended, tally: &Tally, elapsed: Duration) -> a
         }))?;
     } else {
         message::note(&format!(
-            "{} records acknowledged ({}) in {}, {}; {} bad lines, {} settled before",
-            number::count(tally.acknowledged),
+            "{} acknowledged ({}) in {}, {}; {}, {} settled before",
+            number::counted(tally.acknowledged, "record", "records"),
             number::bytes(tally.bytes),
             number::time(elapsed),
             number::rate(per_second),
-            number::count(tally.bad),
+            number::counted(tally.bad, "bad line", "bad lines"),
             number::count(tally.resumed),
         ));
     }

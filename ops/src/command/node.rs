@@ -23,6 +23,8 @@ use crate::{logging, settings, signal};
 const EMBEDDED: &str = "embedded";
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often its supervisor is told how far a recovery is.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 
 /// Settings of the process itself; those of the store are declared by the crates that use them.
 pub(crate) const SETTINGS: &[Setting] = &[
@@ -148,7 +150,7 @@ fn hear(supervised: bool) -> anyhow::Result<Receiver<Word>> {
 /// Tells everyone how the node is doing, until it ends.
 fn attend(handle: &NodeHandle, words: &Receiver<Word>, supervised: bool) {
     let mut service = Service::new(Instant::now());
-    let mut told: Option<Report> = None;
+    let mut told: Option<(Report, Instant)> = None;
     while !handle.has_ended() {
         match words.recv_timeout(LOOK_EVERY) {
             Ok(Word::Stop | Word::Gone) => {
@@ -161,16 +163,23 @@ fn attend(handle: &NodeHandle, words: &Receiver<Word>, supervised: bool) {
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
         }
-        let snapshot = handle.snapshot();
+        let (snapshot, now) = (handle.snapshot(), Instant::now());
         let report = report(&snapshot.state);
-        service.observe(&snapshot, &report.detail, Instant::now());
-        if told.as_ref() != Some(&report) {
+        service.observe(&snapshot, &report.detail, now);
+        if is_news(told.as_ref(), &report, now) {
             if supervised {
                 link::tell(&report);
             }
-            told = Some(report);
+            told = Some((report, now));
         }
     }
+}
+
+/// A change of state at once, a change of its detail once a second.
+fn is_news(told: Option<&(Report, Instant)>, report: &Report, now: Instant) -> bool {
+    told.is_none_or(|(told, at)| {
+        told.state != report.state || (told.detail != report.detail && now.duration_since(*at) >= TELL_EVERY)
+    })
 }
 
 fn report(state: &NodeState) -> Report {
@@ -179,7 +188,7 @@ fn report(state: &NodeState) -> Report {
         NodeState::Recovering(progress) => {
             let done = u128::from(progress.bytes_done) * 100;
             let percent = done.checked_div(u128::from(progress.bytes_total)).unwrap_or(0);
-            ("recovering", format!("recovering {percent} %"))
+            ("recovering", format!("recovering {percent} % ({})", progress.stage))
         }
         NodeState::Serving => ("serving", "serving".to_owned()),
         NodeState::ReadOnly(_) => {

@@ -88,17 +88,17 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
 fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {
     let entries: u64 = report.pairs.iter().map(|pair| pair.entries).sum();
     let verdict = match report.pairs.iter().find(|pair| pair.state != PairState::Serving) {
-        None if is_healthy => format!("serves {} entries", number::count(entries)),
+        None if is_healthy => format!("serves {}", number::counted(entries, "entry", "entries")),
         None => "owns no pair".into(),
         Some(pair) => format!("is not healthy: {} is {}", pair.pair, state_words(pair.state)),
     };
     let head = format!(
-        "{} at {server} {verdict}.\nup {}, {}, {} workers, {} connections\n\n",
+        "{} at {server} {verdict}.\nup {}, {}, {}, {}\n\n",
         report.node,
         number::time(Duration::from_millis(report.uptime_ms)),
         report.incarnation,
-        report.workers,
-        report.connections,
+        number::counted(report.workers.into(), "worker", "workers"),
+        number::counted(report.connections.into(), "connection", "connections"),
     );
     let headings =
         ["pair", "state", "epoch", "entries", "durable", "checkpoint", "tree", "extents", "log", "sessions"];

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -195,7 +195,7 @@ fn compare_counts(scanned: u64, checked: u64, is_quiet: bool, findings: &mut Fin
 fn prove_source(
     store: &mut Store,
     arguments: &VerifyArgs,
-    file: &PathBuf,
+    file: &Path,
     findings: &mut Findings,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<()> {
@@ -283,18 +283,14 @@ fn finding_document(finding: &Finding) -> Value {
     object.into()
 }
 
-fn open_file(arguments: &VerifyArgs, file: &PathBuf) -> anyhow::Result<Opened> {
+fn open_file(arguments: &VerifyArgs, file: &Path) -> anyhow::Result<Opened> {
     if file.as_os_str() == "-" {
         return Err(Failure::usage("--source needs a file: it may have to be read twice").into());
     }
     arguments.source.open(file)
 }
 
-fn read_progress(
-    arguments: &VerifyArgs,
-    file: &PathBuf,
-    opened: &Opened,
-) -> anyhow::Result<Option<Progress>> {
+fn read_progress(arguments: &VerifyArgs, file: &Path, opened: &Opened) -> anyhow::Result<Option<Progress>> {
     let Some(path) = &arguments.progress else { return Ok(None) };
     let source = Fingerprint::of(file, opened.format, &opened.columns, opened.skip)?;
     let progress = ProgressFile::new(path.clone(), source).read()?;
@@ -318,7 +314,7 @@ impl KeySet {
 fn keys_of(
     store: &mut Store,
     arguments: &VerifyArgs,
-    file: &PathBuf,
+    file: &Path,
     stop: &Arc<AtomicBool>,
 ) -> anyhow::Result<KeySet> {
     let mut opened = open_file(arguments, file)?;

@@ -17,9 +17,9 @@ pub(crate) enum Source {
     File(PathBuf),
 }
 
-impl From<PathBuf> for Source {
-    fn from(path: PathBuf) -> Source {
-        if path.as_os_str() == "-" { Source::Stdin } else { Source::File(path) }
+impl From<&Path> for Source {
+    fn from(path: &Path) -> Source {
+        if path.as_os_str() == "-" { Source::Stdin } else { Source::File(path.to_owned()) }
     }
 }
 

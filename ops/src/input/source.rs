@@ -1,7 +1,7 @@
 //! A source of records as the command line describes it: file, format and columns, looked at once and then read.
 
 use std::io::BufRead;
-use std::path::PathBuf;
+use std::path::Path;
 
 use anyhow::Context;
 use clap::Args;
@@ -53,8 +53,8 @@ pub(crate) struct Opened {
 
 impl SourceArgs {
     /// Opens a file or stdin (`-`).
-    pub(crate) fn open(&self, path: &PathBuf) -> anyhow::Result<Opened> {
-        let Input { mut reader, bytes_total, consumed, .. } = open(&Source::from(path.clone()))?;
+    pub(crate) fn open(&self, path: &Path) -> anyhow::Result<Opened> {
+        let Input { mut reader, bytes_total, consumed, .. } = open(&Source::from(path))?;
         let head = reader.fill_buf().with_context(|| format!("cannot read {}", path.display()))?;
         let is_dump = head.strip_prefix(DUMP_HEADING).is_some_and(|rest| rest.starts_with(b"\n"));
         let format = self.format.unwrap_or_else(|| Format::guess(head));

@@ -7,12 +7,17 @@ pub(crate) fn count(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at) % 3 == 0 {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
     }
     text
+}
+
+/// A count with its noun: `1 entry`, `2 entries`.
+pub(crate) fn counted(number: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(number), if number == 1 { one } else { many })
 }
 
 /// Bytes in binary units: `1.50 MiB`.
@@ -84,6 +89,10 @@ mod tests {
     #[test]
     fn numbers_are_short_and_carry_their_unit() {
         assert_eq!([count(0), count(999), count(1000), count(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [counted(1, "entry", "entries"), counted(2, "entry", "entries")],
+            ["1 entry", "2 entries"]
+        );
         assert_eq!([bytes(1023), bytes(1536), bytes(64 << 20)], ["1023 B", "1.50 KiB", "64.0 MiB"]);
         assert_eq!([rate(3.0), rate(12_345.0), rate(2.5e6)], ["3.00 /s", "12.3 k/s", "2.50 M/s"]);
         assert_eq!(time(Duration::from_nanos(850)), "850 ns");

@@ -223,7 +223,10 @@ fn report(
         None if matches!(end.fault, FrameFault::Zeros | FrameFault::EndOfFile) => {
             writeln!(out, "  ends at {}", end.place)?;
         }
-        None => writeln!(out, "  ends at {} with a tear: {}", end.place, end.fault)?,
+        // A tear, or what an earlier use left in a recycled file.
+        None => {
+            writeln!(out, "  ends at {}: what follows is no frame of this log ({})", end.place, end.fault)?
+        }
     }
     Ok(())
 }

@@ -1,0 +1,166 @@
+//! A `cell dev` of small regions as a child of a test, and commands against it.
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Small regions and segments, and little said.
+pub(crate) const FLAGS: [&str; 4] = [
+    "--node-region-bytes=64MiB",
+    "--extent-region-bytes=128MiB",
+    "--log-segment-bytes=8MiB",
+    "--tracing-filter=warn",
+];
+
+/// A command that sees none of this process's `CELL_*` variables.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cell"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("CELL_")) {
+        command.env_remove(name);
+    }
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// A port P so that P, P+80 and P+200 are free now.
+pub(crate) fn free_port() -> u16 {
+    loop {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let fits = (1024..60_000).contains(&port);
+        let is_free = |offset| TcpListener::bind(("127.0.0.1", port + offset)).is_ok();
+        if fits && [0, 80, 200].into_iter().all(is_free) {
+            return port;
+        }
+    }
+}
+
+pub(crate) struct Dev {
+    pub(crate) folder: TempDir,
+    pub(crate) port: u16,
+    pub(crate) process: Child,
+    events: Receiver<Value>,
+}
+
+impl Dev {
+    /// Starts and waits until it serves.
+    pub(crate) fn start() -> Dev {
+        let folder = tempfile::tempdir().unwrap();
+        let port = free_port();
+        let (process, events) = launch(&folder, port);
+        let mut dev = Dev { folder, port, process, events };
+        dev.wait_for("serving");
+        dev
+    }
+
+    /// Starts it again in the same folder.
+    pub(crate) fn restart(&mut self) {
+        (self.process, self.events) = launch(&self.folder, self.port);
+        self.wait_for("serving");
+    }
+
+    /// Waits for an event of this name.
+    pub(crate) fn wait_for(&mut self, name: &str) -> Value {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let event = self.events.recv_timeout(left);
+            let event = event.unwrap_or_else(|_| panic!("no event `{name}` within a minute"));
+            if event["event"] == name {
+                return event;
+            }
+        }
+    }
+
+    pub(crate) fn server(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Runs a client command.
+    pub(crate) fn cell(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = command(arguments);
+        command.env("CELL_SERVER", self.server());
+        command
+    }
+
+    /// Runs a client command with something on its stdin.
+    pub(crate) fn cell_with_input(&self, arguments: &[&str], input: &[u8]) -> Output {
+        let mut command = self.command(arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    }
+
+    /// What a command must print when it succeeds.
+    pub(crate) fn out(&self, arguments: &[&str]) -> String {
+        let output = self.cell(arguments);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {:?}: {error}", output.status);
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Its exit code.
+    pub(crate) fn code(&self, arguments: &[&str]) -> i32 {
+        self.cell(arguments).status.code().unwrap()
+    }
+
+    /// SIGTERM, and its exit code.
+    pub(crate) fn stop(&mut self) -> Option<i32> {
+        signal("TERM", self.process.id());
+        self.process.wait().unwrap().code()
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+fn launch(folder: &TempDir, port: u16) -> (Child, Receiver<Value>) {
+    let (dir, port) = (folder.path().join("data"), port.to_string());
+    let mut command = command(&["dev", "--json", "--port", &port, "--dir", dir.to_str().unwrap()]);
+    let mut process = command.args(FLAGS).stdout(Stdio::piped()).spawn().unwrap();
+    let stdout = process.stdout.take().unwrap();
+    let (sender, events) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            let event = serde_json::from_str(&line).unwrap_or_else(|_| panic!("not JSON: {line}"));
+            if sender.send(event).is_err() {
+                break;
+            }
+        }
+    });
+    (process, events)
+}
+
+/// Sends a signal by its name.
+pub(crate) fn signal(name: &str, pid: u32) {
+    let status = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().unwrap();
+    assert!(status.success(), "kill -{name} {pid}");
+}
+
+/// Waits until there is no such process (a zombie counts as gone).
+pub(crate) fn wait_gone(pid: u32) {
+    let until = Instant::now() + Duration::from_secs(10);
+    let lives = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
+    };
+    while lives() {
+        assert!(Instant::now() < until, "process {pid} lives on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

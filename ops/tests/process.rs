@@ -1,0 +1,129 @@
+//! Processes: what a supervisor, a node and their signals do.
+#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(clippy::disallowed_methods, reason = "real processes have real time")]
+
+mod common;
+
+use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::{Dev, FLAGS, command, free_port, signal, wait_gone};
+
+#[test]
+fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    for _ in 0..2 {
+        let status = dev.out(&["status", "--json"]);
+        assert!(status.contains("serving"), "{status}");
+        let pid = node_pid(&dev);
+        signal("KILL", pid);
+        dev.wait_for("died");
+        dev.wait_for("serving");
+        assert_eq!(dev.out(&["get", "key"]), "value\n");
+    }
+    assert_eq!(dev.stop(), Some(0));
+}
+
+/// The supervisor's only child.
+fn node_pid(dev: &Dev) -> u32 {
+    let id = dev.process.id();
+    let tasks = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let children =
+        tasks.map(|task| std::fs::read_to_string(task.path().join("children")).unwrap_or_default());
+    let children: String = children.collect();
+    children.split_whitespace().next().unwrap().parse().unwrap()
+}
+
+#[test]
+fn dev_a_killed_supervisor_takes_its_node_along() {
+    let mut dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let node = node_pid(&dev);
+    signal("KILL", dev.process.id());
+    dev.process.wait().unwrap();
+    wait_gone(node);
+    dev.restart();
+    assert_eq!(dev.out(&["get", "key"]), "value\n");
+}
+
+#[test]
+fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
+    let dev = Dev::start();
+    let data = dev.folder.path().join("data");
+    let other = free_port().to_string();
+    let output = command(&["dev", "--port", &other, "--dir", data.to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("is held by process") && error.contains("--dir"), "{error}");
+    let folder = tempfile::tempdir().unwrap();
+    let port = dev.port.to_string();
+    let output =
+        command(&["dev", "--port", &port, "--dir", folder.path().to_str().unwrap()]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--port"));
+}
+
+#[test]
+fn node_by_itself_tells_systemd_and_stops_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket_path = folder.path().join("notify");
+    let socket = UnixDatagram::bind(&socket_path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let port = free_port();
+    let config = folder.path().join("node.toml");
+    let text = format!(
+        "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\ndata_dir = \"{}\"\n",
+        port + 80,
+        folder.path().join("data").display()
+    );
+    std::fs::write(&config, text).unwrap();
+    let mut node = command(&["node", "--config", config.to_str().unwrap()])
+        .args(FLAGS)
+        .env("NOTIFY_SOCKET", &socket_path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let wait_for = |word: &str| {
+        let mut heard = [0; 4096];
+        loop {
+            let length = socket.recv(&mut heard).unwrap();
+            if String::from_utf8_lossy(&heard[..length]).lines().any(|line| line.starts_with(word)) {
+                return;
+            }
+        }
+    };
+    wait_for("STATUS=");
+    wait_for("READY=1");
+    let server = format!("127.0.0.1:{port}");
+    assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
+    signal("TERM", node.id());
+    wait_for("STOPPING=1");
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn load_interrupted_records_what_is_acknowledged() {
+    let dev = Dev::start();
+    let source = dev.folder.path().join("source.tsv");
+    let progress = dev.folder.path().join("progress");
+    let lines: String = (0..400_000).map(|n| format!("key{n:06}\t{n}\n")).collect();
+    std::fs::write(&source, lines).unwrap();
+    let (source, progress) = (source.to_str().unwrap(), progress.to_str().unwrap());
+    let load = ["load", source, "--progress", progress];
+    let verify = ["verify", "--source", source, "--progress", progress];
+    for name in ["INT", "KILL"] {
+        let mut child = dev.command(&load).stderr(Stdio::null()).spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1200));
+        if child.try_wait().unwrap().is_none() {
+            signal(name, child.id());
+            let code = child.wait().unwrap().code();
+            assert!(code.is_none_or(|code| code == 130 || code == 0), "{code:?}");
+        }
+        assert_eq!(dev.code(&verify), 0, "after SIG{name}");
+    }
+    dev.out(&load);
+    dev.out(&verify);
+    assert_eq!(dev.out(&["count", "--prefix", "key"]), "400000\n");
+}
