@@ -122,6 +122,8 @@ impl Traffic {
                 (4..=5, _) => Call::Put(value),
                 (6, _) => Call::Delete,
                 (7, _) => Call::PutIfAbsent(value),
+                (8, None) => Call::PutIfPresent(value),
+                (8, Some(&(_, expected))) => Call::Remove(expected),
                 (_, Some(&(_, expected))) => Call::Replace { expected, value },
                 _ => Call::Get,
             };
@@ -173,22 +175,25 @@ fn perform(
     version: Option<Version>,
     seen: &mut BTreeMap<Vec<u8>, (Version, Value)>,
 ) -> Outcome {
+    let mut put_if = |value: Value, condition: Condition| {
+        let written = connection.put_if(key, &payload::encode(value), condition)?;
+        Ok(Some((written, value)))
+    };
+    let looked = || version.expect("it follows a look at the key");
     let written = match call {
         Call::Get => return read(connection, key, seen),
-        Call::Put(value) => {
-            connection.put(key, &payload::encode(value)).map(|version| Some((version, value)))
+        Call::Put(value) => put_if(value, Condition::Always),
+        Call::PutIfAbsent(value) => put_if(value, Condition::IfAbsent),
+        Call::PutIfPresent(value) => put_if(value, Condition::IfPresent),
+        Call::Replace { value, .. } => put_if(value, Condition::IfVersion(looked())),
+        Call::Delete | Call::Remove(_) => {
+            let condition =
+                if call == Call::Delete { Condition::Always } else { Condition::IfVersion(looked()) };
+            match connection.delete_if(key, condition) {
+                Ok(false) => return Outcome::Refused,
+                deleted => deleted.map(|_| None),
+            }
         }
-        Call::Delete => match connection.delete(key) {
-            Ok(true) => Ok(None),
-            Ok(false) => return Outcome::Refused,
-            Err(error) => Err(error),
-        },
-        Call::PutIfAbsent(value) => connection
-            .put_if(key, &payload::encode(value), Condition::IfAbsent)
-            .map(|version| Some((version, value))),
-        Call::Replace { value, .. } => connection
-            .cas(key, version.expect("a replace follows a look"), &payload::encode(value))
-            .map(|version| Some((version, value))),
     };
     match written {
         Ok(Some(found)) => {
