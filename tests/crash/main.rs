@@ -99,6 +99,25 @@ fn kill_under_load_nothing_acknowledged_is_lost() {
     );
 }
 
+/// The harness's twin that must fail: the same load and the same check on a server that logs nothing. If this
+/// passes the check, the check is worth nothing.
+#[test]
+fn kill_without_a_log_is_caught_by_the_same_check() {
+    let mut server = Server::start_with(&["--durability", "none"]);
+    let traffic = Traffic::new(server.address());
+    let ledger = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(60)));
+        wait(300);
+        traffic.stop();
+        writer.join().expect("a writer did not panic")
+    });
+    assert!(ledger.counts().0 > 100);
+    server.kill_all();
+    server.resume();
+    let verified = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| traffic.verify(&ledger)));
+    assert!(verified.is_err(), "everything was lost and nobody noticed");
+}
+
 #[test]
 fn supervisor_killed_its_node_dies_with_it_and_data_stays() {
     let mut server = Server::start();

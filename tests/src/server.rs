@@ -16,6 +16,8 @@ use crate::program::{self, Said};
 
 /// How long a server may take until it serves.
 const READY: Duration = Duration::from_secs(60);
+/// Lines of a server's log that a failed test shows.
+const LOG_LINES_SHOWN: usize = 40;
 /// Small regions and segments: tests run side by side.
 const FLAGS: [(&str, &str); 5] = [
     ("--node-region-bytes", "256MiB"),
@@ -36,6 +38,7 @@ fn merged(flags: &[&str]) -> Vec<String> {
 pub struct Server {
     ports: Ports,
     folder: PathBuf,
+    log: PathBuf,
     flags: Vec<String>,
     supervisor: Option<Child>,
     /// Removed when the server is dropped, if the test did not bring its own.
@@ -63,7 +66,17 @@ impl Server {
     /// A cluster in `folder` that is not started yet.
     pub fn prepared(folder: &Path, flags: &[&str]) -> Self {
         let flags = merged(flags);
-        Self { ports: Ports::take(), folder: folder.to_owned(), flags, supervisor: None, _temporary: None }
+        let mut log = folder.file_name().expect("the data folder has a name").to_owned();
+        log.push(".server-log");
+        let log = folder.with_file_name(log);
+        Self {
+            ports: Ports::take(),
+            folder: folder.to_owned(),
+            log,
+            flags,
+            supervisor: None,
+            _temporary: None,
+        }
     }
 
     /// Starts the supervisor without waiting for anything.
@@ -72,7 +85,7 @@ impl Server {
     /// If it runs already or cannot be started.
     pub fn launch(&mut self) {
         assert!(self.supervisor.is_none(), "the server runs already");
-        let log = File::options().create(true).append(true).open(self.log_path());
+        let log = File::options().create(true).append(true).open(&self.log);
         let log = log.expect("the server's log can be written");
         let child = program::command()
             .args(["dev", "--port", &self.ports.first.to_string(), "--dir"])
@@ -87,7 +100,7 @@ impl Server {
     /// Starts the supervisor and waits until the node serves.
     ///
     /// # Panics
-    /// If it ends or does not serve in time; with its log.
+    /// If it ends or does not serve in time.
     pub fn resume(&mut self) {
         self.launch();
         self.wait_ready();
@@ -96,15 +109,48 @@ impl Server {
     /// Waits until `/readyz` says yes.
     ///
     /// # Panics
-    /// If the supervisor ends or time runs out; with its log.
+    /// If the supervisor ends or time runs out.
     #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
     pub fn wait_ready(&mut self) {
         let deadline = Instant::now() + READY;
         while !self.is_ready() {
             let child = self.supervisor.as_mut().expect("the server was started");
             let ended = child.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "the server ended with {ended:?}:\n{}", self.log());
-            assert!(Instant::now() < deadline, "the server is not ready:\n{}", self.log());
+            assert!(ended.is_none(), "the server ended with {ended:?}");
+            assert!(Instant::now() < deadline, "the server is not ready");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the supervisor ends by itself, as it does when its node is refused; its exit code.
+    ///
+    /// # Panics
+    /// If it runs on.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn wait_end(&mut self) -> Option<i32> {
+        let mut child = self.supervisor.take().expect("the server was started");
+        let deadline = Instant::now() + READY;
+        loop {
+            if let Some(status) = child.try_wait().expect("a child can be waited for") {
+                return status.code();
+            }
+            if Instant::now() > deadline {
+                self.supervisor = Some(child);
+                panic!("the server runs on");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Waits until the log, from byte `from` on, has these words.
+    ///
+    /// # Panics
+    /// If it never has.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn wait_log(&self, from: usize, words: &str) {
+        let deadline = Instant::now() + READY;
+        while !self.log().get(from..).is_some_and(|said| said.contains(words)) {
+            assert!(Instant::now() < deadline, "the server never said `{words}`");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -152,13 +198,19 @@ impl Server {
 
     /// What supervisor and node have printed, all lives together.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.log_path()).unwrap_or_default()
+        fs::read_to_string(&self.log).unwrap_or_default()
     }
 
-    fn log_path(&self) -> PathBuf {
-        let mut name = self.folder.file_name().expect("the data folder has a name").to_owned();
-        name.push(".server-log");
-        self.folder.with_file_name(name)
+    /// The last of it, for messages.
+    fn log_end(&self) -> String {
+        let log = self.log();
+        let lines: Vec<&str> = log.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")
+    }
+
+    /// Writes its log elsewhere than beside the data folder: for a second server on one folder.
+    pub fn log_to(&mut self, path: &Path) {
+        self.log = path.to_owned();
     }
 
     /// The supervisor's process.
@@ -210,7 +262,7 @@ impl Server {
             if let Some(status) = child.try_wait().expect("a child can be waited for") {
                 return status.code();
             }
-            assert!(Instant::now() < deadline, "the server does not stop:\n{}", self.log());
+            assert!(Instant::now() < deadline, "the server does not stop");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -228,7 +280,7 @@ impl Drop for Server {
             }
         }
         if std::thread::panicking() {
-            eprintln!("the server's log:\n{}", self.log());
+            eprintln!("the end of the server's log:\n{}", self.log_end());
         }
     }
 }

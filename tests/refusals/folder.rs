@@ -1,0 +1,160 @@
+//! Data folders that are in use, of another format, damaged, or not whole.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cell_tests::server::Server;
+
+/// Where a frame's header keeps what these tests change; see `wal/src/frame.rs`. These places hold in every
+/// version.
+const MAGIC: &[u8] = b"CellFram";
+const VERSION_AT: usize = 8;
+const CHECK_AT: usize = 120;
+const FRAME_ALIGN: usize = 4096;
+
+/// A server with some data that was killed, so that everything is in its logs alone.
+fn killed_with_data() -> Server {
+    let mut server = Server::start();
+    for number in 0..50 {
+        let key = format!("key-{number:02}");
+        assert_eq!(server.cell(&["put", &key, "value"]).code, Some(0));
+    }
+    server.kill_all();
+    server
+}
+
+fn assert_data(server: &Server) {
+    let said = server.cell(&["count"]);
+    assert_eq!((said.code, said.out.trim_end()), (Some(0), "50"), "{said:?}");
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be listed").path();
+        if path.is_dir() { files(&path, found) } else { found.push(path) }
+    }
+}
+
+/// Log segments, sorted.
+fn segments(server: &Server) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    files(&server.folder().join("log"), &mut found);
+    found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("segment-")));
+    found.sort();
+    assert!(found.len() >= 2, "a pair has two logs");
+    found
+}
+
+/// Starts a server and demands that it ends by itself without ever having served; returns what it said.
+#[track_caller]
+fn refused(server: &mut Server) -> String {
+    let before = server.log().len();
+    server.launch();
+    let code = server.wait_end();
+    let said = server.log()[before..].to_owned();
+    assert!(code.is_some_and(|code| code != 0), "exit code {code:?}: {said}");
+    assert!(!said.contains("is up"), "it served: {said}");
+    said
+}
+
+fn crc64(bytes: &[u8]) -> u64 {
+    let mut digest = crc64fast::Digest::new();
+    digest.write(bytes);
+    digest.sum64()
+}
+
+/// Gives every frame of a segment another format version.
+fn set_version(path: &Path, version: u32) {
+    let mut bytes = fs::read(path).expect("a segment can be read");
+    for frame in bytes.chunks_mut(FRAME_ALIGN).filter(|frame| frame.starts_with(MAGIC)) {
+        frame[VERSION_AT..VERSION_AT + 4].copy_from_slice(&version.to_le_bytes());
+        let check = crc64(&frame[..CHECK_AT]);
+        frame[CHECK_AT..CHECK_AT + 8].copy_from_slice(&check.to_le_bytes());
+    }
+    fs::write(path, bytes).expect("a segment can be written");
+}
+
+#[test]
+fn second_process_on_one_folder_is_refused_and_the_first_goes_on() {
+    let first = Server::start();
+    assert_eq!(first.cell(&["put", "k", "v"]).code, Some(0));
+    let mut second = Server::prepared(first.folder(), &[]);
+    second.log_to(&first.folder().with_file_name("second.server-log"));
+    let said = refused(&mut second);
+    assert!(said.contains("held") && said.contains("another --dir"), "{said}");
+    let got = first.cell(&["get", "k"]);
+    assert_eq!((got.code, got.out.trim_end()), (Some(0), "v"));
+}
+
+#[test]
+fn folder_of_another_log_format_is_refused_by_version_and_kept() {
+    let mut server = killed_with_data();
+    let segments = segments(&server);
+    segments.iter().for_each(|path| set_version(path, 99));
+    let said = refused(&mut server);
+    assert!(said.contains("version 99"), "{said}");
+    // Nothing was changed: with the right version again, everything is there.
+    segments.iter().for_each(|path| set_version(path, 1));
+    server.resume();
+    assert_data(&server);
+}
+
+#[test]
+fn damage_before_the_tail_is_refused_with_file_and_offset() {
+    let mut server = killed_with_data();
+    let path = segments(&server)[0].clone();
+    let mut bytes = fs::read(&path).expect("a segment can be read");
+    // The second frame: a batch that others follow.
+    bytes[FRAME_ALIGN + 200] ^= 0x40;
+    fs::write(&path, &bytes).expect("a segment can be written");
+    let said = refused(&mut server);
+    assert!(said.contains("segment-00000000.log") && said.contains("4096"), "{said}");
+    assert!(said.contains("cell inspect"), "{said}");
+    bytes[FRAME_ALIGN + 200] ^= 0x40;
+    fs::write(&path, &bytes).expect("a segment can be written");
+    server.resume();
+    assert_data(&server);
+}
+
+#[test]
+fn log_folder_missing_is_reported_never_served_empty() {
+    let mut server = killed_with_data();
+    let folder = segments(&server)[0].parent().expect("a segment is in a folder").to_owned();
+    let aside = server.folder().join("aside");
+    fs::rename(&folder, &aside).expect("a folder can be renamed");
+    let said = refused(&mut server);
+    assert!(said.contains("region-"), "{said}");
+    let _ = fs::remove_dir_all(&folder);
+    fs::rename(&aside, &folder).expect("a folder can be renamed");
+    server.resume();
+    assert_data(&server);
+}
+
+#[test]
+fn logs_without_a_region_table_are_not_taken_for_a_first_start() {
+    let mut server = killed_with_data();
+    let table = server.folder().join("coordinator");
+    let aside = server.folder().with_file_name("table-aside");
+    fs::rename(&table, &aside).expect("a folder can be renamed");
+    let before = server.log().len();
+    server.launch();
+    server.wait_log(before, "which the table does not know");
+    server.kill_all();
+    let said = server.log()[before..].to_owned();
+    assert!(!said.contains("is up"), "it served: {said}");
+    let _ = fs::remove_dir_all(&table);
+    fs::rename(&aside, &table).expect("a folder can be renamed");
+    server.resume();
+    assert_data(&server);
+}
+
+#[test]
+fn geometry_other_than_the_folders_is_refused_with_both() {
+    let mut server = killed_with_data();
+    server.set_flags(&["--tree-node-bytes", "2KiB"]);
+    let said = refused(&mut server);
+    assert!(said.contains("tree_node_bytes") && said.contains("1024") && said.contains("2048"), "{said}");
+    server.set_flags(&[]);
+    server.resume();
+    assert_data(&server);
+}

@@ -1,0 +1,157 @@
+//! A disk that is full, a region that is full: writes are refused clearly, reads and deletes go on, and all
+//! is well once there is room.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use cell_client::{Client, ClientError, ClientOptions, Setback};
+use cell_protocol::Refusal;
+use cell_tests::server::Server;
+use tempfile::TempDir;
+
+/// A small ext4 file system of its own, on a loop device; gone when dropped.
+struct SmallDisk {
+    mount: PathBuf,
+    _folder: TempDir,
+}
+
+impl SmallDisk {
+    /// `None`, said loudly, where it takes more rights than this process has.
+    fn new(mebibytes: u64) -> Option<Self> {
+        let folder = TempDir::with_prefix("cell-small-disk-").expect("a temporary folder can be made");
+        let (image, mount) = (folder.path().join("image"), folder.path().join("mount"));
+        fs::create_dir(&mount).expect("a folder can be made");
+        fs::File::create(&image)
+            .and_then(|file| file.set_len(mebibytes << 20))
+            .expect("an image can be made");
+        let made = run("mkfs.ext4", &["-q", "-F", "-m", "0"], &[&image]);
+        if !made || !run("mount", &["-o", "loop"], &[&image, &mount]) {
+            println!(
+                "SKIPPED: a full disk: mounting a small file system needs root, mkfs.ext4 and a loop device"
+            );
+            return None;
+        }
+        Some(Self { mount, _folder: folder })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        run("umount", &["-l"], &[&self.mount]);
+    }
+}
+
+fn run(command: &str, arguments: &[&str], paths: &[&Path]) -> bool {
+    let output = Command::new(command).args(arguments).args(paths).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+fn connect(server: &Server) -> Client {
+    let options = ClientOptions { deadline_ms: 3_000, retries_max: 3, ..ClientOptions::default() };
+    Client::connect(&server.address().to_string(), options).expect("the server is there")
+}
+
+/// Whether an error says that the pair takes no writes for want of room.
+fn is_read_only(error: &ClientError) -> bool {
+    let refusal = match error {
+        ClientError::Refused(refusal) => *refusal,
+        ClientError::Deadline { last: Some(Setback::Refused(refusal)), .. } => *refusal,
+        _ => return false,
+    };
+    matches!(refusal, Refusal::ReadOnly { .. } | Refusal::Busy)
+}
+
+/// Puts until the server refuses; how many it took.
+fn fill(client: &mut Client, value: &[u8]) -> u32 {
+    for number in 0..100_000 {
+        match client.put(format!("fill-{number:06}").as_bytes(), value) {
+            Ok(_) => {}
+            Err(error) => {
+                assert!(is_read_only(&error), "not what a full disk says: {error} ({error:?})");
+                return number;
+            }
+        }
+    }
+    panic!("it never filled");
+}
+
+fn assert_all_there(client: &mut Client, count: u32, value: &[u8]) {
+    for number in (0..count).step_by(7) {
+        let item = client.get(format!("fill-{number:06}").as_bytes()).expect("reads go on");
+        assert_eq!(item.expect("it was acknowledged").value, value);
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+fn wait(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+#[test]
+fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
+    let Some(disk) = SmallDisk::new(96) else { return };
+    let ballast = disk.mount.join("ballast");
+    fs::write(&ballast, vec![1u8; 24 << 20]).expect("there is room for ballast");
+    // No checkpoint frees the log: only the disk's end ends the writing.
+    let flags = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "1GiB"];
+    let mut server = Server::prepared(&disk.mount.join("data"), &flags);
+    server.resume();
+    let mut client = connect(&server);
+    let value = vec![7u8; 8_000];
+    let count = fill(&mut client, &value);
+    assert!(count > 100, "{count} entries fitted");
+    assert_all_there(&mut client, count, &value);
+
+    // Still full after a crash: recovery itself must work, with everything acknowledged.
+    drop(client);
+    server.kill_all();
+    server.resume();
+    let mut client = connect(&server);
+    assert_all_there(&mut client, count, &value);
+
+    fs::remove_file(&ballast).expect("ballast can be dropped");
+    let mut written = false;
+    for _ in 0..100 {
+        written = client.put(b"after", b"there is room").is_ok();
+        if written {
+            break;
+        }
+        wait(100);
+    }
+    assert!(written, "writes go on once there is room:\n{}", server.log());
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    drop(client);
+    server.kill_all();
+}
+
+#[test]
+fn region_full_refuses_writes_keeps_reads_and_deletes() {
+    let mut server = Server::start_with(&["--extent-region-bytes", "16MiB"]);
+    let mut client = connect(&server);
+    let value = vec![7u8; 8_000];
+    let count = fill(&mut client, &value);
+    assert!(count > 500, "{count} entries fitted");
+    assert_all_there(&mut client, count, &value);
+    for number in 0..200 {
+        let deleted = client.delete(format!("fill-{number:06}").as_bytes()).expect("deletes go on");
+        assert!(deleted);
+    }
+    // Freed extents rest for the grace period, then there is room.
+    let mut written = false;
+    for _ in 0..100 {
+        written = client.put(b"after", &value).is_ok();
+        if written {
+            break;
+        }
+        wait(50);
+    }
+    assert!(written, "deletes made no room:\n{}", server.log());
+    server.kill_all();
+    server.resume();
+    let mut client = connect(&server);
+    assert_eq!(client.get(b"after").expect("reads go on").map(|item| item.value), Some(value));
+    assert!(client.get(b"fill-000000").expect("reads go on").is_none());
+}
