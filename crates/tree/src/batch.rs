@@ -1,29 +1,61 @@
 //! Searching many keys at once.
 //!
-//! A search waits for memory at each level. So up to [`LANES`] searches go down together: each takes one step, asks for
-//! the cache lines of its next node, and lets the others go on meanwhile (group prefetching). A leaf takes two steps:
-//! the first reads header, heads and slots and asks for the lines of the one cell that can be the key's, the second
-//! compares the key and takes the entry. So a leaf costs five or six lines instead of all of them.
+//! A search waits for memory at each level. So up to [`LANES`] searches go down together, level by level: each takes
+//! one step, then all ask for the cache lines of their next nodes, and by the time the first has asked, the others'
+//! lines are on their way (group prefetching). A leaf takes two steps: the first reads header, heads and slots and asks
+//! for the one cell that can be the key's, the second compares the key and takes the entry. So a leaf costs five lines
+//! instead of all of them.
+//!
+//! Asking comes apart from stepping, first lines before the rest, because a request that misses the TLB holds up what
+//! comes behind it in the pipeline: side by side, several such misses overlap.
 
-use cell_terms::Words;
+use cell_terms::{Csn, Words};
 
 use crate::geometry::NodeIndex;
-use crate::search::{Cursor, Found, Meganode, ReadError, Step, sized, step};
-use crate::view::Probe;
+use crate::search::{Cursor, Found, Meganode, ReadError, sized};
+use crate::view::{Candidate, Hop, LEAF_FRONT_BYTES, LeafEntry, Lookup, Probe, View};
 
 /// Searches that go down together.
 pub const LANES: usize = 16;
 
-/// Lines of a leaf that hold header, fences and the arrays of a common leaf.
-const LEAF_FRONT_BYTES: usize = 256;
+const _: () = assert!(LANES <= u32::BITS as usize);
 
 #[derive(Clone, Copy)]
 struct Lane<'k> {
     probe: Probe<'k>,
     cursor: Cursor,
-    /// The leaf's cell was asked for.
-    asked: bool,
+    /// A leaf's entry that was asked for.
+    asked: Option<Asked>,
     out: usize,
+}
+
+/// What a leaf said in the first step. It counts if the version is still the same in the second.
+#[derive(Clone, Copy)]
+struct Asked {
+    version: u64,
+    prefix: usize,
+    slot: u16,
+    csn_changed: Csn,
+    csn_removed: Csn,
+}
+
+/// Where a step led.
+enum Advance {
+    Done(Result<Found, ReadError>),
+    /// To another node, whose lines are to be asked for.
+    Moved,
+    /// The same node again: its cell was asked for, or a writer was in the way.
+    Stays,
+}
+
+/// The lanes in a set, lowest first.
+fn members(set: u32) -> impl Iterator<Item = usize> {
+    let mut rest = set;
+    std::iter::from_fn(move || {
+        let lane = rest.trailing_zeros();
+        rest &= rest.wrapping_sub(1);
+        (lane < u32::BITS).then_some(lane as usize % LANES)
+    })
 }
 
 impl<'a, W: Words + ?Sized> Meganode<'a, W> {
@@ -40,85 +72,123 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 
     fn search_lanes<K: AsRef<[u8]>, const B: usize>(&self, keys: &[K], out: &mut [Result<Found, ReadError>]) {
-        let empty = Lane { probe: Probe::new(&[]), cursor: Cursor::ROOT, asked: false, out: 0 };
+        let empty = Lane { probe: Probe::new(&[]), cursor: Cursor::ROOT, asked: None, out: 0 };
         let mut lanes = [empty; LANES];
-        let mut active = 0;
-        for (i, key) in keys.iter().enumerate() {
-            let key = key.as_ref();
-            match self.check_key(key) {
+        let mut active = 0u32;
+        for (i, (key, lane)) in keys.iter().zip(&mut lanes).enumerate() {
+            match self.check_key(key.as_ref()) {
                 Ok(()) => {
-                    lanes[active] = Lane { probe: Probe::new(key), out: i, ..empty };
-                    active += 1;
+                    *lane = Lane { probe: Probe::new(key.as_ref()), out: i, ..empty };
+                    active |= 1 << i;
                 }
                 Err(error) => out[i] = Err(error),
             }
         }
-        while active > 0 {
-            let mut kept = 0;
-            for i in 0..active {
-                let mut lane = lanes[i];
-                match self.advance::<B>(&mut lane) {
-                    Some(answer) => out[lane.out] = answer,
-                    None => {
-                        lanes[kept] = lane;
-                        kept += 1;
+        while active != 0 {
+            let mut moved = 0u32;
+            for i in members(active) {
+                let lane = &mut lanes[i];
+                match self.advance::<B>(lane) {
+                    Advance::Done(answer) => {
+                        out[lane.out] = answer;
+                        active &= !(1 << i);
                     }
+                    Advance::Moved => moved |= 1 << i,
+                    Advance::Stays => {}
                 }
             }
-            active = kept;
+            members(moved).for_each(|i| self.view::<B>(lanes[i].cursor.node).prefetch(0, 64));
+            members(moved).for_each(|i| {
+                let cursor = &lanes[i].cursor;
+                let front = if cursor.is_at_leaf() { LEAF_FRONT_BYTES } else { B * 5 / 8 };
+                self.view::<B>(cursor.node).prefetch(64, front);
+            });
         }
     }
 
-    /// One step of one search: its answer, if it has one.
+    /// One step of one search.
     #[inline(always)]
-    fn advance<const B: usize>(&self, lane: &mut Lane<'_>) -> Option<Result<Found, ReadError>> {
+    fn advance<const B: usize>(&self, lane: &mut Lane<'_>) -> Advance {
         let node = lane.cursor.node;
         let view = self.view::<B>(node);
-        let asked = lane.asked;
-        let answer = view.stable(|view| {
-            let header = view.header();
-            let answer = step(view, &header, &lane.probe, lane.cursor.level, |view, header, window| {
-                if !asked {
-                    view.prefetch_candidate(header, window);
-                    return None;
-                }
-                Some(Found {
-                    entry: view.find(header, &lane.probe, window).1.map(|cell| view.leaf_entry(&cell)),
-                    node,
-                    csn_changed: view.csn_changed(),
-                    csn_removed: view.csn_removed(),
-                })
-            });
-            (answer, header.level)
-        });
-        let moved = match answer {
-            Some((Step::Leaf(Some(found)), _)) => return Some(Ok(found)),
-            Some((Step::Leaf(None), _)) => {
-                lane.asked = true;
-                Ok(())
+        if let Some(asked) = lane.asked.take() {
+            return self.confirm(&view, lane, &asked);
+        }
+        let Some(version) = view.begin() else { return self.retry_lane(lane) };
+        let header = view.header();
+        let level = header.level();
+        if !lane.cursor.expects(header.kind) {
+            return moved(self.rest_on(&mut lane.cursor, &view, version));
+        }
+        if header.is_inner() {
+            let hop = view.hop(&header, &lane.probe);
+            if !view.is_still(version) {
+                return self.retry_lane(lane);
             }
-            Some((Step::Child(child), level)) => self.enter_lane::<B>(lane, child, level - 1),
-            Some((Step::Right(right), level)) => self.move_right(&mut lane.cursor, right, level),
-            Some((Step::Restart, _)) => self.restart(&mut lane.cursor),
-            None => self.retry(&mut lane.cursor),
+            return moved(match hop {
+                Hop::Child(child) => self.enter(&mut lane.cursor, child, level - 1),
+                Hop::Right(right) => self.move_right(&mut lane.cursor, right, level),
+                Hop::Restart => self.restart_for::<B>(&mut lane.cursor, &lane.probe),
+            });
+        }
+        let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
+        let lookup = match view.candidate(&header, &lane.probe) {
+            Candidate::One(slot) => {
+                view.prefetch_cell(slot);
+                lane.asked = Some(Asked { version, prefix: header.prefix, slot, csn_changed, csn_removed });
+                return Advance::Stays;
+            }
+            Candidate::None => view.miss(&header, &lane.probe),
+            Candidate::Several => view.lookup_among_equal_heads(&header, &lane.probe),
         };
-        moved.err().map(Err)
+        if !view.is_still(version) {
+            return self.retry_lane(lane);
+        }
+        match lookup {
+            Lookup::Hit(entry) => done(Some(entry), node, csn_changed, csn_removed),
+            Lookup::Miss => done(None, node, csn_changed, csn_removed),
+            Lookup::Right(right) => moved(self.move_right(&mut lane.cursor, right, level)),
+            Lookup::Restart => moved(self.restart_for::<B>(&mut lane.cursor, &lane.probe)),
+        }
     }
 
+    /// The second step in a leaf: compares the key, and sees whether the leaf is still what it was.
     #[inline(always)]
-    fn enter_lane<const B: usize>(
-        &self,
-        lane: &mut Lane<'_>,
-        child: NodeIndex,
-        level: u8,
-    ) -> Result<(), ReadError> {
-        if child.get() >= self.geometry.nodes() {
-            return self.restart(&mut lane.cursor);
+    fn confirm<const B: usize>(&self, view: &View<'_, W, B>, lane: &mut Lane<'_>, asked: &Asked) -> Advance {
+        let entry = view.confirm(asked.prefix, &lane.probe, asked.slot);
+        let lookup = match entry {
+            Some(entry) => Lookup::Hit(entry),
+            None => view.miss(&view.header(), &lane.probe),
+        };
+        if !view.is_still(asked.version) {
+            return self.retry_lane(lane);
         }
-        lane.cursor.node = child;
-        lane.cursor.level = Some(level);
-        lane.asked = false;
-        self.view::<B>(child).prefetch(0, if level == 0 { LEAF_FRONT_BYTES } else { B * 5 / 8 });
-        Ok(())
+        match lookup {
+            Lookup::Hit(_) | Lookup::Miss => {
+                done(entry, lane.cursor.node, asked.csn_changed, asked.csn_removed)
+            }
+            Lookup::Right(right) => moved(self.move_right(&mut lane.cursor, right, 0)),
+            Lookup::Restart => moved(self.restart_for::<B>(&mut lane.cursor, &lane.probe)),
+        }
     }
+
+    #[cold]
+    fn retry_lane(&self, lane: &mut Lane<'_>) -> Advance {
+        match self.retry(&mut lane.cursor) {
+            Ok(()) => Advance::Stays,
+            Err(error) => Advance::Done(Err(error)),
+        }
+    }
+}
+
+fn moved(outcome: Result<(), ReadError>) -> Advance {
+    match outcome {
+        Ok(()) => Advance::Moved,
+        Err(error) => Advance::Done(Err(error)),
+    }
+}
+
+#[inline(always)]
+fn done(entry: Option<LeafEntry>, node: NodeIndex, csn_changed: Csn, csn_removed: Csn) -> Advance {
+    Advance::Done(Ok(Found { entry, node, csn_changed, csn_removed }))
 }

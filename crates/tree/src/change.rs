@@ -23,7 +23,7 @@
 use cell_terms::{ExtentOffset, Pointer};
 
 use crate::geometry::{NODE_BYTES, NodeIndex, key_max};
-use crate::layout::{LEVEL, WORD_BYTES, low_u16, low_usize};
+use crate::layout::{KIND, WORD_BYTES, low_u16, low_usize};
 use crate::view::LeafEntry;
 
 /// One change of one tree node.
@@ -151,7 +151,7 @@ impl<'a> Image<'a> {
     #[must_use]
     pub fn new(words: &'a [u64]) -> Image<'a> {
         assert!(is_node_words(words.len()), "no tree node has so many words");
-        let heap_low = low_usize(words[LEVEL / WORD_BYTES] >> 48);
+        let heap_low = low_usize(words[KIND / WORD_BYTES] >> 48);
         let back = (heap_low / WORD_BYTES).min(words.len());
         let front = words[..back].iter().rposition(|word| *word != 0).map_or(0, |last| last + 1);
         Image {

@@ -3,7 +3,8 @@
 use crate::compose::SUFFIX_BUFFER;
 use crate::geometry::{Geometry, key_max};
 use crate::layout::{
-    COUNT, FENCES, FLAGS_KNOWN, HEAD_BYTES, HIGH_INFINITE, LEVELS_MAX, cell_bytes, common_prefix, heap_end,
+    COUNT, FENCES, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix, heads_offset, heap_end,
+    kind_of,
 };
 use crate::page::Page;
 use crate::view::Header;
@@ -15,14 +16,9 @@ pub enum ImageError {
     /// An image of another size.
     #[error("an image of {0} bytes")]
     Size(usize),
-    /// Unknown flags, a level that is too high or does not go with the kind.
-    #[error("level {level} with flags {flags:#x}")]
-    Kind {
-        /// The level.
-        level: u8,
-        /// The flags.
-        flags: u8,
-    },
+    /// Unknown flags, or a level that does not go with them.
+    #[error("a kind of {0:#x}")]
+    Kind(u8),
     /// Fences out of order, too long, or a prefix that is not theirs.
     #[error("its fences are wrong")]
     Fences,
@@ -60,9 +56,8 @@ pub enum ImageError {
 /// Checks everything that can be checked within one node.
 pub(crate) fn check_page<const B: usize>(geometry: Geometry, page: &Page<B>) -> Result<(), ImageError> {
     let header = page.view().header();
-    let (level, flags) = (header.level, header.flags);
-    if flags & !FLAGS_KNOWN != 0 || usize::from(level) >= LEVELS_MAX || header.is_inner() != (level > 0) {
-        return Err(ImageError::Kind { level, flags });
+    if header.kind | FLAG_VALID != kind_of(header.level()) {
+        return Err(ImageError::Kind(header.kind));
     }
     let (low, high) = check_fences(page, &header)?;
     let right = page.view().right();
@@ -90,7 +85,8 @@ fn check_fences<const B: usize>(page: &Page<B>, header: &Header) -> Result<Fence
         return Err(ImageError::Fences);
     }
     let end = FENCES + header.low_len + header.high_stored();
-    if header.heads() > heap_end(B) {
+    let heads = heads_offset(header.low_len, header.high_stored());
+    if header.heads() != heads || heads > heap_end(B) {
         return Err(ImageError::Bounds);
     }
     let bytes = page.bytes();

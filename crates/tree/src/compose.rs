@@ -4,9 +4,9 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::NodeIndex;
 use crate::layout::{
-    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, FLAGS, GARBAGE,
-    HEAD_BYTES, HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, LEAF_VALUE_BYTES, LEVEL, LOW_LEN, PREFIX_LEN, RIGHT,
-    SLOT_BYTES, SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end,
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEADS,
+    HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, KIND, LEAF_VALUE_BYTES, LOW_LEN, PREFIX_LEN, RIGHT, SLOT_BYTES,
+    SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end, kind_of,
     length_bytes, low_u16,
 };
 use crate::page::Page;
@@ -79,8 +79,8 @@ impl<const B: usize> Composer<B> {
         page.set_word(CSN_REMOVED / WORD_BYTES, frame.csn_removed.0);
         page.set_word(RIGHT / WORD_BYTES, frame.right.0);
         let bytes = page.bytes_mut();
-        bytes[LEVEL] = frame.level;
-        bytes[FLAGS] = flag(frame.valid, FLAG_VALID) | flag(inner, FLAG_INNER);
+        bytes[KIND] = if frame.valid { kind_of(frame.level) } else { kind_of(frame.level) & !FLAG_VALID };
+        bytes[HEADS] = low_u16(heads / WORD_BYTES).to_le_bytes()[0];
         bytes[FENCES..FENCES + frame.low.len()].copy_from_slice(frame.low);
         let stored = frame.high.map_or(&[][..], |high| &high[prefix..]);
         bytes[FENCES + frame.low.len()..][..stored.len()].copy_from_slice(stored);
@@ -150,10 +150,6 @@ impl<const B: usize> Composer<B> {
         self.page.set_u16(HEAP_LOW, self.heap_low);
         self.page
     }
-}
-
-pub(crate) fn flag(set: bool, flag: u8) -> u8 {
-    if set { flag } else { 0 }
 }
 
 /// What entry `i` leads to.

@@ -3,14 +3,12 @@
 
 use cell_terms::{Csn, Pointer};
 
-use crate::compose::{
-    Composer, Frame, SUFFIX_BUFFER, Value, flag, head_of, slot_of, write_cell, write_leaf_entry,
-};
+use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell, write_leaf_entry};
 use crate::geometry::NodeIndex;
 use crate::hint;
 use crate::layout::{
-    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, FLAGS, GARBAGE, HEAD_BYTES, HEAP_LOW,
-    HINT, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heap_end,
+    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEAP_LOW, HINT,
+    KIND, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heap_end,
 };
 use crate::page::{Dirty, Page};
 use crate::view::{Header, LeafEntry, Probe, Side, View};
@@ -136,7 +134,7 @@ impl<const B: usize> Page<B> {
             return Err(EditError::OutsideFences);
         }
         let frame = Frame {
-            level: header.level,
+            level: header.level(),
             valid: header.is_valid(),
             low: &low[..low_len],
             high: Some(high),
@@ -150,8 +148,8 @@ impl<const B: usize> Page<B> {
 
     /// Marks a node readable or not.
     pub(crate) fn mark(&mut self, valid: bool) -> Dirty {
-        let flags = (self.bytes()[FLAGS] & !FLAG_VALID) | flag(valid, FLAG_VALID);
-        self.bytes_mut()[FLAGS] = flags;
+        let kind = &mut self.bytes_mut()[KIND];
+        *kind = if valid { *kind | FLAG_VALID } else { *kind & !FLAG_VALID };
         let mut dirty = Dirty::NONE;
         dirty.mark(0, FENCES);
         dirty
@@ -164,7 +162,7 @@ impl<const B: usize> Page<B> {
         let low_len = view.low(header, &mut low);
         let high_len = view.high(header, &mut high);
         let frame = Frame {
-            level: header.level,
+            level: header.level(),
             valid: header.is_valid(),
             low: &low[..low_len],
             high: high_len.map(|len| &high[..len]),

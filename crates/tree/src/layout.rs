@@ -10,8 +10,8 @@
 //! | 16 | 8 | CSN of the last removal; a node that took entries from others inherits the highest of theirs |
 //! | 24 | 8 | right link: pointer to the next tree node of this level, zero at the end |
 //! | 32 | 8 | CRC-64 of the node with this word as zero; zero where nobody needs it |
-//! | 40 | 1 | level: 0 for leaves |
-//! | 41 | 1 | flags: 1 valid, 2 inner, rest zero |
+//! | 40 | 1 | kind: level (lower 4 bits, 0 for leaves), 16 if valid, 32 if inner, rest zero |
+//! | 41 | 1 | where the heads begin, in words |
 //! | 42 | 2 | count of entries |
 //! | 44 | 2 | prefix length: bytes that every key of the node begins with |
 //! | 46 | 2 | heap low: offset of the lowest byte of the heap |
@@ -59,9 +59,9 @@ pub(crate) const CSN_CHANGED: usize = VERSION_FRONT + 8;
 pub(crate) const CSN_REMOVED: usize = CSN_CHANGED + 8;
 pub(crate) const RIGHT: usize = CSN_REMOVED + 8;
 pub(crate) const CRC: usize = RIGHT + 8;
-pub(crate) const LEVEL: usize = CRC + 8;
-pub(crate) const FLAGS: usize = LEVEL + 1;
-pub(crate) const COUNT: usize = FLAGS + 1;
+pub(crate) const KIND: usize = CRC + 8;
+pub(crate) const HEADS: usize = KIND + 1;
+pub(crate) const COUNT: usize = HEADS + 1;
 pub(crate) const PREFIX_LEN: usize = COUNT + 2;
 pub(crate) const HEAP_LOW: usize = PREFIX_LEN + 2;
 pub(crate) const LOW_LEN: usize = HEAP_LOW + 2;
@@ -70,15 +70,15 @@ pub(crate) const GARBAGE: usize = HIGH_LEN + 2;
 pub(crate) const HINT: usize = GARBAGE + 2;
 pub(crate) const FENCES: usize = HINT + 2;
 
-const _: () = assert!(FENCES == 56 && LEVEL == 40 && LOW_LEN == 48);
+const _: () = assert!(FENCES == 56 && KIND == 40 && LOW_LEN == 48);
 const _: () = assert!(FENCES.is_multiple_of(WORD_BYTES));
 
 /// [`HIGH_LEN`] of a node without upper bound.
 pub(crate) const HIGH_INFINITE: usize = 0xFFFF;
 
-pub(crate) const FLAG_VALID: u8 = 1;
-pub(crate) const FLAG_INNER: u8 = 2;
-pub(crate) const FLAGS_KNOWN: u8 = FLAG_VALID | FLAG_INNER;
+pub(crate) const LEVEL_MASK: u8 = 0x0F;
+pub(crate) const FLAG_VALID: u8 = 0x10;
+pub(crate) const FLAG_INNER: u8 = 0x20;
 
 pub(crate) const HEAD_BYTES: usize = 4;
 pub(crate) const CHILD_BYTES: usize = 4;
@@ -88,6 +88,16 @@ pub(crate) const LEAF_VALUE_BYTES: usize = 16;
 
 /// Levels of a meganode, leaves included: more than 2^24 nodes of three children need.
 pub(crate) const LEVELS_MAX: usize = 16;
+
+const _: () = assert!(LEVELS_MAX == LEVEL_MASK as usize + 1);
+// Where the heads begin fits its byte, behind two of the longest fences.
+const _: () = assert!(heads_offset(key_max(4096), key_max(4096)) / WORD_BYTES <= 0xFF);
+
+/// The kind of a valid node of a level.
+#[inline(always)]
+pub(crate) const fn kind_of(level: u8) -> u8 {
+    level | FLAG_VALID | if level > 0 { FLAG_INNER } else { 0 }
+}
 
 pub(crate) const SLOT_OFFSET_BITS: u32 = 12;
 pub(crate) const SLOT_OFFSET_MASK: u16 = (1 << SLOT_OFFSET_BITS) - 1;

@@ -7,8 +7,8 @@ use crate::geometry::{Geometry, NodeIndex};
 use crate::layout::{CRC, WORD_BYTES};
 use crate::page::Page;
 use crate::scan::LeafSnapshot;
-use crate::search::{Cursor, Found, Meganode, ReadError, Step, sized, step};
-use crate::view::{Header, LeafEntry, Probe, View};
+use crate::search::{Cursor, Found, Meganode, ReadError, sized};
+use crate::view::{Header, Hop, LeafEntry, Lookup, Probe, View};
 
 /// Why a copy cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,18 +71,26 @@ impl<'a> NodeRef<'a> {
         let probe = Probe::new(key);
         sized!(self.geometry, B => {
             let view = View::<[u64], B>::new(self.words, 0);
-            let answer = step(&view, &view.header(), &probe, None, |view, header, window| Found {
-                entry: view.find(header, &probe, window).1.map(|cell| view.leaf_entry(&cell)),
-                node: self.node,
-                csn_changed: view.csn_changed(),
-                csn_removed: view.csn_removed(),
-            });
-            match answer {
-                Step::Leaf(found) => NodeStep::Leaf(found),
-                Step::Child(child) if child.get() < self.geometry.nodes() => NodeStep::Child(child),
-                Step::Right(right) if !right.is_null() => NodeStep::Right(right),
-                Step::Child(_) | Step::Right(_) | Step::Restart => NodeStep::NotHere,
+            let header = view.header();
+            if !Cursor::ROOT.expects(header.kind) {
+                return NodeStep::NotHere;
             }
+            let right = |right: Pointer| if right.is_null() { NodeStep::NotHere } else { NodeStep::Right(right) };
+            if header.is_inner() {
+                return match view.hop(&header, &probe) {
+                    Hop::Child(child) if child.get() < self.geometry.nodes() => NodeStep::Child(child),
+                    Hop::Right(pointer) => right(pointer),
+                    Hop::Child(_) | Hop::Restart => NodeStep::NotHere,
+                };
+            }
+            let entry = match view.lookup(&header, &probe) {
+                Lookup::Hit(entry) => Some(entry),
+                Lookup::Miss => None,
+                Lookup::Right(pointer) => return right(pointer),
+                Lookup::Restart => return NodeStep::NotHere,
+            };
+            let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
+            NodeStep::Leaf(Found { entry, node: self.node, csn_changed, csn_removed })
         })
     }
 
@@ -136,7 +144,7 @@ impl<'a> NodeRef<'a> {
     /// The level: 0 for leaves.
     #[must_use]
     pub fn level(&self) -> u8 {
-        self.header().level
+        self.header().level()
     }
 
     /// How many entries there are.

@@ -10,7 +10,7 @@ use crate::change::{Change, Image};
 use crate::geometry::NodeIndex;
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
-use crate::search::{Cursor, Found, Meganode, ReadError, sized};
+use crate::search::{Answer, Cursor, Found, Meganode, ReadError, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Half, Overflow};
 use crate::view::{Header, LeafEntry, Probe, Side};
@@ -235,17 +235,21 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
     let mut path = [NodeIndex::ROOT; LEVELS_MAX];
     let place = meganode.descend::<B, _>(
         &probe,
-        Cursor::ROOT,
         |node, level| path[usize::from(level) % LEVELS_MAX] = node,
-        |node, view, header, window| {
-            let (at, cell) = view.find(header, &probe, window);
-            let found = Found {
-                entry: cell.map(|cell| view.leaf_entry(&cell)),
-                node,
-                csn_changed: view.csn_changed(),
-                csn_removed: view.csn_removed(),
+        |node, view, header| {
+            let window = match view.side(header, &probe) {
+                Side::Here(window) => window,
+                Side::Right => return Answer::Right(view.right()),
+                Side::Below => return Answer::Restart,
             };
-            LeafPlace { found, header: *header, at }
+            let (at, cell) = view.find(header, &probe, window);
+            let entry = cell.map(|cell| view.leaf_entry(&cell));
+            let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
+            Answer::Here(LeafPlace {
+                found: Found { entry, node, csn_changed, csn_removed },
+                header: *header,
+                at,
+            })
         },
     )?;
     let leaf = place.found.node;
@@ -375,7 +379,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             match view.side(&header, probe) {
                 Side::Here(window) if header.is_inner() => return Ok((node, header, window)),
                 Side::Right => {
-                    self.meganode.move_right(&mut cursor, view.right(), header.level)?;
+                    self.meganode.move_right(&mut cursor, view.right(), header.level())?;
                     node = cursor.node;
                 }
                 Side::Here(_) | Side::Below => return Err(PlanError::Damaged(node)),

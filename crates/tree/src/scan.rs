@@ -11,6 +11,7 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::compose::SUFFIX_BUFFER;
 use crate::geometry::NodeIndex;
+use crate::layout::kind_of;
 use crate::page::Page;
 use crate::search::{Cursor, Meganode, ReadError, sized};
 use crate::view::{Header, LeafEntry, Probe, View};
@@ -254,18 +255,21 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             let view = self.view::<B>(cursor.node);
             let Some((header, way)) = view.stable(|view| {
                 let header = view.header();
-                (header, heading(view, &header, cursor.level, &target))
+                (header, heading(view, &header, &cursor, &target))
             }) else {
                 self.retry(&mut cursor)?;
                 continue;
             };
             match way {
-                Heading::Down(child) => self.enter::<B>(&mut cursor, child, header.level.wrapping_sub(1))?,
-                Heading::Right(right) => self.move_right(&mut cursor, right, header.level)?,
+                Heading::Down(child) => {
+                    self.enter(&mut cursor, child, header.level().wrapping_sub(1))?;
+                    self.prefetch_at::<B>(&cursor);
+                }
+                Heading::Right(right) => self.move_right(&mut cursor, right, header.level())?,
                 Heading::Restart => self.restart(&mut cursor)?,
                 Heading::Here => {
                     let same = |copy: &View<'_, Page<B>, B>, header: &Header| {
-                        matches!(heading(copy, header, Some(0), &target), Heading::Here)
+                        matches!(heading(copy, header, &cursor, &target), Heading::Here)
                     };
                     if !self.copy_leaf::<B>(cursor.node, leaf, same) {
                         self.retry(&mut cursor)?;
@@ -292,7 +296,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         leaf: &mut LeafSnapshot,
     ) -> Result<(), ReadError> {
         let joins = |copy: &View<'_, Page<B>, B>, header: &Header| {
-            header.is_valid() && header.level == 0 && copy.compare_low(header, bound) == Ordering::Equal
+            header.kind == kind_of(0) && copy.compare_low(header, bound) == Ordering::Equal
         };
         if self.copy_leaf::<B>(node, leaf, joins) {
             return Ok(());
@@ -329,11 +333,10 @@ enum Heading {
 fn heading<W: Words + ?Sized, const B: usize>(
     view: &View<'_, W, B>,
     header: &Header,
-    level: Option<u8>,
+    cursor: &Cursor,
     target: &Target<'_>,
 ) -> Heading {
-    let expected = level.is_none_or(|level| level == header.level);
-    if !header.is_valid() || !expected || header.is_inner() != (header.level > 0) {
+    if !cursor.expects(header.kind) {
         return Heading::Restart;
     }
     let (below, beyond) = match target {

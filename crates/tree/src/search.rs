@@ -1,10 +1,12 @@
 //! Searching a meganode in place.
 
+use std::cmp::Ordering;
+
 use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::{Geometry, NodeIndex, Slot};
-use crate::layout::LEVELS_MAX;
-use crate::view::{Header, LeafEntry, Probe, Side, View};
+use crate::layout::{LEVEL_MASK, kind_of};
+use crate::view::{Header, Hop, LeafEntry, Lookup, Probe, View};
 
 /// How often a reader tries again before it gives up, unless told otherwise.
 pub const RETRY_COUNT_MAX: u32 = 16;
@@ -79,7 +81,9 @@ pub struct Meganode<'a, W: Words + ?Sized> {
     pub(crate) words: &'a W,
     pub(crate) geometry: Geometry,
     pub(crate) slot: Slot,
+    /// Index of the slot's first word, and how many nodes it has: known here because dividing is slow.
     slot_word: usize,
+    pub(crate) nodes: usize,
     retry_count_max: u32,
 }
 
@@ -91,31 +95,36 @@ impl<W: Words + ?Sized> Clone for Meganode<'_, W> {
 
 impl<W: Words + ?Sized> Copy for Meganode<'_, W> {}
 
-/// One node's answer to a search for a key.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Step<T> {
-    /// The leaf's answer.
-    Leaf(T),
-    /// The child that covers the key, one level down.
-    Child(NodeIndex),
-    /// The key is at or above the node's high fence.
-    Right(Pointer),
-    /// The node is not the one that was meant: invalid, reused, of another level.
-    Restart,
-}
-
 /// Where a search is, and how much patience it has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub(crate) node: NodeIndex,
-    /// The level that the node must have; none at the root.
-    pub(crate) level: Option<u8>,
-    pub(crate) retries: u32,
-    pub(crate) right_moves: u32,
+    /// The kind that the node must have (see [`kind_of`]); 0 at the root, whose level is not known before.
+    kind: u8,
+    retries: u32,
+    right_moves: u32,
 }
 
 impl Cursor {
-    pub(crate) const ROOT: Cursor = Cursor { node: NodeIndex::ROOT, level: None, retries: 0, right_moves: 0 };
+    pub(crate) const ROOT: Cursor = Cursor { node: NodeIndex::ROOT, kind: 0, retries: 0, right_moves: 0 };
+
+    /// Whether a node of this kind is what the search came for: valid, and one level below its parent.
+    #[inline(always)]
+    pub(crate) fn expects(&self, kind: u8) -> bool {
+        kind == if self.kind == 0 { kind_of(kind & LEVEL_MASK) } else { self.kind }
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_at_leaf(&self) -> bool {
+        self.kind == kind_of(0)
+    }
+}
+
+/// What a leaf answers to a descent.
+pub(crate) enum Answer<T> {
+    Here(T),
+    Right(Pointer),
+    Restart,
 }
 
 impl<'a, W: Words + ?Sized> Meganode<'a, W> {
@@ -128,7 +137,14 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         let slot_word = geometry.slot_word(slot.index);
         let end = slot_word + geometry.nodes() * geometry.node_words();
         assert!(end <= words.len(), "the words end before the slot does");
-        Meganode { words, geometry, slot, slot_word, retry_count_max: RETRY_COUNT_MAX }
+        Meganode {
+            words,
+            geometry,
+            slot,
+            slot_word,
+            nodes: geometry.nodes(),
+            retry_count_max: RETRY_COUNT_MAX,
+        }
     }
 
     /// The same reader with another bound on retries.
@@ -161,17 +177,21 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     fn search_sized<const B: usize>(&self, key: &[u8]) -> Result<Found, ReadError> {
         self.check_key(key)?;
         let probe = Probe::new(key);
-        self.descend::<B, _>(
-            &probe,
-            Cursor::ROOT,
-            |_, _| {},
-            |node, view, header, window| Found {
-                entry: view.find(header, &probe, window).1.map(|cell| view.leaf_entry(&cell)),
+        let ignore = |_, _| {};
+        self.descend::<B, _>(&probe, ignore, |node, view, header| {
+            let entry = match view.lookup(header, &probe) {
+                Lookup::Hit(entry) => Some(entry),
+                Lookup::Miss => None,
+                Lookup::Right(right) => return Answer::Right(right),
+                Lookup::Restart => return Answer::Restart,
+            };
+            Answer::Here(Found {
+                entry,
                 node,
                 csn_changed: view.csn_changed(),
                 csn_removed: view.csn_removed(),
-            },
-        )
+            })
+        })
     }
 
     pub(crate) fn check_key(&self, key: &[u8]) -> Result<(), ReadError> {
@@ -183,7 +203,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
 
     #[inline(always)]
     pub(crate) fn view<const B: usize>(&self, node: NodeIndex) -> View<'a, W, B> {
-        View::new(self.words, self.node_word(node))
+        View::new(self.words, self.slot_word + node.get() * (B / 8))
     }
 
     /// Index of a node's first word.
@@ -198,49 +218,79 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     pub(crate) fn descend<const B: usize, T>(
         &self,
         probe: &Probe<'_>,
-        mut cursor: Cursor,
         mut passed: impl FnMut(NodeIndex, u8),
-        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header, u64) -> T,
+        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
     ) -> Result<T, ReadError> {
+        let mut cursor = Cursor::ROOT;
         loop {
             let node = cursor.node;
             let view = self.view::<B>(node);
-            let step = view.stable(|view| {
-                let header = view.header();
-                step(view, &header, probe, cursor.level, |view, header, window| {
-                    read(node, view, header, window)
-                })
-                .map_level(header.level)
-            });
-            match step {
-                Some((Step::Leaf(answer), _)) => return Ok(answer),
-                Some((Step::Child(child), level)) => {
-                    passed(node, level);
-                    self.enter::<B>(&mut cursor, child, level.wrapping_sub(1))?;
+            let Some(version) = view.begin() else {
+                self.retry(&mut cursor)?;
+                continue;
+            };
+            let header = view.header();
+            let level = header.level();
+            if !cursor.expects(header.kind) {
+                self.rest_on(&mut cursor, &view, version)?;
+            } else if header.is_inner() {
+                let hop = view.hop(&header, probe);
+                if !view.is_still(version) {
+                    self.retry(&mut cursor)?;
+                    continue;
                 }
-                Some((Step::Right(right), level)) => self.move_right(&mut cursor, right, level)?,
-                Some((Step::Restart, _)) => self.restart(&mut cursor)?,
-                None => self.retry(&mut cursor)?,
+                match hop {
+                    Hop::Child(child) => {
+                        passed(node, level);
+                        self.enter(&mut cursor, child, level - 1)?;
+                        self.prefetch_at::<B>(&cursor);
+                    }
+                    Hop::Right(right) => self.move_right(&mut cursor, right, level)?,
+                    Hop::Restart => self.restart_for::<B>(&mut cursor, probe)?,
+                }
+            } else {
+                let answer = read(node, &view, &header);
+                if !view.is_still(version) {
+                    self.retry(&mut cursor)?;
+                    continue;
+                }
+                match answer {
+                    Answer::Here(answer) => return Ok(answer),
+                    Answer::Right(right) => self.move_right(&mut cursor, right, level)?,
+                    Answer::Restart => self.restart_for::<B>(&mut cursor, probe)?,
+                }
             }
         }
     }
 
-    /// Goes down to a child and asks for its cache lines: all of a leaf, whose cells can be anywhere, and of an inner
-    /// node what routing touches.
-    #[inline(always)]
-    pub(crate) fn enter<const B: usize>(
+    /// The node is not what was expected: the root again, or the same node if that was seen in the middle of a change.
+    #[cold]
+    pub(crate) fn rest_on<const B: usize>(
         &self,
         cursor: &mut Cursor,
-        child: NodeIndex,
-        level: u8,
+        view: &View<'_, W, B>,
+        version: u64,
     ) -> Result<(), ReadError> {
-        if child.get() >= self.geometry.nodes() {
+        if view.is_still(version) { self.restart(cursor) } else { self.retry(cursor) }
+    }
+
+    /// Goes down to a child.
+    #[inline(always)]
+    pub(crate) fn enter(&self, cursor: &mut Cursor, child: NodeIndex, level: u8) -> Result<(), ReadError> {
+        if child.get() >= self.nodes {
             return self.restart(cursor);
         }
         cursor.node = child;
-        cursor.level = Some(level);
-        self.view::<B>(child).prefetch(0, if level == 0 { B } else { B * 5 / 8 });
+        cursor.kind = kind_of(level);
         Ok(())
+    }
+
+    /// Asks for the cache lines of the node that a search has come to: all of a leaf, whose cells can be anywhere, and
+    /// of an inner node what routing touches.
+    #[inline(always)]
+    pub(crate) fn prefetch_at<const B: usize>(&self, cursor: &Cursor) {
+        let to = if cursor.is_at_leaf() { B } else { B * 5 / 8 };
+        self.view::<B>(cursor.node).prefetch(0, to);
     }
 
     #[cold]
@@ -253,8 +303,22 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             return Err(ReadError::Retries(cursor.retries));
         }
         cursor.node = node;
-        cursor.level = Some(level);
+        cursor.kind = kind_of(level);
         Ok(())
+    }
+
+    /// The key is below the node: from the root again, unless it is below the root too.
+    #[cold]
+    pub(crate) fn restart_for<const B: usize>(
+        &self,
+        cursor: &mut Cursor,
+        probe: &Probe<'_>,
+    ) -> Result<(), ReadError> {
+        let root = self.view::<B>(NodeIndex::ROOT);
+        if root.stable(|root| root.compare_low(&root.header(), probe)) == Some(Ordering::Greater) {
+            return Err(ReadError::NotHere);
+        }
+        self.restart(cursor)
     }
 
     /// The node was not the one that was meant: from the root again. At the root itself, the slot is not ours.
@@ -265,7 +329,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         }
         self.retry(cursor)?;
         cursor.node = NodeIndex::ROOT;
-        cursor.level = None;
+        cursor.kind = 0;
         Ok(())
     }
 
@@ -278,35 +342,5 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         }
         std::hint::spin_loop();
         Ok(())
-    }
-}
-
-/// What a node answers to a search. `level` is what the level must be.
-#[inline(always)]
-pub(crate) fn step<'a, W: Words + ?Sized, const B: usize, T>(
-    view: &View<'a, W, B>,
-    header: &Header,
-    probe: &Probe<'_>,
-    level: Option<u8>,
-    read: impl FnOnce(&View<'a, W, B>, &Header, u64) -> T,
-) -> Step<T> {
-    let expected = level.is_none_or(|level| level == header.level) && usize::from(header.level) < LEVELS_MAX;
-    if !header.is_valid() || !expected || header.is_inner() != (header.level > 0) {
-        return Step::Restart;
-    }
-    match view.side(header, probe) {
-        Side::Here(window) if header.is_inner() => {
-            Step::Child(view.child(header, view.route(header, probe, window)))
-        }
-        Side::Here(window) => Step::Leaf(read(view, header, window)),
-        Side::Right => Step::Right(view.right()),
-        Side::Below => Step::Restart,
-    }
-}
-
-impl<T> Step<T> {
-    #[inline(always)]
-    pub(crate) fn map_level(self, level: u8) -> (Step<T>, u8) {
-        (self, level)
     }
 }

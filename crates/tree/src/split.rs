@@ -147,7 +147,7 @@ impl<'a, const B: usize> Overflow<'a, B> {
 
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
         Frame {
-            level: self.header.level,
+            level: self.header.level(),
             valid: true,
             low,
             high,
@@ -286,7 +286,7 @@ impl<'a, const B: usize> Overflow<'a, B> {
     pub(crate) fn root_image(&self, boundary: &Boundary, halves: [NodeIndex; 2]) -> Option<Page<B>> {
         let separator = boundary.separator.as_slice();
         let frame = Frame {
-            level: self.header.level + 1,
+            level: self.header.level() + 1,
             ..self.frame(self.low.as_slice(), self.high(), self.page.view().right())
         };
         let mut composer = Composer::begin(&frame, 2)?;

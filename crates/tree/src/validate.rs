@@ -130,7 +130,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// If the root is not valid.
     #[must_use]
     pub fn allocator(&self) -> SlotAllocator {
-        let height = sized!(self.geometry, B => self.view::<B>(NodeIndex::ROOT).header().level + 1);
+        let height = sized!(self.geometry, B => self.view::<B>(NodeIndex::ROOT).header().level() + 1);
         SlotAllocator::rebuild(self.geometry.nodes(), height, self.valid_nodes())
     }
 }
@@ -155,7 +155,7 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
     fn run(mut self, full: bool) -> Result<TreeStats, Violation> {
         let root = self.copy(NodeIndex::ROOT)?;
         let (high, right) = (high_of(&root), root.view().right());
-        let level = root.view().header().level;
+        let level = root.view().header().level();
         self.stats.height = level + 1;
         self.stats.levels = vec![LevelStats::default(); usize::from(level) + 1];
         let mut announced = vec![Announced { node: NodeIndex::ROOT, low: low_of(&root) }];
@@ -210,7 +210,7 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
                 return Err(Violation::ReachedTwice(node));
             }
             let page = self.copy(node)?;
-            let found = page.view().header().level;
+            let found = page.view().header().level();
             if found != level || usize::from(level) >= LEVELS_MAX {
                 return Err(Violation::Level { node, level: found, expected: level });
             }

@@ -12,8 +12,8 @@ use cell_terms::{Csn, ExtentOffset, Pointer, Words};
 use crate::geometry::NodeIndex;
 use crate::layout::{
     CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, HEAD_BYTES,
-    HIGH_INFINITE, LEAF_VALUE_BYTES, LEVEL, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
-    WORD_BYTES, count_max, heads_offset, length_bytes, low_u32, low_usize,
+    HEADS, HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS,
+    SLOT_OFFSET_MASK, WORD_BYTES, count_max, length_bytes, low_u32, low_usize,
 };
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
@@ -30,8 +30,9 @@ pub struct LeafEntry {
 /// The numbers of a node's header that describe its shape, capped so that they cannot lead out of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
-    pub(crate) level: u8,
-    pub(crate) flags: u8,
+    /// Level and flags.
+    pub(crate) kind: u8,
+    heads: usize,
     pub(crate) count: usize,
     pub(crate) prefix: usize,
     pub(crate) heap_low: usize,
@@ -44,13 +45,18 @@ pub(crate) struct Header {
 
 impl Header {
     #[inline(always)]
+    pub(crate) fn level(&self) -> u8 {
+        self.kind & LEVEL_MASK
+    }
+
+    #[inline(always)]
     pub(crate) fn is_valid(&self) -> bool {
-        self.flags & FLAG_VALID != 0
+        self.kind & FLAG_VALID != 0
     }
 
     #[inline(always)]
     pub(crate) fn is_inner(&self) -> bool {
-        self.flags & FLAG_INNER != 0
+        self.kind & FLAG_INNER != 0
     }
 
     #[inline(always)]
@@ -60,7 +66,7 @@ impl Header {
 
     #[inline(always)]
     pub(crate) fn heads(&self) -> usize {
-        heads_offset(self.low_len, self.high_stored())
+        self.heads
     }
 
     #[inline(always)]
@@ -97,27 +103,54 @@ pub(crate) struct Cell {
     pub(crate) suffix_len: usize,
 }
 
-/// A key as a search carries it: its bytes, and its first eight as a number.
+/// A key as a search carries it: its bytes, and its first sixteen as two numbers, because most windows are there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe<'k> {
     pub(crate) bytes: &'k [u8],
-    /// The first eight bytes, big-endian, zero padded.
+    /// Bytes 0..8, big-endian, zero padded.
     first: u64,
+    /// Bytes 8..16, likewise.
+    second: u64,
 }
 
 impl<'k> Probe<'k> {
     #[inline(always)]
     pub(crate) fn new(bytes: &'k [u8]) -> Probe<'k> {
-        let first = match bytes.first_chunk::<8>() {
-            Some(chunk) => u64::from_be_bytes(*chunk),
-            None => short_window(bytes),
-        };
-        Probe { bytes, first }
+        match bytes.as_chunks::<8>().0 {
+            [first, second, ..] => {
+                Probe { bytes, first: u64::from_be_bytes(*first), second: u64::from_be_bytes(*second) }
+            }
+            _ => Probe::of_short(bytes),
+        }
+    }
+
+    #[inline(never)]
+    fn of_short(bytes: &'k [u8]) -> Probe<'k> {
+        let mut halves = [[0; 8]; 2];
+        for (half, bytes) in halves.iter_mut().zip(bytes.chunks(8)) {
+            half[..bytes.len()].copy_from_slice(bytes);
+        }
+        Probe { bytes, first: u64::from_be_bytes(halves[0]), second: u64::from_be_bytes(halves[1]) }
     }
 
     /// Eight bytes from `at` on, big-endian, zero padded. `at` may be past the end.
     #[inline(always)]
     pub(crate) fn window(&self, at: usize) -> u64 {
+        if at < 8 {
+            let shift = 8 * at;
+            return (self.first << shift) | ((self.second >> 1) >> (63 - shift));
+        }
+        self.far_window(at)
+    }
+
+    /// Fewer than eight bytes, little-endian.
+    #[inline(never)]
+    fn short_tail(rest: &[u8]) -> u64 {
+        rest.iter().rev().fold(0, |tail, byte| tail << 8 | u64::from(*byte))
+    }
+
+    #[inline(never)]
+    fn far_window(&self, at: usize) -> u64 {
         let len = self.bytes.len();
         if at + 8 <= len
             && let Some(chunk) = self.bytes[at..].first_chunk::<8>()
@@ -127,21 +160,38 @@ impl<'k> Probe<'k> {
         match self.bytes.last_chunk::<8>() {
             // The last eight bytes, shifted until the one at `at` leads.
             Some(chunk) if at < len => u64::from_be_bytes(*chunk) << (8 * (8 - (len - at))),
-            None if at < 8 => self.first << (8 * at),
             _ => 0,
         }
     }
 }
 
-#[cold]
-fn short_window(bytes: &[u8]) -> u64 {
-    bytes.iter().zip(0u32..8).fold(0, |window, (byte, i)| window | u64::from(*byte) << (56 - 8 * i))
+/// The upper half of a word.
+#[inline(always)]
+fn upper(word: u64) -> u32 {
+    (word >> 32) as u32
 }
 
 /// Keeps the first `bytes` of a window.
 #[inline(always)]
 fn keep(window: u64, bytes: usize) -> u64 {
     if bytes >= 8 { window } else { window & !(u64::MAX >> (8 * bytes)) }
+}
+
+/// Bytes of a leaf that hold header, fences and the arrays of some twenty entries.
+pub(crate) const LEAF_FRONT_BYTES: usize = 192;
+
+/// Bytes of a cell that are worth asking for before it is known how long it is: keys of up to 50 bytes.
+const CELL_BYTES_COMMON: usize = 64;
+
+/// What the heads of a leaf say about a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Candidate {
+    /// It is not there.
+    None,
+    /// Only the entry with this slot can be it.
+    One(u16),
+    /// Several entries have its head.
+    Several,
 }
 
 /// Where a key is as seen from one node.
@@ -153,6 +203,30 @@ pub(crate) enum Side {
     Right,
     /// Below the low fence: the node was reused, or the reader came to the wrong tree.
     Below,
+}
+
+/// Where a search goes from an inner node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Hop {
+    /// To the child that covers the key, one level down.
+    Child(NodeIndex),
+    /// The key is at or above the high fence: to the next node of the level.
+    Right(Pointer),
+    /// The node is not the one that was meant.
+    Restart,
+}
+
+/// What a leaf says about a key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Lookup {
+    /// Its entry.
+    Hit(LeafEntry),
+    /// It is not in the tree.
+    Miss,
+    /// It is at or above the high fence.
+    Right(Pointer),
+    /// The leaf is not the one that was meant.
+    Restart,
 }
 
 /// A tree node of `B` bytes that begins at word `base`.
@@ -187,14 +261,24 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     /// Runs `read` and returns its answer if no change was seen: the front version was even and is still the same.
     #[inline(always)]
     pub(crate) fn stable<R>(&self, read: impl FnOnce(&Self) -> R) -> Option<R> {
-        let version = self.word(0);
-        if version & 1 != 0 {
-            return None;
-        }
-        self.words.fence_acquire();
+        let version = self.begin()?;
         let answer = read(self);
+        self.is_still(version).then_some(answer)
+    }
+
+    /// The front version, before all other loads; none while the node changes.
+    #[inline(always)]
+    pub(crate) fn begin(&self) -> Option<u64> {
+        let version = self.word(0);
         self.words.fence_acquire();
-        (self.word(0) == version).then_some(answer)
+        (version & 1 == 0).then_some(version)
+    }
+
+    /// Whether the front version is still this one, all loads before being done.
+    #[inline(always)]
+    pub(crate) fn is_still(&self, version: u64) -> bool {
+        self.words.fence_acquire();
+        self.word(0) == version
     }
 
     /// Asks for the cache lines of bytes `from..to` of the node.
@@ -227,12 +311,12 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
 
     #[inline(always)]
     pub(crate) fn header(&self) -> Header {
-        let shape = self.word(LEVEL / WORD_BYTES);
-        let fences = self.word(LEVEL / WORD_BYTES + 1);
-        const { assert!(COUNT == LEVEL + 2) };
+        let shape = self.word(KIND / WORD_BYTES);
+        let fences = self.word(KIND / WORD_BYTES + 1);
+        const { assert!(HEADS == KIND + 1 && COUNT == KIND + 2) };
         Header {
-            level: (shape & 0xFF) as u8,
-            flags: (shape >> 8 & 0xFF) as u8,
+            kind: (shape & 0xFF) as u8,
+            heads: low_usize(shape >> 8 & 0xFF) * WORD_BYTES,
             count: low_usize(shape >> 16).min(count_max(B)),
             prefix: low_usize(shape >> 32),
             heap_low: low_usize(shape >> 48),
@@ -272,18 +356,29 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         len.cmp(&key_len)
     }
 
-    /// Whether `len` bytes of the node at `offset` are a key's bytes from `at` on to its end.
+    /// Whether the node has, from `offset` on, what a key has from `at` on. Their lengths are known to be equal.
     #[inline(always)]
-    fn equals(&self, offset: usize, len: usize, key: &Probe<'_>, at: usize) -> bool {
-        if len != key.bytes.len().saturating_sub(at) {
-            return false;
-        }
-        let len = len.min(B);
+    fn equals(&self, offset: usize, key: &Probe<'_>, at: usize) -> bool {
+        let (chunks, rest) = key.bytes.get(at..).unwrap_or_default().as_chunks::<8>();
+        let shift = 8 * (offset % WORD_BYTES);
+        let mut index = offset / WORD_BYTES;
+        let mut low = self.word(index);
         let mut difference = 0;
-        let mut i = 0;
-        while i < len {
-            difference |= keep(self.window(offset + i) ^ key.window(at + i), len - i);
-            i += 8;
+        for chunk in chunks {
+            index += 1;
+            let high = self.word(index);
+            difference |= ((low >> shift) | ((high << 1) << (63 - shift))) ^ u64::from_le_bytes(*chunk);
+            low = high;
+        }
+        if !rest.is_empty() {
+            let high = self.word(index + 1);
+            let ours = (low >> shift) | ((high << 1) << (63 - shift));
+            let unused = 8 * (8 - rest.len());
+            let theirs = match key.bytes.last_chunk::<8>() {
+                Some(chunk) => u64::from_le_bytes(*chunk) >> unused,
+                None => Probe::short_tail(rest),
+            };
+            difference |= (ours ^ theirs) << unused;
         }
         difference == 0
     }
@@ -307,15 +402,23 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     /// Whether the key begins with what all keys of the node begin with.
     #[inline(always)]
     pub(crate) fn begins_with_prefix(&self, header: &Header, key: &Probe<'_>) -> bool {
+        let prefix = header.prefix;
+        if prefix >= 8 {
+            return self.begins_with_long_prefix(header, key);
+        }
+        let difference = self.word(FENCES / WORD_BYTES).swap_bytes() ^ key.first;
+        (difference >> 1) >> (63 - 8 * prefix) == 0 && prefix <= key.bytes.len()
+    }
+
+    #[inline(never)]
+    fn begins_with_long_prefix(&self, header: &Header, key: &Probe<'_>) -> bool {
         if key.bytes.len() < header.prefix {
             return false;
         }
-        let mut at = 0;
         let mut difference = 0;
-        while at < header.prefix.min(B) {
+        for at in (0..header.prefix.min(B)).step_by(8) {
             let word = self.word((FENCES + at) / WORD_BYTES).swap_bytes();
             difference |= keep(word ^ key.window(at), header.prefix - at);
-            at += 8;
         }
         difference == 0
     }
@@ -328,12 +431,62 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         }
         let window = key.window(header.prefix);
         let low = keep(self.window(FENCES + header.prefix), header.low_len.saturating_sub(header.prefix));
-        let high_stored = header.high_stored();
-        let high = keep(self.window(FENCES + header.low_len), high_stored);
-        if window > low && (window < high || header.high_len == HIGH_INFINITE) {
+        if window > low && self.is_below_high(header, window) {
             Side::Here(window)
         } else {
             self.side_by_bytes(header, key, window)
+        }
+    }
+
+    /// Whether the high fence is above all keys with this window. If not, it may still be above the one.
+    #[inline(always)]
+    fn is_below_high(&self, header: &Header, window: u64) -> bool {
+        header.high_len == HIGH_INFINITE
+            || window < keep(self.window(FENCES + header.low_len), header.high_stored())
+    }
+
+    /// Where a search goes from an inner node. A key below the low fence goes to the first child: it cannot be there
+    /// either, and the leaf will say so.
+    #[inline(always)]
+    pub(crate) fn hop(&self, header: &Header, key: &Probe<'_>) -> Hop {
+        if self.begins_with_prefix(header, key) {
+            let window = key.window(header.prefix);
+            if self.is_below_high(header, window) {
+                return Hop::Child(self.child(header, self.route(header, key, window)));
+            }
+        }
+        self.hop_by_bytes(header, key)
+    }
+
+    #[cold]
+    fn hop_by_bytes(&self, header: &Header, key: &Probe<'_>) -> Hop {
+        match self.side_by_bytes(header, key, key.window(header.prefix)) {
+            Side::Here(window) => Hop::Child(self.child(header, self.route(header, key, window))),
+            Side::Right => Hop::Right(self.right()),
+            Side::Below => Hop::Restart,
+        }
+    }
+
+    /// What a leaf says about a key. A hit needs no look at the fences, because entries are within them.
+    #[inline(always)]
+    pub(crate) fn lookup(&self, header: &Header, key: &Probe<'_>) -> Lookup {
+        match self.candidate(header, key) {
+            Candidate::One(slot) => match self.confirm(header.prefix, key, slot) {
+                Some(entry) => Lookup::Hit(entry),
+                None => self.miss(header, key),
+            },
+            Candidate::None => self.miss(header, key),
+            Candidate::Several => self.lookup_among_equal_heads(header, key),
+        }
+    }
+
+    /// What a leaf says about a key that it does not have.
+    #[inline(always)]
+    pub(crate) fn miss(&self, header: &Header, key: &Probe<'_>) -> Lookup {
+        match self.side(header, key) {
+            Side::Here(_) => Lookup::Miss,
+            Side::Right => Lookup::Right(self.right()),
+            Side::Below => Lookup::Restart,
         }
     }
 
@@ -353,18 +506,20 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         low_u32(self.word(heads / WORD_BYTES + i / 2) >> (32 * (i & 1)))
     }
 
-    /// How many of the sorted heads satisfy `before`, which holds for a beginning of them.
+    /// How many of the sorted heads satisfy `before`, which holds for a beginning of them. Without branches that
+    /// depend on keys: halves the words, of two heads each, by their upper head.
     #[inline(always)]
     fn partition_heads(&self, header: &Header, before: impl Fn(u32) -> bool) -> usize {
-        let heads = header.heads();
-        let mut base = 0;
-        let mut len = header.count;
+        let base = header.heads() / WORD_BYTES;
+        let mut at = 0;
+        let mut len = header.count / 2;
         while len > 1 {
             let half = len / 2;
-            base += select_unpredictable(before(self.head(heads, base + half - 1)), half, 0);
+            at += select_unpredictable(before(upper(self.word(base + at + half - 1))), half, 0);
             len -= half;
         }
-        base + usize::from(len == 1 && before(self.head(heads, base)))
+        at += usize::from(len == 1 && before(upper(self.word(base + at))));
+        2 * at + usize::from(2 * at < header.count && before(low_u32(self.word(base + at))))
     }
 
     #[inline(always)]
@@ -377,9 +532,19 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     #[inline(always)]
     pub(crate) fn cell(&self, header: &Header, i: usize) -> Cell {
         let slot = self.u16_at(header.slots() + SLOT_BYTES * i);
+        self.cell_of(slot, if header.is_inner() { 0 } else { LEAF_VALUE_BYTES })
+    }
+
+    #[inline(always)]
+    fn leaf_cell(&self, slot: u16) -> Cell {
+        self.cell_of(slot, LEAF_VALUE_BYTES)
+    }
+
+    #[inline(always)]
+    fn cell_of(&self, slot: u16, value_bytes: usize) -> Cell {
         let offset = usize::from(slot & SLOT_OFFSET_MASK);
         let code = usize::from(slot >> SLOT_OFFSET_BITS);
-        let behind = offset + if header.is_inner() { 0 } else { LEAF_VALUE_BYTES };
+        let behind = offset + value_bytes;
         if code == CODE_LONG {
             let mask = if length_bytes(B) == 1 { 0xFF } else { 0xFFFF };
             let more = low_usize(self.bytes8(behind) & mask);
@@ -394,19 +559,9 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         let place = self.bytes8(cell.offset);
         LeafEntry {
             offset: ExtentOffset(low_u32(place)),
-            value_len: (place >> 32) as u32,
+            value_len: upper(place),
             crc: self.bytes8(cell.offset + 8),
         }
-    }
-
-    /// Asks for the cache lines of the cell that the key with this window would have.
-    #[inline(always)]
-    pub(crate) fn prefetch_candidate(&self, header: &Header, window: u64) {
-        let head = (window >> 32) as u32;
-        let at = self.partition_heads(header, |other| other < head);
-        let slot = self.u16_at(header.slots() + SLOT_BYTES * at);
-        let offset = usize::from(slot & SLOT_OFFSET_MASK);
-        self.prefetch(offset, offset + 64);
     }
 
     /// Compares entry `i`'s suffix with a key's, their heads being equal.
@@ -425,7 +580,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     /// `window` is what follows the prefix.
     #[inline(always)]
     pub(crate) fn find(&self, header: &Header, key: &Probe<'_>, window: u64) -> (usize, Option<Cell>) {
-        let head = (window >> 32) as u32;
+        let head = upper(window);
         let from = self.partition_heads(header, |other| other < head);
         let heads = header.heads();
         if from >= header.count || self.head(heads, from) != head || key.bytes.len() < header.prefix {
@@ -435,15 +590,59 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
             return self.find_among_equal_heads(header, key, head, from);
         }
         let cell = self.cell(header, from);
-        let key_len = key.bytes.len() - header.prefix;
-        if cell.suffix_len == key_len
-            && (key_len <= HEAD_BYTES
-                || self.equals(cell.rest, key_len - HEAD_BYTES, key, header.prefix + HEAD_BYTES))
-        {
+        if self.is_key(&cell, header.prefix, key) {
             return (from, Some(cell));
         }
         let after = usize::from(self.compare_behind_head(header, from, key) == Ordering::Less);
         (from + after, None)
+    }
+
+    /// Whether an entry whose head is the key's is the key.
+    #[inline(always)]
+    fn is_key(&self, cell: &Cell, prefix: usize, key: &Probe<'_>) -> bool {
+        let key_len = key.bytes.len() - prefix;
+        cell.suffix_len == key_len
+            && (key_len <= HEAD_BYTES || self.equals(cell.rest, key, prefix + HEAD_BYTES))
+    }
+
+    /// The one entry of a leaf that can be the key's, by its head.
+    #[inline(always)]
+    pub(crate) fn candidate(&self, header: &Header, key: &Probe<'_>) -> Candidate {
+        if !self.begins_with_prefix(header, key) {
+            return Candidate::None;
+        }
+        let head = upper(key.window(header.prefix));
+        let at = self.partition_heads(header, |other| other < head);
+        let heads = header.heads();
+        if at >= header.count || self.head(heads, at) != head {
+            Candidate::None
+        } else if at + 1 < header.count && self.head(heads, at + 1) == head {
+            Candidate::Several
+        } else {
+            Candidate::One(self.u16_at(header.slots() + SLOT_BYTES * at))
+        }
+    }
+
+    /// Asks for the cache lines of a candidate's cell.
+    #[inline(always)]
+    pub(crate) fn prefetch_cell(&self, slot: u16) {
+        let offset = usize::from(slot & SLOT_OFFSET_MASK);
+        self.prefetch(offset, offset + CELL_BYTES_COMMON);
+    }
+
+    /// The entry behind a candidate, if it is the key's.
+    #[inline(always)]
+    pub(crate) fn confirm(&self, prefix: usize, key: &Probe<'_>, slot: u16) -> Option<LeafEntry> {
+        let cell = self.leaf_cell(slot);
+        self.is_key(&cell, prefix, key).then(|| self.leaf_entry(&cell))
+    }
+
+    #[inline(never)]
+    pub(crate) fn lookup_among_equal_heads(&self, header: &Header, key: &Probe<'_>) -> Lookup {
+        match self.find(header, key, key.window(header.prefix)).1 {
+            Some(cell) => Lookup::Hit(self.leaf_entry(&cell)),
+            None => self.miss(header, key),
+        }
     }
 
     #[inline(never)]
@@ -469,7 +668,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     /// The entry of an inner node whose child covers the key: the last that is not above it.
     #[inline(always)]
     pub(crate) fn route(&self, header: &Header, key: &Probe<'_>, window: u64) -> usize {
-        let head = (window >> 32) as u32;
+        let head = upper(window);
         let to = self.partition_heads(header, |other| other <= head);
         // The first entry's suffix is empty: its head is zero, so there is always one (but for torn words).
         let last = to.saturating_sub(1);
