@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader};
 use cell_terms::ExtentOffset;
-use cell_tree::{Geometry, LeafSnapshot, Meganode, ReadError, Slot};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot};
 
 use crate::store::shape_of;
 
@@ -41,6 +41,8 @@ pub struct CheckTarget {
     pub geometry: Geometry,
     /// The meganode.
     pub slot: Slot,
+    /// One above the highest tree node that was ever used: a look behind it would give the slot memory.
+    pub nodes_end: NodeIndex,
 }
 
 impl CheckOutcome {
@@ -57,10 +59,18 @@ impl CheckOutcome {
 pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOutcome {
     let mut outcome = CheckOutcome { meganodes: 1, ..CheckOutcome::default() };
     let meganode = Meganode::new(&target.node, target.geometry, target.slot);
-    match meganode.validate(true) {
+    match meganode.validate(false) {
         Ok(stats) => {
             outcome.tree_nodes = stats.nodes();
             outcome.entries = stats.entries;
+            match valid_nodes(target, &meganode) {
+                Ok(valid) if valid == stats.nodes() => {}
+                Ok(valid) => outcome.violation(format_args!(
+                    "{valid} tree nodes are valid and {} can be reached: some are orphans",
+                    stats.nodes()
+                )),
+                Err(error) => outcome.violation(format_args!("the tree nodes cannot be counted: {error}")),
+            }
         }
         Err(violation) => outcome.violation(format_args!("{violation}")),
     }
@@ -69,6 +79,15 @@ pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOut
         outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
     }
     outcome
+}
+
+fn valid_nodes(target: &CheckTarget, meganode: &Meganode<'_, Region>) -> Result<u64, ReadError> {
+    let mut words = vec![0; target.geometry.node_words()];
+    let mut valid = 0;
+    for node in (0..target.nodes_end.0).map(NodeIndex) {
+        valid += u64::from(meganode.copy_node(node, &mut words)?.is_valid());
+    }
+    Ok(valid)
 }
 
 fn check_extents(

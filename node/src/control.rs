@@ -84,6 +84,7 @@ impl Control {
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is told to a person")]
     fn check(&self, connection: cell_fabric::ConnectionId, header: cell_protocol::RequestHeader) {
         let (source, to_worker) = (self.source.clone(), self.to_worker.clone());
+        let nodes_end = NodeIndex(self.nodes_end.load(Ordering::Acquire));
         let spawned = std::thread::Builder::new().name("cell-check".into()).spawn(move || {
             let begun = std::time::Instant::now();
             let target = CheckTarget {
@@ -91,6 +92,7 @@ impl Control {
                 extent: source.extent.clone(),
                 geometry: source.geometry,
                 slot: source.slot,
+                nodes_end,
             };
             let mut outcome = check(&target, || to_worker.event(ControlEvent::StructureChecked));
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
