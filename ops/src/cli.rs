@@ -23,8 +23,8 @@ pub(crate) struct Cli {
 }
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 ok, 1 error, 2 usage, 3 not found or precondition failed, 4 unreachable, 5 unhealthy, 6 partial, \
-7 verification failed, 130 interrupted.
+Exit codes: 0 ok, 1 error, 2 usage, 3 not found or precondition failed, 4 unreachable, 5 unhealthy, \
+6 partial, 7 verification failed, 130 interrupted.
 
 Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in another terminal.";
 

@@ -1,9 +1,10 @@
-//! Keys and values are any bytes; people, TSV and JSON want text. Here bytes become text and back, without loss.
+//! Keys and values are any bytes; people, TSV and JSON want text. Here bytes become text and back, without
+//! loss.
 //!
 //! | encoding | text of the bytes | read |
 //! |---|---|---|
 //! | `text` | the bytes themselves | any bytes |
-//! | `escaped` | printable UTF-8 as it is; `\\ \t \n \r \0`, every other byte `\xNN` | the same; an unknown escape is refused |
+//! | `escaped` | printable UTF-8 as it is; `\\ \t \n \r \0`, other bytes `\xNN` | the same, no other escape |
 //! | `hex` | lower-case, two digits a byte | either case |
 //! | `base64` | RFC 4648, padded | padding required |
 //!

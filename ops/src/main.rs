@@ -1,7 +1,8 @@
 //! `cell`: runs nodes, talks to them, loads, verifies, inspects and measures.
 //!
-//! Everything that users type is defined here and in `command/`; what it does is in the other crates. stdout is data
-//! and stderr is for people; `--json` makes both readable by programs. Exit codes are in [`exit::Exit`].
+//! Everything that users type is defined here and in `command/`; what it does is in the other crates. stdout
+//! is data and stderr is for people; `--json` makes both readable by programs. Exit codes are in
+//! [`exit::Exit`].
 #![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
 
 mod args;

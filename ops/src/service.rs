@@ -1,5 +1,5 @@
-//! What systemd is told: ready, status, more time while a recovery or a last checkpoint advances, the watchdog.
-//! Without systemd (no NOTIFY_SOCKET) all of it does nothing.
+//! What systemd is told: ready, status, more time while a recovery or a last checkpoint advances, the
+//! watchdog. Without systemd (no NOTIFY_SOCKET) all of it does nothing.
 
 use std::time::{Duration, Instant};
 

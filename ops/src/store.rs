@@ -8,10 +8,13 @@ use cell_client::{
 };
 use cell_protocol::{Condition, Refusal};
 use cell_terms::Version;
+use cell_terms::setting::Source;
 
 use crate::args::ServerArgs;
 use crate::exit::{Exit, Failure};
 use crate::load::loader::Limits;
+use crate::output::message;
+use crate::settings;
 
 /// How long a call waits for completions before it looks again.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,16 +40,7 @@ impl Store {
         timeout: Duration,
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
-        let timeout = arguments.timeout.unwrap_or(timeout);
-        let deadline_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let options = ClientOptions {
-            name: concat!("cell ", env!("CARGO_PKG_VERSION")).to_owned(),
-            deadline_ms,
-            connect_timeout_ms: deadline_ms.min(5_000),
-            retries_max: u32::MAX, // the deadline bounds them
-            in_flight_max,
-            ..ClientOptions::default()
-        };
+        let options = options(arguments.timeout, timeout, in_flight_max)?;
         let server = arguments.server.clone();
         let client = Client::connect(&server, options).map_err(|error| failure(&error, &server))?;
         Ok(Store { client, server })
@@ -143,6 +137,33 @@ impl Store {
             Err(error) => Err(self.failure(&error)),
         }
     }
+}
+
+/// The client's settings, where nobody set them made to fit the command.
+fn options(
+    asked: Option<Duration>,
+    timeout: Duration,
+    in_flight_max: usize,
+) -> anyhow::Result<ClientOptions> {
+    let (settings, warnings) = settings::of_client(std::env::vars_os())?;
+    warnings.iter().for_each(|warning| message::warning(warning));
+    let is_set = |name| settings.get(name).is_some_and(|(_, source)| source > Source::Default);
+    let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let mut options = ClientOptions::from_settings(&settings);
+    options.name = concat!("cell ", env!("CARGO_PKG_VERSION")).to_owned();
+    match asked {
+        Some(asked) => options.deadline_ms = milliseconds(asked),
+        None if is_set("client_deadline") => {}
+        None => options.deadline_ms = milliseconds(timeout),
+    }
+    options.connect_timeout_ms = options.connect_timeout_ms.min(options.deadline_ms);
+    if !is_set("client_retries_max") {
+        options.retries_max = u32::MAX; // the deadline bounds them
+    }
+    if !is_set("client_in_flight_max") {
+        options.in_flight_max = in_flight_max;
+    }
+    Ok(options)
 }
 
 fn failure(error: &ClientError, server: &str) -> anyhow::Error {

@@ -2,13 +2,15 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 #![allow(clippy::disallowed_methods, reason = "real processes have real time")]
 
-mod common;
+mod harness;
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::{Dev, FLAGS, command, free_port, signal, wait_gone};
+use harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
 
 #[test]
 fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
@@ -126,4 +128,39 @@ fn load_interrupted_records_what_is_acknowledged() {
     dev.out(&load);
     dev.out(&verify);
     assert_eq!(dev.out(&["count", "--prefix", "key"]), "400000\n");
+}
+
+/// Damage in the middle of a log is told from a tear: the node refuses, is not started again, and `inspect` shows
+/// where.
+#[test]
+fn dev_a_damaged_log_is_refused_and_shown() {
+    let mut dev = Dev::start();
+    for n in 0..50 {
+        dev.out(&["put", &format!("key{n}"), "value"]);
+    }
+    signal("KILL", dev.process.id());
+    dev.process.wait().unwrap();
+    let data = dev.folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let frames = dev.out(&["inspect", "log", data, "--frames", "--json"]);
+    let frames = frames.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    let batches: Vec<_> =
+        frames.filter(|frame| frame["records"].as_u64() > Some(0) && frame["offset"].is_u64()).collect();
+    let frame = &batches[batches.len() / 4];
+    let segment = frame["segment"].as_str().unwrap();
+    let file = OpenOptions::new().read(true).write(true).open(format!("{data}/log/{segment}")).unwrap();
+    let offset = frame["offset"].as_u64().unwrap() + 140;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).unwrap();
+    file.write_all_at(&[byte[0] ^ 1], offset).unwrap();
+
+    let shown = dev.cell(&["inspect", "log", data]);
+    assert_eq!(shown.status.code(), Some(7));
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(shown.contains(&format!("DAMAGED at {segment}")), "{shown}");
+    let port = dev.port.to_string();
+    let output = command(&["dev", "--port", &port, "--dir", data]).args(FLAGS).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("node 0 died: exit code 7") && error.contains(segment), "{error}");
 }

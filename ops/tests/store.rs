@@ -1,12 +1,12 @@
 //! Client commands against one server: entries, ranges, load, dump, verify, bench, inspect.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
+mod harness;
 
 use std::fs;
 use std::io::Write;
 
-use common::Dev;
+use harness::Dev;
 use serde_json::Value;
 
 fn json(text: &[u8]) -> Value {

@@ -1,5 +1,6 @@
-//! How old a snapshot is. It carries no clock reading of its own, so the web looks each second whether the node's
-//! uptime has moved on; if it stands still, the node's control thread hangs, and the figures are of the past.
+//! How old a snapshot is. It carries no clock reading of its own, so the web looks each second whether the
+//! node's uptime has moved on; if it stands still, the node's control thread hangs, and the figures are of
+//! the past.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

@@ -69,8 +69,8 @@ fn writes(state: &NodeState) -> Check {
     Check { name: "writes", ok, required: false, seen: seen.into() }
 }
 
-/// As the node saw it at the snapshot. A lease may be shorter than the time between two snapshots, so its age is not
-/// taken off: a node that hangs is found by the age itself.
+/// As the node saw it at the snapshot. A lease may be shorter than the time between two snapshots, so its age
+/// is not taken off: a node that hangs is found by the age itself.
 fn lease(snapshot: &NodeSnapshot) -> Check {
     let left = snapshot.lease_remaining_ms;
     let seen = if left == 0 { "over".into() } else { format!("held, {left} ms ahead").into() };

@@ -7,8 +7,9 @@ pub(crate) fn is_permitted(address: SocketAddr) -> bool {
     address.ip().is_loopback()
 }
 
-/// Whether a `Host` header can mean this machine: a name without a dot (`localhost`, a container's name) or a loopback
-/// address, with or without a port. A web page that points its own name at 127.0.0.1 needs a dot in it.
+/// Whether a `Host` header can mean this machine: a name without a dot (`localhost`, a container's name) or a
+/// loopback address, with or without a port. A web page that points its own name at 127.0.0.1 needs a dot in
+/// it.
 pub(crate) fn is_local(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),

@@ -1,5 +1,5 @@
-//! HTTP, JSON and HTML live here and nowhere else. Health, metrics and status of one node, from the snapshot that
-//! the node publishes each second: no request reaches the data path.
+//! HTTP, JSON and HTML live here and nowhere else. Health, metrics and status of one node, from the snapshot
+//! that the node publishes each second: no request reaches the data path.
 //!
 //! | route | answers |
 //! |---|---|
@@ -8,9 +8,9 @@
 //! | `GET /metrics` | OpenMetrics text, every name with the prefix `cell_` |
 //! | `GET /api/v1/status` | the snapshot as JSON, `version` 1 |
 //!
-//! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id in
-//! `x-request-id`. Only loopback addresses can be bound, and only requests whose `Host` names one are answered, so
-//! that a web page cannot read a node through a name that it points at 127.0.0.1.
+//! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
+//! in `x-request-id`. Only loopback addresses can be bound, and only requests whose `Host` names one are
+//! answered, so that a web page cannot read a node through a name that it points at 127.0.0.1.
 
 mod freshness;
 mod health;

@@ -1,5 +1,5 @@
-//! The snapshot as OpenMetrics text. Every figure is listed once, in a table below; labels hold a pair's number or a
-//! kind of operation, never a key.
+//! The snapshot as OpenMetrics text. Every figure is listed once, in a table below; labels hold a pair's
+//! number or a kind of operation, never a key.
 
 use std::fmt;
 use std::sync::Arc;

@@ -30,7 +30,8 @@ impl Shared {
         Shared { source, freshness, requests: AtomicU64::new(0) }
     }
 
-    /// The newest snapshot and its age. The server calls it each second too, so that an age is known when asked.
+    /// The newest snapshot and its age. The server calls it each second too, so that an age is known when
+    /// asked.
     pub(crate) fn look(&self) -> (Arc<cell_node::NodeSnapshot>, std::time::Duration) {
         let snapshot = self.source.snapshot();
         let age = self.freshness.observe(snapshot.uptime_ms, now());

@@ -1,7 +1,7 @@
 //! Which record an operation picks: the generators of YCSB (Cooper et al., SoCC 2010), restated.
 //!
-//! * Zipfian: rank r of n is drawn with probability proportional to 1 / r^0.99, by the method of Gray et al. (SIGMOD
-//!   1994). Its normaliser zeta(n) is computed once and extended when records are added.
+//! * Zipfian: rank r of n is drawn with probability proportional to 1 / r^0.99, by the method of Gray et al.
+//!   (SIGMOD 1994). Its normaliser zeta(n) is computed once and extended when records are added.
 //! * Scrambled: the rank is hashed over the records, so that popular ones are spread over the key space.
 //! * Latest: rank 0 is the newest record.
 

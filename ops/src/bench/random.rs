@@ -1,4 +1,5 @@
-//! A small seeded generator: xoshiro256++ (Blackman and Vigna), seeded by splitmix64. Runs with one seed repeat.
+//! A small seeded generator: xoshiro256++ (Blackman and Vigna), seeded by splitmix64. Runs with one seed
+//! repeat.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]

@@ -1,4 +1,5 @@
-//! One thread of a workload: a client of its own, some operations in flight, each timed from its start to its end.
+//! One thread of a workload: a client of its own, some operations in flight, each timed from its start to its
+//! end.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, value_parser};
 use serde_json::json;
 
 use crate::args::ServerArgs;
@@ -43,16 +43,16 @@ struct YcsbArgs {
     #[arg(long, value_enum)]
     pick: Option<Pick>,
     /// Records that are loaded first
-    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = value_parser!(u64).range(1..))]
     records: u64,
     /// Operations that are measured
     #[arg(long, value_name = "M", default_value_t = 1_000_000)]
     operations: u64,
     /// Threads, each with a client of its own
-    #[arg(long, value_name = "T", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_name = "T", default_value_t = 8, value_parser = value_parser!(u16).range(1..=1024))]
     threads: u16,
     /// Operations that each thread keeps in flight
-    #[arg(long, value_name = "D", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    #[arg(long, value_name = "D", default_value_t = 1, value_parser = value_parser!(u16).range(1..=16384))]
     in_flight: u16,
     /// Bytes of a value
     #[arg(long, value_name = "BYTES", default_value_t = 1000)]

@@ -43,7 +43,8 @@ struct BeliefArgs {
     absent: bool,
 }
 
-/// Compares and sets. A value is compared here and held by its version at the server, so nothing comes between.
+/// Compares and sets. A value is compared here and held by its version at the server, so nothing comes
+/// between.
 pub(crate) fn run(global: &Global, arguments: &CasArgs) -> anyhow::Result<Exit> {
     let key = arguments.encoding.decode_key(&arguments.key)?;
     let value = arguments.value.read(arguments.encoding)?;

@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use anyhow::Context;
 use cell_cluster::{ClusterError, Embedded, Server};
-use clap::{ArgMatches, Args, ValueEnum};
+use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
 use crate::cli::Global;
 use crate::dev::child::NodeSpec;
@@ -28,7 +28,7 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DIR", default_value = "./cell-data")]
     dir: PathBuf,
     /// First port P: node i on P+i, its HTTP on P+80+i, the coordinator on P+200
-    #[arg(long, value_name = "P", default_value_t = 7000, value_parser = clap::value_parser!(u16).range(1024..=65000))]
+    #[arg(long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000))]
     port: u16,
     /// Whether a node that dies is started again
     #[arg(long, value_enum, value_name = "ON", default_value = "on")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::Args;
+use clap::{Args, value_parser};
 use serde_json::json;
 
 use crate::args::ServerArgs;
@@ -44,7 +44,7 @@ pub(crate) struct LoadArgs {
     #[arg(long)]
     strict: bool,
     /// Puts in flight
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..=16384))]
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = value_parser!(u16).range(1..=16384))]
     in_flight: u16,
     #[command(flatten)]
     server: ServerArgs,

@@ -8,8 +8,10 @@ use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
+use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+use cell_wal::WalError;
 use clap::{ArgMatches, Args};
 
 use crate::cli::Global;
@@ -37,30 +39,30 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "listen_address",
-        meaning: "Where clients and peers connect (the fabric). Only loopback addresses are possible so far.",
+        meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
         default: "127.0.0.1:7000",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
     Setting {
         name: "http_address",
-        meaning: "Where health checks, metrics and status are served. Only loopback addresses are possible so far.",
+        meaning: "Where health checks, metrics and status are served over HTTP; loopback only, so far.",
         default: "127.0.0.1:7080",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
     Setting {
         name: "coordinator_address",
-        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in `data_dir`, \
-                  for a cluster of one node.",
+        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
+                  `data_dir`, for a cluster of one node.",
         default: EMBEDDED,
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
     Setting {
         name: "data_dir",
-        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, an embedded coordinator's \
-                  table in `coordinator`.",
+        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, an embedded \
+                  coordinator's table in `coordinator`.",
         default: "./cell-data",
         bounds: Bounds::Text { max: 4096 },
         applies: Applies::Restart,
@@ -136,7 +138,8 @@ fn hear(supervised: bool) -> anyhow::Result<Receiver<Word>> {
         let sender = sender.clone();
         link::listen(move |word| {
             if word == Word::Gone {
-                // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait for.
+                // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
+                // for.
                 eprintln!("cell node: the supervisor is gone; exiting");
                 std::process::exit(i32::from(Exit::Error as u8));
             }
@@ -220,8 +223,8 @@ fn conclude(ended: Result<Ended, NodeError>) -> anyhow::Result<Exit> {
     }
 }
 
-/// A node's error with its exit code: 2 if another start would fail the same way until a person changes something,
-/// 7 if the logs cannot be proven complete.
+/// A node's error with its exit code: 2 if another start would fail the same way until a person changes
+/// something, 7 if the logs cannot be proven complete.
 fn explain(error: NodeError) -> Failure {
     let (exit, next) = match &error {
         NodeError::Cluster(ClusterError::Held { .. }) => {
@@ -229,14 +232,25 @@ fn explain(error: NodeError) -> Failure {
         }
         NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
         NodeError::Geometry { .. } => (Exit::Usage, None),
-        NodeError::Recovery(_) => {
-            (Exit::VerificationFailed, Some("`cell inspect log DIR` shows the logs frame by frame"))
-        }
+        NodeError::Recovery(error) => explain_recovery(error),
         _ => (Exit::Error, None),
     };
     let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
     match next {
         Some(next) => failure.next(next),
         None => failure,
+    }
+}
+
+/// What may go well the next time is an error; what is damaged stays so until a person looks.
+fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
+    match error {
+        RecoveryError::Memory { .. } => (Exit::Error, Some("make memory available, or give smaller regions")),
+        RecoveryError::Cluster(_)
+        | RecoveryError::Log(WalError::Storage(_) | WalError::RingUnavailable { .. })
+        | RecoveryError::GivenUp
+        | RecoveryError::Thread(_)
+        | RecoveryError::Panicked => (Exit::Error, None),
+        _ => (Exit::VerificationFailed, Some("`cell inspect log DIR` shows the logs frame by frame")),
     }
 }

@@ -1,4 +1,5 @@
-//! `cell verify`: the server checks its tree, the whole store is walked in order, and a source is proven present.
+//! `cell verify`: the server checks its tree, the whole store is walked in order, and a source is proven
+//! present.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
@@ -18,16 +19,16 @@ use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
 use crate::input::line::Line;
 use crate::input::source::{Opened, SourceArgs};
-use crate::load::flight::Flight;
 use crate::load::loader::record_of;
+use crate::load::lookups::Lookups;
 use crate::load::progress::{Fingerprint, Progress, ProgressFile};
 use crate::load::proof::{Claim, Finding, Prover, Verdict, What};
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
 
-/// Gets in flight.
-const IN_FLIGHT: usize = 512;
+/// Keys that are looked up at a time.
+const IN_FLIGHT: usize = 2048;
 
 /// How long the server may check.
 const CHECK_MAX: Duration = Duration::from_secs(3600);
@@ -208,7 +209,7 @@ fn prove_source(
         skip: opened.skip,
         acknowledged: progress.as_ref().map(|progress| &progress.settled),
     };
-    let mut prover = Prover::new(Flight::new(store), claim, IN_FLIGHT, arguments.findings);
+    let mut prover = Prover::new(Lookups::new(store), claim, IN_FLIGHT, arguments.findings);
     let bar = bar::Bar::new("proving", opened.bytes_total, true);
     let consumed = opened.consumed.clone();
     prover.look_up(&mut opened.lines, &mut |line| {
@@ -235,7 +236,8 @@ fn report_source(verdict: &Verdict, progress: Option<&Progress>, findings: &mut 
         number::count(verdict.unknown),
         number::count(verdict.bad),
     );
-    // The progress file counts what was acknowledged; a source that yields fewer was not read as it was loaded.
+    // The progress file counts what was acknowledged; a source that yields fewer was not read as it was
+    // loaded.
     let recorded = progress.map(|progress| progress.records);
     let all_found = recorded.is_none_or(|recorded| recorded == verdict.acknowledged);
     if let (false, Some(recorded)) = (all_found, recorded) {
@@ -257,12 +259,10 @@ fn in_words(finding: &Finding) -> String {
     let key = display_key(&finding.key);
     match finding.what {
         What::Missing => format!("line {}: {key} is missing", finding.line),
-        What::WrongValue { expected_bytes, found_bytes } => {
-            let (line, of) = (finding.line, "acknowledged");
-            format!(
-                "line {line}: {key} has another value ({found_bytes} bytes) than {of} ({expected_bytes} bytes)"
-            )
-        }
+        What::WrongValue { expected_bytes, found_bytes } => format!(
+            "line {}: {key} has another value ({found_bytes} bytes) than acknowledged ({expected_bytes} bytes)",
+            finding.line
+        ),
     }
 }
 
@@ -298,8 +298,8 @@ fn read_progress(arguments: &VerifyArgs, file: &Path, opened: &Opened) -> anyhow
     Ok(Some(progress.ok_or_else(missing)?))
 }
 
-/// Keys of a source, as hashes: a set of strings would be several times as large, and a collision (one in 2^64 a
-/// pair of keys) can only hide one foreign key.
+/// Keys of a source, as hashes: a set of strings would be several times as large, and a collision (one in
+/// 2^64 a pair of keys) can only hide one foreign key.
 struct KeySet {
     hashes: HashSet<u64>,
     hasher: RandomState,

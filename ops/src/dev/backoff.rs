@@ -1,4 +1,5 @@
-//! How long to wait before a node that died is started again: longer each time, short again once it has lived.
+//! How long to wait before a node that died is started again: longer each time, short again once it has
+//! lived.
 
 use std::time::Duration;
 

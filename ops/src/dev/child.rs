@@ -35,7 +35,8 @@ pub(crate) struct NodeChild {
 impl NodeChild {
     /// Starts a node; what it says, and its end, arrive as events of this `life`.
     ///
-    /// It gets a process group of its own, so that a Ctrl-C reaches the supervisor only, who then stops it in order.
+    /// It gets a process group of its own, so that a Ctrl-C reaches the supervisor only, who then stops it in
+    /// order.
     pub(crate) fn spawn(spec: &NodeSpec, life: u64, events: Sender<Event>) -> anyhow::Result<NodeChild> {
         let mut process = Command::new(&spec.binary)
             .arg("node")

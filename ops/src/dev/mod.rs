@@ -1,7 +1,8 @@
 //! `cell dev`: a supervisor that hosts the coordinator, and its nodes as child processes.
 //!
-//! The supervisor owns no pairs, so that a node's death costs what it would cost anywhere. It talks to a child over
-//! the child's stdin and stdout ([`link`]): when stdin ends, the supervisor is gone, and the child goes too.
+//! The supervisor owns no pairs, so that a node's death costs what it would cost anywhere. It talks to a
+//! child over the child's stdin and stdout ([`link`]): when stdin ends, the supervisor is gone, and the child
+//! goes too.
 
 pub(crate) mod backoff;
 pub(crate) mod child;

@@ -62,7 +62,7 @@ impl Supervisor {
             self.say("died", &died, &json!({"node": self.spec.node, "status": in_words(status)}));
             if !self.restart || status.code().is_some_and(|code| FINAL_CODES.contains(&code)) {
                 return Err(Failure::new(Exit::Error, died)
-                    .next("the node's own messages above tell why; the data is kept, start again when it is mended")
+                    .next("its messages above tell why; the data is kept, start again when it is mended")
                     .into());
             }
             let wait = backoff.wait(lived);
@@ -105,7 +105,8 @@ impl Supervisor {
             *served = true;
             let took = child.started.elapsed();
             let details = json!({
-                "node": node, "pid": child.pid(), "life": life, "start_ms": u64::try_from(took.as_millis()).ok(),
+                "node": node, "pid": child.pid(), "life": life,
+                "start_ms": u64::try_from(took.as_millis()).ok(),
                 "server": self.plan.fabric(node).to_string(), "http": self.plan.http(node).to_string(),
                 "coordinator": self.plan.coordinator().to_string(), "dir": self.plan.dir(),
             });

@@ -28,8 +28,8 @@ impl<R: BufRead> Lines<R> {
         Lines { reader, number: 0, line: Vec::new(), bytes_max: LINE_BYTES_MAX }
     }
 
-    /// The next line and its number; `None` at the end. A last line without a line end counts; an empty rest after
-    /// the last line end does not.
+    /// The next line and its number; `None` at the end. A last line without a line end counts; an empty rest
+    /// after the last line end does not.
     pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
         self.line.clear();
         let mut too_long = false;

@@ -1,10 +1,10 @@
 //! A line becomes a record of key and value: TSV by column, JSON lines by field.
 //!
-//! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the heading
-//!   line [`DUMP_HEADING`] or with `--escaped`: then each column is in the `escaped` encoding. A carriage return
-//!   before the line end is dropped. A line without the value's column has the default value.
-//! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a field
-//!   `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
+//! * TSV: columns are separated by one tab and taken as they are (no quotes, no escapes), except after the
+//!   heading line [`DUMP_HEADING`] or with `--escaped`: then each column is in the `escaped` encoding. A
+//!   carriage return before the line end is dropped. A line without the value's column has the default value.
+//! * JSON lines: an object a line. A string field gives its text, any other value its JSON text as written; a
+//!   field `NAME_base64` stands in for `NAME`. The value `*` takes the whole line.
 
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -1,4 +1,5 @@
-//! A source of records as the command line describes it: file, format and columns, looked at once and then read.
+//! A source of records as the command line describes it: file, format and columns, looked at once and then
+//! read.
 
 use std::io::BufRead;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The loader's puts and the prover's gets, on a real client.
+//! The loader's puts on a real client.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,6 @@ use cell_client::{ClientError, Operation, Output, Ticket};
 use cell_protocol::Condition;
 
 use super::loader::Sink;
-use super::proof::{Answer, Lookup};
 use crate::store::Store;
 
 /// Operations in flight, by the caller's own numbers.
@@ -58,23 +57,6 @@ impl Sink for Flight<'_> {
             Err(error) => errors.push((line, error)),
         });
         outcomes.extend(errors.into_iter().map(|(line, error)| (line, Err(self.store.failure(&error)))));
-        Ok(())
-    }
-}
-
-impl Lookup for Flight<'_> {
-    fn submit(&mut self, token: u64, key: &[u8]) -> anyhow::Result<()> {
-        self.start(token, &Operation::Get { key })
-    }
-
-    fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()> {
-        let mut errors = Vec::new();
-        self.each(wait, |token, outcome| match outcome {
-            Ok(Output::Value(item)) => answers.push((token, Ok(item.map(|item| item.value)))),
-            Ok(output) => answers.push((token, Err(anyhow::anyhow!("a get answered {output:?}")))),
-            Err(error) => errors.push((token, error)),
-        });
-        answers.extend(errors.into_iter().map(|(token, error)| (token, Err(self.store.failure(&error)))));
         Ok(())
     }
 }

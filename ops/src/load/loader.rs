@@ -1,9 +1,9 @@
 //! Loads records with many puts in flight and knows at each moment which lines are acknowledged.
 //!
 //! Lines with one key are kept in order: a line waits until no earlier line of its key is in flight. So the
-//! acknowledged lines of a key are always a prefix of its lines, also across resumed loads, and the last one wins.
-//! A line that the server refuses stops the load (what is in flight is awaited), because going on would let a later
-//! retry of it overwrite its successors.
+//! acknowledged lines of a key are always a prefix of its lines, also across resumed loads, and the last one
+//! wins. A line that the server refuses stops the load (what is in flight is awaited), because going on would
+//! let a later retry of it overwrite its successors.
 
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
@@ -241,7 +241,8 @@ mod tests {
     use super::*;
     use crate::input::record::{Columns, Format};
 
-    /// A store that ends puts in a scrambled order, applies at the end of a put, and may refuse a key or fail whole.
+    /// A store that ends puts in a scrambled order, applies at the end of a put, and may refuse a key or fail
+    /// whole.
     #[derive(Default)]
     struct Model {
         entries: BTreeMap<Vec<u8>, Vec<u8>>,

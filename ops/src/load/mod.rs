@@ -1,7 +1,9 @@
-//! Loading and proving: which lines are acknowledged, what is in flight, and what must therefore be in the store.
+//! Loading and proving: which lines are acknowledged, what is in flight, and what must therefore be in the
+//! store.
 
 pub(crate) mod acknowledged;
 pub(crate) mod flight;
 pub(crate) mod loader;
+pub(crate) mod lookups;
 pub(crate) mod progress;
 pub(crate) mod proof;

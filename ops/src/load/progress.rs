@@ -1,9 +1,9 @@
 //! The progress file: exactly which lines of which source are acknowledged.
 //!
-//! JSON, one object: `version` (1), `source` (fingerprint), `contiguous`, `ranges` ([[first, last], …]), `records`
-//! and `bad`. It is written beside itself, synced and renamed, and its folder is synced, so that a crash leaves the
-//! old or the new file, whole. What it names as acknowledged is durable in the store; a line that it does not name
-//! may have reached the store or not.
+//! JSON, one object: `version` (1), `source` (fingerprint), `contiguous`, `ranges` ([[first, last], …]),
+//! `records` and `bad`. It is written beside itself, synced and renamed, and its folder is synced, so that a
+//! crash leaves the old or the new file, whole. What it names as acknowledged is durable in the store; a line
+//! that it does not name may have reached the store or not.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};

@@ -1,13 +1,14 @@
 //! Proves that what a progress file says is acknowledged is in the store, with the right value.
 //!
-//! For each key of the source: the loader keeps lines of one key in order, so its acknowledged lines are a prefix of
-//! its lines, and the store must hold the value of the last acknowledged one. A line that is not acknowledged may
-//! have been in flight when the load ended; so the value of any later, unacknowledged line of the key is right too,
-//! and a key without any acknowledged line may be there or not.
+//! For each key of the source: the loader keeps lines of one key in order, so its acknowledged lines are a
+//! prefix of its lines, and the store must hold the value of the last acknowledged one. A line that is not
+//! acknowledged may have been in flight when the load ended; so the value of any later, unacknowledged line
+//! of the key is right too, and a key without any acknowledged line may be there or not.
 //!
-//! First pass: each acknowledged line's key is looked up and compared. A key that is absent is missing, whatever
-//! else the source says. A key with another value is a suspect: the second pass collects what the source says of
-//! suspects and judges. Memory is bounded by the number of suspects, which is small: keys that the source repeats.
+//! First pass: each acknowledged line's key is looked up and compared. A key that is absent is missing,
+//! whatever else the source says. A key with another value is a suspect: the second pass collects what the
+//! source says of suspects and judges. Memory is bounded by the number of suspects, which is small: keys that
+//! the source repeats.
 
 use std::collections::HashMap;
 use std::io::BufRead;

@@ -1,5 +1,5 @@
-//! Notes, warnings and errors on stderr, coloured on a terminal unless `NO_COLOR` or `--color never` says otherwise;
-//! and JSON documents on stdout.
+//! Notes, warnings and errors on stderr, coloured on a terminal unless `NO_COLOR` or `--color never` says
+//! otherwise; and JSON documents on stdout.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use crate::exit::classify;
 
-/// The version of every JSON document that `cell` prints. It grows when a field changes its meaning or goes away;
-/// new fields may come without.
+/// The version of every JSON document that `cell` prints. It grows when a field changes its meaning or goes
+/// away; new fields may come without.
 pub(crate) const JSON_VERSION: u32 = 1;
 
 /// When to colour.

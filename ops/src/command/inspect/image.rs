@@ -71,7 +71,7 @@ fn show(global: &Global, storage: &dyn Storage, path: &str, index_only: bool) ->
             "csn_max": summary.csn_max.0, "file_bytes": summary.file_bytes, "blocks": summary.blocks,
             "items": summary.items, "raw_bytes": summary.raw_bytes, "stored_bytes": summary.stored_bytes,
             "blocks_checked": !index_only, "sound": checked.is_ok(),
-            "sections": sections.iter().map(|(number, section)| section_json(*number, section)).collect::<Vec<_>>(),
+            "sections": sections.iter().map(section_json).collect::<Vec<_>>(),
         }))?;
     } else {
         let mut out = io::stdout().lock();
@@ -118,7 +118,7 @@ fn sections(reader: &ImageReader) -> BTreeMap<u16, Section> {
     sections
 }
 
-fn section_json(number: u16, section: &Section) -> Value {
+fn section_json((number, section): (&u16, &Section)) -> Value {
     json!({
         "section": number, "blocks": section.blocks, "items": section.items,
         "stored_bytes": section.stored_bytes, "raw_bytes": section.raw_bytes,

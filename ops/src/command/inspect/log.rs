@@ -145,8 +145,8 @@ fn show_frame(
             "version": message::JSON_VERSION,
             "segment": frame.place.segment.to_string(), "offset": frame.place.offset,
             "kind": kind_word(header.kind), "sequence": header.sequence,
-            "csn_first": header.csn_first.0, "csn_last": header.csn_last.0, "csn_durable": header.csn_durable.0,
-            "records": header.records, "payload_bytes": header.payload_bytes,
+            "csn_first": header.csn_first.0, "csn_last": header.csn_last.0,
+            "csn_durable": header.csn_durable.0, "records": header.records, "payload_bytes": header.payload_bytes,
         });
         if arguments.records {
             document["record"] = frame.records().map(|record| record_json(kind, record)).collect();
@@ -174,7 +174,8 @@ fn record_json(
 ) -> Value {
     match record {
         Ok(record) => {
-            json!({"csn": record.csn.0, "bytes": record.payload.len(), "says": in_words(kind, record.payload)})
+            let says = in_words(kind, record.payload);
+            json!({"csn": record.csn.0, "bytes": record.payload.len(), "says": says})
         }
         Err(error) => json!({"error": error.to_string()}),
     }

@@ -1,5 +1,5 @@
-//! `cell inspect`: what is on disk, without a server. It writes nothing. A folder in use can be read too; then what a
-//! living node is writing shows as the log's end.
+//! `cell inspect`: what is on disk, without a server. It writes nothing. A folder in use can be read too;
+//! then what a living node is writing shows as the log's end.
 
 mod image;
 mod log;
