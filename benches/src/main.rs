@@ -1,10 +1,11 @@
-//! `cargo run --release -p cell-benches -- local|memory [--entries N] [--json]`: one row a figure.
+//! `cargo run --release -p cell-benches -- local|put|restart|memory [--entries N] [--json]`: one row a
+//! figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local};
+use cell_benches::{footprint, local, put, restart};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -12,6 +13,8 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
     match &cli.command {
         Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);
             println!("{}", footprint::run_child(arguments)?);

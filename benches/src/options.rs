@@ -23,6 +23,10 @@ pub enum Command {
     Local(Options),
     /// Bytes taken after random inserts, each engine in a process of its own
     Memory(Options),
+    /// Durable puts through client and node beside a node without a log, a raw loop and fio
+    Put(Options),
+    /// Starting empty, from the log after a kill, from the image after a stop
+    Restart(Options),
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),

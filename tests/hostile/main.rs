@@ -9,7 +9,7 @@ mod messages;
 use std::time::Duration;
 
 use cell_client::{Client, ClientOptions};
-use cell_tests::server::Server;
+use cell_tests::server::{Server, resident_bytes};
 
 /// Memory that an attack may leave behind in the server; chunks populated ahead are this large.
 const GROWTH_BYTES_MAX: u64 = 96 << 20;
@@ -45,13 +45,6 @@ impl Siege {
         let grown = resident.saturating_sub(self.resident);
         assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes under attack");
     }
-}
-
-fn resident_bytes(process: rustix::process::Pid) -> u64 {
-    let path = format!("/proc/{}/statm", process.as_raw_nonzero());
-    let text = std::fs::read_to_string(path).unwrap_or_default();
-    let pages: u64 = text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    pages * rustix::param::page_size() as u64
 }
 
 #[allow(clippy::disallowed_methods, reason = "real sockets have real time")]

@@ -20,7 +20,9 @@ pub fn path() -> &'static Path {
 /// Builds `cell` into the target folder that this test was built into, and in its profile.
 fn build() -> PathBuf {
     let test = std::env::current_exe().expect("a test knows its own path");
-    let folder = test.parent().and_then(Path::parent).expect("tests are in <target>/<profile>/deps");
+    // <target>/<profile>/deps of a test, <target>/<profile> of a bench.
+    let folder = test.ancestors().skip(1).find(|folder| !folder.ends_with("deps"));
+    let folder = folder.expect("a program is in a folder");
     let target = folder.parent().expect("a profile's folder is in the target folder");
     let profile = match folder.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",

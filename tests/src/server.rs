@@ -79,6 +79,19 @@ impl Server {
         }
     }
 
+    /// As [`Self::prepared`], with the settings that a user gets who says nothing.
+    pub fn bare(folder: &Path) -> Self {
+        let mut server = Self::prepared(folder, &[]);
+        server.flags.clear();
+        server
+    }
+
+    /// Memory that supervisor and node have.
+    pub fn resident_bytes(&self) -> u64 {
+        let supervisor = self.supervisor();
+        std::iter::once(supervisor).chain(children(supervisor)).map(resident_bytes).sum()
+    }
+
     /// Starts the supervisor without waiting for anything.
     ///
     /// # Panics
@@ -294,4 +307,12 @@ fn children(parent: Pid) -> Vec<Pid> {
         .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
         .collect();
     numbers.into_iter().filter_map(Pid::from_raw).collect()
+}
+
+/// Resident memory of a process, shared mappings included.
+pub fn resident_bytes(process: Pid) -> u64 {
+    let path = format!("/proc/{}/statm", process.as_raw_nonzero());
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let pages: u64 = text.split_whitespace().nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    pages * rustix::param::page_size() as u64
 }

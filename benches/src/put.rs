@@ -1,0 +1,258 @@
+//! `put`: durable puts through the client against a node in a process of its own, beside a node without a
+//! log, beside a raw loop that syncs the same bytes, and large values beside the disk's bandwidth.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::contest::{self, Contender};
+use crate::data::{Batch, Choice, Dataset, Packed};
+use crate::disk::{self, RawLoop};
+use crate::figure::{Figure, Goal, Report};
+use crate::options::{BenchError, Options};
+use crate::served::Served;
+
+/// Puts that a client has outstanding.
+const OUTSTANDING: [usize; 3] = [64, 256, 1024];
+/// A large value.
+const LARGE_BYTES: usize = 1 << 20;
+/// Large values outstanding, and how many different keys they have.
+const LARGE_OUTSTANDING: usize = 8;
+const LARGE_KEYS: usize = 32;
+/// A node's snapshot, which `/metrics` shows, is of the last second.
+const SNAPSHOT_AGE: Duration = Duration::from_millis(2_200);
+/// Checkpoints one after the other.
+const CHECKPOINTING: [(&str, &str); 2] =
+    [("--checkpoint-log-ratio", "0.05"), ("--checkpoint-log-bytes-min", "1MiB")];
+/// No checkpoint while the others are measured.
+const NO_CHECKPOINTS: [(&str, &str); 2] =
+    [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "7 d")];
+
+/// Runs the bench.
+///
+/// # Errors
+/// A node, a client or a disk that failed.
+pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let folder = Scratch::new(options.dir.as_deref())?;
+    let rounds = usize::from(options.rounds);
+    let work = Work::new(&data, rounds);
+    let none_flags = [&NO_CHECKPOINTS[..], &[("--durability", "none")]].concat();
+    let mut sync = Served::start(&folder.0.join("sync"), data.entries, &NO_CHECKPOINTS)?;
+    sync.fill(&data)?;
+    let mut none = Served::start(&folder.0.join("none"), data.entries, &none_flags)?;
+    none.fill(&data)?;
+    let mut raw = RawLoop::new(&folder.0.join("raw"))?;
+    for outstanding in OUTSTANDING {
+        small(&mut sync, &mut none, &mut raw, &work, outstanding, report)?;
+    }
+    raw.close()?;
+    large(&mut sync, &folder.0, rounds, report)?;
+    drop(none);
+    checkpointing(&mut sync, &data, &work, &folder.0, report)
+}
+
+/// A folder for data on the disk to be measured, removed at the end.
+pub(crate) struct Scratch(pub(crate) PathBuf);
+
+impl Scratch {
+    pub(crate) fn new(dir: Option<&Path>) -> Result<Self, BenchError> {
+        let parent = dir.map_or_else(std::env::current_dir, |dir| Ok(dir.to_owned()))?;
+        let folder = parent.join(format!("cell-benches-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self(folder))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // Gigabytes that nobody needs; what cannot be removed is left.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What everyone puts and gets: batches of updates of random entries, a batch a round.
+struct Work {
+    batches: Vec<Batch>,
+    probes: Packed,
+    size: usize,
+}
+
+impl Work {
+    fn new(data: &Dataset, rounds: usize) -> Self {
+        let size = usize::try_from(data.entries / 10).unwrap_or(usize::MAX).clamp(2_000, 100_000);
+        let mut random = crate::random::Random::new(data.seed ^ 0x7075_7473);
+        let mut batch = || {
+            let mut batch = Batch::default();
+            for _ in 0..size {
+                let (key, value) = (random.below(data.entries), random.below(data.entries));
+                batch.keys.push_with(|bytes| data.push_key(key, bytes));
+                batch.values.push_with(|bytes| data.push_value(value, bytes));
+            }
+            batch
+        };
+        let batches = (0..=rounds).map(|_| batch()).collect();
+        let probes = data.probes(Choice::Uniform, size * (rounds + 1), data.seed ^ 0x6765_7473);
+        Self { batches, probes, size }
+    }
+
+    fn rounds(&self) -> usize {
+        self.batches.len() - 1
+    }
+}
+
+/// Keeps the first error of contenders, whose rounds cannot return one.
+#[derive(Default)]
+struct First(RefCell<Option<BenchError>>);
+
+impl First {
+    fn count(&self, done: Result<u64, BenchError>) -> (u64, u64) {
+        match done {
+            Ok(count) => (count, 0),
+            Err(error) => {
+                self.0.borrow_mut().get_or_insert(error);
+                (1, 0)
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), BenchError> {
+        self.0.into_inner().map_or(Ok(()), Err)
+    }
+}
+
+/// How a node's batches turned out: what the raw loop repeats.
+struct Shape {
+    puts: f64,
+    bytes: f64,
+}
+
+/// Puts for a while and reads off the node's counters how large its batches were.
+fn shape(node: &mut Served, work: &Work, outstanding: usize) -> Result<Shape, BenchError> {
+    let counters = |node: &Served| {
+        disk::pause(SNAPSHOT_AGE);
+        let puts = node.metric("cell_operations_total");
+        (node.metric("cell_pair_batches_total"), node.metric("cell_pair_log_synced_bytes_total"), puts)
+    };
+    let (batches_before, bytes_before, _) = counters(node);
+    let mut puts = 0;
+    for batch in work.batches.iter().take(4) {
+        puts += node.put(batch, outstanding)?;
+    }
+    let (batches_after, bytes_after, _) = counters(node);
+    let batches = (batches_after - batches_before).max(1.0);
+    Ok(Shape { puts: puts as f64 / batches, bytes: (bytes_after - bytes_before) / batches })
+}
+
+/// Small values at one depth.
+fn small(
+    sync: &mut Served,
+    none: &mut Served,
+    raw: &mut RawLoop,
+    work: &Work,
+    outstanding: usize,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let shape = shape(sync, work, outstanding)?;
+    report.note(&format!(
+        "{outstanding} outstanding: {:.1} puts and {:.0} bytes a batch",
+        shape.puts, shape.bytes
+    ));
+    let first = First::default();
+    let none = RefCell::new(none);
+    let batches_a_round = (work.size as f64 / shape.puts).ceil().max(1.0);
+    // Half of the bytes in each file, as the logs of this data have it within a tenth.
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and far below 2^63")]
+    let (half, batches) = ((shape.bytes / 2.0) as u64, batches_a_round as u64);
+    let mut contenders = [
+        Contender::new("durable", |round| first.count(sync.put(&work.batches[round], outstanding))),
+        Contender::new("no log", |round| {
+            first.count(none.borrow_mut().put(&work.batches[round], outstanding))
+        }),
+        Contender::new("get", |round| {
+            let (from, to) = (round * work.size, (round + 1) * work.size);
+            first.count(none.borrow_mut().get(&work.probes, from, to, outstanding))
+        }),
+        Contender::new("raw", |_| first.count(raw.run([half, half], batches).map(|_| batches))),
+    ];
+    let outcomes = contest::run(&mut contenders, 1, work.rounds());
+    drop(contenders);
+    first.end()?;
+    let [durable, none, get] = [0, 1, 2].map(|index: usize| outcomes[index].rate());
+    let raw = outcomes[3].rate() * shape.puts;
+    let lower = if none < raw { "lower of both: no log" } else { "lower of both: raw loop" };
+    let row = |bench: &str, ours, rival, theirs, goal| {
+        Figure::beside(format!("put/{bench} {outstanding}"), "op/s", ours, rival, theirs, goal)
+    };
+    report.add(row("durable", durable, lower, none.min(raw), Goal::AtLeast(0.95)))?;
+    report.add(row("durable", durable, "durability=none", none, Goal::None))?;
+    report.add(row("durable", durable, "raw loop of the same batches", raw, Goal::None))?;
+    report.add(row("no log", none, "server-side get", get, Goal::AtLeast(0.8)))?;
+    Ok(())
+}
+
+/// Large values beside what fio measures.
+fn large(node: &mut Served, folder: &Path, rounds: usize, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let mut batch = Batch::default();
+    for index in 0..LARGE_KEYS {
+        batch.keys.push_with(|bytes| bytes.extend_from_slice(format!("large-{index}").as_bytes()));
+        let fill = u8::try_from(index).unwrap_or(0);
+        batch.values.push_with(|bytes| bytes.resize(bytes.len() + LARGE_BYTES, fill));
+    }
+    let Some(limit) = disk::fio_write(folder)? else {
+        report.note("SKIPPED: large values beside the disk's bandwidth: fio is missing (apt install fio)");
+        return Ok(());
+    };
+    let first = First::default();
+    let mut contenders = [Contender::new("large", |_| first.count(node.put(&batch, LARGE_OUTSTANDING)))];
+    let outcomes = contest::run(&mut contenders, 1, rounds);
+    drop(contenders);
+    first.end()?;
+    let again = disk::fio_write(folder)?.unwrap_or(limit);
+    disk::clean(folder);
+    let (ours, theirs) = (outcomes[0].rate() * LARGE_BYTES as f64, f64::midpoint(limit, again));
+    let rival = "fio, 1 MiB sequential dsync writes";
+    report.add(Figure::beside("put/large 1 MiB", "bytes/s", ours, rival, theirs, Goal::AtLeast(0.85)))?;
+    Ok(())
+}
+
+/// Puts while checkpoints follow each other, beside puts without.
+fn checkpointing(
+    still: &mut Served,
+    data: &Dataset,
+    work: &Work,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let mut busy = Served::start(&folder.join("checkpointing"), data.entries, &CHECKPOINTING)?;
+    busy.fill(data)?;
+    let outstanding = OUTSTANDING[1];
+    let before = busy.metric("cell_pair_checkpoints_total");
+    let first = First::default();
+    let running = RefCell::new(Vec::new());
+    let busy = RefCell::new(busy);
+    let mut contenders = [
+        Contender::new("with checkpoints", |round| {
+            let mut busy = busy.borrow_mut();
+            let done = busy.put(&work.batches[round], outstanding);
+            running.borrow_mut().push(busy.metric("cell_pair_checkpoint_running"));
+            first.count(done)
+        }),
+        Contender::new("without", |round| first.count(still.put(&work.batches[round], outstanding))),
+    ];
+    let outcomes = contest::run(&mut contenders, 1, work.rounds());
+    drop(contenders);
+    first.end()?;
+    disk::pause(SNAPSHOT_AGE);
+    let taken = busy.borrow().metric("cell_pair_checkpoints_total") - before;
+    let running = running.into_inner();
+    let share = running.iter().sum::<f64>() / running.len() as f64;
+    report.note(&format!(
+        "{taken:.0} checkpoints were recorded; one was running in {:.0} % of looks",
+        share * 100.0
+    ));
+    let [with, without] = [0, 1].map(|index: usize| outcomes[index].rate());
+    let bench = format!("put/during checkpoints {outstanding}");
+    report.add(Figure::beside(bench, "op/s", with, "the same without", without, Goal::AtLeast(0.85)))?;
+    Ok(())
+}

@@ -1,0 +1,145 @@
+//! A real node as a child, and pipelined load on it from this process: what `put` and `restart` measure.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cell_client::{Client, ClientError, ClientOptions, Condition, Operation};
+use cell_tests::server::Server;
+
+use crate::data::{Batch, Dataset, Packed};
+use crate::options::BenchError;
+
+/// How long a poll for completions waits.
+const POLL: Duration = Duration::from_millis(100);
+/// Writes outstanding while a store is filled.
+const FILLING: usize = 1024;
+/// Entries made at a time while a store is filled.
+const BATCH_ENTRIES: u64 = 20_000;
+
+/// A node that serves some entries of a dataset, and a client of it.
+pub struct Served {
+    /// The node.
+    pub server: Server,
+    client: Client,
+}
+
+/// Sizes for so many entries, and what every bench of a node sets alike.
+fn flags(entries: u64, more: &[(&str, &str)]) -> Vec<String> {
+    let sizes = crate::ours::Sizes::for_entries(entries);
+    let all = [
+        ("--slot-bytes", sizes.slot_bytes.to_string()),
+        // Whole slots and a header.
+        ("--node-region-bytes", (sizes.slot_bytes + (2 << 20)).to_string()),
+        ("--extent-region-bytes", (sizes.extent_bytes * 2 + (256 << 20)).to_string()),
+        ("--populate-chunk-bytes", "64MiB".to_owned()),
+        ("--log-segment-bytes", "64MiB".to_owned()),
+        ("--tracing-filter", "warn,cell_recovery=info,cell_node=info".to_owned()),
+    ];
+    let given = |name: &str| more.iter().any(|(given, _)| *given == name);
+    let own =
+        all.into_iter().filter(|(name, _)| !given(name)).flat_map(|(name, value)| [name.to_owned(), value]);
+    own.chain(more.iter().flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()])).collect()
+}
+
+impl Served {
+    /// Starts a node with its data in `folder` and connects.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn start(folder: &Path, entries: u64, more: &[(&str, &str)]) -> Result<Self, BenchError> {
+        let flags = flags(entries, more);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let mut server = Server::prepared(folder, &flags);
+        server.resume();
+        let client = connect(&server)?;
+        Ok(Self { server, client })
+    }
+
+    /// Connects anew, after the node was restarted.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn reconnect(&mut self) -> Result<(), BenchError> {
+        self.client = connect(&self.server)?;
+        Ok(())
+    }
+
+    /// Puts all entries of a dataset.
+    ///
+    /// # Errors
+    /// A put that failed.
+    pub fn fill(&mut self, data: &Dataset) -> Result<(), BenchError> {
+        for first in (0..data.entries).step_by(usize::try_from(BATCH_ENTRIES).unwrap_or(1)) {
+            let batch = data.batch(first, (first + BATCH_ENTRIES).min(data.entries));
+            self.put(&batch, FILLING)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a batch with so many outstanding; returns how many puts it was.
+    ///
+    /// # Errors
+    /// A put that failed.
+    pub fn put(&mut self, batch: &Batch, outstanding: usize) -> Result<u64, BenchError> {
+        let operation = |index: usize| Operation::Put {
+            key: batch.keys.get(index),
+            value: batch.values.get(index),
+            condition: Condition::Always,
+        };
+        pipelined(&mut self.client, batch.keys.len(), outstanding, operation)
+    }
+
+    /// Gets the keys `[first, last)` with so many outstanding.
+    ///
+    /// # Errors
+    /// A get that failed.
+    pub fn get(
+        &mut self,
+        keys: &Packed,
+        first: usize,
+        last: usize,
+        outstanding: usize,
+    ) -> Result<u64, BenchError> {
+        let operation = |index: usize| Operation::Get { key: keys.get(first + index) };
+        pipelined(&mut self.client, last - first, outstanding, operation)
+    }
+
+    /// A figure of `/metrics`, all pairs together; zero if there is none of that name.
+    pub fn metric(&self, name: &str) -> f64 {
+        let text = self.server.http("/metrics").map(|(_, body)| body).unwrap_or_default();
+        let values = text.lines().filter_map(|line| {
+            let (series, value) = line.rsplit_once(' ')?;
+            (series.split('{').next() == Some(name)).then(|| value.parse::<f64>().ok())?
+        });
+        values.sum()
+    }
+}
+
+fn connect(server: &Server) -> Result<Client, ClientError> {
+    let options = ClientOptions { deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() };
+    Client::connect(&server.address().to_string(), options)
+}
+
+/// Carries out `count` operations with at most `outstanding` of them under way.
+fn pipelined<'a>(
+    client: &mut Client,
+    count: usize,
+    outstanding: usize,
+    operation: impl Fn(usize) -> Operation<'a>,
+) -> Result<u64, BenchError> {
+    let (mut submitted, mut completed) = (0, 0);
+    while completed < count {
+        while submitted < count && submitted - completed < outstanding {
+            client.submit(&operation(submitted))?;
+            submitted += 1;
+        }
+        // One wait, then whatever else has come.
+        let mut next = client.poll(POLL);
+        while let Some(completion) = next {
+            completion.outcome?;
+            completed += 1;
+            next = if submitted - completed > 0 { client.poll(Duration::ZERO) } else { None };
+        }
+    }
+    Ok(completed as u64)
+}
