@@ -1,7 +1,8 @@
-//! What the log costs here: sync latency beside a raw loop, group commit, reading. `measure [folder] [scale]`; the
-//! folder must be on the disk of interest, the scale multiplies the amounts (default 1).
+//! What the log costs here: sync latency beside a raw loop, group commit, reading. `measure [folder]
+//! [scale]`; the folder must be on the disk of interest, the scale multiplies the amounts (default 1).
 #![allow(clippy::disallowed_methods, reason = "a measuring program owns its clock")]
-#![allow(missing_docs, clippy::unwrap_used, clippy::cast_precision_loss, clippy::cast_possible_truncation)]
+#![allow(missing_docs, clippy::unwrap_used)] // it may panic
+#![allow(clippy::cast_precision_loss, clippy::cast_possible_truncation)] // figures for people
 #![allow(unsafe_code)] // one pwritev2 of the raw loop
 
 use std::os::fd::AsRawFd;
@@ -9,6 +10,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use cell_terms::{Csn, Epoch, PairId, RegionKind};
 use cell_wal::buffer::LogBuffer;
@@ -20,7 +23,17 @@ use cell_wal::{
 
 const OPTIONS: RingOptions = RingOptions { entries: 128, buffers: 8, buffer_bytes: 256 << 10 };
 
+/// What a worker does while it waits for the disk. A spinning one keeps its processor from the kernel threads
+/// that complete data-sync writes there; on few processors that costs a scheduler tick a commit.
+#[derive(Clone, Copy, Debug)]
+enum Waiting {
+    Spin,
+    Yield,
+    Sleep,
+}
+
 struct Bench {
+    waiting: Waiting,
     ring: Ring,
     log: PairLog,
     events: Vec<LogEvent>,
@@ -28,12 +41,12 @@ struct Bench {
 }
 
 impl Bench {
-    fn open(storage: &RealStorage, epoch: u32) -> Bench {
+    fn open(storage: &RealStorage, epoch: u32, waiting: Waiting) -> Bench {
         let mut ring = Ring::open(storage, OPTIONS).unwrap();
         let log = LogId { pair: PairId(1), epoch: Epoch(epoch) };
         let start = LogStart { log, predecessor: Predecessor::default(), salt: 1 };
         let log = PairLog::create(start, LogOptions::default(), &mut ring);
-        let mut bench = Bench { ring, log, events: Vec::new(), start: Instant::now() };
+        let mut bench = Bench { waiting, ring, log, events: Vec::new(), start: Instant::now() };
         while !bench.log.is_open() {
             bench.poll();
         }
@@ -52,10 +65,25 @@ impl Bench {
         durable
     }
 
-    /// Waits until a batch is durable or something else may let an append through.
+    /// Writes the batch and waits until it is durable.
     fn commit(&mut self) {
         self.log.submit(&mut self.ring).unwrap();
-        while !self.poll() {}
+        while !self.poll() {
+            self.pause();
+        }
+    }
+
+    /// Lets time pass, as the worker would that has nothing else to do.
+    fn pause(&mut self) {
+        match self.waiting {
+            Waiting::Spin => std::hint::spin_loop(),
+            Waiting::Yield => std::thread::yield_now(),
+            Waiting::Sleep => {
+                let timeout = Timespec { tv_sec: 1, tv_nsec: 0 };
+                poll(&mut [PollFd::new(&self.ring.wake_fd(), PollFlags::IN)], Some(&timeout)).unwrap();
+                self.ring.clear_wake();
+            }
+        }
     }
 }
 
@@ -73,7 +101,8 @@ fn raw_loop(folder: &Path, bytes: usize, count: usize) {
     let buffer = LogBuffer::heap(1 << 20);
     let write = |bytes: usize, offset: usize, flags: i32| {
         let vector = rustix_free_iovec(&buffer, bytes);
-        // SAFETY: the vector points to `bytes` bytes of a living buffer that nobody changes; the file is open.
+        // SAFETY: the vector points to `bytes` bytes of a living buffer that nobody changes; the file is
+        // open.
         let written = unsafe { libc::pwritev2(file.as_raw_fd(), &vector, 1, offset as i64, flags) };
         assert_eq!(written, bytes as isize);
     };
@@ -94,8 +123,15 @@ fn rustix_free_iovec(buffer: &LogBuffer, bytes: usize) -> libc::iovec {
     libc::iovec { iov_base: buffer.bytes().as_ptr().cast_mut().cast(), iov_len: bytes }
 }
 
-fn commit_latency(storage: &RealStorage, epoch: u32, node: usize, extent: usize, count: usize) {
-    let mut bench = Bench::open(storage, epoch);
+fn commit_latency(
+    storage: &RealStorage,
+    epoch: u32,
+    waiting: Waiting,
+    node: usize,
+    extent: usize,
+    count: usize,
+) {
+    let mut bench = Bench::open(storage, epoch, waiting);
     let mut samples = Vec::with_capacity(count);
     for _ in 0..count {
         while bench.log.room_for(node + 8, extent + 8, Space::Ordinary).is_err() {
@@ -117,8 +153,8 @@ fn commit_latency(storage: &RealStorage, epoch: u32, node: usize, extent: usize,
 }
 
 /// A closed loop of `clients` writers, each with one operation of 100 + 60 bytes outstanding.
-fn group_commit(storage: &RealStorage, epoch: u32, clients: u64, seconds: f64) {
-    let mut bench = Bench::open(storage, epoch);
+fn group_commit(storage: &RealStorage, epoch: u32, waiting: Waiting, clients: u64, seconds: f64) {
+    let mut bench = Bench::open(storage, epoch, waiting);
     let mut done = 0u64;
     bench.start = Instant::now();
     while bench.start.elapsed().as_secs_f64() < seconds {
@@ -131,7 +167,9 @@ fn group_commit(storage: &RealStorage, epoch: u32, clients: u64, seconds: f64) {
             bench.log.append_sized(RegionKind::Node, 60, |csn, bytes| bytes.fill(csn.0 as u8));
         }
         bench.log.submit(&mut bench.ring).unwrap();
-        bench.poll();
+        if !bench.poll() {
+            bench.pause();
+        }
         done = bench.log.csn_durable().0 / 2;
         if done > acked {
             bench.log.release_below(bench.log.csn_durable(), &mut bench.ring);
@@ -140,7 +178,7 @@ fn group_commit(storage: &RealStorage, epoch: u32, clients: u64, seconds: f64) {
     let elapsed = bench.start.elapsed().as_secs_f64();
     let counts = bench.log.counts();
     println!(
-        "group commit: {clients:>5} writers, 100 B + 60 B: {:>10.0} operations/s in {:>7.0} batches/s, {:>6.1} MB/s of frames",
+        "group commit: {clients:>5} writers, 100 B + 60 B: {:>10.0} ops/s, {:>7.0} batches/s, {:>6.1} MB/s of frames",
         done as f64 / elapsed,
         counts.batches as f64 / elapsed,
         counts.frame_bytes as f64 / elapsed / 1e6
@@ -148,8 +186,8 @@ fn group_commit(storage: &RealStorage, epoch: u32, clients: u64, seconds: f64) {
     bench.ring.close().unwrap();
 }
 
-fn stream(storage: &RealStorage, epoch: u32, bytes: u64) -> Csn {
-    let mut bench = Bench::open(storage, epoch);
+fn stream(storage: &RealStorage, epoch: u32, waiting: Waiting, bytes: u64) -> Csn {
+    let mut bench = Bench::open(storage, epoch, waiting);
     bench.start = Instant::now();
     while bench.log.counts().payload_bytes < bytes {
         while bench.log.room_for(2 * 72, 2 * 1024 + 32, Space::Ordinary).is_ok() {
@@ -157,7 +195,9 @@ fn stream(storage: &RealStorage, epoch: u32, bytes: u64) -> Csn {
             bench.log.append_sized(RegionKind::Node, 60, |csn, bytes| bytes.fill(csn.0 as u8));
         }
         bench.log.submit(&mut bench.ring).unwrap();
-        bench.poll();
+        if !bench.poll() {
+            bench.pause();
+        }
     }
     let elapsed = bench.start.elapsed().as_secs_f64();
     println!(
@@ -191,7 +231,7 @@ fn read(what: &str, storage: &RealStorage, epoch: u32, csn: Csn, ahead: bool) {
     let ended = reader.ended().unwrap();
     let seconds = begin.elapsed().as_secs_f64();
     println!(
-        "{what}: {:.2} GB/s of frames, {:.2} GB a CPU second, {:.1} M records/s ({records} records, {payload} bytes, {:.2} s)",
+        "{what}: {:.2} GB/s of frames, {:.2} GB a CPU second, {:.1} M records/s ({payload} bytes, {:.2} s)",
         ended.frame_bytes as f64 / seconds / 1e9,
         ended.frame_bytes as f64 / (cpu_seconds() - begin_cpu) / 1e9,
         records as f64 / seconds / 1e6,
@@ -215,15 +255,24 @@ fn main() {
     println!("folder {}", folder.display());
     raw_loop(&folder, 4096, count);
     raw_loop(&folder, 128 << 10, count);
-    commit_latency(&storage, 1, 0, 3900, count);
-    commit_latency(&storage, 2, 3900, 3900, count);
-    commit_latency(&storage, 3, 0, (128 << 10) - 200, count);
-    commit_latency(&storage, 4, (128 << 10) - 200, (128 << 10) - 200, count);
-    for (epoch, clients) in [(5, 1), (6, 16), (7, 64), (8, 256), (9, 1024)] {
-        group_commit(&storage, epoch, clients, 2.0 * scale);
+    let mut epoch = 0;
+    let mut next = || {
+        epoch += 1;
+        epoch
+    };
+    let full = (128 << 10) - 200;
+    for waiting in [Waiting::Sleep, Waiting::Yield, Waiting::Spin] {
+        println!("a waiting worker: {waiting:?}");
+        for (node, extent) in [(0, 3900), (3900, 3900), (0, full), (full, full)] {
+            commit_latency(&storage, next(), waiting, node, extent, count);
+        }
+        for clients in [1, 16, 64, 256, 1024] {
+            group_commit(&storage, next(), waiting, clients, 2.0 * scale);
+        }
     }
-    let csn = stream(&storage, 10, (f64::from(1 << 30) * scale) as u64);
-    read("read, O_DIRECT, ahead", &storage, 10, csn, true);
-    read("read, O_DIRECT, same thread", &storage, 10, csn, false);
+    let streamed = next();
+    let csn = stream(&storage, streamed, Waiting::Sleep, (f64::from(1 << 30) * scale) as u64);
+    read("read, O_DIRECT, ahead", &storage, streamed, csn, true);
+    read("read, O_DIRECT, same thread", &storage, streamed, csn, false);
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -1,6 +1,6 @@
-//! Memory that logs are written from and read into: aligned for O_DIRECT, owned, moved into the device for a write
-//! and back with its completion. While a device holds a buffer nobody else can name it; that is how "the buffer
-//! belongs to the ring until its completion" is enforced.
+//! Memory that logs are written from and read into: aligned for O_DIRECT, owned, moved into the device for a
+//! write and back with its completion. While a device holds a buffer nobody else can name it; that is how
+//! "the buffer belongs to the ring until its completion" is enforced.
 #![allow(unsafe_code)] // aligned allocation, and slices of it
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -18,7 +18,8 @@ struct Memory {
 
 // SAFETY: the allocation is plain bytes, owned by this value alone; no thread is attached to it.
 unsafe impl Send for Memory {}
-// SAFETY: shared access reads nothing: bytes are reached through an owner's `&` or `&mut`, or a pool's exclusive slot.
+// SAFETY: shared access reads nothing: bytes are reached through an owner's `&` or `&mut`, or a pool's
+// exclusive slot.
 unsafe impl Sync for Memory {}
 
 impl Memory {
@@ -105,8 +106,8 @@ impl LogBuffer {
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
-        // SAFETY: start and capacity are one initialised allocation (or one slot that this value alone owns), and
-        // `&self` keeps writers out for the slice's life.
+        // SAFETY: start and capacity are one initialised allocation (or one slot that this value alone owns),
+        // and `&self` keeps writers out for the slice's life.
         unsafe { std::slice::from_raw_parts(self.start(), self.capacity()) }
     }
 

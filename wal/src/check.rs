@@ -1,5 +1,5 @@
-//! The one checksum of logs and images: CRC-64/XZ. It is fastest on 128-byte-aligned input (36 ns a KiB, 74 off it),
-//! which is why frame headers are 128 bytes and blocks start aligned.
+//! The one checksum of logs and images: CRC-64/XZ. It is fastest on 128-byte-aligned input (36 ns a KiB, 74
+//! off it), which is why frame headers are 128 bytes and blocks start aligned.
 
 /// CRC-64/XZ of some bytes.
 #[must_use]

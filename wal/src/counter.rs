@@ -19,7 +19,8 @@ macro_rules! counters {
             #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
             pub fn values(&self) -> impl Iterator<Item = CounterValue> + use<> {
                 let values = [$(self.$field),*];
-                COUNTERS.iter().zip(values).map(|(counter, value)| CounterValue { counter, value: value as f64 })
+                let readings = COUNTERS.iter().zip(values);
+                readings.map(|(counter, value)| CounterValue { counter, value: value as f64 })
             }
 
             /// Adds another pair's counts to these.
@@ -34,7 +35,7 @@ counters! {
     batches "log_batches_total" Total "Commit batches that became durable.",
     records "log_records_total" Total "Log records that became durable.",
     payload_bytes "log_payload_bytes_total" Total "Bytes of records that became durable, both logs.",
-    frame_bytes "log_frame_bytes_total" Total "Bytes of frames that became durable, padding included, both logs.",
+    frame_bytes "log_frame_bytes_total" Total "Bytes of durable frames, padding included, both logs.",
     seals "log_seals_total" Total "Times that an idle log was sealed.",
     rotations "log_rotations_total" Total "Log segments that were filled.",
     recycled "log_segments_recycled_total" Total "Log segments whose file was used again.",

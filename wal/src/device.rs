@@ -1,5 +1,5 @@
-//! What a pair's log asks of the disk while it runs, and what it hears back. [`crate::ring::Ring`] is the real
-//! device, [`crate::sim::SimDevice`] the simulated one; both are as strict.
+//! What a pair's log asks of the disk while it runs, and what it hears back. [`crate::ring::Ring`] is the
+//! real device, [`crate::sim::SimDevice`] the simulated one; both are as strict.
 //!
 //! Requests do not block and do not fail: everything that happens comes back as an event, addressed to the
 //! [`LogId`] that asked. A worker has one device for all its pairs.
@@ -91,13 +91,15 @@ pub trait LogDevice {
     /// Queues a write; [`LogDevice::submit`] sends it.
     ///
     /// # Panics
-    /// If the segment was not prepared, or offset or length are not aligned or beyond its end: the writer's defect.
+    /// If the segment was not prepared, or offset or length are not aligned or beyond its end: the writer's
+    /// defect.
     fn write(&mut self, write: LogWrite);
 
     /// Asks for a segment. Never waits.
     fn prepare(&mut self, request: PrepareSegment);
 
-    /// Closes and unlinks a segment that nothing needs any more. Failures are logged: the file is then left over.
+    /// Closes and unlinks a segment that nothing needs any more. Failures are logged: the file is then left
+    /// over.
     fn remove(&mut self, segment: SegmentName);
 
     /// Forgets a pair's files: its owner gives it up. Files stay; writes in flight complete.

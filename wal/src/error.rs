@@ -25,7 +25,8 @@ impl Errno {
     /// Held by somebody else.
     pub const EWOULDBLOCK: Errno = Errno(libc::EWOULDBLOCK);
 
-    /// The number inside a standard error; EIO where it has none (nothing that a disk says is taken for success).
+    /// The number inside a standard error; EIO where it has none (nothing that a disk says is taken for
+    /// success).
     #[must_use]
     pub fn of(error: &std::io::Error) -> Errno {
         Errno(error.raw_os_error().unwrap_or(libc::EIO))
@@ -162,8 +163,8 @@ pub enum WalError {
     /// A cold operation failed. Nothing is known about damage; the caller decides whether to try again.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// A write or sync of a log failed, so the log accepts nothing any more and nothing is tried again. The node
-    /// stops acknowledging, gives its pairs up and exits.
+    /// A write or sync of a log failed, so the log accepts nothing any more and nothing is tried again. The
+    /// node stops acknowledging, gives its pairs up and exits.
     #[error("the log is poisoned: {segment} at offset {offset}: {errno}")]
     Poisoned {
         /// Where.
@@ -173,7 +174,8 @@ pub enum WalError {
         /// The first failure.
         errno: Errno,
     },
-    /// This machine has no usable io_uring. Check `kernel.io_uring_disabled`, seccomp filters and container policy.
+    /// This machine has no usable io_uring. Check `kernel.io_uring_disabled`, seccomp filters and container
+    /// policy.
     #[error(
         "io_uring is not available ({step}: {errno}); see kernel.io_uring_disabled and the seccomp policy"
     )]
@@ -230,7 +232,8 @@ pub enum WalError {
     },
 }
 
-/// Why an operation cannot be logged now. Nothing was appended and no CSN used: refuse it before changing memory.
+/// Why an operation cannot be logged now. Nothing was appended and no CSN used: refuse it before changing
+/// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -262,8 +265,8 @@ pub enum Refusal {
     Poisoned,
 }
 
-/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see "Membership, failover,
-/// fencing" in DESIGN.md. Epoch zero: there was none.
+/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see "Membership,
+/// failover, fencing" in DESIGN.md. Epoch zero: there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// The epoch before this one whose logs count.

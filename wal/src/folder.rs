@@ -20,8 +20,8 @@ pub fn list_regions(storage: &dyn Storage) -> Result<Vec<RegionId>, StorageError
     Ok(regions)
 }
 
-/// The epochs of a region's logs, ascending; none if the region has no folder. Recovery refuses a region table that
-/// is older than the last one.
+/// The epochs of a region's logs, ascending; none if the region has no folder. Recovery refuses a region
+/// table that is older than the last one.
 ///
 /// # Errors
 /// What the disk says.
@@ -85,8 +85,9 @@ pub fn remove_images(
     Ok(removed)
 }
 
-/// Removes those files of an ended epoch's log that hold nothing at or below its recorded cut: the spares that its
-/// owner had prepared or was preparing. On a full disk this makes the room that the next epoch's first segments need. Says how many.
+/// Removes those files of an ended epoch's log that hold nothing at or below its recorded cut: the spares
+/// that its owner had prepared or was preparing. On a full disk this makes the room that the next epoch's
+/// first segments need. Says how many.
 ///
 /// # Errors
 /// What the disk says; call it again later.
@@ -113,7 +114,8 @@ pub fn remove_past_cut(storage: &dyn Storage, name: LogName, cut: Csn) -> Result
     Ok(removed)
 }
 
-/// The sound header at the beginning of a segment, if one is there. A segment that was just released has none.
+/// The sound header at the beginning of a segment, if one is there. A segment that was just released has
+/// none.
 pub(crate) fn read_first_header(
     storage: &dyn Storage,
     segment: SegmentName,

@@ -1,5 +1,5 @@
-//! A frame: what one log holds of one commit batch, or an empty mark. Frames begin and end on 4 KiB, because that is
-//! what O_DIRECT writes and what a disk may tear.
+//! A frame: what one log holds of one commit batch, or an empty mark. Frames begin and end on 4 KiB, because
+//! that is what O_DIRECT writes and what a disk may tear.
 //!
 //! | offset | bytes | field | meaning |
 //! |-------:|------:|---|---|
@@ -27,12 +27,13 @@
 //! | 120 | 8 | header check | CRC-64 of bytes 0..120, so it covers the payload check too |
 //! | 128 |   | payload | records (see [`crate::record`]), then zeros up to the next 4 KiB |
 //!
-//! The header has a check of its own: a length is believed before the payload is read, and a header that survives
-//! is proof that its frame was submitted even if its payload was torn. Magic, version and header check keep their
-//! places in every version.
+//! The header has a check of its own: a length is believed before the payload is read, and a header that
+//! survives is proof that its frame was submitted even if its payload was torn. Magic, version and header
+//! check keep their places in every version.
 //!
-//! Flags: bit 0 the other log has a frame of this batch; bit 1 the frame is empty (a seal); bit 2 it is the first
-//! frame of the log (open); bit 3 it ends its segment and names the successor (rotate). 2 and 3 imply 1.
+//! Flags: bit 0 the other log has a frame of this batch; bit 1 the frame is empty (a seal); bit 2 it is the
+//! first frame of the log (open); bit 3 it ends its segment and names the successor (rotate). 2 and 3 imply
+//! 1.
 
 use cell_terms::{Csn, Epoch, PairId, RegionId};
 
@@ -296,8 +297,8 @@ pub const fn frame_bytes(payload_bytes: usize) -> usize {
     (FRAME_HEADER_BYTES + payload_bytes).next_multiple_of(FRAME_ALIGN)
 }
 
-/// Completes a frame whose payload already stands at [`FRAME_HEADER_BYTES`]: zeros the padding, computes both checks,
-/// writes the header. `bytes` is the whole frame.
+/// Completes a frame whose payload already stands at [`FRAME_HEADER_BYTES`]: zeros the padding, computes both
+/// checks, writes the header. `bytes` is the whole frame.
 ///
 /// # Panics
 /// If `bytes` has not the length that the header's payload needs.

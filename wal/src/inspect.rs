@@ -1,4 +1,5 @@
-//! What `cell inspect log` and `cell verify` show: every frame of a log with its place, and the verdict on a pair.
+//! What `cell inspect log` and `cell verify` show: every frame of a log with its place, and the verdict on a
+//! pair.
 
 use std::sync::Arc;
 

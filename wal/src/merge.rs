@@ -1,7 +1,7 @@
 //! Reads both logs of a pair's epoch as one sequence of commit batches, and says how it ends.
 //!
-//! A batch counts when it is complete in both logs. The first one that is not ends the pair's log, and then it must be
-//! told whether a crash tore what was in flight, or a disk lost what was acknowledged:
+//! A batch counts when it is complete in both logs. The first one that is not ends the pair's log, and then
+//! it must be told whether a crash tore what was in flight, or a disk lost what was acknowledged:
 //!
 //! | what is known of the first missing CSN | verdict |
 //! |---|---|
@@ -12,8 +12,9 @@
 //! | a log of a published epoch has no first frame, or a file is shorter than it was made | corruption |
 //! | none of these | a tear: the cut is the CSN before it |
 //!
-//! What cannot be told: damage to the frames of the very last batch, when the process died before the idle seal, looks
-//! like a tear. With a recorded cut, nothing past it is read: neither frames nor the watermarks that they carry.
+//! What cannot be told: damage to the frames of the very last batch, when the process died before the idle
+//! seal, looks like a tear. With a recorded cut, nothing past it is read: neither frames nor the watermarks
+//! that they carry.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,7 +34,8 @@ use crate::storage::Storage;
 pub struct ReadRequest {
     /// Whose logs.
     pub log: LogId,
-    /// Everything at or below is in the checkpoint; reading begins with the batch that holds the CSN after it.
+    /// Everything at or below is in the checkpoint; reading begins with the batch that holds the CSN after
+    /// it.
     pub base: Csn,
     /// The recorded cut of this epoch, if there is one.
     pub cut: Option<Csn>,
@@ -141,7 +143,8 @@ pub struct PairBatch<'a> {
 }
 
 impl<'a> PairBatch<'a> {
-    /// Its records in CSN order, each with the log that it was in. The first batch may begin at or below the base.
+    /// Its records in CSN order, each with the log that it was in. The first batch may begin at or below the
+    /// base.
     pub fn records(&self) -> impl Iterator<Item = (RegionKind, Record<'a>)> + use<'a> {
         self.merged().map_while(Result::ok)
     }
@@ -233,7 +236,8 @@ impl PairReader {
     /// The next complete batch; `None` at the end, which [`PairReader::ended`] then describes.
     ///
     /// # Errors
-    /// [`WalError::Corrupt`] and what else must stop a recovery. What was yielded before must not be served then.
+    /// [`WalError::Corrupt`] and what else must stop a recovery. What was yielded before must not be served
+    /// then.
     pub fn next_batch(&mut self) -> Result<Option<PairBatch<'_>>, WalError> {
         if self.ended.is_some() {
             return Ok(None);
@@ -336,7 +340,8 @@ impl PairReader {
         }
     }
 
-    /// Whether a frame's batch is the one that must come next. Only the first one may begin at or below the base.
+    /// Whether a frame's batch is the one that must come next. Only the first one may begin at or below the
+    /// base.
     fn is_next(&self, head: &FrameHeader) -> bool {
         let straddles = self.batches == 0 && head.csn_first < self.csn_next && head.csn_last >= self.csn_next;
         head.csn_first == self.csn_next || straddles

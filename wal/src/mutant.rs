@@ -1,5 +1,6 @@
-//! Deliberate defects, for the twins of the fault harnesses: the same run on a build with a flush or a check taken
-//! out must fail. They exist only in builds with `--cfg cell_mutants`, and do nothing there until one is switched on.
+//! Deliberate defects, for the twins of the fault harnesses: the same run on a build with a flush or a check
+//! taken out must fail. They exist only in builds with `--cfg cell_mutants`, and do nothing there until one
+//! is switched on.
 
 /// A defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

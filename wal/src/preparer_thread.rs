@@ -1,5 +1,5 @@
-//! The thread that makes a ring's segments ready and unlinks those that nothing needs any more: both wait for the
-//! disk, so neither may happen on a worker.
+//! The thread that makes a ring's segments ready and unlinks those that nothing needs any more: both wait for
+//! the disk, so neither may happen on a worker.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Reads the frames of one log, in order, up to the first place where no sound frame of this log follows. What that
-//! place means, a tear or corruption, is decided over both logs of a pair: see [`crate::merge`].
+//! Reads the frames of one log, in order, up to the first place where no sound frame of this log follows.
+//! What that place means, a tear or corruption, is decided over both logs of a pair: see [`crate::merge`].
 
 use std::sync::Arc;
 
@@ -229,8 +229,8 @@ impl LogReader {
         self.end
     }
 
-    /// Reads on to the end and then beyond it, looking for a sound header of this log: nothing is written before
-    /// everything ahead of it is durable, so one proves that the end is damage.
+    /// Reads on to the end and then beyond it, looking for a sound header of this log: nothing is written
+    /// before everything ahead of it is durable, so one proves that the end is damage.
     ///
     /// # Errors
     /// The disk fails.
@@ -378,8 +378,8 @@ impl LogReader {
     }
 
     fn look_ahead_in_segment(&mut self, end: LogEnd) -> Result<Option<u64>, WalError> {
-        // Past a frame whose header is sound its payload is skipped, so that nothing stored can pose as a frame; the
-        // salt sees to the rest.
+        // Past a frame whose header is sound its payload is skipped, so that nothing stored can pose as a
+        // frame; the salt sees to the rest.
         let mut offset = end.place.offset + FRAME_ALIGN as u64;
         if end.fault == FrameFault::PayloadCheck
             && let Some(held) = self.hold(FRAME_ALIGN)?

@@ -56,7 +56,8 @@ impl RealStorage {
         self.root.join(path)
     }
 
-    /// Opens a descriptor, bypassing the page cache if `direct` and the file system can; says whether it does.
+    /// Opens a descriptor, bypassing the page cache if `direct` and the file system can; says whether it
+    /// does.
     pub(crate) fn open_descriptor(
         &self,
         path: &str,

@@ -6,7 +6,8 @@
 //! | 4 | 4 | the record's CSN minus the batch's first CSN |
 //! | 8 |   | payload, then zeros up to the next multiple of 8 |
 //!
-//! Payloads begin on multiples of 8 (frames on 4 KiB, headers of 128 bytes), so that they can be taken for words.
+//! Payloads begin on multiples of 8 (frames on 4 KiB, headers of 128 bytes), so that they can be taken for
+//! words.
 
 use cell_terms::Csn;
 
@@ -22,7 +23,8 @@ const AT_LENGTH: usize = 0;
 const AT_DELTA: usize = AT_LENGTH + 4;
 const _: () = assert!(AT_DELTA + 4 == RECORD_HEADER_BYTES);
 
-/// What a record with so many payload bytes takes of a batch: the unit of [`crate::writer::PairLog::room_for`].
+/// What a record with so many payload bytes takes of a batch: the unit of
+/// [`crate::writer::PairLog::room_for`].
 #[must_use]
 pub const fn record_space(payload_bytes: usize) -> usize {
     RECORD_HEADER_BYTES + payload_bytes.next_multiple_of(RECORD_ALIGN)

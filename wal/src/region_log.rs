@@ -1,10 +1,10 @@
-//! One log of a pair: its current segment, its spares, the filled ones that a checkpoint has not released, and the
-//! rules of log space.
+//! One log of a pair: its current segment, its spares, the filled ones that a checkpoint has not released,
+//! and the rules of log space.
 //!
-//! Space. Besides the current segment a log keeps prepared spares. One is the *reserve*: ordinary operations never
-//! move the log into it, so deletes, what recovery logs, and the next owner's first segments (which may take the
-//! place of an old epoch's unused spares) have room on a full disk. Once a quarter of the current segment is used a
-//! second spare is prepared, and ordinary operations rotate into that one.
+//! Space. Besides the current segment a log keeps prepared spares. One is the *reserve*: ordinary operations
+//! never move the log into it, so deletes, what recovery logs, and the next owner's first segments (which may
+//! take the place of an old epoch's unused spares) have room on a full disk. Once a quarter of the current
+//! segment is used a second spare is prepared, and ordinary operations rotate into that one.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -78,8 +78,8 @@ pub(crate) struct RegionLog {
     /// Released segments that wait to be prepared again under new names.
     released: VecDeque<u32>,
     generation_next: u32,
-    /// Whether spares are prepared: not before both of the pair's logs have their first segment, or on a short disk
-    /// one log's spare could take the room of the other's first one.
+    /// Whether spares are prepared: not before both of the pair's logs have their first segment, or on a
+    /// short disk one log's spare could take the room of the other's first one.
     keeps_spares: bool,
     pub(crate) recycled: u64,
     pub(crate) removed: u64,
@@ -249,8 +249,8 @@ impl RegionLog {
         }
     }
 
-    /// Gives up filled segments that hold nothing above `base`. A log never becomes one without any durable frame:
-    /// a reader could not tell that from a lost file.
+    /// Gives up filled segments that hold nothing above `base`. A log never becomes one without any durable
+    /// frame: a reader could not tell that from a lost file.
     pub(crate) fn release(&mut self, base: Csn, device: &mut dyn LogDevice) {
         let keep = usize::from(!self.current.is_some_and(|current| current.settled));
         while let Some(closed) = self.closed.front().filter(|closed| closed.csn_last <= base) {

@@ -1,14 +1,15 @@
 //! The real log device: data-sync writes past the page cache through io_uring, one ring a worker.
 //!
-//! Nothing here waits: writes are queued and sent, completions are read from shared memory without a system call,
-//! segments are made ready by a thread of the ring's own. An idle worker sleeps on [`Ring::wake_fd`], which becomes
-//! readable when a write ends or a segment is ready.
+//! Nothing here waits: writes are queued and sent, completions are read from shared memory without a system
+//! call, segments are made ready by a thread of the ring's own. An idle worker sleeps on [`Ring::wake_fd`],
+//! which becomes readable when a write ends or a segment is ready.
 //!
-//! A buffer is owned by the ring until its completion, whatever a submit says: see [`Ring`]'s `flights`. When a ring
-//! is dropped with writes in flight their buffers are leaked, because the kernel may still be reading them.
+//! A buffer is owned by the ring until its completion, whatever a submit says: see [`Ring`]'s `flights`. When
+//! a ring is dropped with writes in flight their buffers are leaked, because the kernel may still be reading
+//! them.
 //!
-//! At most `entries` writes are in the kernel at once, and the completion queue is twice as long, so it cannot
-//! overflow (an overflow can hang a waiter and loses the promise that polling needs no system call).
+//! At most `entries` writes are in the kernel at once, and the completion queue is twice as long, so it
+//! cannot overflow (an overflow can hang a waiter and loses the promise that polling needs no system call).
 #![allow(unsafe_code)] // submission queue entries point to memory that the kernel reads
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -119,8 +120,8 @@ impl Ring {
         })
     }
 
-    /// Readable when [`LogDevice::poll`] may have something. Wait on it only after a poll that yielded nothing, call
-    /// [`Ring::clear_wake`] when it fires, then poll.
+    /// Readable when [`LogDevice::poll`] may have something. Wait on it only after a poll that yielded
+    /// nothing, call [`Ring::clear_wake`] when it fires, then poll.
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
@@ -139,7 +140,8 @@ impl Ring {
         self.flights.len() - self.slots_free.len()
     }
 
-    /// Whether normal batches are written from registered buffers. They are not where locked memory is limited.
+    /// Whether normal batches are written from registered buffers. They are not where locked memory is
+    /// limited.
     #[must_use]
     pub const fn has_registered_buffers(&self) -> bool {
         self.pool_registered
@@ -170,8 +172,8 @@ impl Ring {
             let Some(slot) = self.backlog.front().copied() else { return };
             let flight = self.flights[slot].as_ref().expect("a queued write is in its slot");
             let entry = self.entry(flight).user_data(slot as u64);
-            // SAFETY: the entry points into a buffer that `flights[slot]` owns, whose memory does not move with it
-            // and is released only by this entry's completion (or leaked with the ring).
+            // SAFETY: the entry points into a buffer that `flights[slot]` owns, whose memory does not move
+            // with it and is released only by this entry's completion (or leaked with the ring).
             let pushed = unsafe { self.ring.submission().push(&entry) };
             if pushed.is_err() {
                 return; // full until the kernel takes some
@@ -270,12 +272,12 @@ fn register_pool(ring: &IoUring, pool: &BufferPool) -> bool {
     if slots.is_empty() {
         return false;
     }
-    // SAFETY: the memory stays allocated as long as the ring: the ring holds the pool and is dropped before it, or
-    // both are leaked.
+    // SAFETY: the memory stays allocated as long as the ring: the ring holds the pool and is dropped before
+    // it, or both are leaked.
     match unsafe { ring.submitter().register_buffers(&slots) } {
         Ok(()) => true,
         Err(error) => {
-            tracing::info!(%error, "log buffers are not registered with io_uring; check the limit of locked memory");
+            tracing::info!(%error, "log buffers are not registered; check the limit of locked memory");
             false
         }
     }
@@ -353,7 +355,8 @@ impl LogDevice for Ring {
             self.complete(slot, result, events);
         }
         if !self.backlog.is_empty() || self.unsent {
-            // A short write's rest, or what found no room before. If the ring breaks here, the next poll tells.
+            // A short write's rest, or what found no room before. If the ring breaks here, the next poll
+            // tells.
             let _ = self.submit();
         }
     }
@@ -370,8 +373,8 @@ impl Drop for Ring {
     fn drop(&mut self) {
         let in_flight: Vec<Flight> = self.flights.iter_mut().filter_map(Option::take).collect();
         if !in_flight.is_empty() {
-            // The kernel may read these buffers after this process has forgotten the ring; each one of the pool
-            // keeps the pool allocated.
+            // The kernel may read these buffers after this process has forgotten the ring; each one of the
+            // pool keeps the pool allocated.
             std::mem::forget(in_flight);
         }
     }

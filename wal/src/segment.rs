@@ -6,8 +6,8 @@
 //! pair-00000005/image-00000003-00000000000004d2.cell      a checkpoint image: epoch and base CSN
 //! ```
 //!
-//! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was written
-//! for this use of the file. A recycled file gets a new number, and with it a new name.
+//! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was
+//! written for this use of the file. A recycled file gets a new number, and with it a new name.
 
 use std::fmt;
 

@@ -11,24 +11,24 @@ use crate::frame::{EMPTY_FRAME_BYTES, FRAME_HEADER_BYTES};
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "log_segment_bytes",
-        meaning: "Length of one log segment. Each region's log keeps two or three of them; half of one bounds the \
-                  largest value. Larger ones rotate less often and take longer to prepare.",
+        meaning: "Length of one log segment. Each region's log keeps two or three of them; half of one \
+                  bounds the largest value. Larger ones rotate less often and take longer to prepare.",
         default: "64 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 30, power_of_two: true },
         applies: Applies::Restart,
     },
     Setting {
         name: "log_batch_bytes",
-        meaning: "Most bytes that one commit batch gathers in one log while the batch before it is being written; \
-                  larger operations go alone. Each log holds two buffers of this size.",
+        meaning: "Most bytes that one commit batch gathers in one log while the batch before it is being \
+                  written; larger operations go alone. Each log holds two buffers of this size.",
         default: "256 KiB",
         bounds: Bounds::Bytes { min: 16 << 10, max: 4 << 20, power_of_two: true },
         applies: Applies::Restart,
     },
     Setting {
         name: "log_seal_idle",
-        meaning: "After so long without a write the last batch is sealed by an empty frame in both logs, so that \
-                  damage to it is told from a tear.",
+        meaning: "After so long without a write the last batch is sealed by an empty frame in both logs, \
+                  so that damage to it is told from a tear.",
         default: "20 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
         applies: Applies::Restart,
@@ -42,7 +42,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "image_zstd_level",
-        meaning: "Compression level of checkpoint images. Higher is smaller and slower; replay speed hardly changes.",
+        meaning: "Compression level of checkpoint images. Higher is smaller and slower to write, hardly to read.",
         default: "1",
         bounds: Bounds::Integer { min: 1, max: 19 },
         applies: Applies::Live,
@@ -75,7 +75,8 @@ impl LogOptions {
         }
     }
 
-    /// Most bytes of records (as [`crate::record::record_space`] counts them) that one operation may take in one log.
+    /// Most bytes of records (as [`crate::record::record_space`] counts them) that one operation may take in
+    /// one log.
     #[must_use]
     pub fn operation_bytes_max(&self) -> usize {
         index(self.segment_bytes / 2) - FRAME_HEADER_BYTES

@@ -1,7 +1,8 @@
-//! The cold side of a disk: whole-file operations for recovery, checkpoints and tools. Paths are relative to a log
-//! root and use `/`. [`crate::real::RealStorage`] and [`crate::sim::SimDisk`] implement it.
+//! The cold side of a disk: whole-file operations for recovery, checkpoints and tools. Paths are relative to
+//! a log root and use `/`. [`crate::real::RealStorage`] and [`crate::sim::SimDisk`] implement it.
 //!
-//! Nothing is promised about what is on stable storage until the file (content) or the folder (names) is synced.
+//! Nothing is promised about what is on stable storage until the file (content) or the folder (names) is
+//! synced.
 
 use crate::error::StorageError;
 
@@ -10,8 +11,9 @@ use crate::error::StorageError;
 pub enum Access {
     /// Must exist; read only; through the page cache.
     Read,
-    /// Must exist; read only; large sequential reads that bypass the page cache where the file system can. Offsets,
-    /// lengths and addresses must be multiples of 4 KiB (a read may be short at the end of the file).
+    /// Must exist; read only; large sequential reads that bypass the page cache where the file system can.
+    /// Offsets, lengths and addresses must be multiples of 4 KiB (a read may be short at the end of the
+    /// file).
     ReadDirect,
     /// Must not exist; read and write.
     Create,
@@ -95,7 +97,8 @@ pub trait Storage: Send + Sync {
     /// What the disk says.
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError>;
 
-    /// Takes a lock that its holder keeps for life, making the file if need be; `None` if somebody else holds it.
+    /// Takes a lock that its holder keeps for life, making the file if need be; `None` if somebody else holds
+    /// it.
     ///
     /// # Errors
     /// What the disk says.
@@ -108,8 +111,8 @@ pub fn parent(path: &str) -> &str {
     path.rsplit_once('/').map_or("", |(folder, _)| folder)
 }
 
-/// Makes a folder and those above it, each synced into its parent. What exists is synced all the same: who made it
-/// may have crashed before its sync.
+/// Makes a folder and those above it, each synced into its parent. What exists is synced all the same: who
+/// made it may have crashed before its sync.
 ///
 /// # Errors
 /// What the disk says.

@@ -1,16 +1,18 @@
-//! The writing side of a pair's two logs: a state machine that takes records, device events and ticks, and asks a
-//! [`LogDevice`] for writes and segments. It has no clock, no thread and no file.
+//! The writing side of a pair's two logs: a state machine that takes records, device events and ticks, and
+//! asks a [`LogDevice`] for writes and segments. It has no clock, no thread and no file.
 //!
-//! The hazard first: an appended record has a CSN, and a CSN must become durable. So ask [`PairLog::room_for`] about
-//! *all* records of an operation before the first append, and refuse the operation if it says so; from then on
-//! nothing can fail short of the device, and that poisons the log for good.
+//! The hazard first: an appended record has a CSN, and a CSN must become durable. So ask
+//! [`PairLog::room_for`] about *all* records of an operation before the first append, and refuse the
+//! operation if it says so; from then on nothing can fail short of the device, and that poisons the log for
+//! good.
 //!
-//! One batch is in flight at a time; the next one fills meanwhile. Everything that is not a batch (the opening
-//! frames, seals, rotate frames) is awaited too before the next frame is submitted, so a sound later frame always
-//! proves that everything before it was durable:
+//! One batch is in flight at a time; the next one fills meanwhile. Everything that is not a batch (the
+//! opening frames, seals, rotate frames) is awaited too before the next frame is submitted, so a sound later
+//! frame always proves that everything before it was durable:
 //!
 //! 1. a batch is acknowledged, its frame is damaged on disk, and the node dies;
-//! 2. if a seal could have been submitted beside the batch, the seal might stand although the batch never did;
+//! 2. if a seal could have been submitted beside the batch, the seal might stand although the batch never
+//!   did;
 //! 3. recovery would have to call the damage a tear, and cut an acknowledged batch off.
 
 use std::time::Duration;
@@ -37,7 +39,8 @@ pub struct LogStart {
     pub log: LogId,
     /// The epoch and cut that these logs follow; the first CSN is the cut's successor.
     pub predecessor: Predecessor,
-    /// A random number that no client can guess, fresh for each epoch. It keeps stored values from posing as frames.
+    /// A random number that no client can guess, fresh for each epoch. It keeps stored values from posing as
+    /// frames.
     pub salt: u64,
 }
 
@@ -175,8 +178,9 @@ impl PairLog {
         }
     }
 
-    /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two logs in
-    /// one batch, now, and will surely find their place on disk. The promise holds until the next append.
+    /// Whether records of so many bytes (sums of [`crate::record::record_space`]) can be appended to the two
+    /// logs in one batch, now, and will surely find their place on disk. The promise holds until the next
+    /// append.
     ///
     /// # Errors
     /// Why not; the operation must not be begun.
@@ -202,8 +206,8 @@ impl PairLog {
         Ok(())
     }
 
-    /// Appends a record whose length is known; `write` fills the payload (which holds arbitrary bytes before) and is
-    /// told the record's number.
+    /// Appends a record whose length is known; `write` fills the payload (which holds arbitrary bytes before)
+    /// and is told the record's number.
     ///
     /// # Panics
     /// If the log is poisoned or not open: [`PairLog::room_for`] was not asked.
@@ -230,7 +234,8 @@ impl PairLog {
         appended
     }
 
-    /// The payload of a record that was appended since the last submission. It begins at a multiple of 8 in memory.
+    /// The payload of a record that was appended since the last submission. It begins at a multiple of 8 in
+    /// memory.
     ///
     /// # Panics
     /// If its batch has been submitted.
@@ -239,8 +244,8 @@ impl PairLog {
         self.batch.payload(appended)
     }
 
-    /// Queues the batch's frames with the device, unless something is in flight or there is nothing to write; says
-    /// whether it did. [`LogDevice::submit`] sends them, together with other pairs'.
+    /// Queues the batch's frames with the device, unless something is in flight or there is nothing to write;
+    /// says whether it did. [`LogDevice::submit`] sends them, together with other pairs'.
     ///
     /// # Errors
     /// The log is poisoned.
@@ -253,8 +258,8 @@ impl PairLog {
         Ok(true)
     }
 
-    /// Takes an event of the device. Returns the new durable watermark if it rose. Events of other owners' logs are
-    /// ignored. A submission that had to wait for a rotation is made here.
+    /// Takes an event of the device. Returns the new durable watermark if it rose. Events of other owners'
+    /// logs are ignored. A submission that had to wait for a rotation is made here.
     ///
     /// # Errors
     /// The log is poisoned, by this event or before.
@@ -326,14 +331,16 @@ impl PairLog {
             return Ok(false);
         }
         self.idle_since = None;
-        // A log without room for a seal is left: the other log's seal proves as much, and a busy log rotates soon.
+        // A log without room for a seal is left: the other log's seal proves as much, and a busy log rotates
+        // soon.
         let fitting = KINDS.map(|kind| self.logs[side(kind)].fits(EMPTY_FRAME_BYTES));
         self.write_empty(What::Seal, fitting, |_| FrameKind::Seal, device);
         self.sealed = true;
         Ok(self.in_flight.is_some())
     }
 
-    /// Gives up segments that hold nothing above `base`: a checkpoint with that base is recorded in the region table.
+    /// Gives up segments that hold nothing above `base`: a checkpoint with that base is recorded in the
+    /// region table.
     pub fn release_below(&mut self, base: Csn, device: &mut dyn LogDevice) {
         for log in &mut self.logs {
             log.release(base, device);

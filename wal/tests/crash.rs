@@ -1,6 +1,7 @@
-//! Crashes: power cuts with torn, reordered and lost writes, kills with writes that land late, cuts in the middle of
-//! preparing a segment. What was acknowledged is always there; nothing is there that was never written.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+//! Crashes: power cuts with torn, reordered and lost writes, kills with writes that land late, cuts in the
+//! middle of preparing a segment. What was acknowledged is always there; nothing is there that was never
+//! written.
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 
@@ -102,8 +103,8 @@ fn power_cut_before_the_log_is_open_leaves_nothing_that_looks_published() {
 
 #[test]
 fn power_cut_right_after_a_rotation_relies_on_no_unsynced_name() {
-    // A segment that was created, renamed and written, but whose folder was not synced, may vanish: the writer must
-    // not have acknowledged anything in it.
+    // A segment that was created, renamed and written, but whose folder was not synced, may vanish: the
+    // writer must not have acknowledged anything in it.
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let mut pair = Pair::open(&disk, small());

@@ -1,6 +1,6 @@
-//! Damage: flipped bytes, cut, zeroed, swapped and stale blocks, missing files. All of it is found, except what cannot be
-//! told from a tear: damage to the last, unsealed batch.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+//! Damage: flipped bytes, cut, zeroed, swapped and stale blocks, missing files. All of it is found, except
+//! what cannot be told from a tear: damage to the last, unsealed batch.
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 
@@ -158,8 +158,8 @@ fn frame_swapped_with_another_or_of_another_region_is_found() {
 
 #[test]
 fn stored_bytes_that_look_like_a_frame_are_no_proof_in_a_torn_batch() {
-    // A client stores a copy of a frame of this very log, as it will be, at a 4 KiB boundary; the crash tears the
-    // batch's header off. The salt, which no client knows, tells the forgery.
+    // A client stores a copy of a frame of this very log, as it will be, at a 4 KiB boundary; the crash tears
+    // the batch's header off. The salt, which no client knows, tells the forgery.
     let disk = SimDisk::new(5);
     let mut pair = Pair::open(&disk, small());
     pair.put(RegionKind::Extent, 100);

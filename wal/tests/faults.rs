@@ -1,6 +1,6 @@
-//! A disk that fails or is full: nothing is acknowledged after a failure, nothing is retried, a full disk refuses writes
-//! clearly and recovers.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+//! A disk that fails or is full: nothing is acknowledged after a failure, nothing is retried, a full disk
+//! refuses writes clearly and recovers.
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 

@@ -1,5 +1,6 @@
-//! The bytes of the formats, pinned: a change here is a new format version. `UPDATE_GOLDEN=1` writes the files anew.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! The bytes of the formats, pinned: a change here is a new format version. `UPDATE_GOLDEN=1` writes the
+//! files anew.
+#![allow(missing_docs, clippy::unwrap_used)] // tests
 
 mod harness;
 

@@ -1,6 +1,6 @@
-//! Bytes that no writer produced, under sound checks: an error or fewer batches, never a panic, never an allocation beyond
-//! the file's own size, never a record out of order (the harness asserts that).
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+//! Bytes that no writer produced, under sound checks: an error or fewer batches, never a panic, never an
+//! allocation beyond the file's own size, never a record out of order (the harness asserts that).
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 

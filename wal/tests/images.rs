@@ -1,6 +1,6 @@
-//! Checkpoint images: what is written is read back, by several threads; anything less than whole is refused; a crash at
-//! any moment leaves the old image, the new one, or none.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+//! Checkpoint images: what is written is read back, by several threads; anything less than whole is refused;
+//! a crash at any moment leaves the old image, the new one, or none.
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 
@@ -189,7 +189,8 @@ fn failing_disk_yields_no_image() {
         let path = image_path(PAIR, Epoch(4), Csn(123));
         assert!(matches!(write(&storage, &path, 3), Err(WalError::Storage(_))));
         let made = list_images(&disk, PAIR).unwrap();
-        // Only the last sync, of the folder, comes after the name is there: the image is whole but not promised.
+        // Only the last sync, of the folder, comes after the name is there: the image is whole but not
+        // promised.
         assert!(made.is_empty() || count == 2);
         remove_images(&disk, PAIR, None).unwrap();
         assert_eq!(disk.used(), 0);

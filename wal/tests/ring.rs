@@ -1,5 +1,5 @@
 //! The real device: io_uring on the file system under the target folder.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 

@@ -1,5 +1,5 @@
 //! What is written is read back: batches, rotation, large records, seals, release, recycling, epochs.
-#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)]
+#![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 
 mod harness;
 

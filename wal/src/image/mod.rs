@@ -1,8 +1,8 @@
-//! Checkpoint images: a container of typed, compressed, checked blocks. What a section means, and what is in the
-//! opaque geometry, is not known here.
+//! Checkpoint images: a container of typed, compressed, checked blocks. What a section means, and what is in
+//! the opaque geometry, is not known here.
 //!
-//! An image is written to a file of another name, synced, renamed, and its folder synced; a reader refuses a file
-//! that is not whole. See "Checkpoints" in DESIGN.md.
+//! An image is written to a file of another name, synced, renamed, and its folder synced; a reader refuses a
+//! file that is not whole. See "Checkpoints" in DESIGN.md.
 
 mod layout;
 mod reader;

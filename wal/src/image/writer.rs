@@ -1,5 +1,5 @@
-//! Writes a checkpoint image. It compresses and waits for the disk, so it belongs on a thread of its own, off the
-//! commit path.
+//! Writes a checkpoint image. It compresses and waits for the disk, so it belongs on a thread of its own, off
+//! the commit path.
 
 use std::sync::Arc;
 
@@ -170,8 +170,8 @@ impl ImageWriter {
         (self.summary.raw_bytes, self.summary.stored_bytes)
     }
 
-    /// Completes the image: index and footer, sync, rename, folder sync. `csn_max` is the highest CSN in it; the
-    /// checkpoint may be recorded only once the durable watermark has passed that.
+    /// Completes the image: index and footer, sync, rename, folder sync. `csn_max` is the highest CSN in it;
+    /// the checkpoint may be recorded only once the durable watermark has passed that.
     ///
     /// # Errors
     /// What the disk says; there is no image then.

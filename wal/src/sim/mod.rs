@@ -1,22 +1,22 @@
-//! A disk in memory for tests and the simulator: [`crate::storage::Storage`] and [`crate::device::LogDevice`] over
-//! one shared state, as strict as a real one and with faults on demand.
+//! A disk in memory for tests and the simulator: [`crate::storage::Storage`] and [`crate::device::LogDevice`]
+//! over one shared state, as strict as a real one and with faults on demand.
 //!
 //! What is modelled, always by the seed:
 //!
-//! - a write is on stable storage only when its sync (for log writes: its completion) has succeeded; at a power cut
-//!   any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
+//! - a write is on stable storage only when its sync (for log writes: its completion) has succeeded; at a
+//!   power cut any sectors of what was not, 512 bytes or 4 KiB each, may or may not be there, in any order;
 //! - names in a folder are on stable storage only when the folder was synced;
 //! - a failed sync drops what it should have written, and the next one succeeds without it;
-//! - log writes complete when, and in the order that, the caller says; a killed process's writes in flight land late,
-//!   in part, or never;
+//! - log writes complete when, and in the order that, the caller says; a killed process's writes in flight
+//!   land late, in part, or never;
 //! - errors on the n-th write, sync or read, a full disk, flipped bits, a power cut after the n-th operation;
 //! - O_DIRECT's alignment rules.
 //!
-//! What is not modelled: reads that return other bytes than were written without an error (use [`SimDisk::flip`] or
-//! [`SimDisk::copy_block`]), and a disk that lies about a sync.
+//! What is not modelled: reads that return other bytes than were written without an error (use
+//! [`SimDisk::flip`] or [`SimDisk::copy_block`]), and a disk that lies about a sync.
 //!
-//! Each [`SimDisk`] handle belongs to a process; [`SimDisk::process`] makes another one's. Killing a process or
-//! cutting the power ends its open files, locks and devices.
+//! Each [`SimDisk`] handle belongs to a process; [`SimDisk::process`] makes another one's. Killing a process
+//! or cutting the power ends its open files, locks and devices.
 
 mod content;
 mod device;
@@ -125,8 +125,8 @@ impl SimDisk {
         while self.step() {}
     }
 
-    /// Kills this process: its files, locks and devices end; the system lives on, so buffered writes stay. Its log
-    /// writes in flight may land later: see [`SimDisk::land_late`].
+    /// Kills this process: its files, locks and devices end; the system lives on, so buffered writes stay.
+    /// Its log writes in flight may land later: see [`SimDisk::land_late`].
     pub fn kill(&self) {
         self.state().kill(self.process);
     }
@@ -136,14 +136,14 @@ impl SimDisk {
         self.state().land_late()
     }
 
-    /// Cuts the power: what was not on stable storage survives as `cut` says. Every process ends, this handle's too:
-    /// go on with [`SimDisk::process`]. Faults that were armed are disarmed.
+    /// Cuts the power: what was not on stable storage survives as `cut` says. Every process ends, this
+    /// handle's too: go on with [`SimDisk::process`]. Faults that were armed are disarmed.
     pub fn power_cut(&self, cut: PowerCut) {
         self.state().power_cut(cut);
     }
 
-    /// Whether a power cut that was armed with [`SimDisk::arm_power_cut`] has happened: nothing works any more until
-    /// [`SimDisk::power_cut`] settles what is left.
+    /// Whether a power cut that was armed with [`SimDisk::arm_power_cut`] has happened: nothing works any
+    /// more until [`SimDisk::power_cut`] settles what is left.
     #[must_use]
     pub fn is_off(&self) -> bool {
         self.state().faults.off

@@ -1,5 +1,6 @@
 //! A pair's log on a simulated disk, with a memory of what was written and what was acknowledged.
-#![allow(dead_code, unreachable_pub, clippy::cast_possible_truncation, clippy::unwrap_used)] // each test binary uses its part
+// Each test binary uses its part.
+#![allow(dead_code, unreachable_pub, clippy::cast_possible_truncation, clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
