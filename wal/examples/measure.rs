@@ -178,7 +178,7 @@ fn group_commit(storage: &RealStorage, epoch: u32, waiting: Waiting, clients: u6
     let elapsed = bench.start.elapsed().as_secs_f64();
     let counts = bench.log.counts();
     println!(
-        "group commit: {clients:>5} writers, 100 B + 60 B: {:>10.0} ops/s, {:>7.0} batches/s, {:>6.1} MB/s of frames",
+        "group commit, {clients:>5} writers of 160 B: {:>10.0} ops/s, {:>7.0} batches/s, {:>6.1} MB/s",
         done as f64 / elapsed,
         counts.batches as f64 / elapsed,
         counts.frame_bytes as f64 / elapsed / 1e6

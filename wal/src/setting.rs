@@ -42,7 +42,7 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "image_zstd_level",
-        meaning: "Compression level of checkpoint images. Higher is smaller and slower to write, hardly to read.",
+        meaning: "Compression level of checkpoint images. Higher is smaller and slower to write.",
         default: "1",
         bounds: Bounds::Integer { min: 1, max: 19 },
         applies: Applies::Live,

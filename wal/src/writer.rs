@@ -12,7 +12,7 @@
 //!
 //! 1. a batch is acknowledged, its frame is damaged on disk, and the node dies;
 //! 2. if a seal could have been submitted beside the batch, the seal might stand although the batch never
-//!   did;
+//!    did;
 //! 3. recovery would have to call the damage a tear, and cut an acknowledged batch off.
 
 use std::time::Duration;
