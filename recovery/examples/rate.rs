@@ -93,7 +93,8 @@ fn main() {
             owner.end_checkpoint();
             println!("image written in {:.2?}", started.elapsed());
         }
-        for threads in [1, threads] {
+        let repeats = std::env::var("REPEATS").map_or(1, |text| text.parse().unwrap());
+        for threads in std::iter::repeat_n([1, threads], repeats).flatten() {
             environment.options.threads = threads;
             measure(&environment, what, owner.durable());
         }
@@ -109,15 +110,15 @@ fn measure(environment: &Environment, what: &str, cut: Csn) {
     let claim = Claim { tenure, row };
     let progress = Arc::new(Progress::new(0));
     let mut rebuild = Rebuild::new(environment, claim, &progress).unwrap();
-    let started = Instant::now();
-    let (mut stage, mut since) = (RecoveryStage::Claiming, started);
+    let (started, started_cpu) = (Instant::now(), cpu_seconds());
+    let (mut stage, mut since) = (RecoveryStage::Claiming, started_cpu);
     let mut line = String::new();
     loop {
         let step = rebuild.step().unwrap();
         let now = progress.view(0).stage;
         if now != stage || step == Step::Done {
-            line += &format!(" {} {:.2?}", stage.name(), since.elapsed());
-            (stage, since) = (now, Instant::now());
+            line += &format!(" {} {:.3}", stage.name(), cpu_seconds() - since);
+            (stage, since) = (now, cpu_seconds());
         }
         if step == Step::Done {
             break;
@@ -126,10 +127,17 @@ fn measure(environment: &Environment, what: &str, cut: Csn) {
     let seconds = started.elapsed().as_secs_f64();
     let view = progress.view(0);
     println!(
-        "{what}, {} threads: {} MB in {seconds:.2} s: {:.0} MB/s, {:.0} entries/s;{line}",
+        "{what}, {} threads: {} MB in {seconds:.2} s, {:.2} s of processor: {:.0} MB/s a core, {:.0} ns an entry;{line}",
         environment.options.threads,
         view.bytes_done / 1_000_000,
-        view.bytes_done as f64 / 1e6 / seconds,
-        view.entries as f64 / seconds,
+        cpu_seconds() - started_cpu,
+        view.bytes_done as f64 / 1e6 / (cpu_seconds() - started_cpu),
+        (cpu_seconds() - started_cpu) / view.entries as f64 * 1e9,
     );
+}
+
+/// What all threads of this process have used.
+fn cpu_seconds() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }

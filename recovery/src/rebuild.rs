@@ -23,7 +23,7 @@ use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
 use crate::recovered::Recovered;
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
-use crate::verify::verify;
+use crate::verify::{Part, verify};
 
 /// Log bytes that one step replays, about.
 const STEP_BYTES: usize = 4 << 20;
@@ -151,6 +151,7 @@ struct Found {
 struct Memory {
     writer: PairWriter,
     completions: CompletionTable,
+    nodes_end: NodeIndex,
 }
 
 /// A pair that is rebuilt and verified, before its new logs are open and before it is published.
@@ -451,8 +452,11 @@ impl Rebuild {
         let (node, extent) = (node.finish(), extent.finish());
         let (node, extent) = (node?, extent?);
         node.complete()?;
-        let memory =
-            Memory { writer: PairWriter::new(node.writer, extent.writer), completions: node.completions };
+        let memory = Memory {
+            writer: PairWriter::new(node.writer, extent.writer),
+            completions: node.completions,
+            nodes_end: node.nodes_end,
+        };
         Ok(Stage::Sessions(Box::new(memory)))
     }
 
@@ -474,9 +478,10 @@ impl Rebuild {
 
     fn verify(&mut self, memory: Memory, sessions: OpenSessions) -> Result<Stage, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Verifying);
-        let Memory { mut writer, completions } = memory;
+        let Memory { mut writer, completions, nodes_end } = memory;
         let threads = self.environment.options.threads;
-        let verified = verify(&writer, self.geometry, self.slot, threads, &self.progress)?;
+        let part = Part { geometry: self.geometry, slot: self.slot, nodes_end };
+        let verified = verify(&writer, part, threads, &self.progress)?;
         let cut = self.plan.base();
         writer.set_watermark(cut, cut);
         let row = &self.claim.row;

@@ -18,10 +18,12 @@ use crate::completion::CompletionTable;
 use crate::content;
 use crate::error::{ContentFault, RecoveryError};
 use crate::lane::Applier;
-use crate::record::{ExtentRecord, NodeRecord, RecordError};
+use crate::record::{ExtentRecord, NodeRecord};
 
 /// A chunk is handed on once it has so many bytes.
-pub(crate) const CHUNK_BYTES: usize = 256 << 10;
+pub(crate) const CHUNK_BYTES: usize = 64 << 10;
+/// Meganodes that a recovery knows to rebuild: the first of the region. Records of others are refused.
+const SLOTS: u32 = 1;
 /// How many records ahead memory is asked for.
 const AHEAD: usize = 8;
 
@@ -88,6 +90,47 @@ impl Work {
     }
 }
 
+/// Gives memory to the parts of a region that are about to be written, a large piece at a time: one call of the system
+/// in place of hundreds of page faults.
+struct Populated {
+    region: Region,
+    /// By unit: whether it was asked for.
+    units: Vec<bool>,
+}
+
+/// What is given memory at a time: a huge page.
+const UNIT_BYTES: u64 = 2 << 20;
+
+impl Populated {
+    fn new(region: Region) -> Populated {
+        let units = region.spec().bytes.div_ceil(UNIT_BYTES);
+        Populated { units: vec![false; usize::try_from(units).unwrap_or(0)], region }
+    }
+
+    /// Sees to it that `begin..end` has memory. Both are inside the region.
+    #[inline]
+    fn touch(&mut self, begin: u64, end: u64) -> Result<(), RecoveryError> {
+        for unit in begin / UNIT_BYTES..end.div_ceil(UNIT_BYTES) {
+            let known = usize::try_from(unit).ok().and_then(|unit| self.units.get(unit).copied());
+            if known == Some(false) {
+                self.populate(unit)?;
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn populate(&mut self, unit: u64) -> Result<(), RecoveryError> {
+        let bytes = self.region.spec().bytes;
+        let end = ((unit + 1) * UNIT_BYTES).min(bytes);
+        let done = self.region.populate(unit * UNIT_BYTES..end);
+        if let Some(unit) = usize::try_from(unit).ok().and_then(|unit| self.units.get_mut(unit)) {
+            *unit = true;
+        }
+        done.map_err(|source| RecoveryError::Memory { bytes, source })
+    }
+}
+
 /// The image that blocks come from: nothing in it is newer than `csn_max`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ImageSource {
@@ -115,19 +158,23 @@ pub(crate) struct NodeApplier {
     image: ImageSource,
     /// Changed, but not there: the image was taken when they were free already, so a later record frees or fills them.
     missing: BTreeSet<(SlotIndex, NodeIndex)>,
+    /// One above the highest tree node that was ever filled: behind it the slot has not even got memory.
+    pub(crate) nodes_end: NodeIndex,
+    populated: Populated,
     words: Vec<u64>,
 }
 
 impl NodeApplier {
     pub(crate) fn new(writer: RegionWriter, geometry: Geometry, image: ImageSource) -> NodeApplier {
-        let spec = *writer.region().spec();
         NodeApplier {
             completions: CompletionTable::default(),
             geometry,
-            region: spec.id,
-            slots: spec.slots(),
+            region: writer.region().spec().id,
+            slots: SLOTS,
             image,
             missing: BTreeSet::new(),
+            nodes_end: NodeIndex::ROOT,
+            populated: Populated::new(writer.region().clone()),
             words: vec![0; geometry.node_words()],
             writer,
         }
@@ -138,6 +185,17 @@ impl NodeApplier {
         let root = empty_root(self.geometry);
         let fill = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) };
         apply(&mut self.writer, self.geometry, slot, &fill, Csn::ZERO);
+        self.nodes_end = NodeIndex(1);
+    }
+
+    /// A node is about to be filled.
+    fn fill(&mut self, slot: SlotIndex, node: NodeIndex) -> Result<(), RecoveryError> {
+        if node >= self.nodes_end {
+            self.nodes_end = NodeIndex(node.0 + 1);
+            let begin = self.geometry.node_offset(slot, node) as u64;
+            self.populated.touch(begin, begin + self.geometry.node_bytes() as u64)?;
+        }
+        Ok(())
     }
 
     /// Everything was given: whether it makes sense as a whole.
@@ -148,16 +206,21 @@ impl NodeApplier {
         }
     }
 
+    fn has_node(&self, node: NodeIndex) -> bool {
+        usize::try_from(node.0).is_ok_and(|node| node < self.geometry.nodes())
+    }
+
     fn slot(&self, index: SlotIndex) -> Slot {
         Slot { region: self.region, index }
     }
 
     fn apply_records(&mut self, chunk: &Chunk) -> Result<(), RecoveryError> {
-        let decode = |(csn, bytes)| match NodeRecord::decode(bytes) {
-            Ok(record) => Ok((csn, record)),
-            Err(source) => Err(RecoveryError::Record { kind: RegionKind::Node, csn, source }),
-        };
-        let records = chunk.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        let mut records = Vec::with_capacity(chunk.records.len());
+        for (csn, bytes) in chunk.iter() {
+            let record = NodeRecord::decode(bytes);
+            let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
+            records.push((csn, record.map_err(failed)?));
+        }
         for at in 0..records.len() {
             if let Some((_, NodeRecord::Tree { slot, change, .. })) = records.get(at + AHEAD)
                 && slot.0 < self.slots
@@ -178,6 +241,9 @@ impl NodeApplier {
                     return Err(RecoveryError::Slot { csn, slot: *slot });
                 }
                 let there = self.slot(*slot);
+                if matches!(change, Change::Fill { .. }) && self.has_node(change.node()) {
+                    self.fill(*slot, change.node())?;
+                }
                 let replayed = replay(&mut self.writer, self.geometry, there, change, csn)
                     .map_err(|source| RecoveryError::Replay { csn, source })?;
                 self.note(*slot, change, replayed);
@@ -204,14 +270,15 @@ impl NodeApplier {
     }
 
     fn apply_image(&mut self, block: &ImageBlock) -> Result<(), RecoveryError> {
-        let fault = || self.image.refuse(ContentFault::Block(block.number));
+        let source = self.image.clone();
+        let fault = || source.refuse(ContentFault::Block(block.number));
         if block.slot.0 >= self.slots {
             return Err(fault());
         }
         let slot = self.slot(block.slot);
         for item in content::nodes(&block.bytes, self.geometry.node_bytes()) {
             let (node, words) = item.ok_or_else(fault)?;
-            if node.0 as usize >= self.geometry.nodes() {
+            if !self.has_node(node) {
                 return Err(fault());
             }
             self.words.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_le_bytes(*word));
@@ -219,6 +286,7 @@ impl NodeApplier {
             let plain = self.geometry.with_node_crc(false);
             let csn = NodeRef::new(plain, node, &self.words).map_err(|_| fault())?.csn_changed();
             self.image.check(csn)?;
+            self.fill(block.slot, node)?;
             let fill = Change::Fill { node, image: Image::new(&self.words) };
             apply(&mut self.writer, self.geometry, slot, &fill, csn);
         }
@@ -247,20 +315,22 @@ pub(crate) struct ExtentApplier {
     pub(crate) writer: RegionWriter,
     region: Region,
     image: ImageSource,
+    populated: Populated,
 }
 
 impl ExtentApplier {
     pub(crate) fn new(writer: RegionWriter, image: ImageSource) -> ExtentApplier {
-        ExtentApplier { region: writer.region().clone(), writer, image }
+        let region = writer.region().clone();
+        ExtentApplier { populated: Populated::new(region.clone()), region, writer, image }
     }
 
     fn apply_records(&mut self, chunk: &Chunk) -> Result<(), RecoveryError> {
-        let decode = |(csn, bytes)| {
-            let failed =
-                |source: RecordError| RecoveryError::Record { kind: RegionKind::Extent, csn, source };
-            ExtentRecord::decode(bytes).map_err(failed)
-        };
-        let records = chunk.iter().map(decode).collect::<Result<Vec<_>, _>>()?;
+        let mut records = Vec::with_capacity(chunk.records.len());
+        for (csn, bytes) in chunk.iter() {
+            let record = ExtentRecord::decode(bytes);
+            let failed = |source| RecoveryError::Record { kind: RegionKind::Extent, csn, source };
+            records.push(record.map_err(failed)?);
+        }
         for at in 0..records.len() {
             if let Some(ahead) = records.get(at + AHEAD) {
                 self.prefetch(ahead.offset, ahead.extent);
@@ -296,6 +366,7 @@ impl ExtentApplier {
         if !whole || begin < HEADER_BYTES || end > self.region.spec().bytes {
             return Err(wrong);
         }
+        self.populated.touch(begin, end)?;
         extent::store(&mut self.writer, offset, extent);
         Ok(())
     }

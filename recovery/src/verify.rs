@@ -1,7 +1,8 @@
 //! Checking what was rebuilt, and rebuilding what is not stored: free tree nodes, free space.
 //!
-//! Every invariant of the tree, and every extent's checksum against its leaf's. Leaves are taken in the order of their
-//! places; the extents of the next one are asked of memory while those of this one are checked.
+//! Every invariant of the tree, and every extent's checksum against its leaf's. Tree nodes are taken in the order of
+//! their places, and only those that were ever filled: a look at the others would give them memory. The extents of the
+//! next leaf are asked of memory while those of this one are checked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -9,13 +10,22 @@ use std::sync::mpsc::{Sender, channel};
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_memory::{AllocatorRebuild, ExtentAllocator, PairWriter, Region};
 use cell_terms::ExtentOffset;
-use cell_tree::{Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, TreeStats};
+use cell_tree::{Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, TreeStats, Violation};
 
 use crate::error::RecoveryError;
 use crate::progress::Progress;
 
 /// Tree nodes that a thread takes at a time.
 const NODES_AT_A_TIME: usize = 256;
+
+/// What is checked.
+#[derive(Clone, Copy)]
+pub(crate) struct Part {
+    pub(crate) geometry: Geometry,
+    pub(crate) slot: Slot,
+    /// One above the highest tree node that was ever filled.
+    pub(crate) nodes_end: NodeIndex,
+}
 
 /// What a check found and rebuilt.
 pub(crate) struct Verified {
@@ -24,47 +34,78 @@ pub(crate) struct Verified {
     pub(crate) stats: TreeStats,
 }
 
-/// The places of the extents that some leaves name.
-type Places = Vec<(ExtentOffset, u32)>;
+/// What some tree nodes hold.
+#[derive(Default)]
+struct Seen {
+    /// Where they begin.
+    begin: usize,
+    /// Those in use, ascending.
+    valid: Vec<NodeIndex>,
+    /// The places of their entries' extents.
+    places: Vec<(ExtentOffset, u32)>,
+}
 
 pub(crate) fn verify(
     memory: &PairWriter,
-    geometry: Geometry,
-    slot: Slot,
+    part: Part,
     threads: usize,
     progress: &Progress,
 ) -> Result<Verified, RecoveryError> {
-    let (node, extent) = (memory.node.region(), memory.extent.region());
-    let mut rebuild = ExtentAllocator::rebuild(extent.spec().bytes);
-    let check = Check { node, extent, geometry, slot, progress };
-    let stats = if threads <= 1 {
+    let check = Check { node: memory.node.region(), extent: memory.extent.region(), part, progress };
+    let mut rebuild = ExtentAllocator::rebuild(check.extent.spec().bytes);
+    let (stats, mut seen) = if threads <= 1 {
         let stats = check.tree()?;
-        let nodes: Vec<NodeIndex> = check.meganode().valid_nodes().collect();
-        check.reserve(&mut rebuild, check.leaves(&nodes)?)?;
-        stats
+        let mut all = Vec::new();
+        for begin in (0..check.nodes()).step_by(NODES_AT_A_TIME) {
+            let seen = check.look(begin)?;
+            check.reserve(&mut rebuild, &seen)?;
+            all.push(seen);
+        }
+        (stats, all)
     } else {
         check.side_by_side(threads, &mut rebuild)?
     };
-    Ok(Verified { slots: check.meganode().allocator(), extents: rebuild.finish(), stats })
+    seen.sort_unstable_by_key(|seen| seen.begin);
+    let valid: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.valid).copied().collect();
+    check.all_reached(&stats, &valid)?;
+    let slots = SlotAllocator::rebuild(part.geometry.nodes(), stats.height, valid.into_iter());
+    Ok(Verified { slots, extents: rebuild.finish(), stats })
 }
 
 #[derive(Clone, Copy)]
 struct Check<'a> {
     node: &'a Region,
     extent: &'a Region,
-    geometry: Geometry,
-    slot: Slot,
+    part: Part,
     progress: &'a Progress,
 }
 
 impl<'a> Check<'a> {
     fn meganode(&self) -> Meganode<'a, Region> {
-        Meganode::new(self.node, self.geometry, self.slot)
+        Meganode::new(self.node, self.part.geometry, self.part.slot)
+    }
+
+    fn nodes(&self) -> usize {
+        self.part.nodes_end.0 as usize
+    }
+
+    fn violation(&self, source: Violation) -> RecoveryError {
+        RecoveryError::Tree { region: self.part.slot.region, source }
     }
 
     fn tree(&self) -> Result<TreeStats, RecoveryError> {
-        let checked = self.meganode().validate(true);
-        checked.map_err(|source| RecoveryError::Tree { region: self.slot.region, source })
+        self.meganode().validate(false).map_err(|source| self.violation(source))
+    }
+
+    /// Whether the tree reaches as many nodes as are valid. Each that it reaches is valid and reached once, so there
+    /// is no other then.
+    fn all_reached(&self, stats: &TreeStats, valid: &[NodeIndex]) -> Result<(), RecoveryError> {
+        if stats.nodes() == valid.len() as u64 {
+            return Ok(());
+        }
+        // Which one it is takes a look at the whole slot.
+        let full = self.meganode().validate(true).map_err(|source| self.violation(source));
+        full.and(Err(self.violation(Violation::Orphan(valid.last().copied().unwrap_or_default()))))
     }
 
     /// The tree on one thread, the leaves' extents on the others.
@@ -72,75 +113,78 @@ impl<'a> Check<'a> {
         &self,
         threads: usize,
         rebuild: &mut AllocatorRebuild,
-    ) -> Result<TreeStats, RecoveryError> {
-        let nodes: Vec<NodeIndex> = self.meganode().valid_nodes().collect();
+    ) -> Result<(TreeStats, Vec<Seen>), RecoveryError> {
         let next = AtomicUsize::new(0);
         let (send, receive) = channel();
         std::thread::scope(|scope| {
             let tree = scope.spawn(|| {
                 let stats = self.tree();
-                self.take_leaves(&nodes, &next, &send); // whatever the others have left
+                self.take(&next, &send); // whatever the others have left
                 stats
             });
             for _ in 1..threads {
-                scope.spawn(|| self.take_leaves(&nodes, &next, &send.clone()));
+                let send = send.clone();
+                let next = &next;
+                scope.spawn(move || self.take(next, &send));
             }
-            let mut failed = None;
-            for _ in 0..nodes.len().div_ceil(NODES_AT_A_TIME) {
-                let places = receive.recv().unwrap_or(Err(RecoveryError::Panicked));
-                if let Err(error) = places.and_then(|places| self.reserve(rebuild, places)) {
-                    failed = Some(error);
-                    next.store(nodes.len(), Ordering::Relaxed);
-                    break;
+            let (mut all, mut failed) = (Vec::new(), None);
+            for _ in 0..self.nodes().div_ceil(NODES_AT_A_TIME) {
+                let seen = receive.recv().unwrap_or(Err(RecoveryError::Panicked));
+                match seen.and_then(|seen| self.reserve(rebuild, &seen).map(|()| seen)) {
+                    Ok(seen) => all.push(seen),
+                    Err(error) => {
+                        failed = Some(error);
+                        next.store(self.nodes(), Ordering::Relaxed);
+                        break;
+                    }
                 }
             }
             // What is wrong with the tree explains what is wrong with its leaves.
             let stats = tree.join().map_err(|_| RecoveryError::Panicked)??;
-            failed.map_or(Ok(stats), Err)
+            failed.map_or(Ok((stats, all)), Err)
         })
     }
 
-    fn take_leaves(
-        &self,
-        nodes: &[NodeIndex],
-        next: &AtomicUsize,
-        send: &Sender<Result<Places, RecoveryError>>,
-    ) {
+    fn take(&self, next: &AtomicUsize, send: &Sender<Result<Seen, RecoveryError>>) {
         loop {
             let begin = next.fetch_add(NODES_AT_A_TIME, Ordering::Relaxed);
-            let Some(mine) = nodes.get(begin..) else { return };
-            if mine.is_empty() || send.send(self.leaves(&mine[..mine.len().min(NODES_AT_A_TIME)])).is_err() {
+            if begin >= self.nodes() || send.send(self.look(begin)).is_err() {
                 return;
             }
         }
     }
 
-    /// Checks the extents of some nodes' entries.
-    fn leaves(&self, nodes: &[NodeIndex]) -> Result<Places, RecoveryError> {
+    /// Looks at some tree nodes and checks the extents of their entries.
+    fn look(&self, begin: usize) -> Result<Seen, RecoveryError> {
+        let end = (begin + NODES_AT_A_TIME).min(self.nodes());
         let meganode = self.meganode();
         let mut reader = ExtentReader::new();
-        let mut words = vec![0; self.geometry.node_words()];
-        let (mut now, mut ahead) = (Vec::new(), Vec::new());
-        let mut places = Vec::new();
+        let mut words = vec![0; self.part.geometry.node_words()];
+        let (mut now, mut ahead): (Vec<LeafEntry>, Vec<LeafEntry>) = (Vec::new(), Vec::new());
+        let mut seen = Seen { begin, ..Seen::default() };
         let mut node_now = NodeIndex::ROOT;
-        for node in nodes.iter().map(Some).chain([None]) {
+        for at in begin..=end {
+            let node = NodeIndex(u32::try_from(at).unwrap_or(u32::MAX));
             ahead.clear();
-            if let Some(node) = node
-                && let Ok(copy) = meganode.copy_node(*node, &mut words)
-            {
+            if at < end {
+                let copy = meganode.copy_node(node, &mut words);
+                let copy = copy.map_err(|_| self.violation(Violation::Torn(node)))?;
+                if copy.is_valid() {
+                    seen.valid.push(node);
+                }
                 copy.leaf_entries(|entry| {
                     self.prefetch(&entry);
                     ahead.push(entry);
                 });
             }
             for entry in &now {
-                places.push(self.entry(node_now, entry, &mut reader)?);
+                seen.places.push(self.entry(node_now, entry, &mut reader)?);
             }
             self.progress.verified(now.len() as u64);
             std::mem::swap(&mut now, &mut ahead);
-            node_now = node.copied().unwrap_or_default();
+            node_now = node;
         }
-        Ok(places)
+        Ok(seen)
     }
 
     fn prefetch(&self, entry: &LeafEntry) {
@@ -164,10 +208,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn reserve(&self, rebuild: &mut AllocatorRebuild, places: Places) -> Result<(), RecoveryError> {
+    fn reserve(&self, rebuild: &mut AllocatorRebuild, seen: &Seen) -> Result<(), RecoveryError> {
         let region = self.extent.spec().id;
-        for (offset, bytes) in places {
-            rebuild.reserve(offset, bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
+        for (offset, bytes) in &seen.places {
+            rebuild.reserve(*offset, *bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
         }
         Ok(())
     }
