@@ -5,7 +5,6 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
 use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Source};
 use clap::{Arg, ArgMatches, Command};
 use serde_json::json;
@@ -131,7 +130,7 @@ fn read_file(settings: &mut Settings, path: &Path) -> anyhow::Result<()> {
         anyhow::Error::new(Failure::usage(format!("{}: {why}", path.display())).next(NEXT))
     };
     const NEXT: &str = "`cell settings` lists every setting with its bounds";
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
     let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(&error))?;
     for (name, value) in table {
         let text = match value {

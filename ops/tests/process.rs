@@ -56,14 +56,14 @@ fn dev_a_second_one_on_the_same_folder_or_port_says_so() {
     let data = dev.folder.path().join("data");
     let other = free_port().to_string();
     let output = command(&["dev", "--port", &other, "--dir", data.to_str().unwrap()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("is held by process") && error.contains("--dir"), "{error}");
     let folder = tempfile::tempdir().unwrap();
     let port = dev.port.to_string();
     let output =
         command(&["dev", "--port", &port, "--dir", folder.path().to_str().unwrap()]).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(String::from_utf8(output.stderr).unwrap().contains("--port"));
 }
 
@@ -160,7 +160,7 @@ fn dev_a_damaged_log_is_refused_and_shown() {
     assert!(shown.contains(&format!("DAMAGED at {segment}")), "{shown}");
     let port = dev.port.to_string();
     let output = command(&["dev", "--port", &port, "--dir", data]).args(FLAGS).output().unwrap();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(7));
     let error = String::from_utf8(output.stderr).unwrap();
     assert!(error.contains("node 0 died: exit code 7") && error.contains(segment), "{error}");
 }

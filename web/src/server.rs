@@ -64,9 +64,7 @@ impl Server {
     /// # Errors
     /// The address is not loopback or cannot be bound, or the system has no thread to give.
     pub fn start(address: SocketAddr, source: Arc<dyn StatusSource>) -> Result<Server, WebError> {
-        if !host::is_permitted(address) {
-            return Err(WebError::NotLoopback { address });
-        }
+        Server::check_address(address)?;
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -79,6 +77,14 @@ impl Server {
         let thread = std::thread::Builder::new().name("cell-web".into()).spawn(serve);
         let thread = thread.map_err(WebError::Start)?;
         Ok(Server { address, stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// Whether an address may be served, to be asked before anything else is started.
+    ///
+    /// # Errors
+    /// [`WebError::NotLoopback`].
+    pub fn check_address(address: SocketAddr) -> Result<(), WebError> {
+        if host::is_permitted(address) { Ok(()) } else { Err(WebError::NotLoopback { address }) }
     }
 
     /// Where it serves; tells the port if port 0 was asked for.

@@ -94,14 +94,16 @@ fn node_spec(plan: &Plan, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
 }
 
 fn explain(error: ClusterError) -> anyhow::Error {
-    let next = match &error {
+    let (exit, next) = match &error {
         ClusterError::Held { .. } => {
-            Some("another `cell dev` uses this folder: stop it, or give another --dir")
+            (Exit::Usage, Some("another `cell dev` uses this folder: stop it, or give another --dir"))
         }
-        ClusterError::Listen { .. } => Some("another process listens there: give another --port"),
-        _ => None,
+        ClusterError::Listen { .. } => {
+            (Exit::Usage, Some("another process listens there: give another --port"))
+        }
+        _ => (Exit::Error, None),
     };
-    let failure = Failure::new(Exit::Error, format!("{:#}", anyhow::Error::new(error)));
+    let failure = Failure::new(exit, format!("{:#}", anyhow::Error::new(error)));
     match next {
         Some(next) => failure.next(next).into(),
         None => failure.into(),

@@ -7,11 +7,13 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
+use cell_fabric::FabricError;
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 use cell_wal::WalError;
+use cell_web::WebError;
 use clap::{ArgMatches, Args};
 
 use crate::cli::Global;
@@ -91,27 +93,32 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
         warnings.iter().for_each(|warning| message::warning(warning)); // the supervisor has warned already
     }
     logging::start(settings.text("tracing_filter"))?;
-    let http = address(&settings, "http_address")?;
+    let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
+    cell_web::Server::check_address(http).map_err(explain_web)?;
     let words = hear(arguments.supervised)?;
-    let handle = start(&settings)?;
+    let handle = start(&settings, listen)?;
     let watch = handle.watch();
     let web = cell_web::Server::start(http, Arc::new(move || watch.snapshot()));
-    let web = web.map_err(|error| Failure::usage(format!("{:#}", anyhow::Error::new(error))))?;
+    let web = web.map_err(explain_web)?;
     attend(&handle, &words, arguments.supervised);
     let ended = handle.wait();
     web.shutdown();
     conclude(ended)
 }
 
-fn start(settings: &Settings) -> anyhow::Result<NodeHandle> {
+fn explain_web(error: WebError) -> Failure {
+    Failure::usage(format!("{:#}", anyhow::Error::new(error))).next("give another http_address")
+}
+
+fn start(settings: &Settings, listen: SocketAddr) -> anyhow::Result<NodeHandle> {
+    if !listen.ip().is_loopback() {
+        // The fabric refuses it too, but only after the data folder is made.
+        return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
+    }
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
-    let options = NodeOptions {
-        node: NodeId(id),
-        folder: data.join("log"),
-        listen: address(settings, "listen_address")?,
-        settings: settings.clone(),
-    };
+    let options =
+        NodeOptions { node: NodeId(id), folder: data.join("log"), listen, settings: settings.clone() };
     let coordinator = coordinator(settings, data)?;
     cell_node::start(options, coordinator).map_err(|error| explain(error).into())
 }

@@ -1,33 +1,26 @@
-//! How long to wait before a node that died is started again: longer each time, short again once it has
-//! lived.
+//! How long to wait before a node that died is started again: not at all if it had served, longer each time
+//! if it dies of its start.
 
 use std::time::Duration;
 
 const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
-/// A node that lived so long did not die of its start.
-const LIVED: Duration = Duration::from_secs(30);
 
 /// The waits of one node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Backoff {
-    next: Duration,
-}
-
-impl Default for Backoff {
-    fn default() -> Backoff {
-        Backoff { next: FIRST }
-    }
+    last: Option<Duration>,
 }
 
 impl Backoff {
-    /// The wait after a death at the age of `lived`.
-    pub(crate) fn wait(&mut self, lived: Duration) -> Duration {
-        if lived >= LIVED {
-            self.next = FIRST;
+    /// The wait after a death. What served will serve again: recovery is its way back.
+    pub(crate) fn wait(&mut self, had_served: bool) -> Duration {
+        if had_served {
+            self.last = None;
+            return Duration::ZERO;
         }
-        let wait = self.next;
-        self.next = (wait * 2).min(LONGEST);
+        let wait = self.last.map_or(FIRST, |last| (last * 2).min(LONGEST));
+        self.last = Some(wait);
         wait
     }
 }
@@ -37,10 +30,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_doubles_to_a_bound_and_begins_anew_after_a_life() {
+    fn wait_doubles_to_a_bound_while_it_dies_of_its_start() {
         let mut backoff = Backoff::default();
-        let waits: Vec<_> = (0..8).map(|_| backoff.wait(Duration::from_secs(1)).as_millis()).collect();
+        let waits: Vec<_> = (0..8).map(|_| backoff.wait(false).as_millis()).collect();
         assert_eq!(waits, [100, 200, 400, 800, 1600, 3200, 5000, 5000]);
-        assert_eq!(backoff.wait(Duration::from_secs(60)).as_millis(), 100);
+        assert_eq!(backoff.wait(true), Duration::ZERO);
+        assert_eq!(backoff.wait(false).as_millis(), 100);
     }
 }

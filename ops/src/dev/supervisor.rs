@@ -43,8 +43,19 @@ pub(crate) struct Supervisor {
     pub(crate) json: bool,
 }
 
-/// Exit codes of a node that mean: another start would end the same way.
-const FINAL_CODES: [i32; 2] = [Exit::Usage as i32, Exit::VerificationFailed as i32];
+/// What happened in one life of a node.
+#[derive(Default)]
+struct Attended {
+    /// It was asked to stop.
+    stopping: bool,
+    /// It served at some time.
+    served: bool,
+}
+
+/// The exit code of a node for which another start would end the same way.
+fn final_exit(status: std::process::ExitStatus) -> Option<Exit> {
+    [Exit::Usage, Exit::VerificationFailed].into_iter().find(|exit| status.code() == Some(*exit as i32))
+}
 
 impl Supervisor {
     /// Runs until a signal, or until a node is not to be started again.
@@ -52,21 +63,22 @@ impl Supervisor {
         let mut backoff = Backoff::default();
         for life in 1.. {
             let mut child = NodeChild::spawn(&self.spec, life, sender.clone())?;
-            let stopped = self.attend(&mut child, life, events)?;
+            let attended = self.attend(&mut child, life, events);
             let status = child.wait()?;
-            let lived = child.started.elapsed();
-            if stopped {
+            if attended.stopping {
                 return self.say_stopped(status);
             }
             let died = format!("node {} died: {}", self.spec.node, in_words(status));
             self.say("died", &died, &json!({"node": self.spec.node, "status": in_words(status)}));
-            if !self.restart || status.code().is_some_and(|code| FINAL_CODES.contains(&code)) {
-                return Err(Failure::new(Exit::Error, died)
+            let last = final_exit(status);
+            if !self.restart || last.is_some() {
+                return Err(Failure::new(last.unwrap_or(Exit::Error), died)
                     .next("its messages above tell why; the data is kept, start again when it is mended")
                     .into());
             }
-            let wait = backoff.wait(lived);
-            self.say("restarting", &format!("starting it again in {} ms", wait.as_millis()), &json!({}));
+            let wait = backoff.wait(attended.served);
+            let when = if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
+            self.say("restarting", &format!("starting it again {when}"), &json!({}));
             if stop_within(events, wait) {
                 return Ok(Exit::Ok);
             }
@@ -74,14 +86,13 @@ impl Supervisor {
         Ok(Exit::Ok)
     }
 
-    /// Until the child's end; tells whether it was asked to stop.
-    fn attend(&self, child: &mut NodeChild, life: u64, events: &Receiver<Event>) -> anyhow::Result<bool> {
-        let mut stopping = false;
-        let mut served = false;
+    /// Until the child's end.
+    fn attend(&self, child: &mut NodeChild, life: u64, events: &Receiver<Event>) -> Attended {
+        let mut attended = Attended::default();
         while let Ok(event) = events.recv() {
             match event {
                 Event::Stop => {
-                    stopping = true;
+                    attended.stopping = true;
                     self.say(
                         "stopping",
                         "stopping: last checkpoint (a second signal ends at once)",
@@ -90,13 +101,13 @@ impl Supervisor {
                     child.ask_to_stop();
                 }
                 Event::Report { life: of, report } if of == life => {
-                    self.tell_report(child, life, &report, &mut served);
+                    self.tell_report(child, life, &report, &mut attended.served);
                 }
-                Event::Ended { life: of } if of == life => return Ok(stopping),
+                Event::Ended { life: of } if of == life => break,
                 Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
             }
         }
-        Ok(stopping)
+        attended
     }
 
     fn tell_report(&self, child: &NodeChild, life: u64, report: &Report, served: &mut bool) {
