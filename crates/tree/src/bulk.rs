@@ -220,9 +220,9 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
     fn close_before_last(&mut self, level: usize) -> Result<(), BulkError> {
         let node = match self.levels[level].node {
             Some(node) => node,
-            None => self.take()?,
+            None => self.take(level)?,
         };
-        let next = self.take()?;
+        let next = self.take(level)?;
         let items = &self.levels[level];
         let count = items.items.len() - 1;
         let (key, value) = (items.key(count).to_vec(), items.items[count].1);
@@ -288,8 +288,8 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
         Ok(BulkSummary { entries: self.entries, nodes: self.taken.len() + 1, height })
     }
 
-    fn take(&mut self) -> Result<NodeIndex, BulkError> {
-        let node = self.allocator.allocate().ok_or(BulkError::Full(self.entries))?;
+    fn take(&mut self, level: usize) -> Result<NodeIndex, BulkError> {
+        let node = self.allocator.allocate(u8::from(level > 0)).ok_or(BulkError::Full(self.entries))?;
         self.taken.push(node);
         Ok(node)
     }

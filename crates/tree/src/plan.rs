@@ -151,8 +151,8 @@ impl Plan {
         self.found = None;
     }
 
-    fn take(&mut self, allocator: &mut SlotAllocator) -> Result<NodeIndex, PlanError> {
-        let node = allocator.allocate().ok_or_else(|| full(allocator))?;
+    fn take(&mut self, allocator: &mut SlotAllocator, level: u8) -> Result<NodeIndex, PlanError> {
+        let node = allocator.allocate(level).ok_or_else(|| full(allocator))?;
         self.taken.push(node);
         Ok(node)
     }
@@ -318,9 +318,10 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
         let damaged = PlanError::Damaged(node);
         let boundary = overflow.choose().ok_or(damaged)?;
         let half = overflow.half_of_new(&boundary);
+        let level = overflow.level();
         let right_image = overflow.right_image(&boundary, child).ok_or(damaged)?;
         if node == NodeIndex::ROOT {
-            let halves = [plan.take(allocator)?, plan.take(allocator)?];
+            let halves = [plan.take(allocator, level)?, plan.take(allocator, level)?];
             let right = self.meganode.geometry.pointer(self.meganode.slot, halves[1]);
             plan.fill(halves[0], &overflow.left_image(&boundary, right).ok_or(damaged)?);
             plan.fill(halves[1], &right_image);
@@ -328,7 +329,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             plan.grows = true;
             return Ok(((halves, half), None));
         }
-        let child = plan.take(allocator)?;
+        let child = plan.take(allocator, level)?;
         let right = self.meganode.geometry.pointer(self.meganode.slot, child);
         let separator = plan.separator(boundary.separator());
         plan.fill(child, &right_image);

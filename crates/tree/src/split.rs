@@ -78,6 +78,10 @@ impl<'a, const B: usize> Overflow<'a, B> {
         Overflow { page, header, low, high, at, suffix }
     }
 
+    pub(crate) fn level(&self) -> u8 {
+        self.header.level()
+    }
+
     fn items(&self) -> usize {
         self.header.count + 1
     }
