@@ -133,6 +133,34 @@ fn takeover_damaged_or_missing_checkpoint_is_not_replaced_by_the_log_alone() {
     assert_eq!(damaged.missing(), Missing::Checkpoint { file });
 }
 
+/// The last block of a segment that has bytes.
+fn last_block(disk: &SimDisk, path: &str) -> u64 {
+    let content = disk.content(path).unwrap();
+    let used = content.iter().rposition(|byte| *byte != 0).unwrap();
+    (used / 4096 * 4096) as u64
+}
+
+#[test]
+fn takeover_damaged_end_that_the_checkpoint_needs_is_no_tear() {
+    let (disk, sim) = (SimDisk::new(1), Sim::new(7));
+    let life = Life::begin(&disk, &sim, 1);
+    let session = life.environment.sessions.open(life.lease).unwrap();
+    let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+    write(&mut owner, 0..50);
+    owner.begin_checkpoint();
+    write(&mut owner, 50..60);
+    owner.end_checkpoint(); // holds what was written meanwhile; nothing is written after it
+    life.disk.kill();
+    for kind in [RegionKind::Node, RegionKind::Extent] {
+        let path = segment(kind);
+        let world = World { disk: disk.fork(2), sim: sim.clone(), session, model: owner.model.clone() };
+        let row = life.environment.table.pair(PAIR).unwrap();
+        assert_eq!(row.checkpoint.unwrap().csn_max, owner.durable());
+        assert!(world.disk.flip(&path, last_block(&world.disk, &path) + 9, 1));
+        assert!(matches!(world.missing(), Missing::Corruption { file, .. } if file == path));
+    }
+}
+
 #[test]
 fn takeover_unreadable_disk_is_reported_and_recovers_once_it_reads_again() {
     let mut world = World::with_entries(true);
