@@ -89,7 +89,7 @@ fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {
     let entries: u64 = report.pairs.iter().map(|pair| pair.entries).sum();
     let verdict = match report.pairs.iter().find(|pair| pair.state != PairState::Serving) {
         None if is_healthy => format!("serves {}", number::counted(entries, "entry", "entries")),
-        None => "owns no pair".into(),
+        None => "serves no pair yet: it is starting or recovering".into(),
         Some(pair) => format!("is not healthy: {} is {}", pair.pair, state_words(pair.state)),
     };
     let head = format!(

@@ -20,8 +20,7 @@ impl Bar {
         } else {
             ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr_with_hz(5))
         };
-        bar.set_prefix(verb);
-        bar.set_style(style(total.is_some(), unit_bytes));
+        let bar = bar.with_style(style(total.is_some(), unit_bytes)).with_prefix(verb);
         bar.enable_steady_tick(Duration::from_millis(200));
         Bar { bar }
     }
