@@ -130,8 +130,8 @@ fn load_interrupted_records_what_is_acknowledged() {
     assert_eq!(dev.out(&["count", "--prefix", "key"]), "400000\n");
 }
 
-/// Damage in the middle of a log is told from a tear: the node refuses, is not started again, and `inspect` shows
-/// where.
+/// Damage in the middle of a log is told from a tear: the node refuses, is not started again, and `inspect`
+/// shows where.
 #[test]
 fn dev_a_damaged_log_is_refused_and_shown() {
     let mut dev = Dev::start();

@@ -92,7 +92,7 @@ fn load_dump_and_verify(dev: &Dev) {
     assert_eq!(output.status.code(), Some(7));
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(said.contains("word00007 is missing"), "{said}");
-    assert!(said.contains("word00014 has another value (5 bytes)"), "{said}");
+    assert!(said.contains("word00014 has another value, 5 bytes in place of"), "{said}");
     let mut verify_json = verify.clone();
     verify_json.push("--json");
     let document = json(&dev.cell(&verify_json).stdout);

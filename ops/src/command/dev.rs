@@ -28,7 +28,9 @@ pub(crate) struct DevArgs {
     #[arg(long, value_name = "DIR", default_value = "./cell-data")]
     dir: PathBuf,
     /// First port P: node i on P+i, its HTTP on P+80+i, the coordinator on P+200
-    #[arg(long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000))]
+    #[arg(
+        long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000)
+    )]
     port: u16,
     /// Whether a node that dies is started again
     #[arg(long, value_enum, value_name = "ON", default_value = "on")]

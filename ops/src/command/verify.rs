@@ -260,7 +260,7 @@ fn in_words(finding: &Finding) -> String {
     match finding.what {
         What::Missing => format!("line {}: {key} is missing", finding.line),
         What::WrongValue { expected_bytes, found_bytes } => format!(
-            "line {}: {key} has another value ({found_bytes} bytes) than acknowledged ({expected_bytes} bytes)",
+            "line {}: {key} has another value, {found_bytes} bytes in place of {expected_bytes} bytes",
             finding.line
         ),
     }

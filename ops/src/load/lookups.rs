@@ -86,7 +86,8 @@ impl Lookup for Lookups<'_> {
     }
 
     fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()> {
-        // What is gathered goes out when nobody gathers any more, or is waited for and nothing else is on its way.
+        // What is gathered goes out when it is enough for a request, or is waited for and nothing else is on
+        // its way.
         if wait && self.in_flight.is_empty() {
             self.send()?;
         }

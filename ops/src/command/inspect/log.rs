@@ -146,7 +146,8 @@ fn show_frame(
             "segment": frame.place.segment.to_string(), "offset": frame.place.offset,
             "kind": kind_word(header.kind), "sequence": header.sequence,
             "csn_first": header.csn_first.0, "csn_last": header.csn_last.0,
-            "csn_durable": header.csn_durable.0, "records": header.records, "payload_bytes": header.payload_bytes,
+            "csn_durable": header.csn_durable.0, "records": header.records,
+            "payload_bytes": header.payload_bytes,
         });
         if arguments.records {
             document["record"] = frame.records().map(|record| record_json(kind, record)).collect();
