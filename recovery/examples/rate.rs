@@ -101,7 +101,8 @@ fn main() {
     }
 }
 
-/// Rebuilds as the next owner would, up to a known cut, and says how long each stage took. Nothing is recorded.
+/// Rebuilds as the next owner would, up to a known cut, and says how long each stage took. Nothing is
+/// recorded.
 fn measure(environment: &Environment, what: &str, cut: Csn) {
     let mut row = environment.table.pair(owner::PAIR).unwrap();
     row.epoch.0 += 1;
@@ -127,7 +128,8 @@ fn measure(environment: &Environment, what: &str, cut: Csn) {
     let seconds = started.elapsed().as_secs_f64();
     let view = progress.view(0);
     println!(
-        "{what}, {} threads: {} MB in {seconds:.2} s, {:.2} s of processor: {:.0} MB/s a core, {:.0} ns an entry;{line}",
+        "{what}, {} threads: {} MB in {seconds:.2} s, {:.2} s of processor: {:.0} MB/s a core, {:.0} ns an \
+         entry;{line}",
         environment.options.threads,
         view.bytes_done / 1_000_000,
         cpu_seconds() - started_cpu,

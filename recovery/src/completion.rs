@@ -1,10 +1,10 @@
-//! The exactly-once table of a pair (RIFL, SOSP 2015; DESIGN.md "Exactly once"): what each session's writes ended as,
-//! until their client has seen it, and the floor below which a session's numbers are refused.
+//! The exactly-once table of a pair (RIFL, SOSP 2015; DESIGN.md "Exactly once"): what each session's writes
+//! ended as, until their client has seen it, and the floor below which a session's numbers are refused.
 //!
-//! A session's floor is its lowest unacknowledged number. It travels with every write and only grows. A number below
-//! it was acknowledged, so a copy of it that arrives late is refused and not applied again. The table is rebuilt from
-//! checkpoint and log; a floor that was raised only in memory is not lost with a crash in any way that matters: the
-//! results between the logged floor and the raised one are in the log.
+//! A session's floor is its lowest unacknowledged number. It travels with every write and only grows. A
+//! number below it was acknowledged, so a copy of it that arrives late is refused and not applied again. The
+//! table is rebuilt from checkpoint and log; a floor that was raised only in memory is not lost with a crash
+//! in any way that matters: the results between the logged floor and the raised one are in the log.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -97,8 +97,8 @@ impl CompletionTable {
         self.sessions.values().map(|session| session.results.len()).sum()
     }
 
-    /// Appends the table's bytes, for a checkpoint: sessions ascending, each: session `u64`, floor `u64`, count
-    /// `u32`, then number `u64`, CSN `u64`, outcome for each result.
+    /// Appends the table's bytes, for a checkpoint: sessions ascending, each: session `u64`, floor `u64`,
+    /// count `u32`, then number `u64`, CSN `u64`, outcome for each result.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let mut sessions: Vec<_> = self.sessions.iter().collect();
         sessions.sort_unstable_by_key(|(id, _)| **id);

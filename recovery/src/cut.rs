@@ -6,8 +6,8 @@
 //! | a later one | the cut before it | likewise |
 //! | with `durability = none` | nothing: it has no logs | its cut is the cut before it |
 //!
-//! Only the last epoch can be without a cut: each owner records it before it serves. What a found cut must satisfy is
-//! `cell_wal`'s to decide ("Tear or corruption?"); here it is only chained.
+//! Only the last epoch can be without a cut: each owner records it before it serves. What a found cut must
+//! satisfy is `cell_wal`'s to decide ("Tear or corruption?"); here it is only chained.
 
 use cell_cluster::{EpochRow, PairRow};
 use cell_terms::{Csn, Durability, Epoch, PairId};

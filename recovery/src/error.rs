@@ -8,7 +8,8 @@ use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
 
-/// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the pair.
+/// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the
+/// pair.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoveryError {

@@ -8,8 +8,8 @@ use cell_wal::segment::{LogName, image_folder, parse_epoch, parse_image, parse_r
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, Storage, StorageError, WalError};
 
-/// Each region that has log folders, with its highest epoch: for [`cell_cluster::Table::check_logs_found`], before
-/// anything is claimed or created.
+/// Each region that has log folders, with its highest epoch: for [`cell_cluster::Table::check_logs_found`],
+/// before anything is claimed or created.
 ///
 /// # Errors
 /// What the disk says.
@@ -30,9 +30,9 @@ pub(crate) fn highest_epoch(storage: &dyn Storage, row: &PairRow) -> Result<Opti
     Ok(node.into_iter().chain(extent).max())
 }
 
-/// Removes log folders and images that no recovery of the pair needs: of epochs that the row's history does not name,
-/// and images other than the recorded one. Called by the owner, with a row read after it published or recorded a
-/// checkpoint. Says how many it removed.
+/// Removes log folders and images that no recovery of the pair needs: of epochs that the row's history does
+/// not name, and images other than the recorded one. Called by the owner, with a row read after it published
+/// or recorded a checkpoint. Says how many it removed.
 ///
 /// # Errors
 /// What the disk says; what is left over is removed the next time.
@@ -41,7 +41,8 @@ pub fn remove_unneeded(storage: &dyn Storage, row: &PairRow) -> Result<usize, Wa
     for region in [row.node_region, row.extent_region] {
         for epoch in epochs(storage, region)? {
             let needed = row.history.iter().any(|old| old.epoch == epoch);
-            // A later epoch than the row's is a later owner's: this one is superseded and does not know it yet.
+            // A later epoch than the row's is a later owner's: this one is superseded and does not know it
+            // yet.
             if !needed && epoch < row.epoch {
                 remove_files(storage, &LogName { region, epoch }.folder())?;
                 removed += 1;

@@ -1,4 +1,5 @@
-//! What a checkpoint image holds, and how it is made. The container (blocks, compression, checks) is `cell_wal::image`.
+//! What a checkpoint image holds, and how it is made. The container (blocks, compression, checks) is
+//! `cell_wal::image`.
 //!
 //! Sections, in this order, each in as many blocks as it takes; little-endian:
 //!
@@ -9,22 +10,22 @@
 //! | 3 completions | bytes of [`crate::CompletionTable::encode`], cut into blocks anywhere; a block is one item |
 //! | 4 roots | the root pointer of the node region's header `u64` |
 //!
-//! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot bytes `u64`,
-//! node region bytes `u64`, extent region bytes `u64`.
+//! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot
+//! bytes `u64`, node region bytes `u64`, extent region bytes `u64`.
 //!
 //! # Why a copy of a living pair is enough
 //!
-//! The copier is a reader like any other; the tree changes under it. Let B be the durable watermark at its start.
-//! Everything above B is replayed from the log, so the image must only have what was written at or below B and not
-//! changed since, and nothing that replay cannot put right:
+//! The copier is a reader like any other; the tree changes under it. Let B be the durable watermark at its
+//! start. Everything above B is replayed from the log, so the image must only have what was written at or
+//! below B and not changed since, and nothing that replay cannot put right:
 //!
 //! 1. A tree node is copied whole, of one moment. Replay skips the records that the copy already has.
-//! 2. Nodes are copied by ascending index and, while a checkpoint runs, no freed node is used again. A split fills a
-//!    node with a *higher* index than any before it, and says so (`nodes_end`) before it cuts the left half: so what
-//!    moved right before its left half was copied is copied later, and what moved after that is in the copied half.
-//!    The copier ends when it has reached `nodes_end` and that has not moved.
-//! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its checksum
-//!    fails, and the leaf is copied again. An extent that was written above B is in the log too.
+//! 2. Nodes are copied by ascending index and, while a checkpoint runs, no freed node is used again. A split
+//!    fills a node with a *higher* index than any before it, and says so (`nodes_end`) before it cuts the
+//!    left half: so what moved right before its left half was copied is copied later, and what moved after
+//!    that is in the copied half. The copier ends when it has reached `nodes_end` and that has not moved.
+//! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its
+//!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -217,8 +218,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         })
     }
 
-    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the meganode's nodes go *now*;
-    /// `false` when all up to there are copied.
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the meganode's nodes
+    /// go *now*; `false` when all up to there are copied.
     ///
     /// # Errors
     /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].
@@ -269,8 +270,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         self.writer.append(SECTION_ROOTS, 0, 1, &root.0.to_le_bytes())
     }
 
-    /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left out: its
-    /// fill is above B.
+    /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left
+    /// out: its fill is above B.
     fn copy_node(&mut self, node: NodeIndex) -> Result<(), ImageError> {
         let (nodes_at, extents_at) = (self.nodes.bytes.len(), self.extents.bytes.len());
         let (nodes_items, extents_items) = (self.nodes.items, self.extents.items);
@@ -298,8 +299,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
                     self.nodes.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
                     return Ok(());
                 }
-                // An extent may have been replaced and reused; then its leaf has changed. Twice the same leaf with the
-                // same extent that is not it is damage.
+                // An extent may have been replaced and reused; then its leaf has changed. Twice the same leaf
+                // with the same extent that is not it is damage.
                 Err(offset) if suspect == Some((csn_changed, offset)) => {
                     return Err(ImageError::Damaged { node, offset });
                 }
@@ -309,7 +310,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         Err(ImageError::Busy(node))
     }
 
-    /// Copies the extents of the leaf snapshot; the highest CSN among them, or the one that is not what the leaf says.
+    /// Copies the extents of the leaf snapshot; the highest CSN among them, or the one that is not what the
+    /// leaf says.
     fn copy_extents(&mut self) -> Result<Csn, cell_terms::ExtentOffset> {
         let region = &self.source.borrow().extent;
         for (_, entry) in self.leaf.iter() {

@@ -1,7 +1,8 @@
 //! Recovery: what log records mean, and how a pair is taken over by its next owner.
 //!
-//! A restart is a takeover of one's own pairs: one code path. A takeover claims the pair (its epoch rises), finds the
-//! cut of its logs, records it, replays checkpoint and logs up to it, verifies, opens new logs and publishes.
+//! A restart is a takeover of one's own pairs: one code path. A takeover claims the pair (its epoch rises),
+//! finds the cut of its logs, records it, replays checkpoint and logs up to it, verifies, opens new logs and
+//! publishes.
 
 mod completion;
 mod content;

@@ -1,7 +1,8 @@
 //! Loading a checkpoint image: its header against the table, then its blocks into the lanes.
 //!
 //! Blocks are independent of one another (each item names its place), so several threads may read, check and
-//! decompress them at once, in any order. Only the few blocks of completion table and root pointer wait until the end.
+//! decompress them at once, in any order. Only the few blocks of completion table and root pointer wait until
+//! the end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;

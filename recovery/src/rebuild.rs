@@ -1,10 +1,10 @@
-//! Rebuilding a claimed pair in fresh memory, a step at a time: a core over `cell_wal`'s storage and the coordinator,
-//! without a clock of its own. Production calls [`Rebuild::step`] in a loop on a control thread; the simulator stops
-//! between any two steps.
+//! Rebuilding a claimed pair in fresh memory, a step at a time: a core over `cell_wal`'s storage and the
+//! coordinator, without a clock of its own. Production calls [`Rebuild::step`] in a loop on a control thread;
+//! the simulator stops between any two steps.
 //!
-//! Claim -> image -> for each needed epoch: logs, cut synced and recorded -> sessions -> verification. A step that
-//! failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any other failure the
-//! rebuild is dropped and the pair reported.
+//! Claim -> image -> for each needed epoch: logs, cut synced and recorded -> sessions -> verification. A step
+//! that failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any
+//! other failure the rebuild is dropped and the pair reported.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ use crate::verify::{Part, verify};
 const STEP_BYTES: usize = 4 << 20;
 /// Image blocks that one step loads.
 const STEP_BLOCKS: usize = 8;
-/// The pair whose node region has the lowest id: its header points to the root meganode (the paper's offset 0).
+/// The pair whose node region has the lowest id: its header points to the root meganode (the paper's offset
+/// 0).
 const ROOT_PAIR: PairId = PairId(1);
 
 /// Where regions come from.
@@ -44,7 +45,8 @@ pub enum RegionSource {
 /// How pairs are recovered.
 #[derive(Clone, Copy, Debug)]
 pub struct RecoveryOptions {
-    /// Threads for one pair. One: everything on the caller's thread, in an order that only depends on the input.
+    /// Threads for one pair. One: everything on the caller's thread, in an order that only depends on the
+    /// input.
     pub threads: usize,
     /// Bytes of one read.
     pub read_bytes: usize,
@@ -424,7 +426,7 @@ impl Rebuild {
         if let Some(tear) = ended.tear {
             tracing::info!(
                 pair = self.claim.row.pair.0, epoch = reading.epoch.0, cut = ended.cut.0,
-                place = %tear.place, fault = %tear.fault, "the logs end in a torn batch, which was never acknowledged"
+                place = %tear.place, fault = %tear.fault, "the logs end in a torn batch, never acknowledged"
             );
         }
         // With a recorded cut at or below the base nothing is read; what is in memory stays.

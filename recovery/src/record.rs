@@ -13,9 +13,9 @@
 //! |---|---|
 //! | 16 extent | zero `u8` x 3, offset `u32` (16-byte units), the extent as it lies in memory |
 //!
-//! Completion (RIFL, SOSP 2015; DESIGN.md "Exactly once"): session `u64`, number `u64`, floor `u64`, outcome kind `u8`,
-//! then by kind: 1 written: replaced `u8`, version; 2 deleted; 3 not found; 4 condition failed: present `u8`,
-//! version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
+//! Completion (RIFL, SOSP 2015; DESIGN.md "Exactly once"): session `u64`, number `u64`, floor `u64`, outcome
+//! kind `u8`, then by kind: 1 written: replaced `u8`, version; 2 deleted; 3 not found; 4 condition failed:
+//! present `u8`, version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
 
 use cell_terms::{Csn, Epoch, ExtentOffset, OperationNumber, PairId, SessionId, SlotIndex, Version};
 use cell_tree::{Change, DecodeError as ChangeError};
@@ -98,7 +98,8 @@ pub struct ExtentRecord<'a> {
     pub extent: &'a [u8],
 }
 
-/// Why a record could not be read: its frame's checksum held, so it was written by another format or by a defect.
+/// Why a record could not be read: its frame's checksum held, so it was written by another format or by a
+/// defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecordError {

@@ -1,8 +1,8 @@
 //! Applying records and image blocks to a pair's fresh memory.
 //!
-//! Tree changes name the node, extent records the offset: nothing is searched, and what is needed next is asked of
-//! memory ahead. Applying anything twice is applying it once: a tree node skips what it has by its CSN, an extent is
-//! written over with the same bytes, a completion replaces itself.
+//! Tree changes name the node, extent records the offset: nothing is searched, and what is needed next is
+//! asked of memory ahead. Applying anything twice is applying it once: a tree node skips what it has by its
+//! CSN, an extent is written over with the same bytes, a completion replaces itself.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -90,8 +90,8 @@ impl Work {
     }
 }
 
-/// Gives memory to the parts of a region that are about to be written, a large piece at a time: one call of the system
-/// in place of hundreds of page faults.
+/// Gives memory to the parts of a region that are about to be written, a large piece at a time: one call of
+/// the system in place of hundreds of page faults.
 struct Populated {
     region: Region,
     /// By unit: whether it was asked for.
@@ -156,7 +156,8 @@ pub(crate) struct NodeApplier {
     region: RegionId,
     slots: u32,
     image: ImageSource,
-    /// Changed, but not there: the image was taken when they were free already, so a later record frees or fills them.
+    /// Changed, but not there: the image was taken when they were free already, so a later record frees or
+    /// fills them.
     missing: BTreeSet<(SlotIndex, NodeIndex)>,
     /// One above the highest tree node that was ever filled: behind it the slot has not even got memory.
     pub(crate) nodes_end: NodeIndex,
@@ -282,7 +283,8 @@ impl NodeApplier {
                 return Err(fault());
             }
             self.words.iter_mut().zip(words).for_each(|(to, word)| *to = u64::from_le_bytes(*word));
-            // The image's writer may have run with another setting of the nodes' own CRC-64; blocks have theirs.
+            // The image's writer may have run with another setting of the nodes' own CRC-64; blocks have
+            // theirs.
             let plain = self.geometry.with_node_crc(false);
             let csn = NodeRef::new(plain, node, &self.words).map_err(|_| fault())?.csn_changed();
             self.image.check(csn)?;

@@ -1,14 +1,15 @@
-//! The whole takeover of a pair: claim, rebuild, new logs, wait, publish. [`Takeover`] is the core, stepped, without a
-//! clock; [`take_over`] runs one on a control thread.
+//! The whole takeover of a pair: claim, rebuild, new logs, wait, publish. [`Takeover`] is the core, stepped,
+//! without a clock; [`take_over`] runs one on a control thread.
 //!
-//! The order is the point. The cut is recorded before the new logs are created, because their first frames name it; the
-//! new logs are open (files and folders synced) before the pair is published, because a published epoch's folders are
-//! expected by the next recovery; and nobody serves before the trust that earlier owners granted has run out, which
-//! the publication's own transaction checks.
+//! The order is the point. The cut is recorded before the new logs are created, because their first frames
+//! name it; the new logs are open (files and folders synced) before the pair is published, because a
+//! published epoch's folders are expected by the next recovery; and nobody serves before the trust that
+//! earlier owners granted has run out, which the publication's own transaction checks.
 //!
 //! 1. owner A answers a client at 0 ms: trust until 500 ms, and dies at 1 ms;
 //! 2. B, on the same host, finds A's lock free and has replayed at 100 ms;
-//! 3. if B served now, a write to B at 110 ms would be missed by the client's one-sided read of A's memory at 120 ms.
+//! 3. if B served now, a write to B at 110 ms would be missed by the client's one-sided read of A's memory at
+//!    120 ms.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -120,8 +121,8 @@ impl Takeover {
         }
     }
 
-    /// Does the next piece of work. What keeps the pair from being served is written to the region table, if it is
-    /// the pair's own data.
+    /// Does the next piece of work. What keeps the pair from being served is written to the region table, if
+    /// it is the pair's own data.
     ///
     /// # Errors
     /// See [`RecoveryError`]; nothing is served then, and the takeover is over.

@@ -1,8 +1,8 @@
 //! Checking what was rebuilt, and rebuilding what is not stored: free tree nodes, free space.
 //!
-//! Every invariant of the tree, and every extent's checksum against its leaf's. Tree nodes are taken in the order of
-//! their places, and only those that were ever filled: a look at the others would give them memory. The extents of the
-//! next leaf are asked of memory while those of this one are checked.
+//! Every invariant of the tree, and every extent's checksum against its leaf's. Tree nodes are taken in the
+//! order of their places, and only those that were ever filled: a look at the others would give them memory.
+//! The extents of the next leaf are asked of memory while those of this one are checked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -97,8 +97,8 @@ impl<'a> Check<'a> {
         self.meganode().validate(false).map_err(|source| self.violation(source))
     }
 
-    /// Whether the tree reaches as many nodes as are valid. Each that it reaches is valid and reached once, so there
-    /// is no other then.
+    /// Whether the tree reaches as many nodes as are valid. Each that it reaches is valid and reached once,
+    /// so there is no other then.
     fn all_reached(&self, stats: &TreeStats, valid: &[NodeIndex]) -> Result<(), RecoveryError> {
         if stats.nodes() == valid.len() as u64 {
             return Ok(());

@@ -1,7 +1,7 @@
-//! Owners that crash, and their successors: by seed, on a simulated disk with a simulated coordinator. What is
-//! permitted: power cuts that tear and reorder what was not synced, killed processes whose writes land later or never,
-//! crashes between any two steps of a recovery, lost answers of the coordinator. What is not checked here: damage
-//! (`damage.rs`).
+//! Owners that crash, and their successors: by seed, on a simulated disk with a simulated coordinator. What
+//! is permitted: power cuts that tear and reorder what was not synced, killed processes whose writes land
+//! later or never, crashes between any two steps of a recovery, lost answers of the coordinator. What is not
+//! checked here: damage (`damage.rs`).
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 

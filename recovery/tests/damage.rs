@@ -1,5 +1,6 @@
-//! Disks that lost or changed what was acknowledged, tables that are older than the logs: refused with the place, never
-//! served. And what a recovery must not be confused by: steps at which it dies, ended sessions, epochs without logs.
+//! Disks that lost or changed what was acknowledged, tables that are older than the logs: refused with the
+//! place, never served. And what a recovery must not be confused by: steps at which it dies, ended sessions,
+//! epochs without logs.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 #![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
 

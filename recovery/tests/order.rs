@@ -1,5 +1,5 @@
-//! In what order a takeover does what the next recovery relies on, seen through a disk and a coordinator that write
-//! down what is asked of them.
+//! In what order a takeover does what the next recovery relies on, seen through a disk and a coordinator that
+//! write down what is asked of them.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod owner;

@@ -1,4 +1,5 @@
-//! The clock of leases: CLOCK_BOOTTIME, which neither jumps with the wall clock nor stops while the machine sleeps.
+//! The clock of leases: CLOCK_BOOTTIME, which neither jumps with the wall clock nor stops while the machine
+//! sleeps.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -18,14 +18,14 @@ pub(crate) const ATTEMPTS_MAX: usize = 16;
 
 /// A store that holds what the cluster agreed on.
 ///
-/// Calls block, at most for the provider's deadline, and are made from control threads, never from a worker. After
-/// [`ClusterError::OutcomeUnknown`] the call may have been carried out, or may be carried out later.
+/// Calls block, at most for the provider's deadline, and are made from control threads, never from a worker.
+/// After [`ClusterError::OutcomeUnknown`] the call may have been carried out, or may be carried out later.
 pub trait Coordinator: Send + Sync {
     /// Carries one request out.
     ///
     /// # Errors
-    /// [`ClusterError::NotReached`], [`ClusterError::OutcomeUnknown`], or the provider's own failure. A refusal is an
-    /// answer here, not an error.
+    /// [`ClusterError::NotReached`], [`ClusterError::OutcomeUnknown`], or the provider's own failure. A
+    /// refusal is an answer here, not an error.
     fn call(&self, request: &Request) -> Result<Response, ClusterError>;
 
     /// The cluster's random generation, upper half of session ids.
@@ -71,8 +71,8 @@ pub trait Coordinator: Send + Sync {
         }
     }
 
-    /// Reads every key that begins with `prefix`. The revision is that of the first page: a watch from there misses
-    /// nothing, and may repeat what the later pages already show.
+    /// Reads every key that begins with `prefix`. The revision is that of the first page: a watch from there
+    /// misses nothing, and may repeat what the later pages already show.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
@@ -138,8 +138,8 @@ impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
     }
 }
 
-/// Initialises an empty table, in one transaction with one winner, or checks the format of one that is there. Returns
-/// the cluster's generation.
+/// Initialises an empty table, in one transaction with one winner, or checks the format of one that is there.
+/// Returns the cluster's generation.
 ///
 /// # Errors
 /// [`ClusterError::Format`]: another version wrote it.

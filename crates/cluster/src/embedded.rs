@@ -1,11 +1,12 @@
 //! The store on sled, hosted by one process of a single-machine cluster.
 //!
-//! sled holds three kinds of keys: `m` is [`StoreMeta`], `k` + key is a [`KeyValue`], `l` + lease (big-endian) is its
-//! time to live in nanoseconds; values are JSON. A transaction is one sled batch. sled's `flush` writes, but not
-//! through the disk's cache: the file `db` is synced here after each flush, before the transaction counts.
+//! sled holds three kinds of keys: `m` is [`StoreMeta`], `k` + key is a [`KeyValue`], `l` + lease
+//! (big-endian) is its time to live in nanoseconds; values are JSON. A transaction is one sled batch. sled's
+//! `flush` writes, but not through the disk's cache: the file `db` is synced here after each flush, before
+//! the transaction counts.
 //!
-//! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing retries a
-//! failed sync. The next start reads what is there.
+//! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing
+//! retries a failed sync. The next start reads what is there.
 
 use std::fs::File;
 use std::io::Read;
@@ -47,7 +48,8 @@ struct State {
 }
 
 impl Embedded {
-    /// Opens the table in `folder`, or begins one there with a random generation. All leases count as just granted.
+    /// Opens the table in `folder`, or begins one there with a random generation. All leases count as just
+    /// granted.
     ///
     /// # Errors
     /// [`ClusterError::Held`] if a process has it open, [`ClusterError::Format`] if another version wrote it.

@@ -15,13 +15,15 @@ pub enum ClusterError {
     /// The coordinator was not reached; nothing was carried out. Try again until the lease runs out.
     #[error("the coordinator cannot be reached")]
     NotReached(#[source] io::Error),
-    /// No answer within the deadline: the call may have been carried out, now or later. Look first, then try again.
+    /// No answer within the deadline: the call may have been carried out, now or later. Look first, then try
+    /// again.
     #[error("the coordinator did not answer in time; the call may still have been carried out")]
     OutcomeUnknown(#[source] io::Error),
     /// The coordinator answered "no"; nothing was carried out.
     #[error("the coordinator refused")]
     Refused(#[source] Refusal),
-    /// The coordinator answered something else than was asked. Its version differs, or this is another service.
+    /// The coordinator answered something else than was asked. Its version differs, or this is another
+    /// service.
     #[error("the coordinator's answer does not fit the question")]
     Answer,
     /// A row, or the answer's text, could not be read.
@@ -166,8 +168,8 @@ pub enum ClusterError {
         /// The pair.
         pair: PairId,
     },
-    /// A pair's log folders know a later epoch than the table: the table is old or another cluster's. Nothing is
-    /// served.
+    /// A pair's log folders know a later epoch than the table: the table is old or another cluster's. Nothing
+    /// is served.
     #[error("the table says {table} for {pair}, but its logs have {found}")]
     TableOlder {
         /// The pair.

@@ -32,7 +32,8 @@ struct Shell {
 }
 
 impl LeaseThread {
-    /// Asks for a lease and starts to renew it. Blocks until it is granted, over as many calls as fit into `patience`.
+    /// Asks for a lease and starts to renew it. Blocks until it is granted, over as many calls as fit into
+    /// `patience`.
     ///
     /// # Errors
     /// What the last call failed with.
@@ -74,8 +75,8 @@ impl LeaseThread {
         self.incarnation
     }
 
-    /// Until when the lease surely holds, in nanoseconds of [`boottime_ns`]; zero once it is lost. Workers load it
-    /// (acquire) and read the clock *after* what they are about to acknowledge.
+    /// Until when the lease surely holds, in nanoseconds of [`boottime_ns`]; zero once it is lost. Workers
+    /// load it (acquire) and read the clock *after* what they are about to acknowledge.
     #[must_use]
     pub fn surely_until_ns(&self) -> Arc<AtomicU64> {
         self.surely_until_ns.clone()

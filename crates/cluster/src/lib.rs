@@ -3,7 +3,7 @@
 //! | module | role |
 //! |---|---|
 //! | [`Store`] | an etcd-shaped key-value core: revisions, leases, transactions; no clock, thread or file |
-//! | [`Coordinator`] | the trait behind which a store is reached; blocking calls with a deadline, for control threads only |
+//! | [`Coordinator`] | how a store is reached: blocking calls with a deadline, for control threads only |
 //! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
 //! | [`Server`], [`Remote`] | the embedded store for the other processes of the machine |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
@@ -12,9 +12,9 @@
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
-//! Every write of the typed layers is *one* transaction, conditional on what it was decided from and on the writer's
-//! own lease. A call that ends as [`ClusterError::OutcomeUnknown`] may have been carried out: the typed layers look
-//! first and then try again, and so must whoever uses [`Coordinator`] directly.
+//! Every write of the typed layers is *one* transaction, conditional on what it was decided from and on the
+//! writer's own lease. A call that ends as [`ClusterError::OutcomeUnknown`] may have been carried out: the
+//! typed layers look first and then try again, and so must whoever uses [`Coordinator`] directly.
 
 mod clock;
 mod coordinator;

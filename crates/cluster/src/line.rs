@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::request::{Request, Response};
 
-/// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its keys.
+/// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its
+/// keys.
 pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
 
 /// A request with its number on the connection.

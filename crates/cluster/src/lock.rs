@@ -8,8 +8,9 @@ use crate::error::ClusterError;
 
 const LOCK_FILE: &str = "lock";
 
-/// An exclusive lock on a folder, held until it is dropped or the process ends, however it ends. The lock file names
-/// the holder's process, so that whoever comes second can say who is in the way. Advisory: only Cell looks at it.
+/// An exclusive lock on a folder, held until it is dropped or the process ends, however it ends. The lock
+/// file names the holder's process, so that whoever comes second can say who is in the way. Advisory: only
+/// Cell looks at it.
 #[derive(Debug)]
 pub struct FolderLock {
     file: File,

@@ -14,8 +14,8 @@ use crate::request::{Refusal, Request, Response};
 /// Connections kept for the next call.
 const IDLE_CONNECTIONS_MAX: usize = 4;
 
-/// A client of the coordinator. Calls from several threads run side by side, each on a connection of its own, so that
-/// a slow transaction holds up no renewal.
+/// A client of the coordinator. Calls from several threads run side by side, each on a connection of its own,
+/// so that a slow transaction holds up no renewal.
 pub struct Remote {
     address: SocketAddr,
     deadline: Duration,
@@ -34,7 +34,8 @@ struct Failure {
 }
 
 impl Remote {
-    /// A client of the server at `address`, each call at most `deadline` long. Connects when it is first used.
+    /// A client of the server at `address`, each call at most `deadline` long. Connects when it is first
+    /// used.
     #[must_use]
     pub fn new(address: SocketAddr, deadline: Duration) -> Remote {
         Remote { address, deadline, idle: Mutex::new(Vec::new()) }
@@ -98,8 +99,8 @@ impl Connection {
         !quiet || stream.set_nonblocking(false).is_err()
     }
 
-    /// One question and its answer. After a failure the connection is dropped, so that a late answer is not taken
-    /// for that of the next question.
+    /// One question and its answer. After a failure the connection is dropped, so that a late answer is not
+    /// taken for that of the next question.
     fn call(&mut self, request: &Request, until_ns: u64) -> Result<Response, Failure> {
         let unsent = |source| Failure { sent: false, source };
         let sent = |source| Failure { sent: true, source };
@@ -126,7 +127,8 @@ impl Connection {
     }
 }
 
-/// Reads with the deadline of the whole call, not of each read: a server that drips bytes does not stretch it.
+/// Reads with the deadline of the whole call, not of each read: a server that drips bytes does not stretch
+/// it.
 struct Limited<'a> {
     stream: &'a TcpStream,
     until_ns: u64,

@@ -147,8 +147,8 @@ pub struct Geometry {
     pub node_bytes: u32,
 }
 
-/// An epoch of a pair that was published. Only then are its log folders expected: what an owner created that never
-/// came to publish is not read.
+/// An epoch of a pair that was published. Only then are its log folders expected: what an owner created that
+/// never came to publish is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EpochRow {
     /// The epoch.
@@ -157,8 +157,8 @@ pub struct EpochRow {
     /// When its writes were acknowledged; `none` has no log.
     #[serde(with = "number::durability")]
     pub durability: Durability,
-    /// Where its logs end, once a recovery has found it. Past it nothing of this epoch is read; at or below it every
-    /// frame is required.
+    /// Where its logs end, once a recovery has found it. Past it nothing of this epoch is read; at or below
+    /// it every frame is required.
     #[serde(with = "number::optional")]
     pub cut: Option<Csn>,
 }

@@ -1,5 +1,5 @@
-//! Serves a coordinator to the other processes of the machine, over TCP on loopback: one thread a connection, one
-//! request at a time on each.
+//! Serves a coordinator to the other processes of the machine, over TCP on loopback: one thread a connection,
+//! one request at a time on each.
 
 use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,7 +1,9 @@
-//! Client sessions (RIFL, SOSP 2015; DESIGN.md, "Exactly once"): opened and ended here, their ids never reused.
+//! Client sessions (RIFL, SOSP 2015; DESIGN.md, "Exactly once"): opened and ended here, their ids never
+//! reused.
 //!
-//! A pair keeps what a session's writes ended as until the session's end is recorded here. An id begins with the
-//! cluster's random generation, so that a session of a table that was lost is unknown and not somebody else's.
+//! A pair keeps what a session's writes ended as until the session's end is recorded here. An id begins with
+//! the cluster's random generation, so that a session of a table that was lost is unknown and not somebody
+//! else's.
 
 use std::sync::Arc;
 
@@ -26,8 +28,8 @@ pub struct SessionRow {
     /// Its id.
     #[serde(with = "number")]
     pub session: SessionId,
-    /// The incarnation that speaks for it, and ends it when its client has gone. When that incarnation has ended and
-    /// the client comes to another node, that one adopts the session.
+    /// The incarnation that speaks for it, and ends it when its client has gone. When that incarnation has
+    /// ended and the client comes to another node, that one adopts the session.
     #[serde(with = "number")]
     pub keeper: Incarnation,
 }
@@ -68,9 +70,9 @@ impl Sessions {
         opened.first().copied().ok_or(ClusterError::Answer)
     }
 
-    /// Opens up to `count` sessions in one transaction, at most as many as fit: clients that come together cost one
-    /// write. After a lost answer new ids are taken; sessions that were opened unheard are ended when their keeper
-    /// has ended, see [`Sessions::orphans`].
+    /// Opens up to `count` sessions in one transaction, at most as many as fit: clients that come together
+    /// cost one write. After a lost answer new ids are taken; sessions that were opened unheard are ended
+    /// when their keeper has ended, see [`Sessions::orphans`].
     ///
     /// # Errors
     /// As [`Sessions::open`].
@@ -107,8 +109,8 @@ impl Sessions {
         Err(ClusterError::Contended { what: "the next session's id" })
     }
 
-    /// Records a session's end, for good. Once this returns, what pairs keep of it can be dropped. Ending it again
-    /// is no error.
+    /// Records a session's end, for good. Once this returns, what pairs keep of it can be dropped. Ending it
+    /// again is no error.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
@@ -127,7 +129,8 @@ impl Sessions {
     /// Makes `keeper` speak for an open session.
     ///
     /// # Errors
-    /// [`ClusterError::SessionUnknown`] if it has ended: it is not opened again; [`ClusterError::LeaseEnded`].
+    /// [`ClusterError::SessionUnknown`] if it has ended: it is not opened again;
+    /// [`ClusterError::LeaseEnded`].
     pub fn adopt(&self, session: SessionId, keeper: Incarnation) -> Result<(), ClusterError> {
         for _ in 0..ATTEMPTS_MAX {
             let found = self.coordinator.read(&session_key(session))?;
@@ -152,8 +155,8 @@ impl Sessions {
         Err(ClusterError::Contended { what: "a session" })
     }
 
-    /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair reads this
-    /// after its claim and before its first write.
+    /// Every open session, by id, and the revision from which to ask for ended ones. A new owner of a pair
+    /// reads this after its claim and before its first write.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
@@ -177,8 +180,8 @@ impl Sessions {
         Ok(EndedSessions::Complete { sessions, revision: complete })
     }
 
-    /// Open sessions whose keepers' leases have ended. Whoever finds them waits as long as clients may take to come
-    /// back, looks again, and ends those that nobody adopted.
+    /// Open sessions whose keepers' leases have ended. Whoever finds them waits as long as clients may take
+    /// to come back, looks again, and ends those that nobody adopted.
     ///
     /// # Errors
     /// See [`Coordinator::call`].

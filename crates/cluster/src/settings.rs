@@ -9,24 +9,24 @@ use cell_terms::{Counter, CounterKind, CounterValue};
 pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "lease_ms",
-        meaning: "How long a node's lease lasts without a renewal. After a node's death nobody serves its pairs for \
-                  so long; shorter leases are lost to shorter stalls.",
+        meaning: "How long a node's lease lasts without a renewal. After a node's death nobody serves its \
+                  pairs for so long; shorter leases are lost to shorter stalls.",
         default: "500 ms",
         bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
         applies: Applies::Restart,
     },
     Setting {
         name: "lease_drift_margin",
-        meaning: "The part of its lease that a node does not rely on, for the drift between its clock and the \
-                  coordinator's.",
+        meaning: "The part of its lease that a node does not rely on, for the drift between its clock \
+                  and the coordinator's.",
         default: "0.05",
         bounds: Bounds::Real { min: 0.001, max: 0.5 },
         applies: Applies::Restart,
     },
     Setting {
         name: "coordinator_deadline_ms",
-        meaning: "How long one call of the coordinator may take. Keep it below the lease, so that a renewal that \
-                  hangs can be tried again.",
+        meaning: "How long one call of the coordinator may take. Keep it below the lease, so that a \
+                  renewal that hangs can be tried again.",
         default: "300 ms",
         bounds: Bounds::Milliseconds { min: 10, max: 10_000 },
         applies: Applies::Restart,

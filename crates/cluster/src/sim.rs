@@ -1,8 +1,8 @@
 //! A coordinator in memory whose clock is given and whose failures are ordered: for tests and the simulator.
 //!
-//! It is as strict as the real ones: the same [`Store`] behind the same trait. What it permits: calls that never
-//! arrive, calls that time out before or after they were carried out, links that are cut, restarts. What it does not
-//! model: a lost table, and a store that stopped.
+//! It is as strict as the real ones: the same [`Store`] behind the same trait. What it permits: calls that
+//! never arrive, calls that time out before or after they were carried out, links that are cut, restarts.
+//! What it does not model: a lost table, and a store that stopped.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;

@@ -1,9 +1,9 @@
 //! An etcd-shaped store as a pure state machine: no clock, no threads, no files.
 //!
-//! A change goes in two steps, so that nobody sees what is not durable: [`Store::prepare`] computes the answer and a
-//! [`Delta`] without changing anything, the provider makes the delta durable, [`Store::commit`] applies it. Time is
-//! passed in. After a restart every lease counts as just granted ([`Store::restore`]): its holder may have renewed it
-//! a moment before the restart, and renewals are not written down.
+//! A change goes in two steps, so that nobody sees what is not durable: [`Store::prepare`] computes the
+//! answer and a [`Delta`] without changing anything, the provider makes the delta durable, [`Store::commit`]
+//! applies it. Time is passed in. After a restart every lease counts as just granted ([`Store::restore`]):
+//! its holder may have renewed it a moment before the restart, and renewals are not written down.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -153,8 +153,8 @@ impl Store {
         }
     }
 
-    /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks before
-    /// each request.
+    /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks
+    /// before each request.
     #[must_use]
     pub fn prepare_expiry(&self, now_ns: u64) -> Delta {
         let mut delta = self.nothing();
@@ -206,8 +206,8 @@ impl Store {
     /// [`Store::prepare_expiry`] and [`Store::prepare`], each made durable by `persist` before it counts.
     ///
     /// # Errors
-    /// What `persist` returned; the change it was given is not applied, and the provider must stop: it cannot know
-    /// what is on stable storage.
+    /// What `persist` returned; the change it was given is not applied, and the provider must stop: it cannot
+    /// know what is on stable storage.
     pub fn serve<E>(
         &mut self,
         request: &Request,

@@ -1,8 +1,8 @@
 //! The region table: which pairs there are, who owns them, and what their recoveries need.
 //!
-//! Every change is one transaction, conditional on the row as it was read (and so on the pair's epoch) and on the
-//! writer's own lease. A change whose outcome is unknown is looked for in the row and made again if it is not there:
-//! every edit says whether the row already shows it.
+//! Every change is one transaction, conditional on the row as it was read (and so on the pair's epoch) and on
+//! the writer's own lease. A change whose outcome is unknown is looked for in the row and made again if it is
+//! not there: every edit says whether the row already shows it.
 
 use std::sync::Arc;
 
@@ -45,13 +45,14 @@ pub struct NewPair {
 pub enum ClaimGround {
     /// The owner's lease has ended; the transaction checks it.
     LeaseEnded,
-    /// The caller holds the lock that the owner held for life on the log folders, on the same host: the owner's
-    /// process is gone, and appends nothing. It may replay meanwhile, and serve when the owner's lease has ended.
+    /// The caller holds the lock that the owner held for life on the log folders, on the same host: the
+    /// owner's process is gone, and appends nothing. It may replay meanwhile, and serve when the owner's
+    /// lease has ended.
     HostLock,
 }
 
-/// A pair that was claimed: the row as the claim's transaction wrote it. The checkpoint to begin from is the one in
-/// here, not one that is read later.
+/// A pair that was claimed: the row as the claim's transaction wrote it. The checkpoint to begin from is the
+/// one in here, not one that is read later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// In whose name the row is changed from now on.
@@ -108,8 +109,8 @@ impl Table {
         Ok((rows.collect::<Result<_, _>>()?, complete))
     }
 
-    /// Refuses a table that is older than the log folders: `found` is each region that has some, with its highest
-    /// epoch. Nothing is served, and nothing initialised, when this fails.
+    /// Refuses a table that is older than the log folders: `found` is each region that has some, with its
+    /// highest epoch. Nothing is served, and nothing initialised, when this fails.
     ///
     /// # Errors
     /// [`ClusterError::LogWithoutRow`], [`ClusterError::TableOlder`].
@@ -125,8 +126,9 @@ impl Table {
         Ok(())
     }
 
-    /// Creates a pair in state [`PairState::New`], epoch 1, owned by the caller. Two threads of one incarnation must
-    /// not create pairs at the same time: after a lost answer a pair is recognised by its owner.
+    /// Creates a pair in state [`PairState::New`], epoch 1, owned by the caller. Two threads of one
+    /// incarnation must not create pairs at the same time: after a lost answer a pair is recognised by its
+    /// owner.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`].
@@ -185,12 +187,12 @@ impl Table {
         }
     }
 
-    /// Raises a pair's epoch and makes the caller its owner. An incarnation that has served the pair cannot claim it
-    /// again: the trust that it granted ends with its own lease.
+    /// Raises a pair's epoch and makes the caller its owner. An incarnation that has served the pair cannot
+    /// claim it again: the trust that it granted ends with its own lease.
     ///
     /// # Errors
-    /// [`ClusterError::OwnerLives`] without a ground to cut; [`ClusterError::Contended`] when others were faster;
-    /// [`ClusterError::LeaseEnded`].
+    /// [`ClusterError::OwnerLives`] without a ground to cut; [`ClusterError::Contended`] when others were
+    /// faster; [`ClusterError::LeaseEnded`].
     pub fn claim(
         &self,
         pair: PairId,
@@ -262,8 +264,8 @@ impl Table {
         })
     }
 
-    /// Publishes the pair under its owner: from here on it is served. Before this, the new epoch's log files are
-    /// created and synced.
+    /// Publishes the pair under its owner: from here on it is served. Before this, the new epoch's log files
+    /// are created and synced.
     ///
     /// # Errors
     /// [`ClusterError::TrustRemains`]: an earlier owner's lease has not ended; wait and publish again.
@@ -292,8 +294,8 @@ impl Table {
         })
     }
 
-    /// How long until the trust that earlier owners granted has surely run out, if nobody renews it: their leases'
-    /// remaining time. None: it has, and [`Table::publish`] will not be refused for it.
+    /// How long until the trust that earlier owners granted has surely run out, if nobody renews it: their
+    /// leases' remaining time. None: it has, and [`Table::publish`] will not be refused for it.
     ///
     /// # Errors
     /// See [`Coordinator::call`].
@@ -319,8 +321,8 @@ impl Table {
         })
     }
 
-    /// Records a checkpoint whose file is synced and whose CSNs are all durable. Epochs wholly below it are dropped
-    /// from the history: their files can be unlinked afterwards.
+    /// Records a checkpoint whose file is synced and whose CSNs are all durable. Epochs wholly below it are
+    /// dropped from the history: their files can be unlinked afterwards.
     ///
     /// # Errors
     /// [`ClusterError::CheckpointOlder`] if it would go back.
@@ -361,8 +363,8 @@ impl Table {
         })
     }
 
-    /// Gives the pair up: the owner has stopped appending and answering for it, and all that it wrote is durable. Its
-    /// trust lasts as long as its lease.
+    /// Gives the pair up: the owner has stopped appending and answering for it, and all that it wrote is
+    /// durable. Its trust lasts as long as its lease.
     ///
     /// # Errors
     /// See [`ClusterError::Superseded`].

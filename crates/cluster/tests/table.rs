@@ -329,8 +329,8 @@ fn faults() -> impl Strategy<Value = Vec<Fault>> {
 }
 
 proptest! {
-    /// Calls are lost before or after they were carried out, or carried out late. Reads that fail make the operation
-    /// fail, and it is called again, as callers do. What was meant to happen once happened once.
+    /// Calls are lost before or after they were carried out, or carried out late. Reads that fail make the
+    /// operation fail, and it is called again, as callers do. What was meant to happen once happened once.
     #[test]
     fn table_operations_under_lost_answers_happen_once(plans in proptest::collection::vec(faults(), 6)) {
         fn insist<T>(link: &SimLink, plan: &[Fault], f: impl Fn() -> Result<T, ClusterError>) -> T {

@@ -434,7 +434,8 @@ impl Owner {
         }
     }
 
-    /// Notes what a checkpoint notes at its start; what is written until [`Owner::end_checkpoint`] makes it fuzzy.
+    /// Notes what a checkpoint notes at its start; what is written until [`Owner::end_checkpoint`] makes it
+    /// fuzzy.
     pub fn begin_checkpoint(&mut self) {
         let mut completions = Vec::new();
         // As of the durable watermark or later: what is above is replayed.
