@@ -1,1 +1,51 @@
-//! placeholder
+//! The simulator: production cores of nodes, clients, recovery and coordinator, stepped by one loop under a seeded
+//! clock, disk, network and coordinator. A seed and a commit reproduce everything that happens.
+//!
+//! | part | what it is |
+//! |---|---|
+//! | `world` | the loop, and everything in it: nodes, clients, network, disk, coordinator, clock |
+//! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
+//! | `node`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
+//! | `faults`, `mishap`, `death` | what goes wrong and when; how it is done; how processes end |
+//! | `traffic` | what clients do |
+//! | `model`, `check` | what is known of each key; the rules |
+//! | `finale` | how a run ends |
+//! | `coverage`, `sweep` | what happened; many seeds on all cores |
+//!
+//! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped one), some
+//! clients, server-side operations. `world` holds lists of nodes and clients, so that more of them find their place.
+
+pub mod check;
+pub mod client;
+pub mod control;
+pub mod coverage;
+mod death;
+pub mod faults;
+mod finale;
+mod mishap;
+pub mod model;
+pub mod node;
+pub mod plan;
+pub mod process;
+pub mod random;
+pub mod serving;
+pub mod sweep;
+pub mod telling;
+pub mod traffic;
+pub mod world;
+
+pub use coverage::{Coverage, Event};
+pub use model::Broken;
+pub use world::{Failed, Passed, Planted, RunOptions};
+
+/// Operations of a run, unless told otherwise.
+pub const OPERATIONS: u64 = 5_000;
+
+/// Runs one seed.
+///
+/// # Errors
+/// The rule that was broken, and when.
+pub fn run(seed: u64, options: RunOptions) -> Result<Passed, Box<Failed>> {
+    let operations = if options.operations == 0 { OPERATIONS } else { options.operations };
+    world::World::new(plan::Plan::new(seed, operations, faults::FAULTS.len()), options).run()
+}

@@ -112,6 +112,18 @@ impl SimDisk {
         }
     }
 
+    /// Reports one pending log write as done although nothing of it was written: what no disk may do, for tests of
+    /// what must notice. Says whether it was a log write.
+    pub fn lose(&self, id: u64) -> bool {
+        let Some((process, device, operation)) = self.state().take_pending(id) else { return false };
+        let Operation::Write(write) = operation else { return false };
+        let (log, kind, segment, offset) = (write.log, write.kind, write.segment, write.offset);
+        let event =
+            LogEvent::Written { log, kind, segment, offset, buffer: Some(write.buffer), result: Ok(()) };
+        self.state().deliver(process, device, event);
+        true
+    }
+
     /// Completes one pending operation, chosen by the seed; false if there is none.
     pub fn step(&self) -> bool {
         let chosen = self.state().choose_pending();
@@ -167,6 +179,13 @@ impl SimDisk {
     /// Lets the read after so many more fail.
     pub fn arm_read_error(&self, reads: u64, errno: Errno) {
         self.state().faults.read = Some((reads, errno));
+    }
+
+    /// Takes back what was armed and has not happened.
+    pub fn disarm(&self) {
+        let mut state = self.state();
+        let capacity = state.faults.capacity;
+        state.faults = faults::Faults { capacity, ..faults::Faults::default() };
     }
 
     /// Limits the bytes of all files together; `None` lifts the limit.

@@ -1,0 +1,378 @@
+//! The rules. Some are held while the world turns (`model`, `serving`), these here:
+//!
+//! - after each recovery, before the pair is served: every structural invariant of the tree, every extent's checksum, by
+//!   the production check; then what the memory holds is read entry by entry and goes into the history as reads of all
+//!   keys, so that a lost or half applied write, a phantom, or a read of what was later lost shows up there;
+//! - each answer against what was asked: bytes that somebody wrote to that key, versions that only grow, pages in order,
+//!   without gaps, within their range;
+//! - at the end: each key's history is linearizable (Wing and Gong), with writes of unknown outcome taking effect once
+//!   or never. An unacknowledged batch that somebody had read, a write applied twice, a retried condition decided
+//!   twice, a lost delete are all histories that are not.
+//!
+//! Not checked: order across keys (the store promises none), one-sided reads (there is no client for them yet), async
+//! and none durability, splits of meganodes.
+
+use cell_client::{ClientError, Completion, Fate, Output};
+use cell_memory::extent::{ExtentReader, ExtentShape};
+use cell_node::{CheckTarget, check};
+use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
+use cell_recovery::Recovered;
+use cell_terms::Version;
+use cell_tests::history::{Call, Outcome, Value};
+use cell_tests::linearizability;
+use cell_tree::{LeafSnapshot, Meganode};
+
+use crate::client::Asked;
+use crate::coverage::{Coverage, Event};
+use crate::model::{Begun, Broken, Model, broken};
+use crate::traffic::{Deed, Range};
+
+/// Values above this many bytes go in chunks.
+const STREAM_BYTES: usize = 63 << 10;
+
+/// What a recovered pair holds, by key.
+pub struct Snapshot {
+    entries: Vec<(Vec<u8>, Version, Vec<u8>)>,
+    /// Tree nodes in use.
+    pub tree_nodes: u64,
+}
+
+/// Looks at a recovered pair before anybody is served.
+///
+/// # Errors
+/// It breaks a rule.
+pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
+    let target = CheckTarget {
+        node: recovered.memory.node.region().clone(),
+        extent: recovered.memory.extent.region().clone(),
+        geometry: recovered.geometry,
+        slot: recovered.slot,
+        nodes_end: recovered.slots.high_water(),
+    };
+    let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+    meganode.validate(true).map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
+    let outcome = check(&target, || {});
+    if outcome.violations > 0 {
+        return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
+    }
+    if outcome.entries != recovered.entries {
+        return Err(broken(format_args!(
+            "{} entries, recovery counted {}",
+            outcome.entries, recovered.entries
+        )));
+    }
+    let entries = read_all(&target)?;
+    if entries.len() as u64 != outcome.entries {
+        return Err(broken(format_args!("{} entries walked of {}", entries.len(), outcome.entries)));
+    }
+    let beyond = entries
+        .iter()
+        .find(|(_, version, _)| version.csn > recovered.csn_cut || version.epoch >= recovered.epoch);
+    if let Some((key, version, _)) = beyond {
+        return Err(broken(format_args!("{key:x?} has version {version}, beyond the cut")));
+    }
+    Ok(Snapshot { entries, tree_nodes: outcome.tree_nodes })
+}
+
+fn read_all(target: &CheckTarget) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Broken> {
+    let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+    let (mut leaf, mut reader) = (LeafSnapshot::new(), ExtentReader::new());
+    let mut entries = Vec::new();
+    meganode.leaf_first(&mut leaf).map_err(broken)?;
+    loop {
+        for (key, entry) in leaf.iter() {
+            let shape = ExtentShape::from_bits(entry.value_len).ok_or_else(|| broken("a leaf's shape"))?;
+            let view = reader.read(&target.extent, entry.offset, shape, entry.crc).map_err(broken)?;
+            let version = view.header.version(target.node.spec().pair);
+            entries.push((key.to_vec(), version, view.value.to_vec()));
+        }
+        if !meganode.leaf_after(&mut leaf).map_err(broken)? {
+            return Ok(entries);
+        }
+    }
+}
+
+impl Snapshot {
+    /// Holds a recovered pair against the model, and notes it as a read of every key.
+    ///
+    /// # Errors
+    /// It has what nobody wrote, or an older version than somebody was told.
+    pub fn note(&self, model: &mut Model) -> Result<(), Broken> {
+        let begun = model.begin();
+        let mut found: Vec<Option<Value>> = vec![None; model.keys.len()];
+        for (key, version, value) in &self.entries {
+            let at = model.by_bytes.get(key).copied();
+            let at = at.ok_or_else(|| broken(format_args!("phantom key {key:x?} after a recovery")))?;
+            let name = model.name_of(value)?;
+            model.saw(at, *version, name, begun)?;
+            found[at] = Some(name);
+        }
+        let returned = model.now();
+        for (key, value) in found.into_iter().enumerate() {
+            model.record(key, Call::Get, Outcome::Found(value), begun, returned);
+        }
+        Ok(())
+    }
+
+    /// Takes an entry out, for tests of the checks.
+    pub fn lose_entry(&mut self) -> bool {
+        self.entries.pop().is_some()
+    }
+
+    /// Whether another pair has the same entries.
+    #[must_use]
+    pub fn same_entries(&self, other: &Snapshot) -> bool {
+        self.entries == other.entries
+    }
+}
+
+/// Takes a client's answer into the model.
+///
+/// # Errors
+/// The answer cannot be right.
+pub fn answered(
+    asked: &Asked,
+    completion: &Completion,
+    model: &mut Model,
+    coverage: &mut Coverage,
+) -> Result<(), Broken> {
+    coverage.saw(Event::Operations);
+    let returned = model.now();
+    let Asked { deed, begun } = asked;
+    match (deed, &completion.outcome) {
+        (Deed::Write { key, call, value, .. }, outcome) => {
+            write_answered(*key, *call, value, *begun, returned, outcome, model, coverage)
+        }
+        (_, Err(error)) => read_failed(error),
+        (_, Ok(output)) => read_answered(deed, *begun, returned, output, model, coverage),
+    }
+}
+
+/// A client ended with this unanswered.
+pub fn abandoned(asked: &Asked, model: &mut Model, coverage: &mut Coverage) {
+    if let Deed::Write { key, call, .. } = &asked.deed {
+        model.record(*key, *call, Outcome::Unknown, asked.begun, u64::MAX);
+        coverage.saw(Event::Unknown);
+    }
+}
+
+#[allow(clippy::too_many_arguments, reason = "one answer, taken apart")]
+fn write_answered(
+    key: usize,
+    call: Call,
+    value: &[u8],
+    begun: Begun,
+    returned: u64,
+    outcome: &Result<Output, ClientError>,
+    model: &mut Model,
+    coverage: &mut Coverage,
+) -> Result<(), Broken> {
+    let told = match outcome {
+        Ok(Output::Written(version)) => {
+            let name = model.name_of(value)?;
+            model.saw(key, *version, name, begun)?;
+            coverage.add(Event::Streams, u64::from(value.len() > STREAM_BYTES));
+            Outcome::Done
+        }
+        Ok(Output::Deleted(true)) => Outcome::Done,
+        Ok(Output::Deleted(false)) => Outcome::Refused,
+        Err(ClientError::ConditionFailed { current }) => {
+            coverage.saw(Event::ConditionFailed);
+            match current {
+                Some(version) => {
+                    model.saw_version(key, *version, begun)?;
+                    model.glimpse(key, *version, begun, returned);
+                }
+                None => model.record(key, Call::Get, Outcome::Found(None), begun, returned),
+            }
+            Outcome::Refused
+        }
+        Err(error) if error.fate() == Fate::Unknown => {
+            coverage.saw(Event::Unknown);
+            Outcome::Unknown
+        }
+        Err(ClientError::Refused(Refusal::ReadOnly { .. })) => {
+            coverage.saw(Event::ReadOnly);
+            return Ok(()); // surely not done, so it has no place in the history
+        }
+        Err(ClientError::Deadline { .. }) => return Ok(()),
+        other => return Err(broken(format_args!("a write was answered by {other:?}"))),
+    };
+    coverage.add(Event::Acknowledged, u64::from(told == Outcome::Done));
+    model.record(key, call, told, begun, returned);
+    Ok(())
+}
+
+fn read_failed(error: &ClientError) -> Result<(), Broken> {
+    match error {
+        ClientError::Deadline { .. } => Ok(()),
+        error => Err(broken(format_args!("a read was answered by {error:?}"))),
+    }
+}
+
+fn read_answered(
+    deed: &Deed,
+    begun: Begun,
+    returned: u64,
+    output: &Output,
+    model: &mut Model,
+    coverage: &mut Coverage,
+) -> Result<(), Broken> {
+    let mut read = |key: usize, outcome: Outcome, model: &mut Model| {
+        coverage.saw(Event::Reads);
+        model.record(key, Call::Get, outcome, begun, returned);
+    };
+    match (deed, output) {
+        (Deed::Get(key), Output::Value(item)) => {
+            let name = item.as_ref().map(|item| model.name_of(&item.value)).transpose()?;
+            if let (Some(item), Some(name)) = (item, name) {
+                model.saw(*key, item.version, name, begun)?;
+                coverage.add(Event::Streams, u64::from(item.value.len() > STREAM_BYTES));
+            }
+            coverage.saw(Event::Reads);
+            model.record(*key, Call::Get, Outcome::Found(name), begun, returned);
+            Ok(())
+        }
+        (Deed::Search(key), Output::Exists(exists)) => {
+            read(*key, if *exists { Outcome::Exists } else { Outcome::Found(None) }, model);
+            Ok(())
+        }
+        (Deed::MultiGet(keys), Output::Values(values)) => {
+            for (key, found) in keys.iter().zip(values.iter()) {
+                match found {
+                    Found::Absent => read(*key, Outcome::Found(None), model),
+                    Found::Value { version, value } => {
+                        let name = model.name_of(value)?;
+                        model.saw(*key, version, name, begun)?;
+                        read(*key, Outcome::Found(Some(name)), model);
+                    }
+                    Found::Large { version, .. } => {
+                        model.saw_version(*key, version, begun)?;
+                        model.glimpse(*key, version, begun, returned);
+                    }
+                }
+            }
+            Ok(())
+        }
+        (Deed::Scan(range), Output::Page(page)) => {
+            coverage.saw(Event::Pages);
+            page_answered(range, &page.page(), begun, returned, model)
+        }
+        (Deed::Check, Output::Checked(result)) => {
+            coverage.saw(Event::Checks);
+            let report = result.report();
+            if report.violations > 0 {
+                return Err(broken(format_args!("a check found: {}", report.first_violation)));
+            }
+            Ok(())
+        }
+        (deed, output) => Err(broken(format_args!("{deed:?} was answered by {output:?}"))),
+    }
+}
+
+/// A page says of every key in what it covers whether it is there.
+fn page_answered(
+    range: &Range,
+    page: &Page<'_>,
+    begun: Begun,
+    returned: u64,
+    model: &mut Model,
+) -> Result<(), Broken> {
+    let covered = covered(range, page);
+    let limit = range.limit_entries as usize;
+    if limit > 0 && page.len() > limit {
+        return Err(broken(format_args!("a page of {} entries, {limit} were wanted", page.len())));
+    }
+    let mut found = std::collections::BTreeMap::new();
+    let mut last: Option<Vec<u8>> = None;
+    for entry in page.iter() {
+        let ordered = last.as_ref().is_none_or(|last| (last.as_slice() < entry.key) != range.reverse);
+        if !ordered || last.as_deref() == Some(entry.key) || !covered.contains(entry.key) {
+            return Err(broken(format_args!("page of {range:?}: {:x?} after {last:x?}", entry.key)));
+        }
+        last = Some(entry.key.to_vec());
+        let key = model.by_bytes.get(entry.key).copied();
+        let key = key.ok_or_else(|| broken(format_args!("phantom key {:x?} in a page", entry.key)))?;
+        let name = match entry.value {
+            EntryValue::Inline(value) => Some(model.name_of(value)?),
+            EntryValue::Large { .. } | EntryValue::Omitted { .. } => None,
+        };
+        match name {
+            Some(name) => model.saw(key, entry.version, name, begun)?,
+            None => model.saw_version(key, entry.version, begun)?,
+        }
+        found.insert(key, (name, entry.version));
+    }
+    let within: Vec<usize> =
+        model.by_bytes.iter().filter(|(key, _)| covered.contains(key)).map(|(_, at)| *at).collect();
+    for key in within {
+        match found.get(&key) {
+            Some((Some(name), _)) => {
+                model.record(key, Call::Get, Outcome::Found(Some(*name)), begun, returned)
+            }
+            Some((None, version)) => model.glimpse(key, *version, begun, returned),
+            None => model.record(key, Call::Get, Outcome::Found(None), begun, returned),
+        }
+    }
+    Ok(())
+}
+
+/// The part of a range that a page speaks for.
+fn covered(range: &Range, page: &Page<'_>) -> Range {
+    // Where the scan goes on is where this page ends, the other way round.
+    let rest = match page.resume {
+        Bound::Unbounded => return range.clone(),
+        Bound::Included(key) => (key.to_vec(), false),
+        Bound::Excluded(key) => (key.to_vec(), true),
+    };
+    let mut covered = range.clone();
+    if range.reverse {
+        covered.start = Some(rest);
+    } else {
+        covered.end = Some(rest);
+    }
+    covered
+}
+
+/// What follows a page, if anything does.
+#[must_use]
+pub fn next_range(range: &Range, page: &Page<'_>) -> Option<Range> {
+    let rest = match page.resume {
+        Bound::Unbounded => return None,
+        Bound::Included(key) => (key.to_vec(), true),
+        Bound::Excluded(key) => (key.to_vec(), false),
+    };
+    let mut next = range.clone();
+    if range.reverse {
+        next.end = Some(rest);
+    } else {
+        next.start = Some(rest);
+    }
+    Some(next)
+}
+
+/// Whether every key's history fits together.
+///
+/// # Errors
+/// The key whose history does not.
+pub fn linearizable(model: &mut Model) -> Result<(), Broken> {
+    model.settle_glimpses();
+    for (number, key) in model.keys.iter().enumerate() {
+        linearizability::check(&key.operations, None).map_err(|violation| {
+            broken(format_args!("key {number} ({:x?}): {violation:?}\n{}", key.bytes, history(key)))
+        })?;
+    }
+    Ok(())
+}
+
+/// The last writes and reads of a key, for people.
+fn history(key: &crate::model::Key) -> String {
+    let mut operations = key.operations.clone();
+    operations.sort_by_key(|operation| operation.invoked);
+    let lines = operations.iter().map(|operation| {
+        let returned =
+            if operation.returned == u64::MAX { "never".to_owned() } else { operation.returned.to_string() };
+        format!("  {}..{returned} {:?} -> {:?}", operation.invoked, operation.call, operation.outcome)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}

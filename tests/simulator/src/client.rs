@@ -1,0 +1,108 @@
+//! A client: the production core and driver over the simulated network, and what it was asked that it has not answered.
+
+use std::collections::BTreeMap;
+
+use cell_client::{ClientCore, ClientError, Completion, Driver, Ticket};
+use cell_fabric::{Address, Endpoint, Limits, SimEndpoint, SimNetwork};
+
+use crate::model::{Begun, Model};
+use crate::plan::{CLIENT_HOST, HOSTS, Plan};
+use crate::traffic::Deed;
+
+/// What a client was asked.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// What.
+    pub deed: Deed,
+    /// When.
+    pub begun: Begun,
+}
+
+/// See the module's text.
+pub struct Client {
+    /// Its host.
+    pub host: u32,
+    driver: Driver<SimEndpoint>,
+    asked: BTreeMap<Ticket, Asked>,
+    /// Something was asked that it has not begun.
+    kicked_ns: u64,
+}
+
+impl Client {
+    /// A client that knows where nodes may be.
+    #[must_use]
+    pub fn new(plan: &Plan, number: usize, network: &SimNetwork, seed: u64) -> Client {
+        let host = CLIENT_HOST + u32::try_from(number).unwrap_or(0);
+        let endpoint = network.client(host, Limits::default());
+        let core = ClientCore::new(plan.client.clone(), seed);
+        let addresses = HOSTS.iter().map(|host| Address::sim(*host)).collect();
+        Client { host, driver: Driver::new(endpoint, core, addresses), asked: BTreeMap::new(), kicked_ns: 0 }
+    }
+
+    /// Asks for a deed; false if the client takes no more.
+    ///
+    /// # Errors
+    /// What the client says of a deed that it cannot take at all.
+    pub fn ask(
+        &mut self,
+        deed: Deed,
+        deadline_ns: u64,
+        now_ns: u64,
+        model: &mut Model,
+    ) -> Result<bool, ClientError> {
+        let begun = model.begin();
+        let submitted = deed.with_operation(model, |operation| {
+            self.driver.core().submit_until(now_ns, operation, deadline_ns)
+        });
+        match submitted {
+            Ok(ticket) => {
+                self.asked.insert(ticket, Asked { deed, begun });
+                self.kicked_ns = self.kicked_ns.min(now_ns);
+                Ok(true)
+            }
+            Err(ClientError::QueueFull { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes in what has happened; the answers that came.
+    pub fn step(&mut self, now_ns: u64) -> Vec<(Asked, Completion)> {
+        self.kicked_ns = u64::MAX;
+        self.driver.step(now_ns);
+        let mut answers = Vec::new();
+        while let Some(completion) = self.driver.core().completion() {
+            let asked = self.asked.remove(&completion.ticket);
+            answers.extend(asked.map(|asked| (asked, completion)));
+        }
+        answers
+    }
+
+    /// Gives everything up, as a client that dies does: what it was asked and had not answered.
+    #[must_use]
+    pub fn end(self) -> Vec<Asked> {
+        self.asked.into_values().collect()
+    }
+
+    /// Operations without an answer.
+    #[must_use]
+    pub fn outstanding(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// Whether the network has something for it.
+    pub fn has_input(&mut self) -> bool {
+        !self.driver.endpoint().prepare_sleep()
+    }
+
+    /// When it is to be stepped, if nothing reaches it before.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.driver.core_ref().due_ns().unwrap_or(u64::MAX).min(self.kicked_ns)
+    }
+
+    /// Why the server turned it away for good, if it did.
+    #[must_use]
+    pub fn dismissed(&self) -> Option<ClientError> {
+        self.driver.core_ref().dismissed()
+    }
+}

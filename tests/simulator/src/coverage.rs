@@ -1,0 +1,177 @@
+//! What happened in a run, counted, so that a sweep can say what it never saw.
+
+macro_rules! events {
+    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
+        /// Something that a sweep should have seen.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Event { $($(#[$doc])* $name),* }
+
+        impl Event {
+            /// All of them.
+            pub const ALL: &[Event] = &[$(Event::$name),*];
+
+            /// In words.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Event::$name => $text),* }
+            }
+        }
+    };
+}
+
+events! {
+    /// Operations that ended.
+    Operations: "operations",
+    /// Writes that were acknowledged.
+    Acknowledged: "writes acknowledged",
+    /// Writes whose client gave up.
+    Unknown: "writes of unknown outcome",
+    /// Conditions that did not hold.
+    ConditionFailed: "conditions that failed",
+    /// Entries, or absences, that reads told.
+    Reads: "reads of a key",
+    /// Pages of scans.
+    Pages: "pages of scans",
+    /// Values that took chunks.
+    Streams: "values in chunks",
+    /// Writes refused for a full disk or region.
+    ReadOnly: "writes refused for lack of room",
+    /// Answers from the completion table.
+    Repeated: "writes answered from the completion table",
+    /// Takeovers that ended with a served pair.
+    Recoveries: "recoveries",
+    /// Takeovers in which the process died.
+    RecoveryDied: "processes that died in a recovery",
+    /// Takeovers that an injected fault made fail.
+    RecoveryFailed: "recoveries that an injected error ended",
+    /// Takeovers by a host that was not the last owner's.
+    Survivor: "takeovers by another host",
+    /// Recoveries from a checkpoint.
+    FromCheckpoint: "recoveries from a checkpoint",
+    /// Checkpoints recorded.
+    Checkpoints: "checkpoints recorded",
+    /// Deaths with a checkpoint in progress.
+    CheckpointDied: "processes that died in a checkpoint",
+    /// Checkpoints that failed.
+    CheckpointFailed: "checkpoints that failed",
+    /// Segments that logs had moved to, counted at the end of each life.
+    Rotations: "log rotations",
+    /// Tree nodes of recovered pairs.
+    TreeNodes: "tree nodes recovered",
+    /// Killed processes.
+    Kills: "processes killed",
+    /// Dead hosts.
+    Dark: "hosts gone dark",
+    /// Power cuts.
+    PowerCuts: "power cuts",
+    /// Power cuts at some operation of the disk.
+    PowerInOperation: "power cuts within a sequence of disk operations",
+    /// Writes of the dead that landed later.
+    LateWrites: "writes that landed after their process died",
+    /// Deaths with log writes in flight: each may land whole, torn, late or never.
+    InFlight: "deaths with log writes in flight",
+    /// Armed EIO on a write.
+    WriteErrors: "EIO on write armed",
+    /// Armed EIO on a sync.
+    SyncErrors: "EIO on sync armed",
+    /// Armed EIO on a read.
+    ReadErrors: "EIO on read armed",
+    /// Poisoned logs.
+    Poisoned: "logs poisoned",
+    /// A full disk.
+    DiskFull: "disks full",
+    /// A slow disk.
+    DiskSlow: "disks slow",
+    /// Frozen processes.
+    Pauses: "pauses",
+    /// Frozen past the lease.
+    LeaseLost: "leases lost",
+    /// Connections reset.
+    Resets: "resets",
+    /// One-way and two-way partitions.
+    Partitions: "partitions",
+    /// Storms of the network.
+    Storms: "network storms",
+    /// Lost, late and unheard calls of the coordinator.
+    CoordinatorFaults: "coordinator calls lost, late or unheard",
+    /// Cut links to the coordinator.
+    CoordinatorCuts: "coordinator cut off",
+    /// Restarts of the coordinator.
+    CoordinatorRestarts: "coordinator restarts",
+    /// Clean stops.
+    Stops: "clean stops",
+    /// New clients in the place of old ones.
+    ClientRestarts: "client restarts",
+    /// Sessions ended for silence.
+    SessionsEnded: "sessions ended",
+    /// Checks of the whole pair by request.
+    Checks: "checks of the whole pair",
+    /// Flipped bits at the end.
+    BitRot: "bits flipped in logs and images",
+    /// Flipped bits that recovery refused.
+    BitRotRefused: "flipped bits that recovery refused",
+}
+
+/// How often each happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coverage([u64; Event::ALL.len()]);
+
+impl Default for Coverage {
+    fn default() -> Coverage {
+        Coverage([0; Event::ALL.len()])
+    }
+}
+
+impl Coverage {
+    /// It happened.
+    pub fn saw(&mut self, event: Event) {
+        self.add(event, 1);
+    }
+
+    /// It happened so many times.
+    pub fn add(&mut self, event: Event, count: u64) {
+        self.0[event as usize] += count;
+    }
+
+    /// How often.
+    #[must_use]
+    pub fn count(&self, event: Event) -> u64 {
+        self.0[event as usize]
+    }
+
+    /// Adds another run's.
+    pub fn merge(&mut self, other: &Coverage) {
+        for (mine, theirs) in self.0.iter_mut().zip(other.0) {
+            *mine += theirs;
+        }
+    }
+
+    /// As one line of numbers, in the order of [`Event::ALL`].
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        let counts: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        counts.join(" ")
+    }
+
+    /// Reads what [`Coverage::to_line`] wrote.
+    #[must_use]
+    pub fn from_line(line: &str) -> Option<Coverage> {
+        let counts: Vec<u64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
+        counts.try_into().ok().map(Coverage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_round_trips() {
+        let mut coverage = Coverage::default();
+        coverage.add(Event::BitRotRefused, 7);
+        coverage.saw(Event::Operations);
+        assert_eq!(Coverage::from_line(&coverage.to_line()), Some(coverage));
+        assert_eq!(Coverage::from_line("1 2"), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! How processes end, and what of them goes on: writes in flight, connections, the coordinator's opinion.
+
+use cell_recovery::Recovered;
+use cell_wal::Storage;
+use cell_wal::segment::{LogName, parse_segment};
+
+use crate::check::Snapshot;
+use crate::coverage::Event;
+use crate::finale::Phase;
+use crate::mishap::Undo;
+use crate::model::Broken;
+use crate::plan::MS;
+use crate::world::{Planted, World, say};
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Death {
+    /// kill -9: its kernel lives on.
+    Killed,
+    /// Its host is gone for its peers; what its disk had was not on its way to it any more.
+    Dark,
+    /// The power failed.
+    PowerCut,
+    /// It ended by itself.
+    ByItself,
+}
+
+impl World {
+    /// A process ends.
+    pub(crate) fn bury(&mut self, host: u32, death: Death) {
+        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return };
+        say!(self, "host {host}: the process is gone: {death:?}");
+        self.note(u64::from(host) << 16 | (death as u64) << 8 | 4);
+        let node = self.nodes.remove(at);
+        let violent = death != Death::ByItself;
+        self.coverage.add(Event::RecoveryDied, u64::from(violent && node.is_recovering()));
+        self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_copying()));
+        self.coverage.add(Event::Repeated, node.repeated());
+        self.coverage.add(Event::Rotations, self.rotations(node.log_name()));
+        self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));
+        let how = if death == Death::Dark || death == Death::PowerCut {
+            cell_fabric::SimCrash::Host
+        } else {
+            cell_fabric::SimCrash::Process
+        };
+        self.network.crash(host, how);
+        if death != Death::PowerCut {
+            node.disk.kill();
+            for _ in 0..self.random.below(4) {
+                let after_ns = self.random.time_ns(100 * MS);
+                self.later(after_ns, Undo::LandLate);
+            }
+        }
+        if self.phase == Phase::Traffic && self.random.percent(self.plan.recovery_deaths_percent) {
+            self.next_fuse = Some((self.random.below(90), self.random.percent(50)));
+        }
+    }
+
+    /// A process has touched the world for the last time.
+    pub(crate) fn burnt(&mut self, host: u32) {
+        if self.random.percent(50) {
+            self.coverage.saw(Event::Kills);
+            self.bury(host, Death::Killed);
+        } else {
+            self.power_cut();
+        }
+    }
+
+    /// A pair was taken over and examined.
+    pub(crate) fn has_recovered(
+        &mut self,
+        host: u32,
+        recovered: &Recovered,
+        mut snapshot: Snapshot,
+    ) -> Result<(), Broken> {
+        if self.planted == Some(Planted::EntryLost) && snapshot.lose_entry() {
+            self.planted = None;
+        }
+        self.coverage.saw(Event::Recoveries);
+        self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
+        self.coverage.add(Event::FromCheckpoint, u64::from(recovered.csn_checkpoint.0 > 0));
+        self.coverage.add(Event::Survivor, u64::from(host != self.last_host));
+        self.last_host = host;
+        self.rot_survived(&snapshot)?;
+        snapshot.note(&mut self.model)?;
+        self.recovered = Some(snapshot);
+        Ok(())
+    }
+
+    /// How many segments a log had moved to.
+    fn rotations(&self, log: Option<LogName>) -> u64 {
+        let Some(log) = log else { return 0 };
+        let names = self.disk.list(&log.folder()).unwrap_or_default();
+        let highest = names.iter().filter_map(|name| parse_segment(name)).max().unwrap_or(0);
+        u64::from(highest).saturating_sub(2) // spares are prepared ahead
+    }
+}

@@ -1,0 +1,134 @@
+//! What goes wrong, and when: by the seed. Permitted are
+//!
+//! - death of the process at any moment, at any touch of the world, in a recovery, in a checkpoint: by a kill (its writes
+//!   in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced writes and names torn,
+//!   reordered, lost);
+//! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
+//! - a process that is stopped, for a moment or past its lease while another host takes over;
+//! - a network that delays, resets, and cuts one way or both;
+//! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
+//! - clients that die; operators that stop a node, with a checkpoint or without.
+//!
+//! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the very end,
+//! where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
+
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The process is killed.
+    Kill,
+    /// The host goes dark: peers hear nothing.
+    Dark,
+    /// The power fails.
+    PowerCut,
+    /// The power fails within a sequence of disk operations.
+    PowerInOperation,
+    /// The process dies at one of its next touches of disk or coordinator.
+    DieAtTouch,
+    /// The process dies in its next checkpoint.
+    DieInCheckpoint,
+    /// A write fails.
+    WriteError,
+    /// A sync fails.
+    SyncError,
+    /// A read fails.
+    ReadError,
+    /// The disk is full for a while.
+    DiskFull,
+    /// The disk is slow for a while.
+    DiskSlow,
+    /// The process is stopped for a moment.
+    Pause,
+    /// The process is stopped past its lease; another host takes over.
+    PausePastLease,
+    /// Connections are reset.
+    Reset,
+    /// Nothing passes between a client and the node, one way or both.
+    Partition,
+    /// The network is at its worst for a while.
+    Storm,
+    /// Calls of the coordinator are lost, late or unheard.
+    CoordinatorFaults,
+    /// The coordinator is out of reach for a while.
+    CoordinatorCut,
+    /// The coordinator restarts.
+    CoordinatorRestart,
+    /// The operator stops the node.
+    Stop,
+    /// A client dies, and another takes its place.
+    ClientRestart,
+}
+
+/// All kinds, in the order of [`Plan::fault_weights`].
+pub const FAULTS: [Fault; 21] = [
+    Fault::Kill,
+    Fault::Dark,
+    Fault::PowerCut,
+    Fault::PowerInOperation,
+    Fault::DieAtTouch,
+    Fault::DieInCheckpoint,
+    Fault::WriteError,
+    Fault::SyncError,
+    Fault::ReadError,
+    Fault::DiskFull,
+    Fault::DiskSlow,
+    Fault::Pause,
+    Fault::PausePastLease,
+    Fault::Reset,
+    Fault::Partition,
+    Fault::Storm,
+    Fault::CoordinatorFaults,
+    Fault::CoordinatorCut,
+    Fault::CoordinatorRestart,
+    Fault::Stop,
+    Fault::ClientRestart,
+];
+
+/// When the next fault is due: after a time or after a number of operations, whatever comes first, so that faults come
+/// while nothing is served too.
+#[derive(Debug)]
+pub struct Faults {
+    random: Random,
+    weights: Vec<u64>,
+    due_ns: u64,
+    due_operations: u64,
+}
+
+impl Faults {
+    /// The faults of a run.
+    #[must_use]
+    pub fn new(plan: &Plan, random: Random) -> Faults {
+        let mut weights = plan.fault_weights.clone();
+        // Every seed sees deaths.
+        for always in [Fault::Kill, Fault::PowerCut] {
+            let at = FAULTS.iter().position(|fault| *fault == always).unwrap_or(0);
+            weights[at] = weights[at].max(2);
+        }
+        let mut faults = Faults { random, weights, due_ns: 0, due_operations: 0 };
+        faults.plan_next(plan, 0, 0);
+        faults
+    }
+
+    /// The fault that is due, if one is.
+    pub fn take(&mut self, plan: &Plan, now_ns: u64, operations: u64) -> Option<Fault> {
+        if now_ns < self.due_ns && operations < self.due_operations {
+            return None;
+        }
+        self.plan_next(plan, now_ns, operations);
+        Some(FAULTS[self.random.weighted(&self.weights)])
+    }
+
+    /// When the next is due at the latest.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+
+    fn plan_next(&mut self, plan: &Plan, now_ns: u64, operations: u64) {
+        self.due_ns = now_ns + self.random.between(1, 2 * plan.fault_gap_ns);
+        self.due_operations = operations + self.random.between(1, 2 * plan.fault_gap_operations.max(1));
+    }
+}

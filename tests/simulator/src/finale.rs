@@ -1,0 +1,181 @@
+//! How a run ends: faults cease, everything outstanding is answered, everything is read in every way, the node is stopped
+//! and started once more; and in some runs, at the very end, a bit of the disk flips.
+
+use cell_client::{Completion, Output};
+use cell_recovery::RecoveryError;
+use cell_wal::Storage;
+
+use crate::check::{self, Snapshot};
+use crate::client::{Asked, Client};
+use crate::coverage::Event;
+use crate::death::Death;
+use crate::model::{Broken, broken};
+use crate::node::Node;
+use crate::plan::MS;
+use crate::traffic::{Deed, Range};
+use crate::world::{World, say};
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Clients ask, faults happen.
+    Traffic,
+    /// Faults have ceased; what is outstanding is answered.
+    Quiet,
+    /// Everything is read.
+    Reading,
+    /// The log is idle until its last batch is sealed; then the node ends.
+    Sealing,
+    /// The node is stopped and started again.
+    Restarting,
+    /// A bit has flipped; the node starts again.
+    Rotten,
+    /// Done.
+    Over,
+}
+
+impl World {
+    fn enter(&mut self, phase: Phase) {
+        say!(self, "-- {phase:?}");
+        self.phase = phase;
+        self.phase_since_ns = self.now_ns;
+    }
+
+    /// Goes on to the next phase when its time has come.
+    pub(crate) fn step_phase(&mut self) -> Result<(), Broken> {
+        self.look_at_patience()?;
+        let served = self.nodes.iter().any(Node::serves);
+        let idle = self.clients.iter().all(|client| client.outstanding() == 0);
+        match self.phase {
+            Phase::Traffic if self.traffic_is_over() => {
+                self.heal();
+                self.enter(Phase::Quiet);
+            }
+            Phase::Quiet if served && idle => {
+                self.enter(Phase::Reading);
+                self.read_everything()?;
+            }
+            Phase::Reading if idle => self.enter(Phase::Sealing),
+            Phase::Sealing if self.now_ns - self.phase_since_ns > 200 * MS && served => {
+                self.enter(Phase::Restarting);
+                self.recovered = None;
+                self.end_life();
+            }
+            Phase::Restarting if self.recovered.is_some() && served => {
+                if self.plan.rot {
+                    self.rot();
+                } else {
+                    self.enter(Phase::Over);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn end_life(&mut self) {
+        let Some(host) = self.nodes.last().map(|node| node.host) else { return };
+        match self.random.below(4) {
+            0 => self.bury(host, Death::Killed),
+            1 => self.power_cut(),
+            choice => {
+                if let Some(node) = self.nodes.last_mut() {
+                    node.stop(choice == 2);
+                }
+            }
+        }
+    }
+
+    fn read_everything(&mut self) -> Result<(), Broken> {
+        let mut deeds: Vec<Deed> = (0..self.model.keys.len()).map(Deed::Get).collect();
+        deeds.extend((0..self.model.keys.len()).step_by(7).map(Deed::Search));
+        let keys: Vec<usize> = (0..self.model.keys.len()).collect();
+        deeds.extend(keys.chunks(100).map(|keys| Deed::MultiGet(keys.to_vec())));
+        deeds.extend([false, true].map(|reverse| Deed::Scan(Range::whole(reverse))));
+        deeds.push(Deed::Check);
+        for deed in deeds {
+            self.ask_of_first(deed)?;
+        }
+        Ok(())
+    }
+
+    fn ask_of_first(&mut self, deed: Deed) -> Result<(), Broken> {
+        let deadline_ns = self.now_ns + 600_000 * MS;
+        let client: &mut Client = &mut self.clients[0];
+        match client.ask(deed, deadline_ns, self.now_ns, &mut self.model) {
+            Ok(true) => Ok(()),
+            refused => Err(broken(format_args!("a client takes nothing more: {refused:?}"))),
+        }
+    }
+
+    /// Scans of the end go on to their ends.
+    pub(crate) fn read_on(
+        &mut self,
+        number: usize,
+        asked: &Asked,
+        completion: &Completion,
+    ) -> Result<(), Broken> {
+        let (Phase::Reading, Deed::Scan(range), Ok(Output::Page(page))) =
+            (self.phase, &asked.deed, &completion.outcome)
+        else {
+            return Ok(());
+        };
+        match check::next_range(range, &page.page()) {
+            Some(next) if number == 0 => self.ask_of_first(Deed::Scan(next)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Flips a bit of some file that a recovery may read.
+    fn rot(&mut self) {
+        let Some(host) = self.nodes.last().map(|node| node.host) else { return };
+        self.enter(Phase::Rotten);
+        self.bury(host, Death::Killed);
+        while self.disk.land_late() {}
+        let files = self.files("");
+        let (path, length) = files[self.random.index(files.len())].clone();
+        let offset = self.random.below(length.max(1));
+        let mask = 1 << self.random.below(8);
+        say!(self, "bit rot: {path} at {offset}, mask {mask:#x}");
+        if self.disk.flip(&path, offset, mask) {
+            self.coverage.saw(Event::BitRot);
+        }
+    }
+
+    fn files(&self, folder: &str) -> Vec<(String, u64)> {
+        let mut files = Vec::new();
+        let mut names = self.disk.list(folder).unwrap_or_default();
+        names.sort_unstable();
+        for name in names {
+            let path = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            match self.disk.open(&path, cell_wal::storage::Access::Read) {
+                Ok(file) => files.push((path, file.length().unwrap_or(0))),
+                Err(_) => files.extend(self.files(&path)),
+            }
+        }
+        files
+    }
+
+    /// A refusal is right after damage; it says what is damaged.
+    pub(crate) fn rot_refused(&mut self, error: &RecoveryError) -> Result<(), Broken> {
+        if error.missing(cell_terms::PairId(1)).is_none() {
+            return Err(broken(format_args!("damage was met without naming it: {error}")));
+        }
+        self.coverage.saw(Event::BitRotRefused);
+        self.enter(Phase::Over);
+        Ok(())
+    }
+
+    /// What was damaged was not needed, or it is refused: other entries are never served.
+    pub(crate) fn rot_survived(&mut self, snapshot: &Snapshot) -> Result<(), Broken> {
+        if self.phase != Phase::Rotten {
+            return Ok(());
+        }
+        let same = self.recovered.as_ref().is_some_and(|before| before.same_entries(snapshot));
+        if !same {
+            return Err(broken("a damaged pair is served with other entries"));
+        }
+        self.enter(Phase::Over);
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! The faults of `faults`, carried out; and what ends those that last.
+
+use cell_cluster::Fault as CallFault;
+use cell_fabric::SimOptions;
+use cell_wal::Errno;
+
+use crate::check;
+use crate::client::Client;
+use crate::coverage::Event;
+use crate::death::Death;
+use crate::faults::Fault;
+use crate::plan::{HOSTS, MS};
+use crate::world::{World, say};
+
+/// What happens later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// There is room on the disk again.
+    Room,
+    /// The network is as it was.
+    CalmNetwork,
+    /// One direction passes again.
+    Unblock(u32, u32),
+    /// The coordinator is reached again.
+    Mend,
+    /// A write of a dead process lands.
+    LandLate,
+}
+
+impl World {
+    /// A fault happens.
+    pub(crate) fn befall(&mut self, fault: Fault) {
+        let host = self.nodes.iter().map(|node| node.host).next_back();
+        match (fault, host) {
+            (Fault::Kill, Some(host)) => {
+                self.coverage.saw(Event::Kills);
+                self.bury(host, Death::Killed);
+            }
+            (Fault::Dark, Some(host)) => {
+                self.coverage.saw(Event::Dark);
+                self.bury(host, Death::Dark);
+            }
+            (Fault::PowerCut, _) => self.power_cut(),
+            (Fault::PowerInOperation, _) => {
+                let operations = self.random.below(30);
+                self.disk.arm_power_cut(operations);
+            }
+            (Fault::DieAtTouch | Fault::DieInCheckpoint | Fault::Stop, Some(_)) => self.end_node(fault),
+            (Fault::WriteError, _) => {
+                self.coverage.saw(Event::WriteErrors);
+                let writes = self.random.below(20);
+                self.disk.arm_write_error(writes, Errno::EIO);
+            }
+            (Fault::SyncError, _) => {
+                self.coverage.saw(Event::SyncErrors);
+                let syncs = self.random.below(20);
+                self.disk.arm_sync_error(syncs, Errno::EIO);
+            }
+            (Fault::ReadError, _) => {
+                self.coverage.saw(Event::ReadErrors);
+                let reads = self.random.below(10);
+                self.disk.arm_read_error(reads, Errno::EIO);
+            }
+            (Fault::DiskFull, _) => {
+                self.coverage.saw(Event::DiskFull);
+                let room = self.random.below(3 * self.plan.log.segment_bytes);
+                self.disk.set_capacity(Some(self.disk.used() + room));
+                let lasts_ns = self.random.time_ns(100 * MS);
+                self.later(lasts_ns, Undo::Room);
+            }
+            (Fault::DiskSlow, _) => {
+                self.coverage.saw(Event::DiskSlow);
+                self.disk_slow_until_ns = self.now_ns + self.random.time_ns(50 * MS);
+            }
+            (Fault::Pause | Fault::PausePastLease, Some(_)) => self.pause(fault),
+            (Fault::Reset | Fault::Partition | Fault::Storm, _) => self.disturb_network(fault),
+            (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
+                self.disturb_coordinator(fault);
+            }
+            (Fault::ClientRestart, _) => self.restart_client(),
+            (_, None) => {} // there is no process to befall
+        }
+    }
+
+    fn end_node(&mut self, fault: Fault) {
+        let touches = self.random.below(60);
+        let (after, checkpoint) = (self.random.percent(50), self.random.percent(50));
+        let Some(node) = self.nodes.last_mut() else { return };
+        match fault {
+            Fault::DieAtTouch => node.fuse.light(touches, after),
+            Fault::DieInCheckpoint => node.die_in_checkpoint(touches % 20, after),
+            _ => node.stop(checkpoint),
+        }
+    }
+
+    fn pause(&mut self, fault: Fault) {
+        let lease_ns = self.plan.lease.ttl_ms * MS;
+        let past = fault == Fault::PausePastLease;
+        let lasts_ns = if past {
+            self.random.between(lease_ns, 4 * lease_ns)
+        } else {
+            self.random.time_ns(lease_ns / 8)
+        };
+        self.coverage.saw(Event::Pauses);
+        let until_ns = self.now_ns + lasts_ns;
+        if let Some(node) = self.nodes.last_mut() {
+            node.freeze(until_ns, past);
+        }
+    }
+
+    fn disturb_network(&mut self, fault: Fault) {
+        let client = self.clients[self.random.index(self.clients.len())].host;
+        let host = self.random.pick(&HOSTS);
+        match fault {
+            Fault::Reset => {
+                self.coverage.add(Event::Resets, u64::from(self.network.reset(client, host) > 0));
+            }
+            Fault::Partition => {
+                self.coverage.saw(Event::Partitions);
+                let lasts_ns = self.random.time_ns(50 * MS);
+                let ways = self.random.below(3);
+                for (way, (from, to)) in [(client, host), (host, client)].into_iter().enumerate() {
+                    if ways == 2 || ways == way as u64 {
+                        self.network.block(from, to);
+                        self.later(lasts_ns, Undo::Unblock(from, to));
+                    }
+                }
+            }
+            _ => {
+                self.coverage.saw(Event::Storms);
+                self.network.set_options(SimOptions {
+                    window_bytes: self.plan.network.window_bytes,
+                    reset_per_million: 2_000,
+                    ..SimOptions::hostile()
+                });
+                let lasts_ns = self.random.time_ns(30 * MS);
+                self.later(lasts_ns, Undo::CalmNetwork);
+            }
+        }
+    }
+
+    fn disturb_coordinator(&mut self, fault: Fault) {
+        const KINDS: [CallFault; 5] =
+            [CallFault::None, CallFault::NotReached, CallFault::Lost, CallFault::AnswerLost, CallFault::Late];
+        match fault {
+            Fault::CoordinatorRestart => {
+                self.coverage.saw(Event::CoordinatorRestarts);
+                self.coordinator.restart();
+            }
+            Fault::CoordinatorCut => {
+                self.coverage.saw(Event::CoordinatorCuts);
+                if let Some(node) = self.nodes.last() {
+                    node.link.set_cut(true);
+                }
+                let lasts_ns = self.random.time_ns(self.plan.lease.ttl_ms * MS / 4);
+                self.later(lasts_ns, Undo::Mend);
+            }
+            _ => {
+                self.coverage.saw(Event::CoordinatorFaults);
+                let count = self.random.between(1, 12);
+                let planned: Vec<CallFault> = (0..count).map(|_| self.random.pick(&KINDS)).collect();
+                if let Some(node) = self.nodes.last() {
+                    node.link.plan(planned);
+                }
+            }
+        }
+    }
+
+    fn restart_client(&mut self) {
+        self.coverage.saw(Event::ClientRestarts);
+        let number = self.random.index(self.clients.len());
+        self.network.crash(self.clients[number].host, cell_fabric::SimCrash::Process);
+        let new = Client::new(&self.plan, number, &self.network, self.random.next());
+        let old = std::mem::replace(&mut self.clients[number], new);
+        for asked in old.end() {
+            check::abandoned(&asked, &mut self.model, &mut self.coverage);
+        }
+    }
+
+    /// Something that was put off.
+    pub(crate) fn undo(&mut self, undo: Undo) {
+        match undo {
+            Undo::Room => self.disk.set_capacity(None),
+            Undo::CalmNetwork => self.network.set_options(self.plan.network),
+            Undo::Unblock(from, to) => self.network.unblock(from, to),
+            Undo::Mend => self.nodes.iter().for_each(|node| node.link.mend()),
+            Undo::LandLate => {
+                let landed = self.disk.land_late();
+                self.coverage.add(Event::LateWrites, u64::from(landed));
+                if landed {
+                    say!(self, "a write of a dead process lands");
+                }
+            }
+        }
+    }
+
+    /// Ends all faults.
+    pub(crate) fn heal(&mut self) {
+        self.disk.set_capacity(None);
+        self.disk.disarm();
+        self.disk_slow_until_ns = 0;
+        self.network.set_options(self.calm_network());
+        self.network.heal();
+        self.next_fuse = None;
+        let now_ns = self.now_ns;
+        for node in &mut self.nodes {
+            node.link.mend();
+            node.fuse.put_out();
+            node.spare();
+            node.freeze(now_ns, false);
+        }
+    }
+}

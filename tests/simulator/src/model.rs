@@ -1,0 +1,235 @@
+//! What is known of each key: what every client asked and was told, which version had which value, and what a recovery
+//! brought back. Rules that can be told at once are held here; whether all of it fits together is asked at the end
+//! (`check`), key by key.
+
+use std::collections::BTreeMap;
+
+use cell_terms::Version;
+use cell_tests::history::{Call, Operation, Outcome, Value};
+
+use crate::random::mix;
+
+/// The name of all empty values: they cannot say which one they are.
+pub const EMPTY: Value = u64::MAX;
+/// A value says its name in its first bytes.
+const NAME_BYTES: usize = 8;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Broken {
+    /// Which, in words.
+    pub what: String,
+}
+
+/// Makes a broken rule out of words.
+pub fn broken(what: impl std::fmt::Display) -> Broken {
+    Broken { what: what.to_string() }
+}
+
+/// A key of the model.
+#[derive(Clone, Debug)]
+pub struct Key {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// Everything asked of it.
+    pub operations: Vec<Operation>,
+    /// What it was last known to hold, for conditions.
+    pub latest: Option<(Version, Value)>,
+    /// The versions that anyone was told of, each higher than those before, and when.
+    told: Vec<(u64, Version)>,
+}
+
+/// When an operation began, and what was known then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Begun {
+    /// The logical clock.
+    pub at: u64,
+}
+
+/// A version that somebody saw without its value.
+#[derive(Clone, Copy, Debug)]
+struct Glimpse {
+    key: usize,
+    version: Version,
+    invoked: u64,
+    returned: u64,
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// The keys, by number.
+    pub keys: Vec<Key>,
+    /// Keys by their bytes.
+    pub by_bytes: BTreeMap<Vec<u8>, usize>,
+    /// Length of each value, by name.
+    lengths: Vec<u32>,
+    versions: BTreeMap<Version, (usize, Value)>,
+    glimpses: Vec<Glimpse>,
+    clock: u64,
+}
+
+impl Model {
+    /// A model of these keys, all absent.
+    #[must_use]
+    pub fn new(keys: impl IntoIterator<Item = Vec<u8>>) -> Model {
+        let mut model = Model::default();
+        for bytes in keys {
+            if !model.by_bytes.contains_key(&bytes) {
+                model.by_bytes.insert(bytes.clone(), model.keys.len());
+                model.keys.push(Key { bytes, operations: Vec::new(), latest: None, told: Vec::new() });
+            }
+        }
+        model
+    }
+
+    /// Names a new value of this length, and makes its bytes.
+    pub fn new_value(&mut self, length: usize) -> (Value, Vec<u8>) {
+        if length == 0 {
+            return (EMPTY, Vec::new());
+        }
+        let name = self.lengths.len() as u64;
+        let length = length.max(NAME_BYTES);
+        self.lengths.push(u32::try_from(length).unwrap_or(u32::MAX));
+        (name, value_bytes(name, length))
+    }
+
+    /// The name of a value, if somebody wrote it.
+    ///
+    /// # Errors
+    /// Nobody wrote these bytes.
+    pub fn name_of(&self, bytes: &[u8]) -> Result<Value, Broken> {
+        if bytes.is_empty() {
+            return Ok(EMPTY);
+        }
+        let name = bytes.first_chunk::<NAME_BYTES>().map(|name| u64::from_le_bytes(*name));
+        let length = name.and_then(|name| self.lengths.get(usize::try_from(name).ok()?));
+        match (name, length) {
+            (Some(name), Some(length))
+                if *length as usize == bytes.len() && value_bytes(name, bytes.len()) == bytes =>
+            {
+                Ok(name)
+            }
+            _ => Err(broken(format_args!("phantom: {} bytes that nobody wrote", bytes.len()))),
+        }
+    }
+
+    /// An operation begins.
+    pub fn begin(&mut self) -> Begun {
+        Begun { at: self.now() }
+    }
+
+    /// The clock, for an answer that has just come.
+    pub fn now(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    /// Somebody was told that a key holds this value in this version.
+    ///
+    /// # Errors
+    /// The version had another value or key, or time ran backwards: an older version than was told before the question.
+    pub fn saw(&mut self, key: usize, version: Version, value: Value, begun: Begun) -> Result<(), Broken> {
+        self.saw_version(key, version, begun)?;
+        let first = *self.versions.entry(version).or_insert((key, value));
+        if first != (key, value) {
+            return Err(broken(format_args!(
+                "version {version} is {value:x} of key {key} now, but was {:x} of key {}",
+                first.1, first.0
+            )));
+        }
+        let latest = self.keys[key].latest;
+        if latest.is_none_or(|(old, _)| old <= version) {
+            self.keys[key].latest = Some((version, value));
+        }
+        Ok(())
+    }
+
+    /// Somebody was told that a key has this version.
+    ///
+    /// # Errors
+    /// As [`Model::saw`].
+    pub fn saw_version(&mut self, key: usize, version: Version, begun: Begun) -> Result<(), Broken> {
+        let told = &mut self.keys[key].told;
+        let before = told.partition_point(|(at, _)| *at < begun.at);
+        if let Some((_, before)) = told[..before].last().filter(|(_, before)| version < *before) {
+            return Err(broken(format_args!("key {key}: version {version} after {before} had been told")));
+        }
+        if told.last().is_none_or(|(_, last)| version > *last) {
+            told.push((self.clock, version));
+        }
+        Ok(())
+    }
+
+    /// An operation's end goes into the history. Whether its outcome is known decides when it ended.
+    pub fn record(&mut self, key: usize, call: Call, outcome: Outcome, begun: Begun, returned: u64) {
+        let returned = if outcome == Outcome::Unknown { u64::MAX } else { returned };
+        self.keys[key].operations.push(Operation { call, outcome, invoked: begun.at, returned });
+    }
+
+    /// A key was seen to have this version, without its value: a read whose answer is looked up at the end.
+    pub fn glimpse(&mut self, key: usize, version: Version, begun: Begun, returned: u64) {
+        self.glimpses.push(Glimpse { key, version, invoked: begun.at, returned });
+    }
+
+    /// Turns the glimpses into reads, now that all versions are known whose values anybody saw.
+    pub fn settle_glimpses(&mut self) {
+        for glimpse in std::mem::take(&mut self.glimpses) {
+            let outcome = match self.versions.get(&glimpse.version) {
+                Some((key, value)) if *key == glimpse.key => Outcome::Found(Some(*value)),
+                // Another key's version is caught where it is told with a value; an unknown one at least exists.
+                _ => Outcome::Exists,
+            };
+            let (invoked, returned) = (glimpse.invoked, glimpse.returned);
+            self.keys[glimpse.key].operations.push(Operation { call: Call::Get, outcome, invoked, returned });
+        }
+    }
+}
+
+fn value_bytes(name: Value, length: usize) -> Vec<u8> {
+    let mut bytes = name.to_le_bytes().to_vec();
+    let mut block = 0;
+    while bytes.len() < length {
+        block += 1;
+        bytes.extend_from_slice(&mix(name ^ block << 40).to_le_bytes());
+    }
+    bytes.truncate(length);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cell_terms::{Csn, Epoch, PairId};
+
+    fn version(csn: u64) -> Version {
+        Version { pair: PairId(1), epoch: Epoch(1), csn: Csn(csn) }
+    }
+
+    #[test]
+    fn name_of_altered_or_cut_value_is_a_phantom() {
+        let mut model = Model::default();
+        let (name, bytes) = model.new_value(100);
+        assert_eq!(model.name_of(&bytes), Ok(name));
+        assert!(model.name_of(&bytes[..99]).is_err());
+        let mut altered = bytes;
+        altered[50] ^= 1;
+        assert!(model.name_of(&altered).is_err());
+        assert_eq!(model.name_of(b""), Ok(EMPTY));
+    }
+
+    #[test]
+    fn saw_older_version_than_was_told_is_broken() {
+        let mut model = Model::new([b"k".to_vec()]);
+        let (first, _) = model.new_value(8);
+        let (second, _) = model.new_value(8);
+        let early = model.begin();
+        let begun = model.begin();
+        model.saw(0, version(5), second, begun).unwrap();
+        let later = model.begin();
+        assert!(model.saw(0, version(4), first, later).is_err());
+        assert_eq!(model.saw(0, version(4), first, early), Ok(()), "it had begun before");
+        assert!(model.saw(0, version(5), first, later).is_err(), "one version, two values");
+    }
+}

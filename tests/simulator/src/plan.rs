@@ -1,0 +1,174 @@
+//! What one seed is: sizes, rates, and which faults it favours. Each seed leaves some kinds of faults out and sees more
+//! of others, so that rare combinations come up (swarm testing, Groce et al., ISSTA 2012).
+
+use std::time::Duration;
+
+use cell_client::ClientOptions;
+use cell_cluster::{Geometry, LeaseTerms};
+use cell_fabric::SimOptions;
+use cell_memory::HEADER_BYTES;
+use cell_node::WorkerOptions;
+use cell_terms::Durability;
+use cell_wal::LogOptions;
+
+use crate::random::Random;
+
+/// A microsecond.
+pub const US: u64 = 1_000;
+/// A millisecond.
+pub const MS: u64 = 1_000_000;
+
+/// Hosts on which nodes run; one owns the pair, the other may take it over.
+pub const HOSTS: [u32; 2] = [1, 2];
+/// The first client's host.
+pub const CLIENT_HOST: u32 = 100;
+/// Part of a lease that is not relied on, and so the clocks' largest drift.
+const DRIFT_MARGIN: f64 = 0.05;
+/// Clocks of nodes run so much faster or slower at most, in millionths: within the margin.
+const DRIFT_PPM_MAX: u64 = 45_000;
+
+/// Everything that a seed decides at its start.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed.
+    pub seed: u64,
+    /// Operations that the clients begin before the run winds down.
+    pub operations: u64,
+    /// Clients.
+    pub clients: usize,
+    /// Operations that a client has outstanding.
+    pub outstanding: usize,
+    /// Time between an answer and the next operation.
+    pub think_ns: u64,
+    /// Sizes of the pair.
+    pub geometry: Geometry,
+    /// The worker's.
+    pub worker: WorkerOptions,
+    /// The logs'.
+    pub log: LogOptions,
+    /// The leases'.
+    pub lease: LeaseTerms,
+    /// The clients'.
+    pub client: ClientOptions,
+    /// The network without mishaps.
+    pub network: SimOptions,
+    /// A disk operation's usual time.
+    pub disk_ns: u64,
+    /// Longest value.
+    pub value_bytes_max: usize,
+    /// Keys that every client wants.
+    pub keys_hot: usize,
+    /// Keys that few want.
+    pub keys_cold: usize,
+    /// Keys that ascend.
+    pub keys_ascending: usize,
+    /// How likely each kind of fault is, beside the others: see `faults`.
+    pub fault_weights: Vec<u64>,
+    /// Usual time between two faults.
+    pub fault_gap_ns: u64,
+    /// Usual number of operations between two faults.
+    pub fault_gap_operations: u64,
+    /// Of a hundred deaths, after how many the next process dies in its recovery.
+    pub recovery_deaths_percent: u64,
+    /// Drift of the clocks of the two hosts, in millionths.
+    pub drift_ppm: [i64; 2],
+    /// Whether the run ends with damage to the disk.
+    pub rot: bool,
+}
+
+impl Plan {
+    /// What the seed says.
+    #[must_use]
+    pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
+        let mut random = Random::new(seed ^ 0x7061_6e73);
+        let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
+        let slot_bytes = random.pick(&[64 << 10, 256 << 10, 1 << 20, 1 << 20, 2 << 20]);
+        let extent_region_bytes = random.pick(&[1 << 20, 2 << 20, 4 << 20, 8 << 20, 8 << 20]);
+        let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
+        let log = LogOptions {
+            segment_bytes,
+            batch_bytes: random.pick(&[16 << 10, 32 << 10, 64 << 10]),
+            seal_idle: Duration::from_millis(random.pick(&[1, 5, 20])),
+            prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
+        };
+        let value_bytes_max = log.operation_bytes_max() - 256;
+        let worker = WorkerOptions {
+            durability: Durability::Sync,
+            tree_node_bytes: node_bytes,
+            value_bytes_max,
+            extent_headroom_bytes: random.pick(&[0, 64 << 10]),
+            reuse_grace_ns: random.pick(&[1, 5, 50]) * MS,
+            stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
+            scan_page_entries_max: random.pick(&[8, 100, 1000]),
+            checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
+            checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
+            checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
+            session_idle_ns: random.pick(&[1_000, 10_000, 600_000]) * MS,
+        };
+        let lease_ms = random.pick(&[100, 100, 300]);
+        let drift = |random: &mut Random| {
+            let ppm = random.below(2 * DRIFT_PPM_MAX + 1);
+            i64::try_from(ppm).unwrap_or(0) - i64::try_from(DRIFT_PPM_MAX).unwrap_or(0)
+        };
+        let kinds_used = random.between(30, 90);
+        let weights = (0..fault_kinds).map(|_| u64::from(random.percent(kinds_used)) * random.between(1, 5));
+        let fault_weights: Vec<u64> = weights.collect();
+        Plan {
+            seed,
+            operations,
+            clients: random.pick(&[1, 1, 2, 3]),
+            outstanding: random.pick(&[1, 4, 16, 32]),
+            think_ns: random.pick(&[1, 10, 100]) * US,
+            geometry: Geometry {
+                node_region_bytes: HEADER_BYTES + slot_bytes,
+                extent_region_bytes,
+                slot_bytes,
+                node_bytes: u32::try_from(node_bytes).unwrap_or(512),
+            },
+            worker,
+            log,
+            lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),
+            client: client_options(&mut random),
+            network: network(&mut random),
+            disk_ns: random.pick(&[10, 30, 100]) * US,
+            value_bytes_max,
+            keys_hot: random.pick(&[1, 4, 10]),
+            keys_cold: random.pick(&[50, 200, 600]),
+            keys_ascending: random.pick(&[0, 200, 600]),
+            fault_weights,
+            fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
+            fault_gap_operations: operations / random.between(12, 40),
+            recovery_deaths_percent: random.pick(&[0, 20, 50]),
+            drift_ppm: [drift(&mut random), drift(&mut random)],
+            rot: random.percent(30),
+        }
+    }
+}
+
+fn client_options(random: &mut Random) -> ClientOptions {
+    ClientOptions {
+        name: "simulated".to_owned(),
+        deadline_ms: 600_000,
+        in_flight_max: random.pick(&[1, 8, 64]),
+        queue_max: 4096,
+        retries_max: 1_000_000,
+        retry_shortest_ms: 1,
+        retry_longest_ms: random.pick(&[10, 50]),
+        connect_timeout_ms: random.pick(&[50, 300]),
+        silence_ms: random.pick(&[50, 300]),
+        stream_credit_bytes: random.pick(&[4 << 10, 64 << 10, 1 << 20]),
+        ..ClientOptions::default()
+    }
+}
+
+fn network(random: &mut Random) -> SimOptions {
+    SimOptions {
+        delay_min_ns: random.pick(&[US, 5 * US]),
+        delay_max_ns: random.pick(&[10, 50, 500]) * US,
+        spike_per_million: random.pick(&[0, 1_000]),
+        spike_ns: 20 * MS,
+        reset_per_million: random.pick(&[0, 100]),
+        window_bytes: random.pick(&[64 << 10, 256 << 10]),
+        ..SimOptions::calm()
+    }
+}

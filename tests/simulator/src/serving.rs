@@ -1,0 +1,211 @@
+//! The worker's shell, without its thread: what `cell_node`'s shell does in one turn, in the same order.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cell_cluster::Coordinator;
+use cell_fabric::{ConnectionId, Endpoint, Event, SendError, SimEndpoint};
+use cell_memory::Watermarks;
+use cell_wal::LogDevice;
+
+use crate::node::{Exit, News, Node};
+use crate::plan::{MS, US};
+
+/// How often time is told when nothing happens.
+const TICK_NS: u64 = 10 * MS;
+/// Replies that may wait for a client that does not read.
+const WAITING_MAX: usize = 1_024;
+
+/// What the shell keeps between its turns.
+#[derive(Debug, Default)]
+pub struct Serving {
+    tick_due_ns: u64,
+    /// The thread is not scheduled before this time: so messages gather.
+    pub(crate) rests_until_ns: u64,
+    overflow: Overflow,
+    /// The watermarks that were last seen: they only grow within an epoch.
+    watermark: Option<Watermarks>,
+    log_events: Vec<cell_wal::LogEvent>,
+}
+
+impl Serving {
+    /// The worker has its pair: tell it the time at once.
+    pub(crate) fn serve(&mut self) {
+        self.tick_due_ns = 0;
+    }
+}
+
+impl Node {
+    /// One turn of the worker's thread; when the next is due.
+    pub(crate) fn step_worker(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
+        if self.worker.is_none() {
+            return u64::MAX;
+        }
+        if now_ns < self.serving.rests_until_ns {
+            return self.serving.rests_until_ns;
+        }
+        self.tell_time(now_ns);
+        let mut busy = self.poll_log();
+        if self.worker.as_ref().is_some_and(cell_node::Worker::takes_input) {
+            busy |= self.poll_fabric();
+        }
+        self.commit();
+        busy |= self.send_replies(now_ns, news);
+        self.endpoint.flush();
+        self.look_at_watermark(news);
+        let Some(worker) = &mut self.worker else { return u64::MAX };
+        for command in worker.take_commands() {
+            busy = true;
+            let due_ns = now_ns + self.random.time_ns(50 * US);
+            self.control.push(due_ns, command);
+        }
+        if let Some(kind) = worker.failure() {
+            news.push(News::Exit(Exit::Failed(kind)));
+        } else if worker.is_stopped() {
+            news.push(News::Exit(Exit::Stopped));
+        }
+        self.serving.rests_until_ns = now_ns + self.random.time_ns(2 * US);
+        let input = !self.endpoint.prepare_sleep();
+        if busy || input { self.serving.rests_until_ns } else { self.serving.tick_due_ns }
+    }
+
+    fn tell_time(&mut self, now_ns: u64) {
+        let clock_ns = self.clock_ns(now_ns);
+        let lease_until_ns = self.lease_until_ns;
+        let Some(worker) = &mut self.worker else { return };
+        if now_ns < self.serving.tick_due_ns {
+            return worker.advance(clock_ns);
+        }
+        self.serving.tick_due_ns = now_ns + TICK_NS;
+        worker.tick(clock_ns, lease_until_ns);
+        self.endpoint.tick(clock_ns);
+        if self.control.tenure.is_some() {
+            worker.log_tick(&mut self.device);
+        }
+    }
+
+    fn poll_log(&mut self) -> bool {
+        let Some(worker) = self.worker.as_mut().filter(|_| self.control.tenure.is_some()) else {
+            return false;
+        };
+        self.device.poll(&mut self.serving.log_events);
+        let busy = !self.serving.log_events.is_empty();
+        for event in self.serving.log_events.drain(..) {
+            worker.log_event(event, &mut self.device);
+        }
+        busy
+    }
+
+    fn poll_fabric(&mut self) -> bool {
+        let Some(worker) = &mut self.worker else { return false };
+        let overflow = &mut self.serving.overflow;
+        let count = self.endpoint.poll(&mut |event| match event {
+            Event::Accepted { connection, .. } => worker.accepted(connection),
+            Event::Message { connection, message } => worker.message(connection, message),
+            Event::Closed { connection, .. } => {
+                overflow.forget(connection);
+                worker.closed(connection);
+            }
+            _ => {}
+        });
+        count > 0
+    }
+
+    fn commit(&mut self) {
+        let Some(worker) = &mut self.worker else { return };
+        worker.end_of_poll();
+        if self.control.tenure.is_none() {
+            return;
+        }
+        worker.commit(&mut self.device);
+        if self.device.submit().is_err() {
+            worker.give_up(cell_node::FailureKind::LogFailed);
+        }
+    }
+
+    fn send_replies(&mut self, now_ns: u64, news: &mut Vec<News>) -> bool {
+        let clock_ns = self.clock_ns(now_ns);
+        let Some(worker) = &mut self.worker else { return false };
+        self.serving.overflow.retry(&mut self.endpoint);
+        let mut sent = 0;
+        for (connection, reply) in worker.release(clock_ns, self.lease_until_ns).iter() {
+            sent += 1;
+            if self.serving.overflow.holds(connection) {
+                self.serving.overflow.push(&mut self.endpoint, connection, reply);
+                continue;
+            }
+            match self.endpoint.send(connection, reply) {
+                Ok(()) | Err(SendError::Closed) => {}
+                Err(SendError::Full) => self.serving.overflow.push(&mut self.endpoint, connection, reply),
+                Err(error) => news.push(News::Broken(format!("a reply could not be sent: {error}"))),
+            }
+        }
+        worker.replies_sent();
+        if sent > 0 && self.control.tenure.is_some() {
+            self.look_at_lease(clock_ns, news);
+        }
+        sent > 0
+    }
+
+    /// Nothing is answered for a pair past the lease: the coordinator still has it, whatever the clocks say.
+    fn look_at_lease(&self, clock_ns: u64, news: &mut Vec<News>) {
+        let fresh_ns = self.plan.lease.ttl_ms * MS / 2;
+        // Asked only when it may have ended: a call also carries out what others left hanging.
+        let Some(lease) = self.incarnation().filter(|_| self.lease_until_ns < clock_ns + fresh_ns) else {
+            return;
+        };
+        let honest = self.link.sim().link();
+        if !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some()) {
+            news.push(News::Broken(format!("replies left after {lease} had ended")));
+        }
+    }
+
+    /// Watermarks only grow within an epoch, and visible is durable.
+    fn look_at_watermark(&mut self, news: &mut Vec<News>) {
+        let Some(source) = &self.control.source else { return };
+        let (now, before) = (source.node.watermark(), self.serving.watermark);
+        let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
+        let fell = before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
+        if (same_epoch && fell) || now.visible != now.durable || source.extent.watermark() != now {
+            news.push(News::Broken(format!("watermark {now:?} after {before:?}")));
+        }
+        self.serving.watermark = Some(now);
+    }
+}
+
+/// Replies for clients that do not read as fast as they ask: as the production shell keeps them.
+#[derive(Debug, Default)]
+struct Overflow {
+    waiting: BTreeMap<ConnectionId, VecDeque<Vec<u8>>>,
+}
+
+impl Overflow {
+    fn holds(&self, connection: ConnectionId) -> bool {
+        self.waiting.contains_key(&connection)
+    }
+
+    fn forget(&mut self, connection: ConnectionId) {
+        self.waiting.remove(&connection);
+    }
+
+    fn push(&mut self, endpoint: &mut SimEndpoint, connection: ConnectionId, reply: &[u8]) {
+        let queue = self.waiting.entry(connection).or_default();
+        queue.push_back(reply.to_vec());
+        if queue.len() > WAITING_MAX {
+            endpoint.close(connection);
+            self.forget(connection);
+        }
+    }
+
+    fn retry(&mut self, endpoint: &mut SimEndpoint) {
+        self.waiting.retain(|connection, queue| {
+            while let Some(reply) = queue.front() {
+                match endpoint.send(*connection, reply) {
+                    Ok(()) => drop(queue.pop_front()),
+                    Err(SendError::Full) => return true,
+                    Err(_) => return false,
+                }
+            }
+            false
+        });
+    }
+}

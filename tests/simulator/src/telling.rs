@@ -1,0 +1,27 @@
+//! What happens, in words, for whoever looks for the cause of a failure.
+
+use cell_client::{Completion, Output};
+
+use crate::client::Asked;
+use crate::traffic::Deed;
+
+/// An answer and what it answers.
+#[must_use]
+pub fn answer(asked: &Asked, completion: &Completion) -> String {
+    let deed = match &asked.deed {
+        Deed::Write { key, call, value, .. } => format!("{call:?} of key {key}, {} bytes", value.len()),
+        other => format!("{other:?}"),
+    };
+    let outcome = match &completion.outcome {
+        Ok(Output::Value(item)) => {
+            format!("{:?}", item.as_ref().map(|item| (item.version, item.value.len())))
+        }
+        Ok(Output::Page(page)) => {
+            let page = page.page();
+            format!("{} entries, done {}, goes on {:x?}", page.len(), page.done, page.resume)
+        }
+        Ok(Output::Values(values)) => format!("{} values", values.values().len()),
+        other => format!("{other:?}"),
+    };
+    format!("[{}] {deed} -> {outcome} after {} us", asked.begun.at, completion.elapsed_ns / 1_000)
+}

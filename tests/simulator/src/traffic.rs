@@ -1,0 +1,268 @@
+//! What the clients do: few hot and many cold keys, and keys that ascend; every kind of operation; values from nothing
+//! to some hundred thousand bytes.
+
+use std::collections::BTreeSet;
+
+use cell_client::Operation;
+use cell_protocol::{Bound, Condition, Scan};
+use cell_tests::history::{Call, Value};
+
+use crate::model::{EMPTY, Model};
+use crate::plan::Plan;
+use crate::random::Random;
+
+/// An end of a range, by key number or by bytes that are no key.
+pub type End = Option<(Vec<u8>, bool)>;
+
+/// A range to scan.
+#[derive(Clone, Debug)]
+pub struct Range {
+    /// Lower end and whether it is in the range.
+    pub start: End,
+    /// Upper end, likewise.
+    pub end: End,
+    /// From the upper end down.
+    pub reverse: bool,
+    /// Without values.
+    pub keys_only: bool,
+    /// Most entries.
+    pub limit_entries: u32,
+    /// Most bytes.
+    pub limit_bytes: u32,
+}
+
+/// What a client was asked to do.
+#[derive(Clone, Debug)]
+pub enum Deed {
+    /// A write of one key.
+    Write {
+        /// The key.
+        key: usize,
+        /// What.
+        call: Call,
+        /// How it was asked for.
+        condition: Condition,
+        /// The value, of a put.
+        value: Vec<u8>,
+    },
+    /// The value of a key.
+    Get(usize),
+    /// Whether a key is there.
+    Search(usize),
+    /// Values of many keys.
+    MultiGet(Vec<usize>),
+    /// A page.
+    Scan(Range),
+    /// A check of the whole pair.
+    Check,
+}
+
+impl Deed {
+    /// Hands the deed to `submit` as the client takes it.
+    pub fn with_operation<T>(&self, model: &Model, submit: impl FnOnce(&Operation<'_>) -> T) -> T {
+        let bytes = |key: usize| model.keys[key].bytes.as_slice();
+        match self {
+            Deed::Write { key, call: Call::Delete | Call::Remove(_), condition, .. } => {
+                submit(&Operation::Delete { key: bytes(*key), condition: *condition })
+            }
+            Deed::Write { key, condition, value, .. } => {
+                submit(&Operation::Put { key: bytes(*key), value, condition: *condition })
+            }
+            Deed::Get(key) => submit(&Operation::Get { key: bytes(*key) }),
+            Deed::Search(key) => submit(&Operation::Search { key: bytes(*key) }),
+            Deed::MultiGet(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(|key| bytes(*key)).collect();
+                submit(&Operation::MultiGet { keys: &keys })
+            }
+            Deed::Scan(range) => submit(&Operation::Scan(range.request())),
+            Deed::Check => submit(&Operation::Check),
+        }
+    }
+}
+
+impl Range {
+    /// Everything.
+    #[must_use]
+    pub fn whole(reverse: bool) -> Range {
+        Range { start: None, end: None, reverse, keys_only: false, limit_entries: 0, limit_bytes: 0 }
+    }
+
+    fn request(&self) -> Scan<'_> {
+        Scan {
+            start: bound(&self.start),
+            end: bound(&self.end),
+            reverse: self.reverse,
+            keys_only: self.keys_only,
+            limit_entries: self.limit_entries,
+            limit_bytes: self.limit_bytes,
+        }
+    }
+
+    /// Whether a key is in the range.
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        let after_start = match &self.start {
+            None => true,
+            Some((start, true)) => key >= start.as_slice(),
+            Some((start, false)) => key > start.as_slice(),
+        };
+        let before_end = match &self.end {
+            None => true,
+            Some((end, true)) => key <= end.as_slice(),
+            Some((end, false)) => key < end.as_slice(),
+        };
+        after_start && before_end
+    }
+}
+
+fn bound(end: &End) -> Bound<'_> {
+    match end {
+        None => Bound::Unbounded,
+        Some((key, true)) => Bound::Included(key),
+        Some((key, false)) => Bound::Excluded(key),
+    }
+}
+
+/// The keys of a run: hot ones first, then cold, then ascending ones.
+#[must_use]
+pub fn keys(plan: &Plan, random: &mut Random) -> Vec<Vec<u8>> {
+    let key_max = plan.worker.key_bytes_max();
+    let mut keys: Vec<Vec<u8>> = (0..plan.keys_hot).map(|hot| format!("hot-{hot}").into_bytes()).collect();
+    let mut seen: BTreeSet<Vec<u8>> = keys.iter().cloned().collect();
+    while keys.len() < plan.keys_hot + plan.keys_cold {
+        let key = cold_key(key_max, random);
+        if seen.insert(key.clone()) {
+            keys.push(key);
+        }
+    }
+    let ascending = (0..plan.keys_ascending).map(|number| format!("seq/{number:08}").into_bytes());
+    keys.extend(ascending);
+    keys
+}
+
+/// Few letters, so that prefixes are shared; any length.
+fn cold_key(key_max: usize, random: &mut Random) -> Vec<u8> {
+    let length = match random.below(10) {
+        0 => key_max,
+        1 => random.between(1, key_max as u64) as usize,
+        _ => random.between(2, 24).min(key_max as u64) as usize,
+    };
+    let letters: &[u8] = random.pick(&[&b"ab"[..], b"abcdefgh", b"\0\xff", b"hot-0123456789"]);
+    (0..length).map(|_| random.pick(letters)).collect()
+}
+
+/// Chooses deeds.
+#[derive(Debug)]
+pub struct Traffic {
+    random: Random,
+    ascended: usize,
+    values_large: bool,
+}
+
+impl Traffic {
+    /// The traffic of a run.
+    #[must_use]
+    pub fn new(mut random: Random) -> Traffic {
+        let values_large = random.percent(60);
+        Traffic { random, ascended: 0, values_large }
+    }
+
+    /// What a client does next.
+    pub fn next(&mut self, plan: &Plan, model: &mut Model) -> Deed {
+        match self.random.weighted(&[420, 260, 70, 40, 120, 1]) {
+            0 => self.write(plan, model),
+            1 => Deed::Get(self.key(plan)),
+            2 => Deed::Search(self.key(plan)),
+            3 => {
+                let count = self.random.between(1, 20);
+                Deed::MultiGet((0..count).map(|_| self.key(plan)).collect())
+            }
+            4 => Deed::Scan(self.range(plan, model)),
+            _ => Deed::Check,
+        }
+    }
+
+    fn key(&mut self, plan: &Plan) -> usize {
+        let ascending = plan.keys_ascending as u64;
+        match self.random.weighted(&[45, 45, if ascending > 0 { 10 } else { 0 }]) {
+            0 => self.random.index(plan.keys_hot),
+            1 => plan.keys_hot + self.random.index(plan.keys_cold),
+            _ => plan.keys_hot + plan.keys_cold + self.random.index(plan.keys_ascending),
+        }
+    }
+
+    /// The next ascending key, as a loader of sorted data would have it; another one when all are there.
+    fn key_to_write(&mut self, plan: &Plan) -> usize {
+        if self.ascended < plan.keys_ascending && self.random.percent(30) {
+            self.ascended += 1;
+            return plan.keys_hot + plan.keys_cold + self.ascended - 1;
+        }
+        self.key(plan)
+    }
+
+    fn write(&mut self, plan: &Plan, model: &mut Model) -> Deed {
+        let key = self.key_to_write(plan);
+        let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
+        let kind = self.random.weighted(&[50, 10, 6, 14, 14, 6]);
+        let (length, value_of) = (self.value_length(plan), |value: Value| value);
+        let put = |call: fn(Value) -> Call, condition, model: &mut Model| {
+            let (name, value) = model.new_value(length);
+            Deed::Write { key, call: call(value_of(name)), condition, value }
+        };
+        match (kind, known) {
+            (1, _) => put(Call::PutIfAbsent, Condition::IfAbsent, model),
+            (2, _) => put(Call::PutIfPresent, Condition::IfPresent, model),
+            (3, Some((version, expected))) => {
+                let (value, bytes) = model.new_value(length);
+                let call = Call::Replace { expected, value };
+                Deed::Write { key, call, condition: Condition::IfVersion(version), value: bytes }
+            }
+            (4, _) => {
+                Deed::Write { key, call: Call::Delete, condition: Condition::Always, value: Vec::new() }
+            }
+            (5, Some((version, expected))) => {
+                let condition = Condition::IfVersion(version);
+                Deed::Write { key, call: Call::Remove(expected), condition, value: Vec::new() }
+            }
+            _ => put(Call::Put, Condition::Always, model),
+        }
+    }
+
+    fn value_length(&mut self, plan: &Plan) -> usize {
+        let most = plan.value_bytes_max as u64;
+        let length = match self.random.weighted(&[5, 60, 25, 9, if self.values_large { 1 } else { 0 }]) {
+            0 => 0,
+            1 => self.random.between(8, 100),
+            2 => self.random.between(100, 500),
+            3 => self.random.between(500, 8_000),
+            _ => self.random.between(8_000, most),
+        };
+        usize::try_from(length.min(most)).unwrap_or(0)
+    }
+
+    fn range(&mut self, plan: &Plan, model: &Model) -> Range {
+        let end = |this: &mut Traffic| -> End {
+            match this.random.below(8) {
+                0 => None,
+                1 => Some((vec![this.random.pick(b"ahs\0\xff")], this.random.percent(50))),
+                2 => Some((vec![b'h'; 900], this.random.percent(50))),
+                _ => Some((model.keys[this.key(plan)].bytes.clone(), this.random.percent(50))),
+            }
+        };
+        let (mut start, mut stop) = (end(self), end(self));
+        if let (Some((low, _)), Some((high, _))) = (&start, &stop)
+            && low > high
+            && !self.random.percent(3)
+        {
+            std::mem::swap(&mut start, &mut stop);
+        }
+        Range {
+            start,
+            end: stop,
+            reverse: self.random.percent(50),
+            keys_only: self.random.percent(20),
+            limit_entries: self.random.pick(&[1, 3, 10, 10, 40, 0]),
+            limit_bytes: self.random.pick(&[0, 0, 0, 100, 4_000]),
+        }
+    }
+}

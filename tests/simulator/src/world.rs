@@ -1,0 +1,519 @@
+//! The world: nodes, clients, network, disk, coordinator and clock, stepped by one loop. All that happens follows from
+//! the seed.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::Sim;
+use cell_fabric::{Greeting, Limits, SimNetwork, SimOptions};
+use cell_wal::sim::{PowerCut, SimDisk};
+
+use crate::check::{self, Snapshot};
+use crate::client::Client;
+use crate::coverage::{Coverage, Event};
+use crate::death::Death;
+use crate::faults::{FAULTS, Faults};
+use crate::finale::Phase;
+use crate::mishap::Undo;
+use crate::model::{Broken, Model, broken};
+use crate::node::{Exit, Ground, News, Node, is_excused};
+use crate::plan::{HOSTS, MS, Plan};
+use crate::random::{Random, mix};
+use crate::traffic::{self, Traffic};
+
+/// The clock starts here, so that no time is zero.
+const START_NS: u64 = 1_000 * MS;
+/// A run that turns more often than this does not get anywhere.
+const TURNS_MAX: u64 = 20_000_000;
+/// After so long the faults end, however little was done.
+const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
+/// Without faults, everything is answered within this time.
+const PATIENCE_NS: u64 = 60_000 * MS;
+
+/// How a run goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RunOptions {
+    /// Operations that clients begin; zero: the usual number.
+    pub operations: u64,
+    /// Whether everything that happens is told on standard error.
+    pub verbose: bool,
+    /// A defect to be planted, for tests of the checks.
+    pub planted: Option<Planted>,
+}
+
+/// A defect that the checks must find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The disk says once that a log write is done that it never does.
+    WriteLost,
+    /// A recovery brings one entry less back.
+    EntryLost,
+    /// A client is told that an entry is not there that is.
+    ReadMissed,
+    /// A client is told that it deleted what was not there.
+    DeleteInvented,
+}
+
+/// Tells what happens, if anybody wants to know.
+macro_rules! say {
+    ($world:expr, $($what:tt)*) => {
+        if $world.options.verbose {
+            let now_ns = $world.now_ns;
+            eprintln!("{:>8}.{:06} ms  {}", now_ns / 1_000_000, now_ns % 1_000_000, format_args!($($what)*));
+        }
+    };
+}
+pub(crate) use say;
+
+/// See the module's text.
+pub struct World {
+    pub(crate) plan: Plan,
+    pub(crate) options: RunOptions,
+    pub(crate) random: Random,
+    pub(crate) now_ns: u64,
+    pub(crate) disk: SimDisk,
+    pub(crate) disk_due: BTreeMap<u64, u64>,
+    pub(crate) disk_slow_until_ns: u64,
+    pub(crate) network: SimNetwork,
+    pub(crate) coordinator: Sim,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) asks_due_ns: Vec<u64>,
+    pub(crate) model: Model,
+    pub(crate) coverage: Coverage,
+    pub(crate) faults: Faults,
+    pub(crate) undo: BTreeMap<(u64, u64), Undo>,
+    pub(crate) phase: Phase,
+    pub(crate) phase_since_ns: u64,
+    /// When the operator starts a node.
+    pub(crate) start_due_ns: Option<u64>,
+    /// How the next process dies in its recovery, if it does.
+    pub(crate) next_fuse: Option<(u64, bool)>,
+    pub(crate) last_host: u32,
+    /// What the last recovery brought back.
+    pub(crate) recovered: Option<Snapshot>,
+    pub(crate) planted: Option<Planted>,
+    traffic: Traffic,
+    asked: u64,
+    turns: u64,
+    sequence: u64,
+    digest: u64,
+}
+
+/// How a run ended well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// Equal for two runs only if the same happened in both.
+    pub digest: u64,
+    /// What happened.
+    pub coverage: Coverage,
+    /// The world's time that passed.
+    pub elapsed_ns: u64,
+    /// Turns of the loop.
+    pub turns: u64,
+}
+
+/// How a run ended badly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// The rule that was broken.
+    pub broken: Broken,
+    /// When.
+    pub now_ns: u64,
+    /// What had happened.
+    pub coverage: Coverage,
+}
+
+impl World {
+    /// The world of a seed.
+    #[must_use]
+    pub fn new(plan: Plan, options: RunOptions) -> World {
+        let mut random = Random::new(plan.seed);
+        let disk = SimDisk::new(random.next());
+        let network = SimNetwork::new(random.next(), plan.network);
+        let coordinator = Sim::new(7);
+        coordinator.set_now(START_NS);
+        network.step(START_NS);
+        let keys = traffic::keys(&plan, &mut random.part());
+        let clients: Vec<Client> =
+            (0..plan.clients).map(|number| Client::new(&plan, number, &network, random.next())).collect();
+        World {
+            disk,
+            disk_due: BTreeMap::new(),
+            disk_slow_until_ns: 0,
+            network,
+            coordinator,
+            nodes: Vec::new(),
+            asks_due_ns: vec![START_NS; clients.len()],
+            clients,
+            model: Model::new(keys),
+            coverage: Coverage::default(),
+            faults: Faults::new(&plan, random.part()),
+            undo: BTreeMap::new(),
+            phase: Phase::Traffic,
+            phase_since_ns: START_NS,
+            start_due_ns: Some(START_NS),
+            next_fuse: None,
+            last_host: HOSTS[0],
+            recovered: None,
+            planted: options.planted,
+            traffic: Traffic::new(random.part()),
+            asked: 0,
+            turns: 0,
+            sequence: 0,
+            digest: plan.seed,
+            now_ns: START_NS,
+            random,
+            options,
+            plan,
+        }
+    }
+
+    /// Runs to the end.
+    ///
+    /// # Errors
+    /// The rule that was broken, and when.
+    pub fn run(mut self) -> Result<Passed, Box<Failed>> {
+        match self.run_to_end() {
+            Ok(()) => Ok(Passed {
+                digest: mix(self.digest ^ self.network.digest()),
+                coverage: self.coverage,
+                elapsed_ns: self.now_ns - START_NS,
+                turns: self.turns,
+            }),
+            Err(broken) => {
+                say!(self, "BROKEN: {broken}");
+                Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage }))
+            }
+        }
+    }
+
+    fn run_to_end(&mut self) -> Result<(), Broken> {
+        while self.phase != Phase::Over {
+            self.turn()?;
+        }
+        check::linearizable(&mut self.model)
+    }
+
+    /// Notes something in the digest.
+    pub(crate) fn note(&mut self, what: u64) {
+        self.digest = mix(self.digest ^ self.now_ns.rotate_left(20) ^ what);
+    }
+
+    /// Lets something be undone, or happen, later.
+    pub(crate) fn later(&mut self, after_ns: u64, undo: Undo) {
+        self.sequence += 1;
+        self.undo.insert((self.now_ns + after_ns, self.sequence), undo);
+    }
+
+    /// One turn of the loop: time moves to the next thing that is due, and everything due by then happens.
+    fn turn(&mut self) -> Result<(), Broken> {
+        self.turns += 1;
+        if self.turns > TURNS_MAX {
+            return Err(broken("stuck: too many turns"));
+        }
+        self.now_ns = self.next_due_ns().max(self.now_ns + 1);
+        self.coordinator.set_now(self.now_ns);
+        self.network.step(self.now_ns);
+        self.step_disk();
+        self.step_undo();
+        self.step_faults()?;
+        self.step_nodes()?;
+        self.step_operator();
+        self.step_clients()?;
+        self.step_traffic()?;
+        self.step_phase()
+    }
+
+    fn next_due_ns(&mut self) -> u64 {
+        let mut due_ns = self.network.next_due_ns().unwrap_or(u64::MAX);
+        due_ns = due_ns.min(self.disk_due.values().copied().min().unwrap_or(u64::MAX));
+        due_ns = due_ns.min(self.undo.first_key_value().map_or(u64::MAX, |((due_ns, _), _)| *due_ns));
+        due_ns = due_ns.min(self.start_due_ns.unwrap_or(u64::MAX));
+        if self.phase == Phase::Traffic {
+            due_ns = due_ns.min(self.faults.due_ns());
+            let asks = self.clients.iter().zip(&self.asks_due_ns);
+            let free = asks.filter(|(client, _)| client.outstanding() < self.plan.outstanding);
+            due_ns = due_ns.min(free.map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX));
+        }
+        for node in &self.nodes {
+            due_ns = due_ns.min(node.due_ns());
+        }
+        for client in &self.clients {
+            due_ns = due_ns.min(client.due_ns());
+        }
+        due_ns.min(self.now_ns + 100 * MS)
+    }
+
+    /// What is pending on the disk completes, each operation in its own time, in any order.
+    fn step_disk(&mut self) {
+        let pending = self.disk.pending();
+        self.disk_due.retain(|id, _| pending.iter().any(|pending| pending.id == *id));
+        for pending in &pending {
+            if !self.disk_due.contains_key(&pending.id) {
+                let mut takes_ns = self.random.time_ns(self.plan.disk_ns + pending.bytes / 4);
+                if self.now_ns < self.disk_slow_until_ns {
+                    takes_ns += self.random.between(MS, 100 * MS);
+                }
+                self.disk_due.insert(pending.id, self.now_ns + takes_ns);
+            }
+        }
+        let now_ns = self.now_ns;
+        let due: Vec<u64> =
+            self.disk_due.iter().filter(|(_, due_ns)| **due_ns <= now_ns).map(|(id, _)| *id).collect();
+        for id in due {
+            self.disk_due.remove(&id);
+            self.complete(id);
+            for node in &mut self.nodes {
+                node.wake(now_ns);
+            }
+        }
+        if self.disk.is_off() {
+            self.coverage.saw(Event::PowerInOperation);
+            self.power_cut();
+        }
+    }
+
+    fn complete(&mut self, id: u64) {
+        let is_write = self.disk.pending().iter().any(|pending| pending.id == id && pending.bytes < 1 << 16);
+        let served = self.nodes.iter().any(Node::serves);
+        let enough = self.coverage.count(Event::Acknowledged) > 50;
+        if self.planted == Some(Planted::WriteLost) && is_write && served && enough {
+            self.planted = None;
+            say!(self, "PLANTED: a log write is lost");
+            self.disk.lose(id);
+            return;
+        }
+        self.disk.complete(id);
+    }
+
+    fn step_undo(&mut self) {
+        while let Some(entry) = self.undo.first_entry().filter(|entry| entry.key().0 <= self.now_ns) {
+            let undo = entry.remove();
+            self.undo(undo);
+        }
+    }
+
+    fn step_faults(&mut self) -> Result<(), Broken> {
+        if self.phase != Phase::Traffic {
+            return Ok(());
+        }
+        let operations = self.coverage.count(Event::Operations);
+        while let Some(fault) = self.faults.take(&self.plan, self.now_ns, operations) {
+            say!(self, "fault: {fault:?}");
+            let kind = FAULTS.iter().position(|known| *known == fault).unwrap_or(0) as u64;
+            self.note(kind << 8 | 1);
+            self.befall(fault);
+        }
+        Ok(())
+    }
+
+    fn step_nodes(&mut self) -> Result<(), Broken> {
+        let mut news = Vec::new();
+        let mut at = 0;
+        while at < self.nodes.len() {
+            let now_ns = self.now_ns;
+            let node = &mut self.nodes[at];
+            if node.has_input() {
+                node.wake(now_ns);
+            }
+            node.step(now_ns, &mut news);
+            let (host, burnt) = (node.host, node.fuse.is_burnt());
+            for news in news.drain(..) {
+                self.hear(host, news)?;
+            }
+            if burnt {
+                self.burnt(host);
+            }
+            // Whoever is at this place now has its turn, if it is another one.
+            at += usize::from(self.nodes.get(at).is_some_and(|node| node.host == host));
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, host: u32, news: News) -> Result<(), Broken> {
+        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return Ok(()) };
+        match news {
+            News::Recovered(recovered) => {
+                let snapshot = check::examine(&recovered)?;
+                say!(
+                    self,
+                    "host {host} has recovered {}: cut {}, {} entries, {} log bytes, checkpoint {}",
+                    recovered.epoch,
+                    recovered.csn_cut,
+                    recovered.entries,
+                    recovered.log_bytes,
+                    recovered.csn_checkpoint
+                );
+                self.note(recovered.csn_cut.0 << 8 | 2);
+                self.has_recovered(host, &recovered, snapshot)?;
+                if self.nodes[at].install(*recovered).is_err() {
+                    self.bury(host, Death::ByItself); // the coordinator was not reached
+                }
+            }
+            News::Checkpointed => {
+                say!(self, "host {host}: a checkpoint is recorded");
+                self.coverage.saw(Event::Checkpoints);
+            }
+            News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),
+            News::SessionEnded => self.coverage.saw(Event::SessionsEnded),
+            News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),
+            News::Broken(what) => return Err(broken(what)),
+            News::Exit(exit) => self.exited(host, &exit)?,
+        }
+        Ok(())
+    }
+
+    fn exited(&mut self, host: u32, exit: &Exit) -> Result<(), Broken> {
+        say!(self, "host {host} exits: {exit:?}");
+        match exit {
+            Exit::Stopped => self.coverage.saw(Event::Stops),
+            Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
+            Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
+            Exit::Refused(error) if self.phase == Phase::Rotten => {
+                self.rot_refused(error)?;
+            }
+            Exit::Refused(error) if is_excused(error) => self.coverage.saw(Event::RecoveryFailed),
+            Exit::Refused(error) => {
+                return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
+            }
+        }
+        if self.random.percent(80)
+            && let Some(node) = self.nodes.iter_mut().find(|node| node.host == host)
+        {
+            node.release();
+        }
+        self.bury(host, Death::ByItself);
+        Ok(())
+    }
+
+    /// The operator, or a supervisor, wants one node that works.
+    fn step_operator(&mut self) {
+        let now_ns = self.now_ns;
+        if self.nodes.iter().any(|node| !node.is_given_up(now_ns)) || self.phase == Phase::Over {
+            self.start_due_ns = None;
+            return;
+        }
+        let due_ns = *self.start_due_ns.get_or_insert_with(|| now_ns + self.random.time_ns(2 * MS));
+        if now_ns < due_ns {
+            return;
+        }
+        self.start_due_ns = None;
+        let free = |host: &u32| self.nodes.iter().all(|node| node.host != *host);
+        let hosts: Vec<u32> = HOSTS.into_iter().filter(free).collect();
+        let stays = hosts.contains(&self.last_host) && self.random.percent(75);
+        let host = match (stays, hosts.as_slice()) {
+            (true, _) => self.last_host,
+            (false, []) => return,
+            (false, hosts) => self.random.pick(hosts),
+        };
+        let node = Node::start(Ground {
+            plan: &self.plan,
+            host,
+            disk: self.disk.process(),
+            link: self.coordinator.link(),
+            endpoint: self.network.listen(host, 0, Limits::default(), Greeting::default()),
+            random: self.random.part(),
+            now_ns,
+        });
+        if let Some((touches, after)) = self.next_fuse.take() {
+            node.fuse.light(touches, after);
+        }
+        say!(self, "host {host} starts a process");
+        self.nodes.push(node);
+    }
+
+    fn step_clients(&mut self) -> Result<(), Broken> {
+        let mut spoken = Vec::new();
+        for (number, client) in self.clients.iter_mut().enumerate() {
+            if client.due_ns() <= self.now_ns || client.has_input() {
+                spoken.extend(client.step(self.now_ns).into_iter().map(|answer| (number, answer)));
+            }
+        }
+        for (number, (asked, mut completion)) in spoken {
+            self.falsify(&mut completion);
+            say!(self, "client {number}: {}", crate::telling::answer(&asked, &completion));
+            self.note(completion.elapsed_ns << 8 | 3);
+            check::answered(&asked, &completion, &mut self.model, &mut self.coverage)?;
+            self.asks_due_ns[number] = self.now_ns + self.random.time_ns(self.plan.think_ns);
+            self.read_on(number, &asked, &completion)?;
+        }
+        match self.clients.iter().find_map(Client::dismissed) {
+            Some(error) => Err(broken(format_args!("a client was dismissed: {error}"))),
+            None => Ok(()),
+        }
+    }
+
+    fn step_traffic(&mut self) -> Result<(), Broken> {
+        if self.phase != Phase::Traffic {
+            return Ok(());
+        }
+        for number in 0..self.clients.len() {
+            while self.asks_due_ns[number] <= self.now_ns
+                && self.clients[number].outstanding() < self.plan.outstanding
+                && self.asked < self.plan.operations
+            {
+                let deed = self.traffic.next(&self.plan, &mut self.model);
+                let patience_ns =
+                    if self.random.percent(10) { self.random.between(MS, 200 * MS) } else { 600_000 * MS };
+                let deadline_ns = self.now_ns + patience_ns;
+                let client = &mut self.clients[number];
+                match client.ask(deed, deadline_ns, self.now_ns, &mut self.model) {
+                    Ok(true) => self.asked += 1,
+                    Ok(false) => break,
+                    Err(error) => {
+                        return Err(broken(format_args!("a client did not take a deed: {error:?}")));
+                    }
+                }
+                if self.random.percent(30) {
+                    self.asks_due_ns[number] = self.now_ns + self.random.time_ns(self.plan.think_ns);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Plants a false answer, if a test wants one.
+    fn falsify(&mut self, completion: &mut cell_client::Completion) {
+        use cell_client::Output;
+        let outcome = match (self.planted, &completion.outcome) {
+            (Some(Planted::ReadMissed), Ok(Output::Value(Some(_)))) => Ok(Output::Value(None)),
+            (Some(Planted::DeleteInvented), Ok(Output::Deleted(false))) => Ok(Output::Deleted(true)),
+            _ => return,
+        };
+        say!(self, "PLANTED: {:?} instead of {:?}", outcome, completion.outcome);
+        completion.outcome = outcome;
+        self.planted = None;
+    }
+
+    /// Whether the clients have asked for all that they are to ask, or time is up.
+    pub(crate) fn traffic_is_over(&self) -> bool {
+        self.asked >= self.plan.operations || self.now_ns - START_NS > TRAFFIC_NS_MAX
+    }
+
+    /// Whether a phase without faults takes too long.
+    pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
+        if self.phase != Phase::Traffic && self.now_ns - self.phase_since_ns > PATIENCE_NS {
+            let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
+            return Err(broken(format_args!("stuck in {:?} with {outstanding} outstanding", self.phase)));
+        }
+        Ok(())
+    }
+
+    /// The power fails: every process on the disk's machines ends.
+    pub(crate) fn power_cut(&mut self) {
+        let cut = PowerCut::random(self.random.next());
+        say!(self, "power cut: {cut:?}");
+        self.coverage.saw(Event::PowerCuts);
+        for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
+            self.bury(host, Death::PowerCut);
+        }
+        self.disk.power_cut(cut);
+        self.disk = self.disk.process();
+        self.disk_due.clear();
+    }
+
+    /// The network as the plan has it.
+    pub(crate) fn calm_network(&self) -> SimOptions {
+        SimOptions { spike_per_million: 0, reset_per_million: 0, ..self.plan.network }
+    }
+}
