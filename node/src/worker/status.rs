@@ -28,7 +28,7 @@ impl Worker {
     }
 
     fn pair_status(&self) -> Option<PairStatus> {
-        let store = self.store.as_ref()?;
+        let Some(store) = self.store.as_ref() else { return self.recovering_status() };
         let reason = match store.no_room() {
             Some(NoRoom::DiskFull) => Some(ReadOnlyReason::DiskFull),
             Some(NoRoom::Region) => Some(ReadOnlyReason::RegionFull),
@@ -50,6 +50,28 @@ impl Worker {
             extent_bytes: figures.extent_region_bytes,
             log_bytes: self.log_bytes_since_checkpoint(),
             sessions: self.sessions.len() as u64,
+        })
+    }
+
+    /// The pair that is being recovered; which one it is, the worker learns with it.
+    fn recovering_status(&self) -> Option<PairStatus> {
+        let view = self.progress.view(self.now_ns);
+        let permille = view.bytes_done.saturating_mul(1_000) / view.bytes_total.max(1);
+        (self.phase == Phase::Recovering).then(|| PairStatus {
+            pair: cell_terms::PairId(0),
+            epoch: cell_terms::Epoch(0),
+            state: PairState::Recovering { permille: u16::try_from(permille.min(1_000)).unwrap_or(1_000) },
+            worker: 0,
+            durable: Csn::ZERO,
+            visible: Csn::ZERO,
+            checkpoint: Csn::ZERO,
+            entries: 0,
+            node_bytes_used: 0,
+            node_bytes: 0,
+            extent_bytes_used: 0,
+            extent_bytes: 0,
+            log_bytes: 0,
+            sessions: 0,
         })
     }
 
