@@ -10,6 +10,8 @@ use crate::data::Dataset;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, MemoryOf, Options};
 use crate::ours::{Footprint, Ours, Sizes};
+use crate::put::Scratch;
+use crate::redis::{self, Keeps, Redis};
 use crate::rival::{Masstree, Rival, Standard};
 
 /// Our engine's name on the command line of the child.
@@ -51,6 +53,15 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         let resident = child(rival, options)?.resident;
         report.add(beside_raw(&format!("resident, {rival}"), resident, Goal::None))?;
     }
+    if !redis::is_installed() {
+        report.note("SKIPPED: Redis's memory: redis-server is missing (apt install redis-server)");
+        return Ok(());
+    }
+    let folder = Scratch::new(options.dir.as_deref())?;
+    let mut server = Redis::start(&folder.0, Keeps::Dump)?;
+    let before = server.resident_bytes();
+    server.fill(&data)?;
+    report.add(beside_raw("resident, Redis", server.resident_bytes() - before, Goal::None))?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ pub mod options;
 pub mod ours;
 pub mod put;
 pub mod random;
+pub mod redis;
 pub mod restart;
 pub mod rival;
 pub mod served;

@@ -10,6 +10,7 @@ use crate::data::{Batch, Choice, Dataset, Packed};
 use crate::disk::{self, RawLoop};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
+use crate::redis::{self, Keeps, Redis};
 use crate::served::Served;
 
 /// Puts that a client has outstanding.
@@ -26,7 +27,7 @@ const CHECKPOINTING: [(&str, &str); 2] =
     [("--checkpoint-log-ratio", "0.05"), ("--checkpoint-log-bytes-min", "1MiB")];
 /// No checkpoint while the others are measured.
 const NO_CHECKPOINTS: [(&str, &str); 2] =
-    [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "7 d")];
+    [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "168 h")];
 
 /// Runs the bench.
 ///
@@ -47,6 +48,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         small(&mut sync, &mut none, &mut raw, &work, outstanding, report)?;
     }
     raw.close()?;
+    beside_redis(&mut sync, &data, &work, &folder.0, report)?;
     large(&mut sync, &folder.0, rounds, report)?;
     drop(none);
     checkpointing(&mut sync, &data, &work, &folder.0, report)
@@ -188,6 +190,38 @@ fn small(
     report.add(row("durable", durable, "durability=none", none, Goal::None))?;
     report.add(row("durable", durable, "raw loop of the same batches", raw, Goal::None))?;
     report.add(row("no log", none, "server-side get", get, Goal::AtLeast(0.8)))?;
+    Ok(())
+}
+
+/// Durable puts beside Redis that syncs before it answers, as many outstanding.
+fn beside_redis(
+    sync: &mut Served,
+    data: &Dataset,
+    work: &Work,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    if !redis::is_installed() {
+        report.note("SKIPPED: Redis beside our puts: redis-server is missing (apt install redis-server)");
+        return Ok(());
+    }
+    let mut redis = Redis::start(&folder.join("redis"), Keeps::LogAlways)?;
+    redis.fill(data)?;
+    for outstanding in OUTSTANDING {
+        let first = First::default();
+        let mut contenders = [
+            Contender::new("ours", |round| first.count(sync.put(&work.batches[round], outstanding))),
+            Contender::new("redis", |round| {
+                first.count(redis.put(&work.batches[round], outstanding).map_err(BenchError::from))
+            }),
+        ];
+        let outcomes = contest::run(&mut contenders, 1, work.rounds());
+        drop(contenders);
+        first.end()?;
+        let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
+        let (bench, rival) = (format!("put/durable {outstanding}"), "Redis, appendfsync always, pipelined");
+        report.add(Figure::beside(bench, "op/s", ours, rival, theirs, Goal::None))?;
+    }
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use crate::disk;
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::put::Scratch;
+use crate::redis::{self, Keeps, Redis};
 use crate::served::Served;
 
 /// The goal: bytes a second a core.
@@ -17,7 +18,7 @@ const START_SECONDS: f64 = 2.0;
 const EMPTY_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 /// The log keeps everything until the node is told to stop.
 const NO_CHECKPOINTS: [(&str, &str); 2] =
-    [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "7 d")];
+    [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "168 h")];
 
 /// One restart.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +46,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let rival = if limit < GOAL_BYTES * cores { "the disk's read bandwidth" } else { "1 GB/s a core" };
     report.note(&format!("{cores} cores, disk reads {:.2} GB/s", read_limit.unwrap_or(0.0) / 1e9));
     let mut rates = Vec::new();
+    let mut whole = [0.0; 2];
     for part in [2, 1] {
         let data = Dataset { entries: options.entries / part, seed: options.seed };
         let (log, image) = measure(&folder, &data)?;
@@ -57,12 +59,14 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
                 restart.bytes / 1e6
             ));
             if part == 1 {
+                whole[usize::from(what == "image")] = data.raw_bytes() as f64 / restart.seconds;
                 let bench = format!("restart/from the {what}");
                 report.add(Figure::beside(bench, "bytes/s", rate, rival, limit, Goal::AtLeast(1.0)))?;
             }
         }
         rates.push(log.bytes / log.seconds);
     }
+    beside_redis(&folder, options, whole, report)?;
     let bench = "restart/linear in the data";
     report.add(Figure::beside(
         bench,
@@ -72,6 +76,29 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         rates[0],
         Goal::AtLeast(0.9),
     ))?;
+    Ok(())
+}
+
+/// Raw bytes of keys and values a second, ours from log and image, beside Redis from its log and its dump.
+fn beside_redis(
+    folder: &Scratch,
+    options: &Options,
+    ours: [f64; 2],
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    if !redis::is_installed() {
+        report.note("SKIPPED: Redis beside our restart: redis-server is missing (apt install redis-server)");
+        return Ok(());
+    }
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    for (what, keeps, ours) in [("log", Keeps::LogAlways, ours[0]), ("image", Keeps::Dump, ours[1])] {
+        let mut redis = Redis::start(&folder.0.join(format!("redis-{what}")), keeps)?;
+        redis.fill(&data)?;
+        let theirs = data.raw_bytes() as f64 / redis.restart()?.as_secs_f64();
+        let rival = if keeps == Keeps::LogAlways { "Redis from its AOF" } else { "Redis from its RDB" };
+        let bench = format!("restart/raw data from the {what}");
+        report.add(Figure::beside(bench, "bytes/s", ours, rival, theirs, Goal::None))?;
+    }
     Ok(())
 }
 
@@ -108,9 +135,9 @@ fn measure(folder: &Scratch, data: &Dataset) -> Result<(Restart, Restart), Bench
     let mut node = Served::start(&path, data.entries, &NO_CHECKPOINTS)?;
     node.fill(data)?;
     node.server.kill_all();
-    let log = restart(&mut node)?;
+    let log = restart(&mut node, false)?;
     node.server.stop();
-    let image = restart(&mut node)?;
+    let image = restart(&mut node, true)?;
     node.server.kill_all();
     drop(node);
     let _ = std::fs::remove_dir_all(&path);
@@ -118,7 +145,7 @@ fn measure(folder: &Scratch, data: &Dataset) -> Result<(Restart, Restart), Bench
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn restart(node: &mut Served) -> Result<Restart, BenchError> {
+fn restart(node: &mut Served, from_image: bool) -> Result<Restart, BenchError> {
     // The predecessor's lease is over by then: what is measured is reading, not waiting.
     disk::pause(Duration::from_secs(1));
     let before = node.server.log().len();
@@ -127,13 +154,13 @@ fn restart(node: &mut Served) -> Result<Restart, BenchError> {
     let seconds = started.elapsed().as_secs_f64();
     node.reconnect()?;
     let log = node.server.log();
-    let said = log.get(before..).unwrap_or_default();
-    let field = |name: &str| -> f64 {
-        let values = said.lines().filter(|line| line.contains("pair taken over")).filter_map(|line| {
-            let (_, rest) = line.split_once(&format!("{name}="))?;
-            rest.split_whitespace().next()?.parse::<f64>().ok()
-        });
-        values.sum()
-    };
-    Ok(Restart { seconds, bytes: field("log_bytes") + field("image_bytes") })
+    let taken_over = log.get(before..).unwrap_or_default();
+    let log_bytes = taken_over
+        .lines()
+        .filter(|line| line.contains("pair taken over"))
+        .filter_map(|line| line.split_once("log_bytes=")?.1.split_whitespace().next()?.parse::<f64>().ok())
+        .sum();
+    // An image holds the tree nodes and extents in use; after decompression it is as long as they are.
+    let bytes = if from_image { node.memory_used()? } else { log_bytes };
+    Ok(Restart { seconds, bytes })
 }

@@ -104,6 +104,16 @@ impl Served {
         pipelined(&mut self.client, last - first, outstanding, operation)
     }
 
+    /// Bytes of tree nodes and extents in use.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn memory_used(&mut self) -> Result<f64, BenchError> {
+        let status = self.client.status()?;
+        let pairs = status.report().pairs;
+        Ok(pairs.iter().map(|pair| (pair.node_bytes_used + pair.extent_bytes_used) as f64).sum())
+    }
+
     /// A figure of `/metrics`, all pairs together; zero if there is none of that name.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.server.http("/metrics").map(|(_, body)| body).unwrap_or_default();

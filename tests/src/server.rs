@@ -129,7 +129,7 @@ impl Server {
         while !self.is_ready() {
             let child = self.supervisor.as_mut().expect("the server was started");
             let ended = child.try_wait().expect("a child can be waited for");
-            assert!(ended.is_none(), "the server ended with {ended:?}");
+            assert!(ended.is_none(), "the server ended with {ended:?}:\n{}", self.log_end());
             assert!(Instant::now() < deadline, "the server is not ready");
             std::thread::sleep(Duration::from_millis(20));
         }

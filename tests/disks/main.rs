@@ -1,0 +1,116 @@
+//! Disks that fail under a real node: power cuts that lose what was not flushed, writes that fail.
+
+use std::time::Duration;
+
+use cell_tests::faulty_disk::{Fault, FaultyDisk};
+use cell_tests::ledger::Ledger;
+use cell_tests::server::Server;
+use cell_tests::traffic::Traffic;
+
+const DISK_MEBIBYTES: u64 = 512;
+/// Cuts within which the twin must be caught.
+const TWIN_CUTS: u64 = 10;
+/// A write survives the whole test, however often the disk goes away.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// How many power cuts this variant of the run demands.
+fn cuts() -> u32 {
+    match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("full") => 100,
+        Ok("quick") => 5,
+        _ => 2,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "the moment of a cut is real time")]
+fn wait(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+#[test]
+fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
+    let Some(mut disk) = FaultyDisk::new(Fault::VolatileCache, DISK_MEBIBYTES) else { return };
+    let flags = ["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "16MiB"];
+    let mut server = Server::prepared(&disk.mount().join("data"), &flags);
+    // Its log is not on the disk that goes away.
+    let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    server.log_to(log.path());
+    server.resume();
+    let traffic = Traffic::new(server.address());
+    let ledger: Ledger = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| traffic.keep_ledger(0, PATIENCE));
+        for cut in 0..cuts() {
+            wait(150 + u64::from(cut) * 173 % 400);
+            disk.unplug();
+            server.kill_all();
+            disk.detach();
+            disk.plug();
+            server.resume();
+        }
+        traffic.stop();
+        writer.join().expect("a writer did not panic")
+    });
+    let keys = traffic.verify(&ledger);
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    server.kill_all();
+    let (acknowledged, unknown) = ledger.counts();
+    println!("{} cuts, {keys} keys verified, {acknowledged} writes acknowledged, {unknown} unknown", cuts());
+    assert!(acknowledged > u64::from(cuts()) * 10, "there was load: {acknowledged} writes");
+}
+
+/// The harness's twin that must fail: with `async` a node acknowledges what only the disk's cache has, or not
+/// even that.
+#[test]
+fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
+    let Some(mut disk) = FaultyDisk::new(Fault::VolatileCache, DISK_MEBIBYTES) else { return };
+    let mut server = Server::prepared(&disk.mount().join("data"), &["--durability", "async"]);
+    let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    server.log_to(log.path());
+    server.resume();
+    let caught = (0..TWIN_CUTS).any(|cut| {
+        let traffic = Traffic::new(server.address());
+        let ledger = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| traffic.keep_ledger(cut, Duration::from_secs(1)));
+            wait(200 + cut * 37);
+            disk.unplug();
+            server.kill_all();
+            traffic.stop();
+            writer.join().expect("a writer did not panic")
+        });
+        disk.detach();
+        disk.plug();
+        server.resume();
+        let check = std::panic::AssertUnwindSafe(|| traffic.verify(&ledger));
+        std::panic::catch_unwind(check).is_err()
+    });
+    assert!(caught, "{TWIN_CUTS} cuts of a node that acknowledges early, and nobody noticed");
+    server.kill_all();
+}
+
+#[test]
+fn write_error_stops_acknowledging_and_a_restart_has_everything() {
+    let Some(disk) = FaultyDisk::new(Fault::WriteErrors, DISK_MEBIBYTES) else { return };
+    let mut server = Server::prepared(&disk.mount().join("data"), &["--restart", "off"]);
+    let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    server.log_to(log.path());
+    server.resume();
+    let traffic = Traffic::new(server.address());
+    let ledger = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(2)));
+        wait(500);
+        disk.fail_writes(true);
+        // A failed write poisons the log: the node stops by itself and says why; nothing is retried.
+        let code = server.wait_end();
+        assert!(code.is_some_and(|code| code != 0), "{code:?}");
+        traffic.stop();
+        writer.join().expect("a writer did not panic")
+    });
+    assert!(server.log().contains("a write or sync of a log failed"), "{}", server.log());
+    disk.fail_writes(false);
+    server.resume();
+    assert!(traffic.verify(&ledger) > 0);
+    let verified = server.cell(&["verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    server.kill_all();
+}

@@ -1,0 +1,185 @@
+//! A disk of its own for a test, whose faults are real: a volatile cache that a power cut empties, writes
+//! that fail.
+//!
+//! nbdkit holds the disk, with a filter that caches what was not flushed or fails what it is told to; nbdfuse
+//! shows it as a file, a loop device makes it a disk again, and ext4 stands on that. It needs root, and the
+//! Debian packages nbdkit, libnbd-bin and e2fsprogs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::getuid;
+use tempfile::TempDir;
+
+/// How long a step of setting up may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the disk can do to its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// [`FaultyDisk::cut`] loses what was written and not flushed.
+    VolatileCache,
+    /// Writes fail while [`FaultyDisk::fail_writes`] says so.
+    WriteErrors,
+}
+
+/// A mounted file system on such a disk; all of it is gone when dropped.
+pub struct FaultyDisk {
+    folder: TempDir,
+    fault: Fault,
+    parts: Option<Parts>,
+}
+
+/// What runs while the disk is there.
+struct Parts {
+    nbdkit: Child,
+    nbdfuse: Child,
+    device: String,
+}
+
+impl FaultyDisk {
+    /// Makes a disk of so many MiB; `None`, said loudly, where the machine lacks what it takes.
+    ///
+    /// # Panics
+    /// If everything is there and it still does not work.
+    pub fn new(fault: Fault, mebibytes: u64) -> Option<Self> {
+        let missing: Vec<&str> = ["nbdkit", "nbdfuse", "mkfs.ext4", "losetup"]
+            .into_iter()
+            .filter(|name| !is_installed(name))
+            .collect();
+        if !missing.is_empty() || !getuid().is_root() || !Path::new("/dev/fuse").exists() {
+            println!("SKIPPED: a disk with {fault:?}: it needs root, /dev/fuse and: {}", missing.join(" "));
+            return None;
+        }
+        let folder = TempDir::with_prefix("cell-faulty-disk-").expect("a temporary folder can be made");
+        let mut disk = Self { folder, fault, parts: None };
+        for name in ["fuse", "mount"] {
+            fs::create_dir(disk.path(name)).expect("a folder can be made");
+        }
+        let image = fs::File::create(disk.path("image")).expect("an image can be made");
+        image.set_len(mebibytes << 20).expect("an image can have that size");
+        disk.attach(true);
+        Some(disk)
+    }
+
+    /// Where the file system is mounted.
+    pub fn mount(&self) -> PathBuf {
+        self.path("mount")
+    }
+
+    /// Pulls the plug, and makes the disk appear again with what it had flushed. Whoever uses the file system
+    /// must be told to stop between [`Self::unplug`] and [`Self::plug`].
+    ///
+    /// # Panics
+    /// If the disk does not come back.
+    pub fn plug(&mut self) {
+        self.attach(false);
+    }
+
+    /// The plug is out: every write from now on fails, everything in the cache is lost.
+    ///
+    /// # Panics
+    /// If it was out.
+    pub fn unplug(&mut self) {
+        let parts = self.parts.as_mut().expect("the disk is plugged in");
+        parts.nbdkit.kill().expect("a child can be killed");
+        parts.nbdkit.wait().expect("a child can be waited for");
+    }
+
+    /// Takes the dead disk's devices away.
+    pub fn detach(&mut self) {
+        let Some(mut parts) = self.parts.take() else { return };
+        // Each step may find that the one before has done its work already.
+        run("umount", &["-l", &self.text("mount")]);
+        run("losetup", &["-d", &parts.device]);
+        let _ = parts.nbdkit.kill();
+        let _ = parts.nbdkit.wait();
+        let _ = parts.nbdfuse.kill();
+        let _ = parts.nbdfuse.wait();
+        run("umount", &["-l", &self.text("fuse/disk")]);
+        run("umount", &["-l", &self.text("fuse")]);
+    }
+
+    /// Makes writes fail, or succeed again.
+    ///
+    /// # Panics
+    /// If the disk has another fault.
+    pub fn fail_writes(&self, fail: bool) {
+        assert_eq!(self.fault, Fault::WriteErrors);
+        let trigger = self.path("trigger");
+        let done = if fail { fs::write(trigger, "") } else { fs::remove_file(trigger) };
+        done.expect("the trigger can be made and removed");
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    fn attach(&mut self, format: bool) {
+        let socket = self.text("socket");
+        let _ = fs::remove_file(&socket);
+        let image = format!("file={}", self.text("image"));
+        let trigger = format!("error-pwrite-file={}", self.text("trigger"));
+        let (filter, options) = match self.fault {
+            Fault::VolatileCache => ("--filter=cache", vec!["cache=writeback", "cache-min-block-size=4096"]),
+            Fault::WriteErrors => {
+                ("--filter=error", vec!["error-pwrite=EIO", "error-pwrite-rate=100%", trigger.as_str()])
+            }
+        };
+        let nbdkit =
+            spawn("nbdkit", &[&["-f", "-U", &socket, filter, "file", &image][..], &options].concat());
+        await_that("nbdkit's socket", || Path::new(&socket).exists());
+        let file = self.text("fuse/disk");
+        fs::write(&file, "").expect("a file to mount on can be made");
+        let nbdfuse = spawn("nbdfuse", &[&file, &format!("nbd+unix:///?socket={socket}")]);
+        await_that("nbdfuse's file", || fs::metadata(&file).is_ok_and(|about| about.len() > 0));
+        let device =
+            Command::new("losetup").args(["--show", "-f", &file]).output().expect("losetup can be run");
+        let device = String::from_utf8_lossy(&device.stdout).trim().to_owned();
+        assert!(device.starts_with("/dev/loop"), "no loop device: {device}");
+        assert!(!format || run("mkfs.ext4", &["-q", &device]), "no file system can be made");
+        assert!(run("mount", &[&device, &self.text("mount")]), "the file system cannot be mounted");
+        self.parts = Some(Parts { nbdkit, nbdfuse, device });
+    }
+}
+
+impl Drop for FaultyDisk {
+    fn drop(&mut self) {
+        self.detach();
+    }
+}
+
+fn is_installed(command: &str) -> bool {
+    let found =
+        Command::new("sh").args(["-c", &format!("command -v {command}")]).stdout(Stdio::null()).status();
+    found.is_ok_and(|status| status.success())
+}
+
+fn run(command: &str, arguments: &[&str]) -> bool {
+    Command::new(command).args(arguments).output().is_ok_and(|output| output.status.success())
+}
+
+fn spawn(command: &str, arguments: &[&str]) -> Child {
+    let child = Command::new(command)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    child.unwrap_or_else(|error| panic!("{command} cannot be started: {error}"))
+}
+
+#[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+fn await_that(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what} does not appear");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
