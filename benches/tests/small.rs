@@ -9,6 +9,7 @@ use serde_json::Value;
 fn rows(bench: &str) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_cell-benches"))
         .args([bench, "--entries", "20000", "--rounds", "2", "--json"])
+        .current_dir(std::env::temp_dir())
         .output()
         .expect("the benches can be started");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -54,4 +55,30 @@ fn memory_small_prints_every_figure() {
     assert_rows("memory", &rows, &["memory/tree and extents", "memory/waste of extents"]);
     let bound = rows.iter().find(|row| row["bench"] == "memory/tree and extents").expect("it is there");
     assert_eq!(bound["goal"], "<= 1.6");
+}
+
+#[test]
+fn put_small_prints_every_figure() {
+    let rows = rows("put");
+    let wanted = [
+        "put/durable 64",
+        "put/durable 256",
+        "put/durable 1024",
+        "put/no log 256",
+        "put/during checkpoints 256",
+    ];
+    assert_rows("put", &rows, &wanted);
+}
+
+#[test]
+fn restart_small_prints_every_figure() {
+    let rows = rows("restart");
+    let wanted = [
+        "restart/empty cell dev serves",
+        "restart/empty cell dev takes",
+        "restart/from the log",
+        "restart/from the image",
+        "restart/linear in the data",
+    ];
+    assert_rows("restart", &rows, &wanted);
 }
