@@ -40,7 +40,7 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
         return Err(StorageError::new(DiskOperation::Open, path, Errno::EEXIST));
     }
     let file = create(storage, preparing)?;
-    let zeros = LogBuffer::heap(FILL_BYTES);
+    let zeros = LogBuffer::heap(crate::check::index(bytes.min(FILL_BYTES as u64)));
     let mut offset = 0;
     while offset < bytes {
         let count = crate::check::index((bytes - offset).min(FILL_BYTES as u64));

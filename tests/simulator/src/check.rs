@@ -139,6 +139,7 @@ pub fn answered(
     coverage.saw(Event::Operations);
     let returned = model.now();
     let Asked { deed, begun } = asked;
+    model.writing(deed, -1);
     match (deed, &completion.outcome) {
         (Deed::Write { key, call, value, .. }, outcome) => {
             write_answered(*key, *call, value, *begun, returned, outcome, model, coverage)
@@ -150,6 +151,7 @@ pub fn answered(
 
 /// A client ended with this unanswered.
 pub fn abandoned(asked: &Asked, model: &mut Model, coverage: &mut Coverage) {
+    model.writing(&asked.deed, -1);
     if let Deed::Write { key, call, .. } = &asked.deed {
         model.record(*key, *call, Outcome::Unknown, asked.begun, u64::MAX);
         coverage.saw(Event::Unknown);

@@ -56,6 +56,7 @@ impl Client {
         });
         match submitted {
             Ok(ticket) => {
+                model.writing(&deed, 1);
                 self.asked.insert(ticket, Asked { deed, begun });
                 self.kicked_ns = self.kicked_ns.min(now_ns);
                 Ok(true)

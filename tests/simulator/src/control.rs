@@ -16,7 +16,7 @@ use crate::node::{News, Node};
 use crate::plan::US;
 
 /// Tree nodes that the copier takes between two turns of the worker, at most.
-const NODES_AT_ONCE: u64 = 16;
+const NODES_AT_ONCE: u64 = 8;
 
 /// An event that is on its way to the worker.
 #[derive(Debug)]
@@ -44,6 +44,8 @@ pub struct Control {
     written: Option<WrittenImage>,
     /// Touches after which the process dies once the next checkpoint has begun.
     dies_in_checkpoint: Option<(u64, bool)>,
+    /// A checkpoint failed in the last step: the process may have died of it.
+    ended_checkpoint: bool,
 }
 
 impl Control {
@@ -61,10 +63,11 @@ impl Control {
 }
 
 impl Node {
-    /// Whether a checkpoint is being copied.
+    /// Whether a checkpoint is in progress, from the wish for it to its record in the table.
     #[must_use]
-    pub fn is_copying(&self) -> bool {
-        self.control.copying.is_some()
+    pub fn is_checkpointing(&self) -> bool {
+        let pairs = self.worker.as_ref().map(|worker| worker.snapshot().pairs).unwrap_or_default();
+        pairs.iter().any(|pair| pair.checkpoint_running) || self.control.ended_checkpoint
     }
 
     /// Lets the process die after so many touches of the world by, or beside, its next checkpoint.
@@ -89,6 +92,7 @@ impl Node {
 
     /// Carries out what is due; when the next is.
     pub(crate) fn step_control(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
+        self.control.ended_checkpoint = false;
         while let Some((due_ns, _)) = self.control.queue.front() {
             if *due_ns > now_ns {
                 break;
@@ -128,6 +132,7 @@ impl Node {
             }
             Command::Checkpoint(CheckpointCommand::Record { base, csn_max }) => {
                 let recorded = self.record(base, csn_max);
+                self.control.ended_checkpoint = !recorded;
                 news.push(if recorded { News::Checkpointed } else { News::CheckpointFailed });
                 self.tell(ControlEvent::CheckpointRecorded { recorded });
             }
@@ -180,7 +185,7 @@ impl Node {
         let end = NodeIndex(self.control.nodes_end.load(Ordering::Acquire));
         match copying.copy.step(end, nodes) {
             Ok(true) => {
-                copying.due_ns = now_ns + self.random.time_ns(10 * US);
+                copying.due_ns = now_ns + self.random.time_ns(200 * US);
                 self.control.copying = Some(copying);
             }
             Ok(false) => match copying.copy.finish(&copying.completions) {
@@ -202,6 +207,7 @@ impl Node {
     }
 
     fn image_failed(&mut self, news: &mut Vec<News>) {
+        self.control.ended_checkpoint = true;
         news.push(News::CheckpointFailed);
         self.tell(ControlEvent::ImageWritten { csn_max: None });
     }

@@ -103,6 +103,8 @@ events! {
     Stops: "clean stops",
     /// New clients in the place of old ones.
     ClientRestarts: "client restarts",
+    /// Times without anything asked.
+    Lulls: "lulls",
     /// Sessions ended for silence.
     SessionsEnded: "sessions ended",
     /// Checks of the whole pair by request.

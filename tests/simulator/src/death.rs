@@ -34,7 +34,7 @@ impl World {
         let node = self.nodes.remove(at);
         let violent = death != Death::ByItself;
         self.coverage.add(Event::RecoveryDied, u64::from(violent && node.is_recovering()));
-        self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_copying()));
+        self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_checkpointing()));
         self.coverage.add(Event::Repeated, node.repeated());
         self.coverage.add(Event::Rotations, self.rotations(node.log_name()));
         self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));

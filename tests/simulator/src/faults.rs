@@ -7,7 +7,7 @@
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
 //! - a network that delays, resets, and cuts one way or both;
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
-//! - clients that die; operators that stop a node, with a checkpoint or without.
+//! - clients that die, or are silent for a while; operators that stop a node, with a checkpoint or without.
 //!
 //! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the very end,
 //! where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
@@ -60,10 +60,12 @@ pub enum Fault {
     Stop,
     /// A client dies, and another takes its place.
     ClientRestart,
+    /// Clients ask nothing for a while: logs are sealed, sessions of the dead end, checkpoints come of age.
+    Lull,
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 21] = [
+pub const FAULTS: [Fault; 22] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -85,6 +87,7 @@ pub const FAULTS: [Fault; 21] = [
     Fault::CoordinatorRestart,
     Fault::Stop,
     Fault::ClientRestart,
+    Fault::Lull,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that faults come
@@ -119,6 +122,13 @@ impl Faults {
         }
         self.plan_next(plan, now_ns, operations);
         Some(FAULTS[self.random.weighted(&self.weights)])
+    }
+
+    /// The next is put off, half of the times: what takes long without faults is to happen too.
+    pub fn rest(&mut self, for_ns: u64) {
+        if self.random.percent(50) {
+            self.due_ns += for_ns;
+        }
     }
 
     /// When the next is due at the latest.

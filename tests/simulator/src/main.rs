@@ -1,12 +1,108 @@
-//! The simulator's command line.
+//! The simulator's command line: one seed in words, or a sweep over many.
 
-use cell_simulator::{RunOptions, run};
+use std::path::Path;
+use std::process::{Command, ExitCode};
 
-fn main() {
-    let seed = std::env::args().nth(1).and_then(|seed| seed.parse().ok()).unwrap_or(1);
-    let verbose = std::env::args().nth(2).is_some();
-    match run(seed, RunOptions { verbose, ..RunOptions::default() }) {
-        Ok(passed) => println!("{passed:?}"),
-        Err(failed) => println!("{failed:?}"),
+use cell_simulator::sweep::{Sweep, serve, sweep};
+use cell_simulator::{Event, OPERATIONS, RunOptions, run};
+use clap::Parser;
+
+/// Runs production cores under a seeded clock, disk, network and coordinator.
+#[derive(Debug, Parser)]
+#[command(name = "cell-simulator", version)]
+struct Arguments {
+    /// Run one seed and tell what happens.
+    #[arg(long, conflicts_with_all = ["seed_from", "seeds"])]
+    seed: Option<u64>,
+    /// With --seed: tell only how it ends.
+    #[arg(long, requires = "seed")]
+    quiet: bool,
+    /// First seed of a sweep.
+    #[arg(long, default_value_t = 1)]
+    seed_from: u64,
+    /// Seeds of a sweep.
+    #[arg(long, default_value_t = 100)]
+    seeds: u64,
+    /// Operations of each run.
+    #[arg(long, default_value_t = OPERATIONS)]
+    operations: u64,
+    /// Processes of a sweep; 0 takes one a core.
+    #[arg(long, default_value_t = 0)]
+    processes: usize,
+    /// Serve a sweep: one line for each seed that begins or ends.
+    #[arg(long, hide = true)]
+    serve: bool,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let options = RunOptions { operations: arguments.operations, ..RunOptions::default() };
+    match arguments.seed {
+        Some(seed) => one(seed, RunOptions { verbose: !arguments.quiet, ..options }),
+        None if arguments.serve => {
+            serve(arguments.seed_from, arguments.seeds, options);
+            ExitCode::SUCCESS
+        }
+        None => many(&arguments, options),
     }
+}
+
+fn one(seed: u64, options: RunOptions) -> ExitCode {
+    if options.verbose {
+        tracing_subscriber::fmt()
+            .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+            .with_writer(std::io::stderr)
+            .without_time()
+            .init();
+    }
+    println!("seed {seed}, commit {}", commit());
+    let (coverage, verdict) = match run(seed, options) {
+        Ok(passed) => {
+            let milliseconds = passed.elapsed_ns / 1_000_000;
+            println!("digest {:016x}, {} turns, {milliseconds} simulated ms", passed.digest, passed.turns);
+            (passed.coverage, None)
+        }
+        Err(failed) => (failed.coverage.clone(), Some(failed)),
+    };
+    for event in Event::ALL.iter().filter(|event| coverage.count(**event) > 0) {
+        println!("{:>12}  {}", coverage.count(*event), event.name());
+    }
+    match verdict {
+        None => {
+            println!("1 passed, 0 failed");
+            ExitCode::SUCCESS
+        }
+        Some(failed) => {
+            println!("FAILED at {} simulated us: {}", failed.now_ns / 1_000, failed.broken);
+            println!("0 passed, 1 failed");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn many(arguments: &Arguments, options: RunOptions) -> ExitCode {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let children = if arguments.processes == 0 { cores } else { arguments.processes };
+    let wanted = Sweep { from: arguments.seed_from, seeds: arguments.seeds, children, options };
+    match sweep(wanted) {
+        Ok(report) => {
+            report.tell(&commit());
+            if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            eprintln!("the sweep cannot run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The commit that the sources are at, and whether they were changed since.
+fn commit() -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let described = Command::new("git")
+        .args(["describe", "--always", "--dirty", "--abbrev=12"])
+        .current_dir(folder)
+        .output();
+    let described = described.ok().filter(|output| output.status.success());
+    described.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

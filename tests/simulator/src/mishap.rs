@@ -78,6 +78,13 @@ impl World {
                 self.disturb_coordinator(fault);
             }
             (Fault::ClientRestart, _) => self.restart_client(),
+            (Fault::Lull, _) => {
+                self.coverage.saw(Event::Lulls);
+                let lasts_ns = self.random.time_ns(2_000 * MS);
+                let until_ns = self.now_ns + lasts_ns;
+                self.asks_due_ns.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
+                self.faults.rest(lasts_ns);
+            }
             (_, None) => {} // there is no process to befall
         }
     }

@@ -8,6 +8,7 @@ use cell_terms::Version;
 use cell_tests::history::{Call, Operation, Outcome, Value};
 
 use crate::random::mix;
+use crate::traffic::Deed;
 
 /// The name of all empty values: they cannot say which one they are.
 pub const EMPTY: Value = u64::MAX;
@@ -36,6 +37,8 @@ pub struct Key {
     pub operations: Vec<Operation>,
     /// What it was last known to hold, for conditions.
     pub latest: Option<(Version, Value)>,
+    /// Writes of it that are outstanding.
+    pub writing: u32,
     /// The versions that anyone was told of, each higher than those before, and when.
     told: Vec<(u64, Version)>,
 }
@@ -78,7 +81,13 @@ impl Model {
         for bytes in keys {
             if !model.by_bytes.contains_key(&bytes) {
                 model.by_bytes.insert(bytes.clone(), model.keys.len());
-                model.keys.push(Key { bytes, operations: Vec::new(), latest: None, told: Vec::new() });
+                model.keys.push(Key {
+                    bytes,
+                    operations: Vec::new(),
+                    latest: None,
+                    writing: 0,
+                    told: Vec::new(),
+                });
             }
         }
         model
@@ -112,6 +121,14 @@ impl Model {
                 Ok(name)
             }
             _ => Err(broken(format_args!("phantom: {} bytes that nobody wrote", bytes.len()))),
+        }
+    }
+
+    /// A write is outstanding from now on, or (-1) no more.
+    pub fn writing(&mut self, deed: &Deed, change: i32) {
+        if let Deed::Write { key, .. } = deed {
+            let writing = &mut self.keys[*key].writing;
+            *writing = writing.saturating_add_signed(change);
         }
     }
 

@@ -82,8 +82,8 @@ impl Plan {
     pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
-        let slot_bytes = random.pick(&[64 << 10, 256 << 10, 1 << 20, 1 << 20, 2 << 20]);
-        let extent_region_bytes = random.pick(&[1 << 20, 2 << 20, 4 << 20, 8 << 20, 8 << 20]);
+        let slot_bytes = random.pick(&[64 << 10, 256 << 10, 512 << 10, 512 << 10, 512 << 10]);
+        let extent_region_bytes = random.pick(&[512 << 10, 1 << 20, 2 << 20, 2 << 20, 2 << 20]);
         let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
         let log = LogOptions {
             segment_bytes,

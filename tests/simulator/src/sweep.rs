@@ -1,1 +1,175 @@
-//! placeholder
+//! Many seeds on all cores. Release builds abort on a panic, so the seeds run in child processes: one that dies takes
+//! its seed along, and the sweep goes on with another child behind it.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use crate::{Coverage, Event, RunOptions, run};
+
+/// Seeds that a child is given at once.
+const SEEDS_AT_ONCE: u64 = 16;
+/// How often progress is told.
+const PROGRESS: Duration = Duration::from_secs(5);
+/// Failures that are told whole.
+const FAILURES_TOLD: usize = 10;
+
+/// Which seeds, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Sweep {
+    /// The first seed.
+    pub from: u64,
+    /// How many.
+    pub seeds: u64,
+    /// Child processes.
+    pub children: usize,
+    /// Of each run.
+    pub options: RunOptions,
+}
+
+/// One seed's end.
+enum Ended {
+    Passed(Coverage),
+    Failed(u64, String),
+}
+
+/// What a sweep found.
+#[derive(Debug)]
+pub struct Report {
+    /// Seeds that passed.
+    pub passed: u64,
+    /// Seeds that failed, and how.
+    pub failures: Vec<(u64, String)>,
+    /// What happened in those that passed.
+    pub coverage: Coverage,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Runs seeds one after the other and tells each one's end on standard output, for [`sweep`].
+pub fn serve(from: u64, seeds: u64, options: RunOptions) {
+    let mut out = std::io::stdout().lock();
+    let mut tell = |line: String| {
+        let line = line.replace('\n', "\\n");
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush()); // nobody listens: nothing to be done
+    };
+    for seed in from..from + seeds {
+        tell(format!("begin {seed}"));
+        match run(seed, options) {
+            Ok(passed) => tell(format!("passed {}", passed.coverage.to_line())),
+            Err(failed) => tell(format!("failed {}", failed.broken.what)),
+        }
+    }
+}
+
+/// Runs the seeds in child processes of this program.
+///
+/// # Errors
+/// No child process can be started.
+#[allow(clippy::disallowed_methods, reason = "how long a sweep takes is told to a person")]
+pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
+    let begun = Instant::now();
+    let next = AtomicU64::new(sweep.from);
+    let (send, ended) = channel();
+    let mut report =
+        Report { passed: 0, failures: Vec::new(), coverage: Coverage::default(), elapsed: Duration::ZERO };
+    std::thread::scope(|scope| {
+        let children: Vec<_> = (0..sweep.children.max(1))
+            .map(|_| {
+                let send = send.clone();
+                scope.spawn(|| take_seeds(&sweep, &next, send))
+            })
+            .collect();
+        drop(send);
+        let mut told = Instant::now();
+        for ended in ended {
+            match ended {
+                Ended::Passed(coverage) => {
+                    report.passed += 1;
+                    report.coverage.merge(&coverage);
+                }
+                Ended::Failed(seed, why) => {
+                    if report.failures.len() < FAILURES_TOLD {
+                        println!("seed {seed}: FAILED: {}", why.replace("\\n", "\n"));
+                    }
+                    report.failures.push((seed, why));
+                }
+            }
+            if told.elapsed() > PROGRESS {
+                told = Instant::now();
+                let done = report.passed + report.failures.len() as u64;
+                eprintln!("{done} of {} seeds, {} failed", sweep.seeds, report.failures.len());
+            }
+        }
+        children.into_iter().try_for_each(|child| child.join().unwrap_or(Ok(())))
+    })?;
+    report.elapsed = begun.elapsed();
+    Ok(report)
+}
+
+fn take_seeds(sweep: &Sweep, next: &AtomicU64, send: Sender<Ended>) -> std::io::Result<()> {
+    let end = sweep.from + sweep.seeds;
+    loop {
+        let from = next.fetch_add(SEEDS_AT_ONCE, Ordering::Relaxed);
+        if from >= end {
+            return Ok(());
+        }
+        let mut from = from;
+        let until = end.min(from + SEEDS_AT_ONCE);
+        while from < until {
+            from = run_child(sweep, from, until - from, &send)?;
+        }
+    }
+}
+
+/// Runs a child over some seeds; the first seed that is left to run.
+fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std::io::Result<u64> {
+    let mut child = Command::new(std::env::current_exe()?)
+        .args(["--serve", "--seed-from", &from.to_string(), "--seeds", &seeds.to_string()])
+        .args(["--operations", &sweep.options.operations.to_string()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut seed = from;
+    let output = child.stdout.take().into_iter().flat_map(|output| BufReader::new(output).lines());
+    for line in output.map_while(Result::ok) {
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        match word {
+            "begin" => continue,
+            "passed" => drop(send.send(Ended::Passed(Coverage::from_line(rest).unwrap_or_default()))),
+            _ => drop(send.send(Ended::Failed(seed, rest.to_owned()))),
+        }
+        seed += 1;
+    }
+    let ended = child.wait_with_output()?;
+    if seed < from + seeds {
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        drop(send.send(Ended::Failed(seed, format!("the process died: {}\n{said}", ended.status))));
+        seed += 1;
+    }
+    Ok(seed)
+}
+
+impl Report {
+    /// Tells everything, the verdict last.
+    pub fn tell(&self, commit: &str) {
+        let seeds = self.passed + self.failures.len() as u64;
+        println!("what happened in {} runs:", self.passed);
+        for event in Event::ALL {
+            let count = self.coverage.count(*event);
+            let never = if count == 0 { "   <- NEVER HAPPENED" } else { "" };
+            println!("{count:>12}  {}{never}", event.name());
+        }
+        #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+        let rate = seeds as f64 / self.elapsed.as_secs_f64().max(1e-9);
+        println!("{seeds} seeds in {:.1} s: {rate:.1} seeds/s", self.elapsed.as_secs_f64());
+        if !self.failures.is_empty() {
+            let failed: Vec<String> = self.failures.iter().map(|(seed, _)| seed.to_string()).collect();
+            println!("commit {commit}; failed seeds: {}", failed.join(" "));
+            println!("reproduce: cargo run --release -p cell-simulator -- --seed {}", failed[0]);
+        }
+        println!("{} passed, {} failed", self.passed, self.failures.len());
+    }
+}

@@ -11,6 +11,9 @@ use crate::model::{EMPTY, Model};
 use crate::plan::Plan;
 use crate::random::Random;
 
+/// Writes of one key that are outstanding at once, at most: the checker tries their orders.
+const WRITING_MAX: u32 = 6;
+
 /// An end of a range, by key number or by bytes that are no key.
 pub type End = Option<(Vec<u8>, bool)>;
 
@@ -202,6 +205,9 @@ impl Traffic {
 
     fn write(&mut self, plan: &Plan, model: &mut Model) -> Deed {
         let key = self.key_to_write(plan);
+        if model.keys[key].writing >= WRITING_MAX {
+            return Deed::Get(key);
+        }
         let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
         let kind = self.random.weighted(&[50, 10, 6, 14, 14, 6]);
         let (length, value_of) = (self.value_length(plan), |value: Value| value);

@@ -7,6 +7,7 @@ use crate::check::index;
 
 const PAGE_BYTES: usize = 4096;
 type Page = [u8; PAGE_BYTES];
+const ZEROS: Page = [0; PAGE_BYTES];
 
 #[derive(Clone, Default)]
 pub(super) struct Content {
@@ -37,7 +38,7 @@ impl Content {
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         each_page(offset, bytes.len(), |page, within, range| {
             let source = &bytes[range];
-            if !self.pages.contains_key(&page) && source.iter().all(|b| *b == 0) {
+            if !self.pages.contains_key(&page) && source == &ZEROS[..source.len()] {
                 return;
             }
             let page = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES]));
