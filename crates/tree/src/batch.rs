@@ -12,13 +12,15 @@
 use cell_terms::{Csn, Words};
 
 use crate::geometry::NodeIndex;
+use crate::probe::Probe;
 use crate::search::{Cursor, Found, Meganode, ReadError, sized};
-use crate::view::{Candidate, Hop, LEAF_FRONT_BYTES, LeafEntry, Lookup, Probe, View};
+use crate::seek::{Candidate, Hop, LEAF_FRONT_BYTES, Lookup};
+use crate::view::{LeafEntry, View};
 
 /// Searches that go down together.
 pub const LANES: usize = 16;
 
-const _: () = assert!(LANES <= u32::BITS as usize);
+const _: () = assert!(LANES.is_power_of_two() && LANES <= 1 << 8);
 
 #[derive(Clone, Copy)]
 struct Lane<'k> {
@@ -26,7 +28,6 @@ struct Lane<'k> {
     cursor: Cursor,
     /// A leaf's entry that was asked for.
     asked: Option<Asked>,
-    out: usize,
 }
 
 /// What a leaf said in the first step. It counts if the version is still the same in the second.
@@ -48,16 +49,6 @@ enum Advance {
     Stays,
 }
 
-/// The lanes in a set, lowest first.
-fn members(set: u32) -> impl Iterator<Item = usize> {
-    let mut rest = set;
-    std::iter::from_fn(move || {
-        let lane = rest.trailing_zeros();
-        rest &= rest.wrapping_sub(1);
-        (lane < u32::BITS).then_some(lane as usize % LANES)
-    })
-}
-
 impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// Searches keys, [`LANES`] at a time; answers stand in `out` in the same order and are what
     /// [`Meganode::search`] would say.
@@ -72,37 +63,60 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 
     fn search_lanes<K: AsRef<[u8]>, const B: usize>(&self, keys: &[K], out: &mut [Result<Found, ReadError>]) {
-        let empty = Lane { probe: Probe::new(&[]), cursor: Cursor::ROOT, asked: None, out: 0 };
+        let root = match self.root::<B>() {
+            Ok(root) => root,
+            Err(error) => return out[..keys.len()].fill(Err(error)),
+        };
+        let empty = Lane { probe: Probe::new(&[]), cursor: root, asked: None };
         let mut lanes = [empty; LANES];
-        let mut active = 0u32;
-        for (i, (key, lane)) in keys.iter().zip(&mut lanes).enumerate() {
+        // The lanes that are under way, in `going[..count]`.
+        let mut going = [0u8; LANES];
+        let mut count = 0;
+        for ((i, key), lane) in (0u8..).zip(keys).zip(&mut lanes) {
             match self.check_key(key.as_ref()) {
                 Ok(()) => {
-                    *lane = Lane { probe: Probe::new(key.as_ref()), out: i, ..empty };
-                    active |= 1 << i;
+                    lane.probe = Probe::new(key.as_ref());
+                    going[count] = i;
+                    count += 1;
                 }
-                Err(error) => out[i] = Err(error),
+                Err(error) => out[usize::from(i)] = Err(error),
             }
         }
-        while active != 0 {
-            let mut moved = 0u32;
-            for i in members(active) {
-                let lane = &mut lanes[i];
-                match self.advance::<B>(lane) {
-                    Advance::Done(answer) => {
-                        out[lane.out] = answer;
-                        active &= !(1 << i);
+        while count > 0 {
+            let (mut kept, mut moved) = (0, false);
+            for at in 0..count {
+                let i = going[at];
+                let lane = usize::from(i) % LANES;
+                match self.advance::<B>(&mut lanes[lane]) {
+                    Advance::Done(answer) => out[lane] = answer,
+                    Advance::Moved => {
+                        moved = true;
+                        going[kept] = i;
+                        kept += 1;
                     }
-                    Advance::Moved => moved |= 1 << i,
-                    Advance::Stays => {}
+                    Advance::Stays => {
+                        going[kept] = i;
+                        kept += 1;
+                    }
                 }
             }
-            members(moved).for_each(|i| self.view::<B>(lanes[i].cursor.node).prefetch(0, 64));
-            members(moved).for_each(|i| {
-                let cursor = &lanes[i].cursor;
-                let front = if cursor.is_at_leaf() { LEAF_FRONT_BYTES } else { B * 5 / 8 };
-                self.view::<B>(cursor.node).prefetch(64, front);
-            });
+            count = kept;
+            if moved {
+                self.ask::<B>(&lanes, &going[..count]);
+            }
+        }
+    }
+
+    /// Asks for the cache lines of the nodes that lanes have come to.
+    #[inline(always)]
+    fn ask<const B: usize>(&self, lanes: &[Lane<'_>; LANES], going: &[u8]) {
+        for i in going {
+            self.view::<B>(lanes[usize::from(*i) % LANES].cursor.node).prefetch(0, 64);
+        }
+        for i in going {
+            let cursor = &lanes[usize::from(*i) % LANES].cursor;
+            let front = if cursor.is_at_leaf() { LEAF_FRONT_BYTES } else { B * 5 / 8 };
+            self.view::<B>(cursor.node).prefetch(64, front);
         }
     }
 
@@ -117,8 +131,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         let Some(version) = view.begin() else { return self.retry_lane(lane) };
         let header = view.header();
         let level = header.level();
-        if !lane.cursor.expects(header.kind) {
-            return moved(self.rest_on(&mut lane.cursor, &view, version));
+        if header.kind != lane.cursor.kind {
+            return moved(self.not_expected(&mut lane.cursor, &view, version));
         }
         if header.is_inner() {
             let hop = view.hop(&header, &lane.probe);
@@ -139,7 +153,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 return Advance::Stays;
             }
             Candidate::None => view.miss(&header, &lane.probe),
-            Candidate::Several => view.lookup_among_equal_heads(&header, &lane.probe),
+            Candidate::Several => view.lookup_among_equal_heads(&lane.probe),
         };
         if !view.is_still(version) {
             return self.retry_lane(lane);

@@ -4,6 +4,7 @@
 use cell_terms::{Csn, Pointer};
 
 use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell, write_leaf_entry};
+use crate::fence::Side;
 use crate::geometry::NodeIndex;
 use crate::hint;
 use crate::layout::{
@@ -11,7 +12,8 @@ use crate::layout::{
     KIND, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heap_end,
 };
 use crate::page::{Dirty, Page};
-use crate::view::{Header, LeafEntry, Probe, Side, View};
+use crate::probe::Probe;
+use crate::view::{Header, LeafEntry, View};
 
 /// Why a node cannot take a change. Live, it is our own broken promise; in replay, a damaged log or image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

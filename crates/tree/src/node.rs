@@ -4,11 +4,13 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::check::{ImageError, check_page};
 use crate::geometry::{Geometry, NodeIndex};
-use crate::layout::{CRC, WORD_BYTES};
+use crate::layout::{CRC, WORD_BYTES, kind_of};
 use crate::page::Page;
+use crate::probe::Probe;
 use crate::scan::LeafSnapshot;
-use crate::search::{Cursor, Found, Meganode, ReadError, sized};
-use crate::view::{Header, Hop, LeafEntry, Lookup, Probe, View};
+use crate::search::{Found, Meganode, ReadError, sized};
+use crate::seek::{Hop, Lookup};
+use crate::view::{Header, LeafEntry, View};
 
 /// Why a copy cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +74,7 @@ impl<'a> NodeRef<'a> {
         sized!(self.geometry, B => {
             let view = View::<[u64], B>::new(self.words, 0);
             let header = view.header();
-            if !Cursor::ROOT.expects(header.kind) {
+            if header.kind != kind_of(header.level()) {
                 return NodeStep::NotHere;
             }
             let right = |right: Pointer| if right.is_null() { NodeStep::NotHere } else { NodeStep::Right(right) };
@@ -217,13 +219,13 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     pub fn copy_node<'o>(&self, node: NodeIndex, out: &'o mut [u64]) -> Result<NodeRef<'o>, ReadError> {
         assert!(node.get() < self.geometry.nodes(), "the slot has no {node}");
         assert!(out.len() == self.geometry.node_words(), "room for one tree node");
-        let mut cursor = Cursor::ROOT;
+        let mut retries = 0;
         loop {
             copy_in_order(self.words, self.node_word(node), out);
             if out[0] & 1 == 0 && out[0] == out[out.len() - 1] {
                 return Ok(NodeRef { geometry: self.geometry, node, words: out });
             }
-            self.retry(&mut cursor)?;
+            self.retry_again(&mut retries)?;
         }
     }
 

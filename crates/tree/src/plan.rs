@@ -7,13 +7,15 @@
 use cell_terms::{Pointer, Words};
 
 use crate::change::{Change, Image};
+use crate::fence::Side;
 use crate::geometry::NodeIndex;
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
-use crate::search::{Answer, Cursor, Found, Meganode, ReadError, sized};
+use crate::probe::Probe;
+use crate::search::{Answer, Found, Meganode, ReadError, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Half, Overflow};
-use crate::view::{Header, LeafEntry, Probe, Side};
+use crate::view::{Header, LeafEntry};
 
 /// Why a write cannot be planned. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -373,7 +375,7 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
 
     /// The inner node whose range has the separator: the one on the path, or a sibling to its right.
     fn parent(&self, mut node: NodeIndex, probe: &Probe<'_>) -> Result<(NodeIndex, Header, u64), PlanError> {
-        let mut cursor = Cursor::ROOT;
+        let mut cursor = self.meganode.root::<B>()?;
         loop {
             let view = self.meganode.view::<B>(node);
             let header = view.header();

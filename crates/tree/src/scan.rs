@@ -13,8 +13,9 @@ use crate::compose::SUFFIX_BUFFER;
 use crate::geometry::NodeIndex;
 use crate::layout::kind_of;
 use crate::page::Page;
+use crate::probe::Probe;
 use crate::search::{Cursor, Meganode, ReadError, sized};
-use crate::view::{Header, LeafEntry, Probe, View};
+use crate::view::{Header, LeafEntry, View};
 
 /// One leaf as of one moment. It is filled again and again in the same memory.
 ///
@@ -250,7 +251,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         target: Target<'_>,
         leaf: &mut LeafSnapshot,
     ) -> Result<(), ReadError> {
-        let mut cursor = Cursor::ROOT;
+        let mut cursor = self.root::<B>()?;
         loop {
             let view = self.view::<B>(cursor.node);
             let Some((header, way)) = view.stable(|view| {
@@ -266,7 +267,9 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                     self.prefetch_at::<B>(&cursor);
                 }
                 Heading::Right(right) => self.move_right(&mut cursor, right, header.level())?,
-                Heading::Restart => self.restart(&mut cursor)?,
+                Heading::Restart => self.restart::<B>(&mut cursor)?,
+                Heading::Below if cursor.node == NodeIndex::ROOT => return Err(ReadError::NotHere),
+                Heading::Below => self.restart::<B>(&mut cursor)?,
                 Heading::Here => {
                     let same = |copy: &View<'_, Page<B>, B>, header: &Header| {
                         matches!(heading(copy, header, &cursor, &target), Heading::Here)
@@ -326,6 +329,9 @@ enum Heading {
     Here,
     Down(NodeIndex),
     Right(Pointer),
+    /// The target is below the node.
+    Below,
+    /// The node is not the one that was meant.
     Restart,
 }
 
@@ -336,7 +342,7 @@ fn heading<W: Words + ?Sized, const B: usize>(
     cursor: &Cursor,
     target: &Target<'_>,
 ) -> Heading {
-    if !cursor.expects(header.kind) {
+    if header.kind != cursor.kind {
         return Heading::Restart;
     }
     let (below, beyond) = match target {
@@ -351,7 +357,7 @@ fn heading<W: Words + ?Sized, const B: usize>(
         }
     };
     if below {
-        return Heading::Restart;
+        return Heading::Below;
     }
     if beyond {
         return Heading::Right(view.right());
@@ -373,7 +379,7 @@ fn route<W: Words + ?Sized, const B: usize>(
         Target::Last => last,
         Target::At(key) => view.route(header, key, key.window(header.prefix)),
         // A bound that does not share the prefix is the high fence, or above all keys of the node.
-        Target::Below(bound) if !view.begins_with_prefix(header, bound) => last,
+        Target::Below(bound) if !view.begins_with_prefix(header.prefix, bound) => last,
         Target::Below(bound) => view.route_below(header, bound, bound.window(header.prefix)),
     }
 }

@@ -6,7 +6,9 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{LEVEL_MASK, kind_of};
-use crate::view::{Header, Hop, LeafEntry, Lookup, Probe, View};
+use crate::probe::Probe;
+use crate::seek::{Hop, Lookup};
+use crate::view::{Header, LeafEntry, View};
 
 /// How often a reader tries again before it gives up, unless told otherwise.
 pub const RETRY_COUNT_MAX: u32 = 16;
@@ -99,21 +101,13 @@ impl<W: Words + ?Sized> Copy for Meganode<'_, W> {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub(crate) node: NodeIndex,
-    /// The kind that the node must have (see [`kind_of`]); 0 at the root, whose level is not known before.
-    kind: u8,
+    /// The kind that the node must have (see [`kind_of`]): valid, and one level below its parent.
+    pub(crate) kind: u8,
     retries: u32,
     right_moves: u32,
 }
 
 impl Cursor {
-    pub(crate) const ROOT: Cursor = Cursor { node: NodeIndex::ROOT, kind: 0, retries: 0, right_moves: 0 };
-
-    /// Whether a node of this kind is what the search came for: valid, and one level below its parent.
-    #[inline(always)]
-    pub(crate) fn expects(&self, kind: u8) -> bool {
-        kind == if self.kind == 0 { kind_of(kind & LEVEL_MASK) } else { self.kind }
-    }
-
     #[inline(always)]
     pub(crate) fn is_at_leaf(&self) -> bool {
         self.kind == kind_of(0)
@@ -221,7 +215,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         mut passed: impl FnMut(NodeIndex, u8),
         read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
     ) -> Result<T, ReadError> {
-        let mut cursor = Cursor::ROOT;
+        let mut cursor = self.root::<B>()?;
         loop {
             let node = cursor.node;
             let view = self.view::<B>(node);
@@ -231,8 +225,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             };
             let header = view.header();
             let level = header.level();
-            if !cursor.expects(header.kind) {
-                self.rest_on(&mut cursor, &view, version)?;
+            if header.kind != cursor.kind {
+                self.not_expected(&mut cursor, &view, version)?;
             } else if header.is_inner() {
                 let hop = view.hop(&header, probe);
                 if !view.is_still(version) {
@@ -263,22 +257,34 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         }
     }
 
+    /// A search's beginning.
+    #[inline(always)]
+    pub(crate) fn root<const B: usize>(&self) -> Result<Cursor, ReadError> {
+        let kind = self.view::<B>(NodeIndex::ROOT).header().kind;
+        if kind != kind_of(kind & LEVEL_MASK) {
+            return Err(ReadError::NotHere);
+        }
+        Ok(Cursor { node: NodeIndex::ROOT, kind, retries: 0, right_moves: 0 })
+    }
+
     /// The node is not what was expected: the root again, or the same node if that was seen in the middle of a change.
     #[cold]
-    pub(crate) fn rest_on<const B: usize>(
+    pub(crate) fn not_expected<const B: usize>(
         &self,
         cursor: &mut Cursor,
         view: &View<'_, W, B>,
         version: u64,
     ) -> Result<(), ReadError> {
-        if view.is_still(version) { self.restart(cursor) } else { self.retry(cursor) }
+        if view.is_still(version) { self.restart::<B>(cursor) } else { self.retry(cursor) }
     }
 
     /// Goes down to a child.
     #[inline(always)]
     pub(crate) fn enter(&self, cursor: &mut Cursor, child: NodeIndex, level: u8) -> Result<(), ReadError> {
         if child.get() >= self.nodes {
-            return self.restart(cursor);
+            // Damaged: no node is of this kind.
+            cursor.kind = u8::MAX;
+            return Ok(());
         }
         cursor.node = child;
         cursor.kind = kind_of(level);
@@ -318,27 +324,28 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         if root.stable(|root| root.compare_low(&root.header(), probe)) == Some(Ordering::Greater) {
             return Err(ReadError::NotHere);
         }
-        self.restart(cursor)
+        self.restart::<B>(cursor)
     }
 
-    /// The node was not the one that was meant: from the root again. At the root itself, the slot is not ours.
+    /// The node was not the one that was meant: from the root again.
     #[cold]
-    pub(crate) fn restart(&self, cursor: &mut Cursor) -> Result<(), ReadError> {
-        if cursor.node == NodeIndex::ROOT {
-            return Err(ReadError::NotHere);
-        }
+    pub(crate) fn restart<const B: usize>(&self, cursor: &mut Cursor) -> Result<(), ReadError> {
         self.retry(cursor)?;
-        cursor.node = NodeIndex::ROOT;
-        cursor.kind = 0;
+        let root = self.root::<B>()?;
+        (cursor.node, cursor.kind) = (root.node, root.kind);
         Ok(())
     }
 
     /// The node changed under the reader: the same node again.
     #[cold]
     pub(crate) fn retry(&self, cursor: &mut Cursor) -> Result<(), ReadError> {
-        cursor.retries += 1;
-        if cursor.retries > self.retry_count_max {
-            return Err(ReadError::Retries(cursor.retries - 1));
+        self.retry_again(&mut cursor.retries)
+    }
+
+    pub(crate) fn retry_again(&self, retries: &mut u32) -> Result<(), ReadError> {
+        *retries += 1;
+        if *retries > self.retry_count_max {
+            return Err(ReadError::Retries(*retries - 1));
         }
         std::hint::spin_loop();
         Ok(())
