@@ -21,12 +21,16 @@ struct World {
     session: SessionId,
     model: Model,
     threads: usize,
+    /// Few keys are written over and over; many fill the slot.
+    keys: u64,
 }
 
 impl World {
     fn new(seed: u64, threads: usize) -> World {
         let (disk, sim) = (SimDisk::new(seed), Sim::new(7));
+        let keys = if seed.is_multiple_of(3) { 20_000 } else { 400 };
         let mut world = World {
+            keys,
             disk,
             sim,
             random: Random::new(seed),
@@ -103,11 +107,13 @@ impl World {
 
     fn write(&mut self, owner: &mut Owner) {
         let random = &mut self.random;
-        let key = format!("{:0width$}", random.below(400), width = 3 + random.below(3) as usize * 7);
-        if random.below(4) == 0 {
+        let key = format!("{:0width$}", random.below(self.keys), width = 3 + random.below(3) as usize * 7);
+        if random.below(if self.keys > 1000 { 40 } else { 4 }) == 0 {
             owner.delete(key.as_bytes());
         } else {
-            let length = [random.below(40), random.below(300), random.below(9000)][random.below(3) as usize];
+            let longest = if self.keys > 1000 { 60 } else { 9000 };
+            let length =
+                [random.below(40), random.below(300), random.below(longest)][random.below(3) as usize];
             let value: Vec<u8> = (0..length).map(|i| (i * 7 + random.0) as u8).collect();
             owner.put(key.as_bytes(), &value);
         }
@@ -129,6 +135,7 @@ impl World {
                 0 => owner.begin_checkpoint(),
                 1 => owner.end_checkpoint(),
                 2 => owner.settle(),
+                3..40 => owner.step_checkpoint(self.random.below(20) as u32),
                 _ => {}
             }
         }
@@ -137,7 +144,7 @@ impl World {
     fn run(&mut self, lives: u64) {
         for life in 0..lives {
             let (alive, mut owner) = self.recover(life == 0);
-            let operations = self.random.below(1500);
+            let operations = self.random.below(if self.keys > 1000 { 5000 } else { 1500 });
             self.serve(&alive, &mut owner, operations);
             self.model = owner.model.clone();
             drop(owner);

@@ -12,6 +12,7 @@ use cell_cluster::{ClaimGround, ClusterError, Coordinator, Missing, NewPair, Pai
 use cell_memory::RegionOptions;
 use cell_recovery::{Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, find_logs};
 use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
+use cell_tree::{LeafSnapshot, Meganode};
 use cell_wal::segment::LogName;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::remove_files;
@@ -339,6 +340,69 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
     }
     let (_, owner) = world.recover(Durability::Sync);
     assert!(owner.recovered.csn_checkpoint > Csn::ZERO);
+}
+
+/// The image has the extents of the leaves that it copies. When a slot ran full, the allocator gave a leaf one of the
+/// nodes set aside for inner nodes, below what the copier had passed: what moved there had its tree node in the log,
+/// but its extents nowhere.
+#[test]
+fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
+    // Large enough for a stretch of more nodes than a put asks for.
+    let geometry =
+        cell_cluster::Geometry { node_region_bytes: 4096 + (4 << 20), slot_bytes: 4 << 20, ..GEOMETRY };
+    let (disk, sim) = (SimDisk::new(1), Sim::new(7));
+    let life = Life::begin(&disk, &sim, 1);
+    let session = life.environment.sessions.open(life.lease).unwrap();
+    let new = NewPair { incarnation: life.lease, node: NODE, geometry };
+    let claim = life.environment.table.create_pair(&new).unwrap();
+    let mut owner = life.complete(life.rebuild(claim), Durability::Sync, session).unwrap();
+    let mut random = owner::Random::new(5);
+    let mut put = |owner: &mut Owner| {
+        let written = owner.put(&random.below(1 << 40).to_be_bytes(), b"value");
+        if !written || owner.next_csn().0.is_multiple_of(50) {
+            owner.settle();
+        }
+        written
+    };
+    while owner.recovered.slots.nodes_free() > 100 {
+        put(&mut owner);
+    }
+    owner.settle();
+    owner.begin_checkpoint();
+    let copied = owner.recovered.slots.high_water().0 - 400;
+    owner.step_checkpoint(copied);
+    // A refusal for want of log space passes once the disk has worked, one for want of tree nodes does not.
+    while owner.recovered.slots.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner)) {}
+    // Leaves that the copier has still before it are split once more.
+    let keys = lows_of_leaves_from(&owner, copied);
+    assert!(keys.len() > 50);
+    for at in 0..20 {
+        for low in keys.iter().filter(|low| !low.is_empty()).take(3) {
+            owner.put(&[low.as_slice(), &[at]].concat(), b"value");
+            owner.settle();
+        }
+    }
+    owner.end_checkpoint();
+    life.disk.kill();
+    let mut world = World { disk, sim, session, model: owner.model.clone() };
+    world.recover(Durability::Sync);
+}
+
+/// The low fences of the leaves whose places are at or behind a tree node's.
+fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
+    let region = owner.recovered.memory.node.region();
+    let meganode = Meganode::new(region, owner.recovered.geometry, owner.recovered.slot);
+    let mut leaf = LeafSnapshot::new();
+    let mut lows = Vec::new();
+    meganode.leaf_first(&mut leaf).unwrap();
+    loop {
+        if leaf.node().0 >= node {
+            lows.push(leaf.low().to_vec());
+        }
+        if !meganode.leaf_after(&mut leaf).unwrap() {
+            return lows;
+        }
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use cell_cluster::{
     Claim, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
-use cell_recovery::image::{ImageSource, write_image};
+use cell_recovery::image::{ImageCopy, ImageSource};
 use cell_recovery::{
     ClaimRequest, Completion, CompletionTable, Environment, ExtentRecord, NodeRecord, Outcome, Progress,
     PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions, RegionSource, Step, complete,
@@ -244,6 +244,7 @@ pub struct Owner {
 }
 
 struct Checkpoint {
+    copy: ImageCopy<ImageSource>,
     base: Csn,
     completions: Vec<u8>,
 }
@@ -274,7 +275,7 @@ impl Owner {
         }
     }
 
-    fn next_csn(&self) -> Csn {
+    pub fn next_csn(&self) -> Csn {
         self.recovered.log.as_ref().map_or(self.csn_unlogged, |log| log.csn_appended()).next()
     }
 
@@ -434,14 +435,24 @@ impl Owner {
         }
     }
 
-    /// Notes what a checkpoint notes at its start; what is written until [`Owner::end_checkpoint`] makes it
-    /// fuzzy.
+    /// Begins a checkpoint, unless one is under way.
     pub fn begin_checkpoint(&mut self) {
-        let mut completions = Vec::new();
+        if self.pending.is_some() {
+            return;
+        }
+        let (mut completions, base) = (Vec::new(), self.durable());
         // As of the durable watermark or later: what is above is replayed.
         self.recovered.completions.encode(&mut completions);
         self.recovered.slots.set_monotone(true);
-        self.pending = Some(Checkpoint { base: self.durable(), completions });
+        let copy = ImageCopy::begin(self.image_source(), Arc::clone(&self.storage), 1, base).unwrap();
+        self.pending = Some(Checkpoint { copy, base, completions });
+    }
+
+    /// Copies some tree nodes; what is written between the steps makes the image fuzzy.
+    pub fn step_checkpoint(&mut self, nodes: u32) {
+        if let Some(checkpoint) = &mut self.pending {
+            checkpoint.copy.step(self.recovered.slots.high_water(), nodes).unwrap();
+        }
     }
 
     pub fn image_source(&self) -> ImageSource {
@@ -455,12 +466,11 @@ impl Owner {
         }
     }
 
-    /// Writes the image, waits until it holds nothing that is not durable, and records it.
+    /// Completes the image, waits until it holds nothing that is not durable, and records it.
     pub fn end_checkpoint(&mut self) {
-        let Some(Checkpoint { base, completions }) = self.pending.take() else { return };
-        let end = self.recovered.slots.high_water();
-        let storage = Arc::clone(&self.storage);
-        let image = write_image(&self.image_source(), storage, 1, base, &completions, &|| end).unwrap();
+        let Some(Checkpoint { mut copy, base, completions }) = self.pending.take() else { return };
+        while copy.step(self.recovered.slots.high_water(), u32::MAX).unwrap() {}
+        let image = copy.finish(&completions).unwrap();
         self.recovered.slots.set_monotone(false);
         self.settle();
         assert!(self.durable() >= image.csn_max);
