@@ -8,6 +8,7 @@ use crate::edit::EditError;
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{CSN_CHANGED, WORD_BYTES};
 use crate::page::{Dirty, Page, write_back};
+use crate::patch::{self, Patched};
 use crate::search::sized;
 
 /// What replay did with a change.
@@ -175,6 +176,14 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
         return Err(ReplayError::NodeIndex(node));
     }
     let base = node_word::<B>(geometry, slot, node);
+    if let Change::Put { key, entry, .. } = change
+        && !geometry.node_crc()
+    {
+        let patched = patch::put::<W, B>(words, base, key, entry, csn);
+        if patched.map_err(|error| ReplayError::Edit { node, error })? == Patched::Done {
+            return Ok(());
+        }
+    }
     let (mut page, dirty) = match change {
         Change::Fill { image, .. } => (page_of::<B>(node, image)?, Ok(Dirty::all::<B>())),
         _ => {
@@ -205,8 +214,6 @@ fn page_of<const B: usize>(node: NodeIndex, image: &Image<'_>) -> Result<Page<B>
         return Err(ReplayError::Image { node, error });
     }
     let mut page = Page::<B>::zeroed();
-    for i in 0..Page::<B>::WORDS {
-        page.set_word(i, image.word(i));
-    }
+    image.for_each(|i, word| page.set_word(i, word));
     Ok(page)
 }

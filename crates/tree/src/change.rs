@@ -173,6 +173,22 @@ impl<'a> Image<'a> {
         self.words == 0
     }
 
+    /// Calls `each` with index and word of all words but the free middle, which is zero.
+    #[inline]
+    pub(crate) fn for_each(&self, mut each: impl FnMut(usize, u64)) {
+        for (source, first) in [(self.front, 0), (self.back, self.words - self.back.len())] {
+            match source {
+                Source::Words(words) => words.iter().enumerate().for_each(|(i, word)| each(first + i, *word)),
+                Source::Bytes(chunks) => {
+                    chunks
+                        .iter()
+                        .enumerate()
+                        .for_each(|(i, chunk)| each(first + i, u64::from_le_bytes(*chunk)));
+                }
+            }
+        }
+    }
+
     /// One word.
     ///
     /// # Panics

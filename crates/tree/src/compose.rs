@@ -98,6 +98,11 @@ impl<const B: usize> Composer<B> {
         self.prefix
     }
 
+    /// Whether the next entry is the first child of an inner node, which stands for everything from the low fence.
+    pub(crate) fn wants_first_child(&self) -> bool {
+        self.inner && self.pushed == 0
+    }
+
     /// Adds the next entry; `None` if its cell does not fit.
     ///
     /// # Panics
@@ -117,7 +122,7 @@ impl<const B: usize> Composer<B> {
             slots += CHILD_BYTES * self.count;
         }
         self.page.set_u16(slots + SLOT_BYTES * i, slot_of(offset, cell, suffix.len()));
-        write_cell(&mut self.page, offset, suffix, value);
+        write_cell::<B>(&mut self.page.bytes_mut()[offset..], suffix, value);
         self.heap_low = offset;
         self.pushed += 1;
         Some(())
@@ -133,9 +138,8 @@ impl<const B: usize> Composer<B> {
         let mut buffer = [0; SUFFIX_BUFFER];
         for i in entries {
             let len = view.suffix(header, i, &mut buffer);
-            // The first entry of an inner node stands for everything from the low fence.
-            let first = self.inner && self.pushed == 0;
-            let from = if first { len } else { (self.prefix - header.prefix).min(len) };
+            let shorter = self.prefix - header.prefix;
+            let from = if self.wants_first_child() { len } else { shorter.min(len) };
             self.push(&buffer[from..len], value_of(view, header, i))?;
         }
         Some(())
@@ -182,32 +186,20 @@ pub(crate) fn slot_of(offset: usize, cell: usize, suffix_len: usize) -> usize {
     suffix_len.min(CODE_LONG) << SLOT_OFFSET_BITS | offset
 }
 
-/// Writes an entry's cell.
+/// Writes an entry's cell to `out`, which has its size.
 #[inline]
-pub(crate) fn write_cell<const B: usize>(page: &mut Page<B>, offset: usize, suffix: &[u8], value: Value) {
-    let mut at = offset;
+pub(crate) fn write_cell<const B: usize>(out: &mut [u8], suffix: &[u8], value: Value) {
+    let mut at = 0;
     if let Value::Leaf(entry) = value {
-        write_leaf_entry(page, offset, &entry);
+        out[..LEAF_VALUE_BYTES].copy_from_slice(&entry.to_bytes());
         at += LEAF_VALUE_BYTES;
     }
     if suffix.len() >= CODE_LONG {
-        let more = suffix.len() - CODE_LONG;
-        if length_bytes(B) == 1 {
-            page.bytes_mut()[at] = low_u16(more).to_le_bytes()[0];
-        } else {
-            page.set_u16(at, more);
-        }
+        let more = low_u16(suffix.len() - CODE_LONG).to_le_bytes();
+        out[at..at + length_bytes(B)].copy_from_slice(&more[..length_bytes(B)]);
         at += length_bytes(B);
     }
     if let Some(rest) = suffix.get(HEAD_BYTES..) {
-        page.bytes_mut()[at..at + rest.len()].copy_from_slice(rest);
+        out[at..at + rest.len()].copy_from_slice(rest);
     }
-}
-
-/// Writes a leaf entry's value at a cell's beginning.
-#[inline]
-pub(crate) fn write_leaf_entry<const B: usize>(page: &mut Page<B>, offset: usize, entry: &LeafEntry) {
-    page.set_u32(offset, entry.offset.0);
-    page.set_u32(offset + 4, entry.value_len);
-    page.bytes_mut()[offset + 8..offset + 16].copy_from_slice(&entry.crc.to_le_bytes());
 }

@@ -1,19 +1,20 @@
 //! Changing a tree node's copy. Every edit depends on nothing but the node and the change, so that replay makes the
 //! same bytes.
 
-use cell_terms::{Csn, Pointer};
+use cell_terms::{Csn, Pointer, Words};
 
-use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell, write_leaf_entry};
+use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell};
 use crate::fence::Side;
-use crate::geometry::NodeIndex;
+use crate::geometry::{NodeIndex, key_max};
 use crate::hint;
 use crate::layout::{
-    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEAP_LOW, HINT,
-    KIND, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heap_end,
+    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEAP_LOW,
+    HIGH_INFINITE, HINT, KIND, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes,
+    heads_offset, heap_end, low_u16,
 };
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
-use crate::view::{Header, LeafEntry, View};
+use crate::view::{Cell, Header, LeafEntry, View};
 
 /// Why a node cannot take a change. Live, it is our own broken promise; in replay, a damaged log or image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -34,6 +35,9 @@ pub enum EditError {
     /// A leaf's change for an inner node, or the other way round.
     #[error("the change is for a tree node of another kind")]
     WrongKind,
+    /// What the node holds breaks the rules of the layout.
+    #[error("the tree node is damaged")]
+    Damaged,
 }
 
 impl<const B: usize> Page<B> {
@@ -49,7 +53,7 @@ impl<const B: usize> Page<B> {
 
     /// Adds a leaf entry, or replaces what the key had.
     pub(crate) fn put(&mut self, key: &[u8], entry: &LeafEntry) -> Result<Dirty, EditError> {
-        let header = self.view().header();
+        let header = sound_header(&self.view())?;
         let probe = Probe::new(key);
         if header.is_inner() {
             return Err(EditError::WrongKind);
@@ -59,7 +63,8 @@ impl<const B: usize> Page<B> {
         };
         match self.view().find(&header, &probe, window) {
             (_, Some(cell)) => {
-                write_leaf_entry(self, cell.offset, entry);
+                check_cell::<B>(&header, &cell)?;
+                self.bytes_mut()[cell.offset..][..LEAF_VALUE_BYTES].copy_from_slice(&entry.to_bytes());
                 let mut dirty = Dirty::NONE;
                 dirty.mark(0, FENCES);
                 dirty.mark(cell.offset, cell.offset + LEAF_VALUE_BYTES);
@@ -71,7 +76,7 @@ impl<const B: usize> Page<B> {
 
     /// Adds a child to an inner node: keys from the separator on lead to it.
     pub(crate) fn link(&mut self, separator: &[u8], child: NodeIndex) -> Result<Dirty, EditError> {
-        let header = self.view().header();
+        let header = sound_header(&self.view())?;
         let probe = Probe::new(separator);
         if !header.is_inner() {
             return Err(EditError::WrongKind);
@@ -87,7 +92,7 @@ impl<const B: usize> Page<B> {
 
     /// Takes a key out of a leaf; stamps the CSN of the removal.
     pub(crate) fn remove(&mut self, key: &[u8], csn: Csn) -> Result<Dirty, EditError> {
-        let header = self.view().header();
+        let header = sound_header(&self.view())?;
         let probe = Probe::new(key);
         if header.is_inner() {
             return Err(EditError::WrongKind);
@@ -98,6 +103,7 @@ impl<const B: usize> Page<B> {
         let (at, Some(cell)) = self.view().find(&header, &probe, window) else {
             return Err(EditError::KeyMissing);
         };
+        check_cell::<B>(&header, &cell)?;
         let (heads, slots, end) = (header.heads(), header.slots(), header.arrays_end());
         let bytes = self.bytes_mut();
         bytes.copy_within(heads + HEAD_BYTES * (at + 1)..slots + SLOT_BYTES * at, heads + HEAD_BYTES * at);
@@ -110,7 +116,7 @@ impl<const B: usize> Page<B> {
         } else if cell.offset == header.heap_low {
             self.set_u16(HEAP_LOW, header.heap_low + freed);
         } else {
-            self.set_u16(GARBAGE, header.garbage + freed);
+            self.set_u16(GARBAGE, (header.garbage + freed).min(heap_end(B)));
         }
         self.set_u16(COUNT, header.count - 1);
         self.set_u16(HINT, 0);
@@ -124,7 +130,7 @@ impl<const B: usize> Page<B> {
     /// Lowers the high fence and sets the right link; entries at or above the fence go.
     pub(crate) fn cut(&mut self, high: &[u8], right: Pointer) -> Result<Dirty, EditError> {
         let view = self.view();
-        let header = view.header();
+        let header = sound_header(&view)?;
         let probe = Probe::new(high);
         let Side::Here(window) = view.side(&header, &probe) else {
             return Err(EditError::OutsideFences);
@@ -208,39 +214,76 @@ impl<const B: usize> Page<B> {
         Ok(Dirty::all::<B>())
     }
 
-    /// Makes room at `at` in the arrays, from the last one to the first, and writes the entry.
     fn insert_in_place(&mut self, header: &Header, at: usize, suffix: &[u8], value: Value) -> Dirty {
-        let (heads, children, slots, end) =
-            (header.heads(), header.children(), header.slots(), header.arrays_end());
         let inner = header.is_inner();
         let cell = cell_bytes(B, inner, suffix.len());
         let offset = header.heap_low - cell;
-        let slots_new = slots + HEAD_BYTES + if inner { CHILD_BYTES } else { 0 };
-        let slot_at = slots + SLOT_BYTES * at;
-        let slot_new = slots_new + SLOT_BYTES * at;
-        let bytes = self.bytes_mut();
-        bytes.copy_within(slot_at..end, slot_new + SLOT_BYTES);
-        bytes.copy_within(slots..slot_at, slots_new);
-        if inner {
-            let child_at = children + CHILD_BYTES * at;
-            bytes.copy_within(child_at..slots, child_at + HEAD_BYTES + CHILD_BYTES);
-            bytes.copy_within(children..child_at, children + HEAD_BYTES);
-        }
-        let head_at = heads + HEAD_BYTES * at;
-        bytes.copy_within(head_at..children, head_at + HEAD_BYTES);
-        self.set_u32(head_at, head_of(suffix));
-        if let Value::Child(child) = value {
-            self.set_u32(children + HEAD_BYTES + CHILD_BYTES * at, child.0);
-        }
-        self.set_u16(slot_new, slot_of(offset, cell, suffix.len()));
-        write_cell(self, offset, suffix, value);
+        let end = header.arrays_end() + fixed_bytes(inner);
+        let slot = slot_of(offset, cell, suffix.len());
+        insert_into_arrays(&mut self.bytes_mut()[header.heads()..end], header.count, at, suffix, slot, value);
+        write_cell::<B>(&mut self.bytes_mut()[offset..], suffix, value);
         self.set_u16(COUNT, header.count + 1);
         self.set_u16(HEAP_LOW, offset);
         self.set_u16(HINT, hint::after_insert(header.hint, at));
         let mut dirty = Dirty::NONE;
         dirty.mark(0, FENCES);
-        dirty.mark(head_at, end + fixed_bytes(inner));
+        dirty.mark(header.heads() + HEAD_BYTES * at, end);
         dirty.mark(offset, header.heap_low);
         dirty
     }
+}
+
+/// The header of a node that an edit may follow without leaving the node.
+#[inline]
+pub(crate) fn sound_header<W: Words + ?Sized, const B: usize>(
+    view: &View<'_, W, B>,
+) -> Result<Header, EditError> {
+    let header = view.header();
+    let prefix_max = if header.high_len == HIGH_INFINITE { 0 } else { header.low_len.min(header.high_len) };
+    let sound = header.prefix <= prefix_max
+        && header.low_len <= key_max(B)
+        && header.high_stored() <= key_max(B)
+        && header.heads() == heads_offset(header.low_len, header.high_stored())
+        && header.arrays_end() <= header.heap_low
+        && header.heap_low + header.garbage <= heap_end(B);
+    if sound { Ok(header) } else { Err(EditError::Damaged) }
+}
+
+/// Whether a leaf's cell is in the heap.
+#[inline]
+pub(crate) fn check_cell<const B: usize>(header: &Header, cell: &Cell) -> Result<(), EditError> {
+    let end = cell.offset + cell_bytes(B, false, cell.suffix_len);
+    if cell.offset < header.heap_low || end > heap_end(B) { Err(EditError::Damaged) } else { Ok(()) }
+}
+
+/// Makes room at `at` in the arrays of `count` entries, from the last one to the first, and writes head, child and
+/// slot. `arrays` ends where they will.
+#[inline]
+pub(crate) fn insert_into_arrays(
+    arrays: &mut [u8],
+    count: usize,
+    at: usize,
+    suffix: &[u8],
+    slot: usize,
+    value: Value,
+) {
+    let heads_end = HEAD_BYTES * count;
+    let child_bytes = if matches!(value, Value::Child(_)) { CHILD_BYTES } else { 0 };
+    let slots = heads_end + child_bytes * count;
+    let end = slots + SLOT_BYTES * count;
+    let (slot_at, slots_new) = (slots + SLOT_BYTES * at, slots + HEAD_BYTES + child_bytes);
+    let slot_new = slots_new + SLOT_BYTES * at;
+    arrays.copy_within(slot_at..end, slot_new + SLOT_BYTES);
+    arrays.copy_within(slots..slot_at, slots_new);
+    arrays[slot_new..slot_new + SLOT_BYTES].copy_from_slice(&low_u16(slot).to_le_bytes());
+    if let Value::Child(child) = value {
+        let child_at = heads_end + CHILD_BYTES * at;
+        arrays.copy_within(child_at..slots, child_at + HEAD_BYTES + CHILD_BYTES);
+        arrays.copy_within(heads_end..child_at, heads_end + HEAD_BYTES);
+        let child_new = child_at + HEAD_BYTES;
+        arrays[child_new..child_new + CHILD_BYTES].copy_from_slice(&child.0.to_le_bytes());
+    }
+    let head_at = HEAD_BYTES * at;
+    arrays.copy_within(head_at..heads_end, head_at + HEAD_BYTES);
+    arrays[head_at..head_at + HEAD_BYTES].copy_from_slice(&head_of(suffix).to_le_bytes());
 }

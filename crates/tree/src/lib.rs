@@ -36,6 +36,7 @@ mod hint;
 mod layout;
 mod node;
 mod page;
+mod patch;
 mod plan;
 mod probe;
 mod scan;

@@ -174,24 +174,36 @@ pub(crate) fn write_back<W: WordsMut + ?Sized, const B: usize>(
     with_crc: bool,
 ) {
     let last = Page::<B>::WORDS - 1;
-    let odd = words.load(base) | 1;
-    let even = odd.wrapping_add(1);
-    page.set_word(0, even);
-    page.set_word(last, even);
+    if with_crc {
+        let even = (words.load(base) | 1).wrapping_add(1);
+        page.set_word(0, even);
+        page.set_word(last, even);
+    }
     let crc = if with_crc { page.crc() } else { 0 };
     page.set_word(CRC / WORD_BYTES, crc);
-    words.store(base, odd);
-    words.store(base + last, odd);
-    words.fence_release();
+    begin_change::<W, B>(words, base);
     for &(from, to) in &dirty.ranges[..dirty.len] {
         for i in from.max(1)..to.min(last) {
             words.store(base + i, page.word(i));
         }
     }
-    if with_crc {
-        words.store(base + CRC / WORD_BYTES, crc);
-    }
+    end_change::<W, B>(words, base);
+}
+
+/// Steps 1 to 3 of a change: both versions odd.
+#[inline]
+pub(crate) fn begin_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, base: usize) {
+    let odd = words.load(base) | 1;
+    words.store(base, odd);
+    words.store(base + Page::<B>::WORDS - 1, odd);
     words.fence_release();
-    words.store(base + last, even);
+}
+
+/// Steps 5 to 7 of a change: both versions even, and higher than before.
+#[inline]
+pub(crate) fn end_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, base: usize) {
+    words.fence_release();
+    let even = words.load(base).wrapping_add(1);
+    words.store(base + Page::<B>::WORDS - 1, even);
     words.store(base, even);
 }

@@ -7,6 +7,7 @@
 use cell_terms::{Pointer, Words};
 
 use crate::change::{Change, Image};
+use crate::compose::Value;
 use crate::fence::Side;
 use crate::geometry::NodeIndex;
 use crate::layout::{LEVELS_MAX, entry_bytes};
@@ -66,6 +67,7 @@ pub struct Plan {
     taken: Vec<NodeIndex>,
     grows: bool,
     found: Option<Found>,
+    overflow: Overflow,
 }
 
 impl Plan {
@@ -275,6 +277,15 @@ struct Planner<'m, 'a, W: Words + ?Sized, const B: usize> {
     path: Path,
 }
 
+/// A node that was split.
+struct Split {
+    halves: [NodeIndex; 2],
+    /// Where the new item goes.
+    half: Half,
+    /// What the parent must learn; nothing if it is the root itself.
+    unlinked: Option<Unlinked>,
+}
+
 /// A new child that its parent does not know yet.
 struct Unlinked {
     separator: Span,
@@ -295,48 +306,44 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             return Err(full(allocator));
         }
         let leaf = place.found.node;
-        let page = self.load(leaf);
-        let overflow = Overflow::<B>::new(&page, place.at, &probe.bytes[place.header.prefix..]);
-        let (halves, unlinked) = self.split(allocator, plan, leaf, &overflow, None)?;
-        let half = halves.0[usize::from(halves.1 != Half::Left)];
-        plan.changes.push(Planned::Put { node: half, entry });
-        self.link_upward(allocator, plan, unlinked)
+        let view = self.meganode.view::<B>(leaf);
+        let suffix = &probe.bytes[place.header.prefix..];
+        plan.overflow.take(&view, &place.header, place.at, suffix, Value::Leaf(entry));
+        let split = self.split(allocator, plan, leaf)?;
+        let node = split.halves[usize::from(split.half != Half::Left)];
+        plan.changes.push(Planned::Put { node, entry });
+        self.link_upward(allocator, plan, split.unlinked)
     }
 
-    fn load(&self, node: NodeIndex) -> Page<B> {
-        Page::load(self.meganode.words, self.meganode.node_word(node))
-    }
-
-    /// Plans the split of one node: the halves, which of them the new item goes to, and what the parent must learn.
-    #[expect(clippy::type_complexity)]
+    /// Plans the split of the node that was taken apart.
     fn split(
         &self,
         allocator: &mut SlotAllocator,
         plan: &mut Plan,
         node: NodeIndex,
-        overflow: &Overflow<'_, B>,
-        child: Option<NodeIndex>,
-    ) -> Result<(([NodeIndex; 2], Half), Option<Unlinked>), PlanError> {
+    ) -> Result<Split, PlanError> {
         let damaged = PlanError::Damaged(node);
-        let boundary = overflow.choose().ok_or(damaged)?;
-        let half = overflow.half_of_new(&boundary);
-        let level = overflow.level();
-        let right_image = overflow.right_image(&boundary, child).ok_or(damaged)?;
+        let boundary = plan.overflow.choose::<B>().ok_or(damaged)?;
+        let half = plan.overflow.half_of_new(&boundary);
+        let level = plan.overflow.level();
+        let right_image = plan.overflow.right_image::<B>(&boundary).ok_or(damaged)?;
         if node == NodeIndex::ROOT {
             let halves = [plan.take(allocator, level)?, plan.take(allocator, level)?];
             let right = self.meganode.geometry.pointer(self.meganode.slot, halves[1]);
-            plan.fill(halves[0], &overflow.left_image(&boundary, right).ok_or(damaged)?);
+            let left_image = plan.overflow.left_image::<B>(&boundary, right).ok_or(damaged)?;
+            let root_image = plan.overflow.root_image::<B>(&boundary, halves).ok_or(damaged)?;
+            plan.fill(halves[0], &left_image);
             plan.fill(halves[1], &right_image);
-            plan.fill(node, &overflow.root_image(&boundary, halves).ok_or(damaged)?);
+            plan.fill(node, &root_image);
             plan.grows = true;
-            return Ok(((halves, half), None));
+            return Ok(Split { halves, half, unlinked: None });
         }
         let child = plan.take(allocator, level)?;
         let right = self.meganode.geometry.pointer(self.meganode.slot, child);
         let separator = plan.separator(boundary.separator());
         plan.fill(child, &right_image);
         plan.changes.push(Planned::Cut { node, high: separator, right });
-        Ok((([node, child], half), Some(Unlinked { separator, child })))
+        Ok(Split { halves: [node, child], half, unlinked: Some(Unlinked { separator, child }) })
     }
 
     /// Tells parents of new children, splitting those that are full.
@@ -360,14 +367,13 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
                 plan.changes.push(Planned::Link { node: parent, separator, child });
                 return Ok(());
             }
-            let page = self.load(parent);
-            let overflow = Overflow::<B>::new(&page, at, &key[header.prefix..]);
-            let ((halves, half), above) = self.split(allocator, plan, parent, &overflow, Some(child))?;
-            if half != Half::InRightImage {
-                let node = halves[usize::from(half == Half::Right)];
+            plan.overflow.take(&view, &header, at, &key[header.prefix..], Value::Child(child));
+            let split = self.split(allocator, plan, parent)?;
+            if split.half != Half::InRightImage {
+                let node = split.halves[usize::from(split.half == Half::Right)];
                 plan.changes.push(Planned::Link { node, separator, child });
             }
-            unlinked = above;
+            unlinked = split.unlinked;
             level += 1;
         }
         Ok(())

@@ -28,6 +28,15 @@ pub struct LeafEntry {
     pub crc: u64,
 }
 
+impl LeafEntry {
+    /// As a cell holds it.
+    #[inline(always)]
+    pub(crate) fn to_bytes(self) -> [u8; LEAF_VALUE_BYTES] {
+        let place = u64::from(self.offset.0) | u64::from(self.value_len) << 32;
+        (u128::from(place) | u128::from(self.crc) << 64).to_le_bytes()
+    }
+}
+
 /// The numbers of a node's header that describe its shape, capped so that they cannot lead out of the node.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Header {
@@ -303,6 +312,19 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
             value_len: upper(place),
             crc: self.bytes8(cell.offset + 8),
         }
+    }
+
+    /// Appends entry `i`'s suffix.
+    pub(crate) fn append_suffix(&self, header: &Header, i: usize, out: &mut Vec<u8>) {
+        let cell = self.cell(header, i);
+        let end = out.len() + cell.suffix_len.min(B);
+        out.extend_from_slice(&self.head(header.heads(), i).to_be_bytes());
+        let mut offset = cell.rest;
+        while out.len() < end {
+            out.extend_from_slice(&self.bytes8(offset).to_le_bytes());
+            offset += 8;
+        }
+        out.truncate(end);
     }
 
     /// Writes entry `i`'s suffix to `out` and returns its length, capped at what `out` takes.
