@@ -15,6 +15,10 @@
 //! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped one), some
 //! clients, server-side operations. `world` holds lists of nodes and clients, so that more of them find their place.
 
+#![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
+#![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
+#![allow(clippy::type_complexity, clippy::large_enum_variant, reason = "a tool: said once, used once")]
+
 pub mod check;
 pub mod client;
 pub mod control;
