@@ -38,6 +38,8 @@ pub struct Pair {
     pub log: PairLog,
     pub written: Written,
     pub acked: Csn,
+    /// Base of the last checkpoint, as it were.
+    pub base: Csn,
     pub now: Duration,
 }
 
@@ -53,7 +55,7 @@ impl Pair {
         let start = LogStart { log: log_id(epoch), predecessor, salt: SALT + u64::from(epoch) };
         let log = PairLog::create(start, options, &mut device);
         let now = Duration::ZERO;
-        Pair { disk, device, log, written: Written::new(), acked: predecessor.cut, now }
+        Pair { disk, device, log, written: Written::new(), acked: predecessor.cut, base: Csn::ZERO, now }
     }
 
     /// Creates epoch 1's logs and waits until they are open.
