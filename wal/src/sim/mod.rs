@@ -112,8 +112,8 @@ impl SimDisk {
         }
     }
 
-    /// Reports one pending log write as done although nothing of it was written: what no disk may do, for tests of
-    /// what must notice. Says whether it was a log write.
+    /// Reports one pending log write as done although nothing of it was written: what no disk may do, for
+    /// tests of what must notice. Says whether it was a log write.
     pub fn lose(&self, id: u64) -> bool {
         let Some((process, device, operation)) = self.state().take_pending(id) else { return false };
         let Operation::Write(write) = operation else { return false };
