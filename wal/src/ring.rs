@@ -11,7 +11,8 @@
 //! Sleep, do not spin. A data-sync write is completed by a kernel thread on the processor that took the
 //! disk's interrupt; a worker that spins there keeps it waiting until the next scheduler tick. Measured on
 //! two processors at 250 Hz: 0.1 ms a commit for a worker that sleeps on the wake descriptor, 4 ms for one
-//! that spins. (Sending writes through io-wq, IOSQE_ASYNC, was measured too: no better asleep, as bad spinning.)
+//! that spins. (Sending writes through io-wq, IOSQE_ASYNC, was measured too: no better for a worker that
+//! sleeps, as bad for one that spins.)
 //!
 //! At most `entries` writes are in the kernel at once, and the completion queue is twice as long, so it
 //! cannot overflow (an overflow can hang a waiter and loses the promise that polling needs no system call).
