@@ -124,11 +124,9 @@ impl Faults {
         Some(FAULTS[self.random.weighted(&self.weights)])
     }
 
-    /// The next is put off, half of the times: what takes long without faults is to happen too.
+    /// The next is put off: what takes long without faults is to happen too.
     pub fn rest(&mut self, for_ns: u64) {
-        if self.random.percent(50) {
-            self.due_ns += for_ns;
-        }
+        self.due_ns += for_ns;
     }
 
     /// When the next is due at the latest.

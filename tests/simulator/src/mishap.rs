@@ -9,12 +9,15 @@ use crate::client::Client;
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::faults::Fault;
+use crate::finale::Phase;
 use crate::plan::{HOSTS, MS};
 use crate::world::{World, say};
 
 /// What happens later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
+    /// A fault befalls.
+    Befall(Fault),
     /// There is room on the disk again.
     Room,
     /// The network is as it was.
@@ -80,10 +83,15 @@ impl World {
             (Fault::ClientRestart, _) => self.restart_client(),
             (Fault::Lull, _) => {
                 self.coverage.saw(Event::Lulls);
-                let lasts_ns = self.random.time_ns(2_000 * MS);
+                let lasts_ns = self.random.between(100 * MS, 12_000 * MS);
                 let until_ns = self.now_ns + lasts_ns;
                 self.asks_due_ns.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
-                self.faults.rest(lasts_ns);
+                if self.random.percent(70) {
+                    self.faults.rest(lasts_ns);
+                }
+                if self.random.percent(50) {
+                    self.restart_client(); // whose session will end of silence
+                }
             }
             (_, None) => {} // there is no process to befall
         }
@@ -187,6 +195,11 @@ impl World {
     /// Something that was put off.
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
+            Undo::Befall(fault) if self.phase == Phase::Traffic => {
+                say!(self, "fault: {fault:?}");
+                self.befall(fault);
+            }
+            Undo::Befall(_) => {}
             Undo::Room => self.disk.set_capacity(None),
             Undo::CalmNetwork => self.network.set_options(self.plan.network),
             Undo::Unblock(from, to) => self.network.unblock(from, to),

@@ -82,8 +82,8 @@ impl Plan {
     pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
-        let slot_bytes = random.pick(&[64 << 10, 256 << 10, 512 << 10, 512 << 10, 512 << 10]);
-        let extent_region_bytes = random.pick(&[512 << 10, 1 << 20, 2 << 20, 2 << 20, 2 << 20]);
+        let slot_bytes = (random.pick(&[64, 512, 1_024, 1_024]) * node_bytes as u64).max(64 << 10);
+        let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20]);
         let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
         let log = LogOptions {
             segment_bytes,
@@ -103,7 +103,7 @@ impl Plan {
             checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
             checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
             checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
-            session_idle_ns: random.pick(&[1_000, 10_000, 600_000]) * MS,
+            session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
         };
         let lease_ms = random.pick(&[100, 100, 300]);
         let drift = |random: &mut Random| {
@@ -133,8 +133,8 @@ impl Plan {
             disk_ns: random.pick(&[10, 30, 100]) * US,
             value_bytes_max,
             keys_hot: random.pick(&[1, 4, 10]),
-            keys_cold: random.pick(&[50, 200, 600]),
-            keys_ascending: random.pick(&[0, 200, 600]),
+            keys_cold: random.pick(&[50, 300, 1_000]),
+            keys_ascending: random.pick(&[0, 400, 1_200]),
             fault_weights,
             fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
             fault_gap_operations: operations / random.between(12, 40),

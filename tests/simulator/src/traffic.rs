@@ -236,7 +236,7 @@ impl Traffic {
 
     fn value_length(&mut self, plan: &Plan) -> usize {
         let most = plan.value_bytes_max as u64;
-        let length = match self.random.weighted(&[5, 60, 25, 9, if self.values_large { 1 } else { 0 }]) {
+        let length = match self.random.weighted(&[5, 60, 27, 6, if self.values_large { 2 } else { 0 }]) {
             0 => 0,
             1 => self.random.between(8, 100),
             2 => self.random.between(100, 500),
