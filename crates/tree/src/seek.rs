@@ -195,6 +195,12 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
         if !same || from >= header.count || key.bytes.len() < header.prefix {
             return (from, None);
         }
+        if from + 1 >= header.count || self.head(header.heads(), from + 1) != head {
+            let cell = self.cell(header, from);
+            if self.is_key(&cell, header.prefix, key) {
+                return (from, Some(cell));
+            }
+        }
         self.find_from(header, key, head, from)
     }
 
