@@ -1,6 +1,6 @@
 //! Scanning: leaves as consistent snapshots, forward and backward.
 //!
-//! Each leaf is copied whole and decoded from the copy. Forward, the next leaf is the one at the right link, and it
+//! Each leaf is decoded between two looks at its version, and again if that changed. Forward, the next leaf is the one at the right link, and it
 //! counts only if its low fence is this one's high fence; otherwise the scan descends again to that key. Backward
 //! there are no links, so the scan descends to the leaf that covers the keys just below this one's low fence. Either
 //! way the leaves of one scan join without gap or overlap, each as of its own moment.
@@ -9,24 +9,31 @@ use std::cmp::Ordering;
 
 use cell_terms::{Csn, Pointer, Words};
 
-use crate::compose::SUFFIX_BUFFER;
-use crate::geometry::NodeIndex;
+use crate::geometry::{NodeIndex, key_max};
 use crate::layout::kind_of;
-use crate::page::Page;
 use crate::probe::Probe;
 use crate::search::{Cursor, Meganode, ReadError, sized};
 use crate::view::{Header, LeafEntry, View};
 
-/// One leaf as of one moment. It is filled again and again in the same memory.
+/// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as it was.
 ///
 /// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
 /// [`LeafSnapshot::csn_removed`].
 #[derive(Clone, Debug, Default)]
 pub struct LeafSnapshot {
+    now: Content,
+    /// Where the next is read to, until it is known to be of one moment.
+    next: Content,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Content {
     keys: Vec<u8>,
+    /// Where each key ends, and what it leads to.
     entries: Vec<(usize, LeafEntry)>,
     low: Vec<u8>,
-    high: Option<Vec<u8>>,
+    high: Vec<u8>,
+    is_last: bool,
     right: Pointer,
     node: NodeIndex,
     csn_changed: Csn,
@@ -52,13 +59,13 @@ impl LeafSnapshot {
     /// How many entries the leaf has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.now.entries.len()
     }
 
     /// Whether the leaf has no entries: deletes leave such leaves.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.now.entries.is_empty()
     }
 
     /// The key of entry `i`.
@@ -67,8 +74,8 @@ impl LeafSnapshot {
     /// If there is no such entry.
     #[must_use]
     pub fn key(&self, i: usize) -> &[u8] {
-        let from = if i == 0 { 0 } else { self.entries[i - 1].0 };
-        &self.keys[from..self.entries[i].0]
+        let from = if i == 0 { 0 } else { self.now.entries[i - 1].0 };
+        &self.now.keys[from..self.now.entries[i].0]
     }
 
     /// Entry `i`.
@@ -77,7 +84,7 @@ impl LeafSnapshot {
     /// If there is no such entry.
     #[must_use]
     pub fn entry(&self, i: usize) -> LeafEntry {
-        self.entries[i].1
+        self.now.entries[i].1
     }
 
     /// Keys and entries in key order.
@@ -99,69 +106,71 @@ impl LeafSnapshot {
     /// The leaf's keys are at or above this.
     #[must_use]
     pub fn low(&self) -> &[u8] {
-        &self.low
+        &self.now.low
     }
 
     /// The leaf's keys are below this; `None` for plus infinity.
     #[must_use]
     pub fn high(&self) -> Option<&[u8]> {
-        self.high.as_deref()
+        (!self.now.is_last).then_some(&self.now.high)
     }
 
     /// The next leaf, perhaps another meganode's.
     #[must_use]
     pub fn right(&self) -> Pointer {
-        self.right
+        self.now.right
     }
 
     /// The leaf.
     #[must_use]
     pub fn node(&self) -> NodeIndex {
-        self.node
+        self.now.node
     }
 
     /// CSN of the leaf's last change.
     #[must_use]
     pub fn csn_changed(&self) -> Csn {
-        self.csn_changed
+        self.now.csn_changed
     }
 
     /// CSN of the last removal of what was in the leaf's range.
     #[must_use]
     pub fn csn_removed(&self) -> Csn {
-        self.csn_removed
+        self.now.csn_removed
     }
 
-    /// Fills the snapshot from a leaf that does not change.
+    /// Fills the snapshot from a copied leaf.
     pub(crate) fn fill<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, node: NodeIndex) {
-        let header = view.header();
+        self.next.fill(view, &view.header(), node);
+        std::mem::swap(&mut self.now, &mut self.next);
+    }
+}
+
+impl Content {
+    fn fill<W: Words + ?Sized, const B: usize>(
+        &mut self,
+        view: &View<'_, W, B>,
+        header: &Header,
+        node: NodeIndex,
+    ) {
         self.node = node;
         self.right = view.right();
         self.csn_changed = view.csn_changed();
         self.csn_removed = view.csn_removed();
-        let mut buffer = [0; SUFFIX_BUFFER];
-        let len = view.low(&header, &mut buffer);
-        self.low.clear();
-        self.low.extend_from_slice(&buffer[..len]);
-        let mut high = self.high.take().unwrap_or_default();
-        high.clear();
-        self.high = view.high(&header, &mut buffer).map(|len| {
-            high.extend_from_slice(&buffer[..len]);
-            high
-        });
-        self.fill_entries(view, &header);
-    }
-
-    fn fill_entries<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, header: &Header) {
+        self.low.resize(header.low_len.min(key_max(B)), 0);
+        view.low(header, &mut self.low);
+        self.high.resize(key_max(B), 0);
+        let high_len = view.high(header, &mut self.high);
+        self.is_last = high_len.is_none();
+        self.high.truncate(high_len.unwrap_or(0));
         self.keys.clear();
         self.entries.clear();
         let prefix = header.prefix.min(self.low.len());
-        let mut buffer = [0; SUFFIX_BUFFER];
         for i in 0..header.count {
-            let len = view.suffix(header, i, &mut buffer);
+            let cell = view.cell(header, i);
             self.keys.extend_from_slice(&self.low[..prefix]);
-            self.keys.extend_from_slice(&buffer[..len]);
-            self.entries.push((self.keys.len(), view.leaf_entry(&view.cell(header, i))));
+            view.append_suffix(header, i, &cell, &mut self.keys);
+            self.entries.push((self.keys.len(), view.leaf_entry(&cell)));
         }
     }
 }
@@ -206,16 +215,18 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// # Errors
     /// As [`Meganode::search`]; [`ReadError::Beyond`] where the next leaf is another meganode's.
     pub fn leaf_after(&self, leaf: &mut LeafSnapshot) -> Result<bool, ReadError> {
-        let Some(bound) = leaf.high.take() else { return Ok(false) };
-        let linked = self.geometry.node_of(self.slot, leaf.right);
-        let outcome = match linked {
-            None if !leaf.right.is_null() => Err(ReadError::Beyond(leaf.right)),
+        if leaf.now.is_last {
+            return Ok(false);
+        }
+        let bound = std::mem::take(&mut leaf.now.high);
+        let outcome = match self.geometry.node_of(self.slot, leaf.now.right) {
+            None if !leaf.now.right.is_null() => Err(ReadError::Beyond(leaf.now.right)),
             None => self.snapshot(Target::At(Probe::new(&bound)), leaf),
             Some(node) => sized!(self.geometry, B => self.follow::<B>(node, &Probe::new(&bound), leaf)),
         };
-        if outcome.is_err() {
-            leaf.high = Some(bound);
-        }
+        // The bound's owner is the last leaf: the one before if this one was read, else still this one.
+        let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
+        owner.high = bound;
         outcome.map(|()| true)
     }
 
@@ -224,20 +235,19 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// # Errors
     /// As [`Meganode::search`]; [`ReadError::NotHere`] where the leaf before is another meganode's.
     pub fn leaf_before(&self, leaf: &mut LeafSnapshot) -> Result<bool, ReadError> {
-        if leaf.low.is_empty() {
+        if leaf.now.low.is_empty() {
             return Ok(false);
         }
-        let bound = std::mem::take(&mut leaf.low);
+        let bound = std::mem::take(&mut leaf.now.low);
         let outcome = self.snapshot(Target::Below(Probe::new(&bound)), leaf);
-        if outcome.is_err() {
-            leaf.low = bound;
-        }
+        let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
+        owner.low = bound;
         outcome.map(|()| true)
     }
 
     /// Asks for the cache lines of a leaf's right neighbour, for a scan that will want it soon.
     pub fn prefetch_after(&self, leaf: &LeafSnapshot) {
-        if let Some(node) = self.geometry.node_of(self.slot, leaf.right) {
+        if let Some(node) = self.geometry.node_of(self.slot, leaf.now.right) {
             sized!(self.geometry, B => self.view::<B>(node).prefetch(0, B));
         }
     }
@@ -271,14 +281,14 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 Heading::Below if cursor.node == NodeIndex::ROOT => return Err(ReadError::NotHere),
                 Heading::Below => self.restart::<B>(&mut cursor)?,
                 Heading::Here => {
-                    let same = |copy: &View<'_, Page<B>, B>, header: &Header| {
-                        matches!(heading(copy, header, &cursor, &target), Heading::Here)
+                    let same = |view: &View<'a, W, B>, header: &Header| {
+                        matches!(heading(view, header, &cursor, &target), Heading::Here)
                     };
-                    if !self.copy_leaf::<B>(cursor.node, leaf, same) {
+                    if !self.read_leaf::<B>(cursor.node, leaf, same) {
                         self.retry(&mut cursor)?;
-                    } else if matches!(target, Target::Last) && self.is_ours(leaf.right) {
+                    } else if matches!(target, Target::Last) && self.is_ours(leaf.now.right) {
                         // A split whose parent does not know yet.
-                        self.move_right(&mut cursor, leaf.right, 0)?;
+                        self.move_right(&mut cursor, leaf.now.right, 0)?;
                     } else {
                         return Ok(());
                     }
@@ -298,30 +308,35 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         bound: &Probe<'_>,
         leaf: &mut LeafSnapshot,
     ) -> Result<(), ReadError> {
-        let joins = |copy: &View<'_, Page<B>, B>, header: &Header| {
-            header.kind == kind_of(0) && copy.compare_low(header, bound) == Ordering::Equal
+        let joins = |view: &View<'a, W, B>, header: &Header| {
+            header.kind == kind_of(0) && view.compare_low(header, bound) == Ordering::Equal
         };
-        if self.copy_leaf::<B>(node, leaf, joins) {
+        if self.read_leaf::<B>(node, leaf, joins) {
             return Ok(());
         }
         self.snapshot_sized::<B>(Target::At(*bound), leaf)
     }
 
-    /// Copies a node and fills the snapshot from it if the copy is consistent and accepted.
-    fn copy_leaf<const B: usize>(
+    /// Fills the snapshot from a leaf that is accepted and does not change meanwhile; else the snapshot stays.
+    fn read_leaf<const B: usize>(
         &self,
         node: NodeIndex,
         leaf: &mut LeafSnapshot,
-        accept: impl Fn(&View<'_, Page<B>, B>, &Header) -> bool,
+        accept: impl Fn(&View<'a, W, B>, &Header) -> bool,
     ) -> bool {
-        let mut page = Page::<B>::zeroed();
-        page.copy_from(self.words, self.node_word(node));
-        let copy = page.view();
-        if !page.is_consistent() || !accept(&copy, &copy.header()) {
-            return false;
+        let view = self.view::<B>(node);
+        let read = view.stable(|view| {
+            let header = view.header();
+            let accepted = accept(view, &header);
+            if accepted {
+                leaf.next.fill(view, &header, node);
+            }
+            accepted
+        });
+        if read == Some(true) {
+            std::mem::swap(&mut leaf.now, &mut leaf.next);
         }
-        leaf.fill(&copy, node);
-        true
+        read == Some(true)
     }
 }
 

@@ -92,7 +92,7 @@ impl Overflow {
                 self.items.push((self.suffixes.len(), value));
             }
             if i < header.count {
-                view.append_suffix(header, i, &mut self.suffixes);
+                view.append_suffix(header, i, &view.cell(header, i), &mut self.suffixes);
                 self.items.push((self.suffixes.len(), value_of(view, header, i)));
             }
         }

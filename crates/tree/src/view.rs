@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 
 use cell_terms::{Csn, ExtentOffset, Pointer, Words};
 
-use crate::geometry::NodeIndex;
+use crate::geometry::{NodeIndex, key_max};
 use crate::layout::{
     CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, HEAD_BYTES,
     HEADS, HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS,
@@ -315,9 +315,10 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     }
 
     /// Appends entry `i`'s suffix.
-    pub(crate) fn append_suffix(&self, header: &Header, i: usize, out: &mut Vec<u8>) {
-        let cell = self.cell(header, i);
-        let end = out.len() + cell.suffix_len.min(B);
+    #[inline(always)]
+    pub(crate) fn append_suffix(&self, header: &Header, i: usize, cell: &Cell, out: &mut Vec<u8>) {
+        let end = out.len() + cell.suffix_len.min(key_max(B));
+        out.reserve(key_max(B) + WORD_BYTES);
         out.extend_from_slice(&self.head(header.heads(), i).to_be_bytes());
         let mut offset = cell.rest;
         while out.len() < end {
