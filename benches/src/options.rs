@@ -36,7 +36,7 @@ pub enum Command {
 #[derive(Clone, Debug, Args)]
 pub struct Options {
     /// Entries of the paper's data (keys 8-64, values 8-256 printable characters)
-    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = clap::value_parser!(u64).range(1_000..))]
+    #[arg(long, value_name = "N", default_value_t = 5_000_000, value_parser = entries())]
     pub entries: u64,
     /// One JSON row a figure on standard output
     #[arg(long)]
@@ -50,6 +50,11 @@ pub struct Options {
     /// Where data is written, if any is: on the disk that is to be measured
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
+}
+
+/// Fewer entries than these leave rounds without work.
+fn entries() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1_000..)
 }
 
 /// Which engine fills itself and says what it takes.

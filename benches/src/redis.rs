@@ -1,5 +1,5 @@
-//! Redis as a rival that a user would otherwise run: a server of its own as a child, spoken to in RESP with as many
-//! commands outstanding as ours has.
+//! Redis as a rival that a user would otherwise run: a server of its own as a child, spoken to in RESP with
+//! as many commands outstanding as ours has.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

@@ -5,8 +5,8 @@
 //! ever useful right before a known operation that does not fit without it: where the known one fits anyway
 //! it either changes nothing, and the unknown one may come after it, or overwrites, and the unknown one may
 //! stay away. And of several that are free to be placed and whose effects no one can tell apart, any one will
-//! do. An operation that changes nothing is placed as soon as it may come next and fits: any order in which it
-//! comes later is an order with it here. These rules together keep histories with many crashes, and with
+//! do. An operation that changes nothing is placed as soon as it may come next and fits: any order in which
+//! it comes later is an order with it here. These rules together keep histories with many crashes, and with
 //! clients that wait for long while others go on, cheap.
 
 use std::collections::HashSet;
