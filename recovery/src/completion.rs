@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, OperationNumber, SessionId};
 
 use crate::record::{Completion, Fields, Outcome, RecordError};
@@ -58,10 +59,11 @@ impl CompletionTable {
     ) -> Admission {
         let entry = self.sessions.entry(session).or_default();
         entry.raise_floor(floor);
-        if number < entry.floor {
+        if number < entry.floor && !planted(Mutant::FloorIgnored) {
             return Admission::BelowFloor;
         }
         match entry.find(number) {
+            Ok(_) if planted(Mutant::RepeatApplied) => Admission::New,
             Ok(at) => Admission::Repeat { outcome: entry.results[at].outcome, csn: entry.results[at].csn },
             Err(_) => Admission::New,
         }

@@ -10,6 +10,7 @@
 //! satisfy is `cell_wal`'s to decide ("Tear or corruption?"); here it is only chained.
 
 use cell_cluster::{EpochRow, PairRow};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, PairId};
 use cell_wal::{LogId, Predecessor, ReadOptions, ReadRequest};
 
@@ -60,7 +61,7 @@ impl Plan {
         let request = (row.durability != Durability::None).then_some(ReadRequest {
             log: LogId { pair: self.pair, epoch: row.epoch },
             base: self.base,
-            cut: row.cut,
+            cut: row.cut.filter(|_| !planted(Mutant::CutIgnored)),
             required,
             options: self.options,
         });

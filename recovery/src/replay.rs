@@ -9,7 +9,8 @@ use std::ops::Range;
 
 use cell_memory::extent::{self, ExtentShape, byte_offset};
 use cell_memory::{HEADER_BYTES, Region, RegionWriter};
-use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, RegionKind, SlotIndex};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, RegionKind, SlotIndex, Words};
 use cell_tree::{
     Change, Geometry, Image, NodeIndex, NodeRef, Replayed, Slot, apply, empty_root, prefetch, replay,
 };
@@ -336,6 +337,13 @@ impl ExtentApplier {
         for at in 0..records.len() {
             if let Some(ahead) = records.get(at + AHEAD) {
                 self.prefetch(ahead.offset, ahead.extent);
+            }
+            let there = usize::try_from(byte_offset(records[at].offset) / 8).unwrap_or(usize::MAX);
+            if planted(Mutant::ExtentNotRewritten)
+                && there < self.region.len()
+                && self.region.load(there) != 0
+            {
+                continue;
             }
             self.store(records[at].offset, records[at].extent)?;
         }

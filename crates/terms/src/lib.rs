@@ -5,6 +5,7 @@
 
 mod counter;
 mod id;
+pub mod mutant;
 mod number;
 mod pointer;
 pub mod setting;

@@ -1,6 +1,7 @@
 //! The store's side of the log: room, appending, submission, the watermarks.
 
 use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, RegionKind};
 use cell_tree::Geometry;
 use cell_wal::{LogDevice, LogEvent, Refusal, Space, WalError, record_space};
@@ -172,6 +173,7 @@ impl Store {
     /// A checkpoint with base `base` is recorded: log below it may go.
     pub(crate) fn release_log(&mut self, base: Csn, device: &mut dyn LogDevice) {
         self.checkpointed = base;
+        let base = if planted(Mutant::ReleaseTooMuch) { self.durable() } else { base };
         if let Some(log) = &mut self.log {
             log.release_below(base, device);
         }

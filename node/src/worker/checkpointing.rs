@@ -10,6 +10,7 @@
 //! the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
 use cell_terms::Csn;
+use cell_terms::mutant::{Mutant, planted};
 
 use super::{Command, Phase, Worker};
 
@@ -139,7 +140,9 @@ impl Worker {
         let Some(store) = &mut self.store else { return };
         let base = store.durable();
         let mut completions = Vec::new();
-        store.completions().encode(&mut completions);
+        if !planted(Mutant::CompletionsDropped) {
+            store.completions().encode(&mut completions);
+        }
         store.begin_checkpoint();
         self.checkpointing.step = Step::Writing { base };
         self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
@@ -164,7 +167,7 @@ impl Worker {
     pub(super) fn checkpoint_durable(&mut self) {
         let Step::AwaitingDurable { base, csn_max } = self.checkpointing.step else { return };
         let Some(store) = &self.store else { return };
-        if store.durable() >= csn_max {
+        if store.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
             self.checkpointing.step = Step::Recording { base };
             self.commands.push(Command::Checkpoint(CheckpointCommand::Record { base, csn_max }));
         }

@@ -18,6 +18,7 @@ use cell_protocol::{
     ReplyHeader, Request, RequestHeader,
 };
 use cell_recovery::Progress;
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Incarnation, NodeId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
@@ -78,6 +79,11 @@ enum Phase {
     Serving,
     Stopping,
     Failed(FailureKind),
+}
+
+/// Whether the lease may not hold any more.
+fn lease_over(now_ns: u64, lease_until_ns: u64) -> bool {
+    now_ns >= lease_until_ns && !planted(Mutant::LeaseIgnored)
 }
 
 /// See the module's text.
@@ -168,7 +174,7 @@ impl Worker {
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
-        if matches!(self.phase, Phase::Serving | Phase::Stopping) && now_ns >= lease_until_ns {
+        if matches!(self.phase, Phase::Serving | Phase::Stopping) && lease_over(now_ns, lease_until_ns) {
             self.fail(FailureKind::LeaseLost);
             return;
         }
@@ -268,11 +274,11 @@ impl Worker {
         self.now_ns = self.now_ns.max(now_ns);
         self.lease_until_ns = lease_until_ns;
         if let Some(store) = &self.store {
-            if now_ns >= lease_until_ns {
+            if lease_over(now_ns, lease_until_ns) {
                 self.fail(FailureKind::LeaseLost);
                 return self.outbox.ready();
             }
-            let remaining_us = (lease_until_ns - now_ns) / 1_000;
+            let remaining_us = lease_until_ns.saturating_sub(now_ns) / 1_000;
             let stamp = ReplyHeader {
                 watermark: cell_terms::Watermark { epoch: store.epoch(), csn: store.visible() },
                 lease_remaining_us: u32::try_from(remaining_us).unwrap_or(u32::MAX),

@@ -7,6 +7,7 @@ use cell_protocol::{
     reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::Csn;
+use cell_terms::mutant::{Mutant, planted};
 
 use super::Worker;
 use crate::store::{BATCH, Located, ScanDirection, ScanRange, Store, StoreError, value_len};
@@ -102,12 +103,14 @@ impl Worker {
     ) {
         let Some(store) = &self.store else { return };
         let Some(entry) = located.entry else {
-            return self.reply(connection, header, located.csn_removed, &Reply::NotFound);
+            let csn = if planted(Mutant::MissNotHeld) { Csn::ZERO } else { located.csn_removed };
+            return self.reply(connection, header, csn, &Reply::NotFound);
         };
         match store.read(&entry, value) {
             Ok(head) if value.len() <= VALUE_INLINE_BYTES_MAX => {
                 let reply = Reply::Value { version: head.version, value };
-                self.reply(connection, header, head.csn, &reply);
+                let csn = if planted(Mutant::HitNotHeld) { Csn::ZERO } else { head.csn };
+                self.reply(connection, header, csn, &reply);
             }
             Ok(head) => self.begin_value(connection, header, head, std::mem::take(value)),
             Err(error) => self.broken(connection, header, error),

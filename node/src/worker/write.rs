@@ -3,6 +3,7 @@
 use cell_fabric::ConnectionId;
 use cell_protocol::{Condition, Delete, Put, ReadOnlyReason, Refusal, Reply, RequestHeader, WriteName};
 use cell_recovery::{Admission, Completion, Outcome};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Version};
 
 use super::{Phase, Worker};
@@ -108,6 +109,7 @@ impl Worker {
             Outcome::NotFound => Reply::NotFound,
             Outcome::ConditionFailed { current } => Reply::Refused(Refusal::ConditionFailed { current }),
         };
+        let csn = if planted(Mutant::AcknowledgeEarly) { Csn::ZERO } else { csn };
         self.reply(connection, header, csn, &reply);
     }
 

@@ -5,6 +5,7 @@ use std::process::{Command, ExitCode};
 
 use cell_simulator::sweep::{Sweep, serve, sweep};
 use cell_simulator::{Event, OPERATIONS, RunOptions, run};
+use cell_terms::mutant::Mutant;
 use clap::Parser;
 
 /// Runs production cores under a seeded clock, disk, network and coordinator.
@@ -29,6 +30,10 @@ struct Arguments {
     /// Processes of a sweep; 0 takes one a core.
     #[arg(long, default_value_t = 0)]
     processes: usize,
+    /// Plant a defect that the checks must find; the sweep then succeeds if a seed fails. Only in builds with
+    /// RUSTFLAGS="--cfg cell_mutants".
+    #[arg(long, value_parser = parse_mutant)]
+    mutant: Option<Mutant>,
     /// Serve a sweep: one line for each seed that begins or ends.
     #[arg(long, hide = true)]
     serve: bool,
@@ -36,7 +41,12 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let options = RunOptions { operations: arguments.operations, ..RunOptions::default() };
+    let options =
+        RunOptions { operations: arguments.operations, mutant: arguments.mutant, ..RunOptions::default() };
+    if options.mutant.is_some() && cfg!(not(cell_mutants)) {
+        eprintln!("this build has no mutants: build with RUSTFLAGS=\"--cfg cell_mutants\"");
+        return ExitCode::FAILURE;
+    }
     match arguments.seed {
         Some(seed) => one(seed, RunOptions { verbose: !arguments.quiet, ..options }),
         None if arguments.serve => {
@@ -87,13 +97,21 @@ fn many(arguments: &Arguments, options: RunOptions) -> ExitCode {
     match sweep(wanted) {
         Ok(report) => {
             report.tell(&commit());
-            if report.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            // A mutant is there to be caught.
+            let good = report.failures.is_empty() == options.mutant.is_none();
+            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
         }
         Err(error) => {
             eprintln!("the sweep cannot run: {error}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn parse_mutant(name: &str) -> Result<Mutant, String> {
+    let known = Mutant::ALL.iter().find(|mutant| mutant.name() == name).copied();
+    let names = || Mutant::ALL.iter().map(|mutant| mutant.name()).collect::<Vec<_>>().join(", ");
+    known.ok_or_else(|| format!("one of {}", names()))
 }
 
 /// The commit that the sources are at, and whether they were changed since.

@@ -129,6 +129,7 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--serve", "--seed-from", &from.to_string(), "--seeds", &seeds.to_string()])
         .args(["--operations", &sweep.options.operations.to_string()])
+        .args(sweep.options.mutant.iter().flat_map(|mutant| ["--mutant", mutant.name()]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use cell_cluster::Sim;
 use cell_fabric::{Greeting, Limits, SimNetwork, SimOptions};
+use cell_terms::mutant::Mutant;
 use cell_wal::sim::{PowerCut, SimDisk};
 
 use crate::check::{self, Snapshot};
@@ -36,8 +37,10 @@ pub struct RunOptions {
     pub operations: u64,
     /// Whether everything that happens is told on standard error.
     pub verbose: bool,
-    /// A defect to be planted, for tests of the checks.
+    /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
+    /// A defect to be planted in production code: only in builds with `--cfg cell_mutants`.
+    pub mutant: Option<Mutant>,
 }
 
 /// A defect that the checks must find.

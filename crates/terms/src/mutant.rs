@@ -1,0 +1,74 @@
+//! Defects that can be planted, one at a time, to see the checks fail: each takes out one line on which a promise rests.
+//! They exist only in builds with `--cfg cell_mutants`; elsewhere [`planted`] is `false` at compile time.
+
+#[cfg(cell_mutants)]
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
+        /// A defect.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Mutant { $($(#[$doc])* $name),* }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$name),*];
+
+            /// Its name for command lines.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Mutant::$name => $text),* }
+            }
+        }
+    };
+}
+
+mutants! {
+    /// Writes are acknowledged before their batch is durable.
+    AcknowledgeEarly: "acknowledge-early",
+    /// A get that hits does not wait for the entry's batch.
+    HitNotHeld: "hit-not-held",
+    /// A get that misses does not wait for the removal's batch.
+    MissNotHeld: "miss-not-held",
+    /// Replay leaves an extent alone where there is one already.
+    ExtentNotRewritten: "extent-not-rewritten",
+    /// A recovery reads past a recorded cut.
+    CutIgnored: "cut-ignored",
+    /// A repeated write is carried out again.
+    RepeatApplied: "repeat-applied",
+    /// A delayed copy of an acknowledged write is carried out.
+    FloorIgnored: "floor-ignored",
+    /// A checkpoint is recorded before all that it holds is durable.
+    CheckpointEarly: "checkpoint-early",
+    /// A checkpoint releases the log above its base.
+    ReleaseTooMuch: "release-too-much",
+    /// A checkpoint lacks the completion table.
+    CompletionsDropped: "completions-dropped",
+    /// A worker goes on past its lease.
+    LeaseIgnored: "lease-ignored",
+}
+
+#[cfg(cell_mutants)]
+static PLANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
+
+/// Plants a defect in this process, or takes it out.
+#[cfg(cell_mutants)]
+pub fn plant(mutant: Option<Mutant>) {
+    PLANTED.store(mutant.map_or(usize::MAX, |mutant| mutant as usize), Ordering::SeqCst);
+}
+
+/// Whether this defect is planted.
+#[cfg(cell_mutants)]
+#[must_use]
+pub fn planted(mutant: Mutant) -> bool {
+    PLANTED.load(Ordering::Relaxed) == mutant as usize
+}
+
+/// Whether this defect is planted: it cannot be in this build.
+#[cfg(not(cell_mutants))]
+#[inline(always)]
+#[must_use]
+pub const fn planted(_: Mutant) -> bool {
+    false
+}
