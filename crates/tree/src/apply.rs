@@ -7,6 +7,7 @@ use crate::check::{ImageError, check_page};
 use crate::edit::EditError;
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{CSN_CHANGED, WORD_BYTES};
+use crate::mutant::{self, Mutant};
 use crate::page::{Dirty, Page, write_back};
 use crate::patch::{self, Patched};
 use crate::search::sized;
@@ -109,7 +110,7 @@ pub fn replay<W: WordsMut + ?Sized>(
         let base = node_word::<B>(geometry, slot, change.node());
         let valid = crate::view::View::<W, B>::new(words, base).header().is_valid();
         let fills = matches!(change, Change::Fill { .. } | Change::Mark { .. });
-        if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 {
+        if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 && !mutant::is_on(Mutant::ReplayRepeats) {
             return Ok(Replayed::Skipped);
         }
         if !valid && !fills {

@@ -14,7 +14,7 @@ use cell_terms::{Csn, Words};
 use crate::geometry::NodeIndex;
 use crate::probe::Probe;
 use crate::search::{Cursor, Found, Meganode, ReadError, sized};
-use crate::seek::{Candidate, Hop, LEAF_FRONT_BYTES, Lookup};
+use crate::seek::{Candidate, Hop, Lookup};
 use crate::view::{LeafEntry, View};
 
 /// Searches that go down together.
@@ -114,8 +114,9 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             self.view::<B>(lanes[usize::from(*i) % LANES].cursor.node).prefetch(0, 64);
         }
         for i in going {
+            // Header, fences and the arrays of a common leaf; of an inner node, its children too.
             let cursor = &lanes[usize::from(*i) % LANES].cursor;
-            let front = if cursor.is_at_leaf() { LEAF_FRONT_BYTES } else { B * 5 / 8 };
+            let front = if cursor.is_at_leaf() { B * 3 / 16 } else { B * 5 / 8 };
             self.view::<B>(cursor.node).prefetch(64, front);
         }
     }

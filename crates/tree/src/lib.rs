@@ -34,6 +34,7 @@ mod fence;
 mod geometry;
 mod hint;
 mod layout;
+pub mod mutant;
 mod node;
 mod page;
 mod patch;

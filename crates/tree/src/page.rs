@@ -3,6 +3,7 @@
 use cell_terms::{Words, WordsMut};
 
 use crate::layout::{CRC, WORD_BYTES, low_u16};
+use crate::mutant::{self, Mutant};
 
 /// `B` bytes of a tree node, aligned as the checksum likes it.
 #[derive(Clone)]
@@ -194,6 +195,9 @@ pub(crate) fn write_back<W: WordsMut + ?Sized, const B: usize>(
 #[inline]
 pub(crate) fn begin_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, base: usize) {
     let odd = words.load(base) | 1;
+    if mutant::is_on(Mutant::SilentChange) {
+        return;
+    }
     words.store(base, odd);
     words.store(base + Page::<B>::WORDS - 1, odd);
     words.fence_release();
@@ -203,7 +207,7 @@ pub(crate) fn begin_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, 
 #[inline]
 pub(crate) fn end_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, base: usize) {
     words.fence_release();
-    let even = words.load(base).wrapping_add(1);
+    let even = (words.load(base) | 1).wrapping_add(1);
     words.store(base + Page::<B>::WORDS - 1, even);
     words.store(base, even);
 }

@@ -10,6 +10,7 @@ use crate::compose::{Composer, Frame, Value, value_of};
 use crate::geometry::NodeIndex;
 use crate::hint::{self, Trend};
 use crate::layout::{common_prefix, entry_bytes};
+use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::view::{Header, View};
 
@@ -82,6 +83,9 @@ impl Overflow {
             high
         });
         (self.right, self.csn_removed) = (view.right(), view.csn_removed());
+        if mutant::is_on(Mutant::RemovalForgotten) {
+            self.csn_removed = Csn::ZERO;
+        }
         (self.level, self.prefix, self.at) = (header.level(), header.prefix, at);
         self.trend = Some(hint::trend(header.hint, at, header.count));
         self.suffixes.clear();

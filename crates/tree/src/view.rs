@@ -15,6 +15,7 @@ use crate::layout::{
     SLOT_OFFSET_MASK, WORD_BYTES, count_max, length_bytes, low_u32, low_usize,
 };
 
+use crate::mutant::{self, Mutant};
 use crate::probe::{Probe, keep, upper};
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
@@ -162,7 +163,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     #[inline(always)]
     pub(crate) fn is_still(&self, version: u64) -> bool {
         self.words.fence_acquire();
-        self.word(0) == version
+        self.word(0) == version || mutant::is_on(Mutant::TornRead)
     }
 
     /// Asks for the cache lines of bytes `from..to` of the node.

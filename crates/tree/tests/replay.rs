@@ -97,6 +97,16 @@ fn replay_over_nodes_of_different_moments_makes_the_same_bytes() {
 }
 
 #[test]
+fn misses_tell_the_last_removal_across_splits() {
+    assert!(common::removal::misses_tell_the_last_removal());
+}
+
+#[test]
+fn replay_twice_is_replay_once() {
+    assert!(common::removal::replaying_twice_is_once());
+}
+
+#[test]
 fn replay_of_a_change_to_a_missing_node_says_so() {
     let geometry = geometry(512, 64);
     let memory = Memory::new(geometry);

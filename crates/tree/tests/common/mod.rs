@@ -1,5 +1,18 @@
 //! A tree in plain memory, its log in a vector.
-#![allow(dead_code, reason = "each test binary uses a part")]
+#![allow(dead_code, unused_macros, reason = "each test binary uses a part")]
+
+/// Runs `$body` with `$meganode` as a reader of the tree.
+#[macro_export]
+macro_rules! reading {
+    ($tree:expr, $meganode:ident => $body:expr) => {{
+        let memory = &*$tree.memory;
+        let $meganode = cell_tree::Meganode::new(&memory, $tree.geometry, $crate::common::SLOT);
+        $body
+    }};
+}
+
+pub(crate) mod readers;
+pub(crate) mod removal;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -116,16 +129,6 @@ impl Tree {
         self.apply_plan();
         Ok(old)
     }
-}
-
-/// Runs `$body` with `$meganode` as a reader of the tree.
-#[macro_export]
-macro_rules! reading {
-    ($tree:expr, $meganode:ident => $body:expr) => {{
-        let memory = &*$tree.memory;
-        let $meganode = cell_tree::Meganode::new(&memory, $tree.geometry, $crate::common::SLOT);
-        $body
-    }};
 }
 
 /// A small generator, so that a failing run is named by its seed.

@@ -1,0 +1,38 @@
+//! The twins of the tests: each deliberate defect must be caught by a run that is clean without it.
+//! Built with `RUSTFLAGS="--cfg cell_mutants"`; empty otherwise.
+#![cfg(cell_mutants)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cell_tree::mutant::{Mutant, switch};
+
+/// Whether a run is clean; a defect may also make it panic.
+fn clean(run: impl Fn() -> bool) -> bool {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or(false)
+}
+
+fn readers() -> bool {
+    (0..10).all(|_| common::readers::run(512, 100_000, false))
+}
+
+fn harness(mutant: Mutant) -> fn() -> bool {
+    match mutant {
+        Mutant::TornRead | Mutant::SilentChange | Mutant::FencesIgnored => readers,
+        Mutant::RemovalForgotten => common::removal::misses_tell_the_last_removal,
+        Mutant::ReplayRepeats => common::removal::replaying_twice_is_once,
+    }
+}
+
+#[test]
+fn every_mutant_is_caught_by_its_harness() {
+    for mutant in Mutant::ALL {
+        switch(None);
+        assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
+        switch(Some(mutant));
+        assert!(!clean(harness(mutant)), "{mutant:?} was not caught");
+    }
+    switch(None);
+}
