@@ -16,10 +16,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Place, Tenure};
-use cell_terms::Durability;
-use cell_wal::{LogDevice, LogEvent, LogId, LogOptions, LogStart, PairLog, Predecessor};
+use cell_terms::{Durability, RegionKind};
+use cell_wal::folder::remove_past_cut;
+use cell_wal::{
+    Errno, LogDevice, LogEvent, LogId, LogName, LogOptions, LogStart, PairLog, Predecessor, WalError,
+};
 
 use crate::error::RecoveryError;
+use crate::folders::remove_unneeded;
 use crate::progress::{Progress, RecoveryStage};
 use crate::rebuild::{ClaimRequest, Environment, Rebuild, Rebuilt, Step};
 use crate::recovered::Recovered;
@@ -208,6 +212,7 @@ impl Takeover {
         let step = rebuild.step()?;
         // The disk makes the first segments ready while the rebuild is verified.
         if let (None, Some(predecessor)) = (&self.opening, rebuild.predecessor()) {
+            make_room(&self.environment, log, predecessor);
             self.opening = begin_log(log, predecessor, &self.publish, device)?;
         }
         if step == Step::Done
@@ -315,6 +320,31 @@ fn run(
             Turn::Wait(for_ns) if pause(for_ns) => {}
             Turn::Wait(_) => return Err(takeover.given_up()),
             Turn::Done => return Ok(takeover.finish()),
+        }
+    }
+}
+
+/// Removes what nobody will read, so that a full disk has room for the new epoch's first segments: the spares that the
+/// last owner had prepared past its cut, and the files of claims that never came to publish. What cannot be removed is
+/// left over; the new logs then say that the disk is full, and are tried again.
+fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
+    let storage = &*environment.storage;
+    let warn = |error: &dyn Error| tracing::warn!(%error, "files that nobody needs are left over");
+    match environment.table.pair(log.pair) {
+        Ok(row) if row.epoch == log.epoch => {
+            if let Err(error) = remove_unneeded(storage, &row) {
+                warn(&error);
+            }
+        }
+        Ok(_) => return, // another owner's by now
+        Err(error) => return warn(&error),
+    }
+    for kind in [RegionKind::Node, RegionKind::Extent] {
+        let name = LogName { region: log.pair.region(kind), epoch: predecessor.epoch };
+        match remove_past_cut(storage, name, predecessor.cut) {
+            Err(WalError::Storage(error)) if error.errno == Errno::ENOENT => {} // it had no logs
+            Err(error) => warn(&error),
+            Ok(_) => {}
         }
     }
 }
