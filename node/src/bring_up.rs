@@ -1,4 +1,5 @@
-//! From a lease to a served pair, on the control thread: create the pair or take it over, hand it to the worker, serve
+//! From a lease to a served pair, on the control thread: create the pair or take it over, hand it to the
+//! worker, serve
 //! the worker's commands, and at the end give the pair up in the table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -102,7 +103,8 @@ impl BringUp {
         Ok(recovered)
     }
 
-    /// This process holds the lock that its predecessor held for life, so the predecessor appends nothing any more.
+    /// This process holds the lock that its predecessor held for life, so the predecessor appends nothing any
+    /// more.
     fn claim(&self, pair: PairId) -> ClaimRequest {
         let ground = ClaimGround::HostLock;
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
@@ -152,7 +154,8 @@ impl BringUp {
     }
 }
 
-/// Recovery waits for the disk, the coordinator, or an earlier lease: there is nothing else that this thread could do.
+/// Recovery waits for the disk, the coordinator, or an earlier lease: there is nothing else that this thread
+/// could do.
 #[allow(
     clippy::disallowed_methods,
     reason = "a shell; what is waited for is asked about again by the caller"

@@ -1,5 +1,7 @@
-//! A check of a whole pair on the operator's wish: every structural invariant of the tree, every extent's checksum.
-//! It reads as any reader does. While the structure is walked, writes wait (see `Store::begin_check`), so that what it
+//! A check of a whole pair on the operator's wish: every structural invariant of the tree, every extent's
+//! checksum.
+//! It reads as any reader does. While the structure is walked, writes wait (see `Store::begin_check`), so
+//! that what it
 //! finds is damage and not a moment between two changes; the extents are compared beside them.
 
 use std::fmt::Write as _;
@@ -54,7 +56,8 @@ impl CheckOutcome {
     }
 }
 
-/// Checks a pair. Its writer waits until `structure_is_done` is called; then writes go on beside the check of the
+/// Checks a pair. Its writer waits until `structure_is_done` is called; then writes go on beside the check of
+/// the
 /// extents.
 pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOutcome {
     let mut outcome = CheckOutcome { meganodes: 1, ..CheckOutcome::default() };
@@ -100,7 +103,8 @@ fn check_extents(
     let mut again = LeafSnapshot::new();
     meganode.leaf_first(&mut leaf)?;
     loop {
-        // An extent may be replaced and its place reused meanwhile; then its leaf has changed, and is looked at again.
+        // An extent may be replaced and its place reused meanwhile; then its leaf has changed, and is looked
+        // at again.
         while let Err(offset) = check_leaf(target, &leaf, &mut reader, outcome) {
             match leaf.low() {
                 [] => meganode.leaf_first(&mut again)?,

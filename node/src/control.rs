@@ -1,4 +1,5 @@
-//! The control thread: carries out what the worker asks for and must not wait for itself. Calls to the coordinator are
+//! The control thread: carries out what the worker asks for and must not wait for itself. Calls to the
+//! coordinator are
 //! made here, copies and checks of the pair on threads of their own.
 
 use std::sync::Arc;

@@ -2,8 +2,10 @@
 //!
 //! Two conditions, both needed (DESIGN.md, "Memory and the tree"):
 //!
-//! 1. the record that freed the extent is durable: a crash would bring the old entry back, and its bytes must be there;
-//! 2. a grace period that covers the longest permitted one-sided operation has passed since the free: a reader that
+//! 1. the record that freed the extent is durable: a crash would bring the old entry back, and its bytes must
+//!    be there;
+//! 2. a grace period that covers the longest permitted one-sided operation has passed since the free: a
+//!    reader that
 //!    found the pointer just before may still be reading.
 
 use std::collections::VecDeque;

@@ -1,7 +1,9 @@
 //! A storage node: serves its pairs; one worker owns a pair.
 //!
-//! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its hands;
-//! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks for.
+//! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its
+//! hands;
+//! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks
+//! for.
 
 mod bring_up;
 mod check;

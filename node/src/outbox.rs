@@ -1,8 +1,11 @@
 //! Replies on their way out, and the ones that wait for the log.
 //!
-//! A reply that depends on a CSN above the watermark must not leave before a batch that covers it is durable: an
-//! acknowledgement, but just as well a read that saw the new entry, a failed condition, a delete that found nothing.
-//! Batches become durable in order, so two waiting lists are enough: one for the batch in flight, one for the batch
+//! A reply that depends on a CSN above the watermark must not leave before a batch that covers it is durable:
+//! an
+//! acknowledgement, but just as well a read that saw the new entry, a failed condition, a delete that found
+//! nothing.
+//! Batches become durable in order, so two waiting lists are enough: one for the batch in flight, one for the
+//! batch
 //! that fills.
 
 use cell_fabric::ConnectionId;

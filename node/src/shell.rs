@@ -1,4 +1,5 @@
-//! The worker's shell: one thread that polls its fabric and its ring, steps the worker core, and when there is nothing
+//! The worker's shell: one thread that polls its fabric and its ring, steps the worker core, and when there
+//! is nothing
 //! to do sleeps in one epoll. All clocks, sockets and files of the data path are here.
 
 use std::collections::{HashMap, VecDeque};
@@ -22,6 +23,8 @@ use crate::worker::{Command, ControlEvent, IN_FLIGHT_MAX, Worker};
 const TICK: Duration = Duration::from_millis(10);
 const TICK_NS: u64 = 10_000_000;
 const SNAPSHOT_NS: u64 = 1_000_000_000;
+/// Bytes of replies that may wait for one client that does not read them.
+const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
@@ -213,7 +216,8 @@ impl Shell {
         }
     }
 
-    /// Hands over the replies that may leave. The clock is read after everything that they say was decided, and the
+    /// Hands over the replies that may leave. The clock is read after everything that they say was decided,
+    /// and the
     /// lease after the clock, so nothing is sent that the lease does not cover.
     fn send_replies(&mut self) -> bool {
         self.overflow.retry(&mut self.endpoint);
@@ -237,7 +241,8 @@ impl Shell {
     }
 }
 
-/// Replies for clients that do not read as fast as they ask. The fabric stops reading from such a client; one that
+/// Replies for clients that do not read as fast as they ask. The fabric stops reading from such a client; one
+/// that
 /// lets too many replies pile up all the same is disconnected. Nobody else waits for it.
 #[derive(Debug, Default)]
 struct Overflow {
@@ -256,7 +261,8 @@ impl Overflow {
     fn push(&mut self, endpoint: &mut TcpEndpoint, connection: ConnectionId, reply: &[u8]) {
         let queue = self.waiting.entry(connection).or_default();
         queue.push_back(reply.to_vec());
-        if queue.len() > IN_FLIGHT_MAX as usize {
+        let bytes: usize = queue.iter().map(Vec::len).sum();
+        if queue.len() > IN_FLIGHT_MAX as usize || bytes > OVERFLOW_BYTES_MAX {
             tracing::warn!(%connection, "a client does not read its replies: closing");
             endpoint.close(connection);
             self.forget(connection);

@@ -1,4 +1,5 @@
-//! What a node tells about itself: an immutable snapshot, published about once a second, read by `web` without
+//! What a node tells about itself: an immutable snapshot, published about once a second, read by `web`
+//! without
 //! touching the data path.
 
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};

@@ -83,7 +83,8 @@ pub struct NodeHandle {
     control: Option<JoinHandle<Result<(), NodeError>>>,
 }
 
-/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told so.
+/// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told
+/// so.
 ///
 /// # Errors
 /// See [`NodeError`]: another process on the folder, no lease, no address.
@@ -144,7 +145,8 @@ fn spawn<T: Send + 'static>(
     std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(NodeError::Thread)
 }
 
-/// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease are held
+/// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease
+/// are held
 /// to the very end.
 fn run_control(
     bring_up: &BringUp,
@@ -193,7 +195,8 @@ impl NodeHandle {
         self.snapshot().state.clone()
     }
 
-    /// Asks the node to stop: no further requests are taken, what waits for the log is answered, then, if wished, a
+    /// Asks the node to stop: no further requests are taken, what waits for the log is answered, then, if
+    /// wished, a
     /// last checkpoint is taken. [`NodeHandle::wait`] returns when that is done.
     pub fn stop(&self, checkpoint: bool) {
         self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));

@@ -1,7 +1,9 @@
-//! A pair as its worker holds it: memory, tree, extents, logs, completion table. All writes go through here, in the
+//! A pair as its worker holds it: memory, tree, extents, logs, completion table. All writes go through here,
+//! in the
 //! order that DESIGN.md calls the heart of the system:
 //!
-//! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs; 3. submit;
+//! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs; 3.
+//!    submit;
 //! 4. raise the watermark on completion; 5. acknowledge.
 //!
 //! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
@@ -295,7 +297,8 @@ impl Store {
         Ok(())
     }
 
-    /// What an answer to `search` depends on: for a miss the last removal of the leaf; for a hit its last change, and
+    /// What an answer to `search` depends on: for a miss the last removal of the leaf; for a hit its last
+    /// change, and
     /// if that is too new, the extent's CSN.
     pub(crate) fn search_depends_on(&self, located: &Located) -> Result<Csn, StoreError> {
         match &located.entry {
@@ -456,7 +459,8 @@ fn append_extent(log: Option<&mut PairLog>, offset: cell_terms::ExtentOffset, by
     }
 }
 
-/// The leaf keeps an extent's shape where `cell_tree` says value length: the length in the low bits, flags above.
+/// The leaf keeps an extent's shape where `cell_tree` says value length: the length in the low bits, flags
+/// above.
 pub(crate) fn shape_of(entry: &LeafEntry) -> Option<ExtentShape> {
     ExtentShape::from_bits(entry.value_len)
 }

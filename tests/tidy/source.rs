@@ -51,7 +51,9 @@ fn each_line(sources: &[Source], mut check: impl FnMut(&Source, &str) -> Option<
 fn lines_are_at_most_110_wide() {
     let violations = each_line(&sources(), |_, line| {
         let width = line.chars().count();
-        (width > WIDTH_MAX).then(|| format!("{width} characters"))
+        // rustfmt, whose width is the same, leaves strings alone, and a table's row cannot be broken.
+        let breakable = !line.contains('"') && !line.trim_start().starts_with("//! |");
+        (width > WIDTH_MAX && breakable).then(|| format!("{width} characters"))
     });
     demand_none("lines too wide", &violations);
 }

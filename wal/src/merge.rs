@@ -199,6 +199,8 @@ pub struct PairReader {
     csn_next: Csn,
     batches: u64,
     ended: Option<Ended>,
+    /// A segment that a log goes on in and that is not there; only with a recorded cut.
+    lacks: [Option<WalError>; 2],
 }
 
 /// What the two logs offer for the next batch.
@@ -230,7 +232,15 @@ impl PairReader {
         };
         let logs = if needed { Some([open(RegionKind::Node)?, open(RegionKind::Extent)?]) } else { None };
         let csn_next = request.base.next();
-        Ok(PairReader { request, logs, pending: [false; 2], csn_next, batches: 0, ended: None })
+        Ok(PairReader {
+            request,
+            logs,
+            pending: [false; 2],
+            csn_next,
+            batches: 0,
+            ended: None,
+            lacks: [None, None],
+        })
     }
 
     /// The next complete batch; `None` at the end, which [`PairReader::ended`] then describes.
@@ -289,7 +299,19 @@ impl PairReader {
     /// Moves a log to its next frame with a CSN that is needed, unless it stands on one.
     fn fetch(&mut self, side: usize) -> Result<(), WalError> {
         let csn_next = self.csn_next;
-        while !self.pending[side] && self.readers()[side].advance()? {
+        while !self.pending[side] && self.lacks[side].is_none() {
+            match self.readers()[side].advance() {
+                Ok(true) => {}
+                Ok(false) => break,
+                // Segments past a recorded cut may have been removed, see `remove_past_cut`. If it turns out
+                // that
+                // something at or below the cut is missing, this is why.
+                Err(missing @ WalError::SegmentMissing { .. }) if self.request.cut.is_some() => {
+                    self.lacks[side] = Some(missing);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
             let header = self.readers()[side].header().expect("advance read one");
             self.pending[side] =
                 matches!(header.kind, FrameKind::Batch { .. }) && header.csn_last >= csn_next;
@@ -384,6 +406,9 @@ impl PairReader {
         let missing = self.csn_next;
         let head_places = [0, 1].map(|side| self.head_place(side));
         if let Some(proof) = self.required_proof(missing) {
+            if let Some(gone) = self.lacks.iter_mut().find_map(Option::take) {
+                return Err(gone);
+            }
             // With a recorded cut nothing beyond is looked at, so the readers are not run to their ends.
             let (place, damage) = self.blame(lacking, &head_places);
             return Err(WalError::Corrupt(Box::new(Corruption { csn: missing, place, damage, proof })));

@@ -1,7 +1,9 @@
 //! The messaging half of a fabric: an endpoint holds connections, sends and receives whole messages on them.
 //!
-//! An endpoint belongs to one thread (a worker's, a client session's, a recovery's). Nothing here blocks and nothing
-//! here reads a clock: the shell calls [`Endpoint::poll`], [`Endpoint::flush`] and [`Endpoint::tick`], and sleeps on
+//! An endpoint belongs to one thread (a worker's, a client session's, a recovery's). Nothing here blocks and
+//! nothing
+//! here reads a clock: the shell calls [`Endpoint::poll`], [`Endpoint::flush`] and [`Endpoint::tick`], and
+//! sleeps on
 //! [`Endpoint::wake_descriptor`] (see [`crate::Poller`]) only after [`Endpoint::prepare_sleep`] said it may:
 //!
 //! ```text
@@ -12,8 +14,10 @@
 //! }
 //! ```
 //!
-//! Promised on every provider: messages of one connection arrive whole, once, in the order they were sent; nothing is
-//! said about the order across connections. A connection that breaks ends with exactly one [`Event::Closed`], after
+//! Promised on every provider: messages of one connection arrive whole, once, in the order they were sent;
+//! nothing is
+//! said about the order across connections. A connection that breaks ends with exactly one [`Event::Closed`],
+//! after
 //! the messages that arrived on it; what had been sent and not answered may or may not have arrived.
 
 use std::fmt;
@@ -26,13 +30,15 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::one_sided::{ReadFailure, ReadTag};
 
-/// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply can
+/// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply
+/// can
 /// never hit a later connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) u64);
 
 impl ConnectionId {
-    /// The id of this number: of one that [`ConnectionId::number`] gave, or made up by a test of what stands above.
+    /// The id of this number: of one that [`ConnectionId::number`] gave, or made up by a test of what stands
+    /// above.
     #[must_use]
     pub const fn from_number(number: u64) -> ConnectionId {
         ConnectionId(number)
@@ -51,7 +57,8 @@ impl fmt::Display for ConnectionId {
     }
 }
 
-/// What an endpoint reports. What is borrowed stands in the endpoint's receive buffer and is gone after the call.
+/// What an endpoint reports. What is borrowed stands in the endpoint's receive buffer and is gone after the
+/// call.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A peer connected to this endpoint and its hello was good.
@@ -108,18 +115,21 @@ pub enum Event<'a> {
 
 /// A thread's door to the fabric. See the module's text for what holds on every provider.
 pub trait Endpoint {
-    /// Begins a connection. [`Event::Connected`] or [`Event::Closed`] follows; sends are accepted at once and leave
+    /// Begins a connection. [`Event::Connected`] or [`Event::Closed`] follows; sends are accepted at once and
+    /// leave
     /// when it is open.
     ///
     /// # Errors
     /// An address that this provider cannot reach, the limit of connections, or no socket to be had.
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError>;
 
-    /// Copies a message, given in parts that are sent as one, into the connection's output. It leaves with the next
+    /// Copies a message, given in parts that are sent as one, into the connection's output. It leaves with
+    /// the next
     /// [`Endpoint::flush`].
     ///
     /// # Errors
-    /// [`SendError::Full`]: nothing was taken; keep the message and wait for [`Event::Writable`], or close a peer
+    /// [`SendError::Full`]: nothing was taken; keep the message and wait for [`Event::Writable`], or close a
+    /// peer
     /// that does not read. [`SendError::Closed`]: the connection is gone, its event was or will be reported.
     /// [`SendError::TooLong`]: the caller should have split it.
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError>;
@@ -136,14 +146,17 @@ pub trait Endpoint {
     /// reported by the next poll.
     fn flush(&mut self);
 
-    /// Reports what has happened, a bounded batch of it, and returns how many events there were. Zero does not mean
+    /// Reports what has happened, a bounded batch of it, and returns how many events there were. Zero does
+    /// not mean
     /// that one may sleep: ask [`Endpoint::prepare_sleep`].
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
-    /// Tells the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is often enough.
+    /// Tells the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
+    /// often enough.
     fn tick(&mut self, now_ns: u64);
 
-    /// Ends a connection. What is in its output is written if the network takes it at once. No event follows; an
+    /// Ends a connection. What is in its output is written if the network takes it at once. No event follows;
+    /// an
     /// unknown connection is ignored.
     fn close(&mut self, connection: ConnectionId);
 
@@ -153,11 +166,13 @@ pub trait Endpoint {
     /// Connections now, those being opened included.
     fn connections(&self) -> usize;
 
-    /// Whether the thread may sleep on the wake descriptor: false while something can be polled at once. Peers may
+    /// Whether the thread may sleep on the wake descriptor: false while something can be polled at once.
+    /// Peers may
     /// have to be told, so call it right before each sleep, after [`Endpoint::flush`].
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Readable when [`Endpoint::poll`] has something to report. `None` for a provider that is stepped (`sim`).
+    /// Readable when [`Endpoint::poll`] has something to report. `None` for a provider that is stepped
+    /// (`sim`).
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>>;
 
     /// What was counted so far.

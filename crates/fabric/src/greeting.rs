@@ -3,7 +3,8 @@
 /// A host's introduction. Clients use it to tell whether they are on the same host, and where to ask on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Greeting {
-    /// The running kernel's boot id: equal on both ends means the same host, so memory can be shared. Zero: unknown.
+    /// The running kernel's boot id: equal on both ends means the same host, so memory can be shared. Zero:
+    /// unknown.
     pub boot_id: [u8; 16],
     /// Path of the socket that hands out shared memory; empty: none.
     pub shared_memory_socket: String,

@@ -1,7 +1,9 @@
 //! The hello: the first bytes of each connection, in both directions, before any message.
 //!
-//! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger is told nothing.
-//! Little-endian throughout. The first twelve bytes keep their place in every later version, so that two versions
+//! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger is told
+//! nothing.
+//! Little-endian throughout. The first twelve bytes keep their place in every later version, so that two
+//! versions
 //! can always tell each other apart.
 //!
 //! | offset | bytes | field |
@@ -71,7 +73,8 @@ pub(crate) struct Hello {
 /// What the bytes so far amount to.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
-    /// So many bytes in all are needed before more can be said. Reading no further than this leaves what follows the
+    /// So many bytes in all are needed before more can be said. Reading no further than this leaves what
+    /// follows the
     /// hello in the socket.
     Need(usize),
     /// It is whole.

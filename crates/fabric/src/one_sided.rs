@@ -1,8 +1,11 @@
 //! The one-sided half of a fabric: regions are registered, peers read them without the owner's thread.
 //!
-//! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was posted
-//! for an earlier registration fails instead of returning what stands there now. What a read returns is whatever the
-//! memory held while it was read; a writer may have been at work. Readers validate, as the module text of `tree`
+//! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was
+//! posted
+//! for an earlier registration fails instead of returning what stands there now. What a read returns is
+//! whatever the
+//! memory held while it was read; a writer may have been at work. Readers validate, as the module text of
+//! `tree`
 //! says, and a provider tells by [`OneSided::reads_ordered`] whether a version word at each end is enough.
 
 use std::fmt;
@@ -12,7 +15,8 @@ use cell_memory::Region;
 use crate::endpoint::{ConnectionId, Endpoint};
 use crate::error::{FabricError, SendError};
 
-/// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the region.
+/// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the
+/// region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionKey(pub u64);
 
@@ -63,7 +67,8 @@ pub enum ReadFailure {
 
 /// An endpoint with one-sided reads.
 pub trait OneSided: Endpoint {
-    /// Lets peers read a region until it is deregistered. The key is random and fresh. Registrations belong to the
+    /// Lets peers read a region until it is deregistered. The key is random and fresh. Registrations belong
+    /// to the
     /// process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
     ///
     /// # Errors
@@ -73,11 +78,14 @@ pub trait OneSided: Endpoint {
     /// Ends a registration. When this returns nothing is read through it any more; an unknown key is ignored.
     fn deregister(&mut self, key: RegionKey);
 
-    /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`] follows with
-    /// the tag. Reads complete in any order, and in any order with messages. Only the end that connected can read.
+    /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`]
+    /// follows with
+    /// the tag. Reads complete in any order, and in any order with messages. Only the end that connected can
+    /// read.
     ///
     /// # Errors
-    /// As for a send: [`SendError::Full`] with [`READS_MAX`] in flight on the connection, [`SendError::Closed`].
+    /// As for a send: [`SendError::Full`] with [`READS_MAX`] in flight on the connection,
+    /// [`SendError::Closed`].
     fn post_read(
         &mut self,
         connection: ConnectionId,
@@ -85,7 +93,8 @@ pub trait OneSided: Endpoint {
         tag: ReadTag,
     ) -> Result<(), SendError>;
 
-    /// Whether one read loads its cache lines in address order. Where it does not, tree nodes need a check that
+    /// Whether one read loads its cache lines in address order. Where it does not, tree nodes need a check
+    /// that
     /// survives any order.
     fn reads_ordered(&self) -> bool;
 }

@@ -22,7 +22,8 @@ pub struct Poller {
     events: ReadyList,
 }
 
-/// Wakes a [`Poller`] from another thread. Cheap to call often: only the first call since the last wait costs a
+/// Wakes a [`Poller`] from another thread. Cheap to call often: only the first call since the last wait costs
+/// a
 /// system call. What was stored before `wake` is seen after the `wait` that it ends.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bell>);
@@ -57,7 +58,8 @@ impl Poller {
         Ok(Poller { epoll, bell, events: ReadyList::default() })
     }
 
-    /// Watches a descriptor that its owner drains when polled, such as an endpoint's. It leaves when it is closed.
+    /// Watches a descriptor that its owner drains when polled, such as an endpoint's. It leaves when it is
+    /// closed.
     ///
     /// # Errors
     /// The kernel does not take it.
@@ -80,7 +82,8 @@ impl Poller {
         Waker(Arc::clone(&self.bell))
     }
 
-    /// Sleeps until a descriptor has something, a waker is used, or the time is over (`None`: for ever). It may
+    /// Sleeps until a descriptor has something, a waker is used, or the time is over (`None`: for ever). It
+    /// may
     /// return early without a reason.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Wait {
         self.events.wait(&self.epoll, timeout);
@@ -103,7 +106,8 @@ impl Waker {
 }
 
 impl Bell {
-    /// Drains before it permits the next signal: the other way round a signal could be drained that `rung` still
+    /// Drains before it permits the next signal: the other way round a signal could be drained that `rung`
+    /// still
     /// counts as pending, and no later one would be sent. The swap reads what the ringer released.
     fn silence(&self) {
         let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
@@ -114,7 +118,8 @@ impl Bell {
 /// Events taken from the kernel at once.
 const EVENTS_MAX: usize = 256;
 
-/// What an epoll instance reported last: tokens and what is said of them. (The kernel's own event may hold a pointer
+/// What an epoll instance reported last: tokens and what is said of them. (The kernel's own event may hold a
+/// pointer
 /// and could not change threads with its endpoint.)
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList(Vec<(u64, EventFlags)>);

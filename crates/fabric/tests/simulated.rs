@@ -301,3 +301,40 @@ fn step_time_stands_nothing_arrives() {
     assert_eq!(network.step(due_ns - 1), 0);
     assert_eq!(network.step(due_ns), 1);
 }
+
+#[test]
+fn stalled_connection_delivers_late_and_a_new_one_at_once() {
+    let network = SimNetwork::new(9, SimOptions::calm());
+    let mut server = network.listen(1, 0, Limits::default(), Greeting::default());
+    let mut client = network.client(2, Limits::default());
+    let mut received: Vec<(u64, Vec<u8>)> = Vec::new();
+    let run = |until_ns: u64, server: &mut SimEndpoint, received: &mut Vec<(u64, Vec<u8>)>| {
+        while network.next_due_ns().is_some_and(|due_ns| due_ns <= until_ns) {
+            let now_ns = network.next_due_ns().unwrap();
+            network.step(now_ns);
+            server.poll(&mut |event| {
+                if let Event::Message { message, .. } = event {
+                    received.push((now_ns, message.to_vec()));
+                }
+            });
+        }
+        network.step(until_ns);
+    };
+    let old = client.connect(&Address::sim(1)).unwrap();
+    run(1_000_000, &mut server, &mut received);
+    client.poll(&mut |_| {});
+    assert_eq!(network.stall(2, 1, 50_000_000), 1);
+    client.send(old, b"first copy").unwrap();
+    client.flush();
+    run(2_000_000, &mut server, &mut received);
+    let new = client.connect(&Address::sim(1)).unwrap();
+    client.close(old);
+    run(3_000_000, &mut server, &mut received);
+    client.poll(&mut |_| {});
+    client.send(new, b"repetition").unwrap();
+    client.flush();
+    run(100_000_000, &mut server, &mut received);
+    let messages: Vec<&[u8]> = received.iter().map(|(_, message)| message.as_slice()).collect();
+    assert_eq!(messages, [&b"repetition"[..], b"first copy"]);
+    assert!(received[1].0 >= 50_000_000);
+}

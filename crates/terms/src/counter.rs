@@ -1,4 +1,5 @@
-//! What a counter is. Each crate declares its counters; `/metrics`, the console and the docs are made from them.
+//! What a counter is. Each crate declares its counters; `/metrics`, the console and the docs are made from
+//! them.
 
 /// How a counter behaves over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

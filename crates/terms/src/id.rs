@@ -17,7 +17,8 @@ macro_rules! id {
 }
 
 id!(
-    /// A region's cluster-wide id: 24 bits, because it is the upper part of a [`crate::Pointer`]. Never reused.
+    /// A region's cluster-wide id: 24 bits, because it is the upper part of a [`crate::Pointer`]. Never
+    /// reused.
     RegionId(u32),
     "region-"
 );
@@ -53,7 +54,8 @@ id!(
 );
 
 id!(
-    /// An extent's place in its pair's extent region, in units of 16 bytes: 64 GiB at most. Zero is never an extent
+    /// An extent's place in its pair's extent region, in units of 16 bytes: 64 GiB at most. Zero is never an
+    /// extent
     /// (the region's header is there).
     ExtentOffset(u32),
     "extent-"
@@ -69,7 +71,8 @@ pub enum RegionKind {
 }
 
 impl PairId {
-    /// The pair's node region: even ids. (The region table is still what routes; see ARCHITECTURE.md, Formats.)
+    /// The pair's node region: even ids. (The region table is still what routes; see ARCHITECTURE.md,
+    /// Formats.)
     #[must_use]
     pub const fn node_region(self) -> RegionId {
         RegionId(self.0 * 2)

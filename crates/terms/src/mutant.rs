@@ -1,4 +1,5 @@
-//! Defects that can be planted, one at a time, to see the checks fail: each takes out one line on which a promise rests.
+//! Defects that can be planted, one at a time, to see the checks fail: each takes out one line on which a
+//! promise rests.
 //! They exist only in builds with `--cfg cell_mutants`; elsewhere [`planted`] is `false` at compile time.
 
 #[cfg(cell_mutants)]

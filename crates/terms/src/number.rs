@@ -35,7 +35,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// An entry's version: where and when it was written. It is kept when the entry moves to another pair; conditional
+/// An entry's version: where and when it was written. It is kept when the entry moves to another pair;
+/// conditional
 /// writes compare versions. Past a cut the next owner uses the same CSNs again, so the epoch is part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
@@ -68,7 +69,8 @@ pub enum Durability {
     /// After its batch is on stable storage in both logs. Nothing acknowledged is lost.
     #[default]
     Sync,
-    /// After memory is changed; the log follows. A crash loses what was acknowledged after the durable watermark.
+    /// After memory is changed; the log follows. A crash loses what was acknowledged after the durable
+    /// watermark.
     Async,
     /// No log is written. A crash loses everything written by this incarnation.
     None,

@@ -1,4 +1,5 @@
-//! Settings: declared once by the crate that uses them; flags, `CELL_*` variables, the configuration file, the admin
+//! Settings: declared once by the crate that uses them; flags, `CELL_*` variables, the configuration file,
+//! the admin
 //! API, the console and the docs are made from the declarations.
 
 use std::collections::BTreeMap;
@@ -62,7 +63,8 @@ pub enum Applies {
 /// A setting's declaration.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Name in the configuration file, e.g. `log_segment_bytes`. The flag is `--log-segment-bytes`, the variable
+    /// Name in the configuration file, e.g. `log_segment_bytes`. The flag is `--log-segment-bytes`, the
+    /// variable
     /// `CELL_LOG_SEGMENT_BYTES`.
     pub name: &'static str,
     /// What it does and what to expect when it is moved, one or two sentences.
@@ -200,7 +202,8 @@ impl Settings {
     /// All defaults of the given declarations.
     ///
     /// # Panics
-    /// If two crates declare one name, or a default does not satisfy its own bounds: a defect of the declarations.
+    /// If two crates declare one name, or a default does not satisfy its own bounds: a defect of the
+    /// declarations.
     #[must_use]
     pub fn new(declarations: &[&'static [Setting]]) -> Settings {
         let mut settings = Settings { declared: BTreeMap::new(), values: BTreeMap::new() };

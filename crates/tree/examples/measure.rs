@@ -1,7 +1,10 @@
-//! Measures the tree by itself: `cargo run --profile quick -p cell-tree --example measure -- [entries] [node bytes]`.
+//! Measures the tree by itself: `cargo run --profile quick -p cell-tree --example measure -- [entries] [node
+//! bytes]`.
 //!
-//! Keys of 8 to 64 random printable characters over huge pages: inserts (plan and apply, no log), searches one at a
-//! time and in batches, scans both ways, a bulk build. Not a test: figures with rivals beside them are in `benches`.
+//! Keys of 8 to 64 random printable characters over huge pages: inserts (plan and apply, no log), searches
+//! one at a
+//! time and in batches, scans both ways, a bulk build. Not a test: figures with rivals beside them are in
+//! `benches`.
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "an example")]
 
@@ -91,7 +94,8 @@ fn store(slot_bytes: usize, node_bytes: usize) -> Store {
     Store { region, writer, geometry, slot, allocator: SlotAllocator::new(geometry.nodes()) }
 }
 
-/// Times `step` on windows of items, and tells the median and the best: other work on the machine disturbs windows,
+/// Times `step` on windows of items, and tells the median and the best: other work on the machine disturbs
+/// windows,
 /// not the median of many.
 fn timed(what: &str, count: usize, window: usize, mut step: impl FnMut(usize)) {
     let mut windows = Vec::new();

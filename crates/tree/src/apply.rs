@@ -19,7 +19,8 @@ pub enum Replayed {
     Applied,
     /// The node has this change already: its CSN of last change is not below the record's.
     Skipped,
-    /// The node is not valid: the image that replay began with lacks it. It must be freed or filled by a later record,
+    /// The node is not valid: the image that replay began with lacks it. It must be freed or filled by a
+    /// later record,
     /// else the image or the log is damaged; that is the caller's to judge.
     Missing,
 }
@@ -57,7 +58,8 @@ pub enum ReplayError {
     },
 }
 
-/// Makes the root of an empty meganode: a leaf over the given range. Also the way to prepare a slot for tests and
+/// Makes the root of an empty meganode: a leaf over the given range. Also the way to prepare a slot for tests
+/// and
 /// tools; a live one is made by a logged [`Change::Fill`].
 #[must_use]
 pub fn empty_root(geometry: Geometry) -> Vec<u64> {
@@ -76,7 +78,8 @@ pub fn empty_root(geometry: Geometry) -> Vec<u64> {
     .unwrap_or_default()
 }
 
-/// Applies a planned change to live memory and stamps the node with the record's CSN. Readers see all of it or none.
+/// Applies a planned change to live memory and stamps the node with the record's CSN. Readers see all of it
+/// or none.
 ///
 /// # Panics
 /// If the node does not take the change: it was not planned against this memory.

@@ -70,8 +70,10 @@ pub enum BulkError {
     Full(u64),
 }
 
-/// Builds a meganode from entries in key order. `emit` gets one fill after another: children before their parents, the
-/// root last, so nothing is reachable before all of it is there. All nodes but the root come from the allocator.
+/// Builds a meganode from entries in key order. `emit` gets one fill after another: children before their
+/// parents, the
+/// root last, so nothing is reachable before all of it is there. All nodes but the root come from the
+/// allocator.
 ///
 /// # Errors
 /// See [`BulkError`].
@@ -95,7 +97,8 @@ pub fn bulk_build<K: AsRef<[u8]>>(
     })
 }
 
-/// Items of one level that are not in a node yet. The last one waits apart: where its node ends depends on the item
+/// Items of one level that are not in a node yet. The last one waits apart: where its node ends depends on
+/// the item
 /// after it.
 #[derive(Default)]
 struct Level {
@@ -164,7 +167,8 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
         Ok(())
     }
 
-    /// Decides whether the last item stays in its node, now that what comes after it is known (`None`: nothing).
+    /// Decides whether the last item stays in its node, now that what comes after it is known (`None`:
+    /// nothing).
     fn settle_last(&mut self, level: usize, next: Option<&[u8]>) -> Result<(), BulkError> {
         let count = self.levels[level].items.len();
         if count < 2 {

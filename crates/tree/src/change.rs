@@ -2,7 +2,8 @@
 //!
 //! # Encoding, version 1
 //!
-//! Little-endian, no padding. A record's length is known from outside, and bytes that are left over are an error.
+//! Little-endian, no padding. A record's length is known from outside, and bytes that are left over are an
+//! error.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|

@@ -98,7 +98,8 @@ impl<const B: usize> Composer<B> {
         self.prefix
     }
 
-    /// Whether the next entry is the first child of an inner node, which stands for everything from the low fence.
+    /// Whether the next entry is the first child of an inner node, which stands for everything from the low
+    /// fence.
     pub(crate) fn wants_first_child(&self) -> bool {
         self.inner && self.pushed == 0
     }

@@ -1,4 +1,5 @@
-//! Changing a tree node's copy. Every edit depends on nothing but the node and the change, so that replay makes the
+//! Changing a tree node's copy. Every edit depends on nothing but the node and the change, so that replay
+//! makes the
 //! same bytes.
 
 use cell_terms::{Csn, Pointer, Words};
@@ -256,7 +257,8 @@ pub(crate) fn check_cell<const B: usize>(header: &Header, cell: &Cell) -> Result
     if cell.offset < header.heap_low || end > heap_end(B) { Err(EditError::Damaged) } else { Ok(()) }
 }
 
-/// Makes room at `at` in the arrays of `count` entries, from the last one to the first, and writes head, child and
+/// Makes room at `at` in the arrays of `count` entries, from the last one to the first, and writes head,
+/// child and
 /// slot. `arrays` ends where they will.
 #[inline]
 pub(crate) fn insert_into_arrays(

@@ -92,7 +92,8 @@ impl Geometry {
         Ok(Geometry { node_bytes, slot_bytes, header_bytes, node_crc: false })
     }
 
-    /// The same sizes, with every written tree node carrying its CRC-64: for fabrics whose reads are not in address
+    /// The same sizes, with every written tree node carrying its CRC-64: for fabrics whose reads are not in
+    /// address
     /// order. It costs a checksum of the whole node at each change (about 40 ns at 1 KiB).
     #[must_use]
     pub const fn with_node_crc(self, node_crc: bool) -> Geometry {
@@ -162,7 +163,8 @@ impl Geometry {
         Pointer::new(slot.region, self.node_offset(slot.index, node) as u64)
     }
 
-    /// Slot and tree node that a pointer names, if it is on a tree node's boundary behind the header. Whether the
+    /// Slot and tree node that a pointer names, if it is on a tree node's boundary behind the header. Whether
+    /// the
     /// region has that slot is the caller's to check.
     #[must_use]
     pub fn locate(&self, pointer: Pointer) -> Option<(Slot, NodeIndex)> {
@@ -181,7 +183,8 @@ impl Geometry {
     }
 }
 
-/// The longest key that a tree node of `node_bytes` takes: two full fences and three leaf entries fit, so that every
+/// The longest key that a tree node of `node_bytes` takes: two full fences and three leaf entries fit, so
+/// that every
 /// split of a full tree node leaves room for the entry that caused it.
 #[must_use]
 pub const fn key_max(node_bytes: usize) -> usize {

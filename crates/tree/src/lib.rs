@@ -1,8 +1,11 @@
 //! B-link trees of small tree nodes, in any source of words: live memory, a copy, a model checker's cells.
 //!
-//! A *meganode* is one slot of a node region and holds a whole B-link tree ([Cell, ATC 2016], sections 2.2 to 2.4). Its
-//! tree nodes are small enough to be read over a network in one go, and every reader, the owner included, reads them
-//! by one protocol: load, then validate versions, valid flag and fences, else retry, follow the right link or start
+//! A *meganode* is one slot of a node region and holds a whole B-link tree ([Cell, ATC 2016], sections 2.2 to
+//! 2.4). Its
+//! tree nodes are small enough to be read over a network in one go, and every reader, the owner included,
+//! reads them
+//! by one protocol: load, then validate versions, valid flag and fences, else retry, follow the right link or
+//! start
 //! again. There is one writer.
 //!
 //! | for | see |
@@ -15,10 +18,12 @@
 //! | building anew | [`bulk_build`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
-//! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores, and what it
+//! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
+//! and what it
 //! prevents, in `page.rs`; the encoding of changes in `change.rs`.
 //!
-//! What is deliberately absent: I/O, clocks, threads, unsafe code; merging of nodes after deletes (an emptied leaf
+//! What is deliberately absent: I/O, clocks, threads, unsafe code; merging of nodes after deletes (an emptied
+//! leaf
 //! stays usable; a slot that is mostly empty is rebuilt); any idea of what a value is, beyond [`LeafEntry`].
 //!
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell

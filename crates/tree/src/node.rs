@@ -46,7 +46,8 @@ pub struct NodeRef<'a> {
 }
 
 impl<'a> NodeRef<'a> {
-    /// Takes words that were read in address order, and checks the versions. Where reads are not ordered, the CRC-64
+    /// Takes words that were read in address order, and checks the versions. Where reads are not ordered, the
+    /// CRC-64
     /// that [`Geometry::with_node_crc`] asks writers for decides: it is checked if the geometry has it.
     ///
     /// # Errors
@@ -77,7 +78,9 @@ impl<'a> NodeRef<'a> {
             if header.kind != kind_of(header.level()) {
                 return NodeStep::NotHere;
             }
-            let right = |right: Pointer| if right.is_null() { NodeStep::NotHere } else { NodeStep::Right(right) };
+            let right = |right: Pointer| {
+                if right.is_null() { NodeStep::NotHere } else { NodeStep::Right(right) }
+            };
             if header.is_inner() {
                 return match view.hop(&header, &probe) {
                     Hop::Child(child) if child.get() < self.geometry.nodes() => NodeStep::Child(child),
@@ -208,7 +211,8 @@ impl<'a> NodeRef<'a> {
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// Copies a live node to `out`, in address order, until the copy is of one moment: what a checkpointer writes and a
+    /// Copies a live node to `out`, in address order, until the copy is of one moment: what a checkpointer
+    /// writes and a
     /// check reads. Invalid nodes too.
     ///
     /// # Errors
@@ -229,7 +233,8 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         }
     }
 
-    /// Appends the entries of a leaf, in key order; none for a node that is invalid, no leaf or always changing.
+    /// Appends the entries of a leaf, in key order; none for a node that is invalid, no leaf or always
+    /// changing.
     pub fn leaf_entries(&self, node: NodeIndex, out: &mut Vec<LeafEntry>) {
         let mut words = vec![0; self.geometry.node_words()];
         if let Ok(copy) = self.copy_node(node, &mut words) {

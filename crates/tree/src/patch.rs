@@ -1,7 +1,8 @@
 //! Putting a leaf entry straight into live memory: the common write, without a copy of the node.
 //!
 //! It makes the same bytes as [`Page::put`](crate::page::Page::put) and readers see the same protocol (see
-//! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be compacted, that
+//! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be
+//! compacted, that
 //! carries its CRC-64, or whose arrays or cell are large.
 
 use cell_terms::{Csn, WordsMut};

@@ -1,7 +1,9 @@
 //! Planning a write: what will change, before anything does.
 //!
-//! The log comes before memory, so a write is planned (which tree nodes change, and how), the changes are recorded,
-//! and then applied; replay applies the same records by the same code. A plan reads the tree as its one writer and is
+//! The log comes before memory, so a write is planned (which tree nodes change, and how), the changes are
+//! recorded,
+//! and then applied; replay applies the same records by the same code. A plan reads the tree as its one
+//! writer and is
 //! good until the next change.
 
 use cell_terms::{Pointer, Words};
@@ -22,7 +24,8 @@ use crate::view::{Header, LeafEntry};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The write splits a tree node and the slot may be short of free ones: the meganode must be split or rebuilt.
+    /// The write splits a tree node and the slot may be short of free ones: the meganode must be split or
+    /// rebuilt.
     #[error("{nodes_free} free tree nodes, and a split may need {nodes_needed}")]
     Full {
         /// Free tree nodes.
@@ -53,11 +56,14 @@ enum Planned {
     Fill { node: NodeIndex, image: Span },
 }
 
-/// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the cut that
+/// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the
+/// cut that
 /// makes them reachable, then the entry, then links upward. After each of them every key can be found.
 ///
-/// A plan is made again and again in the same memory; in the common case it allocates nothing. New nodes are taken
-/// from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is not applied.
+/// A plan is made again and again in the same memory; in the common case it allocates nothing. New nodes are
+/// taken
+/// from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is not
+/// applied.
 #[derive(Debug, Default)]
 pub struct Plan {
     changes: Vec<Planned>,
@@ -207,7 +213,8 @@ pub fn plan_put<W: Words + ?Sized>(
     planned
 }
 
-/// Plans to remove a key. If it is not there, the plan is empty and [`Plan::found`] tells what that depends on.
+/// Plans to remove a key. If it is not there, the plan is empty and [`Plan::found`] tells what that depends
+/// on.
 ///
 /// # Errors
 /// See [`PlanError`]; never [`PlanError::Full`].

@@ -1,6 +1,7 @@
 //! A key as a search carries it.
 
-/// A key as a search carries it: its bytes, and its first sixteen as two numbers, because most windows are there.
+/// A key as a search carries it: its bytes, and its first sixteen as two numbers, because most windows are
+/// there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe<'k> {
     pub(crate) bytes: &'k [u8],

@@ -1,8 +1,11 @@
 //! Scanning: leaves as consistent snapshots, forward and backward.
 //!
-//! Each leaf is decoded between two looks at its version, and again if that changed. Forward, the next leaf is the one at the right link, and it
-//! counts only if its low fence is this one's high fence; otherwise the scan descends again to that key. Backward
-//! there are no links, so the scan descends to the leaf that covers the keys just below this one's low fence. Either
+//! Each leaf is decoded between two looks at its version, and again if that changed. Forward, the next leaf
+//! is the one at the right link, and it
+//! counts only if its low fence is this one's high fence; otherwise the scan descends again to that key.
+//! Backward
+//! there are no links, so the scan descends to the leaf that covers the keys just below this one's low fence.
+//! Either
 //! way the leaves of one scan join without gap or overlap, each as of its own moment.
 
 use std::cmp::Ordering;
@@ -15,7 +18,8 @@ use crate::probe::Probe;
 use crate::search::{Cursor, Meganode, ReadError, sized};
 use crate::view::{Header, LeafEntry, View};
 
-/// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as it was.
+/// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as
+/// it was.
 ///
 /// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
 /// [`LeafSnapshot::csn_removed`].
@@ -201,7 +205,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         self.snapshot(Target::Last, leaf)
     }
 
-    /// The leaf whose range has the keys just below `bound`: where a backward scan from `bound` (exclusive) begins.
+    /// The leaf whose range has the keys just below `bound`: where a backward scan from `bound` (exclusive)
+    /// begins.
     ///
     /// # Errors
     /// As [`Meganode::search`]; [`ReadError::NotHere`] too if the meganode begins at the bound.
@@ -317,7 +322,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         self.snapshot_sized::<B>(Target::At(*bound), leaf)
     }
 
-    /// Fills the snapshot from a leaf that is accepted and does not change meanwhile; else the snapshot stays.
+    /// Fills the snapshot from a leaf that is accepted and does not change meanwhile; else the snapshot
+    /// stays.
     fn read_leaf<const B: usize>(
         &self,
         node: NodeIndex,

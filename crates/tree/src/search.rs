@@ -13,7 +13,8 @@ use crate::view::{Header, LeafEntry, View};
 /// How often a reader tries again before it gives up, unless told otherwise.
 pub const RETRY_COUNT_MAX: u32 = 16;
 
-/// Right links that one search follows at most: a chain of siblings without a parent is at most as long as one batch
+/// Right links that one search follows at most: a chain of siblings without a parent is at most as long as
+/// one batch
 /// of splits, so a longer one is a loop in damaged memory.
 const RIGHT_MOVES_MAX: u32 = 1024;
 
@@ -62,7 +63,8 @@ pub enum ReadError {
     /// The key is beyond this meganode: go on at the pointer, another meganode's tree node of the same level.
     #[error("the key is beyond this meganode, see {0}")]
     Beyond(Pointer),
-    /// The key is below this meganode, or the slot holds no readable meganode: the caller's pointer was stale, start
+    /// The key is below this meganode, or the slot holds no readable meganode: the caller's pointer was
+    /// stale, start
     /// from the root again.
     #[error("the slot holds no meganode that covers the key")]
     NotHere,
@@ -74,9 +76,11 @@ pub enum ReadError {
     KeyLength(usize),
 }
 
-/// A meganode as its readers see it: a slot of a node region, searched in place while its one writer may change it.
+/// A meganode as its readers see it: a slot of a node region, searched in place while its one writer may
+/// change it.
 ///
-/// Any number of readers may search at once, on any thread. Every answer is of one moment of the tree node that it
+/// Any number of readers may search at once, on any thread. Every answer is of one moment of the tree node
+/// that it
 /// comes from (versions, valid flag and fences are checked); a search ends after a bounded number of retries.
 #[derive(Debug)]
 pub struct Meganode<'a, W: Words + ?Sized> {
@@ -206,7 +210,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         self.slot_word + node.get() * self.geometry.node_words()
     }
 
-    /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` hears of every inner
+    /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` hears of every
+    /// inner
     /// node on the way and its level.
     #[inline(always)]
     pub(crate) fn descend<const B: usize, T>(
@@ -267,7 +272,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         Ok(Cursor { node: NodeIndex::ROOT, kind, retries: 0, right_moves: 0 })
     }
 
-    /// The node is not what was expected: the root again, or the same node if that was seen in the middle of a change.
+    /// The node is not what was expected: the root again, or the same node if that was seen in the middle of
+    /// a change.
     #[cold]
     pub(crate) fn not_expected<const B: usize>(
         &self,
@@ -291,7 +297,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         Ok(())
     }
 
-    /// Asks for the cache lines of the node that a search has come to: all of a leaf, whose cells can be anywhere, and
+    /// Asks for the cache lines of the node that a search has come to: all of a leaf, whose cells can be
+    /// anywhere, and
     /// of an inner node what routing touches.
     #[inline(always)]
     pub(crate) fn prefetch_at<const B: usize>(&self, cursor: &Cursor) {

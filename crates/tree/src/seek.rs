@@ -1,6 +1,7 @@
 //! Finding a key in one node: its child, its entry, or its place.
 //!
-//! Heads decide nearly always, so the common ways read heads and one cell; keys whose heads are equal are told apart
+//! Heads decide nearly always, so the common ways read heads and one cell; keys whose heads are equal are
+//! told apart
 //! off the common way.
 
 use std::cmp::Ordering;
@@ -54,7 +55,8 @@ pub(crate) enum Lookup {
 }
 
 impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
-    /// How many heads are below `head`, and the word that has the head behind them. Without branches that depend on
+    /// How many heads are below `head`, and the word that has the head behind them. Without branches that
+    /// depend on
     /// keys: halves the words, of two heads each, by their upper head.
     #[inline(always)]
     fn heads_below(&self, header: &Header, head: u32) -> (usize, u64) {
@@ -79,7 +81,8 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
         }
     }
 
-    /// Where a search goes from an inner node. A key below the low fence goes to the first child: it cannot be there
+    /// Where a search goes from an inner node. A key below the low fence goes to the first child: it cannot
+    /// be there
     /// either, and the leaf will say so.
     #[inline(always)]
     pub(crate) fn hop(&self, header: &Header, key: &Probe<'_>) -> Hop {
@@ -114,7 +117,8 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
         if present.is_some() { at } else { at.saturating_sub(1) }
     }
 
-    /// The entry of an inner node whose child covers the keys just below the bound, which is above the low fence.
+    /// The entry of an inner node whose child covers the keys just below the bound, which is above the low
+    /// fence.
     pub(crate) fn route_below(&self, header: &Header, bound: &Probe<'_>, window: u64) -> usize {
         let (at, _) = self.find(header, bound, window);
         at.saturating_sub(1)
@@ -205,7 +209,8 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
         self.find_from(header, key, head, from)
     }
 
-    /// The first entry from `from` on, which has the key's head, that is not below the key, and whether it is the key.
+    /// The first entry from `from` on, which has the key's head, that is not below the key, and whether it is
+    /// the key.
     #[inline(never)]
     fn find_from(&self, header: &Header, key: &Probe<'_>, head: u32, from: usize) -> (usize, Option<Cell>) {
         let (mut from, mut to) = (from, self.heads_upto(header, head));
@@ -233,7 +238,8 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
         let cell = self.cell(header, i);
         let key_len = key.bytes.len() - header.prefix;
         if cell.suffix_len <= HEAD_BYTES || key_len <= HEAD_BYTES {
-            // One's bytes are zeros at the other's end, or there are no more: the shorter is the other's beginning.
+            // One's bytes are zeros at the other's end, or there are no more: the shorter is the other's
+            // beginning.
             return cell.suffix_len.cmp(&key_len);
         }
         self.compare(cell.rest, cell.suffix_len - HEAD_BYTES, key, header.prefix + HEAD_BYTES)

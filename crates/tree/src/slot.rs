@@ -9,11 +9,14 @@ const INNER_STRETCH_MAX: u32 = 64;
 
 /// Hands out the tree nodes of one slot.
 ///
-/// Normally a freed node is handed out again before the high-water mark is raised. While a checkpointer copies the
-/// slot in ascending order, freed ones are not ([`SlotAllocator::set_monotone`]), so that it never meets a node twice
+/// Normally a freed node is handed out again before the high-water mark is raised. While a checkpointer
+/// copies the
+/// slot in ascending order, freed ones are not ([`SlotAllocator::set_monotone`]), so that it never meets a
+/// node twice
 /// in two lives.
 ///
-/// Inner nodes come from stretches of their own. Every search passes them, and side by side they take a quarter of
+/// Inner nodes come from stretches of their own. Every search passes them, and side by side they take a
+/// quarter of
 /// the pages, so the TLB holds them.
 #[derive(Clone, Debug)]
 pub struct SlotAllocator {
@@ -81,7 +84,8 @@ impl SlotAllocator {
         self.height
     }
 
-    /// Nodes that a put may need: one a level for splits, one more because a root split takes two, one to spare.
+    /// Nodes that a put may need: one a level for splits, one more because a root split takes two, one to
+    /// spare.
     #[must_use]
     pub fn room_for_put(&self) -> usize {
         usize::from(self.height) + 2
@@ -93,9 +97,12 @@ impl SlotAllocator {
         self.nodes_free() >= self.room_for_put()
     }
 
-    /// While set, freed nodes are not handed out again, and leaves only above the high-water mark: a copier that goes by
-    /// ascending index meets no node twice in two lives, and what moves to a new leaf, it meets there. (An inner node
-    /// may come from the stretch that was set aside, below the mark. It was never used, so nothing of an earlier life
+    /// While set, freed nodes are not handed out again, and leaves only above the high-water mark: a copier
+    /// that goes by
+    /// ascending index meets no node twice in two lives, and what moves to a new leaf, it meets there. (An
+    /// inner node
+    /// may come from the stretch that was set aside, below the mark. It was never used, so nothing of an
+    /// earlier life
     /// is copied; its fill is in the log above the checkpoint's base; and no extent hangs on it.)
     pub fn set_monotone(&mut self, monotone: bool) {
         self.monotone = monotone;
@@ -117,7 +124,8 @@ impl SlotAllocator {
             self.high_water += 1;
             return Some(NodeIndex(self.high_water - 1));
         }
-        // A leaf below what a checkpointer has passed would be lost with its extents: the entries that a split moves
+        // A leaf below what a checkpointer has passed would be lost with its extents: the entries that a
+        // split moves
         // there are no longer in the left half when that is copied.
         if self.monotone && level == 0 { None } else { self.inner.next().map(NodeIndex) }
     }
@@ -132,7 +140,8 @@ impl SlotAllocator {
         self.inner.next().map(NodeIndex)
     }
 
-    /// Gives a node back that no reader can reach any more: the record that freed it is durable and the grace period
+    /// Gives a node back that no reader can reach any more: the record that freed it is durable and the grace
+    /// period
     /// is over. That is the caller's to know.
     ///
     /// # Panics

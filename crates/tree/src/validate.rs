@@ -106,8 +106,10 @@ pub enum Violation {
 impl<W: Words + ?Sized> Meganode<'_, W> {
     /// Checks every invariant of the meganode and says what it holds.
     ///
-    /// Nodes are read as any reader reads them, but what is checked across nodes needs a meganode that does not change
-    /// meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other node of the slot is
+    /// Nodes are read as any reader reads them, but what is checked across nodes needs a meganode that does
+    /// not change
+    /// meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other node of the
+    /// slot is
     /// valid, which reads the whole slot.
     ///
     /// # Errors

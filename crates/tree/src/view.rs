@@ -1,7 +1,9 @@
 //! Reading a tree node, wherever it is: live memory that may change under the reader, or a copy.
 //!
-//! Nothing here trusts what it reads. Offsets are masked to the node, counts and lengths are capped, so torn words make
-//! wrong answers, never a panic or an endless loop; who reads live memory asks for the version again before it
+//! Nothing here trusts what it reads. Offsets are masked to the node, counts and lengths are capped, so torn
+//! words make
+//! wrong answers, never a panic or an endless loop; who reads live memory asks for the version again before
+//! it
 //! believes an answer ([`View::stable`]).
 
 use std::cmp::Ordering;
@@ -143,7 +145,8 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         self.words.load(self.base + (index & Self::MASK))
     }
 
-    /// Runs `read` and returns its answer if no change was seen: the front version was even and is still the same.
+    /// Runs `read` and returns its answer if no change was seen: the front version was even and is still the
+    /// same.
     #[inline(always)]
     pub(crate) fn stable<R>(&self, read: impl FnOnce(&Self) -> R) -> Option<R> {
         let version = self.begin()?;
@@ -241,7 +244,8 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         len.cmp(&key_len)
     }
 
-    /// Whether the node has, from `offset` on, what a key has from `at` on. Their lengths are known to be equal.
+    /// Whether the node has, from `offset` on, what a key has from `at` on. Their lengths are known to be
+    /// equal.
     #[inline(always)]
     pub(crate) fn equals(&self, offset: usize, key: &Probe<'_>, at: usize) -> bool {
         let (chunks, rest) = key.bytes.get(at..).unwrap_or_default().as_chunks::<8>();

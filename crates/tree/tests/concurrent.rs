@@ -1,9 +1,9 @@
 //! Optimistic readers on their own threads beside the one writer.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
+mod harness;
 
-use common::readers::run;
+use harness::readers::run;
 
 #[test]
 fn readers_beside_a_writer_always_find_what_stays_512() {

@@ -1,16 +1,17 @@
-//! The bytes of tree nodes and changes, pinned. A difference here is a new format version: memory, logs and images of
+//! The bytes of tree nodes and changes, pinned. A difference here is a new format version: memory, logs and
+//! images of
 //! the old one cannot be read any more.
 //!
 //! To write the file anew after such a step: `CELL_GOLDEN=write cargo test -p cell-tree --test golden`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
+mod harness;
 
 use std::fmt::Write as _;
 
 use cell_terms::{Csn, Words};
 use cell_tree::{Change, FORMAT_VERSION, Image, NODE_BYTES, NodeIndex, apply};
-use common::{SLOT, Tree, entry, geometry};
+use harness::{SLOT, Tree, entry, geometry};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.txt");
 
@@ -22,7 +23,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A small tree of each node size, built by every kind of change: short and long keys, zeros, replacements, garbage,
+/// A small tree of each node size, built by every kind of change: short and long keys, zeros, replacements,
+/// garbage,
 /// compaction, leaf and inner splits, push-downs, removals.
 fn tree(node_bytes: usize) -> Tree {
     let mut tree = Tree::new(geometry(node_bytes, 64).with_node_crc(node_bytes == 1024));

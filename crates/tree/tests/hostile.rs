@@ -1,11 +1,12 @@
-//! Damaged nodes and hostile records: errors or wrong answers that validation would reject, never a panic or a hang.
+//! Damaged nodes and hostile records: errors or wrong answers that validation would reject, never a panic or
+//! a hang.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
+mod harness;
 
 use cell_terms::{Csn, Words, WordsMut};
 use cell_tree::{Change, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeRef, ReadError, key_max, replay};
-use common::{Memory, Random, SLOT, Tree, entry, geometry};
+use harness::{Memory, Random, SLOT, Tree, entry, geometry};
 use proptest::prelude::*;
 
 fn grown(node_bytes: usize, keys: u32) -> Tree {

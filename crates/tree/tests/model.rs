@@ -1,12 +1,12 @@
 //! The tree beside a `BTreeMap`, for all node sizes and nasty keys.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test")]
 
-mod common;
+mod harness;
 
 use std::collections::BTreeMap;
 
 use cell_tree::{LeafEntry, LeafSnapshot, NODE_BYTES, ReadError, key_max};
-use common::{Tree, entry, geometry};
+use harness::{Tree, entry, geometry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -196,7 +196,7 @@ proptest! {
 /// The longest keys, which share all but the last bytes or nothing at all, make the fewest entries a node.
 #[test]
 fn split_of_longest_keys_always_fits() {
-    let mut random = common::Random(7);
+    let mut random = harness::Random(7);
     for node_bytes in NODE_BYTES {
         for shared in [0, 1, 50, key_max(node_bytes) - 3] {
             let mut pair = Pair::new(node_bytes);

@@ -3,7 +3,7 @@
 #![cfg(cell_mutants)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-mod common;
+mod harness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -15,14 +15,14 @@ fn clean(run: impl Fn() -> bool) -> bool {
 }
 
 fn readers() -> bool {
-    (0..10).all(|_| common::readers::run(512, 100_000, false))
+    (0..10).all(|_| harness::readers::run(512, 100_000, false))
 }
 
 fn harness(mutant: Mutant) -> fn() -> bool {
     match mutant {
         Mutant::TornRead | Mutant::SilentChange | Mutant::FencesIgnored => readers,
-        Mutant::RemovalForgotten => common::removal::misses_tell_the_last_removal,
-        Mutant::ReplayRepeats => common::removal::replaying_twice_is_once,
+        Mutant::RemovalForgotten => harness::removal::misses_tell_the_last_removal,
+        Mutant::ReplayRepeats => harness::removal::replaying_twice_is_once,
     }
 }
 

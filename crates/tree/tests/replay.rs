@@ -1,11 +1,11 @@
 //! The log of a tree, replayed from any moment, makes the same tree.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod common;
+mod harness;
 
 use cell_terms::{Csn, Words};
 use cell_tree::{Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, Replayed, SlotAllocator, replay};
-use common::{Memory, Random, SLOT, Tree, entry, geometry};
+use harness::{Memory, Random, SLOT, Tree, entry, geometry};
 
 fn random_step(tree: &mut Tree, random: &mut Random) {
     let mut key = vec![b'k'; 1 + random.below(tree.geometry.key_max())];
@@ -98,12 +98,12 @@ fn replay_over_nodes_of_different_moments_makes_the_same_bytes() {
 
 #[test]
 fn misses_tell_the_last_removal_across_splits() {
-    assert!(common::removal::misses_tell_the_last_removal());
+    assert!(harness::removal::misses_tell_the_last_removal());
 }
 
 #[test]
 fn replay_twice_is_replay_once() {
-    assert!(common::removal::replaying_twice_is_once());
+    assert!(harness::removal::replaying_twice_is_once());
 }
 
 #[test]

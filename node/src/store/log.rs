@@ -161,7 +161,8 @@ impl Store {
         Ok(Some(Synced { bytes }))
     }
 
-    /// While a checkpoint runs, tree nodes that are freed are not used again: its copier goes by ascending index.
+    /// While a checkpoint runs, tree nodes that are freed are not used again: its copier goes by ascending
+    /// index.
     pub(crate) fn begin_checkpoint(&mut self) {
         self.slots.set_monotone(true);
     }

@@ -1,4 +1,5 @@
-//! Ranges of the tree, leaf by leaf, each leaf as of one moment; extents and the next leaf are asked for ahead.
+//! Ranges of the tree, leaf by leaf, each leaf as of one moment; extents and the next leaf are asked for
+//! ahead.
 
 use std::ops::Bound;
 
@@ -24,7 +25,8 @@ pub(crate) struct ScanRange<'a> {
 }
 
 impl<'a> ScanRange<'a> {
-    /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no key is in
+    /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no
+    /// key is in
     /// the range.
     fn searchable(&self, key_max: usize) -> Option<ScanRange<'a>> {
         // Between a key of the longest length and its extensions there is no key.
@@ -63,8 +65,10 @@ impl<'a> ScanRange<'a> {
 }
 
 impl Store {
-    /// Hands the range's entries to `each`, which answers with the CSN that the entry depends on, or `None` to end the
-    /// scan. Returns what the whole depends on: the entries, and the removals in the leaves that were looked at.
+    /// Hands the range's entries to `each`, which answers with the CSN that the entry depends on, or `None`
+    /// to end the
+    /// scan. Returns what the whole depends on: the entries, and the removals in the leaves that were looked
+    /// at.
     ///
     /// `expected` is how many entries are wanted, about: so many extents are asked for ahead.
     pub(crate) fn scan(

@@ -1,12 +1,14 @@
 //! When a checkpoint is taken, and the order of its steps:
 //!
-//! 1. note the durable watermark B and copy the completion table; the copier reads the pair as any reader does;
+//! 1. note the durable watermark B and copy the completion table; the copier reads the pair as any reader
+//!    does;
 //! 2. the image is written and synced: its highest CSN is M, at or above B;
 //! 3. wait until the durable watermark has passed M, or the image would hold what a crash takes back;
 //! 4. record it in the region table, conditional on the epoch;
 //! 5. release log segments wholly at or below B.
 //!
-//! Completions travel in the image, copied at step 1 together with B, in place of being logged again above B: what
+//! Completions travel in the image, copied at step 1 together with B, in place of being logged again above B:
+//! what
 //! the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
 use cell_terms::Csn;
@@ -189,6 +191,7 @@ impl Worker {
     fn checkpoint_failed(&mut self) {
         self.checkpointing.step = Step::Idle;
         self.checkpointing.retry_at_ns = self.now_ns + RETRY_NS;
-        self.checkpointing.wanted_at_stop = false; // the log has everything; a stop does not wait for a better disk
+        // The log has everything; a stop does not wait for a better disk.
+        self.checkpointing.wanted_at_stop = false;
     }
 }

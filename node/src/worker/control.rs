@@ -71,7 +71,8 @@ pub enum ControlEvent {
         /// What was found.
         outcome: CheckOutcome,
     },
-    /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was removed.
+    /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was
+    /// removed.
     ImageWritten {
         /// Highest CSN in the image.
         csn_max: Option<Csn>,

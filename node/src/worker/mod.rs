@@ -1,4 +1,5 @@
-//! The worker core: owns a pair, takes messages, completions and ticks, yields replies and commands. No clock, thread,
+//! The worker core: owns a pair, takes messages, completions and ticks, yields replies and commands. No
+//! clock, thread,
 //! socket or file in here: the shell (`crate::shell`) and the simulator step the same code.
 
 mod checkpointing;
@@ -208,7 +209,8 @@ impl Worker {
         }
     }
 
-    /// Whether the shell should go on polling the fabric: false while a write waits for log space, so that the queues
+    /// Whether the shell should go on polling the fabric: false while a write waits for log space, so that
+    /// the queues
     /// of the network fill and not ours.
     #[must_use]
     pub fn takes_input(&self) -> bool {
@@ -251,7 +253,8 @@ impl Worker {
         self.drain_backlog();
     }
 
-    /// Lets the log seal its last batch, try again what failed for a shortage, and drop what a checkpoint covers.
+    /// Lets the log seal its last batch, try again what failed for a shortage, and drop what a checkpoint
+    /// covers.
     pub fn log_tick(&mut self, device: &mut dyn LogDevice) {
         let Some(store) = &mut self.store else { return };
         if let Some(base) = self.checkpointing.take_release() {
@@ -262,10 +265,12 @@ impl Worker {
         }
     }
 
-    /// Replies that may leave now; none when the lease may not hold any more. The shell reads the clock right before,
+    /// Replies that may leave now; none when the lease may not hold any more. The shell reads the clock right
+    /// before,
     /// hands the replies to the fabric and calls [`Worker::replies_sent`].
     ///
-    /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than any of
+    /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than
+    /// any of
     /// the questions, so what a client counts from before it asked ends before the lease does.
     pub fn release(&mut self, now_ns: u64, lease_until_ns: u64) -> &ReplyList {
         if self.outbox.ready().is_empty() {
@@ -381,7 +386,8 @@ impl Worker {
         state.in_flight
     }
 
-    /// Whether a write has to wait for log space, or for a check of the tree: it is kept, and all input after it waits
+    /// Whether a write has to wait for log space, or for a check of the tree: it is kept, and all input after
+    /// it waits
     /// too, until the log's next event.
     fn must_wait(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) -> bool {
         let value_len = match request {

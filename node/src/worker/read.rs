@@ -217,7 +217,8 @@ fn answer_keys(
     Ok(depends_on)
 }
 
-/// Fills a page from the leaves on. Each leaf is one consistent snapshot; what the page depends on is the highest CSN
+/// Fills a page from the leaves on. Each leaf is one consistent snapshot; what the page depends on is the
+/// highest CSN
 /// of its entries and of the removals in its leaves.
 fn fill_page(
     store: &Store,

@@ -1,4 +1,5 @@
-//! Values that do not fit one message: chunks in both directions, as far as credit goes. A value towards the server is
+//! Values that do not fit one message: chunks in both directions, as far as credit goes. A value towards the
+//! server is
 //! applied once it is complete and its checksum matches.
 
 use std::collections::HashMap;
@@ -237,7 +238,8 @@ impl Worker {
             let last = stream.sent == stream.value.len();
             let reply = Reply::Chunk(Chunk { offset, bytes });
             if last {
-                self.reply(stream_key.0, stream.header, Csn::ZERO, &reply); // answers the get: one less in flight
+                // Answers the get: one less in flight.
+                self.reply(stream_key.0, stream.header, Csn::ZERO, &reply);
             } else {
                 self.step_reply(stream_key.0, stream.header, &reply);
             }

@@ -1,4 +1,5 @@
-//! A client: the production core and driver over the simulated network, and what it was asked that it has not answered.
+//! A client: the production core and driver over the simulated network, and what it was asked that it has not
+//! answered.
 
 use std::collections::BTreeMap;
 

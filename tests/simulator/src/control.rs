@@ -1,4 +1,5 @@
-//! The control thread and the checkpoint's thread, without threads: what `cell_node`'s control does with the worker's
+//! The control thread and the checkpoint's thread, without threads: what `cell_node`'s control does with the
+//! worker's
 //! commands, each some time after it was given; the checkpoint's copy goes on between the worker's turns.
 
 use std::collections::VecDeque;

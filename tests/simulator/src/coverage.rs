@@ -39,6 +39,8 @@ events! {
     ReadOnly: "writes refused for lack of room",
     /// Answers from the completion table.
     Repeated: "writes answered from the completion table",
+    /// Delayed copies of acknowledged writes.
+    BelowFloor: "delayed copies of acknowledged writes turned away",
     /// Takeovers that ended with a served pair.
     Recoveries: "recoveries",
     /// Takeovers in which the process died.
@@ -91,6 +93,8 @@ events! {
     Resets: "resets",
     /// One-way and two-way partitions.
     Partitions: "partitions",
+    /// Old connections that came to life behind new ones.
+    Stalls: "stalled connections",
     /// Storms of the network.
     Storms: "network storms",
     /// Lost, late and unheard calls of the coordinator.

@@ -36,6 +36,7 @@ impl World {
         self.coverage.add(Event::RecoveryDied, u64::from(violent && node.is_recovering()));
         self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_checkpointing()));
         self.coverage.add(Event::Repeated, node.repeated());
+        self.coverage.add(Event::BelowFloor, node.serving.below_floor);
         self.coverage.add(Event::Rotations, self.rotations(node.log_name()));
         self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));
         let how = if death == Death::Dark || death == Death::PowerCut {

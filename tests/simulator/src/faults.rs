@@ -1,7 +1,9 @@
 //! What goes wrong, and when: by the seed. Permitted are
 //!
-//! - death of the process at any moment, at any touch of the world, in a recovery, in a checkpoint: by a kill (its writes
-//!   in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced writes and names torn,
+//! - death of the process at any moment, at any touch of the world, in a recovery, in a checkpoint: by a kill
+//!   (its writes
+//!   in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced writes and names
+//!   torn,
 //!   reordered, lost);
 //! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
@@ -9,7 +11,8 @@
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
 //! - clients that die, or are silent for a while; operators that stop a node, with a checkpoint or without.
 //!
-//! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the very end,
+//! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the
+//! very end,
 //! where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
 
 use crate::plan::Plan;
@@ -48,6 +51,8 @@ pub enum Fault {
     Reset,
     /// Nothing passes between a client and the node, one way or both.
     Partition,
+    /// What a client has sent on its connection arrives much later, while it goes on on another.
+    Stall,
     /// The network is at its worst for a while.
     Storm,
     /// Calls of the coordinator are lost, late or unheard.
@@ -65,7 +70,7 @@ pub enum Fault {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 22] = [
+pub const FAULTS: [Fault; 23] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -81,6 +86,7 @@ pub const FAULTS: [Fault; 22] = [
     Fault::PausePastLease,
     Fault::Reset,
     Fault::Partition,
+    Fault::Stall,
     Fault::Storm,
     Fault::CoordinatorFaults,
     Fault::CoordinatorCut,
@@ -90,7 +96,8 @@ pub const FAULTS: [Fault; 22] = [
     Fault::Lull,
 ];
 
-/// When the next fault is due: after a time or after a number of operations, whatever comes first, so that faults come
+/// When the next fault is due: after a time or after a number of operations, whatever comes first, so that
+/// faults come
 /// while nothing is served too.
 #[derive(Debug)]
 pub struct Faults {
@@ -98,6 +105,7 @@ pub struct Faults {
     weights: Vec<u64>,
     due_ns: u64,
     due_operations: u64,
+    held_until_ns: u64,
 }
 
 impl Faults {
@@ -110,29 +118,29 @@ impl Faults {
             let at = FAULTS.iter().position(|fault| *fault == always).unwrap_or(0);
             weights[at] = weights[at].max(2);
         }
-        let mut faults = Faults { random, weights, due_ns: 0, due_operations: 0 };
+        let mut faults = Faults { random, weights, due_ns: 0, due_operations: 0, held_until_ns: 0 };
         faults.plan_next(plan, 0, 0);
         faults
     }
 
     /// The fault that is due, if one is.
     pub fn take(&mut self, plan: &Plan, now_ns: u64, operations: u64) -> Option<Fault> {
-        if now_ns < self.due_ns && operations < self.due_operations {
+        if now_ns < self.held_until_ns || (now_ns < self.due_ns && operations < self.due_operations) {
             return None;
         }
         self.plan_next(plan, now_ns, operations);
         Some(FAULTS[self.random.weighted(&self.weights)])
     }
 
-    /// The next is put off: what takes long without faults is to happen too.
-    pub fn rest(&mut self, for_ns: u64) {
-        self.due_ns += for_ns;
+    /// No other begins before this time: what takes long without one is to happen too.
+    pub fn hold(&mut self, until_ns: u64) {
+        self.held_until_ns = self.held_until_ns.max(until_ns);
     }
 
     /// When the next is due at the latest.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
-        self.due_ns
+        self.due_ns.max(self.held_until_ns)
     }
 
     fn plan_next(&mut self, plan: &Plan, now_ns: u64, operations: u64) {

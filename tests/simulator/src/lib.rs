@@ -1,4 +1,5 @@
-//! The simulator: production cores of nodes, clients, recovery and coordinator, stepped by one loop under a seeded
+//! The simulator: production cores of nodes, clients, recovery and coordinator, stepped by one loop under a
+//! seeded
 //! clock, disk, network and coordinator. A seed and a commit reproduce everything that happens.
 //!
 //! | part | what it is |
@@ -12,8 +13,10 @@
 //! | `finale` | how a run ends |
 //! | `coverage`, `sweep` | what happened; many seeds on all cores |
 //!
-//! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped one), some
-//! clients, server-side operations. `world` holds lists of nodes and clients, so that more of them find their place.
+//! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped
+//! one), some
+//! clients, server-side operations. `world` holds lists of nodes and clients, so that more of them find their
+//! place.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]

@@ -76,7 +76,7 @@ impl World {
                 self.disk_slow_until_ns = self.now_ns + self.random.time_ns(50 * MS);
             }
             (Fault::Pause | Fault::PausePastLease, Some(_)) => self.pause(fault),
-            (Fault::Reset | Fault::Partition | Fault::Storm, _) => self.disturb_network(fault),
+            (Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm, _) => self.disturb_network(fault),
             (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
                 self.disturb_coordinator(fault);
             }
@@ -87,7 +87,7 @@ impl World {
                 let until_ns = self.now_ns + lasts_ns;
                 self.asks_due_ns.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
                 if self.random.percent(70) {
-                    self.faults.rest(lasts_ns);
+                    self.faults.hold(until_ns);
                 }
                 if self.random.percent(50) {
                     self.restart_client(); // whose session will end of silence
@@ -125,21 +125,31 @@ impl World {
 
     fn disturb_network(&mut self, fault: Fault) {
         let client = self.clients[self.random.index(self.clients.len())].host;
-        let host = self.random.pick(&HOSTS);
+        let host = self.nodes.last().map_or(HOSTS[0], |node| node.host);
         match fault {
             Fault::Reset => {
                 self.coverage.add(Event::Resets, u64::from(self.network.reset(client, host) > 0));
             }
             Fault::Partition => {
                 self.coverage.saw(Event::Partitions);
-                let lasts_ns = self.random.time_ns(50 * MS);
+                let lasts_ns = self.random.between(MS, 3 * self.plan.client.silence_ms * MS);
                 let ways = self.random.below(3);
+                if self.random.percent(50) {
+                    self.faults.hold(self.now_ns + lasts_ns); // clients are to give up and come back
+                }
                 for (way, (from, to)) in [(client, host), (host, client)].into_iter().enumerate() {
                     if ways == 2 || ways == way as u64 {
                         self.network.block(from, to);
                         self.later(lasts_ns, Undo::Unblock(from, to));
                     }
                 }
+            }
+            Fault::Stall => {
+                let patience_ns = self.plan.client.silence_ms * MS;
+                let lasts_ns = self.random.between(patience_ns, 4 * patience_ns);
+                let stalled = self.network.stall(client, host, self.now_ns + lasts_ns);
+                self.coverage.add(Event::Stalls, u64::from(stalled > 0));
+                self.faults.hold(self.now_ns + lasts_ns);
             }
             _ => {
                 self.coverage.saw(Event::Storms);

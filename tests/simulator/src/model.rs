@@ -1,5 +1,7 @@
-//! What is known of each key: what every client asked and was told, which version had which value, and what a recovery
-//! brought back. Rules that can be told at once are held here; whether all of it fits together is asked at the end
+//! What is known of each key: what every client asked and was told, which version had which value, and what a
+//! recovery
+//! brought back. Rules that can be told at once are held here; whether all of it fits together is asked at
+//! the end
 //! (`check`), key by key.
 
 use std::collections::BTreeMap;
@@ -146,7 +148,8 @@ impl Model {
     /// Somebody was told that a key holds this value in this version.
     ///
     /// # Errors
-    /// The version had another value or key, or time ran backwards: an older version than was told before the question.
+    /// The version had another value or key, or time ran backwards: an older version than was told before the
+    /// question.
     pub fn saw(&mut self, key: usize, version: Version, value: Value, begun: Begun) -> Result<(), Broken> {
         self.saw_version(key, version, begun)?;
         let first = *self.versions.entry(version).or_insert((key, value));
@@ -195,7 +198,8 @@ impl Model {
         for glimpse in std::mem::take(&mut self.glimpses) {
             let outcome = match self.versions.get(&glimpse.version) {
                 Some((key, value)) if *key == glimpse.key => Outcome::Found(Some(*value)),
-                // Another key's version is caught where it is told with a value; an unknown one at least exists.
+                // Another key's version is caught where it is told with a value; an unknown one at least
+                // exists.
                 _ => Outcome::Exists,
             };
             let (invoked, returned) = (glimpse.invoked, glimpse.returned);

@@ -1,5 +1,7 @@
-//! One life of a node's process: the production cores (lease keeper, takeover, worker, checkpoint copy) and, in place of
-//! the production shells' threads, one function that steps them. It follows `cell_node`'s shell and control thread
+//! One life of a node's process: the production cores (lease keeper, takeover, worker, checkpoint copy) and,
+//! in place of
+//! the production shells' threads, one function that steps them. It follows `cell_node`'s shell and control
+//! thread
 //! call by call; clock, disk, network and coordinator are the world's.
 
 use std::sync::Arc;
@@ -160,7 +162,8 @@ impl Node {
         now_ns < self.frozen_until_ns
     }
 
-    /// Stops it, or lets it go on, at this time. One that is stopped past its lease is given up by its operator.
+    /// Stops it, or lets it go on, at this time. One that is stopped past its lease is given up by its
+    /// operator.
     pub fn freeze(&mut self, until_ns: u64, past_lease: bool) {
         self.frozen_until_ns = until_ns;
         self.given_up = past_lease;
@@ -377,7 +380,8 @@ impl Node {
     }
 }
 
-/// Whether an injected fault explains that a takeover was refused. A pair whose data is damaged or gone is never
+/// Whether an injected fault explains that a takeover was refused. A pair whose data is damaged or gone is
+/// never
 /// explained so: no fault of the run damages what was acknowledged.
 #[must_use]
 pub fn is_excused(error: &RecoveryError) -> bool {

@@ -1,4 +1,5 @@
-//! What one seed is: sizes, rates, and which faults it favours. Each seed leaves some kinds of faults out and sees more
+//! What one seed is: sizes, rates, and which faults it favours. Each seed leaves some kinds of faults out and
+//! sees more
 //! of others, so that rare combinations come up (swarm testing, Groce et al., ISSTA 2012).
 
 use std::time::Duration;
@@ -82,8 +83,9 @@ impl Plan {
     pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
-        let slot_bytes = (random.pick(&[64, 512, 1_024, 1_024]) * node_bytes as u64).max(64 << 10);
-        let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20]);
+        let slot_bytes =
+            (random.pick(&[64, 512, 1_024, 1_024, 1_024, 1_024]) * node_bytes as u64).max(64 << 10);
+        let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20]);
         let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
         let log = LogOptions {
             segment_bytes,
@@ -168,6 +170,7 @@ fn network(random: &mut Random) -> SimOptions {
         spike_per_million: random.pick(&[0, 1_000]),
         spike_ns: 20 * MS,
         reset_per_million: random.pick(&[0, 100]),
+        heal_spread_ns: random.pick(&[0, 200, 1_000]) * MS,
         window_bytes: random.pick(&[64 << 10, 256 << 10]),
         ..SimOptions::calm()
     }

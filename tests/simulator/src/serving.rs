@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cell_cluster::Coordinator;
 use cell_fabric::{ConnectionId, Endpoint, Event, SendError, SimEndpoint};
 use cell_memory::Watermarks;
+use cell_protocol::{Reply, StatusCode};
 use cell_wal::LogDevice;
 
 use crate::node::{Exit, News, Node};
@@ -25,6 +26,8 @@ pub struct Serving {
     /// The watermarks that were last seen: they only grow within an epoch.
     watermark: Option<Watermarks>,
     log_events: Vec<cell_wal::LogEvent>,
+    /// Delayed copies of writes that it turned away.
+    pub(crate) below_floor: u64,
 }
 
 impl Serving {
@@ -129,6 +132,7 @@ impl Node {
         let mut sent = 0;
         for (connection, reply) in worker.release(clock_ns, self.lease_until_ns).iter() {
             sent += 1;
+            self.serving.below_floor += u64::from(is_below_floor(reply));
             if self.serving.overflow.holds(connection) {
                 self.serving.overflow.push(&mut self.endpoint, connection, reply);
                 continue;
@@ -170,6 +174,12 @@ impl Node {
         }
         self.serving.watermark = Some(now);
     }
+}
+
+/// Whether a reply turns a delayed copy of an acknowledged write away.
+fn is_below_floor(reply: &[u8]) -> bool {
+    let refused = StatusCode::NumberBelowFloor;
+    matches!(Reply::decode(reply), Ok((_, Reply::Refused(refusal))) if refusal.status() == refused)
 }
 
 /// Replies for clients that do not read as fast as they ask: as the production shell keeps them.

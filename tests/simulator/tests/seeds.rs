@@ -55,7 +55,8 @@ fn same_seed_same_history() {
     assert_ne!(pass(3, short()).digest, pass(17, short()).digest);
 }
 
-/// How many of some seeds notice a planted defect. A defect need not show in each: a write may be lost that nobody
+/// How many of some seeds notice a planted defect. A defect need not show in each: a write may be lost that
+/// nobody
 /// misses, because the next one of its key came through.
 fn caught(planted: Planted) -> usize {
     let options = RunOptions { planted: Some(planted), ..short() };

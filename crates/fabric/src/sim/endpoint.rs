@@ -225,7 +225,8 @@ impl State {
         }
     }
 
-    /// Takes the next arrival; none while there is none or the connection's output is over its high-water mark.
+    /// Takes the next arrival; none while there is none or the connection's output is over its high-water
+    /// mark.
     fn next_arrival(&mut self, desk: usize, connection: ConnectionId) -> Option<Arrival> {
         let high_water = self.desks[desk].limits.output_high_water();
         let now_ns = self.desks[desk].now_ns();

@@ -9,7 +9,8 @@ use super::network::{Due, LinkId, SimNetwork, State};
 use super::options::SimCrash;
 
 impl SimNetwork {
-    /// Nothing from one host reaches the other any more; the way back is not touched. What is sent meanwhile waits,
+    /// Nothing from one host reaches the other any more; the way back is not touched. What is sent meanwhile
+    /// waits,
     /// as retransmission would have it.
     pub fn block(&self, from: u32, to: u32) {
         self.lock().blocked.insert((from, to));
@@ -42,6 +43,19 @@ impl SimNetwork {
         !self.lock().blocked.contains(&(from, to))
     }
 
+    /// Lets nothing arrive before `until_ns` on the connections that two hosts have now, in one direction; new ones
+    /// are not touched. An old path through the network stalls: a first copy of a message may arrive long after its
+    /// repetition. Returns how many connections there were.
+    pub fn stall(&self, from: u32, to: u32, until_ns: u64) -> usize {
+        let mut state = self.lock();
+        let links = state.links_where(|hosts| hosts == [from, to] || hosts == [to, from]);
+        for id in &links {
+            let ends = state.links.get_mut(id).into_iter().flat_map(|link| &mut link.ends);
+            ends.filter(|end| end.host == from).for_each(|end| end.stalls_until_ns = until_ns);
+        }
+        links.len()
+    }
+
     /// Resets every connection between two hosts. Returns how many there were.
     pub fn reset(&self, a: u32, b: u32) -> usize {
         let mut state = self.lock();
@@ -50,7 +64,8 @@ impl SimNetwork {
         links.len()
     }
 
-    /// Takes a host's endpoints down. Calls on them do nothing from now on; drop them. New endpoints on the host are
+    /// Takes a host's endpoints down. Calls on them do nothing from now on; drop them. New endpoints on the
+    /// host are
     /// its restart.
     pub fn crash(&self, host: u32, how: SimCrash) {
         self.lock().crash(host, how);
@@ -68,7 +83,7 @@ impl State {
                 let Some(end) = self.links.get_mut(&id).map(|link| &mut link.ends[side]) else { continue };
                 if end.host == from {
                     let stalled = std::mem::take(&mut end.stalled);
-                    (0..stalled).for_each(|_| self.plan(Due::Delivery(id, side)));
+                    (0..stalled).for_each(|_| self.plan_again(Due::Delivery(id, side)));
                 }
             }
         }

@@ -49,6 +49,8 @@ pub(super) struct End {
     pub(super) travelling: VecDeque<Segment>,
     /// Deliveries that came due while the direction was blocked.
     pub(super) stalled: usize,
+    /// Nothing from this end arrives before this time.
+    pub(super) stalls_until_ns: u64,
     /// Bytes of messages that left this end and that the other end's endpoint has not polled.
     pub(super) in_flight_bytes: usize,
     pub(super) arrived: VecDeque<Arrival>,
@@ -80,6 +82,7 @@ impl End {
             output_bytes: 0,
             travelling: VecDeque::new(),
             stalled: 0,
+            stalls_until_ns: 0,
             in_flight_bytes: 0,
             arrived: VecDeque::new(),
             queued: false,

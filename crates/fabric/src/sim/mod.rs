@@ -1,4 +1,5 @@
-//! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is told to be.
+//! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is told to
+//! be.
 
 mod desk;
 mod endpoint;

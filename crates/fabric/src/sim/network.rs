@@ -1,12 +1,17 @@
 //! The simulated network: who is connected to whom, what travels, and when it arrives.
 //!
-//! Every direction of a link is a queue; the schedule holds one *delivery* for each segment in it, at a random time.
-//! A delivery takes the first segment of its queue, so a direction is in order however the times fall, and directions
-//! are not in order with each other. A delivery that comes due while the direction is blocked waits for it to heal,
+//! Every direction of a link is a queue; the schedule holds one *delivery* for each segment in it, at a
+//! random time.
+//! A delivery takes the first segment of its queue, so a direction is in order however the times fall, and
+//! directions
+//! are not in order with each other. A delivery that comes due while the direction is blocked waits for it to
+//! heal,
 //! as a retransmission would.
 //!
-//! Permitted faults: delay, any order across links, resets (what travels is lost from a random segment on), one-way
-//! and two-way partitions, a process's death, a host's. Not modelled: a blocked way back does not hold up the window.
+//! Permitted faults: delay, any order across links, resets (what travels is lost from a random segment on),
+//! one-way
+//! and two-way partitions, a process's death, a host's. Not modelled: a blocked way back does not hold up the
+//! window.
 //! Loss and duplication inside a stream are impossible on the real thing, so they are here.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -154,6 +159,13 @@ impl State {
         self.plan_at(self.now_ns.saturating_add(delay_ns), due);
     }
 
+    /// Plans what had waited for a direction to heal.
+    pub(super) fn plan_again(&mut self, due: Due) {
+        let (low, high) = (self.options.delay_min_ns, self.options.delay_max_ns);
+        let delay_ns = self.random.between(low, high) + self.random.between(0, self.options.heal_spread_ns);
+        self.plan_at(self.now_ns.saturating_add(delay_ns), due);
+    }
+
     /// Plans something for a given time. What is planned first for one time happens first.
     pub(super) fn plan_at(&mut self, due_ns: u64, due: Due) {
         self.scheduled += 1;
@@ -202,6 +214,10 @@ impl State {
         if self.blocked.contains(&(link.ends[side].host, link.ends[1 - side].host)) {
             link.ends[side].stalled += 1;
             return;
+        }
+        let stalls_until_ns = link.ends[side].stalls_until_ns;
+        if self.now_ns < stalls_until_ns {
+            return self.plan_at(stalls_until_ns, Due::Delivery(id, side));
         }
         // Empty when a reset took what travelled.
         let Some(segment) = link.ends[side].travelling.pop_front() else { return };

@@ -13,6 +13,10 @@ pub struct SimOptions {
     pub spike_ns: u64,
     /// How many of a million messages are met by a reset of their connection instead.
     pub reset_per_million: u32,
+    /// Longest extra time after a direction has healed until what waited in it is sent again: retransmissions
+    /// back
+    /// off, so an old connection may come to life long after a new one.
+    pub heal_spread_ns: u64,
     /// Bytes that one direction carries before the sender's output backs up.
     pub window_bytes: usize,
     /// Whether a one-sided read loads its cache lines in address order.
@@ -33,6 +37,7 @@ impl SimOptions {
             spike_per_million: 0,
             spike_ns: 0,
             reset_per_million: 0,
+            heal_spread_ns: 0,
             window_bytes: 256 * 1024,
             reads_ordered: false,
             read_spread_ns: 2_000,
@@ -49,6 +54,7 @@ impl SimOptions {
             spike_per_million: 10_000,
             spike_ns: 300_000_000,
             reset_per_million: 500,
+            heal_spread_ns: 500_000_000,
             read_spread_ns: 1_000_000,
             read_torn_per_million: 200_000,
             ..SimOptions::calm()

@@ -1,6 +1,7 @@
 //! One listening socket, many workers: accepted sockets go to the endpoint whose worker the hello names.
 //!
-//! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other endpoint's
+//! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other
+//! endpoint's
 //! desk and rings. The other endpoint judges its own limits and answers the hello.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -96,7 +97,8 @@ impl Desk {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // No code that can panic runs under the lock; should one, a list of sockets is still a list of sockets.
+        // No code that can panic runs under the lock; should one, a list of sockets is still a list of
+        // sockets.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -52,11 +52,13 @@ impl TcpEndpoint {
         Ok(TcpEndpoint::of(Messenger::new(limits, Greeting::default())?, None))
     }
 
-    /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]). Worker 0
+    /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]).
+    /// Worker 0
     /// accepts for all, so it must be polled for anyone to get in.
     ///
     /// # Errors
-    /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no thread.
+    /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no
+    /// thread.
     pub fn listen(
         address: SocketAddr,
         workers: u16,

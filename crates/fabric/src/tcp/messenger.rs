@@ -1,7 +1,9 @@
 //! The messaging half of the TCP provider: sockets, their readiness, and what to do with it.
 //!
-//! Every socket is registered once, edge-triggered for both directions, so that steady traffic costs one read and
-//! one write a connection and batch and no `epoll_ctl`. An edge is remembered (`readable`, `blocked`) until a short
+//! Every socket is registered once, edge-triggered for both directions, so that steady traffic costs one read
+//! and
+//! one write a connection and batch and no `epoll_ctl`. An edge is remembered (`readable`, `blocked`) until a
+//! short
 //! read or write has used it up.
 
 use std::cell::Cell;
@@ -171,7 +173,8 @@ impl Messenger {
         self.drained(id);
     }
 
-    /// After output went: a waiting sender is told, and a connection that was not read because of it is read again.
+    /// After output went: a waiting sender is told, and a connection that was not read because of it is read
+    /// again.
     fn drained(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         if connection.output.pending() > self.limits.output_high_water() {

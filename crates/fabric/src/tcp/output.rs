@@ -48,7 +48,8 @@ impl Output {
         }
     }
 
-    /// Writes until all is taken or the socket is full; an edge will tell when it is not. Ordinarily one write.
+    /// Writes until all is taken or the socket is full; an edge will tell when it is not. Ordinarily one
+    /// write.
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
         let before = self.taken;
         while self.taken < self.bytes.len() {

@@ -54,7 +54,8 @@ pub(super) fn encode_answer(sequence: u32, failure: Option<ReadFailure>) -> [u8;
     bytes
 }
 
-/// Judges the answer to the request of that number and length, and puts its words where they can be lent; none if the
+/// Judges the answer to the request of that number and length, and puts its words where they can be lent;
+/// none if the
 /// bytes are not that answer.
 pub(super) fn decode_answer(
     bytes: &[u8],

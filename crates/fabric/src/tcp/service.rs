@@ -1,6 +1,8 @@
-//! The one-sided service of a host: a thread that reads registered regions for peers, as a network card would.
+//! The one-sided service of a host: a thread that reads registered regions for peers, as a network card
+//! would.
 //!
-//! It shares nothing with the workers but the table of registrations. It loads a read's words in address order, one
+//! It shares nothing with the workers but the table of registrations. It loads a read's words in address
+//! order, one
 //! cache line after the other.
 
 use std::collections::{HashMap, VecDeque};

@@ -1,6 +1,7 @@
 //! The connections of an endpoint, by id.
 //!
-//! An id is `lane (1 bit) | serial (43 bits) | slot (20 bits)`. The serial counts connections and is what makes an id
+//! An id is `lane (1 bit) | serial (43 bits) | slot (20 bits)`. The serial counts connections and is what
+//! makes an id
 //! unique; the slot makes finding one an index. Lanes are the connections that carry one-sided reads.
 
 use crate::endpoint::ConnectionId;

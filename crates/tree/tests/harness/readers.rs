@@ -1,10 +1,11 @@
-//! Optimistic readers on their own threads beside the one writer. Used by `concurrent` and by its twin, `mutants`.
+//! Optimistic readers on their own threads beside the one writer. Used by `concurrent` and by its twin,
+//! `mutants`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, NodeStep, ReadError};
 
-use crate::common::{Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{Memory, Random, SLOT, Tree, entry, geometry};
 
 const KEYS: usize = 3_000;
 
@@ -127,7 +128,8 @@ impl Field<'_> {
     }
 }
 
-/// Writes for so many rounds, and until each reader was round three times; whether all that was read was right.
+/// Writes for so many rounds, and until each reader was round three times; whether all that was read was
+/// right.
 pub(crate) fn run(node_bytes: usize, rounds: usize, node_crc: bool) -> bool {
     let geometry = geometry(node_bytes, 4096).with_node_crc(node_crc);
     let mut tree = Tree::new(geometry);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cell_terms::Csn;
 use cell_tree::{Change, Replayed, replay};
 
-use crate::common::{Memory, Random, SLOT, Tree, entry, geometry};
+use crate::harness::{Memory, Random, SLOT, Tree, entry, geometry};
 
 /// Random puts and removals; what readers depend on is noted by key.
 fn random_tree(steps: usize) -> (Tree, HashMap<Vec<u8>, Csn>) {

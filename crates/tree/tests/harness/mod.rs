@@ -6,7 +6,7 @@
 macro_rules! reading {
     ($tree:expr, $meganode:ident => $body:expr) => {{
         let memory = &*$tree.memory;
-        let $meganode = cell_tree::Meganode::new(&memory, $tree.geometry, $crate::common::SLOT);
+        let $meganode = cell_tree::Meganode::new(&memory, $tree.geometry, $crate::harness::SLOT);
         $body
     }};
 }
