@@ -6,8 +6,8 @@ mod harness;
 use std::io::ErrorKind;
 
 use cell_fabric::{
-    Address, CloseReason, ConnectionId, Endpoint, Event, Limits, OneSided, ReadFailure, ReadTag, RemoteRead,
-    SimCrash, SimEndpoint, SimNetwork, SimOptions,
+    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, OneSided, ReadFailure, ReadTag,
+    RemoteRead, SimCrash, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_terms::WordsMut;
 
