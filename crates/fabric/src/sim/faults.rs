@@ -43,8 +43,10 @@ impl SimNetwork {
         !self.lock().blocked.contains(&(from, to))
     }
 
-    /// Lets nothing arrive before `until_ns` on the connections that two hosts have now, in one direction; new ones
-    /// are not touched. An old path through the network stalls: a first copy of a message may arrive long after its
+    /// Lets nothing arrive before `until_ns` on the connections that two hosts have now, in one direction;
+    /// new ones
+    /// are not touched. An old path through the network stalls: a first copy of a message may arrive long
+    /// after its
     /// repetition. Returns how many connections there were.
     pub fn stall(&self, from: u32, to: u32, until_ns: u64) -> usize {
         let mut state = self.lock();
