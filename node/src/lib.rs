@@ -28,4 +28,4 @@ pub use snapshot::{
 };
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::Store;
-pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity};
+pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

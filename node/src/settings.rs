@@ -29,6 +29,13 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "one_sided_reads",
+        meaning: "Whether clients may read this node's memory themselves.",
+        default: "on",
+        bounds: Bounds::Choice(&["on", "off"]),
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "stream_bytes_max",
         meaning: "Memory for values that are on their way in or out in chunks; past it, requests get Busy.",
         default: "256 MiB",
@@ -95,6 +102,8 @@ pub struct WorkerOptions {
     pub extent_headroom_bytes: u64,
     /// How long freed extents rest.
     pub reuse_grace_ns: u64,
+    /// Whether clients may read this node's memory themselves.
+    pub one_sided_reads: bool,
     /// Memory for streams.
     pub stream_bytes_max: usize,
     /// Most entries a scan page.
@@ -127,6 +136,7 @@ impl WorkerOptions {
             ),
             extent_headroom_bytes: settings.integer("extent_headroom_bytes"),
             reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
+            one_sided_reads: settings.text("one_sided_reads") == "on",
             stream_bytes_max: bytes("stream_bytes_max"),
             scan_page_entries_max: bytes("scan_page_entries_max"),
             checkpoint_log_ratio: settings.real("checkpoint_log_ratio"),

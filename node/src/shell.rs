@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::boottime_ns;
-use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint};
+use cell_fabric::{ConnectionId, Endpoint, Event, OneSided, Poller, SendError, TcpEndpoint};
+use cell_recovery::image::ImageSource;
 use cell_terms::SessionId;
 use cell_wal::LogDevice;
 use cell_wal::ring::Ring;
@@ -17,7 +18,7 @@ use cell_wal::ring::Ring;
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::store::Store;
-use crate::worker::{Command, ControlEvent, IN_FLIGHT_MAX, Worker};
+use crate::worker::{Command, ControlEvent, IN_FLIGHT_MAX, Worker, pair_regions};
 
 /// How often time is told when nothing happens.
 const TICK: Duration = Duration::from_millis(10);
@@ -167,13 +168,31 @@ impl Shell {
                     }
                     self.device = Some(device);
                     self.populate = Some(populate);
+                    let source = store.source();
                     self.worker.install(*store, sessions);
+                    self.register(&source);
                     self.snapshot_due_ns = 0;
                     self.tick_due_ns = 0;
                 }
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
             }
             busy = true;
+        }
+    }
+
+    /// Lets clients read a pair's regions, if the endpoint serves such reads.
+    fn register(&mut self, source: &ImageSource) {
+        let keys = self.endpoint.register(&source.node).and_then(|node_key| {
+            let extent_key = self.endpoint.register(&source.extent)?;
+            Ok((node_key, extent_key))
+        });
+        let node_crc = source.geometry.node_crc();
+        match keys {
+            Ok((node, extent)) => {
+                let regions = pair_regions(&source.node, &source.extent, node_crc, node, extent);
+                self.worker.registered(regions);
+            }
+            Err(error) => tracing::info!(%error, pair = %source.pair, "no one-sided reads"),
         }
     }
 

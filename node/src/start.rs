@@ -95,7 +95,11 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let mut endpoints = TcpEndpoint::listen(
         options.listen,
         1,
-        &TcpOptions { limits: Limits::from_settings(settings), ..TcpOptions::default() },
+        &TcpOptions {
+            limits: Limits::from_settings(settings),
+            one_sided: settings.text("one_sided_reads") == "on",
+            ..TcpOptions::default()
+        },
     )?;
     let endpoint = endpoints.remove(0);
     let address = endpoint.address().unwrap_or(options.listen);

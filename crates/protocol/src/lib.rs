@@ -15,6 +15,7 @@
 //! | [`scan`] | scan and its pages |
 //! | [`stream`] | values that do not fit one message: begin, chunk, credit |
 //! | [`refusal`] | status codes, and what the caller should do |
+//! | [`regions`] | registrations of a worker's regions, for one-sided reads |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -36,6 +37,7 @@ pub mod header;
 pub mod hello;
 pub mod keys;
 pub mod refusal;
+pub mod regions;
 pub mod reply;
 pub mod report;
 pub mod request;
@@ -49,6 +51,7 @@ pub use header::{ReplyHeader, RequestHeader, RequestId};
 pub use hello::{Hello, HelloReply, Limits};
 pub use keys::{Found, Keys, KeysWriter, Values, ValuesWriter};
 pub use refusal::{ReadOnlyReason, Refusal, StatusCode};
+pub use regions::{PairRegions, RegionRows, RegionsReply};
 pub use reply::{Reply, ReplyKind};
 pub use report::{CheckReport, PairState, PairStatus, PairStatuses, StatusReport};
 pub use request::{Request, RequestKind};

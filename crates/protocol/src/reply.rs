@@ -11,6 +11,7 @@
 //! | values | Ok | [`crate::keys`] |
 //! | page | Ok | [`crate::scan`] |
 //! | status, checked | Ok | [`crate::report`] |
+//! | regions | Ok | [`crate::regions`] |
 //! | not-found | NotFound | none |
 //! | refused | any other | [`crate::refusal`] |
 
@@ -20,8 +21,8 @@ use crate::cursor::{Reader, VERSION_BYTES, Writer, wire_enum};
 use crate::header::REPLY_HEADER_BYTES;
 use crate::stream::{decode_credit, encode_credit};
 use crate::{
-    CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, ReplyHeader,
-    StatusCode, StatusReport, ValueBegin, Values,
+    CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
+    ReplyHeader, StatusCode, StatusReport, ValueBegin, Values,
 };
 
 const VALUE_FIXED_BYTES: usize = VERSION_BYTES + 8;
@@ -66,6 +67,8 @@ wire_enum! {
         NotFound = 16,
         /// Not done; the status says why.
         Refused = 17,
+        /// The registrations of the worker's regions.
+        Regions = 18,
     }
 }
 
@@ -123,6 +126,8 @@ pub enum Reply<'a> {
     NotFound,
     /// Not done; what to do is told at [`StatusCode`].
     Refused(Refusal),
+    /// The registrations of the worker's regions.
+    Regions(RegionsReply<'a>),
 }
 
 impl<'a> Reply<'a> {
@@ -147,6 +152,7 @@ impl<'a> Reply<'a> {
             Reply::Credit { .. } => ReplyKind::Credit,
             Reply::NotFound => ReplyKind::NotFound,
             Reply::Refused(_) => ReplyKind::Refused,
+            Reply::Regions(_) => ReplyKind::Regions,
         }
     }
 
@@ -196,6 +202,7 @@ impl<'a> Reply<'a> {
             Reply::Chunk(chunk) => chunk.encode(&mut writer)?,
             Reply::Credit { bytes } => encode_credit(&mut writer, *bytes)?,
             Reply::Refused(refusal) => refusal.encode(&mut writer)?,
+            Reply::Regions(regions) => regions.encode(&mut writer)?,
         }
         writer.complete();
         Ok(())
@@ -247,6 +254,7 @@ impl<'a> Reply<'a> {
             ReplyKind::Chunk => Reply::Chunk(Chunk::decode(reader)?),
             ReplyKind::Credit => Reply::Credit { bytes: decode_credit(reader)? },
             ReplyKind::NotFound => Reply::NotFound,
+            ReplyKind::Regions => Reply::Regions(RegionsReply::decode(reader)?),
             ReplyKind::Refused => return Err(reader.bad_tag(status.code())),
         })
     }

@@ -9,7 +9,7 @@
 //! | put, delete, put-begin | [`crate::write`] |
 //! | multi-get | [`crate::keys`] |
 //! | scan | [`crate::scan`] |
-//! | status, check | none |
+//! | status, check, regions | none |
 //! | chunk, credit | [`crate::stream`]; no reply of their own |
 //! | cancel | none; no reply of its own |
 
@@ -54,6 +54,8 @@ wire_enum! {
         Credit = 15,
         /// Give a stream up.
         Cancel = 16,
+        /// The registrations of the worker's regions.
+        Regions = 17,
     }
 }
 
@@ -109,6 +111,8 @@ pub enum Request<'a> {
     },
     /// Gives up the stream that the header names. No reply.
     Cancel,
+    /// The registrations of the worker's regions, for one-sided reads. Reply: [`crate::Reply::Regions`].
+    Regions,
 }
 
 impl<'a> Request<'a> {
@@ -132,6 +136,7 @@ impl<'a> Request<'a> {
             Request::Chunk(_) => RequestKind::Chunk,
             Request::Credit { .. } => RequestKind::Credit,
             Request::Cancel => RequestKind::Cancel,
+            Request::Regions => RequestKind::Regions,
         }
     }
 
@@ -144,7 +149,7 @@ impl<'a> Request<'a> {
         header.encode(self.kind().code(), &mut writer)?;
         match self {
             Request::Hello(hello) => hello.encode(&mut writer)?,
-            Request::OpenSession | Request::Status | Request::Check | Request::Cancel => {}
+            Request::OpenSession | Request::Status | Request::Check | Request::Cancel | Request::Regions => {}
             Request::CloseSession { session } => writer.u64(session.0)?,
             Request::KeepAlive { session } => writer.u64(session.map_or(0, |session| session.0))?,
             Request::Search { key } | Request::Get { key } => {
@@ -198,6 +203,7 @@ impl<'a> Request<'a> {
             RequestKind::Chunk => Request::Chunk(Chunk::decode(reader)?),
             RequestKind::Credit => Request::Credit { bytes: decode_credit(reader)? },
             RequestKind::Cancel => Request::Cancel,
+            RequestKind::Regions => Request::Regions,
         })
     }
 }

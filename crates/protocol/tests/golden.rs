@@ -4,7 +4,9 @@
 
 use cell_protocol::header::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use cell_protocol::*;
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version, Watermark};
+use cell_terms::{
+    Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, RegionId, SessionId, Version, Watermark,
+};
 use std::fmt::Write as _;
 
 const VERSION: Version = Version { pair: PairId(3), epoch: Epoch(2), csn: Csn(0x0102_0304_0506_0708) };
@@ -62,6 +64,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Chunk(Chunk { offset: 65_000, bytes: b"chunk" }),
         Request::Credit { bytes: 65_536 },
         Request::Cancel,
+        Request::Regions,
     ]
 }
 
@@ -104,6 +107,21 @@ fn pair(state: PairState) -> PairStatus {
         sessions: 4,
     }
 }
+
+const ROW: PairRegions = PairRegions {
+    pair: PairId(3),
+    epoch: Epoch(2),
+    node_region: RegionId(6),
+    extent_region: RegionId(7),
+    node_key: 0x0102_0304_0506_0708,
+    extent_key: 0x1112_1314_1516_1718,
+    node_region_bytes: 1 << 31,
+    extent_region_bytes: 1 << 33,
+    slot_bytes: 1 << 26,
+    tree_node_bytes: 1024,
+    header_bytes: 4096,
+    node_crc: true,
+};
 
 fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
     let limits = Limits {
@@ -151,6 +169,11 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
         Reply::Chunk(Chunk { offset: 0, bytes: b"chunk" }),
         Reply::Credit { bytes: 1 },
         Reply::NotFound,
+        Reply::Regions(RegionsReply {
+            reads_permitted: true,
+            one_sided_max_us: 200_000,
+            pairs: RegionRows::List(&[ROW, PairRegions { pair: PairId(4), node_crc: false, ..ROW }]),
+        }),
     ];
     replies.extend(refusals().into_iter().map(Reply::Refused));
     replies

@@ -30,6 +30,7 @@ fn walk_reply(message: &[u8]) -> Option<Vec<u8>> {
             assert_eq!(page.done, page.resume == Bound::Unbounded);
         }
         Reply::Status(report) => assert_eq!(report.pairs.iter().count(), report.pairs.len()),
+        Reply::Regions(regions) => assert_eq!(regions.pairs.iter().count(), regions.pairs.len()),
         _ => {}
     }
     let mut again = Vec::new();
@@ -70,7 +71,7 @@ fn condition() -> impl Strategy<Value = Condition> {
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<u64>(), any::<u32>())
         .prop_map(|(id, pair)| RequestHeader { id: RequestId(id), pair: PairId(pair) });
-    (header, 0..17, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
+    (header, 0..18, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
         .prop_map(|(header, kind, name, condition, key, keys, (a, b, c, d, e))| {
             let mut out = Vec::new();
             let key = key.as_slice();
@@ -95,6 +96,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                 11 => Request::Cancel,
                 12 => Request::Status,
                 13 => Request::Check,
+                16 => Request::Regions,
                 14 => Request::Hello(Hello {
                     version: PROTOCOL_VERSION,
                     name: "näme",

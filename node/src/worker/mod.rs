@@ -5,6 +5,7 @@
 mod checkpointing;
 mod control;
 mod read;
+mod regions;
 mod session;
 mod status;
 mod stream;
@@ -31,9 +32,11 @@ use crate::store::Store;
 
 pub use checkpointing::CheckpointCommand;
 pub use control::{Command, ControlEvent};
+pub use regions::pair_regions;
 
 use checkpointing::Checkpointing;
 use read::ReadQueue;
+use regions::RegionBook;
 use session::SessionBook;
 use stream::Streams;
 
@@ -96,6 +99,7 @@ pub struct Worker {
     store: Option<Store>,
     outbox: Outbox,
     reads: ReadQueue,
+    regions: RegionBook,
     connections: HashMap<ConnectionId, Connection>,
     sessions: SessionBook,
     streams: Streams,
@@ -129,6 +133,7 @@ impl Worker {
             store: None,
             outbox: Outbox::new(Csn::ZERO),
             reads: ReadQueue::default(),
+            regions: RegionBook::default(),
             connections: HashMap::new(),
             sessions: SessionBook::default(),
             streams: Streams::default(),
@@ -422,6 +427,7 @@ impl Worker {
             Request::KeepAlive { session } => self.keep_alive(connection, header, *session),
             Request::Status => self.status(connection, header),
             Request::Check => self.check(connection, header),
+            Request::Regions => self.regions(connection, header),
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
         }
     }

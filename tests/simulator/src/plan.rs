@@ -99,6 +99,7 @@ impl Plan {
             tree_node_bytes: node_bytes,
             value_bytes_max,
             extent_headroom_bytes: random.pick(&[0, 64 << 10]),
+            one_sided_reads: true,
             reuse_grace_ns: random.pick(&[1, 5, 50]) * MS,
             stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
             scan_page_entries_max: random.pick(&[8, 100, 1000]),
