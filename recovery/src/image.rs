@@ -267,7 +267,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             self.writer.append(SECTION_COMPLETIONS, 0, 1, block)?;
         }
         let root = self.source.borrow().node.root();
-        self.writer.append(SECTION_ROOTS, 0, 1, &root.0.to_le_bytes())
+        self.writer.append(SECTION_ROOTS, 0, 1, &root.to_word().to_le_bytes())
     }
 
     /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left

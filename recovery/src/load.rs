@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use cell_cluster::{CheckpointRow, PairRow};
-use cell_terms::{Pointer, SlotIndex};
+use cell_terms::{Root, SlotIndex};
 use cell_wal::Storage;
 use cell_wal::image::{BlockBuffer, ImageReader};
 
@@ -138,17 +138,17 @@ impl Load {
     }
 
     /// Completion table and root pointer, once everything is loaded.
-    pub(crate) fn finish(mut self) -> Result<(CompletionTable, Pointer), RecoveryError> {
+    pub(crate) fn finish(mut self) -> Result<(CompletionTable, Root), RecoveryError> {
         let refuse = |why| RecoveryError::Content { path: self.path.clone(), why };
         self.kept.sort_unstable_by_key(|(number, _)| *number);
-        let (mut table, mut root) = (Vec::new(), Pointer::NULL);
+        let (mut table, mut root) = (Vec::new(), Root::NONE);
         for (number, bytes) in &self.kept {
             if self.image.blocks()[*number].section == SECTION_COMPLETIONS {
                 table.extend_from_slice(bytes);
             } else {
                 let word =
                     bytes.as_slice().try_into().map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
-                root = Pointer(u64::from_le_bytes(word));
+                root = Root::from_word(u64::from_le_bytes(word));
             }
         }
         let table = CompletionTable::decode(&table).map_err(|_| refuse(ContentFault::Completions))?;

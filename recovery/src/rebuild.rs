@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use cell_cluster::{Claim, ClaimGround, ClusterError, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot};
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
 
@@ -298,7 +298,7 @@ impl Rebuild {
         if load.is_none() {
             nodes.begin_empty(self.slot);
             if row.pair == ROOT_PAIR {
-                nodes.writer.set_root(self.geometry.pointer(self.slot, NodeIndex::ROOT));
+                nodes.writer.set_root(Root::leaf(self.geometry.pointer(self.slot, NodeIndex::ROOT)));
             }
         }
         let lanes = Lanes {

@@ -10,7 +10,7 @@ use std::ops::Range;
 use cell_memory::extent::{self, ExtentShape, byte_offset};
 use cell_memory::{HEADER_BYTES, Region, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, ExtentOffset, Pointer, RegionId, RegionKind, SlotIndex, Words};
+use cell_terms::{Csn, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
     Change, Geometry, Image, NodeIndex, NodeRef, Replayed, Slot, apply, empty_root, prefetch, replay,
 };
@@ -74,7 +74,7 @@ pub(crate) enum Work {
     /// What an image holds beside its items.
     Kept {
         completions: CompletionTable,
-        root: Pointer,
+        root: Root,
     },
 }
 

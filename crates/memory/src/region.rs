@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use cell_terms::{Csn, Epoch, Pointer, RegionKind, Words, WordsMut};
+use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut};
 
 use crate::error::{GeometryFault, MemoryError};
 use crate::width::{index, low};
@@ -149,10 +149,10 @@ impl Region {
         RegionHeader { spec: *self.spec(), root: self.root(), watermarks: self.watermark() }
     }
 
-    /// The root meganode's place; null where this region does not hold it.
+    /// The root of the tree; none where this region does not keep it.
     #[must_use]
-    pub fn root(&self) -> Pointer {
-        Pointer(self.live.load_acquire(header_word::ROOT))
+    pub fn root(&self) -> Root {
+        Root::from_word(self.live.load_acquire(header_word::ROOT))
     }
 
     /// How far the pair's writes may be seen.
@@ -351,13 +351,13 @@ impl RegionWriter {
         self.watermarks
     }
 
-    /// Points to the root meganode, after everything that was stored before.
+    /// Says where the tree begins, after everything that was stored before.
     ///
     /// # Panics
     /// If this is not a node region.
-    pub fn set_root(&mut self, root: Pointer) {
-        assert_eq!(self.region.spec().kind, RegionKind::Node, "only a node region points to the root");
-        self.region.live.store_release(header_word::ROOT, root.0);
+    pub fn set_root(&mut self, root: Root) {
+        assert_eq!(self.region.spec().kind, RegionKind::Node, "only a node region keeps the root");
+        self.region.live.store_release(header_word::ROOT, root.to_word());
     }
 }
 

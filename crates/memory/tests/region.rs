@@ -9,7 +9,7 @@ use cell_memory::{
     Backing, ExtentError, HugePages, MemoryError, PairWriter, Region, RegionOptions, RegionPopulator,
     RegionSpec, RegionWriter, header_word,
 };
-use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, RegionId, Words, WordsMut};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, RegionId, Root, Words, WordsMut};
 
 fn node_spec() -> RegionSpec {
     RegionSpec::node(PairId(1), Epoch(3), 8 << 20, 64 << 10, 1024).unwrap()
@@ -45,7 +45,7 @@ fn region_is_zero_but_for_its_header_on_every_backing() {
         assert_eq!(region.header().spec, node_spec());
         assert_eq!(region.len(), (10 << 20) / 8);
         assert!((header_word::END..region.len()).all(|word| region.load(word) == 0));
-        assert_eq!((region.root(), writer.watermark().epoch), (Pointer::NULL, Epoch(3)));
+        assert_eq!((region.root(), writer.watermark().epoch), (Root::NONE, Epoch(3)));
         println!(
             "{} {:?} populated {} huge {}",
             region.backing(),
@@ -71,7 +71,7 @@ fn shared_region_shows_what_the_writer_stores_and_cannot_be_written() {
     let other = Region::open(file).unwrap();
     assert_eq!((other.spec(), other.backing()), (region.spec(), Backing::Foreign));
     writer.store(5_000, 0xfeed);
-    writer.set_root(Pointer::new(RegionId(2), 4096));
+    writer.set_root(Root::router(Pointer::new(RegionId(2), 4096)));
     writer.set_watermark(Csn(4), Csn(6));
     assert_eq!(other.load(5_000), 0xfeed);
     assert_eq!(other.header(), region.header());
@@ -232,9 +232,11 @@ fn watermark_that_sinks_panics() {
 fn extent_round_trip_through_a_region() {
     let (region, mut writer) = small(&extent_spec());
     let (mut encoder, mut reader) = (ExtentEncoder::new(), ExtentReader::new());
-    let header = ExtentHeader { epoch: Epoch(3), csn: Csn(9), moved: None, expiry_ms: Some(12) };
+    let plain = ExtentHeader { epoch: Epoch(3), csn: Csn(9), moved: None, expiry_ms: None };
     let long = if cfg!(miri) { &[][..] } else { &[4_096, 1 << 20, 15 << 20] };
-    for &length in [0, 1, 7, 8, 100, 255].iter().chain(long) {
+    let lengths = || (0..140).chain([200, 255, 300]).chain(long.iter().copied());
+    let headers = [plain, ExtentHeader { expiry_ms: Some(12), ..plain }];
+    for (header, length) in headers.iter().flat_map(|header| lengths().map(move |length| (*header, length))) {
         let value: Vec<u8> = (0..length).map(|i: u32| i.to_le_bytes()[0] ^ 0x5a).collect();
         let encoded = encoder.encode(&header, &value).unwrap();
         let place = ExtentOffset(4096 / 16);
@@ -247,6 +249,11 @@ fn extent_round_trip_through_a_region() {
         assert_eq!(view.value, value);
         let wrong = reader.read(&region, place, encoded.shape, encoded.checksum ^ 1).unwrap_err();
         assert!(matches!(wrong, ExtentError::Checksum { .. }));
+        let mut out = b"before".to_vec();
+        let appended = reader.append(&region, place, encoded.shape, encoded.checksum, &mut out).unwrap();
+        assert_eq!((appended, &out[..6], &out[6..]), (header, &b"before"[..], &value[..]));
+        assert!(reader.append(&region, place, encoded.shape, encoded.checksum ^ 1, &mut out).is_err());
+        assert_eq!(out.len(), 6 + value.len());
         assert!(reader.read_value(&region, place, length + 1, encoded.checksum).is_err());
     }
     let shape = ExtentShape::new(100, false, false).unwrap();

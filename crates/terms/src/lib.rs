@@ -9,6 +9,7 @@ mod id;
 pub mod mutant;
 mod number;
 mod pointer;
+mod root;
 pub mod setting;
 mod words;
 
@@ -18,4 +19,5 @@ pub use id::{
 };
 pub use number::{Csn, Durability, Epoch, Version, Watermark};
 pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
+pub use root::Root;
 pub use words::{Words, WordsMut};

@@ -11,6 +11,7 @@ use crate::mutant::{self, Mutant};
 use crate::page::{Dirty, Page, write_back};
 use crate::patch::{self, Patched};
 use crate::search::sized;
+use crate::state::NodeState;
 
 /// What replay did with a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +20,7 @@ pub enum Replayed {
     Applied,
     /// The node has this change already: its CSN of last change is not below the record's.
     Skipped,
-    /// The node is not valid: the image that replay began with lacks it. It must be freed or filled by a
+    /// The node is not in use: the image that replay began with lacks it. It must be freed or filled by a
     /// later record,
     /// else the image or the log is damaged; that is the caller's to judge.
     Missing,
@@ -66,7 +67,7 @@ pub fn empty_root(geometry: Geometry) -> Vec<u64> {
     sized!(geometry, B => {
         let frame = crate::compose::Frame {
             level: 0,
-            valid: true,
+            state: NodeState::Valid,
             low: &[],
             high: None,
             right: Pointer::NULL,
@@ -111,16 +112,43 @@ pub fn replay<W: WordsMut + ?Sized>(
     check_change(geometry, change)?;
     sized!(geometry, B => {
         let base = node_word::<B>(geometry, slot, change.node());
-        let valid = crate::view::View::<W, B>::new(words, base).header().is_valid();
+        let built = crate::view::View::<W, B>::new(words, base).header().state().is_built();
         let fills = matches!(change, Change::Fill { .. } | Change::Mark { .. });
         if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 && !mutant::is_on(Mutant::ReplayRepeats) {
             return Ok(Replayed::Skipped);
         }
-        if !valid && !fills {
+        if !built && !fills {
             return Ok(Replayed::Missing);
         }
         change_node::<W, B>(words, geometry, slot, change, csn, true)?;
         Ok(Replayed::Applied)
+    })
+}
+
+/// Makes a tree node readable or hidden without a record: what readers may see of a meganode follows the state of its
+/// split, which is logged, and not its tree nodes' records. The CSN of last change stays. Nothing happens to a node
+/// that is free or in that state already; whether the node changed.
+///
+/// # Panics
+/// If the slot has no such node.
+pub fn show<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    node: NodeIndex,
+    state: NodeState,
+) -> bool {
+    assert!(node.get() < geometry.nodes(), "the slot has no {node}");
+    sized!(geometry, B => {
+        let base = node_word::<B>(geometry, slot, node);
+        let now = crate::view::View::<W, B>::new(words, base).header().state();
+        if !now.is_built() || now == state {
+            return false;
+        }
+        let mut page = Page::<B>::load(words, base);
+        let dirty = page.mark(state);
+        write_back(words, base, &mut page, &dirty, geometry.node_crc());
+        true
     })
 }
 
@@ -197,14 +225,19 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
                 Change::Remove { key, .. } => page.remove(key, csn),
                 Change::Link { separator, child, .. } => page.link(separator, child),
                 Change::Cut { high, right, .. } => page.cut(high, right),
-                Change::Mark { valid, .. } => Ok(page.mark(valid)),
+                Change::Mark { state, .. } => Ok(page.mark(state)),
                 Change::Fill { .. } => Ok(Dirty::NONE),
             };
             (page, dirty)
         }
     };
     let dirty = dirty.map_err(|error| ReplayError::Edit { node, error })?;
-    if suspect && matches!(change, Change::Fill { .. } | Change::Mark { valid: true, .. }) {
+    let in_use = match change {
+        Change::Fill { .. } => true,
+        Change::Mark { state, .. } => state.is_built(),
+        _ => false,
+    };
+    if suspect && in_use {
         check_page(geometry, &page).map_err(|error| ReplayError::Image { node, error })?;
     }
     page.stamp_changed(csn);

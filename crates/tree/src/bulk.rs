@@ -1,13 +1,17 @@
 //! Building a meganode from sorted entries, densely, bottom up.
+//!
+//! A [`BulkBuilder`] is pushed one entry after another and holds nothing of its caller's meanwhile, so that a worker
+//! can adopt a meganode in small steps between its requests; [`bulk_build`] does it in one go.
 
 use cell_terms::{Csn, Pointer};
 
 use crate::change::{Change, Image};
 use crate::compose::{Composer, Frame, Value};
-use crate::geometry::{Geometry, NodeIndex, Slot, key_max};
+use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, common_prefix, entry_bytes};
 use crate::search::sized;
 use crate::slot::SlotAllocator;
+use crate::state::NodeState;
 use crate::view::LeafEntry;
 
 /// What a built meganode covers, and how it is built.
@@ -21,8 +25,8 @@ pub struct BulkFrame<'a> {
     pub right: Pointer,
     /// CSN of removal of all nodes: for what is built in another pair, that pair's own.
     pub csn_removed: Csn,
-    /// Whether the nodes can be read at once. What is adopted stays unreadable until its split is settled.
-    pub valid: bool,
+    /// Whether the nodes can be read at once. What is adopted stays hidden until its split is settled.
+    pub state: NodeState,
     /// How full nodes become, in percent; the rest is left for inserts. At most 100.
     pub fill_percent: usize,
 }
@@ -34,7 +38,7 @@ impl BulkFrame<'_> {
         high: None,
         right: Pointer::NULL,
         csn_removed: Csn::ZERO,
-        valid: true,
+        state: NodeState::Valid,
         fill_percent: 90,
     };
 }
@@ -83,24 +87,29 @@ pub fn bulk_build<K: AsRef<[u8]>>(
     frame: &BulkFrame<'_>,
     allocator: &mut SlotAllocator,
     entries: impl IntoIterator<Item = (K, LeafEntry)>,
-    emit: impl FnMut(Change<'_>),
+    mut emit: impl FnMut(Change<'_>),
 ) -> Result<BulkSummary, BulkError> {
-    sized!(geometry, B => {
-        let mut build = Build::<_, B> {
-            geometry, slot, frame, allocator, emit, levels: Vec::new(), taken: Vec::new(), entries: 0,
-        };
-        let built = build.run(entries);
-        if built.is_err() {
-            build.give_back();
+    let mut builder = BulkBuilder::new(geometry, slot, frame);
+    for (key, entry) in entries {
+        if let Err(error) = builder.push(allocator, key.as_ref(), entry, &mut emit) {
+            builder.abandon(allocator);
+            return Err(error);
         }
-        built
-    })
+    }
+    let built = builder.finish(allocator, &mut emit);
+    if built.is_err() {
+        builder.abandon(allocator);
+    }
+    built
 }
+
+/// Where fills go.
+type Emit<'e> = dyn FnMut(Change<'_>) + 'e;
 
 /// Items of one level that are not in a node yet. The last one waits apart: where its node ends depends on
 /// the item
 /// after it.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Level {
     keys: Vec<u8>,
     items: Vec<(usize, Value)>,
@@ -121,74 +130,153 @@ impl Level {
     }
 }
 
-struct Build<'b, E: FnMut(Change<'_>), const B: usize> {
+/// A meganode that is being built: entries are pushed in key order, each call emits the nodes that became full, and
+/// [`BulkBuilder::finish`] the rest, the root last. The allocator is the slot's own, the same one in every call.
+///
+/// One push emits at most one fill a level, and mostly none. After an error, or to give it up, call
+/// [`BulkBuilder::abandon`].
+#[derive(Debug)]
+pub struct BulkBuilder {
     geometry: Geometry,
     slot: Slot,
-    frame: &'b BulkFrame<'b>,
-    allocator: &'b mut SlotAllocator,
-    emit: E,
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    right: Pointer,
+    csn_removed: Csn,
+    state: NodeState,
+    fill_percent: usize,
     levels: Vec<Level>,
     taken: Vec<NodeIndex>,
+    last: Vec<u8>,
     entries: u64,
 }
 
-impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
-    fn run<K: AsRef<[u8]>>(
+impl BulkBuilder {
+    /// Begins a meganode in a slot.
+    #[must_use]
+    pub fn new(geometry: Geometry, slot: Slot, frame: &BulkFrame<'_>) -> BulkBuilder {
+        let mut builder = BulkBuilder {
+            geometry,
+            slot,
+            low: frame.low.to_vec(),
+            high: frame.high.map(<[u8]>::to_vec),
+            right: frame.right,
+            csn_removed: frame.csn_removed,
+            state: frame.state,
+            fill_percent: frame.fill_percent.min(100),
+            levels: Vec::new(),
+            taken: Vec::new(),
+            last: Vec::new(),
+            entries: 0,
+        };
+        builder.begin_level();
+        builder
+    }
+
+    /// Adds the next entry. What became full goes to `emit`.
+    ///
+    /// # Errors
+    /// See [`BulkError`]: the build cannot go on then.
+    pub fn push(
         &mut self,
-        entries: impl IntoIterator<Item = (K, LeafEntry)>,
-    ) -> Result<BulkSummary, BulkError> {
-        self.begin_level();
-        let mut last: Vec<u8> = Vec::new();
-        for (key, entry) in entries {
-            let key = key.as_ref();
-            if key.is_empty() || key.len() > key_max(B) {
-                return Err(BulkError::KeyLength { entry: self.entries, len: key.len() });
-            }
-            let in_range = key >= self.frame.low && self.frame.high.is_none_or(|high| key < high);
-            if !in_range || self.entries > 0 && *key <= *last {
-                return Err(BulkError::Order(self.entries));
-            }
-            self.add(0, key, Value::Leaf(entry))?;
-            last.clear();
-            last.extend_from_slice(key);
-            self.entries += 1;
+        allocator: &mut SlotAllocator,
+        key: &[u8],
+        entry: LeafEntry,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), BulkError> {
+        if key.is_empty() || key.len() > self.geometry.key_max() {
+            return Err(BulkError::KeyLength { entry: self.entries, len: key.len() });
         }
-        self.finish()
+        let in_range = *key >= *self.low && self.high.as_ref().is_none_or(|high| *key < **high);
+        if !in_range || self.entries > 0 && *key <= *self.last {
+            return Err(BulkError::Order(self.entries));
+        }
+        sized!(self.geometry, B => self.add::<B>(0, key, Value::Leaf(entry), allocator, emit))?;
+        self.last.clear();
+        self.last.extend_from_slice(key);
+        self.entries += 1;
+        Ok(())
+    }
+
+    /// Closes what is open, level by level; the level that is one node is the root, which is emitted last. Nothing
+    /// may be pushed afterwards.
+    ///
+    /// # Errors
+    /// [`BulkError::Full`].
+    pub fn finish(
+        &mut self,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<BulkSummary, BulkError> {
+        sized!(self.geometry, B => self.finish_sized::<B>(allocator, emit))
+    }
+
+    /// Gives the taken nodes back, as if they had never been handed out. What was emitted must not become readable.
+    pub fn abandon(&mut self, allocator: &mut SlotAllocator) {
+        while let Some(node) = self.taken.pop() {
+            allocator.unallocate(node);
+        }
+    }
+
+    /// Entries so far.
+    #[must_use]
+    pub fn entries(&self) -> u64 {
+        self.entries
+    }
+
+    /// The key of the last entry, where a build that is told about the rest goes on; empty before the first.
+    #[must_use]
+    pub fn last_key(&self) -> &[u8] {
+        &self.last
+    }
+
+    /// Tree nodes so far, the root included.
+    #[must_use]
+    pub fn nodes(&self) -> usize {
+        self.taken.len() + 1
     }
 
     fn begin_level(&mut self) {
-        self.levels.push(Level { low: self.frame.low.to_vec(), ..Level::default() });
+        self.levels.push(Level { low: self.low.clone(), ..Level::default() });
     }
 
     /// Adds an item to a level. The node is closed in front of the item before it, if that cannot be in it.
-    fn add(&mut self, level: usize, key: &[u8], value: Value) -> Result<(), BulkError> {
-        self.settle_last(level, Some(key))?;
+    fn add<const B: usize>(
+        &mut self,
+        level: usize,
+        key: &[u8],
+        value: Value,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), BulkError> {
+        self.settle_last::<B>(level, Some(key), allocator, emit)?;
         self.levels[level].push(key, value);
         Ok(())
     }
 
     /// Decides whether the last item stays in its node, now that what comes after it is known (`None`:
     /// nothing).
-    fn settle_last(&mut self, level: usize, next: Option<&[u8]>) -> Result<(), BulkError> {
+    fn settle_last<const B: usize>(
+        &mut self,
+        level: usize,
+        next: Option<&[u8]>,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), BulkError> {
         let count = self.levels[level].items.len();
         if count < 2 {
             return Ok(());
         }
         let last = self.levels[level].key(count - 1);
-        let high = next.map_or(self.frame.high, |next| Some(self.separator(level, last, next)));
-        if self.fits(level, high) {
+        let high = next.map_or(self.high.as_deref(), |next| Some(separator(level, last, next)));
+        if self.fits::<B>(level, high) {
             return Ok(());
         }
-        self.close_before_last(level)
-    }
-
-    /// The fence between two neighbours.
-    fn separator<'k>(&self, level: usize, before: &[u8], after: &'k [u8]) -> &'k [u8] {
-        if level == 0 { &after[..common_prefix(before, after) + 1] } else { after }
+        self.close_before_last::<B>(level, allocator, emit)
     }
 
     /// Whether all items of a level fit one node that ends at `high`.
-    fn fits(&self, level: usize, high: Option<&[u8]>) -> bool {
+    fn fits<const B: usize>(&self, level: usize, high: Option<&[u8]>) -> bool {
         let items = &self.levels[level];
         let frame = self.node_frame(level, &items.low, high, Pointer::NULL);
         let (prefix, inner) = (frame.prefix(), level > 0);
@@ -197,7 +285,7 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
             entry_bytes(B, inner, len)
         });
         let room = frame.room::<B>();
-        let wanted = room * self.frame.fill_percent.min(100) / 100;
+        let wanted = room * self.fill_percent / 100;
         // Three entries always fit; fewer children would make the tree needlessly high.
         bytes.sum::<usize>() <= if items.items.len() <= 3 { room } else { wanted }
     }
@@ -211,52 +299,65 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
     ) -> Frame<'f> {
         Frame {
             level: u8::try_from(level).unwrap_or(u8::MAX),
-            valid: self.frame.valid,
+            state: self.state,
             low,
             high,
             right,
             csn_changed: Csn::ZERO,
-            csn_removed: self.frame.csn_removed,
+            csn_removed: self.csn_removed,
         }
     }
 
     /// Emits a node of all items but the last, which begins the next node.
-    fn close_before_last(&mut self, level: usize) -> Result<(), BulkError> {
+    fn close_before_last<const B: usize>(
+        &mut self,
+        level: usize,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), BulkError> {
         let node = match self.levels[level].node {
             Some(node) => node,
-            None => self.take(level)?,
+            None => self.take(level, allocator)?,
         };
-        let next = self.take(level)?;
+        let next = self.take(level, allocator)?;
         let items = &self.levels[level];
         let count = items.items.len() - 1;
         let (key, value) = (items.key(count).to_vec(), items.items[count].1);
-        let high = self.separator(level, items.key(count - 1), &key).to_vec();
+        let high = separator(level, items.key(count - 1), &key).to_vec();
         let right = self.geometry.pointer(self.slot, next);
-        self.emit_node(level, node, count, Some(&high), right);
+        self.emit_node::<B>(level, node, count, Some(&high), right, emit);
         let low = std::mem::replace(&mut self.levels[level].low, high);
         let items = &mut self.levels[level];
         items.node = Some(next);
         items.keys.clear();
         items.items.clear();
         items.push(&key, value);
-        self.add_to_parent(level, &low, node)
+        self.add_to_parent::<B>(level, &low, node, allocator, emit)
     }
 
-    fn add_to_parent(&mut self, level: usize, low: &[u8], node: NodeIndex) -> Result<(), BulkError> {
+    fn add_to_parent<const B: usize>(
+        &mut self,
+        level: usize,
+        low: &[u8],
+        node: NodeIndex,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<(), BulkError> {
         if self.levels.len() == level + 1 {
             assert!(level + 1 < LEVELS_MAX, "a slot's nodes make no tree so high");
             self.begin_level();
         }
-        self.add(level + 1, low, Value::Child(node))
+        self.add::<B>(level + 1, low, Value::Child(node), allocator, emit)
     }
 
-    fn emit_node(
-        &mut self,
+    fn emit_node<const B: usize>(
+        &self,
         level: usize,
         node: NodeIndex,
         count: usize,
         high: Option<&[u8]>,
         right: Pointer,
+        emit: &mut Emit<'_>,
     ) {
         let items = &self.levels[level];
         let frame = self.node_frame(level, &items.low, high, right);
@@ -270,37 +371,39 @@ impl<E: FnMut(Change<'_>), const B: usize> Build<'_, E, B> {
             assert!(pushed.is_some(), "what fits was counted");
         }
         let words: Vec<u64> = composer.finish().words().collect();
-        (self.emit)(Change::Fill { node, image: Image::new(&words) });
+        emit(Change::Fill { node, image: Image::new(&words) });
     }
 
-    /// Closes what is open, level by level; the level that is one node is the root.
-    fn finish(&mut self) -> Result<BulkSummary, BulkError> {
+    fn finish_sized<const B: usize>(
+        &mut self,
+        allocator: &mut SlotAllocator,
+        emit: &mut Emit<'_>,
+    ) -> Result<BulkSummary, BulkError> {
         let mut level = 0;
         loop {
-            self.settle_last(level, None)?;
+            self.settle_last::<B>(level, None, allocator, emit)?;
             let node = self.levels[level].node;
             let count = self.levels[level].items.len();
             let place = node.unwrap_or(NodeIndex::ROOT);
-            self.emit_node(level, place, count, self.frame.high, self.frame.right);
+            self.emit_node::<B>(level, place, count, self.high.as_deref(), self.right, emit);
             let Some(node) = node else { break };
             let low = std::mem::take(&mut self.levels[level].low);
-            self.add_to_parent(level, &low, node)?;
+            self.add_to_parent::<B>(level, &low, node, allocator, emit)?;
             level += 1;
         }
         let height = u8::try_from(level + 1).unwrap_or(u8::MAX);
-        self.allocator.set_height(height);
-        Ok(BulkSummary { entries: self.entries, nodes: self.taken.len() + 1, height })
+        allocator.set_height(height);
+        Ok(BulkSummary { entries: self.entries, nodes: self.nodes(), height })
     }
 
-    fn take(&mut self, level: usize) -> Result<NodeIndex, BulkError> {
-        let node = self.allocator.allocate(u8::from(level > 0)).ok_or(BulkError::Full(self.entries))?;
+    fn take(&mut self, level: usize, allocator: &mut SlotAllocator) -> Result<NodeIndex, BulkError> {
+        let node = allocator.allocate(u8::from(level > 0)).ok_or(BulkError::Full(self.entries))?;
         self.taken.push(node);
         Ok(node)
     }
+}
 
-    fn give_back(&mut self) {
-        while let Some(node) = self.taken.pop() {
-            self.allocator.unallocate(node);
-        }
-    }
+/// The fence between two neighbours.
+fn separator<'k>(level: usize, before: &[u8], after: &'k [u8]) -> &'k [u8] {
+    if level == 0 { &after[..common_prefix(before, after) + 1] } else { after }
 }

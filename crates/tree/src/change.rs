@@ -17,7 +17,7 @@
 //! | 3 link | child u32, separator |
 //! | 4 cut | right link u64, high fence |
 //! | 5 fill | words of the node u16, words before the free middle u16, words behind it u16, those words |
-//! | 6 mark | 1 if valid, else 0 |
+//! | 6 mark | 0 free, 1 valid, 2 hidden |
 //!
 //! Keys, separators and fences go to the record's end. The free middle of an image is zero and not stored.
 
@@ -25,6 +25,7 @@ use cell_terms::{ExtentOffset, Pointer};
 
 use crate::geometry::{NODE_BYTES, NodeIndex, key_max};
 use crate::layout::{KIND, WORD_BYTES, low_u16, low_usize};
+use crate::state::NodeState;
 use crate::view::LeafEntry;
 
 /// One change of one tree node.
@@ -61,7 +62,7 @@ pub enum Change<'a> {
         node: NodeIndex,
         /// The new high fence.
         high: &'a [u8],
-        /// The right half.
+        /// The right half: a tree node of the level, or the root of another meganode.
         right: Pointer,
     },
     /// Fills a tree node with an image.
@@ -71,12 +72,12 @@ pub enum Change<'a> {
         /// All of its content but the versions and the CSN of change, which applying stamps.
         image: Image<'a>,
     },
-    /// Makes a tree node readable or unreadable. An unreadable one is free.
+    /// Makes a tree node readable, hidden or free.
     Mark {
         /// The tree node.
         node: NodeIndex,
-        /// Whether it is readable from now on.
-        valid: bool,
+        /// What it is from now on.
+        state: NodeState,
     },
 }
 
@@ -115,7 +116,7 @@ pub enum DecodeError {
         /// Bytes in the record.
         bytes: usize,
     },
-    /// A flag that is neither 0 nor 1, or bytes behind the end.
+    /// A state that there is not, or bytes behind the end.
     #[error("a tree change has bytes where none belong")]
     Excess,
 }
@@ -287,9 +288,13 @@ impl<'a> Change<'a> {
                     }
                 }
             }
-            Change::Mark { node, valid } => {
+            Change::Mark { node, state } => {
                 begin(out, MARK, *node);
-                out.push(u8::from(*valid));
+                out.push(match state {
+                    NodeState::Free => 0,
+                    NodeState::Valid => 1,
+                    NodeState::Hidden => 2,
+                });
             }
         }
     }
@@ -320,7 +325,9 @@ impl<'a> Change<'a> {
             }
             FILL => Ok(Change::Fill { node, image: reader.image()? }),
             MARK => match (reader.take::<1>()?[0], reader.0) {
-                (valid @ (0 | 1), []) => Ok(Change::Mark { node, valid: valid == 1 }),
+                (0, []) => Ok(Change::Mark { node, state: NodeState::Free }),
+                (1, []) => Ok(Change::Mark { node, state: NodeState::Valid }),
+                (2, []) => Ok(Change::Mark { node, state: NodeState::Hidden }),
                 _ => Err(DecodeError::Excess),
             },
             _ => Err(DecodeError::Kind(kind)),

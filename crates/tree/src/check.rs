@@ -3,10 +3,11 @@
 use crate::compose::SUFFIX_BUFFER;
 use crate::geometry::{Geometry, key_max};
 use crate::layout::{
-    COUNT, FENCES, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix, heads_offset, heap_end,
+    COUNT, FENCES, FLAG_HIDDEN, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix, heads_offset, heap_end,
     kind_of,
 };
 use crate::page::Page;
+use crate::state::NodeState;
 use crate::view::Header;
 
 /// The rule that a tree node breaks.
@@ -56,7 +57,8 @@ pub enum ImageError {
 /// Checks everything that can be checked within one node.
 pub(crate) fn check_page<const B: usize>(geometry: Geometry, page: &Page<B>) -> Result<(), ImageError> {
     let header = page.view().header();
-    if header.kind | FLAG_VALID != kind_of(header.level()) {
+    let both = header.kind & FLAG_VALID != 0 && header.kind & FLAG_HIDDEN != 0;
+    if both || NodeState::Valid.mark(header.kind) != kind_of(header.level()) {
         return Err(ImageError::Kind(header.kind));
     }
     let (low, high) = check_fences(page, &header)?;

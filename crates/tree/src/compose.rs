@@ -4,12 +4,13 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::NodeIndex;
 use crate::layout::{
-    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEADS,
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEADS,
     HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, KIND, LEAF_VALUE_BYTES, LOW_LEN, PREFIX_LEN, RIGHT, SLOT_BYTES,
     SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end, kind_of,
     length_bytes, low_u16,
 };
 use crate::page::Page;
+use crate::state::NodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Takes the suffix of any key: the longest is `key_max(4096)`.
@@ -28,7 +29,7 @@ pub(crate) enum Value {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
     pub(crate) level: u8,
-    pub(crate) valid: bool,
+    pub(crate) state: NodeState,
     pub(crate) low: &'a [u8],
     /// `None` for plus infinity.
     pub(crate) high: Option<&'a [u8]>,
@@ -79,7 +80,7 @@ impl<const B: usize> Composer<B> {
         page.set_word(CSN_REMOVED / WORD_BYTES, frame.csn_removed.0);
         page.set_word(RIGHT / WORD_BYTES, frame.right.0);
         let bytes = page.bytes_mut();
-        bytes[KIND] = if frame.valid { kind_of(frame.level) } else { kind_of(frame.level) & !FLAG_VALID };
+        bytes[KIND] = frame.state.mark(kind_of(frame.level));
         bytes[HEADS] = low_u16(heads / WORD_BYTES).to_le_bytes()[0];
         bytes[FENCES..FENCES + frame.low.len()].copy_from_slice(frame.low);
         let stored = frame.high.map_or(&[][..], |high| &high[prefix..]);

@@ -2,6 +2,8 @@
 //! makes the
 //! same bytes.
 
+use std::cmp::Ordering;
+
 use cell_terms::{Csn, Pointer, Words};
 
 use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell};
@@ -9,12 +11,13 @@ use crate::fence::Side;
 use crate::geometry::{NodeIndex, key_max};
 use crate::hint;
 use crate::layout::{
-    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_VALID, GARBAGE, HEAD_BYTES, HEAP_LOW,
-    HIGH_INFINITE, HINT, KIND, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes,
+    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEAP_LOW,
+    HIGH_INFINITE, HINT, KIND, LEAF_VALUE_BYTES, RIGHT, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes,
     heads_offset, heap_end, low_u16,
 };
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
+use crate::state::NodeState;
 use crate::view::{Cell, Header, LeafEntry, View};
 
 /// Why a node cannot take a change. Live, it is our own broken promise; in replay, a damaged log or image.
@@ -128,11 +131,19 @@ impl<const B: usize> Page<B> {
         Ok(dirty)
     }
 
-    /// Lowers the high fence and sets the right link; entries at or above the fence go.
+    /// Lowers the high fence and sets the right link; entries at or above the fence go. Where the fence is there
+    /// already, only the right link is set: at the edge of a meganode that is split, a level may have had its
+    /// fence in that place.
     pub(crate) fn cut(&mut self, high: &[u8], right: Pointer) -> Result<Dirty, EditError> {
         let view = self.view();
         let header = sound_header(&view)?;
         let probe = Probe::new(high);
+        if view.compare_high(&header, &probe) == Ordering::Equal {
+            self.set_word(RIGHT / WORD_BYTES, right.0);
+            let mut dirty = Dirty::NONE;
+            dirty.mark(0, FENCES);
+            return Ok(dirty);
+        }
         let Side::Here(window) = view.side(&header, &probe) else {
             return Err(EditError::OutsideFences);
         };
@@ -144,7 +155,7 @@ impl<const B: usize> Page<B> {
         }
         let frame = Frame {
             level: header.level(),
-            valid: header.is_valid(),
+            state: header.state(),
             low: &low[..low_len],
             high: Some(high),
             right,
@@ -155,10 +166,10 @@ impl<const B: usize> Page<B> {
         Ok(Dirty::all::<B>())
     }
 
-    /// Marks a node readable or not.
-    pub(crate) fn mark(&mut self, valid: bool) -> Dirty {
+    /// Marks a node readable, hidden or free.
+    pub(crate) fn mark(&mut self, state: NodeState) -> Dirty {
         let kind = &mut self.bytes_mut()[KIND];
-        *kind = if valid { *kind | FLAG_VALID } else { *kind & !FLAG_VALID };
+        *kind = state.mark(*kind);
         let mut dirty = Dirty::NONE;
         dirty.mark(0, FENCES);
         dirty
@@ -172,7 +183,7 @@ impl<const B: usize> Page<B> {
         let high_len = view.high(header, &mut high);
         let frame = Frame {
             level: header.level(),
-            valid: header.is_valid(),
+            state: header.state(),
             low: &low[..low_len],
             high: high_len.map(|len| &high[..len]),
             right: view.right(),

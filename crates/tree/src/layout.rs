@@ -11,7 +11,7 @@
 //! | 16 | 8 | CSN of the last removal; a node that took entries from others inherits the highest of theirs |
 //! | 24 | 8 | right link: pointer to the next tree node of this level, zero at the end |
 //! | 32 | 8 | CRC-64 of the node with this word as zero; zero where nobody needs it |
-//! | 40 | 1 | kind: level (lower 4 bits, 0 for leaves), 16 if valid, 32 if inner, rest zero |
+//! | 40 | 1 | kind: level (lower 4 bits, 0 for leaves), 16 if valid, 32 if inner, 128 if built but hidden, rest zero |
 //! | 41 | 1 | where the heads begin, in words |
 //! | 42 | 2 | count of entries |
 //! | 44 | 2 | prefix length: bytes that every key of the node begins with |
@@ -90,6 +90,8 @@ pub(crate) const HIGH_INFINITE: usize = 0xFFFF;
 pub(crate) const LEVEL_MASK: u8 = 0x0F;
 pub(crate) const FLAG_VALID: u8 = 0x10;
 pub(crate) const FLAG_INNER: u8 = 0x20;
+/// Never together with [`FLAG_VALID`].
+pub(crate) const FLAG_HIDDEN: u8 = 0x80;
 
 pub(crate) const HEAD_BYTES: usize = 4;
 pub(crate) const CHILD_BYTES: usize = 4;

@@ -15,7 +15,9 @@
 //! | reading a copy | [`NodeRef`] |
 //! | writing | [`plan_put`], [`plan_remove`] make a [`Plan`] of [`Change`]s; record them; [`apply`] them |
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
-//! | building anew | [`bulk_build`] |
+//! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
+//! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
+//! | routing | [`Meganode::floor`], [`NodeRef::step_floor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
 //! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
@@ -34,8 +36,10 @@ mod bulk;
 mod change;
 mod check;
 mod compose;
+mod divide;
 mod edit;
 mod fence;
+mod floor;
 mod geometry;
 mod hint;
 mod layout;
@@ -50,15 +54,18 @@ mod search;
 mod seek;
 mod slot;
 mod split;
+mod state;
 mod validate;
 mod view;
 
-pub use apply::{ReplayError, Replayed, apply, empty_root, prefetch, replay};
+pub use apply::{ReplayError, Replayed, apply, empty_root, prefetch, replay, show};
 pub use batch::LANES;
-pub use bulk::{BulkError, BulkFrame, BulkSummary, bulk_build};
+pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, DecodeError, Image};
 pub use check::ImageError;
+pub use divide::{NodeBits, NodeSet, SplitPlan};
 pub use edit::EditError;
+pub use floor::FloorStep;
 pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max};
 pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
@@ -66,5 +73,6 @@ pub use plan::{Plan, PlanError, plan_put, plan_remove};
 pub use scan::LeafSnapshot;
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
+pub use state::NodeState;
 pub use validate::{LevelStats, TreeStats, Violation};
 pub use view::LeafEntry;

@@ -10,6 +10,7 @@ use crate::probe::Probe;
 use crate::scan::LeafSnapshot;
 use crate::search::{Found, Meganode, ReadError, sized};
 use crate::seek::{Hop, Lookup};
+use crate::state::NodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Why a copy cannot be used.
@@ -40,9 +41,9 @@ pub enum NodeStep {
 /// A consistent copy of a tree node. Its content may still be anything: it comes from another machine.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeRef<'a> {
-    geometry: Geometry,
+    pub(crate) geometry: Geometry,
     node: NodeIndex,
-    words: &'a [u64],
+    pub(crate) words: &'a [u64],
 }
 
 impl<'a> NodeRef<'a> {
@@ -102,17 +103,24 @@ impl<'a> NodeRef<'a> {
     /// Fills a snapshot from a leaf; false if the node is none.
     #[must_use]
     pub fn snapshot(&self, leaf: &mut LeafSnapshot) -> bool {
-        if !self.is_valid() || self.level() != 0 {
+        self.is_valid() && self.snapshot_built(leaf)
+    }
+
+    /// Fills a snapshot from a leaf that may be hidden: for its owner and for copies of all there is. False if the
+    /// node is none.
+    #[must_use]
+    pub fn snapshot_built(&self, leaf: &mut LeafSnapshot) -> bool {
+        if !self.state().is_built() || self.level() != 0 {
             return false;
         }
         sized!(self.geometry, B => leaf.fill(&View::<[u64], B>::new(self.words, 0), self.node));
         true
     }
 
-    /// Hands a leaf's entries to `each`, in key order; none if the node is no valid leaf.
+    /// Hands a leaf's entries to `each`, in key order; none if the node is no leaf in use.
     pub fn leaf_entries(&self, mut each: impl FnMut(LeafEntry)) {
         let header = self.header();
-        if self.is_valid() && !header.is_inner() {
+        if self.state().is_built() && !header.is_inner() {
             sized!(self.geometry, B => {
                 let view = View::<[u64], B>::new(self.words, 0);
                 (0..header.count).for_each(|i| each(view.leaf_entry(&view.cell(&header, i))));
@@ -143,7 +151,13 @@ impl<'a> NodeRef<'a> {
     /// Whether readers may use the node.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.header().is_valid()
+        self.state() == NodeState::Valid
+    }
+
+    /// Whether the node is in use, and whether readers may see it.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        self.header().state()
     }
 
     /// The level: 0 for leaves.
@@ -233,8 +247,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         }
     }
 
-    /// Appends the entries of a leaf, in key order; none for a node that is invalid, no leaf or always
-    /// changing.
+    /// Appends the entries of a leaf, in key order; none for a node that is free, no leaf or always changing.
     pub fn leaf_entries(&self, node: NodeIndex, out: &mut Vec<LeafEntry>) {
         let mut words = vec![0; self.geometry.node_words()];
         if let Ok(copy) = self.copy_node(node, &mut words) {

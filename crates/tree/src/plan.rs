@@ -33,6 +33,9 @@ pub enum PlanError {
         /// What a put may need in the worst case.
         nodes_needed: usize,
     },
+    /// A meganode cannot be split at a key that is not a fence between two of its leaves.
+    #[error("the key is no fence between two leaves")]
+    NoBoundary,
     /// The key is not for this meganode, or cannot be a key.
     #[error(transparent)]
     Read(#[from] ReadError),

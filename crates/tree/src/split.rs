@@ -13,6 +13,7 @@ use crate::hint::{self, Trend};
 use crate::layout::{common_prefix, entry_bytes};
 use crate::mutant::{self, Mutant};
 use crate::page::Page;
+use crate::state::NodeState;
 use crate::view::{Header, View};
 
 /// Bytes that a fence must take off every key of a run to be worth a node.
@@ -160,7 +161,7 @@ impl Overflow {
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
         Frame {
             level: self.level,
-            valid: true,
+            state: NodeState::Valid,
             low,
             high,
             right,

@@ -10,6 +10,7 @@ use crate::layout::{LEVELS_MAX, heap_end};
 use crate::page::Page;
 use crate::search::{Meganode, sized};
 use crate::slot::SlotAllocator;
+use crate::state::NodeState;
 use crate::view::View;
 
 /// What a meganode holds.
@@ -61,8 +62,8 @@ pub enum Violation {
     /// No consistent copy was got: a writer is at work.
     #[error("{0} changes all the time")]
     Torn(NodeIndex),
-    /// A node that is reached is not valid.
-    #[error("{0} is reached but not valid")]
+    /// A node that is reached is not readable, or of a hidden meganode not hidden.
+    #[error("{0} is reached but not in the state of its meganode")]
     Invalid(NodeIndex),
     /// A node breaks a rule of the layout.
     #[error("{node}: {error}")]
@@ -95,8 +96,8 @@ pub enum Violation {
     /// A node is reached twice.
     #[error("{0} is reached twice")]
     ReachedTwice(NodeIndex),
-    /// A valid node that is not reachable: an orphan that readers could take for the truth.
-    #[error("{0} is valid but cannot be reached")]
+    /// A node in use that is not reachable: an orphan that readers could take for the truth.
+    #[error("{0} is in use but cannot be reached")]
     Orphan(NodeIndex),
     /// The CRC-64 of a node is wrong, where nodes carry one.
     #[error("the CRC-64 of {0} is wrong")]
@@ -109,31 +110,39 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// Nodes are read as any reader reads them, but what is checked across nodes needs a meganode that does
     /// not change
     /// meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other node of the
-    /// slot is
-    /// valid, which reads the whole slot.
+    /// slot is in use, which reads the whole slot.
     ///
     /// # Errors
     /// The first [`Violation`].
     pub fn validate(&self, full: bool) -> Result<TreeStats, Violation> {
-        sized!(self.geometry, B => Walk::<W, B>::new(self).run(full))
+        self.validate_as(NodeState::Valid, full)
     }
 
-    /// The nodes of the slot that are valid, in ascending order.
-    pub fn valid_nodes(&self) -> impl Iterator<Item = NodeIndex> + '_ {
+    /// [`Meganode::validate`] for a meganode whose tree nodes are all in this state: hidden ones are checked by
+    /// the same rules before anybody sees them.
+    ///
+    /// # Errors
+    /// The first [`Violation`].
+    pub fn validate_as(&self, state: NodeState, full: bool) -> Result<TreeStats, Violation> {
+        sized!(self.geometry, B => Walk::<W, B>::new(self, state).run(full))
+    }
+
+    /// The nodes of the slot that are in use, hidden or valid, in ascending order.
+    pub fn built_nodes(&self) -> impl Iterator<Item = NodeIndex> + '_ {
         let nodes = u32::try_from(self.geometry.nodes()).unwrap_or(u32::MAX);
         (0..nodes)
             .map(NodeIndex)
-            .filter(|node| sized!(self.geometry, B => self.view::<B>(*node).header().is_valid()))
+            .filter(|node| sized!(self.geometry, B => self.view::<B>(*node).header().state().is_built()))
     }
 
-    /// The allocator of this slot as its nodes' valid flags tell: for the owner, after recovery.
+    /// The allocator of this slot as its nodes' states tell: for the owner, after recovery.
     ///
     /// # Panics
-    /// If the root is not valid.
+    /// If the root is not in use.
     #[must_use]
     pub fn allocator(&self) -> SlotAllocator {
         let height = sized!(self.geometry, B => self.view::<B>(NodeIndex::ROOT).header().level() + 1);
-        SlotAllocator::rebuild(self.geometry.nodes(), height, self.valid_nodes())
+        SlotAllocator::rebuild(self.geometry.nodes(), height, self.built_nodes())
     }
 }
 
@@ -145,13 +154,14 @@ struct Announced {
 
 struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
     meganode: &'m Meganode<'a, W>,
+    state: NodeState,
     reached: HashSet<NodeIndex>,
     stats: TreeStats,
 }
 
 impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
-    fn new(meganode: &'m Meganode<'a, W>) -> Self {
-        Walk { meganode, reached: HashSet::new(), stats: TreeStats::default() }
+    fn new(meganode: &'m Meganode<'a, W>, state: NodeState) -> Self {
+        Walk { meganode, state, reached: HashSet::new(), stats: TreeStats::default() }
     }
 
     fn run(mut self, full: bool) -> Result<TreeStats, Violation> {
@@ -165,8 +175,8 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
             announced = self.level(level, &announced, high.as_deref(), right)?;
         }
         if full {
-            let valid = self.meganode.valid_nodes();
-            if let Some(orphan) = valid.into_iter().find(|node| !self.reached.contains(node)) {
+            let built = self.meganode.built_nodes();
+            if let Some(orphan) = built.into_iter().find(|node| !self.reached.contains(node)) {
                 return Err(Violation::Orphan(orphan));
             }
         }
@@ -185,7 +195,7 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
     }
 
     fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, Violation> {
-        if !page.view().header().is_valid() {
+        if page.view().header().state() != self.state {
             return Err(Violation::Invalid(node));
         }
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {

@@ -12,13 +12,14 @@ use cell_terms::{Csn, ExtentOffset, Pointer, Words};
 
 use crate::geometry::{NodeIndex, key_max};
 use crate::layout::{
-    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, FLAG_VALID, HEAD_BYTES,
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, HEAD_BYTES,
     HEADS, HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS,
     SLOT_OFFSET_MASK, WORD_BYTES, count_max, length_bytes, low_u32, low_usize,
 };
 
 use crate::mutant::{self, Mutant};
 use crate::probe::{Probe, keep, upper};
+use crate::state::NodeState;
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,8 +64,8 @@ impl Header {
     }
 
     #[inline(always)]
-    pub(crate) fn is_valid(&self) -> bool {
-        self.kind & FLAG_VALID != 0
+    pub(crate) fn state(&self) -> NodeState {
+        NodeState::of(self.kind)
     }
 
     #[inline(always)]

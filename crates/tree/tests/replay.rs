@@ -4,7 +4,9 @@
 mod harness;
 
 use cell_terms::{Csn, Words};
-use cell_tree::{Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, Replayed, SlotAllocator, replay};
+use cell_tree::{
+    Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, NodeState, Replayed, SlotAllocator, replay,
+};
 use harness::{Memory, Random, SLOT, Tree, entry, geometry};
 
 fn random_step(tree: &mut Tree, random: &mut Random) {
@@ -122,12 +124,12 @@ fn mark_hides_a_node_until_it_is_marked_again() {
     let mut tree = Tree::new(geometry);
     tree.put(b"key", entry(1)).unwrap();
     let root = NodeIndex::ROOT;
-    cell_tree::apply(&mut &*tree.memory, geometry, SLOT, &Change::Mark { node: root, valid: false }, Csn(9));
+    cell_tree::apply(&mut &*tree.memory, geometry, SLOT, &Change::Mark { node: root, state: NodeState::Free }, Csn(9));
     reading!(tree, meganode => assert_eq!(meganode.search(b"key"), Err(cell_tree::ReadError::NotHere)));
-    let mark = Change::Mark { node: root, valid: true };
+    let mark = Change::Mark { node: root, state: NodeState::Valid };
     assert_eq!(replay(&mut &*tree.memory, geometry, SLOT, &mark, Csn(10)), Ok(Replayed::Applied));
     reading!(tree, meganode => assert_eq!(meganode.search(b"key").unwrap().entry, Some(entry(1))));
-    let mark = Change::Mark { node: NodeIndex(7), valid: true };
+    let mark = Change::Mark { node: NodeIndex(7), state: NodeState::Valid };
     assert!(replay(&mut &*tree.memory, geometry, SLOT, &mark, Csn(11)).is_err(), "nothing was ever there");
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | word | holds | changes |
 //! |---|---|---|
-//! | 0 | pointer to the root meganode, in the lowest node region only (the paper's "offset 0") | yes |
+//! | 0 | root of the tree, see `cell_terms::Root`, in the lowest node region only (the paper's "offset 0") | yes |
 //! | 1 | magic, `CELLRGN` and a zero | |
 //! | 2 | low: format version; high: 1 node region, 2 extent region | |
 //! | 3 | low: region id; high: pair id | |
@@ -18,7 +18,7 @@
 //! Little-endian. The words that change are stored with release order after what they vouch for, visible
 //! before durable; a reader loads durable before visible, so that it never sees visible below durable.
 
-use cell_terms::{Csn, Epoch, PairId, Pointer, RegionId, RegionKind};
+use cell_terms::{Csn, Epoch, PairId, RegionId, RegionKind, Root};
 
 use super::spec::{HEADER_BYTES, RegionSpec};
 use crate::error::{GeometryFault, MemoryError};
@@ -26,7 +26,7 @@ use crate::width::{high, index, join, low, narrow};
 
 /// Indexes of the header's words, for those who read a header from afar.
 pub mod header_word {
-    /// Pointer to the root meganode.
+    /// The root of the tree.
     pub const ROOT: usize = 0;
     /// Magic.
     pub const MAGIC: usize = ROOT + 1;
@@ -83,8 +83,8 @@ pub struct Watermarks {
 pub struct RegionHeader {
     /// Identity and geometry; the epoch is the watermarks'.
     pub spec: RegionSpec,
-    /// The root meganode's place; null where this region does not hold it.
-    pub root: Pointer,
+    /// The root of the tree; none where this region does not keep it.
+    pub root: Root,
     /// Watermarks at the time of the read.
     pub watermarks: Watermarks,
 }
@@ -149,7 +149,7 @@ impl RegionHeader {
         };
         let watermarks =
             Watermarks { epoch: spec.epoch, durable: Csn(words[DURABLE]), visible: Csn(words[VISIBLE]) };
-        Ok(RegionHeader { spec: spec.checked()?, root: Pointer(words[ROOT]), watermarks })
+        Ok(RegionHeader { spec: spec.checked()?, root: Root::from_word(words[ROOT]), watermarks })
     }
 }
 
@@ -159,6 +159,8 @@ fn geometry<T>(fault: GeometryFault, value: u64) -> Result<T, MemoryError> {
 
 #[cfg(test)]
 mod tests {
+    use cell_terms::Pointer;
+
     use super::*;
 
     fn spec() -> RegionSpec {
@@ -184,7 +186,7 @@ mod tests {
         (page[ROOT], page[DURABLE], page[VISIBLE]) = (0x42_0000_0000_1000, 8, 9);
         let header = RegionHeader::decode(&page).unwrap();
         assert_eq!(header.spec, spec());
-        assert_eq!(header.root, Pointer::new(RegionId(0x4200), 0x1000));
+        assert_eq!(header.root, Root::leaf(Pointer::new(RegionId(0x4200), 0x1000)));
         assert_eq!(header.watermarks, Watermarks { epoch: Epoch(7), durable: Csn(8), visible: Csn(9) });
         assert_eq!(RegionHeader::decode(&page[..END]).unwrap(), header);
     }

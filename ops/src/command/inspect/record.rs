@@ -2,7 +2,7 @@
 
 use cell_recovery::{Completion, ExtentRecord, NodeRecord, Outcome};
 use cell_terms::RegionKind;
-use cell_tree::Change;
+use cell_tree::{Change, NodeState};
 
 use crate::encoding::display_key;
 
@@ -36,7 +36,14 @@ fn change_words(change: &Change<'_>) -> String {
         }
         Change::Cut { node, high, right } => format!("{node:?} cut at {}, right {right}", display_key(high)),
         Change::Fill { node, .. } => format!("{node:?} fill"),
-        Change::Mark { node, valid } => format!("{node:?} mark {}", if *valid { "valid" } else { "invalid" }),
+        Change::Mark { node, state } => {
+            let state = match state {
+                NodeState::Free => "free",
+                NodeState::Hidden => "hidden",
+                NodeState::Valid => "valid",
+            };
+            format!("{node:?} mark {state}")
+        }
     }
 }
 

@@ -1,0 +1,219 @@
+//! Splitting a meganode in two: where, and what changes in the half that stays.
+//!
+//! The right half is built anew in another slot. What stays is cut along one key: on each level one *boundary* node,
+//! the root among them, gets the key as its high fence and a right link to the new meganode's root, whatever its
+//! level is, and all nodes right of it become free. The key is a fence between two leaves, and such a fence never
+//! goes away, so a plan can be made for it at any later time.
+
+use cell_terms::Words;
+
+use crate::fence::Side;
+use crate::geometry::NodeIndex;
+use crate::plan::PlanError;
+use crate::probe::Probe;
+use crate::search::{Meganode, sized};
+use crate::view::{Header, View};
+
+/// Tree nodes of a slot, as bits.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeSet {
+    bytes: Vec<u8>,
+}
+
+/// Tree nodes of a slot, as bits that somebody else holds: the lowest bit of the first byte stands for the tree node
+/// `first`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeBits<'a> {
+    /// A multiple of eight.
+    pub first: u32,
+    /// Eight tree nodes a byte, lowest bit first.
+    pub bytes: &'a [u8],
+}
+
+impl NodeSet {
+    /// Adds a tree node.
+    pub fn insert(&mut self, node: NodeIndex) {
+        let at = node.get() / 8;
+        if at >= self.bytes.len() {
+            self.bytes.resize(at + 1, 0);
+        }
+        self.bytes[at] |= 1 << (node.0 % 8);
+    }
+
+    /// The bits from the first set one's byte to the last one's.
+    #[must_use]
+    pub fn bits(&self) -> NodeBits<'_> {
+        let begin = self.bytes.iter().position(|byte| *byte != 0).unwrap_or(0);
+        let end = self.bytes.iter().rposition(|byte| *byte != 0).map_or(begin, |last| last + 1);
+        NodeBits { first: u32::try_from(begin * 8).unwrap_or(u32::MAX), bytes: &self.bytes[begin..end] }
+    }
+}
+
+impl<'a> NodeBits<'a> {
+    /// The tree nodes, ascending. Those past what a number can say are left out.
+    pub fn iter(self) -> impl Iterator<Item = NodeIndex> + 'a {
+        let at = move |byte: usize| u32::try_from(byte).ok()?.checked_mul(8)?.checked_add(self.first);
+        self.bytes.iter().enumerate().filter(|(_, bits)| **bits != 0).flat_map(move |(byte, bits)| {
+            (0..8).filter(move |bit| bits & 1 << bit != 0).filter_map(move |bit| at(byte)?.checked_add(bit))
+        })
+        .map(NodeIndex)
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.bytes.iter().map(|byte| byte.count_ones() as usize).sum()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.bytes.iter().all(|byte| *byte == 0)
+    }
+}
+
+/// What cutting a meganode at a key changes in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SplitPlan {
+    /// The boundary nodes, the root first, one a level: each takes a [`crate::Change::Cut`] at the key.
+    pub cuts: Vec<NodeIndex>,
+    /// The right half's tree nodes: each takes a [`crate::Change::Mark`] as free, after the cuts.
+    pub freed: NodeSet,
+    /// The leaves among them in key order: their entries' extents become free with them.
+    pub leaves: Vec<NodeIndex>,
+}
+
+impl<W: Words + ?Sized> Meganode<'_, W> {
+    /// A key to split at: the fence between two leaves that leaves about so many percent of the leaves on the left;
+    /// `None` if there is only one leaf. For the meganode's writer.
+    ///
+    /// # Errors
+    /// [`PlanError::Damaged`].
+    pub fn split_key(&self, left_percent: usize) -> Result<Option<Vec<u8>>, PlanError> {
+        sized!(self.geometry, B => self.split_key_sized::<B>(left_percent))
+    }
+
+    fn split_key_sized<const B: usize>(&self, left_percent: usize) -> Result<Option<Vec<u8>>, PlanError> {
+        let root = self.view::<B>(NodeIndex::ROOT).header();
+        if !root.is_inner() {
+            return Ok(None);
+        }
+        // The lowest inner nodes in key order: their entries are the leaves.
+        let mut nodes = vec![NodeIndex::ROOT];
+        for level in (2..=root.level()).rev() {
+            let mut below = Vec::new();
+            for node in nodes {
+                let header = self.inner::<B>(node, level)?;
+                below.extend((0..header.count).map(|i| self.view::<B>(node).child(&header, i)));
+            }
+            nodes = below;
+        }
+        let mut leaves = 0;
+        let mut begins = Vec::with_capacity(nodes.len());
+        for node in nodes {
+            let header = self.inner::<B>(node, 1)?;
+            begins.push((leaves, node));
+            leaves += header.count;
+        }
+        if leaves < 2 {
+            return Ok(None);
+        }
+        let leaf = (leaves * left_percent.min(100) / 100).clamp(1, leaves - 1);
+        let at = begins.partition_point(|(begin, _)| *begin <= leaf) - 1;
+        let (begin, node) = begins[at];
+        let view = self.view::<B>(node);
+        Ok(Some(low_of_child(&view, &view.header(), leaf - begin)))
+    }
+
+    /// An inner node that must be of this level.
+    fn inner<const B: usize>(&self, node: NodeIndex, level: u8) -> Result<Header, PlanError> {
+        if node.get() >= self.nodes {
+            return Err(PlanError::Damaged(node));
+        }
+        let header = self.view::<B>(node).header();
+        let sound = header.state().is_built() && header.level() == level && header.is_inner() && header.count > 0;
+        if sound { Ok(header) } else { Err(PlanError::Damaged(node)) }
+    }
+
+    /// Plans to cut the meganode at a key: for its writer, good until the next change.
+    ///
+    /// # Errors
+    /// [`PlanError::NoBoundary`] if the key is not a fence between two leaves, [`PlanError::Damaged`], and
+    /// [`crate::ReadError::KeyLength`].
+    pub fn plan_meganode_split(&self, key: &[u8]) -> Result<SplitPlan, PlanError> {
+        self.check_key(key)?;
+        sized!(self.geometry, B => self.plan_split_sized::<B>(&Probe::new(key)))
+    }
+
+    fn plan_split_sized<const B: usize>(&self, key: &Probe<'_>) -> Result<SplitPlan, PlanError> {
+        let mut plan = SplitPlan::default();
+        let mut node = NodeIndex::ROOT;
+        let mut level = self.view::<B>(node).header().level();
+        while level > 0 {
+            let header = self.inner::<B>(node, level)?;
+            let view = self.view::<B>(node);
+            let at = match view.side(&header, key) {
+                Side::Here(window) => view.route_below(&header, key, window),
+                Side::Right if view.compare_high(&header, key).is_eq() => header.count - 1,
+                Side::Right | Side::Below => return Err(off_boundary(node)),
+            };
+            if view.compare_low(&header, key).is_ge() {
+                return Err(off_boundary(node));
+            }
+            plan.cuts.push(node);
+            for i in at + 1..header.count {
+                self.free_subtree::<B>(view.child(&header, i), level - 1, &mut plan)?;
+            }
+            node = view.child(&header, at);
+            level -= 1;
+        }
+        if node.get() >= self.nodes || node == NodeIndex::ROOT {
+            return Err(off_boundary(node));
+        }
+        let view = self.view::<B>(node);
+        let header = view.header();
+        if header.is_inner() || !header.state().is_built() {
+            return Err(PlanError::Damaged(node));
+        }
+        if !view.compare_high(&header, key).is_eq() {
+            return Err(PlanError::NoBoundary);
+        }
+        plan.cuts.push(node);
+        Ok(plan)
+    }
+
+    fn free_subtree<const B: usize>(
+        &self,
+        node: NodeIndex,
+        level: u8,
+        plan: &mut SplitPlan,
+    ) -> Result<(), PlanError> {
+        if node.get() >= self.nodes || node == NodeIndex::ROOT {
+            return Err(PlanError::Damaged(node));
+        }
+        plan.freed.insert(node);
+        if level == 0 {
+            plan.leaves.push(node);
+            return Ok(());
+        }
+        let header = self.inner::<B>(node, level)?;
+        let view = self.view::<B>(node);
+        (0..header.count).try_for_each(|i| self.free_subtree::<B>(view.child(&header, i), level - 1, plan))
+    }
+}
+
+/// The root is where a caller's key is wrong; below it, a parent has led to the wrong node.
+fn off_boundary(node: NodeIndex) -> PlanError {
+    if node == NodeIndex::ROOT { PlanError::NoBoundary } else { PlanError::Damaged(node) }
+}
+
+/// The low fence of a child: the separator in front of it.
+fn low_of_child<W: Words + ?Sized, const B: usize>(view: &View<'_, W, B>, header: &Header, i: usize) -> Vec<u8> {
+    let mut low = vec![0; header.low_len.min(B)];
+    view.low(header, &mut low);
+    if i > 0 {
+        low.truncate(header.prefix);
+        view.append_suffix(header, i, &view.cell(header, i), &mut low);
+    }
+    low
+}
