@@ -388,8 +388,7 @@ impl OursReader<'_> {
 
     fn copy(&mut self, entry: &LeafEntry, out: &mut Vec<u8>) -> Result<(), OursError> {
         let shape = ExtentShape::from_bits(entry.value_len).ok_or(OursError::Shape)?;
-        let view = self.extents.read(self.extent, entry.offset, shape, entry.crc)?;
-        out.extend_from_slice(view.value);
+        self.extents.append(self.extent, entry.offset, shape, entry.crc, out)?;
         Ok(())
     }
 }

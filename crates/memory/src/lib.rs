@@ -15,6 +15,7 @@ mod allocator;
 mod counter;
 mod error;
 pub mod extent;
+mod fold;
 mod pair;
 mod region;
 mod setting;

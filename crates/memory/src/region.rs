@@ -193,6 +193,19 @@ impl Region {
         self.live.read_bytes(word_at(offset), out);
     }
 
+    /// Appends bytes to `out`, by words, and returns their CRC-64, in one pass; the first sixteen go to `first`
+    /// instead, if there is one. `None`, and nothing done, where that is not faster than one after the other.
+    #[inline]
+    pub(crate) fn append_summed(
+        &self,
+        offset: u64,
+        len: usize,
+        first: Option<&mut [u64; 2]>,
+        out: &mut Vec<u8>,
+    ) -> Option<u64> {
+        self.live.append_summed(word_at(offset), len, first, out)
+    }
+
     /// The word at `index`, ordered before every load after it.
     ///
     /// # Panics

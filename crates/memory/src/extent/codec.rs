@@ -2,7 +2,7 @@
 
 use cell_terms::{Csn, Epoch, PairId, Version};
 
-use super::checksum::Scratch;
+use super::checksum;
 use super::shape::{EXPIRY_BYTES, ExtentShape, HEADER_BYTES_MIN, MOVED_BYTES};
 use crate::error::ExtentError;
 use crate::width::{high, index, join, low};
@@ -62,25 +62,19 @@ impl ExtentHeader {
         Some(ExtentHeader { epoch: Epoch(high(word(0))), csn: Csn(word(8)), moved, expiry_ms })
     }
 
-    /// Writes the header to the front of `out` and returns what is left for the value.
-    fn put(self, shape: ExtentShape, out: &mut [u8]) -> &mut [u8] {
-        let out = put_word(out, join(shape.bits(), self.epoch.0));
-        let mut out = put_word(out, self.csn.0);
+    /// Appends the header.
+    #[inline]
+    fn put(self, shape: ExtentShape, out: &mut Vec<u8>) {
+        let both = u128::from(join(shape.bits(), self.epoch.0)) | u128::from(self.csn.0) << 64;
+        out.extend_from_slice(&both.to_le_bytes());
         if let Some(version) = self.moved {
-            out = put_word(out, join(version.pair.0, version.epoch.0));
-            out = put_word(out, version.csn.0);
+            out.extend_from_slice(&join(version.pair.0, version.epoch.0).to_le_bytes());
+            out.extend_from_slice(&version.csn.0.to_le_bytes());
         }
-        match self.expiry_ms {
-            Some(expiry_ms) => put_word(out, expiry_ms),
-            None => out,
+        if let Some(expiry_ms) = self.expiry_ms {
+            out.extend_from_slice(&expiry_ms.to_le_bytes());
         }
     }
-}
-
-fn put_word(out: &mut [u8], word: u64) -> &mut [u8] {
-    let (to, rest) = out.split_at_mut(8);
-    to.copy_from_slice(&word.to_le_bytes());
-    rest
 }
 
 /// An extent as its log record, its place in the region and its leaf want it.
@@ -96,14 +90,14 @@ pub struct EncodedExtent<'a> {
 
 /// Encodes extents, one after the other, in one buffer.
 pub struct ExtentEncoder {
-    scratch: Scratch,
+    bytes: Vec<u8>,
 }
 
 impl ExtentEncoder {
     /// An empty one.
     #[must_use]
     pub fn new() -> ExtentEncoder {
-        ExtentEncoder { scratch: Scratch::new() }
+        ExtentEncoder { bytes: Vec::new() }
     }
 
     /// Encodes an extent. The answer is good until the next one is encoded.
@@ -112,10 +106,11 @@ impl ExtentEncoder {
     /// [`ExtentError::ValueTooLong`].
     pub fn encode(&mut self, header: &ExtentHeader, value: &[u8]) -> Result<EncodedExtent<'_>, ExtentError> {
         let shape = header.shape(value.len())?;
-        let out = self.scratch.place(shape.extent_bytes());
-        header.put(shape, out).copy_from_slice(value);
-        let checksum = self.scratch.checksum();
-        Ok(EncodedExtent { bytes: self.scratch.extent(), shape, checksum })
+        self.bytes.clear();
+        self.bytes.reserve(index(shape.extent_bytes().into()));
+        header.put(shape, &mut self.bytes);
+        self.bytes.extend_from_slice(value);
+        Ok(EncodedExtent { bytes: &self.bytes, shape, checksum: checksum(&self.bytes) })
     }
 }
 
@@ -160,7 +155,7 @@ impl<'a> ExtentView<'a> {
     /// # Errors
     /// [`ExtentError::Checksum`] for anything that is not the extent which the leaf means.
     pub fn verify(bytes: &'a [u8], expected: u64) -> Result<ExtentView<'a>, ExtentError> {
-        let found = super::checksum(bytes);
+        let found = checksum(bytes);
         if found == expected {
             ExtentView::decode(bytes)
         } else {

@@ -1,25 +1,25 @@
 //! Reading an extent out of live memory: copy by words, then the checksum tells whether it is the leaf's.
 
-use cell_terms::{ExtentOffset, Words};
+use cell_terms::{Csn, Epoch, ExtentOffset, Words};
 
-use super::checksum::Scratch;
-use super::codec::ExtentView;
+use super::checksum;
+use super::codec::{ExtentHeader, ExtentView};
 use super::shape::ExtentShape;
-use super::{VALUE_BYTES_MAX, byte_offset};
+use super::{HEADER_BYTES_MIN, VALUE_BYTES_MAX, byte_offset};
 use crate::error::ExtentError;
 use crate::region::Region;
-use crate::width::{index, low};
+use crate::width::{high, index, low};
 
 /// Reads extents, one after the other, into one buffer, which grows to the largest of them.
 pub struct ExtentReader {
-    scratch: Scratch,
+    extent: Vec<u8>,
 }
 
 impl ExtentReader {
     /// An empty one.
     #[must_use]
     pub fn new() -> ExtentReader {
-        ExtentReader { scratch: Scratch::new() }
+        ExtentReader { extent: Vec::new() }
     }
 
     /// Copies an extent and checks it against its leaf's checksum. The answer is good until the next read. A
@@ -40,7 +40,40 @@ impl ExtentReader {
         if found != checksum {
             return Err(ExtentError::Checksum { expected: checksum, found });
         }
-        ExtentView::decode(self.scratch.extent())
+        ExtentView::decode(&self.extent)
+    }
+
+    /// As [`ExtentReader::read`], with the value appended to `out`, in one pass where that can be; `out` is as
+    /// it was if the extent is not what it should be.
+    ///
+    /// # Errors
+    /// As [`ExtentReader::read`].
+    #[inline]
+    pub fn append(
+        &mut self,
+        region: &Region,
+        offset: ExtentOffset,
+        shape: ExtentShape,
+        checksum: u64,
+        out: &mut Vec<u8>,
+    ) -> Result<ExtentHeader, ExtentError> {
+        let begin = place(region, offset, shape)?;
+        if shape.header_bytes() == HEADER_BYTES_MIN {
+            let (mut first, len) = ([0; 2], out.len());
+            let bytes = index(shape.extent_bytes().into());
+            if let Some(found) = region.append_summed(begin, bytes, Some(&mut first), out) {
+                let [shape_and_epoch, csn] = first;
+                if found == checksum && low(shape_and_epoch) == shape.bits() {
+                    let (epoch, csn) = (Epoch(high(shape_and_epoch)), Csn(csn));
+                    return Ok(ExtentHeader { epoch, csn, moved: None, expiry_ms: None });
+                }
+                out.truncate(len);
+                return Err(ExtentError::Checksum { expected: checksum, found });
+            }
+        }
+        let view = self.read(region, offset, shape, checksum)?;
+        out.extend_from_slice(view.value);
+        Ok(view.header)
     }
 
     /// As [`ExtentReader::read`], where the leaf gives the value's length but no flags: the extent's first
@@ -70,7 +103,7 @@ impl ExtentReader {
     /// The extent that was last read, as it lies in memory, without padding.
     #[must_use]
     pub fn extent(&self) -> &[u8] {
-        self.scratch.extent()
+        &self.extent
     }
 
     /// Copies an extent and returns its checksum.
@@ -80,13 +113,25 @@ impl ExtentReader {
         offset: ExtentOffset,
         shape: ExtentShape,
     ) -> Result<u64, ExtentError> {
-        let (begin, bytes) = (byte_offset(offset), shape.extent_bytes());
-        if begin + u64::from(shape.stored_bytes()) > region.spec().bytes {
-            return Err(ExtentError::OutOfRange { offset, bytes });
+        let (begin, bytes) = (place(region, offset, shape)?, index(shape.extent_bytes().into()));
+        self.extent.clear();
+        if let Some(sum) = region.append_summed(begin, bytes, None, &mut self.extent) {
+            return Ok(sum);
         }
-        region.read_bytes(begin, self.scratch.place(bytes));
-        Ok(self.scratch.checksum())
+        self.extent.resize(bytes, 0);
+        region.read_bytes(begin, &mut self.extent);
+        Ok(checksum(&self.extent))
     }
+}
+
+/// Where an extent begins, if it is inside the region.
+#[inline]
+fn place(region: &Region, offset: ExtentOffset, shape: ExtentShape) -> Result<u64, ExtentError> {
+    let begin = byte_offset(offset);
+    if begin + u64::from(shape.stored_bytes()) > region.spec().bytes {
+        return Err(ExtentError::OutOfRange { offset, bytes: shape.extent_bytes() });
+    }
+    Ok(begin)
 }
 
 impl Default for ExtentReader {

@@ -5,11 +5,13 @@
 //! or in two, never race in the language's sense, and no reference to live memory ever exists. A word is
 //! never torn; several words may be of different times, and whoever needs them together validates.
 
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mapping::Mapping;
+use crate::fold::{self, Blocks};
 
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]
@@ -121,6 +123,30 @@ impl Live {
         }
     }
 
+    /// Appends `len` bytes from word `start` on to `out`, and returns their checksum, in one pass; the first
+    /// sixteen go to `first` instead, if there is one.
+    #[inline]
+    pub(crate) fn append_summed(
+        &self,
+        start: usize,
+        len: usize,
+        first: Option<&mut [u64; 2]>,
+        out: &mut Vec<u8>,
+    ) -> Option<u64> {
+        let (whole, rest) = self.span(start, len.div_ceil(8)).as_chunks();
+        let kept = len - if first.is_some() { 16 } else { 0 };
+        out.reserve(kept.next_multiple_of(16));
+        let to = out.spare_capacity_mut().as_chunks_mut().0;
+        let mut passing = Passing { whole: whole.iter(), rest, first, to: to.iter_mut() };
+        let room = passing.to.len();
+        let sum = fold::sum(len, &mut passing)?;
+        assert!(16 * (room - passing.to.len()) >= kept, "a sum takes every block");
+        // SAFETY: so many bytes behind the vector's end are inside its capacity and were written just now, block
+        // by block from the first, as was seen from how many places are left.
+        unsafe { out.set_len(out.len() + kept) };
+        Some(sum)
+    }
+
     /// Bytes from word `start` on; what the last word has beyond them becomes zero.
     #[inline]
     pub(super) fn write_bytes(&self, start: usize, bytes: &[u8]) {
@@ -144,6 +170,59 @@ impl Live {
             prefetch_line(self.base.as_ptr().wrapping_add(index));
         }
     }
+}
+
+/// Live words on their way to memory of one's own.
+struct Passing<'a, 'o> {
+    whole: std::slice::Iter<'a, [AtomicU64; 2]>,
+    rest: &'a [AtomicU64],
+    first: Option<&'o mut [u64; 2]>,
+    to: std::slice::IterMut<'o, [MaybeUninit<u8>; 16]>,
+}
+
+impl Passing<'_, '_> {
+    #[inline(always)]
+    fn keep(&mut self, block: [u64; 2]) -> [u64; 2] {
+        if let Some(to) = self.to.next() {
+            let both = u128::from(block[0]) | u128::from(block[1]) << 64;
+            to.write_copy_of_slice(&both.to_le_bytes());
+        }
+        block
+    }
+}
+
+impl Blocks for Passing<'_, '_> {
+    #[inline(always)]
+    fn first(&mut self) -> [u64; 2] {
+        match self.first.take() {
+            Some(first) => {
+                *first = self.whole.next().map_or([0; 2], load_both);
+                *first
+            }
+            None => self.next(),
+        }
+    }
+
+    #[inline(always)]
+    fn next(&mut self) -> [u64; 2] {
+        let block = self.whole.next().map_or([0; 2], load_both);
+        self.keep(block)
+    }
+
+    #[inline(always)]
+    fn rest(&mut self) -> [u64; 2] {
+        let block = match self.rest {
+            // The words of up to eight bytes are one less than those of a block.
+            [] => self.whole.next().map_or([0; 2], load_both),
+            [word, ..] => [word.load(Ordering::Relaxed), 0],
+        };
+        self.keep(block)
+    }
+}
+
+#[inline(always)]
+fn load_both([first, second]: &[AtomicU64; 2]) -> [u64; 2] {
+    [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

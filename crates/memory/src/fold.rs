@@ -1,0 +1,242 @@
+#![allow(unsafe_code)] // the processor's carry-less multiplication, see `sum`
+//! CRC-64 (XZ) by carry-less multiplication, sixteen bytes at a time, of any length from sixteen and at any
+//! alignment, while the bytes pass by: who copies an extent need not look at it twice.
+//!
+//! Folding: sixteen bytes that stand `8 n` bits before others have the same remainder as their halves times
+//! `x^(8n + 63)` and `x^(8n - 1)`, so they can be added to those others (Gopal et al., "Fast CRC Computation for
+//! Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). A last part of fewer than sixteen bytes is
+//! joined to what was folded by moving bytes, so no table is needed; `crc64fast` takes whatever is not a whole
+//! aligned block of 128 bytes through tables of 32 KiB, which is most of a typical extent.
+
+/// Bytes as a sum wants them: in blocks of sixteen, the first eight as the first little-endian number.
+pub(crate) trait Blocks {
+    /// The first block, which is whole.
+    #[inline(always)]
+    fn first(&mut self) -> [u64; 2] {
+        self.next()
+    }
+
+    /// The next whole block; called for each of them in order.
+    fn next(&mut self) -> [u64; 2];
+
+    /// What is behind the whole blocks, from its first byte on; whatever stands behind that is ignored.
+    fn rest(&mut self) -> [u64; 2];
+}
+
+/// The checksum of `len` bytes, each block taken once; `None`, and nothing taken, where there are fewer than
+/// sixteen or the processor cannot multiply without carries.
+#[inline]
+pub(crate) fn sum(len: usize, blocks: &mut impl Blocks) -> Option<u64> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if len >= 16
+        && std::arch::is_x86_feature_detected!("pclmulqdq")
+        && std::arch::is_x86_feature_detected!("sse4.1")
+    {
+        // SAFETY: the processor has what the function is compiled for, seen just now.
+        return Some(unsafe { x86::sum(len, blocks) });
+    }
+    let _ = (len, blocks);
+    None
+}
+
+/// Bytes in memory of one's own.
+pub(crate) struct Bytes<'a> {
+    whole: std::slice::Iter<'a, [u8; 16]>,
+    rest: &'a [u8],
+}
+
+impl<'a> Bytes<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Bytes<'a> {
+        let (whole, rest) = bytes.as_chunks();
+        Bytes { whole: whole.iter(), rest }
+    }
+}
+
+impl Blocks for Bytes<'_> {
+    #[inline(always)]
+    fn next(&mut self) -> [u64; 2] {
+        self.whole.next().map_or([0; 2], halves)
+    }
+
+    #[inline(always)]
+    fn rest(&mut self) -> [u64; 2] {
+        let mut block = [0; 16];
+        block[..self.rest.len()].copy_from_slice(self.rest);
+        halves(&block)
+    }
+}
+
+#[inline(always)]
+fn halves(block: &[u8; 16]) -> [u64; 2] {
+    let both = u128::from_le_bytes(*block);
+    #[allow(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+    [both as u64, (both >> 64) as u64]
+}
+
+/// The polynomial, its lowest power in the highest bit, without `x^64`.
+const POLYNOMIAL: u64 = 0xc96c_5795_d787_0f42;
+
+/// `x^power` modulo the polynomial, bits in the same order.
+const fn power_of_x(power: u32) -> u64 {
+    let (mut remainder, mut left) = (1 << 63, power);
+    while left > 0 {
+        remainder = (remainder >> 1) ^ if remainder & 1 == 1 { POLYNOMIAL } else { 0 };
+        left -= 1;
+    }
+    remainder
+}
+
+/// The lower 64 bits of a product without carries.
+const fn product(a: u64, b: u64) -> u64 {
+    let (mut product, mut bit) = (0, 0);
+    while bit < 64 {
+        product ^= if b >> bit & 1 == 1 { a << bit } else { 0 };
+        bit += 1;
+    }
+    product
+}
+
+/// The number whose product with an odd one is 1, in 64 bits without carries: each step of Newton's doubles
+/// the bits that are right, and the square of the first is right in three.
+const fn inverse(odd: u64) -> u64 {
+    let (mut inverse, mut right) = (odd, 1);
+    while right < 64 {
+        inverse = product(product(inverse, inverse), odd);
+        right *= 2;
+    }
+    inverse
+}
+
+/// The polynomial with `x^64`, which stands in the lowest bit, and without its lowest power.
+const REDUCE: u64 = POLYNOMIAL << 1 | 1;
+const QUOTIENT: u64 = inverse(REDUCE);
+
+const _: () = assert!(product(REDUCE, QUOTIENT) == 1);
+const _: () = assert!(REDUCE == 0x92d8_af2b_af0e_1e85 && QUOTIENT == 0x9c3e_466c_1729_63d5);
+const _: () = assert!(power_of_x(127) == 0xdabe_95af_c787_5f40 && power_of_x(191) == 0xe05d_d497_ca39_3ae4);
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86 {
+    use std::arch::x86_64::{
+        __m128i, _mm_clmulepi64_si128, _mm_extract_epi64, _mm_set_epi64x, _mm_shuffle_epi8, _mm_slli_si128,
+        _mm_srli_si128, _mm_xor_si128,
+    };
+
+    use super::{Blocks, QUOTIENT, REDUCE, halves, power_of_x};
+
+    /// From here on four blocks are folded side by side: each fold waits six cycles for the one before.
+    const LONG_BYTES: usize = 128;
+
+    /// What the halves of a block are multiplied with to be added to the one `bytes` later.
+    const fn factors(bytes: u32) -> [u64; 2] {
+        [power_of_x(8 * bytes + 63), power_of_x(8 * bytes - 1)]
+    }
+
+    const BY_16: [u64; 2] = factors(16);
+    const BY_32: [u64; 2] = factors(32);
+    const BY_48: [u64; 2] = factors(48);
+    const BY_64: [u64; 2] = factors(64);
+
+    /// Where each byte comes from when a block's first bytes go to its end: from `TO_END[n..][..16]` for `n` of
+    /// them; what comes from nowhere becomes zero.
+    const TO_END: [u8; 32] = places(16);
+    /// Likewise when the first `n` bytes go and the others move up.
+    const TO_FRONT: [u8; 32] = places(0);
+
+    const fn places(first: usize) -> [u8; 32] {
+        let (mut places, mut at) = ([0x80; 32], 0);
+        while at < 16 {
+            #[allow(clippy::cast_possible_truncation, reason = "below sixteen")]
+            {
+                places[first + at] = at as u8;
+            }
+            at += 1;
+        }
+        places
+    }
+
+    #[inline(always)]
+    fn window(places: &[u8; 32], from: usize) -> [u64; 2] {
+        places[from..].first_chunk().map_or([0; 2], halves)
+    }
+
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn vector([low, high]: [u64; 2]) -> __m128i {
+        _mm_set_epi64x(high.cast_signed(), low.cast_signed())
+    }
+
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn fold(block: __m128i, factors: [u64; 2], onto: __m128i) -> __m128i {
+        let factors = vector(factors);
+        let low = _mm_clmulepi64_si128::<0x00>(block, factors);
+        let high = _mm_clmulepi64_si128::<0x11>(block, factors);
+        _mm_xor_si128(_mm_xor_si128(low, high), onto)
+    }
+
+    /// [`super::sum`] of at least sixteen bytes.
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    pub(super) fn sum(len: usize, blocks: &mut impl Blocks) -> u64 {
+        let (mut whole, rest) = (len / 16 - 1, len % 16);
+        // The register begins as ones.
+        let mut folded = _mm_xor_si128(vector(blocks.first()), vector([!0, 0]));
+        if len >= LONG_BYTES {
+            let mut side = [vector(blocks.next()), vector(blocks.next()), vector(blocks.next())];
+            whole -= 3;
+            while whole >= 4 {
+                folded = fold(folded, BY_64, vector(blocks.next()));
+                for lane in &mut side {
+                    *lane = fold(*lane, BY_64, vector(blocks.next()));
+                }
+                whole -= 4;
+            }
+            folded = fold(folded, BY_48, fold(side[0], BY_32, fold(side[1], BY_16, side[2])));
+        }
+        for _ in 0..whole {
+            folded = fold(folded, BY_16, vector(blocks.next()));
+        }
+        if rest > 0 {
+            let to_end = vector(window(&TO_END, rest));
+            let behind = _mm_shuffle_epi8(vector(blocks.rest()), to_end);
+            let moved = _mm_shuffle_epi8(folded, vector(window(&TO_FRONT, rest)));
+            let before = _mm_shuffle_epi8(folded, to_end);
+            folded = fold(before, BY_16, _mm_xor_si128(moved, behind));
+        }
+        !reduce(folded)
+    }
+
+    /// Sixteen bytes to their remainder: first to eight, then by Barrett's reduction.
+    #[inline]
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    fn reduce(block: __m128i) -> u64 {
+        let factors = vector([const { power_of_x(127) }, 0]);
+        let eight = _mm_xor_si128(_mm_clmulepi64_si128::<0x00>(block, factors), _mm_srli_si128::<8>(block));
+        let factors = vector([QUOTIENT, REDUCE]);
+        let quotient = _mm_clmulepi64_si128::<0x00>(eight, factors);
+        let multiple = _mm_clmulepi64_si128::<0x10>(quotient, factors);
+        let multiple = _mm_xor_si128(multiple, _mm_slli_si128::<8>(quotient));
+        _mm_extract_epi64::<1>(_mm_xor_si128(multiple, eight)).cast_unsigned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_of_every_length_and_alignment_is_that_of_crc64fast() {
+        let source: Vec<u8> = (0..1500u32).map(|i| (i.wrapping_mul(0x9e37_79b9) >> 24) as u8).collect();
+        for len in (0..700).chain([1023, 1024, 1025, 1400]) {
+            for from in [0, 1, 7, 8, 64] {
+                let bytes = &source[from..from + len];
+                let mut digest = crc64fast::Digest::new_table();
+                digest.write(bytes);
+                match sum(len, &mut Bytes::new(bytes)) {
+                    Some(sum) => assert_eq!(sum, digest.sum64(), "{len} bytes from {from}"),
+                    None => assert!(len < 16 || cfg!(not(target_arch = "x86_64")) || cfg!(miri)),
+                }
+            }
+        }
+    }
+}
