@@ -12,7 +12,7 @@
 //! |---|---|
 //! | sizes and places | [`Geometry`], [`Slot`], [`NodeIndex`], [`key_max`] |
 //! | reading in place | [`Meganode::search`], [`Meganode::search_batch`], [`LeafSnapshot`] for scans |
-//! | reading a copy | [`NodeRef`] |
+//! | reading a copy | [`NodeRef`], [`Aim`] |
 //! | writing | [`plan_put`], [`plan_remove`] make a [`Plan`] of [`Change`]s; record them; [`apply`] them |
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
@@ -30,6 +30,7 @@
 //!
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 
+mod aim;
 mod apply;
 mod batch;
 mod bulk;
@@ -58,6 +59,7 @@ mod state;
 mod validate;
 mod view;
 
+pub use aim::{Aim, Way};
 pub use apply::{ReplayError, Replayed, apply, empty_root, prefetch, replay, show};
 pub use batch::LANES;
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};

@@ -128,6 +128,10 @@ impl<'a> NodeRef<'a> {
         }
     }
 
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
     /// The words, versions included; they are little-endian where they are stored.
     #[must_use]
     pub fn words(&self) -> &'a [u64] {

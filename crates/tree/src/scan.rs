@@ -15,7 +15,7 @@ use cell_terms::{Csn, Pointer, Words};
 use crate::geometry::{NodeIndex, key_max};
 use crate::layout::kind_of;
 use crate::probe::Probe;
-use crate::search::{Cursor, Meganode, ReadError, sized};
+use crate::search::{Meganode, ReadError, sized};
 use crate::view::{Header, LeafEntry, View};
 
 /// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as
@@ -46,7 +46,7 @@ struct Content {
 
 /// Where a descent goes.
 #[derive(Clone, Copy)]
-enum Target<'k> {
+pub(crate) enum Target<'k> {
     First,
     At(Probe<'k>),
     Below(Probe<'k>),
@@ -271,7 +271,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             let view = self.view::<B>(cursor.node);
             let Some((header, way)) = view.stable(|view| {
                 let header = view.header();
-                (header, heading(view, &header, &cursor, &target))
+                (header, heading(view, &header, cursor.kind, &target))
             }) else {
                 self.retry(&mut cursor)?;
                 continue;
@@ -287,7 +287,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 Heading::Below => self.restart::<B>(&mut cursor)?,
                 Heading::Here => {
                     let same = |view: &View<'a, W, B>, header: &Header| {
-                        matches!(heading(view, header, &cursor, &target), Heading::Here)
+                        matches!(heading(view, header, cursor.kind, &target), Heading::Here)
                     };
                     if !self.read_leaf::<B>(cursor.node, leaf, same) {
                         self.retry(&mut cursor)?;
@@ -346,7 +346,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 }
 
-enum Heading {
+pub(crate) enum Heading {
     Here,
     Down(NodeIndex),
     Right(Pointer),
@@ -356,14 +356,14 @@ enum Heading {
     Restart,
 }
 
-/// Which way a target lies from a node.
-fn heading<W: Words + ?Sized, const B: usize>(
+/// Which way a target lies from a node, which must be of a kind.
+pub(crate) fn heading<W: Words + ?Sized, const B: usize>(
     view: &View<'_, W, B>,
     header: &Header,
-    cursor: &Cursor,
+    kind: u8,
     target: &Target<'_>,
 ) -> Heading {
-    if header.kind != cursor.kind {
+    if header.kind != kind {
         return Heading::Restart;
     }
     let (below, beyond) = match target {
