@@ -1,17 +1,16 @@
-//! From a lease to a served pair, on the control thread: create the pair or take it over, hand it to the
-//! worker, serve
-//! the worker's commands, and at the end give the pair up in the table.
+//! From a lease to served pairs, on the control thread: take this node's pairs over, or create the first,
+//! hand them to the worker, serve the worker's commands, and at the end give the pairs up in the table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{
-    Claim, ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
+    ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
 };
-use cell_memory::{MemoryError, RegionPopulator, RegionSettings};
+use cell_memory::{MemoryError, RegionSettings};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
     complete, find_logs, take_over,
@@ -21,10 +20,10 @@ use cell_terms::{Epoch, Incarnation, PairId};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogOptions, RealStorage};
 
-use crate::control::{Control, ToWorker};
+use crate::control::{Control, PairControl, ToWorker};
 use crate::populate;
 use crate::settings::WorkerOptions;
-use crate::shell::Inbound;
+use crate::shell::{Inbound, PairLine, ServedPair};
 use crate::start::{NodeError, NodeOptions};
 use crate::store::Store;
 use crate::worker::Command;
@@ -45,14 +44,14 @@ impl BringUp {
     pub(crate) fn run(&self, commands: &Receiver<Command>) -> Result<(), NodeError> {
         let storage = RealStorage::open(&self.options.folder).map_err(cell_wal::WalError::from)?;
         let environment = self.environment(&storage);
-        let mut device = Box::new(Ring::open(&storage, self.ring_options())?);
-        let recovered = self.recover(&environment, &mut device)?;
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
-        let control = self.hand_over(&environment, recovered, device, tenure)?;
+        let recovered = self.recover(&environment, &storage)?;
+        let control = self.hand_over(&environment, recovered)?;
         control.run(commands);
         // The worker has stopped appending and answering: nothing of it is in flight any more.
-        if let Err(error) = environment.table.release(tenure) {
-            tracing::warn!(%error, "the pair stays in this node's name until its lease ends");
+        for pair in &control.pairs {
+            if let Err(error) = environment.table.release(pair.tenure) {
+                tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
+            }
         }
         Ok(())
     }
@@ -78,29 +77,37 @@ impl BringUp {
         RingOptions { buffer_bytes: log.batch_bytes, ..RingOptions::default() }
     }
 
-    /// Takes this node's own pair over, as anyone would; the first start of all creates it.
-    fn recover(&self, environment: &Environment, device: &mut Ring) -> Result<Recovered, NodeError> {
+    /// Takes this node's own pairs over, as anyone would; the first start of all creates one.
+    fn recover(&self, environment: &Environment, storage: &RealStorage) -> Result<Vec<Mine>, NodeError> {
         environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
-        let publish = PublishRequest {
+        let (rows, _) = environment.table.pairs()?;
+        let own: Vec<_> = rows.iter().filter(|row| row.node == self.options.node).collect();
+        if own.is_empty() {
+            return Ok(vec![self.create(environment, storage)?]);
+        }
+        own.into_iter()
+            .map(|row| {
+                check_geometry(row, &self.options.settings)?;
+                let mut device = self.device(storage)?;
+                let (claim, publish) = (self.claim(row.pair), self.publish());
+                let (progress, log) = (&self.progress, device.as_mut());
+                let recovered = take_over(environment, &claim, &publish, log, progress, &mut pause)?;
+                Ok(Mine { recovered, device })
+            })
+            .collect()
+    }
+
+    fn device(&self, storage: &RealStorage) -> Result<Box<Ring>, NodeError> {
+        Ok(Box::new(Ring::open(storage, self.ring_options())?))
+    }
+
+    fn publish(&self) -> PublishRequest {
+        PublishRequest {
             durability: self.worker_options.durability,
             place: Place { address: self.address.to_string(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions::from_settings(&self.options.settings),
             salt: RandomState::new().build_hasher().finish(),
-        };
-        let (rows, _) = environment.table.pairs()?;
-        let own = rows.iter().find(|row| row.node == self.options.node);
-        let recovered = match own {
-            Some(row) => {
-                check_geometry(row, &self.options.settings)?;
-                let claim = self.claim(row.pair);
-                take_over(environment, &claim, &publish, device, &self.progress, &mut pause)?
-            }
-            None => {
-                let rebuild = Rebuild::new(environment, self.create(environment)?, &self.progress)?;
-                complete(environment, rebuild, &publish, device, &self.progress, &mut pause)?
-            }
-        };
-        Ok(recovered)
+        }
     }
 
     /// This process holds the lock that its predecessor held for life, so the predecessor appends nothing any
@@ -110,48 +117,54 @@ impl BringUp {
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
     }
 
-    fn create(&self, environment: &Environment) -> Result<Claim, NodeError> {
+    fn create(&self, environment: &Environment, storage: &RealStorage) -> Result<Mine, NodeError> {
         let geometry = geometry_wanted(&RegionSettings::new(&self.options.settings))?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
-        Ok(environment.table.create_pair(&new)?)
+        let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, &self.progress)?;
+        let mut device = self.device(storage)?;
+        let (publish, log) = (self.publish(), device.as_mut());
+        let recovered = complete(environment, rebuild, &publish, log, &self.progress, &mut pause)?;
+        Ok(Mine { recovered, device })
     }
 
-    /// Hands the pair and its log to the worker, which serves it from then on.
-    fn hand_over(
-        &self,
-        environment: &Environment,
-        recovered: Recovered,
-        device: Box<Ring>,
-        tenure: Tenure,
-    ) -> Result<Control, NodeError> {
+    /// Hands the pairs and their logs to the worker, which serves them from then on.
+    fn hand_over(&self, environment: &Environment, mine: Vec<Mine>) -> Result<Control, NodeError> {
         let settings = &self.options.settings;
         let (open, _) = environment.sessions.open_sessions()?;
-        let store = Box::new(Store::new(recovered, &self.worker_options));
-        let source = Arc::new(store.source());
-        let nodes_end = store.nodes_end();
-        let chunk_bytes = RegionSettings::new(settings).populate_chunk_bytes;
-        let populate = populate::start(
-            RegionPopulator::new(source.node.clone(), chunk_bytes),
-            RegionPopulator::new(source.extent.clone(), chunk_bytes),
-            store.high_water(),
-            chunk_bytes,
-        )
-        .map_err(NodeError::Thread)?;
+        let (mut pairs, mut served) = (Vec::new(), Vec::new());
+        for mine in mine {
+            let (pair, line) = self.serve(mine)?;
+            pairs.push(pair);
+            served.push(line);
+        }
         let sessions = open.iter().map(|row| row.session).collect();
-        self.to_worker.send(Inbound::Install { store, device, sessions, populate });
+        self.to_worker.send(Inbound::Install { pairs: served, sessions });
         Ok(Control {
             to_worker: self.to_worker.clone(),
             table: environment.table.clone(),
             sessions: environment.sessions.clone(),
-            tenure,
             incarnation: self.incarnation,
             storage: environment.storage.clone(),
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
-            source,
-            nodes_end,
-            written: Arc::new(Mutex::new(None)),
+            pairs,
         })
     }
+
+    fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {
+        let Mine { recovered, device } = mine;
+        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
+        let store = Store::new(recovered, &self.worker_options);
+        let chunk_bytes = RegionSettings::new(&self.options.settings).populate_chunk_bytes;
+        let populate = populate::start(&store, chunk_bytes).map_err(NodeError::Thread)?;
+        let control = PairControl::new(tenure, &store);
+        Ok((control, ServedPair { store, line: PairLine { device, populate } }))
+    }
+}
+
+/// A pair that was recovered, with its log's device.
+struct Mine {
+    recovered: Recovered,
+    device: Box<Ring>,
 }
 
 /// Recovery waits for the disk, the coordinator, or an earlier lease: there is nothing else that this thread

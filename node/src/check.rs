@@ -1,8 +1,7 @@
-//! A check of a whole pair on the operator's wish: every structural invariant of the tree, every extent's
-//! checksum.
-//! It reads as any reader does. While the structure is walked, writes wait (see `Store::begin_check`), so
-//! that what it
-//! finds is damage and not a moment between two changes; the extents are compared beside them.
+//! A check of whole pairs on the operator's wish: every structural invariant of the trees, every extent's
+//! checksum. It reads as any reader does. While the structure is walked, writes wait (see
+//! `Store::begin_check`), so that what it finds is damage and not a moment between two changes; the extents
+//! are compared beside them.
 
 use std::fmt::Write as _;
 
@@ -56,16 +55,28 @@ impl CheckOutcome {
     }
 }
 
-/// Checks a pair. Its writer waits until `structure_is_done` is called; then writes go on beside the check of
-/// the
-/// extents.
-pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOutcome {
-    let mut outcome = CheckOutcome { meganodes: 1, ..CheckOutcome::default() };
+/// Checks meganodes. Their writer waits until `structure_is_done` is called; then writes go on beside the
+/// check of the extents.
+pub fn check(targets: &[CheckTarget], structure_is_done: impl FnOnce()) -> CheckOutcome {
+    let mut outcome = CheckOutcome::default();
+    targets.iter().for_each(|target| check_structure(target, &mut outcome));
+    structure_is_done();
+    for target in targets {
+        let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+        if let Err(error) = check_extents(target, &meganode, &mut outcome) {
+            outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
+        }
+    }
+    outcome
+}
+
+fn check_structure(target: &CheckTarget, outcome: &mut CheckOutcome) {
+    outcome.meganodes += 1;
     let meganode = Meganode::new(&target.node, target.geometry, target.slot);
     match meganode.validate(false) {
         Ok(stats) => {
-            outcome.tree_nodes = stats.nodes();
-            outcome.entries = stats.entries;
+            outcome.tree_nodes += stats.nodes();
+            outcome.entries += stats.entries;
             match valid_nodes(target, &meganode) {
                 Ok(valid) if valid == stats.nodes() => {}
                 Ok(valid) => outcome.violation(format_args!(
@@ -77,11 +88,6 @@ pub fn check(target: &CheckTarget, structure_is_done: impl FnOnce()) -> CheckOut
         }
         Err(violation) => outcome.violation(format_args!("{violation}")),
     }
-    structure_is_done();
-    if let Err(error) = check_extents(target, &meganode, &mut outcome) {
-        outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
-    }
-    outcome
 }
 
 fn valid_nodes(target: &CheckTarget, meganode: &Meganode<'_, Region>) -> Result<u64, ReadError> {
@@ -116,8 +122,11 @@ fn check_extents(
             }
             std::mem::swap(&mut leaf, &mut again);
         }
-        if !meganode.leaf_after(&mut leaf)? {
-            return Ok(());
+        // The last leaf's right link leads to the next meganode, which is checked for itself.
+        match meganode.leaf_after(&mut leaf) {
+            Ok(true) => {}
+            Ok(false) | Err(ReadError::Beyond(_)) => return Ok(()),
+            Err(error) => return Err(error),
         }
     }
 }

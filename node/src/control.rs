@@ -1,21 +1,20 @@
 //! The control thread: carries out what the worker asks for and must not wait for itself. Calls to the
-//! coordinator are
-//! made here, copies and checks of the pair on threads of their own.
+//! coordinator are made here, copies and checks of the pairs on threads of their own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender};
+use std::sync::{Arc, Mutex};
 
 use cell_cluster::{CheckpointRow, Sessions, Table, Tenure};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageSource, WrittenImage, write_image};
 use cell_recovery::remove_unneeded;
-use cell_terms::{Csn, Incarnation};
-use cell_tree::NodeIndex;
+use cell_terms::{Csn, Incarnation, PairId};
+use cell_tree::Slot;
 use cell_wal::Storage;
 
 use crate::check::{CheckTarget, check};
 use crate::shell::Inbound;
+use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
 
 /// The way to the worker's thread; cloned into helper threads.
@@ -37,20 +36,36 @@ impl ToWorker {
     }
 }
 
-/// What the thread works with, once the pair is recovered.
+/// What the thread works with, once the pairs are recovered.
 pub(crate) struct Control {
     pub(crate) to_worker: ToWorker,
     pub(crate) table: Table,
     pub(crate) sessions: Sessions,
-    pub(crate) tenure: Tenure,
     pub(crate) incarnation: Incarnation,
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) image_level: i32,
-    pub(crate) source: Arc<ImageSource>,
-    /// How far the meganode's nodes go, told by the worker before it makes new ones reachable.
-    pub(crate) nodes_end: Arc<AtomicU32>,
+    pub(crate) pairs: Vec<PairControl>,
+}
+
+/// A pair that is served.
+pub(crate) struct PairControl {
+    pub(crate) tenure: Tenure,
+    source: Arc<ImageSource>,
+    /// How far the meganodes' nodes go, told by the worker before it makes new ones reachable.
+    ends: Arc<SlotEnds>,
     /// The image that was written and is not recorded yet.
-    pub(crate) written: Arc<std::sync::Mutex<Option<WrittenImage>>>,
+    written: Arc<Mutex<Option<WrittenImage>>>,
+}
+
+impl PairControl {
+    pub(crate) fn new(tenure: Tenure, store: &Store) -> PairControl {
+        PairControl {
+            tenure,
+            source: Arc::new(store.source()),
+            ends: store.slot_ends(),
+            written: Arc::default(),
+        }
+    }
 }
 
 impl Control {
@@ -70,32 +85,30 @@ impl Control {
                     self.to_worker.event(ControlEvent::SessionEnded { session, answer, recorded });
                 }
                 Command::Check { connection, header } => self.check(connection, header),
-                Command::Checkpoint(CheckpointCommand::WriteImage { base, completions }) => {
-                    self.write_image(base, completions);
-                }
-                Command::Checkpoint(CheckpointCommand::Record { base, csn_max }) => {
-                    let recorded = self.record(base, csn_max);
-                    self.to_worker.event(ControlEvent::CheckpointRecorded { recorded });
-                }
-                Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pair up"),
+                Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
+                Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
+            }
+        }
+    }
+
+    fn checkpoint(&self, pair: PairId, command: CheckpointCommand) {
+        let Some(of) = self.pairs.iter().find(|of| of.tenure.pair == pair) else { return };
+        match command {
+            CheckpointCommand::WriteImage { base, completions } => self.write_image(of, base, completions),
+            CheckpointCommand::Record { base, csn_max } => {
+                let recorded = self.record(of, base, csn_max);
+                self.to_worker.event(ControlEvent::CheckpointRecorded { pair, recorded });
             }
         }
     }
 
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is told to a person")]
     fn check(&self, connection: cell_fabric::ConnectionId, header: cell_protocol::RequestHeader) {
-        let (source, to_worker) = (self.source.clone(), self.to_worker.clone());
-        let nodes_end = NodeIndex(self.nodes_end.load(Ordering::Acquire));
+        let to_worker = self.to_worker.clone();
+        let targets: Vec<_> = self.pairs.iter().flat_map(PairControl::targets).collect();
         let spawned = std::thread::Builder::new().name("cell-check".into()).spawn(move || {
             let begun = std::time::Instant::now();
-            let target = CheckTarget {
-                node: source.node.clone(),
-                extent: source.extent.clone(),
-                geometry: source.geometry,
-                slot: source.slot,
-                nodes_end,
-            };
-            let mut outcome = check(&target, || to_worker.event(ControlEvent::StructureChecked));
+            let mut outcome = check(&targets, || to_worker.event(ControlEvent::StructureChecked));
             outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
             to_worker.event(ControlEvent::Checked { connection, header, outcome });
         });
@@ -110,12 +123,12 @@ impl Control {
         }
     }
 
-    fn write_image(&self, base: Csn, completions: Vec<u8>) {
-        let (source, storage, to_worker) =
-            (self.source.clone(), self.storage.clone(), self.to_worker.clone());
-        let (nodes_end, written, level) = (self.nodes_end.clone(), self.written.clone(), self.image_level);
+    fn write_image(&self, of: &PairControl, base: Csn, completions: Vec<u8>) {
+        let (source, storage, to_worker) = (of.source.clone(), self.storage.clone(), self.to_worker.clone());
+        let (ends, written, level) = (of.ends.clone(), of.written.clone(), self.image_level);
+        let pair = of.tenure.pair;
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
-            let end = || NodeIndex(nodes_end.load(Ordering::Acquire));
+            let end = || ends.end(source.slot.index);
             let result = write_image(&source, storage, level, base, &completions, &end);
             let image = result
                 .inspect_err(|error| tracing::error!(%error, "a checkpoint failed; the log goes on growing"))
@@ -124,18 +137,18 @@ impl Control {
             if let Ok(mut slot) = written.lock() {
                 *slot = image;
             }
-            to_worker.event(ControlEvent::ImageWritten { csn_max });
+            to_worker.event(ControlEvent::ImageWritten { pair, csn_max });
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");
-            self.to_worker.event(ControlEvent::ImageWritten { csn_max: None });
+            self.to_worker.event(ControlEvent::ImageWritten { pair, csn_max: None });
         }
     }
 
-    fn record(&self, base: Csn, csn_max: Csn) -> bool {
-        let Some(image) = self.written.lock().ok().and_then(|mut slot| slot.take()) else { return false };
-        let row = CheckpointRow { epoch: self.tenure.epoch, csn: base, csn_max, file: image.path.clone() };
-        let row = match self.table.record_checkpoint(self.tenure, &row) {
+    fn record(&self, of: &PairControl, base: Csn, csn_max: Csn) -> bool {
+        let Some(image) = of.written.lock().ok().and_then(|mut slot| slot.take()) else { return false };
+        let row = CheckpointRow { epoch: of.tenure.epoch, csn: base, csn_max, file: image.path.clone() };
+        let row = match self.table.record_checkpoint(of.tenure, &row) {
             Ok(row) => row,
             Err(error) => {
                 tracing::error!(%error, "a checkpoint could not be recorded");
@@ -143,6 +156,7 @@ impl Control {
             }
         };
         tracing::info!(
+            pair = of.tenure.pair.0,
             base = base.0,
             csn_max = csn_max.0,
             bytes = image.summary.stored_bytes,
@@ -153,5 +167,19 @@ impl Control {
             tracing::warn!(%error, "files of earlier epochs are left over");
         }
         true
+    }
+}
+
+impl PairControl {
+    /// What a check looks at: every meganode.
+    fn targets(&self) -> Vec<CheckTarget> {
+        let target = |slot| CheckTarget {
+            node: self.source.node.clone(),
+            extent: self.source.extent.clone(),
+            geometry: self.source.geometry,
+            slot: Slot { region: self.source.node.spec().id, index: slot },
+            nodes_end: self.ends.end(slot),
+        };
+        self.ends.used().map(target).collect()
     }
 }

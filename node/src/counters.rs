@@ -1,13 +1,10 @@
-//! Running figures of a worker.
-
-use crate::snapshot::OperationCounts;
+//! Running figures of a pair.
 
 const WINDOW: usize = 512;
 
-/// Counts operations and the times of the last batches.
+/// Counts a pair's batches and the times of the last ones.
 #[derive(Debug)]
-pub(crate) struct Counters {
-    pub(crate) operations: OperationCounts,
+pub(crate) struct BatchCounters {
     pub(crate) batches: u64,
     pub(crate) log_bytes: u64,
     pub(crate) checkpoints: u64,
@@ -15,16 +12,9 @@ pub(crate) struct Counters {
     syncs: usize,
 }
 
-impl Counters {
-    pub(crate) fn new() -> Counters {
-        Counters {
-            operations: OperationCounts::default(),
-            batches: 0,
-            log_bytes: 0,
-            checkpoints: 0,
-            sync_ns: [0; WINDOW],
-            syncs: 0,
-        }
+impl BatchCounters {
+    pub(crate) fn new() -> BatchCounters {
+        BatchCounters { batches: 0, log_bytes: 0, checkpoints: 0, sync_ns: [0; WINDOW], syncs: 0 }
     }
 
     /// A batch became durable after so long.
@@ -50,7 +40,7 @@ mod tests {
 
     #[test]
     fn sync_us_of_the_last_batches() {
-        let mut counters = Counters::new();
+        let mut counters = BatchCounters::new();
         assert_eq!(counters.sync_us(), [0, 0, 0]);
         for i in 1..=100 {
             counters.batch(i * 1_000, 4_096);

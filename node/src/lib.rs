@@ -9,6 +9,7 @@ mod bring_up;
 mod check;
 mod control;
 mod counters;
+mod directory;
 mod grace;
 mod outbox;
 mod populate;
@@ -27,5 +28,5 @@ pub use snapshot::{
     FailureKind, NodeSnapshot, NodeState, OperationCounts, PairSnapshot, ReadOnlyReason, RecoveryProgress,
 };
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
-pub use store::Store;
+pub use store::{SlotEnds, Store};
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

@@ -1,37 +1,52 @@
-//! Replies on their way out, and the ones that wait for the log.
+//! Replies on their way out, and the ones that wait for the logs.
 //!
-//! A reply that depends on a CSN above the watermark must not leave before a batch that covers it is durable:
-//! an
-//! acknowledgement, but just as well a read that saw the new entry, a failed condition, a delete that found
-//! nothing.
-//! Batches become durable in order, so two waiting lists are enough: one for the batch in flight, one for the
-//! batch
-//! that fills.
+//! A reply that depends on a CSN above its pair's watermark must not leave before a batch that covers it is
+//! durable: an acknowledgement, but just as well a read that saw the new entry, a failed condition, a delete
+//! that found nothing. A pair's batches become durable in order, so two waiting lists a pair are enough
+//! ([`Held`]): one for the batch in flight, one for the batch that fills. What is ready leaves in one list,
+//! whichever pair it is of.
 
 use cell_fabric::ConnectionId;
 use cell_terms::Csn;
+
+/// A pair's place among those that a worker owns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PairAt(pub(crate) u16);
+
+impl PairAt {
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct End {
+    connection: ConnectionId,
+    end: usize,
+    pair: PairAt,
+}
 
 /// Replies in one arena, in order: no allocation a reply once the arena has grown.
 #[derive(Debug, Default)]
 pub struct ReplyList {
     bytes: Vec<u8>,
-    ends: Vec<(ConnectionId, usize)>,
+    ends: Vec<End>,
 }
 
 impl ReplyList {
-    /// Appends a reply that `write` encodes.
-    pub(crate) fn push(&mut self, connection: ConnectionId, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends a reply of a pair that `write` encodes.
+    pub(crate) fn push(&mut self, connection: ConnectionId, pair: PairAt, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.bytes);
-        self.ends.push((connection, self.bytes.len()));
+        self.ends.push(End { connection, end: self.bytes.len(), pair });
     }
 
     /// Each reply with its connection, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ConnectionId, &[u8])> {
         let mut start = 0;
-        self.ends.iter().map(move |(connection, end)| {
-            let reply = &self.bytes[start..*end];
-            start = *end;
-            (*connection, reply)
+        self.ends.iter().map(move |end| {
+            let reply = &self.bytes[start..end.end];
+            start = end.end;
+            (end.connection, reply)
         })
     }
 
@@ -48,12 +63,12 @@ impl ReplyList {
         self.ends.len()
     }
 
-    /// Each reply's bytes, to be completed before they leave.
-    pub(crate) fn for_each_mut(&mut self, mut complete: impl FnMut(&mut [u8])) {
+    /// Each reply's bytes with the pair that it is of, to be completed before they leave.
+    pub(crate) fn for_each_mut(&mut self, mut complete: impl FnMut(PairAt, &mut [u8])) {
         let mut start = 0;
-        for (_, end) in &self.ends {
-            complete(&mut self.bytes[start..*end]);
-            start = *end;
+        for end in &self.ends {
+            complete(end.pair, &mut self.bytes[start..end.end]);
+            start = end.end;
         }
     }
 
@@ -64,7 +79,7 @@ impl ReplyList {
         }
         let base = self.bytes.len();
         self.bytes.extend_from_slice(&other.bytes);
-        self.ends.extend(other.ends.iter().map(|(connection, end)| (*connection, base + end)));
+        self.ends.extend(other.ends.iter().map(|end| End { end: base + end.end, ..*end }));
         other.clear();
     }
 }
@@ -80,10 +95,9 @@ pub(crate) enum Release {
     Filling,
 }
 
-/// All replies of a worker that have not been handed to the fabric.
+/// Replies of one pair that wait for its log.
 #[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    ready: ReplyList,
+pub(crate) struct Held {
     in_flight: ReplyList,
     filling: ReplyList,
     visible: Csn,
@@ -92,10 +106,10 @@ pub(crate) struct Outbox {
     filling_last: Csn,
 }
 
-impl Outbox {
-    /// An outbox of a pair whose log is durable up to `visible`.
-    pub(crate) fn new(visible: Csn) -> Outbox {
-        Outbox { visible, in_flight_last: visible, ..Outbox::default() }
+impl Held {
+    /// Nothing waits; the pair's log is durable up to `visible`.
+    pub(crate) fn new(visible: Csn) -> Held {
+        Held { visible, in_flight_last: visible, ..Held::default() }
     }
 
     /// What a reply that depends on `csn` waits for.
@@ -109,10 +123,10 @@ impl Outbox {
         }
     }
 
-    /// The list for a reply that depends on `csn`.
-    pub(crate) fn list(&mut self, csn: Csn) -> &mut ReplyList {
+    /// The list for a reply that depends on `csn`: `ready`, if it need not wait.
+    pub(crate) fn list<'a>(&'a mut self, csn: Csn, ready: &'a mut ReplyList) -> &'a mut ReplyList {
         match self.release(csn) {
-            Release::Now => &mut self.ready,
+            Release::Now => ready,
             Release::InFlight => &mut self.in_flight,
             Release::Filling => {
                 self.filling_last = self.filling_last.max(csn);
@@ -128,36 +142,21 @@ impl Outbox {
         self.in_flight_last = last;
     }
 
-    /// Everything up to `visible` may be seen.
-    pub(crate) fn raise(&mut self, visible: Csn) {
+    /// Everything up to `visible` may be seen: what waited for it goes to `ready`.
+    pub(crate) fn raise(&mut self, visible: Csn, ready: &mut ReplyList) {
         self.visible = self.visible.max(visible);
         if self.visible >= self.in_flight_last {
-            self.ready.append(&mut self.in_flight);
+            ready.append(&mut self.in_flight);
             self.in_flight_last = self.visible;
         }
         // A submission that waited for a rotation takes along what was appended meanwhile.
         if self.visible >= self.filling_last {
-            self.ready.append(&mut self.filling);
+            ready.append(&mut self.filling);
         }
     }
 
-    /// Replies that may leave.
-    pub(crate) fn ready(&self) -> &ReplyList {
-        &self.ready
-    }
-
-    /// Replies that may leave, to be completed.
-    pub(crate) fn ready_mut(&mut self) -> &mut ReplyList {
-        &mut self.ready
-    }
-
-    /// Forgets the replies that have left.
-    pub(crate) fn sent(&mut self) {
-        self.ready.clear();
-    }
-
     /// Replies that wait for the log.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.in_flight.len() + self.filling.len()
     }
 }
@@ -166,57 +165,71 @@ impl Outbox {
 mod tests {
     use super::*;
 
-    fn push(outbox: &mut Outbox, csn: u64, name: &str) {
-        outbox.list(Csn(csn)).push(connection(), |bytes| bytes.extend_from_slice(name.as_bytes()));
+    struct Outbox {
+        held: Held,
+        ready: ReplyList,
     }
 
-    fn connection() -> ConnectionId {
-        ConnectionId::from_number(1)
+    fn outbox(visible: u64) -> Outbox {
+        Outbox { held: Held::new(Csn(visible)), ready: ReplyList::default() }
     }
 
-    fn ready(outbox: &Outbox) -> Vec<String> {
-        outbox.ready().iter().map(|(_, reply)| String::from_utf8(reply.to_vec()).unwrap()).collect()
+    impl Outbox {
+        fn push(&mut self, csn: u64, name: &str) {
+            let list = self.held.list(Csn(csn), &mut self.ready);
+            list.push(ConnectionId::from_number(1), PairAt(0), |bytes| {
+                bytes.extend_from_slice(name.as_bytes());
+            });
+        }
+
+        fn raise(&mut self, visible: u64) {
+            self.held.raise(Csn(visible), &mut self.ready);
+        }
+
+        fn ready(&self) -> Vec<String> {
+            self.ready.iter().map(|(_, reply)| String::from_utf8(reply.to_vec()).unwrap()).collect()
+        }
     }
 
     #[test]
     fn reply_above_the_watermark_waits_for_its_batch() {
-        let mut outbox = Outbox::new(Csn(10));
-        push(&mut outbox, 10, "old");
-        push(&mut outbox, 12, "first");
-        outbox.submitted(Csn(12));
-        push(&mut outbox, 11, "reads-in-flight");
-        push(&mut outbox, 14, "second");
-        assert_eq!(ready(&outbox), ["old"]);
-        outbox.sent();
-        outbox.raise(Csn(12));
-        assert_eq!(ready(&outbox), ["first", "reads-in-flight"]);
-        outbox.sent();
-        assert_eq!(outbox.held(), 1);
-        outbox.submitted(Csn(14));
-        outbox.raise(Csn(14));
-        assert_eq!(ready(&outbox), ["second"]);
+        let mut outbox = outbox(10);
+        outbox.push(10, "old");
+        outbox.push(12, "first");
+        outbox.held.submitted(Csn(12));
+        outbox.push(11, "reads-in-flight");
+        outbox.push(14, "second");
+        assert_eq!(outbox.ready(), ["old"]);
+        outbox.ready.clear();
+        outbox.raise(12);
+        assert_eq!(outbox.ready(), ["first", "reads-in-flight"]);
+        outbox.ready.clear();
+        assert_eq!(outbox.held.len(), 1);
+        outbox.held.submitted(Csn(14));
+        outbox.raise(14);
+        assert_eq!(outbox.ready(), ["second"]);
     }
 
     #[test]
     fn raise_past_the_submitted_batch_releases_what_went_along() {
-        let mut outbox = Outbox::new(Csn(0));
-        push(&mut outbox, 1, "submitted");
-        outbox.submitted(Csn(1));
-        push(&mut outbox, 2, "appended-during-rotation");
-        push(&mut outbox, 3, "later");
-        outbox.raise(Csn(2));
-        assert_eq!(ready(&outbox), ["submitted"], "what depends on 3 holds back its list");
-        outbox.raise(Csn(3));
-        assert_eq!(ready(&outbox), ["submitted", "appended-during-rotation", "later"]);
+        let mut outbox = outbox(0);
+        outbox.push(1, "submitted");
+        outbox.held.submitted(Csn(1));
+        outbox.push(2, "appended-during-rotation");
+        outbox.push(3, "later");
+        outbox.raise(2);
+        assert_eq!(outbox.ready(), ["submitted"], "what depends on 3 holds back its list");
+        outbox.raise(3);
+        assert_eq!(outbox.ready(), ["submitted", "appended-during-rotation", "later"]);
     }
 
     #[test]
     fn raise_keeps_the_order_of_replies_that_are_ready() {
-        let mut outbox = Outbox::new(Csn(0));
-        push(&mut outbox, 1, "a");
-        outbox.submitted(Csn(1));
-        push(&mut outbox, 0, "b");
-        outbox.raise(Csn(1));
-        assert_eq!(ready(&outbox), ["b", "a"]);
+        let mut outbox = outbox(0);
+        outbox.push(1, "a");
+        outbox.held.submitted(Csn(1));
+        outbox.push(0, "b");
+        outbox.raise(1);
+        assert_eq!(outbox.ready(), ["b", "a"]);
     }
 }

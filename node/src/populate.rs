@@ -2,16 +2,20 @@
 //! because a page
 //! that must be zeroed when it is first touched costs the worker some hundred microseconds.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::Thread;
 
-use cell_memory::RegionPopulator;
+use cell_memory::{MemoryError, RegionPopulator};
 
-/// How far the allocators have come, in bytes of each region.
+use crate::store::Store;
+
+/// Slots in use in the node region: where each begins, and how far its allocator has come, in bytes.
+type Slots = Vec<(u64, u64)>;
+
 #[derive(Debug, Default)]
 struct HighWater {
-    node: AtomicU64,
+    node: Mutex<Slots>,
     extent: AtomicU64,
     stop: AtomicBool,
 }
@@ -22,19 +26,27 @@ pub(crate) struct PopulateSignal {
     shared: Arc<HighWater>,
     thread: Thread,
     step_bytes: u64,
-    told: (u64, u64),
+    told: (Slots, u64),
 }
 
 impl PopulateSignal {
     /// Tells how far the allocators have come. Cheap: the thread is woken once a step.
-    pub(crate) fn raise(&mut self, high_water: Option<(u64, u64)>) {
-        let Some((node, extent)) = high_water else { return };
-        if node < self.told.0 + self.step_bytes && extent < self.told.1 + self.step_bytes {
+    pub(crate) fn raise(&mut self, store: &Store) {
+        let (slots, extent) = store.high_water();
+        let step_bytes = self.step_bytes;
+        let told = |begin: u64| self.told.0.iter().find(|(slot, _)| *slot == begin).map(|(_, end)| *end);
+        let grown = |(begin, end): (u64, u64)| told(begin).is_none_or(|told| end >= told + step_bytes);
+        let mut slots = slots.peekable();
+        if extent < self.told.1 + step_bytes && !slots.any(grown) {
             return;
         }
-        self.told = (node, extent);
-        self.shared.node.store(node, Ordering::Release);
+        let slots: Slots = store.high_water().0.collect();
+        // The thread holds the lock for a copy only; if it is held just now, the next tick tells.
+        let Ok(mut shared) = self.shared.node.try_lock() else { return };
+        shared.clone_from(&slots);
+        drop(shared);
         self.shared.extent.store(extent, Ordering::Release);
+        self.told = (slots, extent);
         self.thread.unpark();
     }
 }
@@ -50,21 +62,20 @@ impl Drop for PopulateSignal {
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(
-    node: RegionPopulator,
-    extent: RegionPopulator,
-    high_water: (u64, u64),
-    chunk_bytes: u64,
-) -> std::io::Result<PopulateSignal> {
+pub(crate) fn start(store: &Store, chunk_bytes: u64) -> std::io::Result<PopulateSignal> {
+    let source = store.source();
+    let node = RegionPopulator::new(source.node, chunk_bytes);
+    let extent = RegionPopulator::new(source.extent, chunk_bytes);
+    let slot_bytes = source.geometry.slot_bytes() as u64;
     let shared = Arc::new(HighWater::default());
-    shared.node.store(high_water.0, Ordering::Release);
-    shared.extent.store(high_water.1, Ordering::Release);
     let theirs = shared.clone();
     let handle = std::thread::Builder::new().name("cell-populate".into()).spawn(move || {
         while !theirs.stop.load(Ordering::Acquire) {
-            let ahead = node
-                .populate_ahead(0, theirs.node.load(Ordering::Acquire))
-                .and_then(|()| extent.populate_ahead(0, theirs.extent.load(Ordering::Acquire)));
+            let slots = theirs.node.lock().map(|slots| slots.clone()).unwrap_or_default();
+            let mut ahead = extent.populate_ahead(0, theirs.extent.load(Ordering::Acquire));
+            for (begin, end) in slots {
+                ahead = ahead.and_then(|()| populate_slot(&node, begin, end, slot_bytes, chunk_bytes));
+            }
             if let Err(error) = ahead {
                 tracing::warn!(%error, "memory cannot be taken ahead of use");
             }
@@ -72,5 +83,20 @@ pub(crate) fn start(
         }
     })?;
     let thread = handle.thread().clone();
-    Ok(PopulateSignal { shared, thread, step_bytes: chunk_bytes / 4, told: high_water })
+    let told = (Slots::new(), 0);
+    let mut signal = PopulateSignal { shared, thread, step_bytes: chunk_bytes / 4, told };
+    signal.raise(store);
+    Ok(signal)
+}
+
+/// A slot's memory ends where the next slot begins: that may be used by nobody.
+fn populate_slot(
+    node: &RegionPopulator,
+    begin: u64,
+    end: u64,
+    slot_bytes: u64,
+    chunk_bytes: u64,
+) -> Result<(), MemoryError> {
+    let ahead = (end + chunk_bytes).min(begin + slot_bytes);
+    node.region().populate(begin..ahead)
 }

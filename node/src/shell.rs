@@ -29,12 +29,24 @@ const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
-    /// The recovered pair with its log's device.
-    Install { store: Box<Store>, device: Box<Ring>, sessions: Vec<SessionId>, populate: PopulateSignal },
+    /// The recovered pairs, each with its log's device.
+    Install { pairs: Vec<ServedPair>, sessions: Vec<SessionId> },
     /// For the core.
     Control(ControlEvent),
     /// Recovery refused: give up.
     GiveUp(FailureKind),
+}
+
+/// A pair on its way to the worker, with what the shell keeps for it.
+pub(crate) struct ServedPair {
+    pub(crate) store: Store,
+    pub(crate) line: PairLine,
+}
+
+/// What the shell keeps for a pair.
+pub(crate) struct PairLine {
+    pub(crate) device: Box<Ring>,
+    pub(crate) populate: PopulateSignal,
 }
 
 /// The snapshot that `web` reads; the worker never waits for its lock.
@@ -52,7 +64,8 @@ pub enum Ended {
 pub(crate) struct Shell {
     worker: Worker,
     endpoint: TcpEndpoint,
-    device: Option<Box<Ring>>,
+    /// By the pairs' numbers.
+    lines: Vec<PairLine>,
     poller: Poller,
     inbound: Receiver<Inbound>,
     commands: Sender<Command>,
@@ -60,7 +73,6 @@ pub(crate) struct Shell {
     snapshot: SharedSnapshot,
     snapshot_due_ns: u64,
     tick_due_ns: u64,
-    populate: Option<PopulateSignal>,
     overflow: Overflow,
     log_events: Vec<cell_wal::LogEvent>,
 }
@@ -78,7 +90,7 @@ impl Shell {
         Shell {
             worker,
             endpoint,
-            device: None,
+            lines: Vec::new(),
             poller,
             inbound,
             commands,
@@ -86,7 +98,6 @@ impl Shell {
             snapshot,
             snapshot_due_ns: 0,
             tick_due_ns: 0,
-            populate: None,
             overflow: Overflow::default(),
             log_events: Vec::new(),
         }
@@ -139,8 +150,11 @@ impl Shell {
         self.tick_due_ns = now_ns + TICK_NS;
         self.worker.tick(now_ns, self.lease_until_ns.load(Ordering::Acquire));
         self.endpoint.tick(now_ns);
-        if let Some(device) = &mut self.device {
-            self.worker.log_tick(device.as_mut());
+        for (pair, line) in self.lines.iter_mut().enumerate() {
+            self.worker.log_tick(pair, line.device.as_mut());
+        }
+        for (line, store) in self.lines.iter_mut().zip(self.worker.stores()) {
+            line.populate.raise(store);
         }
         if now_ns >= self.snapshot_due_ns {
             self.snapshot_due_ns = now_ns + SNAPSHOT_NS;
@@ -160,20 +174,7 @@ impl Shell {
             match self.inbound.try_recv() {
                 Ok(Inbound::Control(event)) => self.worker.control(event),
                 Ok(Inbound::GiveUp(kind)) => self.worker.give_up(kind),
-                Ok(Inbound::Install { store, device, sessions, populate }) => {
-                    if let Err(error) = self.poller.add_edge(device.wake_fd()) {
-                        tracing::error!(%error, "the log's wake descriptor cannot be watched");
-                        self.worker.give_up(FailureKind::LogFailed);
-                        return true;
-                    }
-                    self.device = Some(device);
-                    self.populate = Some(populate);
-                    let source = store.source();
-                    self.worker.install(*store, sessions);
-                    self.register(&source);
-                    self.snapshot_due_ns = 0;
-                    self.tick_due_ns = 0;
-                }
+                Ok(Inbound::Install { pairs, sessions }) => self.install(pairs, sessions),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
             }
             busy = true;
@@ -196,12 +197,31 @@ impl Shell {
         }
     }
 
+    fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>) {
+        let mut stores = Vec::new();
+        for ServedPair { store, line } in pairs {
+            if let Err(error) = self.poller.add_edge(line.device.wake_fd()) {
+                tracing::error!(%error, "a log's wake descriptor cannot be watched");
+                return self.worker.give_up(FailureKind::LogFailed);
+            }
+            stores.push(store);
+            self.lines.push(line);
+        }
+        let sources: Vec<_> = stores.iter().map(Store::source).collect();
+        self.worker.install(stores, sessions);
+        sources.iter().for_each(|source| self.register(source));
+        self.snapshot_due_ns = 0;
+        self.tick_due_ns = 0;
+    }
+
     fn poll_log(&mut self) -> bool {
-        let Some(device) = &mut self.device else { return false };
-        device.poll(&mut self.log_events);
-        let busy = !self.log_events.is_empty();
-        for event in self.log_events.drain(..) {
-            self.worker.log_event(event, device.as_mut());
+        let mut busy = false;
+        for (pair, line) in self.lines.iter_mut().enumerate() {
+            line.device.poll(&mut self.log_events);
+            busy |= !self.log_events.is_empty();
+            for event in self.log_events.drain(..) {
+                self.worker.log_event(pair, event, line.device.as_mut());
+            }
         }
         busy
     }
@@ -224,14 +244,12 @@ impl Shell {
     }
 
     fn commit(&mut self) {
-        let Some(device) = &mut self.device else { return };
-        self.worker.commit(device.as_mut());
-        if let Err(error) = device.submit() {
-            tracing::error!(%error, "the log's device failed");
-            self.worker.give_up(FailureKind::LogFailed);
-        }
-        if let Some(populate) = &mut self.populate {
-            populate.raise(self.worker.high_water());
+        for (pair, line) in self.lines.iter_mut().enumerate() {
+            self.worker.commit(pair, line.device.as_mut());
+            if let Err(error) = line.device.submit() {
+                tracing::error!(%error, "a log's device failed");
+                self.worker.give_up(FailureKind::LogFailed);
+            }
         }
     }
 

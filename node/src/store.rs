@@ -1,31 +1,32 @@
-//! A pair as its worker holds it: memory, tree, extents, logs, completion table. All writes go through here,
-//! in the
-//! order that DESIGN.md calls the heart of the system:
+//! A pair as its worker holds it: memory, meganodes, extents, logs, completion table. All writes go through
+//! here, in the order that DESIGN.md calls the heart of the system:
 //!
-//! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs; 3.
-//!    submit;
-//! 4. raise the watermark on completion; 5. acknowledge.
+//! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs;
+//! 3. submit; 4. raise the watermark on completion; 5. acknowledge.
 //!
 //! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
 
 mod log;
+mod meganodes;
 mod scan;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
 use cell_recovery::{Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered};
-use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, Version};
-use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot, SlotAllocator};
+use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SlotIndex, Version};
+use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
 use cell_wal::PairLog;
 
 use crate::grace::GraceQueue;
 use crate::settings::WorkerOptions;
 use log::{Need, record_bytes_max};
+use meganodes::Meganodes;
 
+pub(crate) use meganodes::Fences;
+pub use meganodes::SlotEnds;
 pub(crate) use scan::{ScanDirection, ScanRange};
 
 /// Keys that are searched together.
@@ -64,6 +65,9 @@ pub(crate) enum StoreError {
     /// A plan failed for a reason that the room check excludes.
     #[error("a change could not be planned: {0}")]
     Plan(PlanError),
+    /// A slot that holds no meganode was asked for.
+    #[error("{0} holds no meganode")]
+    NoMeganode(SlotIndex),
     /// A reply could not be encoded although sizes were checked.
     #[error("a reply could not be encoded")]
     Reply,
@@ -92,8 +96,10 @@ pub(crate) enum NoRoom {
     LogBusy,
     /// The disk has no room for the next segment.
     DiskFull,
-    /// A region has no room for the entry or for a split.
+    /// The extent region has no room for the entry.
     Region,
+    /// The meganode has no tree nodes for the splits that a put may need: it must be split itself.
+    Slot,
 }
 
 /// Why a write was not done.
@@ -128,13 +134,12 @@ pub struct Store {
     pair: PairId,
     epoch: Epoch,
     geometry: Geometry,
-    slot: Slot,
     durability: Durability,
     reuse_grace_ns: u64,
     memory: PairWriter,
     node: Region,
     extent: Region,
-    slots: SlotAllocator,
+    meganodes: Meganodes,
     extents: ExtentAllocator,
     log: Option<PairLog>,
     /// The last CSN, where no log counts.
@@ -144,13 +149,10 @@ pub struct Store {
     plan: Plan,
     encoder: ExtentEncoder,
     reader: std::cell::RefCell<ExtentReader>,
-    entries: u64,
     checkpointed: Csn,
     log_bytes_recovered: u64,
     no_room: Option<NoRoom>,
     checking: bool,
-    /// How far the meganode's nodes go, for the checkpoint's copier; see `cell_recovery::image`.
-    nodes_end: Arc<AtomicU32>,
 }
 
 impl std::fmt::Debug for Store {
@@ -166,18 +168,19 @@ impl Store {
         recovered.extents.set_headroom(options.extent_headroom_bytes);
         let (node, extent) =
             (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
-        let nodes_end = Arc::new(AtomicU32::new(recovered.slots.high_water().0));
+        let slots = node.spec().slots();
+        let mut meganodes = Meganodes::new(recovered.geometry, node.spec().id, slots);
+        meganodes.add(recovered.slot.index, recovered.slots, recovered.entries);
         Store {
             pair: recovered.pair,
             epoch: recovered.epoch,
             geometry: recovered.geometry,
-            slot: recovered.slot,
             durability: options.durability,
             reuse_grace_ns: options.reuse_grace_ns,
             memory: recovered.memory,
             node,
             extent,
-            slots: recovered.slots,
+            meganodes,
             extents: recovered.extents,
             log: recovered.log,
             csn_unlogged: recovered.csn_cut,
@@ -186,21 +189,27 @@ impl Store {
             plan: Plan::new(),
             encoder: ExtentEncoder::new(),
             reader: std::cell::RefCell::new(ExtentReader::new()),
-            entries: recovered.entries,
             checkpointed: recovered.csn_checkpoint,
             log_bytes_recovered: recovered.log_bytes,
             no_room: None,
             checking: false,
-            nodes_end,
         }
     }
 
-    /// How far the meganode's nodes go, as others may ask at any time.
-    pub fn nodes_end(&self) -> Arc<AtomicU32> {
-        self.nodes_end.clone()
+    /// How far each meganode's nodes go, as others may ask at any time.
+    #[must_use]
+    pub fn slot_ends(&self) -> Arc<SlotEnds> {
+        self.meganodes.ends()
     }
 
-    pub(crate) fn pair(&self) -> PairId {
+    /// Slots with their fences, of all leaf meganodes.
+    pub(crate) fn fences(&self) -> Result<Vec<(SlotIndex, Fences)>, StoreError> {
+        self.meganodes.fences(&self.node)
+    }
+
+    /// The pair.
+    #[must_use]
+    pub fn pair(&self) -> PairId {
         self.pair
     }
 
@@ -226,7 +235,7 @@ impl Store {
 
     /// Bytes that a checkpoint would hold, about.
     pub(crate) fn live_bytes(&self) -> u64 {
-        self.slots.nodes_used() as u64 * self.geometry.node_bytes() as u64 + self.extents.stats().live_bytes
+        self.meganodes.nodes_used() * self.geometry.node_bytes() as u64 + self.extents.stats().live_bytes
     }
 
     pub(crate) fn no_room(&self) -> Option<NoRoom> {
@@ -240,8 +249,8 @@ impl Store {
     pub(crate) fn figures(&self) -> Figures {
         let extents = self.extents.stats();
         Figures {
-            entries: self.entries,
-            tree_nodes: self.slots.nodes_used() as u64,
+            entries: self.meganodes.entries(),
+            tree_nodes: self.meganodes.nodes_used(),
             tree_node_bytes: self.geometry.node_bytes() as u64,
             node_region_bytes: self.node.spec().bytes,
             extents_live_bytes: extents.live_bytes,
@@ -261,28 +270,34 @@ impl Store {
             node: self.node.clone(),
             extent: self.extent.clone(),
             geometry: self.geometry,
-            slot: self.slot,
+            slot: Slot { region: self.node.spec().id, index: SlotIndex(0) },
         }
     }
 
-    /// How far the allocators have come, in bytes of each region: what is to be populated ahead.
-    pub(crate) fn high_water(&self) -> (u64, u64) {
-        let nodes = self.geometry.node_offset(self.slot.index, self.slots.high_water()) as u64;
-        (nodes, self.extents.high_water())
+    /// How far the allocators have come, in bytes of each region: what is to be populated ahead. Of the node
+    /// region: where each slot in use begins, and how far it has come.
+    pub(crate) fn high_water(&self) -> (impl Iterator<Item = (u64, u64)>, u64) {
+        (self.meganodes.high_water(), self.extents.high_water())
     }
 
-    fn meganode(&self) -> Meganode<'_, Region> {
-        Meganode::new(&self.node, self.geometry, self.slot)
+    fn slot(&self, index: SlotIndex) -> Slot {
+        Slot { region: self.node.spec().id, index }
     }
 
-    /// Searches up to [`BATCH`] keys together and asks for their extents.
+    /// The meganode in a slot, to be read.
+    pub(crate) fn meganode(&self, slot: SlotIndex) -> Meganode<'_, Region> {
+        Meganode::new(&self.node, self.geometry, self.slot(slot))
+    }
+
+    /// Searches up to [`BATCH`] keys of one meganode together and asks for their extents.
     pub(crate) fn locate_batch(
         &self,
+        slot: SlotIndex,
         keys: &[&[u8]],
-        located: &mut [Located; BATCH],
+        located: &mut [Located],
     ) -> Result<(), StoreError> {
         let mut found: [Result<cell_tree::Found, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
-        self.meganode().search_batch(keys, &mut found[..keys.len()]);
+        self.meganode(slot).search_batch(keys, &mut found[..keys.len()]);
         for (located, found) in located.iter_mut().zip(&found[..keys.len()]) {
             let found = (*found)?;
             *located = Located {
@@ -312,12 +327,11 @@ impl Store {
     pub(crate) fn read(&self, entry: &LeafEntry, value: &mut Vec<u8>) -> Result<EntryHead, StoreError> {
         let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
         let mut reader = self.reader.borrow_mut();
-        let view = reader
-            .read(&self.extent, entry.offset, shape, entry.crc)
-            .map_err(|error| extent_fault(entry, &error))?;
         value.clear();
-        value.extend_from_slice(view.value);
-        Ok(EntryHead { version: view.header.version(self.pair), csn: view.header.csn })
+        let header = reader
+            .append(&self.extent, entry.offset, shape, entry.crc, value)
+            .map_err(|error| extent_fault(entry, &error))?;
+        Ok(EntryHead { version: header.version(self.pair), csn: header.csn })
     }
 
     /// Reads an entry's header alone.
@@ -331,8 +345,8 @@ impl Store {
     }
 
     /// The version of a key's entry.
-    pub(crate) fn version_of(&self, key: &[u8]) -> Result<Option<Version>, StoreError> {
-        match self.meganode().search(key)?.entry {
+    pub(crate) fn version_of(&self, slot: SlotIndex, key: &[u8]) -> Result<Option<Version>, StoreError> {
+        match self.meganode(slot).search(key)?.entry {
             Some(entry) => Ok(Some(self.head(&entry)?.version)),
             None => Ok(None),
         }
@@ -341,12 +355,13 @@ impl Store {
     /// Writes an entry. `completion` is told the version and whether an entry was replaced.
     pub(crate) fn put(
         &mut self,
+        slot: SlotIndex,
         key: &[u8],
         value: &[u8],
         now_ns: u64,
         completion: impl FnOnce(Version, bool) -> Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
-        let need = Need::put(key.len(), value.len(), &self.geometry, self.slots.height());
+        let need = Need::put(key.len(), value.len(), &self.geometry, self.meganodes.height(slot));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
         let csn = self.appended().next();
         let header = ExtentHeader { epoch: self.epoch, csn, ..ExtentHeader::default() };
@@ -355,13 +370,18 @@ impl Store {
         let Some(offset) = self.extents.allocate(shape.extent_bytes()) else {
             return Err(self.region_full());
         };
+        let there = self.slot(slot);
         let encoded = self.encoder.encode(&header, value).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
         let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
-        let meganode = Meganode::new(&self.node, self.geometry, self.slot);
-        if let Err(error) = cell_tree::plan_put(&meganode, &mut self.slots, key, entry, &mut self.plan) {
+        let meganode = Meganode::new(&self.node, self.geometry, there);
+        let Some(owned) = self.meganodes.get_mut(slot) else {
+            self.extents.free(offset, shape.extent_bytes());
+            return Err(StoreError::NoMeganode(slot).into());
+        };
+        if let Err(error) = cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan) {
             self.extents.free(offset, shape.extent_bytes());
             return Err(match error {
-                PlanError::Full { .. } => self.region_full(),
+                PlanError::Full { .. } => WriteError::NoRoom(NoRoom::Slot),
                 error => WriteError::Store(StoreError::Plan(error)),
             });
         }
@@ -370,10 +390,10 @@ impl Store {
         append_extent(self.log.as_mut(), offset, encoded.bytes);
         extent::store(&mut self.memory.extent, offset, encoded.bytes);
         self.csn_unlogged = csn;
-        let last = self.carry_out(&completion);
+        let last = self.carry_out(slot, &completion);
         match replaced {
             Some(old) => self.release(&old, last, now_ns),
-            None => self.entries += 1,
+            None => self.meganodes.count(slot, 1),
         }
         self.no_room = None;
         Ok((completion.outcome, last))
@@ -382,17 +402,18 @@ impl Store {
     /// Removes an entry that is there.
     pub(crate) fn delete(
         &mut self,
+        slot: SlotIndex,
         key: &[u8],
         now_ns: u64,
         completion: &Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
         self.log_room(&Need::delete(key.len())).map_err(WriteError::NoRoom)?;
-        let meganode = Meganode::new(&self.node, self.geometry, self.slot);
+        let meganode = Meganode::new(&self.node, self.geometry, self.slot(slot));
         cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(StoreError::Plan)?;
         let Some(old) = self.plan.old() else { return Err(WriteError::Store(StoreError::Reply)) };
-        let last = self.carry_out(completion);
+        let last = self.carry_out(slot, completion);
         self.release(&old, last, now_ns);
-        self.entries -= 1;
+        self.meganodes.count(slot, -1);
         self.no_room = None;
         Ok((completion.outcome, last))
     }
@@ -407,22 +428,25 @@ impl Store {
     }
 
     /// Records every change of the plan, then changes memory. The completion goes with the last record.
-    fn carry_out(&mut self, completion: &Completion) -> Csn {
+    fn carry_out(&mut self, slot: SlotIndex, completion: &Completion) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
+        let there = self.slot(slot);
         let first = self.appended().next();
         let last_index = plan.len() - 1;
         for (index, change) in plan.changes().enumerate() {
             let completion = (index == last_index).then_some(*completion);
-            self.append_node(&NodeRecord::Tree { slot: self.slot.index, completion, change });
+            self.append_node(&NodeRecord::Tree { slot, completion, change });
         }
         // Before any of the changes: whoever sees the left half of a split must know of the right one.
-        self.nodes_end.store(self.slots.high_water().0, Ordering::Release);
+        self.meganodes.announce(slot);
         let mut csn = first;
         for (index, change) in plan.changes().enumerate() {
             csn = Csn(first.0 + index as u64);
-            cell_tree::apply(&mut self.memory.node, self.geometry, self.slot, &change, csn);
+            cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, csn);
         }
-        plan.commit(&mut self.slots);
+        if let Some(owned) = self.meganodes.get_mut(slot) {
+            plan.commit(&mut owned.allocator);
+        }
         self.plan = plan;
         self.completions.record(completion, csn);
         self.written(csn);

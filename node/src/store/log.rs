@@ -2,7 +2,7 @@
 
 use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Durability, RegionKind};
+use cell_terms::{Csn, Durability, RegionKind, SlotIndex};
 use cell_tree::Geometry;
 use cell_wal::{LogDevice, LogEvent, Refusal, Space, WalError, record_space};
 
@@ -77,8 +77,8 @@ impl Store {
     }
 
     /// Whether a write with such a value has to wait: for the batch in flight, the next segment, or a check.
-    pub(crate) fn write_must_wait(&mut self, value_bytes: usize) -> bool {
-        let need = Need::put(0, value_bytes, &self.geometry, self.slots.height());
+    pub(crate) fn write_must_wait(&mut self, slot: SlotIndex, value_bytes: usize) -> bool {
+        let need = Need::put(0, value_bytes, &self.geometry, self.meganodes.height(slot));
         self.checking || self.log_room(&need) == Err(NoRoom::LogBusy)
     }
 
@@ -164,11 +164,11 @@ impl Store {
     /// While a checkpoint runs, tree nodes that are freed are not used again: its copier goes by ascending
     /// index.
     pub(crate) fn begin_checkpoint(&mut self) {
-        self.slots.set_monotone(true);
+        self.meganodes.set_monotone(true);
     }
 
     pub(crate) fn end_checkpoint(&mut self) {
-        self.slots.set_monotone(false);
+        self.meganodes.set_monotone(false);
     }
 
     /// A checkpoint with base `base` is recorded: log below it may go.

@@ -11,10 +11,13 @@
 //! what
 //! the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
-use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, PairId};
 
+use super::pairs::OwnedPair;
 use super::{Command, Phase, Worker};
+use crate::outbox::PairAt;
+use crate::settings::WorkerOptions;
 
 /// A step that the shell carries out.
 #[derive(Debug)]
@@ -45,7 +48,7 @@ enum Step {
 
 /// Where the current checkpoint is, and when the last one was.
 #[derive(Debug)]
-pub(super) struct Checkpointing {
+pub(crate) struct Checkpointing {
     step: Step,
     last_base: Csn,
     last_ns: u64,
@@ -59,7 +62,7 @@ pub(super) struct Checkpointing {
 const RETRY_NS: u64 = 10_000_000_000;
 
 impl Checkpointing {
-    pub(super) fn new(now_ns: u64) -> Checkpointing {
+    pub(crate) fn new(now_ns: u64) -> Checkpointing {
         Checkpointing {
             step: Step::Idle,
             last_base: Csn::ZERO,
@@ -71,7 +74,7 @@ impl Checkpointing {
         }
     }
 
-    pub(super) fn begin_serving(&mut self, checkpointed: Csn, now_ns: u64) {
+    pub(crate) fn begin_serving(&mut self, checkpointed: Csn, now_ns: u64) {
         self.last_base = checkpointed;
         self.last_ns = now_ns;
     }
@@ -93,105 +96,112 @@ impl Checkpointing {
     pub(super) fn is_running(&self) -> bool {
         self.step != Step::Idle
     }
+
+    fn failed(&mut self, now_ns: u64) {
+        self.step = Step::Idle;
+        self.retry_at_ns = now_ns + RETRY_NS;
+        // The log has everything; a stop does not wait for a better disk.
+        self.wanted_at_stop = false;
+    }
 }
 
 impl Worker {
     /// Whether the worker has done all that a stop asked for.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
-        self.phase == Phase::Stopping
-            && self.is_idle()
-            && !self.checkpointing.wanted_at_stop
-            && !self.checkpointing.is_running()
+        let done = |at: PairAt| {
+            let checkpointing = &self.pairs.get(at).checkpointing;
+            !checkpointing.wanted_at_stop && !checkpointing.is_running()
+        };
+        self.phase == Phase::Stopping && self.is_idle() && self.pairs.all().all(done)
     }
 
-    pub(super) fn checkpoint_tick(&mut self) {
-        if self.checkpointing.is_running() || self.now_ns < self.checkpointing.retry_at_ns {
+    pub(super) fn checkpoint_tick(&mut self, at: PairAt) {
+        let idle = self.is_idle();
+        let pair = self.pairs.get_mut(at);
+        if pair.checkpointing.is_running() || self.now_ns < pair.checkpointing.retry_at_ns {
             return;
         }
-        let Some(store) = &self.store else { return };
-        if !store.has_log() || store.durable() <= self.checkpointing.last_base {
-            self.checkpointing.wanted_at_stop = false; // nothing to be kept that is not kept
+        if !pair.store.has_log() || pair.store.durable() <= pair.checkpointing.last_base {
+            pair.checkpointing.wanted_at_stop = false; // nothing to be kept that is not kept
             return;
         }
         let due = match self.phase {
-            Phase::Serving => self.checkpoint_is_due(),
-            Phase::Stopping => self.checkpointing.wanted_at_stop && self.is_idle(),
+            Phase::Serving => pair.checkpoint_is_due(&self.options, self.now_ns),
+            Phase::Stopping => pair.checkpointing.wanted_at_stop && idle,
             Phase::Recovering | Phase::Failed(_) => false,
         };
         if due {
-            self.start_checkpoint();
+            self.commands.push(pair.start_checkpoint());
         }
     }
 
-    fn checkpoint_is_due(&self) -> bool {
-        let Some(store) = &self.store else { return false };
-        let aged = self.now_ns.saturating_sub(self.checkpointing.last_ns) >= self.options.checkpoint_age_ns;
-        let log_bytes = self.log_bytes_since_checkpoint();
-        #[allow(clippy::cast_precision_loss, reason = "a ratio of sizes")]
-        let ratio_reached = log_bytes as f64 >= self.options.checkpoint_log_ratio * store.live_bytes() as f64;
-        aged || (ratio_reached && log_bytes >= self.options.checkpoint_log_bytes_min)
-    }
-
-    pub(super) fn log_bytes_since_checkpoint(&self) -> u64 {
-        let recovered = self.store.as_ref().map_or(0, |store| store.log_bytes_recovered());
-        (recovered + self.counters.log_bytes).saturating_sub(self.checkpointing.log_bytes_at_last)
-    }
-
-    fn start_checkpoint(&mut self) {
-        let Some(store) = &mut self.store else { return };
-        let base = store.durable();
-        let mut completions = Vec::new();
-        if !planted(Mutant::CompletionsDropped) {
-            store.completions().encode(&mut completions);
-        }
-        store.begin_checkpoint();
-        self.checkpointing.step = Step::Writing { base };
-        self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
-        self.commands.push(Command::Checkpoint(CheckpointCommand::WriteImage { base, completions }));
-    }
-
-    pub(super) fn image_written(&mut self, csn_max: Option<Csn>) {
-        let Step::Writing { base } = self.checkpointing.step else { return };
-        if let Some(store) = &mut self.store {
-            store.end_checkpoint();
-        }
+    pub(super) fn image_written(&mut self, pair: PairId, csn_max: Option<Csn>) {
+        let Some(at) = self.pairs.at(pair) else { return };
+        let owned = self.pairs.get_mut(at);
+        let Step::Writing { base } = owned.checkpointing.step else { return };
+        owned.store.end_checkpoint();
         match csn_max {
             Some(csn_max) => {
-                self.checkpointing.step = Step::AwaitingDurable { base, csn_max };
-                self.checkpoint_durable();
+                owned.checkpointing.step = Step::AwaitingDurable { base, csn_max };
+                self.checkpoint_durable(at);
             }
-            None => self.checkpoint_failed(),
+            None => owned.checkpointing.failed(self.now_ns),
         }
     }
 
     /// Goes on when the durable watermark has passed what the image holds.
-    pub(super) fn checkpoint_durable(&mut self) {
-        let Step::AwaitingDurable { base, csn_max } = self.checkpointing.step else { return };
-        let Some(store) = &self.store else { return };
-        if store.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
-            self.checkpointing.step = Step::Recording { base };
-            self.commands.push(Command::Checkpoint(CheckpointCommand::Record { base, csn_max }));
+    pub(super) fn checkpoint_durable(&mut self, at: PairAt) {
+        let pair = self.pairs.get_mut(at);
+        let Step::AwaitingDurable { base, csn_max } = pair.checkpointing.step else { return };
+        if pair.store.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
+            pair.checkpointing.step = Step::Recording { base };
+            let record = CheckpointCommand::Record { base, csn_max };
+            self.commands.push(Command::Checkpoint(pair.store.pair(), record));
         }
     }
 
-    pub(super) fn checkpoint_recorded(&mut self, recorded: bool) {
-        let Step::Recording { base } = self.checkpointing.step else { return };
+    pub(super) fn checkpoint_recorded(&mut self, pair: PairId, recorded: bool) {
+        let Some(at) = self.pairs.at(pair) else { return };
+        let now_ns = self.now_ns;
+        let pair = self.pairs.get_mut(at);
+        let checkpointing = &mut pair.checkpointing;
+        let Step::Recording { base } = checkpointing.step else { return };
         if !recorded {
-            return self.checkpoint_failed();
+            return checkpointing.failed(now_ns);
         }
-        self.checkpointing.step = Step::Idle;
-        self.checkpointing.last_base = base;
-        self.checkpointing.last_ns = self.now_ns;
-        self.checkpointing.wanted_at_stop = false;
-        self.checkpointing.release = Some(base);
-        self.counters.checkpoints += 1;
+        checkpointing.step = Step::Idle;
+        checkpointing.last_base = base;
+        checkpointing.last_ns = now_ns;
+        checkpointing.wanted_at_stop = false;
+        checkpointing.release = Some(base);
+        pair.batches.checkpoints += 1;
+    }
+}
+
+impl OwnedPair {
+    fn checkpoint_is_due(&self, options: &WorkerOptions, now_ns: u64) -> bool {
+        let aged = now_ns.saturating_sub(self.checkpointing.last_ns) >= options.checkpoint_age_ns;
+        let log_bytes = self.log_bytes_since_checkpoint();
+        #[allow(clippy::cast_precision_loss, reason = "a ratio of sizes")]
+        let ratio_reached = log_bytes as f64 >= options.checkpoint_log_ratio * self.store.live_bytes() as f64;
+        aged || (ratio_reached && log_bytes >= options.checkpoint_log_bytes_min)
     }
 
-    fn checkpoint_failed(&mut self) {
-        self.checkpointing.step = Step::Idle;
-        self.checkpointing.retry_at_ns = self.now_ns + RETRY_NS;
-        // The log has everything; a stop does not wait for a better disk.
-        self.checkpointing.wanted_at_stop = false;
+    pub(super) fn log_bytes_since_checkpoint(&self) -> u64 {
+        let written = self.store.log_bytes_recovered() + self.batches.log_bytes;
+        written.saturating_sub(self.checkpointing.log_bytes_at_last)
+    }
+
+    fn start_checkpoint(&mut self) -> Command {
+        let base = self.store.durable();
+        let mut completions = Vec::new();
+        if !planted(Mutant::CompletionsDropped) {
+            self.store.completions().encode(&mut completions);
+        }
+        self.store.begin_checkpoint();
+        self.checkpointing.step = Step::Writing { base };
+        self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
+        Command::Checkpoint(self.store.pair(), CheckpointCommand::WriteImage { base, completions })
     }
 }

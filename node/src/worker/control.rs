@@ -2,7 +2,7 @@
 
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
-use cell_terms::{Csn, SessionId};
+use cell_terms::{Csn, PairId, SessionId};
 
 use super::checkpointing::CheckpointCommand;
 use super::{Phase, Worker};
@@ -26,15 +26,15 @@ pub enum Command {
         /// Who asked, if a client did.
         answer: Option<(ConnectionId, RequestHeader)>,
     },
-    /// Check the tree and every extent.
+    /// Check the trees and every extent of all pairs.
     Check {
         /// Who asked.
         connection: ConnectionId,
         /// What is to be answered.
         header: RequestHeader,
     },
-    /// A step of a checkpoint.
-    Checkpoint(CheckpointCommand),
+    /// A step of a pair's checkpoint.
+    Checkpoint(PairId, CheckpointCommand),
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
 }
@@ -60,7 +60,7 @@ pub enum ControlEvent {
         /// Whether the coordinator has recorded it.
         recorded: bool,
     },
-    /// Of [`Command::Check`]: the tree has been walked, writes may go on.
+    /// Of [`Command::Check`]: the trees have been walked, writes may go on.
     StructureChecked,
     /// Of [`Command::Check`], at its end.
     Checked {
@@ -74,11 +74,15 @@ pub enum ControlEvent {
     /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was
     /// removed.
     ImageWritten {
+        /// The pair.
+        pair: PairId,
         /// Highest CSN in the image.
         csn_max: Option<Csn>,
     },
     /// The checkpoint is recorded in the region table, or could not be.
     CheckpointRecorded {
+        /// The pair.
+        pair: PairId,
         /// Whether it is.
         recorded: bool,
     },
@@ -103,17 +107,17 @@ impl Worker {
                 self.checked(connection, header, &outcome)
             }
             ControlEvent::StructureChecked => self.structure_checked(),
-            ControlEvent::ImageWritten { csn_max } => self.image_written(csn_max),
-            ControlEvent::CheckpointRecorded { recorded } => self.checkpoint_recorded(recorded),
+            ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
+            ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::Stop { checkpoint } => match self.phase {
                 Phase::Serving => {
                     self.phase = Phase::Stopping;
-                    self.checkpointing.stop(checkpoint);
+                    self.pairs.iter_mut().for_each(|pair| pair.checkpointing.stop(checkpoint));
                 }
                 Phase::Recovering => self.phase = Phase::Stopping,
                 Phase::Stopping | Phase::Failed(_) => {}
             },
         }
-        self.drain_backlog();
+        self.drain_backlogs();
     }
 }

@@ -1,9 +1,9 @@
-//! The worker core: owns a pair, takes messages, completions and ticks, yields replies and commands. No
-//! clock, thread,
-//! socket or file in here: the shell (`crate::shell`) and the simulator step the same code.
+//! The worker core: owns pairs, takes messages, completions and ticks, yields replies and commands. No clock,
+//! thread, socket or file in here: the shell (`crate::shell`) and the simulator step the same code.
 
 mod checkpointing;
 mod control;
+pub(crate) mod pairs;
 mod read;
 mod regions;
 mod session;
@@ -11,7 +11,7 @@ mod status;
 mod stream;
 mod write;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
@@ -21,20 +21,20 @@ use cell_protocol::{
 };
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Incarnation, NodeId};
+use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
-use crate::counters::Counters;
-use crate::outbox::{Outbox, ReplyList};
+use crate::directory::{MeganodeAt, Range};
+use crate::outbox::{PairAt, ReplyList};
 use crate::settings::WorkerOptions;
-use crate::snapshot::FailureKind;
-use crate::store::Store;
+use crate::snapshot::{FailureKind, OperationCounts};
+use crate::store::{Store, StoreError};
 
 pub use checkpointing::CheckpointCommand;
 pub use control::{Command, ControlEvent};
 pub use regions::pair_regions;
 
-use checkpointing::Checkpointing;
+use pairs::{Dependence, Pairs};
 use read::ReadQueue;
 use regions::RegionBook;
 use session::SessionBook;
@@ -72,8 +72,8 @@ struct Connection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Handled {
     Done,
-    /// Nothing was done: it must be handled again later, before those after it.
-    Waits,
+    /// Nothing was done: it must be handled again later, before other writes of the pair.
+    Waits(PairAt),
 }
 
 /// What a worker is about.
@@ -96,28 +96,26 @@ pub struct Worker {
     identity: WorkerIdentity,
     options: WorkerOptions,
     phase: Phase,
-    store: Option<Store>,
-    outbox: Outbox,
+    pairs: Pairs,
     reads: ReadQueue,
     regions: RegionBook,
     connections: HashMap<ConnectionId, Connection>,
     sessions: SessionBook,
     streams: Streams,
-    backlog: VecDeque<(ConnectionId, Vec<u8>)>,
     commands: Vec<Command>,
-    checkpointing: Checkpointing,
-    counters: Counters,
+    operations: OperationCounts,
     progress: Arc<Progress>,
     checking: bool,
     started_ns: u64,
     now_ns: u64,
     lease_until_ns: u64,
-    submitted_ns: u64,
+    /// Messages of the backlog are being handled: they do not wait behind themselves.
+    draining: bool,
     scratch: Vec<u8>,
 }
 
 impl Worker {
-    /// A worker without its pair: it greets, tells its status and asks everyone else for patience until
+    /// A worker without its pairs: it greets, tells its status and asks everyone else for patience until
     /// [`Worker::install`].
     #[must_use]
     pub fn new(
@@ -130,39 +128,54 @@ impl Worker {
             identity,
             options,
             phase: Phase::Recovering,
-            store: None,
-            outbox: Outbox::new(Csn::ZERO),
+            pairs: Pairs::default(),
             reads: ReadQueue::default(),
             regions: RegionBook::default(),
             connections: HashMap::new(),
             sessions: SessionBook::default(),
             streams: Streams::default(),
-            backlog: VecDeque::new(),
             commands: Vec::new(),
-            checkpointing: Checkpointing::new(now_ns),
-            counters: Counters::new(),
+            operations: OperationCounts::default(),
             progress,
             checking: false,
             started_ns: now_ns,
             now_ns,
             lease_until_ns: 0,
-            submitted_ns: now_ns,
+            draining: false,
             scratch: Vec::new(),
         }
     }
 
-    /// The recovered pair: from here on it is served.
-    pub fn install(&mut self, store: Store, sessions: impl IntoIterator<Item = cell_terms::SessionId>) {
-        self.options.tree_node_bytes = store.tree_node_bytes();
-        self.outbox = Outbox::new(store.appended());
+    /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
+    /// [`Worker::commit`].
+    pub fn install(&mut self, stores: Vec<Store>, sessions: impl IntoIterator<Item = SessionId>) {
+        for store in stores {
+            self.options.tree_node_bytes = store.tree_node_bytes();
+            if let Err(error) = self.add(store) {
+                tracing::error!(%error, "a recovered pair cannot be read");
+                return self.fail(FailureKind::RecoveryRefused);
+            }
+        }
         for session in sessions {
             self.sessions.open(session, self.now_ns);
         }
-        self.checkpointing.begin_serving(store.checkpointed(), self.now_ns);
-        self.store = Some(store);
+        if !self.pairs.directory.is_whole() {
+            tracing::error!("the meganodes of this node's pairs do not cover all keys");
+            return self.fail(FailureKind::RecoveryRefused);
+        }
         if self.phase == Phase::Recovering {
             self.phase = Phase::Serving;
         }
+    }
+
+    fn add(&mut self, store: Store) -> Result<PairAt, StoreError> {
+        let pair = self.pairs.next_at();
+        let ranges = store.fences()?.into_iter().map(|(slot, fences)| Range {
+            low: fences.low,
+            high: fences.high,
+            at: MeganodeAt { pair, slot },
+        });
+        Ok(self.pairs.add(store, self.now_ns, ranges))
     }
 
     /// A client connected.
@@ -184,11 +197,11 @@ impl Worker {
             self.fail(FailureKind::LeaseLost);
             return;
         }
-        if let Some(store) = &mut self.store {
-            store.reuse(now_ns);
+        for pair in self.pairs.iter_mut() {
+            pair.store.reuse(now_ns);
         }
         self.sessions_tick();
-        self.checkpoint_tick();
+        self.pairs.all().for_each(|at| self.checkpoint_tick(at));
     }
 
     /// The time, between ticks.
@@ -201,25 +214,23 @@ impl Worker {
         self.fail(kind);
     }
 
-    /// How far the allocators have come, in bytes of the node and the extent region.
-    #[must_use]
-    pub fn high_water(&self) -> Option<(u64, u64)> {
-        self.store.as_ref().map(Store::high_water)
+    /// The pairs, in the order of their numbers.
+    pub fn stores(&self) -> impl Iterator<Item = &Store> {
+        self.pairs.iter().map(|pair| &pair.store)
     }
 
     /// A message of a client. Replies and commands are collected; see [`Worker::release`].
     pub fn message(&mut self, connection: ConnectionId, message: &[u8]) {
-        if !self.backlog.is_empty() || self.handle(connection, message) == Handled::Waits {
-            self.backlog.push_back((connection, message.to_vec()));
+        if let Handled::Waits(at) = self.handle(connection, message) {
+            self.pairs.push_backlog(at, connection, message.to_vec());
         }
     }
 
-    /// Whether the shell should go on polling the fabric: false while a write waits for log space, so that
-    /// the queues
-    /// of the network fill and not ours.
+    /// Whether the shell should go on polling the fabric: false while many writes wait for log space, so that
+    /// the queues of the network fill and not ours.
     #[must_use]
     pub fn takes_input(&self) -> bool {
-        self.backlog.is_empty()
+        !self.pairs.is_backlog_full()
     }
 
     /// The end of one poll: carries out the reads that were gathered.
@@ -227,47 +238,55 @@ impl Worker {
         self.carry_out_reads();
     }
 
-    /// Submits the batch that filled, if none is in flight.
-    pub fn commit(&mut self, device: &mut dyn LogDevice) {
+    /// Submits the batch of a pair that filled, if none is in flight. Pairs are named by their number, and
+    /// each has a device of its own.
+    pub fn commit(&mut self, pair: usize, device: &mut dyn LogDevice) {
         self.carry_out_reads();
-        let Some(store) = &mut self.store else { return };
-        if matches!(self.phase, Phase::Failed(_)) {
-            return;
-        }
-        match store.submit(device) {
+        let Some(at) = self.numbered(pair) else { return };
+        let owned = self.pairs.get_mut(at);
+        match owned.store.submit(device) {
             Ok(Some(last)) => {
-                self.submitted_ns = self.now_ns;
-                self.outbox.submitted(last);
+                owned.submitted_ns = self.now_ns;
+                owned.held.submitted(last);
             }
             Ok(None) => {}
             Err(error) => self.log_failed(&error),
         }
     }
 
-    /// What the log's device reported.
-    pub fn log_event(&mut self, event: LogEvent, device: &mut dyn LogDevice) {
-        let Some(store) = &mut self.store else { return };
-        match store.log_event(event, device) {
+    /// What a pair's device reported.
+    pub fn log_event(&mut self, pair: usize, event: LogEvent, device: &mut dyn LogDevice) {
+        let Some(at) = self.numbered(pair) else { return };
+        let owned = self.pairs.get_mut(at);
+        match owned.store.log_event(event, device) {
             Ok(Some(synced)) => {
-                self.counters.batch(self.now_ns.saturating_sub(self.submitted_ns), synced.bytes);
-                self.raise();
+                owned.batches.batch(self.now_ns.saturating_sub(owned.submitted_ns), synced.bytes);
+                self.raise(at);
             }
             Ok(None) => {}
             Err(error) => self.log_failed(&error),
         }
-        self.drain_backlog();
+        self.drain_backlog(at);
     }
 
-    /// Lets the log seal its last batch, try again what failed for a shortage, and drop what a checkpoint
-    /// covers.
-    pub fn log_tick(&mut self, device: &mut dyn LogDevice) {
-        let Some(store) = &mut self.store else { return };
-        if let Some(base) = self.checkpointing.take_release() {
-            store.release_log(base, device);
+    /// Lets a pair's log seal its last batch, try again what failed for a shortage, and drop what a
+    /// checkpoint covers.
+    pub fn log_tick(&mut self, pair: usize, device: &mut dyn LogDevice) {
+        let Some(at) = self.numbered(pair) else { return };
+        let owned = self.pairs.get_mut(at);
+        if let Some(base) = owned.checkpointing.take_release() {
+            owned.store.release_log(base, device);
         }
-        if let Err(error) = store.log_tick(self.now_ns, device) {
+        if let Err(error) = owned.store.log_tick(self.now_ns, device) {
             self.log_failed(&error);
         }
+    }
+
+    /// A pair by its number; none once the worker has failed.
+    fn numbered(&self, pair: usize) -> Option<PairAt> {
+        let failed = matches!(self.phase, Phase::Failed(_));
+        let at = u16::try_from(pair).ok().filter(|_| !failed && pair < self.pairs.len());
+        at.map(PairAt)
     }
 
     /// Replies that may leave now; none when the lease may not hold any more. The shell reads the clock right
@@ -278,35 +297,50 @@ impl Worker {
     /// any of
     /// the questions, so what a client counts from before it asked ends before the lease does.
     pub fn release(&mut self, now_ns: u64, lease_until_ns: u64) -> &ReplyList {
-        if self.outbox.ready().is_empty() {
-            return self.outbox.ready();
+        if self.pairs.ready.is_empty() {
+            return &self.pairs.ready;
         }
         self.now_ns = self.now_ns.max(now_ns);
         self.lease_until_ns = lease_until_ns;
-        if let Some(store) = &self.store {
+        if !self.pairs.is_empty() {
             if lease_over(now_ns, lease_until_ns) {
                 self.fail(FailureKind::LeaseLost);
-                return self.outbox.ready();
+                return &self.pairs.ready;
             }
             let remaining_us = lease_until_ns.saturating_sub(now_ns) / 1_000;
-            let stamp = ReplyHeader {
-                watermark: cell_terms::Watermark { epoch: store.epoch(), csn: store.visible() },
-                lease_remaining_us: u32::try_from(remaining_us).unwrap_or(u32::MAX),
-                ..ReplyHeader::default()
-            };
-            self.outbox.ready_mut().for_each_mut(|reply| stamp.stamp(reply));
+            self.stamp(u32::try_from(remaining_us).unwrap_or(u32::MAX));
         }
-        self.outbox.ready()
+        &self.pairs.ready
+    }
+
+    fn stamp(&mut self, lease_remaining_us: u32) {
+        let mut ready = std::mem::take(&mut self.pairs.ready);
+        let stamp_of = |at: PairAt| {
+            let store = self.pairs.store(at);
+            ReplyHeader {
+                watermark: cell_terms::Watermark { epoch: store.epoch(), csn: store.visible() },
+                lease_remaining_us,
+                ..ReplyHeader::default()
+            }
+        };
+        let (mut of, mut stamp) = (PairAt(0), stamp_of(PairAt(0)));
+        ready.for_each_mut(|at, reply| {
+            if at != of {
+                (of, stamp) = (at, stamp_of(at));
+            }
+            stamp.stamp(reply);
+        });
+        self.pairs.ready = ready;
     }
 
     /// The replies were handed over.
     pub fn replies_sent(&mut self) {
-        for (connection, _) in self.outbox.ready().iter() {
+        for (connection, _) in self.pairs.ready.iter() {
             if let Some(state) = self.connections.get_mut(&connection) {
                 state.in_flight = state.in_flight.saturating_sub(1);
             }
         }
-        self.outbox.sent();
+        self.pairs.ready.clear();
     }
 
     /// What the shell is to do.
@@ -326,7 +360,8 @@ impl Worker {
     /// Whether nothing waits for the log.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.store.as_ref().is_none_or(Store::is_idle) && self.outbox.held() == 0
+        let logs_idle = self.pairs.iter().all(|pair| pair.store.is_idle());
+        logs_idle && self.pairs.held() == 0 && !self.pairs.has_backlog()
     }
 
     fn log_failed(&mut self, error: &WalError) {
@@ -337,24 +372,34 @@ impl Worker {
     fn fail(&mut self, kind: FailureKind) {
         if !matches!(self.phase, Phase::Failed(_)) {
             self.phase = Phase::Failed(kind);
-            self.outbox = Outbox::new(Csn::ZERO);
+            self.pairs.drop_replies();
             self.commands.push(Command::Failed(kind));
         }
     }
 
-    fn raise(&mut self) {
-        let Some(store) = &self.store else { return };
-        self.outbox.raise(store.visible());
+    fn raise(&mut self, at: PairAt) {
+        self.pairs.raise(at);
         self.unblock_streams();
-        self.checkpoint_durable();
+        self.checkpoint_durable(at);
     }
 
-    fn drain_backlog(&mut self) {
-        while let Some((connection, message)) = self.backlog.pop_front() {
-            if self.handle(connection, &message) == Handled::Waits {
-                return self.backlog.push_front((connection, message));
+    fn drain_backlog(&mut self, at: PairAt) {
+        self.draining = true;
+        while let Some((connection, message)) = self.pairs.pop_backlog(at) {
+            match self.handle(connection, &message) {
+                Handled::Done => {}
+                Handled::Waits(now) if now == at => {
+                    self.pairs.unpop_backlog(at, connection, message);
+                    break;
+                }
+                Handled::Waits(elsewhere) => self.pairs.push_backlog(elsewhere, connection, message),
             }
         }
+        self.draining = false;
+    }
+
+    fn drain_backlogs(&mut self) {
+        self.pairs.all().for_each(|at| self.drain_backlog(at));
     }
 
     fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
@@ -373,8 +418,8 @@ impl Worker {
         if !state.greeted {
             self.count_in(connection);
             self.greet(connection, header, &request);
-        } else if self.must_wait(connection, header, &request) {
-            return Handled::Waits;
+        } else if let Some(at) = self.must_wait(connection, header, &request) {
+            return Handled::Waits(at);
         } else if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {
             self.stream_step(connection, header, &request); // no replies of their own: not counted in flight
         } else if self.count_in(connection) > IN_FLIGHT_MAX {
@@ -391,21 +436,25 @@ impl Worker {
         state.in_flight
     }
 
-    /// Whether a write has to wait for log space, or for a check of the tree: it is kept, and all input after
-    /// it waits
-    /// too, until the log's next event.
-    fn must_wait(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) -> bool {
-        let value_len = match request {
-            Request::Put(put) => put.value.len(),
-            Request::PutBegin(begin) if begin.value_len == 0 => 0,
-            Request::Delete(_) => 0,
-            Request::Chunk(chunk) => match self.streams.completed_by((connection, header.id), chunk) {
-                Some(value_len) => value_len,
-                None => return false,
-            },
-            _ => return false,
+    /// Whether a write has to wait for its pair's log, or for a check of the pair, and which that is. Reads
+    /// and other pairs' writes go on.
+    fn must_wait(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+    ) -> Option<PairAt> {
+        let (key, value_len) = match request {
+            Request::Put(put) => (put.key, put.value.len()),
+            Request::PutBegin(begin) if begin.value_len == 0 => (begin.key, 0),
+            Request::Delete(delete) => (delete.key, 0),
+            Request::Chunk(chunk) => self.streams.completed_by((connection, header.id), chunk)?,
+            _ => return None,
         };
-        self.store.as_mut().is_some_and(|store| store.write_must_wait(value_len))
+        let there = self.pairs.find(key)?;
+        let owned = self.pairs.get_mut(there.pair);
+        let behind = !self.draining && !owned.backlog.is_empty();
+        (behind || owned.store.write_must_wait(there.slot, value_len)).then_some(there.pair)
     }
 
     fn dispatch(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
@@ -448,7 +497,7 @@ impl Worker {
             limits: self.limits(),
             name: SERVER_NAME,
         });
-        self.reply(connection, header, Csn::ZERO, &reply);
+        self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
     fn limits(&self) -> Limits {
@@ -476,15 +525,21 @@ impl Worker {
     }
 
     fn refuse(&mut self, connection: ConnectionId, header: RequestHeader, refusal: Refusal) {
-        self.counters.operations.refused += 1;
-        self.reply(connection, header, Csn::ZERO, &Reply::Refused(refusal));
+        self.operations.refused += 1;
+        self.reply(connection, header, Dependence::NOTHING, &Reply::Refused(refusal));
     }
 
-    /// Queues a reply that may leave when the watermark covers `depends_on`.
-    fn reply(&mut self, connection: ConnectionId, header: RequestHeader, depends_on: Csn, reply: &Reply<'_>) {
-        let reply_header = self.reply_header(header);
-        let list = self.outbox.list(depends_on);
-        list.push(connection, |bytes| {
+    /// Queues a reply that may leave when its pair's watermark covers what it depends on.
+    fn reply(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        depends_on: Dependence,
+        reply: &Reply<'_>,
+    ) {
+        let reply_header = self.reply_header(header, depends_on.pair);
+        let list = self.pairs.list(depends_on);
+        list.push(connection, depends_on.pair, |bytes| {
             reply
                 .encode(&reply_header, bytes)
                 .expect("a worker's replies fit the wire: sizes are checked before");
@@ -492,8 +547,9 @@ impl Worker {
     }
 
     /// Watermark and lease are stamped when the reply leaves.
-    fn reply_header(&self, header: RequestHeader) -> ReplyHeader {
-        let pair = self.store.as_ref().map_or_else(Default::default, Store::pair);
+    fn reply_header(&self, header: RequestHeader, at: PairAt) -> ReplyHeader {
+        let known = at.index() < self.pairs.len();
+        let pair = if known { self.pairs.store(at).pair() } else { Default::default() };
         ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
     }
 }

@@ -10,7 +10,10 @@ use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::Worker;
-use crate::store::{BATCH, Located, ScanDirection, ScanRange, Store, StoreError, value_len};
+use super::pairs::{Dependence, Pairs};
+use crate::directory::{Directory, MeganodeAt, Range};
+use crate::outbox::PairAt;
+use crate::store::{BATCH, Located, ScanDirection, ScanRange, StoreError, value_len};
 
 /// How many entries a page without a limit is expected to have: what is asked for ahead.
 const PAGE_ENTRIES_EXPECTED: u32 = 256;
@@ -39,7 +42,7 @@ impl Worker {
         key: &[u8],
         wants_value: bool,
     ) {
-        if self.store.is_none() {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         if let Some(refusal) = self.key_refusal(key) {
@@ -59,25 +62,29 @@ impl Worker {
         }
         let mut reads = std::mem::take(&mut self.reads);
         let mut located = [Located::default(); BATCH];
-        let mut searched = Ok(());
-        if let Some(store) = &self.store {
-            let mut keys: [&[u8]; BATCH] = [&[]; BATCH];
-            let mut start = 0;
-            for (key, item) in keys.iter_mut().zip(&reads.items) {
-                *key = &reads.keys[start..item.key_end];
-                start = item.key_end;
-            }
-            searched = store.locate_batch(&keys[..reads.items.len()], &mut located);
+        let mut places = [None; BATCH];
+        let mut keys: [&[u8]; BATCH] = [&[]; BATCH];
+        let mut start = 0;
+        for (key, item) in keys.iter_mut().zip(&reads.items) {
+            *key = &reads.keys[start..item.key_end];
+            start = item.key_end;
         }
-        for (item, located) in reads.items.iter().zip(&located) {
+        let searched = self.pairs.locate(&keys[..reads.items.len()], &mut places, &mut located);
+        for ((item, located), place) in reads.items.iter().zip(&located).zip(places) {
             if let Err(error) = searched {
                 self.broken(item.connection, item.header, error);
-            } else if item.wants_value {
-                self.counters.operations.get += 1;
-                self.answer_get(item.connection, item.header, located, &mut reads.value);
+                continue;
+            }
+            let Some(MeganodeAt { pair, .. }) = place else {
+                self.refuse(item.connection, item.header, Refusal::Recovering);
+                continue;
+            };
+            if item.wants_value {
+                self.operations.get += 1;
+                self.answer_get(item.connection, item.header, pair, located, &mut reads.value);
             } else {
-                self.counters.operations.search += 1;
-                self.answer_search(item.connection, item.header, located);
+                self.operations.search += 1;
+                self.answer_search(item.connection, item.header, pair, located);
             }
         }
         reads.items.clear();
@@ -85,11 +92,16 @@ impl Worker {
         self.reads = reads;
     }
 
-    fn answer_search(&mut self, connection: ConnectionId, header: RequestHeader, located: &Located) {
-        let Some(store) = &self.store else { return };
+    fn answer_search(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        pair: PairAt,
+        located: &Located,
+    ) {
         let reply = if located.entry.is_some() { Reply::Exists } else { Reply::NotFound };
-        match store.search_depends_on(located) {
-            Ok(depends_on) => self.reply(connection, header, depends_on, &reply),
+        match self.pairs.store(pair).search_depends_on(located) {
+            Ok(csn) => self.reply(connection, header, Dependence::on(pair, csn), &reply),
             Err(error) => self.broken(connection, header, error),
         }
     }
@@ -98,65 +110,74 @@ impl Worker {
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
+        pair: PairAt,
         located: &Located,
         value: &mut Vec<u8>,
     ) {
-        let Some(store) = &self.store else { return };
         let Some(entry) = located.entry else {
             let csn = if planted(Mutant::MissNotHeld) { Csn::ZERO } else { located.csn_removed };
-            return self.reply(connection, header, csn, &Reply::NotFound);
+            return self.reply(connection, header, Dependence::on(pair, csn), &Reply::NotFound);
         };
-        match store.read(&entry, value) {
+        match self.pairs.store(pair).read(&entry, value) {
             Ok(head) if value.len() <= VALUE_INLINE_BYTES_MAX => {
                 let reply = Reply::Value { version: head.version, value };
                 let csn = if planted(Mutant::HitNotHeld) { Csn::ZERO } else { head.csn };
-                self.reply(connection, header, csn, &reply);
+                self.reply(connection, header, Dependence::on(pair, csn), &reply);
             }
-            Ok(head) => self.begin_value(connection, header, head, std::mem::take(value)),
+            Ok(head) => self.begin_value(connection, header, pair, head, std::mem::take(value)),
             Err(error) => self.broken(connection, header, error),
         }
     }
 
     pub(super) fn multi_get(&mut self, connection: ConnectionId, header: RequestHeader, keys: &Keys<'_>) {
-        let Some(store) = &self.store else {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
-        };
+        }
         if let Some(refusal) = keys.iter().find_map(|key| self.key_refusal(key)) {
             return self.refuse(connection, header, refusal);
         }
-        self.counters.operations.get += keys.len() as u64;
+        self.operations.get += keys.len() as u64;
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
-        let answered = answer_keys(store, &self.reply_header(header), keys, &mut message);
-        self.finish_page(connection, header, answered, message);
+        let first = keys.iter().next().and_then(|key| self.pairs.find(key)).unwrap_or_default().pair;
+        let reply_header = self.reply_header(header, first);
+        let mut needs = Vec::new();
+        match answer_keys(&self.pairs, &reply_header, keys, &mut message, &mut needs) {
+            Ok(()) if needs.len() > 1 => {
+                // The reply's header is that of the first key's pair.
+                needs.sort_by_key(|need: &Dependence| need.pair != first);
+                self.pairs.push_joint(connection, needs, std::mem::take(&mut message));
+            }
+            Ok(()) => {
+                let depends_on = needs.first().copied().unwrap_or(Dependence::on(first, Csn::ZERO));
+                self.push_encoded(connection, depends_on, &message);
+            }
+            Err(error) => self.broken(connection, header, error),
+        }
+        self.scratch = message;
     }
 
     pub(super) fn scan(&mut self, connection: ConnectionId, header: RequestHeader, scan: &Scan<'_>) {
-        let Some(store) = &self.store else {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
-        };
-        self.counters.operations.scan += 1;
+        }
+        self.operations.scan += 1;
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
         let most = u32::try_from(self.options.scan_page_entries_max).unwrap_or(u32::MAX);
         let limit = if scan.limit_entries == 0 { most } else { scan.limit_entries.min(most) };
-        let page = fill_page(store, &self.reply_header(header), scan, limit, &mut message);
-        self.finish_page(connection, header, page, message);
-    }
-
-    /// Queues an encoded reply, or says what is broken.
-    fn finish_page(
-        &mut self,
-        connection: ConnectionId,
-        header: RequestHeader,
-        depends_on: Result<Csn, StoreError>,
-        message: Vec<u8>,
-    ) {
-        match depends_on {
-            Ok(csn) => self.outbox.list(csn).push(connection, |bytes| bytes.extend_from_slice(&message)),
+        let pair = first_range(&self.pairs.directory, scan).map_or(PairAt(0), |range| range.at.pair);
+        let reply_header = self.reply_header(header, pair);
+        match fill_page(&self.pairs, &reply_header, scan, limit, &mut message) {
+            Ok(csn) => self.push_encoded(connection, Dependence::on(pair, csn), &message),
             Err(error) => self.broken(connection, header, error),
         }
         self.scratch = message;
+    }
+
+    fn push_encoded(&mut self, connection: ConnectionId, depends_on: Dependence, message: &[u8]) {
+        let list = self.pairs.list(depends_on);
+        list.push(connection, depends_on.pair, |bytes| bytes.extend_from_slice(message));
     }
 
     pub(super) fn key_refusal(&self, key: &[u8]) -> Option<Refusal> {
@@ -175,16 +196,74 @@ impl Worker {
     }
 }
 
+impl Pairs {
+    /// Searches up to [`BATCH`] keys, those of one meganode together, and asks for their extents. A key that
+    /// no pair of this worker has gets no place.
+    fn locate(
+        &self,
+        keys: &[&[u8]],
+        places: &mut [Option<MeganodeAt>; BATCH],
+        located: &mut [Located; BATCH],
+    ) -> Result<(), StoreError> {
+        let Some(first) = keys.first().and_then(|key| self.find(key)) else {
+            return self.locate_scattered(keys, places, located);
+        };
+        let mut together = true;
+        for (key, place) in keys.iter().zip(places.iter_mut()) {
+            *place = self.find(key);
+            together &= *place == Some(first);
+        }
+        if together {
+            return self.store(first.pair).locate_batch(first.slot, keys, located);
+        }
+        self.locate_scattered(keys, places, located)
+    }
+
+    #[cold]
+    fn locate_scattered(
+        &self,
+        keys: &[&[u8]],
+        places: &mut [Option<MeganodeAt>; BATCH],
+        located: &mut [Located; BATCH],
+    ) -> Result<(), StoreError> {
+        let mut done = [false; BATCH];
+        for (key, place) in keys.iter().zip(places.iter_mut()) {
+            *place = self.find(key);
+        }
+        for at in 0..keys.len() {
+            let Some(place) = places[at].filter(|_| !done[at]) else { continue };
+            let mut members = [0; BATCH];
+            let mut among: [&[u8]; BATCH] = [&[]; BATCH];
+            let mut count = 0;
+            for other in (at..keys.len()).filter(|other| places[*other] == Some(place)) {
+                (members[count], among[count], done[other]) = (other, keys[other], true);
+                count += 1;
+            }
+            let mut found = [Located::default(); BATCH];
+            self.store(place.pair).locate_batch(place.slot, &among[..count], &mut found)?;
+            for (member, found) in members[..count].iter().zip(found) {
+                located[*member] = found;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn answer_keys(
-    store: &Store,
+    pairs: &Pairs,
     header: &cell_protocol::ReplyHeader,
     keys: &Keys<'_>,
     message: &mut Vec<u8>,
-) -> Result<Csn, StoreError> {
+    needs: &mut Vec<Dependence>,
+) -> Result<(), StoreError> {
     let mut writer = ValuesWriter::begin(header, keys, message).map_err(|_| StoreError::Reply)?;
-    let mut depends_on = Csn::ZERO;
+    let mut need = |pair, csn| match needs.iter_mut().find(|need| need.pair == pair) {
+        Some(need) => need.csn = need.csn.max(csn),
+        None => needs.push(Dependence::on(pair, csn)),
+    };
     let mut value = Vec::new();
     let mut located = [Located::default(); BATCH];
+    let mut places = [None; BATCH];
     let mut keys = keys.iter();
     loop {
         let mut batch: [&[u8]; BATCH] = [&[]; BATCH];
@@ -192,21 +271,23 @@ fn answer_keys(
         if count == 0 {
             break;
         }
-        store.locate_batch(&batch[..count], &mut located)?;
-        for located in &located[..count] {
+        pairs.locate(&batch[..count], &mut places, &mut located)?;
+        for (located, place) in located[..count].iter().zip(places) {
+            let Some(MeganodeAt { pair, .. }) = place else { return Err(StoreError::Reply) };
+            let store = pairs.store(pair);
             let found = match &located.entry {
                 None => {
-                    depends_on = depends_on.max(located.csn_removed);
+                    need(pair, located.csn_removed);
                     Found::Absent
                 }
                 Some(entry) if value_len(entry) as usize > writer.value_bytes_max() => {
                     let head = store.head(entry)?;
-                    depends_on = depends_on.max(head.csn);
+                    need(pair, head.csn);
                     Found::Large { version: head.version, value_len: value_len(entry) }
                 }
                 Some(entry) => {
                     let head = store.read(entry, &mut value)?;
-                    depends_on = depends_on.max(head.csn);
+                    need(pair, head.csn);
                     Found::Value { version: head.version, value: &value }
                 }
             };
@@ -214,14 +295,64 @@ fn answer_keys(
         }
     }
     writer.finish();
-    Ok(depends_on)
+    Ok(())
 }
 
-/// Fills a page from the leaves on. Each leaf is one consistent snapshot; what the page depends on is the
-/// highest CSN
-/// of its entries and of the removals in its leaves.
+/// The meganode where a scan begins.
+fn first_range<'d>(directory: &'d Directory, scan: &Scan<'_>) -> Option<&'d Range> {
+    match (scan.reverse, scan.start, scan.end) {
+        (false, Bound::Unbounded, _) => directory.first(),
+        (false, Bound::Included(key) | Bound::Excluded(key), _) => directory.range(key),
+        (true, _, Bound::Unbounded) => directory.last(),
+        (true, _, Bound::Included(key)) => directory.range(key),
+        (true, _, Bound::Excluded(key)) => directory.range_below(key),
+    }
+}
+
+/// Where a scan goes on behind a meganode.
+enum Onward<'d> {
+    /// In this one.
+    To(&'d Range),
+    /// In another pair: on another page, from this key on, or below it.
+    Page(Vec<u8>),
+    /// Nowhere.
+    End,
+}
+
+fn onward<'d>(directory: &'d Directory, range: &ScanRange<'_>, here: &Range) -> Onward<'d> {
+    let (fence, next) = match range.direction {
+        ScanDirection::Forward => match here.high.as_deref().filter(|high| !range.is_past_end(high)) {
+            Some(high) => (high, directory.range(high)),
+            None => return Onward::End,
+        },
+        ScanDirection::Backward if here.low.is_empty() || !range.begins_below(&here.low) => {
+            return Onward::End;
+        }
+        ScanDirection::Backward => (&*here.low, directory.range_below(&here.low)),
+    };
+    match next {
+        Some(next) if next.at.pair == here.at.pair => Onward::To(next),
+        Some(_) => Onward::Page(fence.to_vec()),
+        None => Onward::End,
+    }
+}
+
+/// The part of a range that is in a meganode.
+fn clipped<'r>(range: &ScanRange<'r>, here: &'r Range) -> ScanRange<'r> {
+    let mut clipped = *range;
+    if range.begins_below(&here.low) && !here.low.is_empty() {
+        clipped.start = std::ops::Bound::Included(&*here.low);
+    }
+    if let Some(high) = here.high.as_deref().filter(|high| !range.is_past_end(high)) {
+        clipped.end = std::ops::Bound::Excluded(high);
+    }
+    clipped
+}
+
+/// Fills a page from the leaves on, through the meganodes of one pair. Each leaf is one consistent snapshot;
+/// what the page depends on is the highest CSN of its entries and of the removals in its leaves.
 fn fill_page(
-    store: &Store,
+    pairs: &Pairs,
     header: &cell_protocol::ReplyHeader,
     scan: &Scan<'_>,
     limit_entries: u32,
@@ -233,27 +364,47 @@ fn fill_page(
     let range = ScanRange { start: bound(&scan.start), end: bound(&scan.end), direction };
     let mut resume: Option<Vec<u8>> = None;
     let mut value = Vec::new();
-    let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
-    let depends_on = store.scan(&range, expected, |key, entry| {
-        let value_len = value_len(entry);
-        let (head, entry_value) = if scan.keys_only {
-            (store.head(entry)?, EntryValue::Omitted { value_len })
-        } else if value_len as usize > cell_protocol::scan::PAGE_BYTES_MAX - key.len() {
-            (store.head(entry)?, EntryValue::Large { value_len })
-        } else if !writer.is_empty() && !writer.fits(key.len(), value_len as usize) {
-            resume = Some(key.to_vec());
-            return Ok(None);
-        } else {
-            (store.read(entry, &mut value)?, EntryValue::Inline(&value))
+    let mut depends_on = Csn::ZERO;
+    let mut here = first_range(&pairs.directory, scan);
+    let mut passed = None;
+    while let Some(part) = here {
+        let store = pairs.store(part.at.pair);
+        let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
+        let end = store.scan(part.at.slot, &clipped(&range, part), expected, |key, entry| {
+            let value_len = value_len(entry);
+            let (head, entry_value) = if scan.keys_only {
+                (store.head(entry)?, EntryValue::Omitted { value_len })
+            } else if value_len as usize > cell_protocol::scan::PAGE_BYTES_MAX - key.len() {
+                (store.head(entry)?, EntryValue::Large { value_len })
+            } else if !writer.is_empty() && !writer.fits(key.len(), value_len as usize) {
+                resume = Some(key.to_vec());
+                return Ok(None);
+            } else {
+                (store.read(entry, &mut value)?, EntryValue::Inline(&value))
+            };
+            let taken = writer.push(&Entry { key, version: head.version, value: entry_value });
+            if !taken.map_err(|_| StoreError::Reply)? {
+                resume = Some(key.to_vec());
+                return Ok(None);
+            }
+            Ok(Some(head.csn))
+        })?;
+        depends_on = depends_on.max(end.depends_on);
+        here = match onward(&pairs.directory, &range, part) {
+            Onward::To(next) if !end.is_stopped => Some(next),
+            Onward::Page(fence) if !end.is_stopped => {
+                passed = Some(fence);
+                None
+            }
+            _ => None,
         };
-        let taken = writer.push(&Entry { key, version: head.version, value: entry_value });
-        if !taken.map_err(|_| StoreError::Reply)? {
-            resume = Some(key.to_vec());
-            return Ok(None);
-        }
-        Ok(Some(head.csn))
-    })?;
-    let resume = resume.as_deref().map(Bound::Included);
+    }
+    let resume = match (&resume, &passed) {
+        (Some(key), _) => Some(Bound::Included(key)),
+        (None, Some(fence)) if scan.reverse => Some(Bound::Excluded(fence)),
+        (None, Some(fence)) => Some(Bound::Included(fence)),
+        (None, None) => None,
+    };
     writer.finish(resume).map_err(|_| StoreError::Reply)?;
     Ok(depends_on)
 }

@@ -4,9 +4,9 @@
 use cell_fabric::{ConnectionId, RegionKey};
 use cell_memory::{HEADER_BYTES, Region};
 use cell_protocol::{PairRegions, Refusal, RegionRows, RegionsReply, Reply, RequestHeader};
-use cell_terms::Csn;
 
 use super::Worker;
+use super::pairs::Dependence;
 
 /// Of the time for which freed memory rests, so much may be used by a one-sided operation: the rest covers the
 /// moment at which the worker last looked at its clock, and the drift of both.
@@ -69,7 +69,7 @@ impl Worker {
             one_sided_max_us: u32::try_from(max_us).unwrap_or(u32::MAX),
             pairs: RegionRows::List(&rows[..rows.len().min(cell_protocol::regions::REGION_PAIRS_MAX)]),
         });
-        self.reply(connection, header, Csn::ZERO, &reply);
+        self.reply(connection, header, Dependence::NOTHING, &reply);
         self.regions.rows = rows;
     }
 }

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Refusal, Reply, RequestHeader};
-use cell_terms::{Csn, SessionId};
+use cell_terms::SessionId;
 
+use super::pairs::Dependence;
 use super::{Command, Worker};
 
 /// How often idle sessions are looked for.
@@ -51,7 +52,7 @@ impl SessionBook {
 
 impl Worker {
     pub(super) fn open_session(&mut self, connection: ConnectionId, header: RequestHeader) {
-        if self.store.is_none() {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         self.commands.push(Command::OpenSession { connection, header });
@@ -67,7 +68,7 @@ impl Worker {
             Some(session) => {
                 let idle_ms = u32::try_from(self.options.session_idle_ns / 1_000_000).unwrap_or(u32::MAX);
                 self.sessions.open(session, self.now_ns);
-                self.reply(connection, header, Csn::ZERO, &Reply::Session { session, idle_ms });
+                self.reply(connection, header, Dependence::NOTHING, &Reply::Session { session, idle_ms });
             }
             None => self.refuse(connection, header, Refusal::Busy), // the coordinator did not answer in time
         }
@@ -79,7 +80,7 @@ impl Worker {
         header: RequestHeader,
         session: SessionId,
     ) {
-        if self.store.is_none() {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         self.commands.push(Command::EndSession { session, answer: Some((connection, header)) });
@@ -94,13 +95,11 @@ impl Worker {
     ) {
         if recorded {
             self.sessions.end(session);
-            if let Some(store) = &mut self.store {
-                store.completions().forget(session);
-            }
+            self.pairs.iter_mut().for_each(|pair| pair.store.completions().forget(session));
         }
         match answer {
             Some((connection, header)) if recorded => {
-                self.reply(connection, header, Csn::ZERO, &Reply::SessionClosed);
+                self.reply(connection, header, Dependence::NOTHING, &Reply::SessionClosed);
             }
             Some((connection, header)) => self.refuse(connection, header, Refusal::Busy),
             None => {}
@@ -113,14 +112,14 @@ impl Worker {
         header: RequestHeader,
         session: Option<SessionId>,
     ) {
-        if self.store.is_none() {
+        if self.pairs.is_empty() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         match session {
             Some(session) if !self.sessions.touch(session, self.now_ns) => {
                 self.refuse(connection, header, Refusal::SessionUnknown);
             }
-            _ => self.reply(connection, header, Csn::ZERO, &Reply::Alive),
+            _ => self.reply(connection, header, Dependence::NOTHING, &Reply::Alive),
         }
     }
 

@@ -1,13 +1,14 @@
 //! What a worker tells about itself: to clients, and to the snapshot that `web` reads.
 
 use cell_fabric::ConnectionId;
-use cell_protocol::report::VIOLATION_BYTES_MAX;
+use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX};
 use cell_protocol::{
     CheckReport, PairState, PairStatus, PairStatuses, ReadOnlyReason, Refusal, Reply, RequestHeader,
     StatusReport,
 };
 use cell_terms::Csn;
 
+use super::pairs::{Dependence, OwnedPair};
 use super::{Command, Phase, Worker};
 use crate::check::CheckOutcome;
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
@@ -15,42 +16,45 @@ use crate::store::NoRoom;
 
 impl Worker {
     pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
-        let pair = self.pair_status();
+        let pairs: Vec<PairStatus> = match self.pairs.is_empty() {
+            true => self.recovering_status().into_iter().collect(),
+            false => self.pairs.iter().map(|pair| self.pair_status(pair)).take(PAIRS_MAX).collect(),
+        };
         let reply = Reply::Status(StatusReport {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             workers: 1,
             connections: u32::try_from(self.connections.len()).unwrap_or(u32::MAX),
-            pairs: PairStatuses::List(pair.as_slice()),
+            pairs: PairStatuses::List(&pairs),
         });
-        self.reply(connection, header, Csn::ZERO, &reply);
+        self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
-    fn pair_status(&self) -> Option<PairStatus> {
-        let Some(store) = self.store.as_ref() else { return self.recovering_status() };
+    fn pair_status(&self, pair: &OwnedPair) -> PairStatus {
+        let store = &pair.store;
         let reason = match store.no_room() {
             Some(NoRoom::DiskFull) => Some(ReadOnlyReason::DiskFull),
-            Some(NoRoom::Region) => Some(ReadOnlyReason::RegionFull),
+            Some(NoRoom::Region | NoRoom::Slot) => Some(ReadOnlyReason::RegionFull),
             Some(NoRoom::LogBusy) | None => None,
         };
         let figures = store.figures();
-        Some(PairStatus {
+        PairStatus {
             pair: store.pair(),
             epoch: store.epoch(),
             state: reason.map_or(PairState::Serving, PairState::ReadOnly),
             worker: 0,
             durable: store.durable(),
             visible: store.visible(),
-            checkpoint: self.checkpointing.last_base(),
+            checkpoint: pair.checkpointing.last_base(),
             entries: figures.entries,
             node_bytes_used: figures.tree_nodes * figures.tree_node_bytes,
             node_bytes: figures.node_region_bytes,
             extent_bytes_used: figures.extents_allocated_bytes,
             extent_bytes: figures.extent_region_bytes,
-            log_bytes: self.log_bytes_since_checkpoint(),
+            log_bytes: pair.log_bytes_since_checkpoint(),
             sessions: self.sessions.len() as u64,
-        })
+        }
     }
 
     /// The pair that is being recovered; which one it is, the worker learns with it.
@@ -76,22 +80,20 @@ impl Worker {
     }
 
     pub(super) fn check(&mut self, connection: ConnectionId, header: RequestHeader) {
-        match &mut self.store {
-            None => self.refuse(connection, header, Refusal::Recovering),
-            Some(_) if self.checking => self.refuse(connection, header, Refusal::Busy),
-            Some(store) => {
-                store.begin_check();
-                self.checking = true;
-                self.commands.push(Command::Check { connection, header });
-            }
+        if self.pairs.is_empty() {
+            return self.refuse(connection, header, Refusal::Recovering);
         }
+        if self.checking {
+            return self.refuse(connection, header, Refusal::Busy);
+        }
+        self.pairs.iter_mut().for_each(|pair| pair.store.begin_check());
+        self.checking = true;
+        self.commands.push(Command::Check { connection, header });
     }
 
-    /// The tree has been walked: writes that waited go on.
+    /// The trees have been walked: writes that waited go on.
     pub(super) fn structure_checked(&mut self) {
-        if let Some(store) = &mut self.store {
-            store.end_check();
-        }
+        self.pairs.iter_mut().for_each(|pair| pair.store.end_check());
     }
 
     pub(super) fn checked(
@@ -115,7 +117,7 @@ impl Worker {
             duration_us: outcome.duration_us,
             first_violation: text,
         });
-        self.reply(connection, header, Csn::ZERO, &reply);
+        self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
     /// Everything at once, for the console, `/metrics` and `/readyz`.
@@ -129,9 +131,9 @@ impl Worker {
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
             connections: self.connections.len() as u64,
-            backing: self.store.as_ref().map_or(["none", "none"], |store| store.backing()),
-            operations: self.counters.operations,
-            pairs: self.pair_snapshot().into_iter().collect(),
+            backing: self.pairs.iter().next().map_or(["none", "none"], |pair| pair.store.backing()),
+            operations: self.operations,
+            pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
         }
     }
 
@@ -148,18 +150,20 @@ impl Worker {
             }
             Phase::Stopping => NodeState::Stopping,
             Phase::Failed(kind) => NodeState::Failed(kind),
-            Phase::Serving => match self.store.as_ref().and_then(|store| store.no_room()) {
+            Phase::Serving => match self.pairs.iter().find_map(|pair| pair.store.no_room()) {
                 Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
-                Some(NoRoom::Region) => NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull),
+                Some(NoRoom::Region | NoRoom::Slot) => NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull),
                 Some(NoRoom::LogBusy) | None => NodeState::Serving,
             },
         }
     }
+}
 
-    fn pair_snapshot(&self) -> Option<PairSnapshot> {
-        let store = self.store.as_ref()?;
+impl OwnedPair {
+    fn snapshot(&self) -> PairSnapshot {
+        let store = &self.store;
         let figures = store.figures();
-        Some(PairSnapshot {
+        PairSnapshot {
             pair: store.pair(),
             epoch: store.epoch(),
             csn_appended: store.appended(),
@@ -173,13 +177,13 @@ impl Worker {
             extent_region_bytes: figures.extent_region_bytes,
             grace_bytes: figures.grace_bytes,
             log_bytes_since_checkpoint: self.log_bytes_since_checkpoint(),
-            batches: self.counters.batches,
-            log_bytes: self.counters.log_bytes,
+            batches: self.batches.batches,
+            log_bytes: self.batches.log_bytes,
             completions: figures.completions,
-            replies_held: self.outbox.held() as u64,
-            checkpoints: self.counters.checkpoints,
+            replies_held: self.held.len() as u64,
+            checkpoints: self.batches.checkpoints,
             checkpoint_running: self.checkpointing.is_running(),
-            sync_us: self.counters.sync_us(),
-        })
+            sync_us: self.batches.sync_us(),
+        }
     }
 }

@@ -12,8 +12,9 @@ use cell_protocol::{
 };
 use cell_terms::Csn;
 
+use super::pairs::Dependence;
 use super::{STREAM_CREDIT_BYTES, STREAMS_MAX, Worker};
-use crate::outbox::Release;
+use crate::outbox::{PairAt, Release};
 use crate::store::EntryHead;
 
 type StreamKey = (ConnectionId, RequestId);
@@ -42,6 +43,7 @@ struct Inward {
 #[derive(Debug)]
 struct Outward {
     header: RequestHeader,
+    pair: PairAt,
     head: EntryHead,
     value: Vec<u8>,
     sent: usize,
@@ -66,10 +68,11 @@ impl Streams {
         self.bytes = inward + self.outward.values().map(|stream| stream.value.len()).sum::<usize>();
     }
 
-    /// The length of the value that a chunk makes whole, if it does.
-    pub(super) fn completed_by(&self, stream_key: StreamKey, chunk: &Chunk<'_>) -> Option<usize> {
+    /// Key and length of the value that a chunk makes whole, if it does.
+    pub(super) fn completed_by(&self, stream_key: StreamKey, chunk: &Chunk<'_>) -> Option<(&[u8], usize)> {
         let stream = self.inward.get(&stream_key)?;
-        (stream.value.len() + chunk.bytes.len() == stream.value_len).then_some(stream.value_len)
+        let whole = stream.value.len() + chunk.bytes.len() == stream.value_len;
+        whole.then_some((&stream.key, stream.value_len))
     }
 
     /// Whether one more stream of so many bytes may be opened.
@@ -87,10 +90,11 @@ impl Worker {
         begin: &PutBegin<'_>,
     ) {
         let value_len = begin.value_len as usize;
-        if let Some(refusal) = self.write_refusal(begin.key, value_len, &begin.name) {
-            return self.refuse(connection, header, refusal);
-        }
-        if self.answer_repeat(connection, header, &begin.name) {
+        let there = match self.write_place(begin.key, value_len, &begin.name) {
+            Ok(there) => there,
+            Err(refusal) => return self.refuse(connection, header, refusal),
+        };
+        if self.answer_repeat(connection, header, there.pair, &begin.name) {
             return;
         }
         let stream_key = (connection, header.id);
@@ -168,7 +172,7 @@ impl Worker {
         }
         stream.credit += used;
         let (header, bytes) = (stream.header, u32::try_from(used).unwrap_or(STREAM_CREDIT_BYTES));
-        self.step_reply(stream_key.0, header, &Reply::Credit { bytes });
+        self.step_reply(stream_key.0, header, PairAt(0), &Reply::Credit { bytes });
     }
 
     fn complete_if_whole(&mut self, stream_key: StreamKey) {
@@ -192,6 +196,7 @@ impl Worker {
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
+        pair: PairAt,
         head: EntryHead,
         value: Vec<u8>,
     ) {
@@ -201,7 +206,7 @@ impl Worker {
         let Some(state) = self.connections.get(&connection) else { return };
         let credit = state.stream_credit_bytes as usize;
         self.streams.bytes += value.len();
-        let stream = Outward { header, head, value, sent: 0, credit, begun: false };
+        let stream = Outward { header, pair, head, value, sent: 0, credit, begun: false };
         self.streams.outward.insert((connection, header.id), stream);
         self.pump((connection, header.id));
     }
@@ -219,7 +224,7 @@ impl Worker {
     /// Sends what credit permits, once the entry is durable.
     fn pump(&mut self, stream_key: StreamKey) {
         let Some(mut stream) = self.streams.outward.remove(&stream_key) else { return };
-        let durable = self.outbox.release(stream.head.csn) == Release::Now;
+        let durable = self.pairs.get(stream.pair).held.release(stream.head.csn) == Release::Now;
         if durable && !stream.begun {
             stream.begun = true;
             let reply = Reply::ValueBegin(ValueBegin {
@@ -227,7 +232,7 @@ impl Worker {
                 value_len: u32::try_from(stream.value.len()).unwrap_or(u32::MAX),
                 value_crc: crc64(&stream.value),
             });
-            self.step_reply(stream_key.0, stream.header, &reply);
+            self.step_reply(stream_key.0, stream.header, stream.pair, &reply);
         }
         while durable && stream.sent < stream.value.len() && stream.credit > 0 {
             let length = CHUNK_BYTES_MAX.min(stream.credit).min(stream.value.len() - stream.sent);
@@ -239,9 +244,9 @@ impl Worker {
             let reply = Reply::Chunk(Chunk { offset, bytes });
             if last {
                 // Answers the get: one less in flight.
-                self.reply(stream_key.0, stream.header, Csn::ZERO, &reply);
+                self.reply(stream_key.0, stream.header, Dependence::on(stream.pair, Csn::ZERO), &reply);
             } else {
-                self.step_reply(stream_key.0, stream.header, &reply);
+                self.step_reply(stream_key.0, stream.header, stream.pair, &reply);
             }
         }
         if stream.sent < stream.value.len() {
@@ -252,10 +257,16 @@ impl Worker {
     }
 
     /// A message on the way to an answer: it does not end its request.
-    fn step_reply(&mut self, connection: ConnectionId, header: RequestHeader, reply: &Reply<'_>) {
+    fn step_reply(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        pair: PairAt,
+        reply: &Reply<'_>,
+    ) {
         if let Some(state) = self.connections.get_mut(&connection) {
             state.in_flight += 1; // taken back when it leaves, as with every message
         }
-        self.reply(connection, header, Csn::ZERO, reply);
+        self.reply(connection, header, Dependence::on(pair, Csn::ZERO), reply);
     }
 }

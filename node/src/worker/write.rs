@@ -4,102 +4,69 @@ use cell_fabric::ConnectionId;
 use cell_protocol::{Condition, Delete, Put, ReadOnlyReason, Refusal, Reply, RequestHeader, WriteName};
 use cell_recovery::{Admission, Completion, Outcome};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Version};
+use cell_terms::{Csn, SlotIndex, Version};
 
+use super::pairs::Dependence;
 use super::{Phase, Worker};
-use crate::store::{NoRoom, StoreError, WriteError};
+use crate::directory::MeganodeAt;
+use crate::outbox::PairAt;
+use crate::store::{NoRoom, Store, WriteError};
 
 impl Worker {
     pub(super) fn put(&mut self, connection: ConnectionId, header: RequestHeader, put: &Put<'_>) {
-        if let Some(refusal) = self.write_refusal(put.key, put.value.len(), &put.name) {
-            return self.refuse(connection, header, refusal);
-        }
-        if self.answer_repeat(connection, header, &put.name) {
+        let there = match self.write_place(put.key, put.value.len(), &put.name) {
+            Ok(there) => there,
+            Err(refusal) => return self.refuse(connection, header, refusal),
+        };
+        if self.answer_repeat(connection, header, there.pair, &put.name) {
             return;
         }
-        self.counters.operations.put += 1;
-        let result = self.decide_put(&put.name, put.condition, put.key, put.value);
-        self.answer_write(connection, header, result);
+        self.operations.put += 1;
+        let (now_ns, store) = (self.now_ns, self.pairs.store_mut(there.pair));
+        let result = decide_put(store, there.slot, now_ns, put);
+        self.answer_write(connection, header, there, result);
     }
 
     pub(super) fn delete(&mut self, connection: ConnectionId, header: RequestHeader, delete: &Delete<'_>) {
-        if let Some(refusal) = self.write_refusal(delete.key, 0, &delete.name) {
-            return self.refuse(connection, header, refusal);
-        }
-        if self.answer_repeat(connection, header, &delete.name) {
+        let there = match self.write_place(delete.key, 0, &delete.name) {
+            Ok(there) => there,
+            Err(refusal) => return self.refuse(connection, header, refusal),
+        };
+        if self.answer_repeat(connection, header, there.pair, &delete.name) {
             return;
         }
-        self.counters.operations.delete += 1;
-        let result = self.decide_delete(&delete.name, delete.condition, delete.key);
-        self.answer_write(connection, header, result);
-    }
-
-    fn decide_put(
-        &mut self,
-        name: &WriteName,
-        condition: Condition,
-        key: &[u8],
-        value: &[u8],
-    ) -> Result<(Outcome, Csn), WriteError> {
-        let now_ns = self.now_ns;
-        let store = self.store.as_mut().ok_or(WriteError::Store(StoreError::Reply))?;
-        if condition != Condition::Always {
-            let current = store.version_of(key)?;
-            if !holds(condition, current) {
-                let outcome = Outcome::ConditionFailed { current };
-                return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
-            }
-        }
-        store.put(key, value, now_ns, |version, replaced| {
-            completion(name, Outcome::Written { version, replaced })
-        })
-    }
-
-    fn decide_delete(
-        &mut self,
-        name: &WriteName,
-        condition: Condition,
-        key: &[u8],
-    ) -> Result<(Outcome, Csn), WriteError> {
-        let now_ns = self.now_ns;
-        let store = self.store.as_mut().ok_or(WriteError::Store(StoreError::Reply))?;
-        let current = store.version_of(key)?;
-        if current.is_none() && condition == Condition::Always {
-            return Ok((Outcome::NotFound, store.log_outcome(&completion(name, Outcome::NotFound))?));
-        }
-        if !holds(condition, current) {
-            let outcome = Outcome::ConditionFailed { current };
-            return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
-        }
-        store.delete(key, now_ns, &completion(name, Outcome::Deleted))
+        self.operations.delete += 1;
+        let (now_ns, store) = (self.now_ns, self.pairs.store_mut(there.pair));
+        let result = decide_delete(store, there.slot, now_ns, delete);
+        self.answer_write(connection, header, there, result);
     }
 
     fn answer_write(
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
+        there: MeganodeAt,
         result: Result<(Outcome, Csn), WriteError>,
     ) {
         match result {
-            Ok((outcome, csn)) => self.answer_outcome(connection, header, outcome, csn),
+            Ok((outcome, csn)) => self.answer_outcome(connection, header, there.pair, outcome, csn),
             Err(WriteError::NoRoom(NoRoom::LogBusy)) => self.refuse(connection, header, Refusal::Busy),
             Err(WriteError::NoRoom(NoRoom::DiskFull)) => {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::DiskFull });
             }
-            Err(WriteError::NoRoom(NoRoom::Region)) => {
+            Err(WriteError::NoRoom(NoRoom::Region | NoRoom::Slot)) => {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull });
             }
             Err(WriteError::Store(error)) => self.broken(connection, header, error),
         }
-        if let Some(store) = &self.store {
-            self.outbox.raise(store.visible()); // moves at once unless writes are synchronous
-        }
+        self.pairs.raise(there.pair); // moves at once unless writes are synchronous
     }
 
     fn answer_outcome(
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
+        pair: PairAt,
         outcome: Outcome,
         csn: Csn,
     ) {
@@ -110,7 +77,7 @@ impl Worker {
             Outcome::ConditionFailed { current } => Reply::Refused(Refusal::ConditionFailed { current }),
         };
         let csn = if planted(Mutant::AcknowledgeEarly) { Csn::ZERO } else { csn };
-        self.reply(connection, header, csn, &reply);
+        self.reply(connection, header, Dependence::on(pair, csn), &reply);
     }
 
     /// Answers a write that was carried out before; true if it was.
@@ -118,14 +85,14 @@ impl Worker {
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
+        pair: PairAt,
         name: &WriteName,
     ) -> bool {
-        let Some(store) = &mut self.store else { return false };
-        match store.completions().admit(name.session, name.number, name.floor) {
+        match self.pairs.store_mut(pair).completions().admit(name.session, name.number, name.floor) {
             Admission::New => false,
             Admission::Repeat { outcome, csn } => {
-                self.counters.operations.repeated += 1;
-                self.answer_outcome(connection, header, outcome, csn);
+                self.operations.repeated += 1;
+                self.answer_outcome(connection, header, pair, outcome, csn);
                 true
             }
             Admission::BelowFloor => {
@@ -135,31 +102,70 @@ impl Worker {
         }
     }
 
-    /// What is wrong with a write before anything is looked up.
-    pub(super) fn write_refusal(
+    /// Where a write is carried out, or what is wrong with it before anything is looked up.
+    pub(super) fn write_place(
         &mut self,
         key: &[u8],
         value_len: usize,
         name: &WriteName,
-    ) -> Option<Refusal> {
-        if self.store.is_none() {
-            return Some(Refusal::Recovering);
+    ) -> Result<MeganodeAt, Refusal> {
+        if self.pairs.is_empty() {
+            return Err(Refusal::Recovering);
         }
         if self.phase == Phase::Stopping {
-            return Some(Refusal::Shutdown);
+            return Err(Refusal::Shutdown);
         }
         if value_len > self.options.value_bytes_max {
             let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-            return Some(Refusal::ValueTooLarge {
+            return Err(Refusal::ValueTooLarge {
                 len: clamp(value_len),
                 max: clamp(self.options.value_bytes_max),
             });
         }
         if !self.sessions.touch(name.session, self.now_ns) {
-            return Some(Refusal::SessionUnknown);
+            return Err(Refusal::SessionUnknown);
         }
-        self.key_refusal(key)
+        match self.key_refusal(key) {
+            Some(refusal) => Err(refusal),
+            None => self.pairs.find(key).ok_or(Refusal::Recovering),
+        }
     }
+}
+
+fn decide_put(
+    store: &mut Store,
+    slot: SlotIndex,
+    now_ns: u64,
+    put: &Put<'_>,
+) -> Result<(Outcome, Csn), WriteError> {
+    if put.condition != Condition::Always {
+        let current = store.version_of(slot, put.key)?;
+        if !holds(put.condition, current) {
+            let outcome = Outcome::ConditionFailed { current };
+            return Ok((outcome, store.log_outcome(&completion(&put.name, outcome))?));
+        }
+    }
+    store.put(slot, put.key, put.value, now_ns, |version, replaced| {
+        completion(&put.name, Outcome::Written { version, replaced })
+    })
+}
+
+fn decide_delete(
+    store: &mut Store,
+    slot: SlotIndex,
+    now_ns: u64,
+    delete: &Delete<'_>,
+) -> Result<(Outcome, Csn), WriteError> {
+    let (name, condition) = (&delete.name, delete.condition);
+    let current = store.version_of(slot, delete.key)?;
+    if current.is_none() && condition == Condition::Always {
+        return Ok((Outcome::NotFound, store.log_outcome(&completion(name, Outcome::NotFound))?));
+    }
+    if !holds(condition, current) {
+        let outcome = Outcome::ConditionFailed { current };
+        return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
+    }
+    store.delete(slot, delete.key, now_ns, &completion(name, Outcome::Deleted))
 }
 
 fn completion(name: &WriteName, outcome: Outcome) -> Completion {

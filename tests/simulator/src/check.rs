@@ -43,11 +43,26 @@ pub struct Snapshot {
     pub tree_nodes: u64,
 }
 
-/// Looks at a recovered pair before anybody is served.
+/// Looks at recovered pairs before anybody is served.
 ///
 /// # Errors
-/// It breaks a rule.
-pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
+/// They break a rule.
+pub fn examine(recovered: &[Recovered]) -> Result<Snapshot, Broken> {
+    let mut snapshot = Snapshot { entries: Vec::new(), tree_nodes: 0 };
+    for pair in recovered {
+        examine_pair(pair, &mut snapshot)?;
+    }
+    let beyond = |version: &Version| {
+        let pair = recovered.iter().find(|pair| pair.pair == version.pair);
+        pair.is_none_or(|pair| version.csn > pair.csn_cut || version.epoch >= pair.epoch)
+    };
+    if let Some((key, version, _)) = snapshot.entries.iter().find(|(_, version, _)| beyond(version)) {
+        return Err(broken(format_args!("{key:x?} has version {version}, beyond the cut")));
+    }
+    Ok(snapshot)
+}
+
+fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Broken> {
     let target = CheckTarget {
         node: recovered.memory.node.region().clone(),
         extent: recovered.memory.extent.region().clone(),
@@ -57,7 +72,7 @@ pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
     };
     let meganode = Meganode::new(&target.node, target.geometry, target.slot);
     meganode.validate(true).map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
-    let outcome = check(&target, || {});
+    let outcome = check(std::slice::from_ref(&target), || {});
     if outcome.violations > 0 {
         return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
     }
@@ -71,13 +86,9 @@ pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
     if entries.len() as u64 != outcome.entries {
         return Err(broken(format_args!("{} entries walked of {}", entries.len(), outcome.entries)));
     }
-    let beyond = entries
-        .iter()
-        .find(|(_, version, _)| version.csn > recovered.csn_cut || version.epoch >= recovered.epoch);
-    if let Some((key, version, _)) = beyond {
-        return Err(broken(format_args!("{key:x?} has version {version}, beyond the cut")));
-    }
-    Ok(Snapshot { entries, tree_nodes: outcome.tree_nodes })
+    snapshot.entries.extend(entries);
+    snapshot.tree_nodes += outcome.tree_nodes;
+    Ok(())
 }
 
 fn read_all(target: &CheckTarget) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Broken> {

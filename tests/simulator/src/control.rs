@@ -4,14 +4,13 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use cell_cluster::{CheckpointRow, Tenure};
-use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, check};
+use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check};
 use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
-use cell_terms::Csn;
-use cell_tree::NodeIndex;
+use cell_terms::{Csn, PairId};
+use cell_tree::Slot;
 
 use crate::node::{News, Node};
 use crate::plan::US;
@@ -27,22 +26,28 @@ enum Work {
 }
 
 struct Copying {
+    pair: PairId,
     copy: ImageCopy<Arc<ImageSource>>,
     completions: Vec<u8>,
     due_ns: u64,
 }
 
+/// A pair that is served.
+pub(crate) struct ServedPair {
+    pub(crate) tenure: Tenure,
+    /// Its memory.
+    pub(crate) source: Arc<ImageSource>,
+    ends: Arc<SlotEnds>,
+    written: Option<WrittenImage>,
+}
+
 /// What the control thread works with.
 #[derive(Default)]
 pub struct Control {
-    /// The pair's tenure, once it is served.
-    pub(crate) tenure: Option<Tenure>,
-    /// The pair's memory.
-    pub(crate) source: Option<Arc<ImageSource>>,
-    nodes_end: Arc<AtomicU32>,
+    /// The pairs, once they are served, by their numbers.
+    pub(crate) pairs: Vec<ServedPair>,
     queue: VecDeque<(u64, Work)>,
-    copying: Option<Copying>,
-    written: Option<WrittenImage>,
+    copying: Vec<Copying>,
     /// Touches after which the process dies once the next checkpoint has begun.
     dies_in_checkpoint: Option<(u64, bool)>,
     /// A checkpoint failed in the last step: the process may have died of it.
@@ -51,10 +56,12 @@ pub struct Control {
 
 impl Control {
     /// The pair is served from here on.
-    pub(crate) fn begin(&mut self, tenure: Tenure, source: Arc<ImageSource>, nodes_end: Arc<AtomicU32>) {
-        self.tenure = Some(tenure);
-        self.source = Some(source);
-        self.nodes_end = nodes_end;
+    pub(crate) fn begin(&mut self, tenure: Tenure, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
+        self.pairs.push(ServedPair { tenure, source, ends, written: None });
+    }
+
+    fn pair(&mut self, pair: PairId) -> Option<&mut ServedPair> {
+        self.pairs.iter_mut().find(|served| served.tenure.pair == pair)
     }
 
     /// Takes a command of the worker's, to be carried out at some time.
@@ -73,9 +80,10 @@ impl Node {
 
     /// Lets the process die after so many touches of the world by, or beside, its next checkpoint.
     pub fn die_in_checkpoint(&mut self, touches: u64, after: bool) {
-        match self.control.copying {
-            Some(_) => self.fuse.light(touches, after),
-            None => self.control.dies_in_checkpoint = Some((touches, after)),
+        if self.control.copying.is_empty() {
+            self.control.dies_in_checkpoint = Some((touches, after));
+        } else {
+            self.fuse.light(touches, after);
         }
     }
 
@@ -104,9 +112,9 @@ impl Node {
                 Work::Event(event) => self.tell(event),
             }
         }
-        self.step_copy(now_ns, news);
+        self.step_copies(now_ns, news);
         let queued = self.control.queue.front().map_or(u64::MAX, |(due_ns, _)| *due_ns);
-        queued.min(self.control.copying.as_ref().map_or(u64::MAX, |copying| copying.due_ns))
+        self.control.copying.iter().map(|copying| copying.due_ns).fold(queued, u64::min)
     }
 
     fn tell(&mut self, event: ControlEvent) {
@@ -128,14 +136,14 @@ impl Node {
                 self.tell(ControlEvent::SessionEnded { session, answer, recorded });
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
-            Command::Checkpoint(CheckpointCommand::WriteImage { base, completions }) => {
-                self.begin_copy(base, completions, now_ns, news);
+            Command::Checkpoint(pair, CheckpointCommand::WriteImage { base, completions }) => {
+                self.begin_copy(pair, base, completions, now_ns, news);
             }
-            Command::Checkpoint(CheckpointCommand::Record { base, csn_max }) => {
-                let recorded = self.record(base, csn_max);
+            Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
+                let recorded = self.record(pair, base, csn_max);
                 self.control.ended_checkpoint = !recorded;
                 news.push(if recorded { News::Checkpointed } else { News::CheckpointFailed });
-                self.tell(ControlEvent::CheckpointRecorded { recorded });
+                self.tell(ControlEvent::CheckpointRecorded { pair, recorded });
             }
             Command::Failed(_) => {}
         }
@@ -148,15 +156,8 @@ impl Node {
         now_ns: u64,
         news: &mut Vec<News>,
     ) {
-        let Some(source) = &self.control.source else { return };
-        let target = CheckTarget {
-            node: source.node.clone(),
-            extent: source.extent.clone(),
-            geometry: source.geometry,
-            slot: source.slot,
-            nodes_end: NodeIndex(self.control.nodes_end.load(Ordering::Acquire)),
-        };
-        let outcome = check(&target, || {});
+        let targets: Vec<_> = self.control.pairs.iter().flat_map(ServedPair::targets).collect();
+        let outcome = check(&targets, || {});
         if outcome.violations > 0 {
             news.push(News::Violations(outcome.first_violation.clone()));
         }
@@ -167,60 +168,88 @@ impl Node {
         self.control.queue.push_back((walked_ns + 50 * US, Work::Event(event)));
     }
 
-    fn begin_copy(&mut self, base: Csn, completions: Vec<u8>, now_ns: u64, news: &mut Vec<News>) {
-        let Some(source) = self.control.source.clone() else { return };
+    fn begin_copy(
+        &mut self,
+        pair: PairId,
+        base: Csn,
+        completions: Vec<u8>,
+        now_ns: u64,
+        news: &mut Vec<News>,
+    ) {
+        let Some(source) = self.control.pair(pair).map(|served| served.source.clone()) else { return };
         if let Some((touches, after)) = self.control.dies_in_checkpoint.take() {
             self.fuse.light(touches, after);
         }
         match ImageCopy::begin(source, self.environment.storage.clone(), 1, base) {
-            Ok(copy) => self.control.copying = Some(Copying { copy, completions, due_ns: now_ns }),
-            Err(_) => self.image_failed(news),
+            Ok(copy) => self.control.copying.push(Copying { pair, copy, completions, due_ns: now_ns }),
+            Err(_) => self.image_failed(pair, news),
         }
     }
 
-    fn step_copy(&mut self, now_ns: u64, news: &mut Vec<News>) {
-        let Some(mut copying) = self.control.copying.take_if(|copying| copying.due_ns <= now_ns) else {
-            return;
-        };
+    fn step_copies(&mut self, now_ns: u64, news: &mut Vec<News>) {
+        let (due, later): (Vec<_>, Vec<_>) = std::mem::take(&mut self.control.copying)
+            .into_iter()
+            .partition(|copying| copying.due_ns <= now_ns);
+        self.control.copying = later;
+        due.into_iter().for_each(|copying| self.step_copy(copying, now_ns, news));
+    }
+
+    fn step_copy(&mut self, mut copying: Copying, now_ns: u64, news: &mut Vec<News>) {
+        let pair = copying.pair;
         let nodes = u32::try_from(self.random.between(1, NODES_AT_ONCE)).unwrap_or(1);
-        let end = NodeIndex(self.control.nodes_end.load(Ordering::Acquire));
+        let Some(served) = self.control.pair(pair) else { return };
+        let end = served.ends.end(served.source.slot.index);
         match copying.copy.step(end, nodes) {
             Ok(true) => {
                 copying.due_ns = now_ns + self.random.time_ns(200 * US);
-                self.control.copying = Some(copying);
+                self.control.copying.push(copying);
             }
             Ok(false) => match copying.copy.finish(&copying.completions) {
                 Ok(image) => {
                     let csn_max = Some(image.csn_max);
-                    self.control.written = Some(image);
-                    self.tell(ControlEvent::ImageWritten { csn_max });
+                    served.written = Some(image);
+                    self.tell(ControlEvent::ImageWritten { pair, csn_max });
                 }
-                Err(_) => self.image_failed(news),
+                Err(_) => self.image_failed(pair, news),
             },
             Err(error) => {
                 copying.copy.abandon();
                 if let cell_recovery::image::ImageError::Damaged { .. } = error {
                     news.push(News::Broken(format!("a checkpoint met damage: {error}")));
                 }
-                self.image_failed(news);
+                self.image_failed(pair, news);
             }
         }
     }
 
-    fn image_failed(&mut self, news: &mut Vec<News>) {
+    fn image_failed(&mut self, pair: PairId, news: &mut Vec<News>) {
         self.control.ended_checkpoint = true;
         news.push(News::CheckpointFailed);
-        self.tell(ControlEvent::ImageWritten { csn_max: None });
+        self.tell(ControlEvent::ImageWritten { pair, csn_max: None });
     }
 
-    fn record(&mut self, base: Csn, csn_max: Csn) -> bool {
-        let (Some(image), Some(tenure)) = (self.control.written.take(), self.control.tenure) else {
-            return false;
-        };
+    fn record(&mut self, pair: PairId, base: Csn, csn_max: Csn) -> bool {
+        let Some(served) = self.control.pair(pair) else { return false };
+        let tenure = served.tenure;
+        let Some(image) = served.written.take() else { return false };
         let row = CheckpointRow { epoch: tenure.epoch, csn: base, csn_max, file: image.path };
         let Ok(row) = self.environment.table.record_checkpoint(tenure, &row) else { return false };
         // What is left over is removed the next time.
         let _ = remove_unneeded(&*self.environment.storage, &row);
         true
+    }
+}
+
+impl ServedPair {
+    /// What a check looks at: every meganode.
+    fn targets(&self) -> Vec<CheckTarget> {
+        let target = |slot| CheckTarget {
+            node: self.source.node.clone(),
+            extent: self.source.extent.clone(),
+            geometry: self.source.geometry,
+            slot: Slot { region: self.source.node.spec().id, index: slot },
+            nodes_end: self.ends.end(slot),
+        };
+        self.ends.used().map(target).collect()
     }
 }

@@ -67,11 +67,11 @@ impl World {
         }
     }
 
-    /// A pair was taken over and examined.
+    /// The pairs were taken over and examined.
     pub(crate) fn has_recovered(
         &mut self,
         host: u32,
-        recovered: &Recovered,
+        recovered: &[Recovered],
         mut snapshot: Snapshot,
     ) -> Result<(), Broken> {
         if self.planted == Some(Planted::EntryLost) && snapshot.lose_entry() {
@@ -79,7 +79,7 @@ impl World {
         }
         self.coverage.saw(Event::Recoveries);
         self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
-        self.coverage.add(Event::FromCheckpoint, u64::from(recovered.csn_checkpoint.0 > 0));
+        self.coverage.add(Event::FromCheckpoint, u64::from(recovered.iter().any(|pair| pair.csn_checkpoint.0 > 0)));
         self.coverage.add(Event::Survivor, u64::from(host != self.last_host));
         self.last_host = host;
         self.rot_survived(&snapshot)?;

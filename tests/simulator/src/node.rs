@@ -4,11 +4,12 @@
 //! thread
 //! call by call; clock, disk, network and coordinator are the world's.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, ClusterError, Coordinator, LeaseCommand, LeaseKeeper, NewPair, Place, Renewal, Sessions,
-    SimLink, Table, Tenure,
+    ClaimGround, ClusterError, Coordinator, LeaseCommand, LeaseKeeper, NewPair, PairRow, Place, Renewal,
+    Sessions, SimLink, Table, Tenure,
 };
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_node::{FailureKind, Store, Worker, WorkerIdentity};
@@ -31,8 +32,9 @@ const PATIENCE_NS: u64 = 50 * MS;
 
 /// What a node's step tells the world.
 pub enum News {
-    /// A pair was taken over. The world looks at it and says whether all is well before it is served.
-    Recovered(Box<Recovered>),
+    /// The pairs were taken over. The world looks at them and says whether all is well before they are
+    /// served.
+    Recovered(Vec<Recovered>),
     /// A checkpoint is recorded in the table.
     Checkpointed,
     /// A checkpoint failed.
@@ -95,7 +97,8 @@ pub struct Node {
     pub(crate) coordinator: Arc<FusedLink>,
     pub(crate) environment: Environment,
     pub(crate) endpoint: SimEndpoint,
-    pub(crate) device: SimDevice,
+    /// Of each pair's log, by the pairs' numbers.
+    pub(crate) devices: Vec<SimDevice>,
     pub(crate) worker: Option<Worker>,
     pub(crate) lease_until_ns: u64,
     pub(crate) random: Random,
@@ -104,7 +107,10 @@ pub struct Node {
     progress: Arc<Progress>,
     keeper: LeaseKeeper,
     renewal: Option<(u64, Renewal)>,
-    takeover: Option<Takeover>,
+    takeover: Option<(Takeover, SimDevice)>,
+    /// Pairs that are still to be taken over, once the table has told which there are.
+    pending: Option<VecDeque<PairRow>>,
+    recovered: Vec<Recovered>,
     takeover_due_ns: u64,
     /// When the pair is to be claimed, for the first time or again.
     begin_due_ns: u64,
@@ -131,7 +137,7 @@ impl Node {
         };
         Node {
             host,
-            device: disk.device(),
+            devices: Vec::new(),
             disk,
             fuse,
             link,
@@ -150,6 +156,8 @@ impl Node {
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             takeover: None,
+            pending: None,
+            recovered: Vec::new(),
             takeover_due_ns: u64::MAX,
             begin_due_ns: now_ns,
             due_ns: now_ns,
@@ -186,23 +194,23 @@ impl Node {
         self.worker.as_ref().map_or(0, |worker| worker.snapshot().operations.repeated)
     }
 
-    /// Its node region's log, once the pair is served.
+    /// Its first node region's log, once the pairs are served.
     #[must_use]
     pub fn log_name(&self) -> Option<LogName> {
-        let tenure = self.control.tenure?;
+        let tenure = self.control.pairs.first()?.tenure;
         Some(LogId { pair: tenure.pair, epoch: tenure.epoch }.log(RegionKind::Node))
     }
 
-    /// Whether it serves the pair.
+    /// Whether it serves the pairs.
     #[must_use]
     pub fn serves(&self) -> bool {
-        self.control.tenure.is_some()
+        !self.control.pairs.is_empty()
     }
 
-    /// Whether it is taking the pair over.
+    /// Whether it is taking pairs over.
     #[must_use]
     pub fn is_recovering(&self) -> bool {
-        self.takeover.is_some()
+        self.takeover.is_some() || !self.recovered.is_empty()
     }
 
     /// When it is to be stepped next, if nothing reaches it before.
@@ -300,9 +308,12 @@ impl Node {
             salt: self.random.next(),
         };
         let environment = &self.environment;
-        environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
-        let (rows, _) = environment.table.pairs()?;
-        let takeover = match rows.first() {
+        if self.pending.is_none() {
+            environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
+            let (rows, _) = environment.table.pairs()?;
+            self.pending = Some(rows.into());
+        }
+        let takeover = match self.pending.as_ref().and_then(VecDeque::front) {
             Some(row) => {
                 // Nobody else runs on this host; of another host's owner only the lease tells.
                 let ground = if row.node == node { ClaimGround::HostLock } else { ClaimGround::LeaseEnded };
@@ -316,7 +327,7 @@ impl Node {
                 Takeover::claimed(environment, rebuild, publish, &self.progress)
             }
         };
-        self.takeover = Some(takeover);
+        self.takeover = Some((takeover, self.disk.device()));
         self.takeover_due_ns = now_ns;
         Ok(())
     }
@@ -325,14 +336,23 @@ impl Node {
         if now_ns < self.takeover_due_ns {
             return self.takeover_due_ns;
         }
-        let Some(takeover) = &mut self.takeover else { return u64::MAX };
-        let waits_ns = match takeover.step(&mut self.device) {
+        let Some((takeover, device)) = &mut self.takeover else { return u64::MAX };
+        let waits_ns = match takeover.step(device) {
             Ok(Turn::More) => self.random.time_ns(20 * US),
             Ok(Turn::Wait(for_ns)) => for_ns,
             Ok(Turn::Done) => {
-                let recovered = self.takeover.take().map(Takeover::finish);
-                news.extend(recovered.map(|recovered| News::Recovered(Box::new(recovered))));
+                if let Some((takeover, device)) = self.takeover.take() {
+                    self.recovered.push(takeover.finish());
+                    self.devices.push(device);
+                }
                 self.takeover_due_ns = u64::MAX;
+                let pending = self.pending.get_or_insert_default();
+                pending.pop_front();
+                if pending.is_empty() {
+                    news.push(News::Recovered(std::mem::take(&mut self.recovered)));
+                } else {
+                    self.begin_due_ns = now_ns + 1;
+                }
                 return now_ns + 1;
             }
             Err(RecoveryError::Cluster(ClusterError::OwnerLives { remaining_ns, .. })) => {
@@ -354,18 +374,22 @@ impl Node {
         self.takeover_due_ns
     }
 
-    /// The pair is handed to the worker: `BringUp::hand_over`.
+    /// The pairs are handed to the worker: `BringUp::hand_over`.
     ///
     /// # Errors
     /// The coordinator does not tell the open sessions.
-    pub fn install(&mut self, recovered: Recovered) -> Result<(), ClusterError> {
+    pub fn install(&mut self, recovered: Vec<Recovered>) -> Result<(), ClusterError> {
         let Some(incarnation) = self.keeper.lease() else { return Ok(()) };
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
         let (open, _) = self.environment.sessions.open_sessions()?;
-        let store = Store::new(recovered, &self.plan.worker);
-        self.control.begin(tenure, Arc::new(store.source()), store.nodes_end());
+        let mut stores = Vec::new();
+        for recovered in recovered {
+            let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+            let store = Store::new(recovered, &self.plan.worker);
+            self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
+            stores.push(store);
+        }
         if let Some(worker) = &mut self.worker {
-            worker.install(store, open.iter().map(|row| row.session));
+            worker.install(stores, open.iter().map(|row| row.session));
         }
         self.serving.serve();
         Ok(())
@@ -373,9 +397,9 @@ impl Node {
 
     /// What a process does last when it ends by itself: its pair is free for others.
     pub fn release(&mut self) {
-        if let Some(tenure) = self.control.tenure {
+        for pair in &self.control.pairs {
             // The table keeps the pair in this node's name if that fails, until the lease ends.
-            let _ = self.environment.table.release(tenure);
+            let _ = self.environment.table.release(pair.tenure);
         }
     }
 }

@@ -23,8 +23,8 @@ pub struct Serving {
     /// The thread is not scheduled before this time: so messages gather.
     pub(crate) rests_until_ns: u64,
     overflow: Overflow,
-    /// The watermarks that were last seen: they only grow within an epoch.
-    watermark: Option<Watermarks>,
+    /// The watermarks that were last seen, by pair: they only grow within an epoch.
+    watermarks: Vec<Option<Watermarks>>,
     log_events: Vec<cell_wal::LogEvent>,
     /// Delayed copies of writes that it turned away.
     pub(crate) below_floor: u64,
@@ -81,19 +81,24 @@ impl Node {
         self.serving.tick_due_ns = now_ns + TICK_NS;
         worker.tick(clock_ns, lease_until_ns);
         self.endpoint.tick(clock_ns);
-        if self.control.tenure.is_some() {
-            worker.log_tick(&mut self.device);
+        if !self.control.pairs.is_empty() {
+            for (pair, device) in self.devices.iter_mut().enumerate() {
+                worker.log_tick(pair, device);
+            }
         }
     }
 
     fn poll_log(&mut self) -> bool {
-        let Some(worker) = self.worker.as_mut().filter(|_| self.control.tenure.is_some()) else {
+        let Some(worker) = self.worker.as_mut().filter(|_| !self.control.pairs.is_empty()) else {
             return false;
         };
-        self.device.poll(&mut self.serving.log_events);
-        let busy = !self.serving.log_events.is_empty();
-        for event in self.serving.log_events.drain(..) {
-            worker.log_event(event, &mut self.device);
+        let mut busy = false;
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            device.poll(&mut self.serving.log_events);
+            busy |= !self.serving.log_events.is_empty();
+            for event in self.serving.log_events.drain(..) {
+                worker.log_event(pair, event, device);
+            }
         }
         busy
     }
@@ -116,12 +121,14 @@ impl Node {
     fn commit(&mut self) {
         let Some(worker) = &mut self.worker else { return };
         worker.end_of_poll();
-        if self.control.tenure.is_none() {
+        if self.control.pairs.is_empty() {
             return;
         }
-        worker.commit(&mut self.device);
-        if self.device.submit().is_err() {
-            worker.give_up(cell_node::FailureKind::LogFailed);
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            worker.commit(pair, device);
+            if device.submit().is_err() {
+                worker.give_up(cell_node::FailureKind::LogFailed);
+            }
         }
     }
 
@@ -144,7 +151,7 @@ impl Node {
             }
         }
         worker.replies_sent();
-        if sent > 0 && self.control.tenure.is_some() {
+        if sent > 0 && !self.control.pairs.is_empty() {
             self.look_at_lease(clock_ns, news);
         }
         sent > 0
@@ -165,14 +172,17 @@ impl Node {
 
     /// Watermarks only grow within an epoch, and visible is durable.
     fn look_at_watermark(&mut self, news: &mut Vec<News>) {
-        let Some(source) = &self.control.source else { return };
-        let (now, before) = (source.node.watermark(), self.serving.watermark);
-        let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
-        let fell = before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
-        if (same_epoch && fell) || now.visible != now.durable || source.extent.watermark() != now {
-            news.push(News::Broken(format!("watermark {now:?} after {before:?}")));
+        self.serving.watermarks.resize(self.control.pairs.len(), None);
+        for (pair, seen) in self.control.pairs.iter().zip(&mut self.serving.watermarks) {
+            let (now, before) = (pair.source.node.watermark(), *seen);
+            let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
+            let fell =
+                before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
+            if (same_epoch && fell) || now.visible != now.durable || pair.source.extent.watermark() != now {
+                news.push(News::Broken(format!("watermark {now:?} after {before:?}")));
+            }
+            *seen = Some(now);
         }
-        self.serving.watermark = Some(now);
     }
 }
 

@@ -342,18 +342,21 @@ impl World {
         match news {
             News::Recovered(recovered) => {
                 let snapshot = check::examine(&recovered)?;
-                say!(
-                    self,
-                    "host {host} has recovered {}: cut {}, {} entries, {} log bytes, checkpoint {}",
-                    recovered.epoch,
-                    recovered.csn_cut,
-                    recovered.entries,
-                    recovered.log_bytes,
-                    recovered.csn_checkpoint
-                );
-                self.note(recovered.csn_cut.0 << 8 | 2);
+                for recovered in &recovered {
+                    say!(
+                        self,
+                        "host {host} has recovered {}, {}: cut {}, {} entries, {} log bytes, checkpoint {}",
+                        recovered.pair,
+                        recovered.epoch,
+                        recovered.csn_cut,
+                        recovered.entries,
+                        recovered.log_bytes,
+                        recovered.csn_checkpoint
+                    );
+                    self.note(recovered.csn_cut.0 << 8 | 2);
+                }
                 self.has_recovered(host, &recovered, snapshot)?;
-                if self.nodes[at].install(*recovered).is_err() {
+                if self.nodes[at].install(recovered).is_err() {
                     self.bury(host, Death::ByItself); // the coordinator was not reached
                 }
             }

@@ -1,0 +1,200 @@
+//! Which meganode has a key: all leaf meganodes of a worker's pairs, in key order. It is authoritative for
+//! the owner, so the server's own searches never walk the router meganode; it is built from the meganodes'
+//! fences when the pairs are installed, and changed where a split hands a range over.
+
+use cell_terms::SlotIndex;
+
+use crate::outbox::PairAt;
+
+/// A leaf meganode among those of a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct MeganodeAt {
+    pub(crate) pair: PairAt,
+    pub(crate) slot: SlotIndex,
+}
+
+/// A meganode's range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Range {
+    /// Keys at or above this.
+    pub(crate) low: Box<[u8]>,
+    /// Keys below this; `None` for plus infinity.
+    pub(crate) high: Option<Box<[u8]>>,
+    /// Where they are.
+    pub(crate) at: MeganodeAt,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Directory {
+    ranges: Vec<Range>,
+    /// The first eight bytes of each low fence, big-endian: most comparisons end here.
+    heads: Vec<u64>,
+    /// Whether the ranges cover all keys without a gap.
+    whole: bool,
+}
+
+fn head(key: &[u8]) -> u64 {
+    let mut bytes = [0; 8];
+    let length = key.len().min(8);
+    bytes[..length].copy_from_slice(&key[..length]);
+    u64::from_be_bytes(bytes)
+}
+
+impl Directory {
+    /// The meganode that has a key; `None` if no pair of this worker does.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<MeganodeAt> {
+        if self.whole && self.ranges.len() == 1 {
+            return Some(self.ranges[0].at);
+        }
+        self.range(key).map(|range| range.at)
+    }
+
+    /// The range that a key is in.
+    pub(crate) fn range(&self, key: &[u8]) -> Option<&Range> {
+        let range = &self.ranges[self.position(key)?];
+        range.high.as_deref().is_none_or(|high| key < high).then_some(range)
+    }
+
+    /// The range before a key, the one that has the keys just below it.
+    pub(crate) fn range_below(&self, bound: &[u8]) -> Option<&Range> {
+        let at = self.ranges.partition_point(|range| *range.low < *bound);
+        self.ranges.get(at.checked_sub(1)?)
+    }
+
+    /// The last range that begins at or before a key.
+    fn position(&self, key: &[u8]) -> Option<usize> {
+        let wanted = head(key);
+        // All heads below `wanted` begin before the key, all above behind it; equal heads are compared whole.
+        let from = self.heads.partition_point(|head| *head < wanted);
+        let equal = self.heads[from..].partition_point(|head| *head == wanted);
+        let among = self.ranges[from..from + equal].partition_point(|range| *range.low <= *key);
+        (from + among).checked_sub(1)
+    }
+
+    pub(crate) fn first(&self) -> Option<&Range> {
+        self.ranges.first()
+    }
+
+    pub(crate) fn last(&self) -> Option<&Range> {
+        self.ranges.last()
+    }
+
+    /// All ranges in key order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range> {
+        self.ranges.iter()
+    }
+
+    /// The range of a meganode.
+    pub(crate) fn of(&self, at: MeganodeAt) -> Option<&Range> {
+        self.ranges.iter().find(|range| range.at == at)
+    }
+
+    /// Adds a range.
+    pub(crate) fn insert(&mut self, range: Range) {
+        let at = self.ranges.partition_point(|other| other.low < range.low);
+        self.heads.insert(at, head(&range.low));
+        self.ranges.insert(at, range);
+        self.look_for_gaps();
+    }
+
+    /// A range is cut: from `low` on, its keys are in another meganode. False if no range has the key inside.
+    pub(crate) fn split(&mut self, low: &[u8], to: MeganodeAt) -> bool {
+        let Some(at) = self.position(low).filter(|at| *self.ranges[*at].low < *low) else { return false };
+        let left = &mut self.ranges[at];
+        if left.high.as_deref().is_some_and(|high| low >= high) {
+            return false;
+        }
+        let high = left.high.replace(low.into());
+        self.insert(Range { low: low.into(), high, at: to });
+        true
+    }
+
+    /// A whole range moves to another meganode.
+    pub(crate) fn replace(&mut self, from: MeganodeAt, to: MeganodeAt) -> bool {
+        let Some(range) = self.ranges.iter_mut().find(|range| range.at == from) else { return false };
+        range.at = to;
+        true
+    }
+
+    fn look_for_gaps(&mut self) {
+        let joined = self.ranges.windows(2).all(|pair| pair[0].high.as_deref() == Some(&*pair[1].low));
+        let first = self.ranges.first().is_some_and(|range| range.low.is_empty());
+        let last = self.ranges.last().is_some_and(|range| range.high.is_none());
+        self.whole = joined && first && last;
+    }
+
+    /// Whether every key is in some range.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.ranges.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(pair: u16, slot: u32) -> MeganodeAt {
+        MeganodeAt { pair: PairAt(pair), slot: SlotIndex(slot) }
+    }
+
+    fn whole() -> Directory {
+        let mut directory = Directory::default();
+        directory.insert(Range { low: Box::default(), high: None, at: at(0, 0) });
+        directory
+    }
+
+    #[test]
+    fn find_after_splits_goes_by_the_low_fence() {
+        let mut directory = whole();
+        assert!(directory.split(b"m", at(0, 1)));
+        assert!(directory.split(b"prefix-long-9", at(1, 0)));
+        assert!(directory.split(b"prefix-long-5", at(1, 1)));
+        let cases: [(&[u8], MeganodeAt); 7] = [
+            (b"a", at(0, 0)),
+            (b"lzzz", at(0, 0)),
+            (b"m", at(0, 1)),
+            (b"prefix-long-4", at(0, 1)),
+            (b"prefix-long-5", at(1, 1)),
+            (b"prefix-long-8x", at(1, 1)),
+            (b"z", at(1, 0)),
+        ];
+        for (key, expected) in cases {
+            assert_eq!(directory.find(key), Some(expected), "{}", key.escape_ascii());
+        }
+        assert!(directory.is_whole());
+    }
+
+    #[test]
+    fn range_below_a_fence_is_the_left_neighbour() {
+        let mut directory = whole();
+        directory.split(b"m", at(0, 1));
+        assert_eq!(directory.range_below(b"m").map(|range| range.at), Some(at(0, 0)));
+        assert_eq!(directory.range_below(b"ma").map(|range| range.at), Some(at(0, 1)));
+        assert_eq!(directory.range_below(b""), None);
+    }
+
+    #[test]
+    fn split_at_a_fence_or_outside_is_refused() {
+        let mut directory = whole();
+        directory.split(b"m", at(0, 1));
+        assert!(!directory.split(b"m", at(0, 2)), "there is a range that begins there");
+        assert!(!directory.split(b"", at(0, 2)));
+        assert_eq!(directory.len(), 2);
+    }
+
+    #[test]
+    fn find_in_a_gap_says_that_nobody_has_the_key() {
+        let mut directory = Directory::default();
+        directory.insert(Range { low: b"b"[..].into(), high: Some(b"d"[..].into()), at: at(0, 0) });
+        assert_eq!(directory.find(b"a"), None);
+        assert_eq!(directory.find(b"c"), Some(at(0, 0)));
+        assert_eq!(directory.find(b"d"), None);
+        assert!(!directory.is_whole());
+    }
+}

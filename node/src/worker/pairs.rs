@@ -1,0 +1,220 @@
+//! The pairs that a worker owns, each with what waits for its log, and the directory over all of them.
+
+use std::collections::VecDeque;
+
+use cell_fabric::ConnectionId;
+use cell_protocol::RequestHeader;
+use cell_terms::{Csn, PairId};
+
+use super::checkpointing::Checkpointing;
+use crate::counters::BatchCounters;
+use crate::directory::{Directory, MeganodeAt, Range};
+use crate::outbox::{Held, PairAt, ReplyList};
+use crate::store::Store;
+
+/// Messages that wait for pairs' logs, over all pairs, past which no more input is taken.
+const BACKLOG_BYTES_MAX: usize = 4 << 20;
+
+/// What a reply depends on: a pair's watermark must have reached a CSN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Dependence {
+    pub(crate) pair: PairAt,
+    pub(crate) csn: Csn,
+}
+
+impl Dependence {
+    /// May leave at once. (It carries the watermark of the first pair.)
+    pub(crate) const NOTHING: Dependence = Dependence { pair: PairAt(0), csn: Csn::ZERO };
+
+    pub(crate) fn on(pair: PairAt, csn: Csn) -> Dependence {
+        Dependence { pair, csn }
+    }
+}
+
+/// A pair in its worker's hands.
+#[derive(Debug)]
+pub(crate) struct OwnedPair {
+    pub(crate) store: Store,
+    pub(crate) held: Held,
+    pub(crate) checkpointing: Checkpointing,
+    pub(crate) batches: BatchCounters,
+    pub(crate) submitted_ns: u64,
+    /// Writes that wait for the pair's log, or for a check of it, in their order.
+    pub(crate) backlog: VecDeque<(ConnectionId, Vec<u8>)>,
+}
+
+/// A reply that depends on several pairs.
+#[derive(Debug)]
+struct Joint {
+    connection: ConnectionId,
+    needs: Vec<Dependence>,
+    bytes: Vec<u8>,
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Pairs {
+    list: Vec<OwnedPair>,
+    pub(crate) directory: Directory,
+    /// Replies that may leave, of all pairs.
+    pub(crate) ready: ReplyList,
+    joint: Vec<Joint>,
+    backlog_bytes: usize,
+}
+
+impl Pairs {
+    /// Takes a pair in; its meganodes enter the directory, but for those in `hidden`.
+    pub(crate) fn add(&mut self, store: Store, now_ns: u64, ranges: impl IntoIterator<Item = Range>) -> PairAt {
+        let at = PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"));
+        let mut checkpointing = Checkpointing::new(now_ns);
+        checkpointing.begin_serving(store.checkpointed(), now_ns);
+        self.list.push(OwnedPair {
+            held: Held::new(store.visible()),
+            checkpointing,
+            batches: BatchCounters::new(),
+            submitted_ns: now_ns,
+            backlog: VecDeque::new(),
+            store,
+        });
+        ranges.into_iter().for_each(|range| self.directory.insert(range));
+        at
+    }
+
+    /// Where the next pair will be.
+    pub(crate) fn next_at(&self) -> PairAt {
+        PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, at: PairAt) -> &OwnedPair {
+        &self.list[at.index()]
+    }
+
+    #[inline]
+    pub(crate) fn get_mut(&mut self, at: PairAt) -> &mut OwnedPair {
+        &mut self.list[at.index()]
+    }
+
+    #[inline]
+    pub(crate) fn store(&self, at: PairAt) -> &Store {
+        &self.list[at.index()].store
+    }
+
+    #[inline]
+    pub(crate) fn store_mut(&mut self, at: PairAt) -> &mut Store {
+        &mut self.list[at.index()].store
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = PairAt> + use<> {
+        (0..u16::try_from(self.list.len()).unwrap_or(u16::MAX)).map(PairAt)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &OwnedPair> {
+        self.list.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut OwnedPair> {
+        self.list.iter_mut()
+    }
+
+    /// Where a pair is, by its name.
+    pub(crate) fn at(&self, pair: PairId) -> Option<PairAt> {
+        self.all().find(|at| self.store(*at).pair() == pair)
+    }
+
+    /// The meganode that a key is in.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<MeganodeAt> {
+        self.directory.find(key)
+    }
+
+    /// The list for a reply with this dependence: it leaves at once, or with its pair's batch.
+    #[inline]
+    pub(crate) fn list(&mut self, depends_on: Dependence) -> &mut ReplyList {
+        match self.list.get_mut(depends_on.pair.index()) {
+            Some(pair) => pair.held.list(depends_on.csn, &mut self.ready),
+            None => &mut self.ready,
+        }
+    }
+
+    /// Queues a reply that depends on several pairs; it carries the watermark of the first.
+    pub(crate) fn push_joint(&mut self, connection: ConnectionId, needs: Vec<Dependence>, bytes: Vec<u8>) {
+        self.joint.push(Joint { connection, needs, bytes });
+        self.release_joint();
+    }
+
+    /// What may be seen of a pair has grown.
+    pub(crate) fn raise(&mut self, at: PairAt) {
+        let pair = &mut self.list[at.index()];
+        let visible = pair.store.visible();
+        pair.held.raise(visible, &mut self.ready);
+        if !self.joint.is_empty() {
+            self.release_joint();
+        }
+    }
+
+    fn release_joint(&mut self) {
+        let (list, ready) = (&self.list, &mut self.ready);
+        self.joint.retain(|joint| {
+            let met = |need: &Dependence| list[need.pair.index()].store.visible() >= need.csn;
+            let waits = !joint.needs.iter().all(met);
+            if !waits {
+                let pair = joint.needs.first().map_or(PairAt(0), |need| need.pair);
+                ready.push(joint.connection, pair, |bytes| bytes.extend_from_slice(&joint.bytes));
+            }
+            waits
+        });
+    }
+
+    /// Nothing that waits may leave any more.
+    pub(crate) fn drop_replies(&mut self) {
+        self.ready.clear();
+        self.joint.clear();
+        for pair in &mut self.list {
+            pair.held = Held::new(Csn::ZERO);
+        }
+    }
+
+    /// Replies that wait for a log.
+    pub(crate) fn held(&self) -> usize {
+        self.joint.len() + self.list.iter().map(|pair| pair.held.len()).sum::<usize>()
+    }
+
+    pub(crate) fn push_backlog(&mut self, at: PairAt, connection: ConnectionId, message: Vec<u8>) {
+        self.backlog_bytes += backlog_bytes(&message);
+        self.list[at.index()].backlog.push_back((connection, message));
+    }
+
+    pub(crate) fn unpop_backlog(&mut self, at: PairAt, connection: ConnectionId, message: Vec<u8>) {
+        self.backlog_bytes += backlog_bytes(&message);
+        self.list[at.index()].backlog.push_front((connection, message));
+    }
+
+    pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<(ConnectionId, Vec<u8>)> {
+        let (connection, message) = self.list[at.index()].backlog.pop_front()?;
+        self.backlog_bytes -= backlog_bytes(&message);
+        Some((connection, message))
+    }
+
+    /// Whether so much waits that the queues of the network are to fill, and not ours.
+    pub(crate) fn is_backlog_full(&self) -> bool {
+        self.backlog_bytes >= BACKLOG_BYTES_MAX
+    }
+
+    pub(crate) fn has_backlog(&self) -> bool {
+        self.backlog_bytes > 0
+    }
+}
+
+/// What a waiting message counts for: small ones are no cheaper to keep than this.
+fn backlog_bytes(message: &[u8]) -> usize {
+    message.len() + 64 + size_of::<RequestHeader>()
+}
