@@ -3,13 +3,11 @@
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
-use std::sync::mpsc::Receiver;
 use std::sync::Arc;
+use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use cell_cluster::{
-    ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure,
-};
+use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure};
 use cell_memory::{MemoryError, RegionSettings};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,

@@ -27,7 +27,10 @@ impl SlotEnds {
 
     /// The slots that hold something.
     pub fn used(&self) -> impl Iterator<Item = SlotIndex> + '_ {
-        (0u32..).zip(&self.0).filter(|(_, end)| end.load(Ordering::Acquire) > 0).map(|(slot, _)| SlotIndex(slot))
+        (0u32..)
+            .zip(&self.0)
+            .filter(|(_, end)| end.load(Ordering::Acquire) > 0)
+            .map(|(slot, _)| SlotIndex(slot))
     }
 
     fn of(&self, slot: SlotIndex) -> Option<&AtomicU32> {

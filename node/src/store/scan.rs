@@ -175,8 +175,7 @@ fn next_leaf(
 ) -> Result<bool, StoreError> {
     Ok(match range.direction {
         ScanDirection::Forward => {
-            leaf.high().is_some_and(|high| !range.is_past_end(high))
-                && meganode.leaf_after(leaf)?
+            leaf.high().is_some_and(|high| !range.is_past_end(high)) && meganode.leaf_after(leaf)?
         }
         ScanDirection::Backward => {
             let low_is_inside = !leaf.low().is_empty() && range.begins_below(leaf.low());

@@ -64,7 +64,12 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// Takes a pair in; its meganodes enter the directory, but for those in `hidden`.
-    pub(crate) fn add(&mut self, store: Store, now_ns: u64, ranges: impl IntoIterator<Item = Range>) -> PairAt {
+    pub(crate) fn add(
+        &mut self,
+        store: Store,
+        now_ns: u64,
+        ranges: impl IntoIterator<Item = Range>,
+    ) -> PairAt {
         let at = PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"));
         let mut checkpointing = Checkpointing::new(now_ns);
         checkpointing.begin_serving(store.checkpointed(), now_ns);

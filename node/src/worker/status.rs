@@ -152,7 +152,9 @@ impl Worker {
             Phase::Failed(kind) => NodeState::Failed(kind),
             Phase::Serving => match self.pairs.iter().find_map(|pair| pair.store.no_room()) {
                 Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
-                Some(NoRoom::Region | NoRoom::Slot) => NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull),
+                Some(NoRoom::Region | NoRoom::Slot) => {
+                    NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull)
+                }
                 Some(NoRoom::LogBusy) | None => NodeState::Serving,
             },
         }

@@ -79,7 +79,8 @@ impl World {
         }
         self.coverage.saw(Event::Recoveries);
         self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
-        self.coverage.add(Event::FromCheckpoint, u64::from(recovered.iter().any(|pair| pair.csn_checkpoint.0 > 0)));
+        self.coverage
+            .add(Event::FromCheckpoint, u64::from(recovered.iter().any(|pair| pair.csn_checkpoint.0 > 0)));
         self.coverage.add(Event::Survivor, u64::from(host != self.last_host));
         self.last_host = host;
         self.rot_survived(&snapshot)?;
