@@ -204,7 +204,7 @@ impl Ours {
             tree: self.tree(),
             extent: &self.extent,
             extents: ExtentReader::new(),
-            leaf: LeafSnapshot::new(),
+            leaves: [LeafSnapshot::new(), LeafSnapshot::new()],
         }
     }
 
@@ -230,7 +230,7 @@ pub struct OursReader<'a> {
     tree: Meganode<'a, Region>,
     extent: &'a Region,
     extents: ExtentReader,
-    leaf: LeafSnapshot,
+    leaves: [LeafSnapshot; 2],
 }
 
 impl OursReader<'_> {
@@ -328,13 +328,13 @@ impl OursReader<'_> {
         out: &mut Vec<u8>,
     ) -> Result<u64, OursError> {
         let mut bytes = 0;
-        let mut leaf = std::mem::take(&mut self.leaf);
+        let mut leaves = std::mem::take(&mut self.leaves);
         for index in first..last {
             out.clear();
-            self.scan_from(keys.get(index), limit, &mut leaf, out)?;
+            self.scan_from(keys.get(index), limit, &mut leaves, out)?;
             bytes += out.len() as u64;
         }
-        self.leaf = leaf;
+        self.leaves = leaves;
         Ok(bytes)
     }
 
@@ -342,29 +342,37 @@ impl OursReader<'_> {
         &mut self,
         key: &[u8],
         limit: usize,
-        leaf: &mut LeafSnapshot,
+        [leaf, next]: &mut [LeafSnapshot; 2],
         out: &mut Vec<u8>,
     ) -> Result<(), OursError> {
         self.tree.leaf(key, leaf)?;
+        self.tree.prefetch_after(leaf);
         let mut position = leaf.position(key);
-        let mut left = limit;
+        let mut end = leaf.len().min(position + limit);
+        let mut left = limit - (end - position);
+        for index in position..end {
+            self.prefetch(&leaf.entry(index))?;
+        }
         loop {
-            let end = leaf.len().min(position + left);
-            left -= end - position;
-            if left > 0 {
-                self.tree.prefetch_after(leaf);
+            // The extents of the next leaf are asked for before those of this one are copied.
+            let more = left > 0 && self.tree.leaf_ahead(leaf, next)?;
+            let next_end = if more { next.len().min(left) } else { 0 };
+            left -= next_end;
+            if left > 0 && more {
+                self.tree.prefetch_after(next);
             }
-            for index in position..end {
-                self.prefetch(&leaf.entry(index))?;
+            for index in 0..next_end {
+                self.prefetch(&next.entry(index))?;
             }
             for index in position..end {
                 out.extend_from_slice(leaf.key(index));
                 self.copy(&leaf.entry(index), out)?;
             }
-            if left == 0 || !self.tree.leaf_after(leaf)? {
+            if !more {
                 return Ok(());
             }
-            position = 0;
+            std::mem::swap(leaf, next);
+            (position, end) = (0, next_end);
         }
     }
 

@@ -36,7 +36,7 @@ pub use shape::{
 };
 
 /// Lines that [`prefetch`] asks for; the processor's own prefetcher takes over behind them.
-const PREFETCH_LINES: usize = 4;
+const PREFETCH_LINES: usize = 6;
 const WORDS_PER_LINE: usize = 8;
 
 /// Writes an encoded extent (from an [`ExtentEncoder`], or out of a log record) to its place, by words. Until
@@ -52,9 +52,10 @@ pub fn store(region: &mut RegionWriter, offset: ExtentOffset, encoded: &[u8]) {
 #[inline]
 pub fn prefetch(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
     let first = index(byte_offset(offset) / 8);
-    let lines = index(shape.stored_bytes().into()).div_ceil(8 * WORDS_PER_LINE).min(PREFETCH_LINES);
-    for line in 0..lines {
-        region.prefetch(first + line * WORDS_PER_LINE);
+    let last = first + index(shape.stored_bytes().into()) / 8 - 1;
+    let (first, last) = (first / WORDS_PER_LINE, last / WORDS_PER_LINE);
+    for line in first..=last.min(first + PREFETCH_LINES - 1) {
+        region.prefetch(line * WORDS_PER_LINE);
     }
 }
 

@@ -235,6 +235,22 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         outcome.map(|()| true)
     }
 
+    /// Fills `next` with the leaf after `leaf`: false at the end of the tree. For who reads one leaf ahead, to
+    /// ask for its extents before they are wanted.
+    ///
+    /// # Errors
+    /// As [`Meganode::leaf_after`].
+    pub fn leaf_ahead(&self, leaf: &LeafSnapshot, next: &mut LeafSnapshot) -> Result<bool, ReadError> {
+        let Some(bound) = leaf.high() else { return Ok(false) };
+        let (bound, right) = (Probe::new(bound), leaf.right());
+        match self.geometry.node_of(self.slot, right) {
+            None if !right.is_null() => Err(ReadError::Beyond(right)),
+            None => self.snapshot(Target::At(bound), next),
+            Some(node) => sized!(self.geometry, B => self.follow::<B>(node, &bound, next)),
+        }
+        .map(|()| true)
+    }
+
     /// Goes on to the leaf before this one: false at the beginning of the tree.
     ///
     /// # Errors
