@@ -67,6 +67,8 @@ pub(crate) struct Shell {
     /// By the pairs' numbers.
     lines: Vec<PairLine>,
     poller: Poller,
+    /// The logs alone.
+    log_poller: Poller,
     inbound: Receiver<Inbound>,
     commands: Sender<Command>,
     lease_until_ns: Arc<AtomicU64>,
@@ -81,7 +83,7 @@ impl Shell {
     pub(crate) fn new(
         worker: Worker,
         endpoint: TcpEndpoint,
-        poller: Poller,
+        [poller, log_poller]: [Poller; 2],
         inbound: Receiver<Inbound>,
         commands: Sender<Command>,
         lease_until_ns: Arc<AtomicU64>,
@@ -92,6 +94,7 @@ impl Shell {
             endpoint,
             lines: Vec::new(),
             poller,
+            log_poller,
             inbound,
             commands,
             lease_until_ns,
@@ -115,7 +118,13 @@ impl Shell {
                 self.publish();
                 return Ended::Stopped;
             }
-            if !busy && self.endpoint.prepare_sleep() {
+            if busy {
+                continue;
+            }
+            if !self.worker.takes_input() {
+                // Requests wait for a log: what the fabric has must not keep this thread awake meanwhile.
+                self.log_poller.wait(Some(TICK));
+            } else if self.endpoint.prepare_sleep() {
                 self.poller.wait(Some(TICK));
             }
         }
@@ -200,7 +209,9 @@ impl Shell {
     fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>) {
         let mut stores = Vec::new();
         for ServedPair { store, line } in pairs {
-            if let Err(error) = self.poller.add_edge(line.device.wake_fd()) {
+            let wake = line.device.wake_fd();
+            let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
+            if let Err(error) = watched {
                 tracing::error!(%error, "a log's wake descriptor cannot be watched");
                 return self.worker.give_up(FailureKind::LogFailed);
             }

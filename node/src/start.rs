@@ -121,7 +121,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let shell = Shell::new(
         worker,
         endpoint,
-        poller,
+        [poller, Poller::new()?],
         inbound_receiver,
         commands,
         lease.surely_until_ns(),
