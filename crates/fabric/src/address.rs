@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `127.0.0.1:7400` or `[::1]:7400` | worker 0 behind that TCP address |
 //! | `127.0.0.1:7400/3` | its worker 3 |
+//! | `shm:/path` or `shm:@name` | worker 0 behind that unix socket, over shared memory |
+//! | `shm:/path#3` | its worker 3 |
 //! | `sim:5/3` | worker 3 of the simulated host 5 |
 
 use std::fmt;
@@ -11,6 +13,7 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use crate::error::FabricError;
+use crate::socket_name::SocketName;
 
 /// Where a host's fabric listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +21,8 @@ use crate::error::FabricError;
 pub enum Host {
     /// Plain TCP.
     Tcp(SocketAddr),
+    /// Shared memory on this host, handed out by that unix socket.
+    Shm(SocketName),
     /// A host of the simulated network, by number.
     Sim(u32),
 }
@@ -37,6 +42,11 @@ pub struct Address {
 pub enum PeerAddress {
     /// The peer's end of the TCP connection.
     Tcp(SocketAddr),
+    /// A process of this host.
+    Shm {
+        /// The user that it ran as when it connected.
+        user: u32,
+    },
     /// The simulated host's number.
     Sim(u32),
 }
@@ -46,6 +56,12 @@ impl Address {
     #[must_use]
     pub const fn tcp(socket: SocketAddr) -> Address {
         Address { host: Host::Tcp(socket), worker: 0 }
+    }
+
+    /// Worker 0 behind a unix socket, over shared memory.
+    #[must_use]
+    pub const fn shm(name: SocketName) -> Address {
+        Address { host: Host::Shm(name), worker: 0 }
     }
 
     /// Worker 0 of a simulated host.
@@ -71,6 +87,7 @@ impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Host::Tcp(socket) => write!(f, "{socket}"),
+            Host::Shm(name) => write!(f, "shm:{name}"),
             Host::Sim(host) => write!(f, "sim:{host}"),
         }
     }
@@ -78,7 +95,12 @@ impl fmt::Display for Host {
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.worker == 0 { self.host.fmt(f) } else { write!(f, "{}/{}", self.host, self.worker) }
+        match (self.host, self.worker) {
+            (host, 0) => host.fmt(f),
+            // A path may end in a number.
+            (host @ Host::Shm(_), worker) => write!(f, "{host}#{worker}"),
+            (host, worker) => write!(f, "{host}/{worker}"),
+        }
     }
 }
 
@@ -86,6 +108,7 @@ impl fmt::Display for PeerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PeerAddress::Tcp(socket) => write!(f, "{socket}"),
+            PeerAddress::Shm { user } => write!(f, "shm:user-{user}"),
             PeerAddress::Sim(host) => write!(f, "sim:{host}"),
         }
     }
@@ -95,10 +118,18 @@ impl FromStr for Address {
     type Err = FabricError;
 
     fn from_str(text: &str) -> Result<Address, FabricError> {
-        let (host, worker) = match text.rsplit_once('/') {
-            Some((host, worker)) => (host, worker.parse().map_err(|_| FabricError::AddressInvalid)?),
-            None => (text, 0),
+        let (separator, shm) = match text.strip_prefix("shm:") {
+            Some(name) => ('#', Some(name)),
+            None => ('/', None),
         };
+        let (host, worker) = match shm.unwrap_or(text).rsplit_once(separator) {
+            Some((host, worker)) => (host, worker.parse().map_err(|_| FabricError::AddressInvalid)?),
+            None => (shm.unwrap_or(text), 0),
+        };
+        if shm.is_some() {
+            let name = SocketName::new(host).ok_or(FabricError::AddressInvalid)?;
+            return Ok(Address::shm(name).with_worker(worker));
+        }
         let host = match host.strip_prefix("sim:") {
             Some(number) => number.parse().ok().map(Host::Sim),
             None => host.parse().ok().map(Host::Tcp),
@@ -113,7 +144,15 @@ mod tests {
 
     #[test]
     fn address_text_round_trip_keeps_host_and_worker() {
-        for text in ["127.0.0.1:7400", "127.0.0.1:7400/3", "[::1]:7400/65535", "sim:5/3", "sim:0"] {
+        for text in [
+            "127.0.0.1:7400",
+            "127.0.0.1:7400/3",
+            "[::1]:7400/65535",
+            "sim:5/3",
+            "sim:0",
+            "shm:/a/3",
+            "shm:@b#7",
+        ] {
             let address: Address = text.parse().unwrap();
             assert_eq!(address.to_string(), text);
         }
@@ -123,9 +162,16 @@ mod tests {
 
     #[test]
     fn address_text_nonsense_is_refused() {
-        for text in
-            ["", "localhost:7400", "127.0.0.1", "127.0.0.1:7400/", "127.0.0.1:7400/65536", "sim:x", "/1"]
-        {
+        for text in [
+            "",
+            "localhost:7400",
+            "127.0.0.1",
+            "127.0.0.1:7400/",
+            "127.0.0.1:7400/65536",
+            "sim:x",
+            "/1",
+            "shm:a",
+        ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }
     }

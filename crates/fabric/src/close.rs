@@ -41,6 +41,9 @@ pub enum CloseReason {
         /// The limit.
         max: usize,
     },
+    /// What the peer wrote into the memory that both share, or which memory it shared, cannot be.
+    #[error("the peer broke the memory shared with it")]
+    SharedMemoryBroken,
     /// The peer turned this endpoint away.
     #[error("the peer refused the connection: {0}")]
     RefusedByPeer(Refusal),

@@ -60,6 +60,8 @@ counters! {
     bytes_sent: "fabric_sent_bytes_total", Total;
     /// Sends that found a connection's output full.
     output_full: "fabric_output_full_total", Total;
+    /// Wake-ups of peers that slept, over shared memory.
+    wakes: "fabric_wakes_total", Total;
     /// One-sided reads posted by this process.
     reads_posted: "fabric_reads_posted_total", Total;
     /// One-sided reads answered with data.

@@ -3,14 +3,17 @@
 use std::io;
 use std::net::SocketAddr;
 
+use cell_memory::MemoryError;
+
 use crate::address::Host;
+use crate::socket_name::SocketName;
 
 /// A call that failed. What happens to a connection later is an event, not an error.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FabricError {
     /// Not an address: see the table in the address module.
-    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400/2` or `sim:5`")]
+    #[error("not a fabric address: it takes `127.0.0.1:7400`, `[::1]:7400/2`, `shm:/a/path` or `shm:@name`")]
     AddressInvalid,
     /// This provider does not reach that kind of host.
     #[error("this provider cannot reach {host}")]
@@ -29,6 +32,15 @@ pub enum FabricError {
     Listen {
         /// What was asked for.
         address: SocketAddr,
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The unix socket cannot be listened on; most often another process does.
+    #[error("cannot listen on the unix socket {name}")]
+    ListenUnix {
+        /// What was asked for.
+        name: SocketName,
         /// The system's answer.
         #[source]
         source: io::Error,
@@ -74,6 +86,26 @@ pub enum FabricError {
         /// The system's answer.
         #[source]
         source: io::Error,
+    },
+    /// The kernel gave no shared memory.
+    #[error("cannot make shared memory")]
+    SharedMemory {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
+    /// The region cannot be handed to another process: it is of this process alone, or no descriptor is free.
+    #[error("the region cannot be handed to peers")]
+    RegionNotShared {
+        /// Why.
+        #[source]
+        source: MemoryError,
+    },
+    /// So many regions are registered, and no more can be.
+    #[error("{max} regions are registered, the limit")]
+    TooManyRegions {
+        /// The limit.
+        max: usize,
     },
     /// Nobody serves one-sided reads here; see the options of the endpoint.
     #[error("this endpoint serves no one-sided reads, so no region can be registered")]

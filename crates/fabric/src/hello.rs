@@ -56,6 +56,8 @@ pub enum Refusal {
     Version,
     /// There is no such worker, or it is gone.
     NoSuchWorker,
+    /// The user that the peer runs as may not connect.
+    NotPermitted,
     /// A status that this version does not know.
     Unknown(u16),
 }
@@ -178,6 +180,7 @@ impl Refusal {
             Refusal::TooManyConnections => 1,
             Refusal::Version => 2,
             Refusal::NoSuchWorker => 3,
+            Refusal::NotPermitted => 4,
             Refusal::Unknown(number) => number,
         }
     }
@@ -188,6 +191,7 @@ impl Refusal {
             1 => Some(Refusal::TooManyConnections),
             2 => Some(Refusal::Version),
             3 => Some(Refusal::NoSuchWorker),
+            4 => Some(Refusal::NotPermitted),
             unknown => Some(Refusal::Unknown(unknown)),
         }
     }
@@ -199,6 +203,7 @@ impl fmt::Display for Refusal {
             Refusal::TooManyConnections => f.write_str("too many connections"),
             Refusal::Version => f.write_str("another version of the fabric's format"),
             Refusal::NoSuchWorker => f.write_str("there is no such worker"),
+            Refusal::NotPermitted => f.write_str("this user may not connect"),
             Refusal::Unknown(number) => write!(f, "for reason {number}, which this version does not know"),
         }
     }
@@ -257,7 +262,7 @@ mod tests {
             assert!(needed > length && needed <= bytes.len());
         }
         assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())));
-        for refusal in [Refusal::TooManyConnections, Refusal::NoSuchWorker, Refusal::Unknown(99)] {
+        for refusal in [Refusal::TooManyConnections, Refusal::NotPermitted, Refusal::Unknown(99)] {
             let hello = Hello { refusal: Some(refusal), ..example() };
             assert_eq!(Hello::decode(&hello.encode().unwrap()), Ok(Decoded::Whole(hello)));
         }

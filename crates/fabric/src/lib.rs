@@ -6,6 +6,8 @@
 //! | provider | what it is |
 //! |---|---|
 //! | [`TcpEndpoint`] | plain TCP, for any two processes |
+//! | [`ShmEndpoint`] | shared memory, for two processes of one host; reads are loads of the peer's memory |
+//! | [`HostEndpoint`] | the two above in one, by the kind of address |
 //! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
 //!
 //! A provider that is added implements the same two traits and passes the same conformance suite
@@ -14,14 +16,20 @@
 mod address;
 mod close;
 mod counter;
+mod desk;
 mod endpoint;
 mod error;
 mod greeting;
 mod hello;
+mod host;
 mod limits;
 mod one_sided;
 mod poller;
+mod registry;
+mod shm;
 mod sim;
+mod slots;
+mod socket_name;
 mod tcp;
 
 pub use address::{Address, Host, PeerAddress};
@@ -31,8 +39,11 @@ pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 pub use hello::{FORMAT_VERSION, Refusal};
+pub use host::{HostEndpoint, HostOptions};
 pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
 pub use one_sided::{OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 pub use poller::{Poller, Wait, Waker};
+pub use shm::{ShmEndpoint, ShmOptions};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
+pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};

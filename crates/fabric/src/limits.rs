@@ -42,6 +42,28 @@ pub const SETTINGS: &[Setting] = &[
         bounds: Bounds::Milliseconds { min: 0, max: 86_400_000 },
         applies: Applies::Restart,
     },
+    Setting {
+        name: "fabric_shm",
+        meaning: "Whether processes of this host can connect over shared memory, by a socket beside the data.",
+        default: "true",
+        bounds: Bounds::Flag,
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_shm_ring_bytes",
+        meaning: "Shared memory that a connection takes in each direction.",
+        default: "64 KiB",
+        bounds: Bounds::Bytes { min: 4 << 10, max: 1 << 20, power_of_two: true },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_shm_users",
+        meaning: "Numbers of users, separated by commas, that may connect over shared memory besides root and the \
+                  server's own.",
+        default: "",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
 ];
 
 /// [`SETTINGS`] as an endpoint uses them.

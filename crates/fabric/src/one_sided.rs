@@ -11,6 +11,7 @@
 use std::fmt;
 
 use cell_memory::Region;
+use cell_terms::Words;
 
 use crate::endpoint::{ConnectionId, Endpoint};
 use crate::error::{FabricError, SendError};
@@ -75,7 +76,10 @@ pub trait OneSided: Endpoint {
     /// No service for one-sided reads at this endpoint, or no random bytes.
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError>;
 
-    /// Ends a registration. When this returns nothing is read through it any more; an unknown key is ignored.
+    /// Ends a registration. When this returns nothing is read through it any more by a provider's own code;
+    /// an unknown key is ignored. A peer that has the memory mapped (`shm`) and goes round the provider can
+    /// look at what it has until it unmaps: it cannot map it again, and epochs and the rules of trust make
+    /// what it sees worthless.
     fn deregister(&mut self, key: RegionKey);
 
     /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`]
@@ -99,7 +103,32 @@ pub trait OneSided: Endpoint {
     fn reads_ordered(&self) -> bool;
 }
 
+const WORDS_PER_LINE: usize = 8;
+
 impl RemoteRead {
+    /// Loads the words that it names, one cache line after the other in the order of their addresses.
+    ///
+    /// # Errors
+    /// [`ReadFailure::RangeInvalid`].
+    pub(crate) fn load(&self, region: &Region, words: &mut Vec<u64>) -> Result<(), ReadFailure> {
+        if !self.fits(region.len() as u64 * 8) {
+            return Err(ReadFailure::RangeInvalid);
+        }
+        let first = usize::try_from(self.offset / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        let count = usize::try_from(self.length / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        words.resize(count, 0);
+        // Up to the end of the first cache line, then whole ones, each loaded after the one before.
+        let mut done = 0;
+        while done < count {
+            let line = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
+            let until = count.min(done + line);
+            region.read_words(first + done, &mut words[done..until]);
+            region.fence_acquire();
+            done = until;
+        }
+        Ok(())
+    }
+
     /// Whether offset and length are whole words, within the limit and within a region of that many bytes.
     pub(crate) fn fits(&self, region_bytes: u64) -> bool {
         self.length != 0

@@ -10,7 +10,7 @@ use cell_fabric::{
     ReadTag, Refusal, RegionKey, RemoteRead, SendError,
 };
 
-use harness::{Seen, Sim, Tcp, World, greeting, open, region, until};
+use harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, region, until};
 
 /// A message that can be told from every other.
 fn message(number: usize, length: usize) -> Vec<u8> {
@@ -467,6 +467,9 @@ macro_rules! conformance {
 
 conformance! {
     tcp = super::Tcp;
+    shm = super::Shm;
+    host_over_tcp = super::Host<false>;
+    host_over_shm = super::Host<true>;
     sim = super::Sim;
     ;
     {

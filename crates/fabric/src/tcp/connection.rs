@@ -5,6 +5,7 @@ use rustix::fd::OwnedFd;
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
+use crate::slots::Identified;
 
 use super::input::Input;
 use super::output::Output;
@@ -57,6 +58,12 @@ pub(super) struct Connection {
     pub(super) deaf: Option<CloseReason>,
     /// A send was answered with `Full`; the caller waits for `Writable`.
     pub(super) full: bool,
+}
+
+impl Identified for Connection {
+    fn id(&self) -> ConnectionId {
+        self.id
+    }
 }
 
 impl Connection {

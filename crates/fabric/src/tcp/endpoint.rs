@@ -9,6 +9,7 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
 use crate::counter::FabricCounters;
+use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
@@ -16,13 +17,13 @@ use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::poller::poll_error;
+use crate::registry::Registry;
+use crate::slots::is_lane;
 
-use super::desk::Group;
 use super::door::Door;
 use super::lanes::Lanes;
 use super::messenger::{DESK_TOKEN, Messenger};
 use super::service::{Service, service_limits};
-use super::slots::is_lane;
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug, Default)]
@@ -64,6 +65,16 @@ impl TcpEndpoint {
         workers: u16,
         options: &TcpOptions,
     ) -> Result<Vec<TcpEndpoint>, FabricError> {
+        TcpEndpoint::listen_with(address, workers, options, &Arc::new(Registry::default()))
+    }
+
+    /// As [`TcpEndpoint::listen`], with the registrations that another provider serves too.
+    pub(crate) fn listen_with(
+        address: SocketAddr,
+        workers: u16,
+        options: &TcpOptions,
+        registry: &Arc<Registry>,
+    ) -> Result<Vec<TcpEndpoint>, FabricError> {
         // Refused here, because later it could only be answered by refusing every peer.
         let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
         answer.encode()?;
@@ -74,7 +85,7 @@ impl TcpEndpoint {
         let seated = |worker, limits| seat(&group, worker, limits, &options.greeting);
         let service = if options.one_sided {
             let messenger = seated(WORKER_ONE_SIDED, service_limits(options.limits))?;
-            Some(Arc::new(Service::start(messenger)?))
+            Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
         } else {
             None
         };
@@ -191,12 +202,12 @@ impl Endpoint for TcpEndpoint {
 
 impl OneSided for TcpEndpoint {
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.register(region)
+        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.registry().register(region)
     }
 
     fn deregister(&mut self, key: RegionKey) {
         if let Some(service) = &self.service {
-            service.deregister(key);
+            service.registry().deregister(key);
         }
     }
 

@@ -9,13 +9,13 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
+use crate::desk::Handed;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
 use crate::hello::{Decoded, Hello, Refusal};
 
 use super::connection::{Connection, Phase};
-use super::desk::Handed;
 use super::messenger::{Messenger, Sink, network};
 
 impl Messenger {

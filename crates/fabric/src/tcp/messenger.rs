@@ -19,19 +19,22 @@ use rustix::io::Errno;
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
+use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::Limits;
 use crate::poller::{ReadyList, poll_error};
+use crate::slots::{MARK_LANE, Slots};
 
 use super::connection::{Connection, Phase};
-use super::desk::Group;
 use super::input::Received;
 use super::output::Output;
-use super::slots::Slots;
 
-/// Shared by all connections of an endpoint; one read takes at most this.
-const SCRATCH_BYTES: usize = 128 * 1024;
+/// Shared by all connections of an endpoint; one read takes at most this. Small, so that what was read is
+/// still in the nearest caches when it is handled, and so that answers to the first requests of a long
+/// queue leave while the rest is still handled (measured: gets with 1,024 in flight 1.6 M/s against 1.3 M/s
+/// with 128 KiB).
+const SCRATCH_BYTES: usize = 16 * 1024;
 /// After so many events a poll serves no further connection; one read's worth may come on top.
 const EVENTS_PER_POLL: usize = 1_024;
 /// How often time-outs are looked for.
@@ -56,7 +59,7 @@ enum Deferred {
 pub(super) struct Messenger {
     pub(super) limits: Limits,
     pub(super) epoll: OwnedFd,
-    pub(super) slots: Slots,
+    pub(super) slots: Slots<Connection>,
     pub(super) counters: FabricCounters,
     pub(super) door: Option<super::door::Door>,
     /// Which desk of which group is ours, with our answer to a good hello.
@@ -104,7 +107,7 @@ impl Messenger {
         lane: bool,
     ) -> Result<ConnectionId, FabricError> {
         let (now_ns, max) = (self.now_ns(), self.limits.message_bytes_max);
-        let id = self.slots.insert(lane, |id| {
+        let id = self.slots.insert(if lane { MARK_LANE } else { 0 }, |id| {
             let mut connection = Connection::new(id, socket, peer, phase, worker);
             connection.heard_ns = now_ns;
             connection.message_bytes_max = max;

@@ -11,7 +11,6 @@
 //! opens by itself, one for each connection that it reads on.
 
 mod connection;
-mod desk;
 mod door;
 mod endpoint;
 mod handshake;
@@ -21,6 +20,5 @@ mod messenger;
 mod output;
 mod read_wire;
 mod service;
-mod slots;
 
 pub use endpoint::{TcpEndpoint, TcpOptions};

@@ -5,27 +5,25 @@
 //! order, one
 //! cache line after the other.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cell_memory::Region;
-use cell_terms::Words;
 use rustix::fd::AsFd;
 
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::Limits;
-use crate::one_sided::{READ_BYTES_MAX, ReadFailure, RegionKey, RemoteRead};
+use crate::one_sided::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 use crate::poller::{Poller, Waker};
+use crate::registry::Registry;
 
 use super::messenger::Messenger;
 use super::read_wire::{decode_request, encode_answer};
 
-const WORDS_PER_LINE: usize = 8;
 /// How long the thread sleeps at most: time-outs are judged this often.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
 
@@ -37,17 +35,18 @@ pub(super) struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Shared {
-    regions: RwLock<HashMap<RegionKey, Region>>,
+    registry: Arc<Registry>,
     counters: Mutex<FabricCounters>,
     stopping: AtomicBool,
 }
 
 impl Service {
     /// Starts the thread on sockets that `messenger`, seated at the one-sided desk, is handed.
-    pub(super) fn start(messenger: Messenger) -> Result<Service, FabricError> {
-        let shared = Arc::new(Shared::default());
+    pub(super) fn start(messenger: Messenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
+        let (counters, stopping) = (Mutex::default(), AtomicBool::default());
+        let shared = Arc::new(Shared { registry, counters, stopping });
         let mut poller = Poller::new()?;
         poller.add(messenger.epoll.as_fd())?;
         let waker = poller.waker();
@@ -66,20 +65,9 @@ impl Service {
         Ok(Service { shared, waker, thread: Some(thread) })
     }
 
-    /// Lets peers read the region by a fresh random key.
-    pub(super) fn register(&self, region: &Region) -> Result<RegionKey, FabricError> {
-        let mut bytes = [0; 8];
-        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-            .map_err(|errno| FabricError::Random { source: errno.into() })?;
-        let key = RegionKey(u64::from_le_bytes(bytes));
-        // Of 2^64 keys none is met twice.
-        self.shared.regions.write().unwrap_or_else(PoisonError::into_inner).insert(key, region.clone());
-        Ok(key)
-    }
-
-    /// Waits out the read that is at it, if one is: afterwards none goes through the key.
-    pub(super) fn deregister(&self, key: RegionKey) {
-        self.shared.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&key);
+    /// The registrations that it serves.
+    pub(super) fn registry(&self) -> &Registry {
+        &self.shared.registry
     }
 
     /// What the thread counted, a moment ago.
@@ -183,23 +171,9 @@ impl Server {
 
     /// Loads what is asked for into `bytes`. The registration cannot end while this is at it.
     fn load(&mut self, read: &RemoteRead) -> Result<(), ReadFailure> {
-        let regions = self.shared.regions.read().unwrap_or_else(PoisonError::into_inner);
-        let region = regions.get(&read.key).ok_or(ReadFailure::KeyUnknown)?;
-        if !read.fits(region.len() as u64 * 8) {
-            return Err(ReadFailure::RangeInvalid);
-        }
-        let first = usize::try_from(read.offset / 8).map_err(|_| ReadFailure::RangeInvalid)?;
-        let count = usize::try_from(read.length / 8).map_err(|_| ReadFailure::RangeInvalid)?;
-        self.words.resize(count, 0);
-        // Up to the end of the first cache line, then whole ones, each loaded after the one before.
-        let mut done = 0;
-        while done < count {
-            let line = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
-            let until = count.min(done + line);
-            region.read_words(first + done, &mut self.words[done..until]);
-            region.fence_acquire();
-            done = until;
-        }
+        let words = &mut self.words;
+        let loaded = self.shared.registry.with_region(read.key, |region| read.load(region, words));
+        loaded.ok_or(ReadFailure::KeyUnknown)??;
         self.bytes.clear();
         self.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
         Ok(())

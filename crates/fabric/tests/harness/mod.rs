@@ -6,12 +6,14 @@
 )]
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_fabric::{
-    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, OneSided, ReadFailure,
-    SimEndpoint, SimNetwork, SimOptions, TcpEndpoint, TcpOptions,
+    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, HostEndpoint, HostOptions, Limits,
+    OneSided, ReadFailure, ShmEndpoint, ShmOptions, SimEndpoint, SimNetwork, SimOptions, SocketName,
+    TcpEndpoint, TcpOptions,
 };
-use cell_memory::{Region, RegionSpec, RegionWriter};
+use cell_memory::{HugePages, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::{Epoch, PairId, Words, WordsMut};
 
 /// Turns before a test gives up waiting.
@@ -188,6 +190,80 @@ impl World for Tcp {
     }
 }
 
+/// Shared memory between endpoints of one process, which could as well be two.
+pub(crate) struct Shm;
+
+/// A name of its own for each listener.
+pub(crate) fn socket_name() -> SocketName {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    SocketName::new(&format!("@cell-fabric-test-{}-{number}", std::process::id())).unwrap()
+}
+
+pub(crate) fn shm_options(limits: Limits) -> ShmOptions {
+    ShmOptions { limits, greeting: greeting(), one_sided: true, ..ShmOptions::default() }
+}
+
+impl World for Shm {
+    type E = ShmEndpoint;
+
+    fn new() -> Shm {
+        Shm
+    }
+
+    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<ShmEndpoint>>, Address) {
+        let name = socket_name();
+        let endpoints = ShmEndpoint::listen(name, workers, &shm_options(limits)).unwrap();
+        assert_eq!(endpoints[0].name(), Some(name));
+        (endpoints.into_iter().map(Peer::new).collect(), Address::shm(name))
+    }
+
+    fn client(&mut self, limits: Limits) -> Peer<ShmEndpoint> {
+        Peer::new(ShmEndpoint::client(limits).unwrap())
+    }
+
+    fn deserted(&mut self) -> Address {
+        Address::shm(socket_name())
+    }
+
+    fn turn(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// Both in one endpoint, reached over TCP or over shared memory.
+pub(crate) struct Host<const SHM: bool>;
+
+impl<const SHM: bool> World for Host<SHM> {
+    type E = HostEndpoint;
+
+    fn new() -> Host<SHM> {
+        Host
+    }
+
+    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<HostEndpoint>>, Address) {
+        let name = socket_name();
+        let options = HostOptions { shm: shm_options(limits), socket: Some(name) };
+        let endpoints = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
+        assert_eq!(endpoints[0].socket(), Some(name));
+        let tcp = Address::tcp(endpoints[0].address().unwrap());
+        let address = if SHM { Address::shm(name) } else { tcp };
+        (endpoints.into_iter().map(Peer::new).collect(), address)
+    }
+
+    fn client(&mut self, limits: Limits) -> Peer<HostEndpoint> {
+        Peer::new(HostEndpoint::client(limits).unwrap())
+    }
+
+    fn deserted(&mut self) -> Address {
+        if SHM { Shm.deserted() } else { Tcp.deserted() }
+    }
+
+    fn turn(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
 /// The simulated network, with whatever options.
 pub(crate) struct Sim {
     pub(crate) network: SimNetwork,
@@ -248,7 +324,8 @@ pub(crate) fn greeting() -> Greeting {
 /// A region of 2 MiB whose words are their own index, but for the header.
 pub(crate) fn region() -> (Region, RegionWriter) {
     let spec = RegionSpec::extent(PairId(1), Epoch(1), 2 << 20).unwrap();
-    let (region, mut writer) = Region::create_private(&spec).unwrap();
+    let options = RegionOptions { pages: HugePages::Small, memory_check: false };
+    let (region, mut writer) = Region::create(&spec, options).unwrap();
     for index in 512..region.len() {
         writer.store(index, index as u64);
     }

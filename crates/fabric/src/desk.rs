@@ -16,16 +16,16 @@ use crate::poller::poll_error;
 
 /// The endpoints of one host.
 #[derive(Debug)]
-pub(super) struct Group {
+pub(crate) struct Group {
     workers: Vec<Desk>,
     one_sided: Option<Desk>,
 }
 
 /// Where one endpoint finds sockets that were accepted for it.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(crate) struct Desk {
     /// Edge-triggered and never drained.
-    pub(super) bell: OwnedFd,
+    pub(crate) bell: OwnedFd,
     state: Mutex<State>,
 }
 
@@ -37,14 +37,14 @@ struct State {
 
 /// An accepted socket whose hello was read and not answered.
 #[derive(Debug)]
-pub(super) struct Handed {
-    pub(super) socket: OwnedFd,
-    pub(super) peer: PeerAddress,
-    pub(super) hello: Hello,
+pub(crate) struct Handed {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: PeerAddress,
+    pub(crate) hello: Hello,
 }
 
 impl Group {
-    pub(super) fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
+    pub(crate) fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
         Ok(Group {
             workers: (0..workers).map(|_| Desk::new()).collect::<Result<_, _>>()?,
             one_sided: if one_sided { Some(Desk::new()?) } else { None },
@@ -52,7 +52,7 @@ impl Group {
     }
 
     /// The desk of a worker number as a hello names it.
-    pub(super) fn desk(&self, worker: u16) -> Option<&Desk> {
+    pub(crate) fn desk(&self, worker: u16) -> Option<&Desk> {
         if worker == WORKER_ONE_SIDED {
             self.one_sided.as_ref()
         } else {
@@ -61,7 +61,7 @@ impl Group {
     }
 
     /// Whether the host serves one-sided reads.
-    pub(super) fn serves_one_sided(&self) -> bool {
+    pub(crate) fn serves_one_sided(&self) -> bool {
         self.one_sided.is_some()
     }
 }
@@ -73,7 +73,7 @@ impl Desk {
     }
 
     /// Leaves a socket, or gives it back when nobody sits here any more.
-    pub(super) fn leave(&self, handed: Handed) -> Result<(), Handed> {
+    pub(crate) fn leave(&self, handed: Handed) -> Result<(), Handed> {
         let mut state = self.state();
         if !state.open {
             return Err(handed);
@@ -85,12 +85,12 @@ impl Desk {
     }
 
     /// Takes what was left.
-    pub(super) fn take(&self) -> Vec<Handed> {
+    pub(crate) fn take(&self) -> Vec<Handed> {
         std::mem::take(&mut self.state().waiting)
     }
 
     /// The endpoint is going: closes what was left and takes no more.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         let mut state = self.state();
         state.open = false;
         state.waiting.clear();

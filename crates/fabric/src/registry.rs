@@ -1,0 +1,155 @@
+//! Registrations: which regions of this process peers may read, by key.
+//!
+//! Where peers map memory (`shm`), the registry keeps a *ledger* as well: a page of words that peers map
+//! for reading, one word a registration, which holds the key while the registration lasts. A peer looks at
+//! it after each read, so that what it loaded after the registration's end is not taken for an answer.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use cell_memory::Region;
+use cell_terms::Words;
+
+use crate::error::FabricError;
+use crate::one_sided::RegionKey;
+use crate::shm::{SharedWords, seal_for_readers, sealed_file};
+
+/// Registrations that a ledger has words for.
+pub(crate) const LEDGER_WORDS: usize = 8_192;
+
+/// The registrations of a process, or of one host's endpoints in it.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    regions: RwLock<HashMap<RegionKey, Registration>>,
+    ledger: Option<Ledger>,
+}
+
+#[derive(Debug)]
+struct Registration {
+    region: Region,
+    share: Option<Share>,
+}
+
+/// What a peer needs to map a region.
+#[derive(Debug)]
+pub(crate) struct Share {
+    /// Opened for reading.
+    pub(crate) file: File,
+    /// The registration's word in the ledger.
+    pub(crate) slot: u32,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    file: OwnedFd,
+    words: SharedWords,
+    /// Words that no registration has, the next one last.
+    free: Mutex<Vec<u32>>,
+}
+
+impl Registry {
+    /// With a ledger, so that regions can be handed to peers.
+    ///
+    /// # Errors
+    /// No memory or no descriptor for the ledger.
+    pub(crate) fn with_ledger() -> Result<Registry, FabricError> {
+        let made = || -> std::io::Result<Ledger> {
+            let file = sealed_file("cell-ledger", LEDGER_WORDS * 8)?;
+            let words = SharedWords::map_writable(&file, LEDGER_WORDS)?;
+            seal_for_readers(&file)?;
+            let slots = u32::try_from(LEDGER_WORDS).unwrap_or(0);
+            Ok(Ledger { file, words, free: Mutex::new((0..slots).rev().collect()) })
+        };
+        let ledger = made().map_err(|source| FabricError::SharedMemory { source })?;
+        Ok(Registry { regions: RwLock::default(), ledger: Some(ledger) })
+    }
+
+    /// Lets peers read the region by a fresh random key.
+    pub(crate) fn register(&self, region: &Region) -> Result<RegionKey, FabricError> {
+        let mut bytes = [0; 8];
+        rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|errno| FabricError::Random { source: errno.into() })?;
+        // Of 2^64 keys none is met twice; zero is what a free word of the ledger holds.
+        let key = RegionKey(u64::from_le_bytes(bytes).max(1));
+        let share = self.ledger.as_ref().map(|ledger| ledger.enter(key, region)).transpose()?;
+        self.regions_mut().insert(key, Registration { region: region.clone(), share });
+        Ok(key)
+    }
+
+    /// Waits out a read that is at it, if one is: afterwards none goes through the key, and nobody can map
+    /// it.
+    pub(crate) fn deregister(&self, key: RegionKey) {
+        let ended = self.regions_mut().remove(&key);
+        if let (Some(ledger), Some(Registration { share: Some(share), .. })) = (&self.ledger, ended) {
+            ledger.strike(share.slot);
+        }
+    }
+
+    /// Does something with a region while it is certainly registered.
+    pub(crate) fn with_region<T>(&self, key: RegionKey, work: impl FnOnce(&Region) -> T) -> Option<T> {
+        self.regions().get(&key).map(|registration| work(&registration.region))
+    }
+
+    /// Hands a region out while it is certainly registered.
+    pub(crate) fn with_share<T>(&self, key: RegionKey, work: impl FnOnce(&Share) -> T) -> Option<T> {
+        self.regions().get(&key).and_then(|registration| registration.share.as_ref()).map(work)
+    }
+
+    /// The ledger's file, for peers to map.
+    pub(crate) fn ledger(&self) -> Option<BorrowedFd<'_>> {
+        self.ledger.as_ref().map(|ledger| ledger.file.as_fd())
+    }
+
+    // No code that can panic runs under the lock.
+    fn regions(&self) -> RwLockReadGuard<'_, HashMap<RegionKey, Registration>> {
+        self.regions.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn regions_mut(&self) -> RwLockWriteGuard<'_, HashMap<RegionKey, Registration>> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Ledger {
+    fn enter(&self, key: RegionKey, region: &Region) -> Result<Share, FabricError> {
+        let file = region.share().map_err(|source| FabricError::RegionNotShared { source })?;
+        let slot = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let slot = slot.ok_or(FabricError::TooManyRegions { max: LEDGER_WORDS })?;
+        self.words.store_release(index(slot), key.0);
+        Ok(Share { file, slot })
+    }
+
+    /// Ends a registration's word. The fence sets it before everything that the caller does to the memory
+    /// next.
+    fn strike(&self, slot: u32) {
+        self.words.store_release(index(slot), 0);
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).push(slot);
+    }
+}
+
+/// A ledger as a peer sees it.
+#[derive(Debug)]
+pub(crate) struct LedgerView(SharedWords);
+
+impl LedgerView {
+    /// Maps a peer's ledger.
+    ///
+    /// # Errors
+    /// Not a sealed file of that size, or it cannot be mapped.
+    pub(crate) fn open(file: &OwnedFd) -> std::io::Result<LedgerView> {
+        SharedWords::map_readable(file, LEDGER_WORDS).map(LedgerView)
+    }
+
+    /// Whether the registration lasted when everything before this call was loaded.
+    pub(crate) fn lasts(&self, slot: u32, key: RegionKey) -> bool {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::Acquire);
+        index(slot) < LEDGER_WORDS && self.0.load(index(slot)) == key.0
+    }
+}
+
+fn index(slot: u32) -> usize {
+    usize::try_from(slot).unwrap_or(usize::MAX)
+}

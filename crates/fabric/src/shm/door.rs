@@ -1,0 +1,171 @@
+#![allow(unsafe_code)] // one call of the kernel that rustix has in a form that not every answer fits
+//! The listening unix socket, and who may come in.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::error::FabricError;
+use crate::socket_name::SocketName;
+
+const BACKLOG: i32 = 1_024;
+
+/// A listener and what is known of it.
+#[derive(Debug)]
+pub(super) struct Door {
+    pub(super) socket: OwnedFd,
+    pub(super) name: SocketName,
+    /// Users that may connect besides root and the own.
+    users: Vec<u32>,
+    /// The file's number, to remove this one only.
+    inode: Option<u64>,
+    /// Somebody may be waiting.
+    pub(super) ready: bool,
+    /// The process was out of descriptors; tried again with each sweep, not in a busy loop.
+    starved: bool,
+}
+
+impl Door {
+    /// Listens. A socket file whose process is gone is replaced.
+    pub(super) fn open(name: SocketName, users: &[u32]) -> Result<Door, FabricError> {
+        let opened = || -> Result<Door, Errno> {
+            let address = name.socket_address()?;
+            let socket = open_socket()?;
+            match rustix::net::bind(&socket, &address) {
+                Err(Errno::ADDRINUSE) if name.path().is_some_and(|path| is_deserted(name, path)) => {
+                    rustix::net::bind(&socket, &address)?;
+                }
+                bound => bound?,
+            }
+            let inode = name.path().and_then(|path| admit(path, users.is_empty()).ok());
+            rustix::net::listen(&socket, BACKLOG)?;
+            Ok(Door { socket, name, users: users.to_vec(), inode, ready: true, starved: false })
+        };
+        opened().map_err(|errno| FabricError::ListenUnix { name, source: errno.into() })
+    }
+
+    pub(super) fn retry(&mut self) {
+        self.ready |= std::mem::take(&mut self.starved);
+    }
+
+    /// The next who knocks, with its user; none for now.
+    pub(super) fn next(&mut self) -> Option<(OwnedFd, u32)> {
+        loop {
+            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                // Whose user cannot be told is not let in.
+                Ok(socket) => match peer_user(&socket) {
+                    Ok(user) => return Some((socket, user)),
+                    Err(error) => tracing::warn!(%error, "a peer's user cannot be told"),
+                },
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(errno) => {
+                    self.ready = false;
+                    self.starved = errno != Errno::AGAIN;
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Whether that user may come in.
+    pub(super) fn admits(&self, user: u32) -> bool {
+        user == 0 || user == rustix::process::geteuid().as_raw() || self.users.contains(&user)
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        // The file may be another's by now.
+        if let (Some(path), Some(inode)) = (self.name.path(), self.inode)
+            && std::fs::symlink_metadata(path).is_ok_and(|file| file.ino() == inode)
+        {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// A socket of the kind that the provider uses: packets in order, and an end that is seen.
+pub(super) fn open_socket() -> Result<OwnedFd, Errno> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Whether nobody listens at an existing socket file; then it is removed.
+fn is_deserted(name: SocketName, path: &Path) -> bool {
+    let refused = || -> Result<bool, Errno> {
+        let socket = open_socket()?;
+        Ok(rustix::net::connect(&socket, &name.socket_address()?) == Err(Errno::CONNREFUSED))
+    };
+    refused().is_ok_and(|refused| refused) && std::fs::remove_file(path).is_ok()
+}
+
+/// Says on the file itself who may connect: the owner, or everyone where a list of users decides.
+fn admit(path: &Path, owner_only: bool) -> io::Result<u64> {
+    let mode = if owner_only { 0o600 } else { 0o666 };
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    Ok(std::fs::symlink_metadata(path)?.ino())
+}
+
+/// The user that the peer ran as when it connected. (`rustix` has this with a process number that is never
+/// zero; the kernel says zero of a process in another namespace.)
+fn peer_user(socket: &OwnedFd) -> io::Result<u32> {
+    let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
+    let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
+    // SAFETY: the option writes at most `length` bytes, the size of `credentials`, which outlives the call;
+    // the descriptor is open.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            credentials.as_mut_ptr().cast(),
+            &raw mut length,
+        )
+    };
+    if answer != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it was zeroed, and any bytes are a `ucred`: three integers.
+    let credentials = unsafe { credentials.assume_init() };
+    Ok(credentials.uid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn open_takes_the_place_of_a_dead_listener_and_not_of_a_living() {
+        let folder = std::env::temp_dir().join(format!("cell-door-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let name = SocketName::of_path(&folder.join("socket")).unwrap();
+        let first = Door::open(name, &[]).unwrap();
+        assert!(matches!(Door::open(name, &[]), Err(FabricError::ListenUnix { .. })));
+        // It dies without removing its file.
+        let Door { socket, inode, .. } = &first;
+        assert!(inode.is_some());
+        rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
+        let second = Door::open(name, &[]).unwrap();
+        drop(first);
+        let path = name.path().unwrap();
+        assert!(path.exists(), "the first one's end leaves the second one's file alone");
+        assert_eq!(std::fs::metadata(path).unwrap().permissions().mode() & 0o777, 0o600);
+        drop(second);
+        assert!(!path.exists());
+        std::fs::remove_dir(&folder).unwrap();
+    }
+
+    #[test]
+    fn admits_root_the_own_user_and_the_listed() {
+        let name = SocketName::new(&format!("@cell-admits-{}", std::process::id())).unwrap();
+        let door = Door::open(name, &[4_000_000]).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        assert!(door.admits(0) && door.admits(own) && door.admits(4_000_000));
+        assert!(!door.admits(4_000_001));
+    }
+}

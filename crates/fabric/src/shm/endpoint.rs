@@ -1,0 +1,223 @@
+//! The shared-memory endpoint as its users see it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use cell_memory::Region;
+use cell_terms::setting::Settings;
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use crate::address::Address;
+use crate::counter::FabricCounters;
+use crate::desk::Group;
+use crate::endpoint::{ConnectionId, Endpoint, Event};
+use crate::error::{FabricError, SendError};
+use crate::greeting::Greeting;
+use crate::hello::{Hello, WORKER_ONE_SIDED};
+use crate::limits::Limits;
+use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
+use crate::poller::poll_error;
+use crate::registry::Registry;
+use crate::socket_name::SocketName;
+
+use super::door::Door;
+use super::layout::RING_WORDS;
+use super::messenger::{DESK_TOKEN, LISTENER_TOKEN, Messenger, Seat};
+
+/// How an endpoint is set up.
+#[derive(Clone, Debug, Default)]
+pub struct ShmOptions {
+    /// What peers can make it hold.
+    pub limits: Limits,
+    /// What it says of itself to those who connect.
+    pub greeting: Greeting,
+    /// Whether regions can be registered, and so be mapped by peers.
+    pub one_sided: bool,
+    /// Bytes of memory a connection and direction, rounded up to a power of two; zero: 64 KiB.
+    pub ring_bytes: usize,
+    /// Users that may connect besides root and the one that this process runs as.
+    pub users: Vec<u32>,
+}
+
+/// An endpoint over shared memory: a worker's, which accepts, or a client's, which only connects.
+#[derive(Debug)]
+pub struct ShmEndpoint {
+    messenger: Messenger,
+}
+
+const RING_BYTES: usize = 64 * 1024;
+
+impl ShmOptions {
+    /// The settings in force, with nothing to say of itself.
+    ///
+    /// # Panics
+    /// If [`crate::SETTINGS`] are not among the declarations.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> ShmOptions {
+        let users = settings.text("fabric_shm_users").split(',');
+        ShmOptions {
+            limits: Limits::from_settings(settings),
+            greeting: Greeting::default(),
+            one_sided: true,
+            ring_bytes: usize::try_from(settings.integer("fabric_shm_ring_bytes")).unwrap_or(RING_BYTES),
+            users: users.filter_map(|user| user.trim().parse().ok()).collect(),
+        }
+    }
+
+    fn ring_words(&self) -> usize {
+        let bytes = if self.ring_bytes == 0 { RING_BYTES } else { self.ring_bytes };
+        (bytes / 8).clamp(*RING_WORDS.start(), *RING_WORDS.end()).next_power_of_two()
+    }
+}
+
+impl ShmEndpoint {
+    /// An endpoint that only connects.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn client(limits: Limits) -> Result<ShmEndpoint, FabricError> {
+        Ok(ShmEndpoint { messenger: Messenger::new(limits)? })
+    }
+
+    /// One endpoint a worker, all behind one unix socket. A socket file whose listener is gone is replaced.
+    /// Worker 0 accepts for all, so it must be polled for anyone to get in.
+    ///
+    /// # Errors
+    /// A name that is taken or cannot be made, a greeting that is too long, no descriptors, or no memory.
+    pub fn listen(
+        name: SocketName,
+        workers: u16,
+        options: &ShmOptions,
+    ) -> Result<Vec<ShmEndpoint>, FabricError> {
+        ShmEndpoint::listen_with(name, workers, options, &Arc::new(Registry::with_ledger()?))
+    }
+
+    /// As [`ShmEndpoint::listen`], with the registrations that another provider serves too.
+    pub(crate) fn listen_with(
+        name: SocketName,
+        workers: u16,
+        options: &ShmOptions,
+        registry: &Arc<Registry>,
+    ) -> Result<Vec<ShmEndpoint>, FabricError> {
+        // Refused here, because later it could only be answered by refusing every peer.
+        let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
+        answer.encode()?;
+        let door = Door::open(name, &options.users)?;
+        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
+        let group = Arc::new(Group::new(workers, false)?);
+        let mut endpoints = (0..workers)
+            .map(|worker| {
+                let seat = Seat {
+                    group: Arc::clone(&group),
+                    worker,
+                    greeting: options.greeting.clone(),
+                    registry: options.one_sided.then(|| Arc::clone(registry)),
+                    ring_words: options.ring_words(),
+                };
+                Ok(ShmEndpoint { messenger: seated(seat, options.limits)? })
+            })
+            .collect::<Result<Vec<_>, FabricError>>()?;
+        let messenger = &mut endpoints[0].messenger;
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&messenger.epoll, &door.socket, EventData::new_u64(LISTENER_TOKEN), flags)
+            .map_err(poll_error)?;
+        messenger.door = Some(door);
+        Ok(endpoints)
+    }
+
+    /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
+    #[must_use]
+    pub fn name(&self) -> Option<SocketName> {
+        self.messenger.door.as_ref().map(|door| door.name)
+    }
+}
+
+/// A messenger that finds its accepted sockets on a worker's desk.
+fn seated(seat: Seat, limits: Limits) -> Result<Messenger, FabricError> {
+    let mut messenger = Messenger::new(limits)?;
+    if let Some(desk) = seat.group.desk(seat.worker) {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)
+            .map_err(poll_error)?;
+    }
+    messenger.seat = Some(seat);
+    Ok(messenger)
+}
+
+impl Endpoint for ShmEndpoint {
+    fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
+        self.messenger.connect(address)
+    }
+
+    fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.messenger.send_parts(connection, parts)
+    }
+
+    fn flush(&mut self) {
+        self.messenger.flush();
+    }
+
+    fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
+        self.messenger.poll(sink)
+    }
+
+    fn tick(&mut self, now_ns: u64) {
+        self.messenger.tick(now_ns);
+    }
+
+    fn close(&mut self, connection: ConnectionId) {
+        self.messenger.close(connection);
+    }
+
+    fn output_pending(&self, connection: ConnectionId) -> usize {
+        self.messenger.output_pending(connection)
+    }
+
+    fn connections(&self) -> usize {
+        self.messenger.slots.len()
+    }
+
+    fn prepare_sleep(&mut self) -> bool {
+        self.messenger.prepare_sleep()
+    }
+
+    fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.messenger.epoll.as_fd())
+    }
+
+    fn counters(&self) -> FabricCounters {
+        self.messenger.counters()
+    }
+}
+
+impl OneSided for ShmEndpoint {
+    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+        let registry = self.messenger.seat.as_ref().and_then(|seat| seat.registry.as_ref());
+        registry.ok_or(FabricError::OneSidedUnavailable)?.register(region)
+    }
+
+    fn deregister(&mut self, key: RegionKey) {
+        if let Some(registry) = self.messenger.seat.as_ref().and_then(|seat| seat.registry.as_ref()) {
+            registry.deregister(key);
+        }
+    }
+
+    fn post_read(
+        &mut self,
+        connection: ConnectionId,
+        read: RemoteRead,
+        tag: ReadTag,
+    ) -> Result<(), SendError> {
+        self.messenger.post_read(connection, read, tag)
+    }
+
+    fn reads_ordered(&self) -> bool {
+        true
+    }
+}
+
+/// Endpoints are made in one place and moved to the threads that use them.
+const _: fn() = || {
+    fn moves_between_threads<T: Send>() {}
+    moves_between_threads::<ShmEndpoint>();
+};

@@ -1,0 +1,311 @@
+//! From a socket to an open connection: connecting, who may come in, the hellos, and the memory that comes
+//! with the acceptor's; and what goes over the socket of an open connection.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::io::Errno;
+
+use crate::address::{Address, Host, PeerAddress};
+use crate::close::CloseReason;
+use crate::desk::Handed;
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::FabricError;
+use crate::hello::{Decoded, Hello, Refusal};
+use crate::registry::LedgerView;
+
+use super::connection::{Connection, Link, Phase};
+use super::control::{self, Answer, Packet};
+use super::door::open_socket;
+use super::messenger::{Messenger, Sink, network};
+
+/// Packets of one connection that one poll reads.
+const PACKETS_PER_POLL: usize = 16;
+/// Sockets accepted in one poll.
+const ACCEPTED_PER_POLL: usize = 64;
+/// What an acceptor's socket may hold that its peer has not taken: a hello, or some answers, so that few
+/// descriptors are ever under way to a peer that takes none.
+const SEND_BUFFER_BYTES: usize = 8 * 1024;
+
+impl Messenger {
+    /// Begins a connection; what goes wrong after the socket exists is an event.
+    pub(super) fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
+        let Host::Shm(name) = address.host else {
+            return Err(FabricError::AddressUnsupported { host: address.host });
+        };
+        if self.slots.len() >= self.limits.connections_max {
+            return Err(FabricError::TooManyConnections { max: self.limits.connections_max });
+        }
+        let failed = |errno: Errno| FabricError::Connect { source: errno.into() };
+        let socket = open_socket().map_err(failed)?;
+        let target = name.socket_address().map_err(failed)?;
+        let hello = Hello::of_connector(address.worker, self.limits.message_bytes_max);
+        let bytes = hello.encode()?;
+        let begun = rustix::net::connect(&socket, &target).and_then(|()| {
+            match control::send(&socket, &bytes, &[]) {
+                // It has been turned away already: its answer is to be read.
+                Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+                sent => sent,
+            }
+        });
+        // Who is there is told by the peer's own hello; the name is ours.
+        let peer = PeerAddress::Shm { user: 0 };
+        let id = self.adopt(socket, peer, Phase::AnswerAwaited)?;
+        if let Err(errno) = begun {
+            self.end_later(id, network(errno));
+        }
+        Ok(id)
+    }
+
+    /// Accepts what is waiting, some of it.
+    pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
+        for _ in 0..ACCEPTED_PER_POLL {
+            let Some(door) = self.door.as_mut().filter(|door| door.ready) else { return };
+            let Some((socket, user)) = door.next() else { return };
+            let (peer, admitted) = (PeerAddress::Shm { user }, door.admits(user));
+            // Without it a peer that takes nothing could have more descriptors under way.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+            if !admitted {
+                self.turn_away(&socket, peer, Refusal::NotPermitted, sink);
+            } else if self.slots.len() >= self.limits.connections_max {
+                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+            } else if let Ok(id) = self.adopt(socket, peer, Phase::HelloAwaited) {
+                self.queue(id);
+            }
+        }
+    }
+
+    /// Reads a connection's packets, some of them.
+    pub(super) fn serve(&mut self, id: ConnectionId, sink: &mut Sink<'_>) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        connection.queued = false;
+        if let Some(reason) = connection.ending {
+            return self.end(id, reason, sink);
+        }
+        for _ in 0..PACKETS_PER_POLL {
+            let Some(connection) = self.slots.get_mut(id) else { return };
+            let served = match control::receive(&connection.socket, !connection.accepted) {
+                Ok(Some(packet)) => self.take_packet(id, packet, sink),
+                Ok(None) => return self.hang_up(id, sink),
+                Err(Errno::AGAIN) => {
+                    connection.readable = false;
+                    return;
+                }
+                // Said once, before what the peer had sent.
+                Err(Errno::INTR | Errno::CONNRESET) => Ok(()),
+                Err(errno) => Err(network(errno)),
+            };
+            if let Err(reason) = served {
+                return self.end(id, reason, sink);
+            }
+        }
+        self.queue(id);
+    }
+
+    /// The peer's end is closed: an open connection ends after what is in its ring.
+    fn hang_up(&mut self, id: ConnectionId, sink: &mut Sink<'_>) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if connection.phase == Phase::Open {
+            connection.hung_up = true;
+        } else {
+            self.end(id, CloseReason::PeerClosed, sink);
+        }
+    }
+
+    fn take_packet(
+        &mut self,
+        id: ConnectionId,
+        packet: Packet,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        match connection.phase {
+            Phase::Open if connection.accepted => self.hand_region(id, &packet),
+            Phase::Open => self.take_region(id, packet, sink),
+            phase => match (decode_hello(&packet.bytes), phase) {
+                (Ok(hello), Phase::HelloAwaited) => self.judge_hello(id, hello, sink),
+                (Ok(hello), _) => self.judge_answer(id, &hello, packet, sink),
+                (Err(reason), Phase::HelloAwaited) => {
+                    if matches!(reason, CloseReason::VersionUnknown { .. }) {
+                        refuse(&connection.socket, Refusal::Version);
+                    }
+                    Err(reason)
+                }
+                (Err(reason), _) => Err(reason),
+            },
+        }
+    }
+
+    /// An acceptor's: this worker's own, another worker's, or nobody's.
+    fn judge_hello(
+        &mut self,
+        id: ConnectionId,
+        hello: Hello,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        if self.seat.as_ref().is_some_and(|seat| seat.worker == hello.worker) {
+            return self.welcome(id, &hello, sink);
+        }
+        let Some(connection) = self.remove(id) else { return Ok(()) };
+        let Connection { socket, peer, .. } = *connection;
+        let handed = Handed { socket, peer, hello };
+        let left = match self.seat.as_ref().and_then(|seat| seat.group.desk(handed.hello.worker)) {
+            Some(desk) => desk.leave(handed),
+            None => Err(handed),
+        };
+        if let Err(handed) = left {
+            self.turn_away(&handed.socket, peer, Refusal::NoSuchWorker, sink);
+        }
+        Ok(())
+    }
+
+    /// Takes the sockets that another endpoint accepted for this one.
+    pub(super) fn take_handed(&mut self, sink: &mut Sink<'_>) {
+        if !std::mem::take(&mut self.desk_ready) {
+            return;
+        }
+        let Some(seat) = &self.seat else { return };
+        let worker = seat.worker;
+        let handed = seat.group.desk(worker).map(|desk| desk.take()).unwrap_or_default();
+        for Handed { socket, peer, hello } in handed {
+            if self.slots.len() >= self.limits.connections_max {
+                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                continue;
+            }
+            // What the kernel does not take is as lost as a reset: the peer sees its socket close.
+            let Ok(id) = self.adopt(socket, peer, Phase::HelloAwaited) else { continue };
+            if let Err(reason) = self.welcome(id, &hello, sink) {
+                self.end(id, reason, sink);
+            }
+        }
+    }
+
+    /// Answers a good hello with the connection's memory and opens it.
+    fn welcome(&mut self, id: ConnectionId, hello: &Hello, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
+        let Some(seat) = &self.seat else { return Ok(()) };
+        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        let (link, offer) =
+            Link::make(seat.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
+        let ledger = seat.registry.as_ref().and_then(|registry| registry.ledger());
+        let answer = Hello {
+            one_sided: ledger.is_some(),
+            greeting: seat.greeting.clone(),
+            ..Hello::of_connector(hello.worker, self.limits.message_bytes_max)
+        };
+        let bytes = answer.encode().map_err(|_| CloseReason::HelloInvalid)?;
+        let mut descriptors = offer.descriptors(&link).to_vec();
+        descriptors.extend(ledger);
+        control::send(&connection.socket, &bytes, &descriptors).map_err(network)?;
+        let peer = connection.peer;
+        agree(connection, hello);
+        self.open(id, link)?;
+        self.counters.accepted += 1;
+        sink(Event::Accepted { connection: id, peer });
+        Ok(())
+    }
+
+    /// A connector's: the acceptor has spoken.
+    fn judge_answer(
+        &mut self,
+        id: ConnectionId,
+        hello: &Hello,
+        packet: Packet,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        if let Some(refusal) = hello.refusal {
+            return Err(CloseReason::RefusedByPeer(refusal));
+        }
+        let mut descriptors = packet.descriptors.into_iter();
+        let (Some(file), Some(bell_there), Some(bell_here)) =
+            (descriptors.next(), descriptors.next(), descriptors.next())
+        else {
+            return Err(CloseReason::HelloInvalid);
+        };
+        let ledger = descriptors.next();
+        if ledger.is_some() != hello.one_sided {
+            return Err(CloseReason::HelloInvalid);
+        }
+        let broken = |_| CloseReason::SharedMemoryBroken;
+        let link = Link::open(&file, bell_there, bell_here).map_err(broken)?;
+        let ledger = ledger.map(|file| LedgerView::open(&file)).transpose().map_err(broken)?;
+        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        connection.reads.ledger = ledger;
+        agree(connection, hello);
+        self.open(id, link)?;
+        self.counters.connected += 1;
+        sink(Event::Connected { connection: id, greeting: &hello.greeting });
+        Ok(())
+    }
+
+    /// An acceptor's: the peer asks for a region.
+    fn hand_region(&mut self, id: ConnectionId, packet: &Packet) -> Result<(), CloseReason> {
+        let key = control::decode_request(&packet.bytes).ok_or(CloseReason::SharedMemoryBroken)?;
+        let now_ns = self.now_ns();
+        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        let socket = &connection.socket;
+        let registry = self.seat.as_ref().and_then(|seat| seat.registry.as_ref());
+        let handed = registry.and_then(|registry| {
+            registry.with_share(key, |share| {
+                let answer = control::encode_answer(&Answer { key, slot: Some(share.slot) });
+                control::send(socket, &answer, &[share.file.as_fd()])
+            })
+        });
+        let unknown = || control::send(socket, &control::encode_answer(&Answer { key, slot: None }), &[]);
+        match handed.unwrap_or_else(unknown) {
+            Ok(()) => {
+                connection.heard_ns = now_ns;
+                Ok(())
+            }
+            // The peer's end is reported by the socket itself, after what is in the ring.
+            Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+            // It asks and does not read.
+            Err(Errno::AGAIN | Errno::TOOMANYREFS) => Err(CloseReason::Stalled),
+            Err(errno) => Err(network(errno)),
+        }
+    }
+
+    /// A connector's: a region that was asked for, or not.
+    fn take_region(
+        &mut self,
+        id: ConnectionId,
+        packet: Packet,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        let answer = control::decode_answer(&packet.bytes).ok_or(CloseReason::SharedMemoryBroken)?;
+        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        let file = packet.descriptors.into_iter().next();
+        let counters = &mut self.counters;
+        let fits = connection.reads.answered(answer, file, &connection.socket, &mut |tag, outcome| {
+            counters.reads_failed += 1;
+            sink(Event::ReadDone { connection: id, tag, outcome });
+        });
+        if fits { Ok(()) } else { Err(CloseReason::SharedMemoryBroken) }
+    }
+
+    /// Refuses a socket that has no place in the table.
+    fn turn_away(&mut self, socket: &OwnedFd, peer: PeerAddress, refusal: Refusal, sink: &mut Sink<'_>) {
+        refuse(socket, refusal);
+        self.counters.refused += 1;
+        sink(Event::Refused { peer, reason: CloseReason::Refused(refusal) });
+    }
+}
+
+fn decode_hello(bytes: &[u8]) -> Result<Hello, CloseReason> {
+    match Hello::decode(bytes)? {
+        Decoded::Whole(hello) => Ok(hello),
+        Decoded::Need(_) => Err(CloseReason::Truncated { received: bytes.len() }),
+    }
+}
+
+/// The longest message is what both ends take.
+fn agree(connection: &mut Connection, hello: &Hello) {
+    let theirs = usize::try_from(hello.message_bytes_max).unwrap_or(usize::MAX);
+    connection.message_bytes_max = connection.message_bytes_max.min(theirs);
+}
+
+/// Tells a peer why it is turned away; a socket that takes nothing has lost its peer.
+fn refuse(socket: &OwnedFd, refusal: Refusal) {
+    let answer = Hello { refusal: Some(refusal), ..Hello::of_connector(0, crate::limits::MESSAGE_BYTES_MAX) };
+    if let Ok(bytes) = answer.encode() {
+        let _ = control::send(socket, &bytes, &[]);
+    }
+}

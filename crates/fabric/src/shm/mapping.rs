@@ -1,0 +1,178 @@
+#![allow(unsafe_code)] // mapping memory and reading it as atomics is what this file is for
+//! Memory that two processes share and that either may change at will: sealed files, mapped, reached one
+//! word at a time. No reference to it but as atomics ever exists, and every index is checked against what
+//! was mapped, never against what the memory says.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cell_terms::Words;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+
+use super::ring::RingWords;
+
+/// A file of memory that keeps its size for ever. Its memory is taken at once, so that nobody who maps it
+/// meets a page that cannot be had.
+pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    // Kernels before 6.3 do not know NOEXEC_SEAL.
+    let file = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+        Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
+        made => made?,
+    };
+    rustix::fs::ftruncate(&file, bytes as u64)?;
+    rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
+}
+
+/// No further seal: both ends write.
+pub(crate) fn seal_for_writers(file: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SEAL)?)
+}
+
+/// From now on the file can be mapped for reading only; a mapping to write with was made before.
+pub(crate) fn seal_for_readers(file: &OwnedFd) -> io::Result<()> {
+    Ok(rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+}
+
+/// A mapping of shared words.
+#[derive(Debug)]
+pub(crate) struct SharedWords {
+    base: NonNull<AtomicU64>,
+    words: usize,
+}
+
+// SAFETY: the mapping belongs to the value and is not tied to a thread; its words are reached as atomics
+// only.
+unsafe impl Send for SharedWords {}
+// SAFETY: as above.
+unsafe impl Sync for SharedWords {}
+
+impl SharedWords {
+    /// Maps the first `words` words of a file for reading and writing.
+    ///
+    /// # Errors
+    /// A file that is not that large for ever, or a refusal of the kernel.
+    pub(crate) fn map_writable(file: &OwnedFd, words: usize) -> io::Result<SharedWords> {
+        SharedWords::map(file, words, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// Maps them for reading: a store ends the process.
+    ///
+    /// # Errors
+    /// As for [`SharedWords::map_writable`].
+    pub(crate) fn map_readable(file: &OwnedFd, words: usize) -> io::Result<SharedWords> {
+        SharedWords::map(file, words, ProtFlags::READ)
+    }
+
+    fn map(file: &OwnedFd, words: usize, protection: ProtFlags) -> io::Result<SharedWords> {
+        // Without the seal whoever made the file could shrink it, and the next load would end this process.
+        let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+        let bytes = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
+        if !seals.contains(SealFlags::SHRINK) || words == 0 || bytes < words as u64 * 8 {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let null = std::ptr::null_mut();
+        // SAFETY: the kernel chooses a place where nothing is mapped, so nobody's memory changes.
+        let mapped =
+            unsafe { rustix::mm::mmap(null, words * 8, protection, MapFlags::SHARED, file.as_fd(), 0) }?;
+        let base = NonNull::new(mapped.cast()).ok_or(io::ErrorKind::AddrNotAvailable)?;
+        Ok(SharedWords { base, words })
+    }
+
+    /// The words from `start` on, `count` of them.
+    ///
+    /// # Panics
+    /// If they are not all mapped: a broken promise of the caller, who knows the geometry.
+    #[inline(always)]
+    fn span(&self, start: usize, count: usize) -> &[AtomicU64] {
+        assert!(start <= self.words && count <= self.words - start, "words outside the mapping");
+        // SAFETY: `start <= words`, so this is inside the mapping or one past its last word.
+        let first = unsafe { self.base.add(start) };
+        // SAFETY: `count` aligned (the mapping is page aligned), mapped words from `first`, checked above,
+        // whose file keeps its size; the mapping outlives the borrow of `self`; memory of a file is
+        // initialised; other processes change it only as a race of atomic words would.
+        unsafe { std::slice::from_raw_parts(first.as_ptr(), count) }
+    }
+
+    #[inline(always)]
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.span(at, 1)[0]
+    }
+
+    /// Stores a word after everything stored before.
+    #[inline(always)]
+    pub(crate) fn store_release(&self, at: usize, word: u64) {
+        self.word(at).store(word, Ordering::Release);
+    }
+}
+
+impl Words for SharedWords {
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        self.word(index).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.words
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, _index: usize) {}
+}
+
+impl RingWords for SharedWords {
+    #[inline(always)]
+    fn load(&self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn load_acquire(&self, at: usize) -> u64 {
+        self.word(at).load(Ordering::Acquire)
+    }
+
+    #[inline(always)]
+    fn store(&self, at: usize, word: u64) {
+        self.word(at).store(word, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn store_release(&self, at: usize, word: u64) {
+        self.word(at).store(word, Ordering::Release);
+    }
+
+    #[inline(always)]
+    fn swap(&self, at: usize, word: u64) -> u64 {
+        self.word(at).swap(word, Ordering::AcqRel)
+    }
+
+    #[inline]
+    fn copy_out(&self, at: usize, out: &mut [[u8; 8]]) {
+        let span = self.span(at, out.len());
+        for (to, from) in out.iter_mut().zip(span) {
+            *to = from.load(Ordering::Relaxed).to_le_bytes();
+        }
+    }
+
+    #[inline]
+    fn copy_in(&self, at: usize, words: &[[u8; 8]]) {
+        for (to, from) in self.span(at, words.len()).iter().zip(words) {
+            to.store(u64::from_le_bytes(*from), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for SharedWords {
+    fn drop(&mut self) {
+        // SAFETY: this is what `map` mapped, whole, and nobody borrows it any more.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.words * 8) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
