@@ -365,7 +365,7 @@ impl OursReader<'_> {
                 self.prefetch(&next.entry(index))?;
             }
             for index in position..end {
-                out.extend_from_slice(leaf.key(index));
+                leaf.append_key(index, out);
                 self.copy(&leaf.entry(index), out)?;
             }
             if !more {

@@ -8,62 +8,74 @@
 //! joined to what was folded by moving bytes, so no table is needed; `crc64fast` takes whatever is not a whole
 //! aligned block of 128 bytes through tables of 32 KiB, which is most of a typical extent.
 
-/// Bytes as a sum wants them: in blocks of sixteen, the first eight as the first little-endian number.
-pub(crate) trait Blocks {
-    /// The first block, which is whole.
-    #[inline(always)]
-    fn first(&mut self) -> [u64; 2] {
-        self.next()
-    }
-
-    /// The next whole block; called for each of them in order.
-    fn next(&mut self) -> [u64; 2];
-
-    /// What is behind the whole blocks, from its first byte on; whatever stands behind that is ignored.
-    fn rest(&mut self) -> [u64; 2];
+/// Sixteen bytes, the first eight as the first little-endian number, from wherever they are.
+pub(crate) trait Block {
+    /// The two numbers.
+    fn load(&self) -> [u64; 2];
 }
 
-/// The checksum of `len` bytes, each block taken once; `None`, and nothing taken, where there are fewer than
-/// sixteen or the processor cannot multiply without carries.
-#[inline]
-pub(crate) fn sum(len: usize, blocks: &mut impl Blocks) -> Option<u64> {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    if len >= 16
-        && std::arch::is_x86_feature_detected!("pclmulqdq")
-        && std::arch::is_x86_feature_detected!("sse4.1")
-    {
-        // SAFETY: the processor has what the function is compiled for, seen just now.
-        return Some(unsafe { x86::sum(len, blocks) });
+impl Block for [u8; 16] {
+    #[inline(always)]
+    fn load(&self) -> [u64; 2] {
+        halves(self)
     }
-    let _ = (len, blocks);
+}
+
+/// Where sixteen bytes are kept when they have been added; `()` where nowhere.
+pub(crate) trait Place {
+    /// Keeps them.
+    fn keep(&mut self, block: [u64; 2]);
+}
+
+impl Place for () {
+    #[inline(always)]
+    fn keep(&mut self, _block: [u64; 2]) {}
+}
+
+/// A message in parts.
+pub(crate) struct Message<'a, B> {
+    /// Its first sixteen bytes.
+    pub(crate) first: [u64; 2],
+    /// The whole blocks behind them.
+    pub(crate) whole: &'a [B],
+    /// What is behind those, from its first byte on, and how many bytes it has; others there are ignored.
+    pub(crate) rest: ([u64; 2], usize),
+}
+
+/// Whether this processor multiplies without carries.
+#[inline]
+pub(crate) fn is_fast() -> bool {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    return std::arch::is_x86_feature_detected!("pclmulqdq") && std::arch::is_x86_feature_detected!("sse4.1");
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    false
+}
+
+/// The checksum of a message, whose whole blocks are kept in `to`; `None`, and nothing is done, where the
+/// processor cannot multiply without carries.
+///
+/// # Panics
+/// If `to` has fewer places than there are whole blocks.
+#[inline]
+pub(crate) fn sum<B: Block, P: Place>(message: &Message<'_, B>, to: &mut [P]) -> Option<u64> {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    if is_fast() {
+        // SAFETY: the processor has what the function is compiled for, seen just now.
+        return Some(unsafe { x86::sum(message, to) });
+    }
+    let _ = (message, to);
     None
 }
 
-/// Bytes in memory of one's own.
-pub(crate) struct Bytes<'a> {
-    whole: std::slice::Iter<'a, [u8; 16]>,
-    rest: &'a [u8],
-}
-
-impl<'a> Bytes<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Bytes<'a> {
-        let (whole, rest) = bytes.as_chunks();
-        Bytes { whole: whole.iter(), rest }
-    }
-}
-
-impl Blocks for Bytes<'_> {
-    #[inline(always)]
-    fn next(&mut self) -> [u64; 2] {
-        self.whole.next().map_or([0; 2], halves)
-    }
-
-    #[inline(always)]
-    fn rest(&mut self) -> [u64; 2] {
-        let mut block = [0; 16];
-        block[..self.rest.len()].copy_from_slice(self.rest);
-        halves(&block)
-    }
+/// The checksum of bytes in memory of one's own; `None` where they are fewer than sixteen, too.
+#[inline]
+pub(crate) fn sum_of(bytes: &[u8]) -> Option<u64> {
+    let (first, behind) = bytes.split_first_chunk()?;
+    let (whole, rest) = behind.as_chunks();
+    let mut last = [0; 16];
+    last[..rest.len()].copy_from_slice(rest);
+    let message = Message::<[u8; 16]> { first: halves(first), whole, rest: (halves(&last), rest.len()) };
+    sum(&message, &mut vec![(); whole.len()])
 }
 
 #[inline(always)]
@@ -122,10 +134,10 @@ mod x86 {
         _mm_srli_si128, _mm_xor_si128,
     };
 
-    use super::{Blocks, QUOTIENT, REDUCE, halves, power_of_x};
+    use super::{Block, Message, Place, QUOTIENT, REDUCE, halves, power_of_x};
 
-    /// From here on four blocks are folded side by side: each fold waits six cycles for the one before.
-    const LONG_BYTES: usize = 128;
+    /// From so many whole blocks on four are folded side by side: each fold waits six cycles for the one before.
+    const LONG_BLOCKS: usize = 7;
 
     /// What the halves of a block are multiplied with to be added to the one `bytes` later.
     const fn factors(bytes: u32) -> [u64; 2] {
@@ -175,31 +187,44 @@ mod x86 {
         _mm_xor_si128(_mm_xor_si128(low, high), onto)
     }
 
-    /// [`super::sum`] of at least sixteen bytes.
+    /// A block, kept on its way.
+    #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    pub(super) fn sum(len: usize, blocks: &mut impl Blocks) -> u64 {
-        let (mut whole, rest) = (len / 16 - 1, len % 16);
+    fn pass<B: Block, P: Place>(block: &B, to: &mut P) -> __m128i {
+        let block = block.load();
+        to.keep(block);
+        vector(block)
+    }
+
+    /// See [`super::sum`].
+    #[target_feature(enable = "pclmulqdq,sse4.1")]
+    pub(super) fn sum<B: Block, P: Place>(message: &Message<'_, B>, to: &mut [P]) -> u64 {
+        let (mut whole, mut to) = (message.whole, &mut to[..message.whole.len()]);
         // The register begins as ones.
-        let mut folded = _mm_xor_si128(vector(blocks.first()), vector([!0, 0]));
-        if len >= LONG_BYTES {
-            let mut side = [vector(blocks.next()), vector(blocks.next()), vector(blocks.next())];
-            whole -= 3;
-            while whole >= 4 {
-                folded = fold(folded, BY_64, vector(blocks.next()));
-                for lane in &mut side {
-                    *lane = fold(*lane, BY_64, vector(blocks.next()));
-                }
-                whole -= 4;
+        let mut folded = _mm_xor_si128(vector(message.first), vector([!0, 0]));
+        if whole.len() >= LONG_BLOCKS {
+            let (ahead, behind) = whole.split_at(3);
+            let (ahead_to, behind_to) = std::mem::take(&mut to).split_at_mut(3);
+            let mut side = [0, 1, 2].map(|lane: usize| pass(&ahead[lane], &mut ahead_to[lane]));
+            let (fours, rest) = behind.as_chunks::<4>();
+            let (fours_to, rest_to) = behind_to.as_chunks_mut::<4>();
+            for (four, [a, b, c, d]) in fours.iter().zip(fours_to) {
+                folded = fold(folded, BY_64, pass(&four[0], a));
+                side[0] = fold(side[0], BY_64, pass(&four[1], b));
+                side[1] = fold(side[1], BY_64, pass(&four[2], c));
+                side[2] = fold(side[2], BY_64, pass(&four[3], d));
             }
             folded = fold(folded, BY_48, fold(side[0], BY_32, fold(side[1], BY_16, side[2])));
+            (whole, to) = (rest, rest_to);
         }
-        for _ in 0..whole {
-            folded = fold(folded, BY_16, vector(blocks.next()));
+        for (block, to) in whole.iter().zip(to) {
+            folded = fold(folded, BY_16, pass(block, to));
         }
-        if rest > 0 {
-            let to_end = vector(window(&TO_END, rest));
-            let behind = _mm_shuffle_epi8(vector(blocks.rest()), to_end);
-            let moved = _mm_shuffle_epi8(folded, vector(window(&TO_FRONT, rest)));
+        let (rest, rest_len) = message.rest;
+        if rest_len > 0 {
+            let to_end = vector(window(&TO_END, rest_len));
+            let behind = _mm_shuffle_epi8(vector(rest), to_end);
+            let moved = _mm_shuffle_epi8(folded, vector(window(&TO_FRONT, rest_len)));
             let before = _mm_shuffle_epi8(folded, to_end);
             folded = fold(before, BY_16, _mm_xor_si128(moved, behind));
         }
@@ -232,9 +257,9 @@ mod tests {
                 let bytes = &source[from..from + len];
                 let mut digest = crc64fast::Digest::new_table();
                 digest.write(bytes);
-                match sum(len, &mut Bytes::new(bytes)) {
+                match sum_of(bytes) {
                     Some(sum) => assert_eq!(sum, digest.sum64(), "{len} bytes from {from}"),
-                    None => assert!(len < 16 || cfg!(not(target_arch = "x86_64")) || cfg!(miri)),
+                    None => assert!(len < 16 || !is_fast()),
                 }
             }
         }

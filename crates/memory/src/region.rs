@@ -193,17 +193,18 @@ impl Region {
         self.live.read_bytes(word_at(offset), out);
     }
 
-    /// Appends bytes to `out`, by words, and returns their CRC-64, in one pass; the first sixteen go to `first`
-    /// instead, if there is one. `None`, and nothing done, where that is not faster than one after the other.
+    /// Appends `len` bytes, at least sixteen, to `out`, by words, all but the first `skip`: nothing or sixteen.
+    /// Returns those sixteen and the CRC-64 of all, in one pass; `None`, and nothing done, where the processor is
+    /// no faster so.
     #[inline]
     pub(crate) fn append_summed(
         &self,
         offset: u64,
         len: usize,
-        first: Option<&mut [u64; 2]>,
+        skip: usize,
         out: &mut Vec<u8>,
-    ) -> Option<u64> {
-        self.live.append_summed(word_at(offset), len, first, out)
+    ) -> Option<([u64; 2], u64)> {
+        self.live.append_summed(word_at(offset), len, skip, out)
     }
 
     /// The word at `index`, ordered before every load after it.

@@ -2,18 +2,13 @@
 //!
 //! A leaf's separator may be shorter than its first key, so a key can come to a leaf whose entries are all above it;
 //! then the entry is the last one of the leaves before, and the search descends once more, to the keys just below
-//! that leaf's low fence.
-
-use std::cmp::Ordering;
+//! that leaf's low fence. Walks by copied nodes do the same by [`crate::NodeRef::way`] and [`crate::NodeRef::floor`].
 
 use cell_terms::{ExtentOffset, Pointer, Words};
 
 use crate::fence::Side;
-use crate::geometry::NodeIndex;
-use crate::layout::kind_of;
-use crate::node::NodeRef;
 use crate::probe::Probe;
-use crate::scan::LeafSnapshot;
+use crate::snapshot::LeafSnapshot;
 use crate::search::{Answer, Meganode, ReadError, sized};
 use crate::view::{Header, LeafEntry, View};
 
@@ -29,24 +24,6 @@ impl LeafEntry {
     pub const fn meganode(&self) -> Pointer {
         Pointer(self.crc)
     }
-}
-
-/// What a copied node says in a search for the last entry that is not above a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FloorStep {
-    /// Go on at this node of the same slot, one level down.
-    Child(NodeIndex),
-    /// Go on at this node; the parent that led here is stale.
-    Right(Pointer),
-    /// The entry.
-    Entry(LeafEntry),
-    /// It is before this leaf, if there is one: descend from the root by [`NodeRef::step_below`] this leaf's low
-    /// fence.
-    Before,
-    /// There is none: this is the first leaf.
-    None,
-    /// The node is invalid or was reused: start again, the way here was stale.
-    NotHere,
 }
 
 /// What a leaf says.
@@ -98,76 +75,6 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         }
         Ok(Some(leaf.entry(leaf.len() - 1)))
     }
-}
-
-impl NodeRef<'_> {
-    /// Where a search for the last entry not above `key` goes from here.
-    #[must_use]
-    pub fn step_floor(&self, key: &[u8]) -> FloorStep {
-        let probe = Probe::new(key);
-        sized!(self.geometry, B => {
-            let view = View::<[u64], B>::new(self.words, 0);
-            let header = view.header();
-            if header.kind != kind_of(header.level()) {
-                return FloorStep::NotHere;
-            }
-            match view.side(&header, &probe) {
-                Side::Right => right(view.right()),
-                Side::Below => FloorStep::NotHere,
-                Side::Here(window) if header.is_inner() => {
-                    self.child_step(view.child(&header, view.route(&header, &probe, window)))
-                }
-                Side::Here(window) => match floor_in_leaf(&view, &header, &probe, window) {
-                    InLeaf::Entry(entry) => FloorStep::Entry(entry),
-                    InLeaf::Before(low) if low.is_empty() => FloorStep::None,
-                    InLeaf::Before(_) => FloorStep::Before,
-                },
-            }
-        })
-    }
-
-    /// Where a search for the last entry below `bound`, a low fence, goes from here.
-    #[must_use]
-    pub fn step_below(&self, bound: &[u8]) -> FloorStep {
-        let probe = Probe::new(bound);
-        sized!(self.geometry, B => {
-            let view = View::<[u64], B>::new(self.words, 0);
-            let header = view.header();
-            if header.kind != kind_of(header.level())
-                || view.compare_low(&header, &probe) != Ordering::Less
-            {
-                return FloorStep::NotHere;
-            }
-            if view.compare_high(&header, &probe) == Ordering::Less {
-                return right(view.right());
-            }
-            let last = header.count.saturating_sub(1);
-            if header.is_inner() {
-                // A bound that does not share the prefix is the high fence, or above all keys of the node.
-                let at = if view.begins_with_prefix(header.prefix, &probe) {
-                    view.route_below(&header, &probe, probe.window(header.prefix))
-                } else {
-                    last
-                };
-                return self.child_step(view.child(&header, at));
-            }
-            if header.count > 0 {
-                FloorStep::Entry(view.leaf_entry(&view.cell(&header, last)))
-            } else if header.low_len == 0 {
-                FloorStep::None
-            } else {
-                FloorStep::Before
-            }
-        })
-    }
-
-    fn child_step(&self, child: NodeIndex) -> FloorStep {
-        if child.get() < self.geometry.nodes() { FloorStep::Child(child) } else { FloorStep::NotHere }
-    }
-}
-
-fn right(pointer: Pointer) -> FloorStep {
-    if pointer.is_null() { FloorStep::NotHere } else { FloorStep::Right(pointer) }
 }
 
 fn floor_in_leaf<W: Words + ?Sized, const B: usize>(

@@ -17,7 +17,7 @@
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
 //! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
-//! | routing | [`Meganode::floor`], [`NodeRef::step_floor`], [`LeafEntry::to_meganode`] |
+//! | routing | [`Meganode::floor`], [`NodeRef::floor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
 //! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
@@ -54,6 +54,7 @@ mod scan;
 mod search;
 mod seek;
 mod slot;
+mod snapshot;
 mod split;
 mod state;
 mod validate;
@@ -67,14 +68,13 @@ pub use change::{Change, DecodeError, Image};
 pub use check::ImageError;
 pub use divide::{NodeBits, NodeSet, SplitPlan};
 pub use edit::EditError;
-pub use floor::FloorStep;
 pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max};
 pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
 pub use plan::{Plan, PlanError, plan_put, plan_remove};
-pub use scan::LeafSnapshot;
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
+pub use snapshot::LeafSnapshot;
 pub use state::NodeState;
 pub use validate::{LevelStats, TreeStats, Violation};
 pub use view::LeafEntry;

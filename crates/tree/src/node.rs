@@ -7,7 +7,7 @@ use crate::geometry::{Geometry, NodeIndex};
 use crate::layout::{CRC, WORD_BYTES, kind_of};
 use crate::page::Page;
 use crate::probe::Probe;
-use crate::scan::LeafSnapshot;
+use crate::snapshot::LeafSnapshot;
 use crate::search::{Found, Meganode, ReadError, sized};
 use crate::seek::{Hop, Lookup};
 use crate::state::NodeState;

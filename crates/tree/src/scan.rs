@@ -1,48 +1,21 @@
 //! Scanning: leaves as consistent snapshots, forward and backward.
 //!
-//! Each leaf is decoded between two looks at its version, and again if that changed. Forward, the next leaf
-//! is the one at the right link, and it
-//! counts only if its low fence is this one's high fence; otherwise the scan descends again to that key.
-//! Backward
-//! there are no links, so the scan descends to the leaf that covers the keys just below this one's low fence.
-//! Either
-//! way the leaves of one scan join without gap or overlap, each as of its own moment.
+//! Each leaf is copied between two looks at its version, and again if that changed. Forward, the next leaf
+//! is the one at the right link, and it counts only if its low fence is this one's high fence; otherwise the
+//! scan descends again to that key. Backward there are no links, so the scan descends to the leaf that covers
+//! the keys just below this one's low fence. Either way the leaves of one scan join without gap or overlap,
+//! each as of its own moment.
 
 use std::cmp::Ordering;
 
-use cell_terms::{Csn, Pointer, Words};
+use cell_terms::{Pointer, Words};
 
-use crate::geometry::{NodeIndex, key_max};
+use crate::geometry::NodeIndex;
 use crate::layout::kind_of;
 use crate::probe::Probe;
 use crate::search::{Meganode, ReadError, sized};
-use crate::view::{Header, LeafEntry, View};
-
-/// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as
-/// it was.
-///
-/// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
-/// [`LeafSnapshot::csn_removed`].
-#[derive(Clone, Debug, Default)]
-pub struct LeafSnapshot {
-    now: Content,
-    /// Where the next is read to, until it is known to be of one moment.
-    next: Content,
-}
-
-#[derive(Clone, Debug, Default)]
-struct Content {
-    keys: Vec<u8>,
-    /// Where each key ends, and what it leads to.
-    entries: Vec<(usize, LeafEntry)>,
-    low: Vec<u8>,
-    high: Vec<u8>,
-    is_last: bool,
-    right: Pointer,
-    node: NodeIndex,
-    csn_changed: Csn,
-    csn_removed: Csn,
-}
+use crate::snapshot::LeafSnapshot;
+use crate::view::{Header, View};
 
 /// Where a descent goes.
 #[derive(Clone, Copy)]
@@ -51,132 +24,6 @@ pub(crate) enum Target<'k> {
     At(Probe<'k>),
     Below(Probe<'k>),
     Last,
-}
-
-impl LeafSnapshot {
-    /// An empty snapshot, to be filled.
-    #[must_use]
-    pub fn new() -> LeafSnapshot {
-        LeafSnapshot::default()
-    }
-
-    /// How many entries the leaf has.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.now.entries.len()
-    }
-
-    /// Whether the leaf has no entries: deletes leave such leaves.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.now.entries.is_empty()
-    }
-
-    /// The key of entry `i`.
-    ///
-    /// # Panics
-    /// If there is no such entry.
-    #[must_use]
-    pub fn key(&self, i: usize) -> &[u8] {
-        let from = if i == 0 { 0 } else { self.now.entries[i - 1].0 };
-        &self.now.keys[from..self.now.entries[i].0]
-    }
-
-    /// Entry `i`.
-    ///
-    /// # Panics
-    /// If there is no such entry.
-    #[must_use]
-    pub fn entry(&self, i: usize) -> LeafEntry {
-        self.now.entries[i].1
-    }
-
-    /// Keys and entries in key order.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], LeafEntry)> + ExactSizeIterator + '_ {
-        (0..self.len()).map(|i| (self.key(i), self.entry(i)))
-    }
-
-    /// The first entry that is not below `key`.
-    #[must_use]
-    pub fn position(&self, key: &[u8]) -> usize {
-        let (mut from, mut to) = (0, self.len());
-        while from < to {
-            let middle = usize::midpoint(from, to);
-            if self.key(middle) < key { from = middle + 1 } else { to = middle }
-        }
-        from
-    }
-
-    /// The leaf's keys are at or above this.
-    #[must_use]
-    pub fn low(&self) -> &[u8] {
-        &self.now.low
-    }
-
-    /// The leaf's keys are below this; `None` for plus infinity.
-    #[must_use]
-    pub fn high(&self) -> Option<&[u8]> {
-        (!self.now.is_last).then_some(&self.now.high)
-    }
-
-    /// The next leaf, perhaps another meganode's.
-    #[must_use]
-    pub fn right(&self) -> Pointer {
-        self.now.right
-    }
-
-    /// The leaf.
-    #[must_use]
-    pub fn node(&self) -> NodeIndex {
-        self.now.node
-    }
-
-    /// CSN of the leaf's last change.
-    #[must_use]
-    pub fn csn_changed(&self) -> Csn {
-        self.now.csn_changed
-    }
-
-    /// CSN of the last removal of what was in the leaf's range.
-    #[must_use]
-    pub fn csn_removed(&self) -> Csn {
-        self.now.csn_removed
-    }
-
-    /// Fills the snapshot from a copied leaf.
-    pub(crate) fn fill<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, node: NodeIndex) {
-        self.next.fill(view, &view.header(), node);
-        std::mem::swap(&mut self.now, &mut self.next);
-    }
-}
-
-impl Content {
-    fn fill<W: Words + ?Sized, const B: usize>(
-        &mut self,
-        view: &View<'_, W, B>,
-        header: &Header,
-        node: NodeIndex,
-    ) {
-        self.node = node;
-        self.right = view.right();
-        self.csn_changed = view.csn_changed();
-        self.csn_removed = view.csn_removed();
-        self.low.resize(header.low_len.min(key_max(B)), 0);
-        view.low(header, &mut self.low);
-        self.high.resize(key_max(B), 0);
-        let high_len = view.high(header, &mut self.high);
-        self.is_last = high_len.is_none();
-        self.high.truncate(high_len.unwrap_or(0));
-        self.keys.clear();
-        self.entries.clear();
-        let prefix = header.prefix.min(self.low.len());
-        for i in 0..header.count {
-            let cell = view.cell(header, i);
-            self.keys.extend_from_slice(&self.low[..prefix]);
-            view.append_suffix(header, i, &cell, &mut self.keys);
-            self.entries.push((self.keys.len(), view.leaf_entry(&cell)));
-        }
-    }
 }
 
 impl<'a, W: Words + ?Sized> Meganode<'a, W> {

@@ -33,6 +33,18 @@ pub struct LeafEntry {
 }
 
 impl LeafEntry {
+    /// From a cell.
+    #[inline(always)]
+    #[allow(clippy::cast_possible_truncation, reason = "each number's own bits are meant")]
+    pub(crate) fn from_bytes(bytes: &[u8; LEAF_VALUE_BYTES]) -> LeafEntry {
+        let all = u128::from_le_bytes(*bytes);
+        LeafEntry {
+            offset: ExtentOffset(all as u32),
+            value_len: (all >> 32) as u32,
+            crc: (all >> 64) as u64,
+        }
+    }
+
     /// As a cell holds it.
     #[inline(always)]
     pub(crate) fn to_bytes(self) -> [u8; LEAF_VALUE_BYTES] {
@@ -42,7 +54,7 @@ impl LeafEntry {
 }
 
 /// The numbers of a node's header that describe its shape, capped so that they cannot lead out of the node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Header {
     /// Level and flags.
     pub(crate) kind: u8,

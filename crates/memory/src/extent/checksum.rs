@@ -7,7 +7,7 @@ use crate::fold;
 /// CRC-64 (XZ) of an encoded extent, or of anything else.
 #[must_use]
 pub fn checksum(bytes: &[u8]) -> u64 {
-    match fold::sum(bytes.len(), &mut fold::Bytes::new(bytes)) {
+    match fold::sum_of(bytes) {
         Some(sum) => sum,
         None => {
             let mut digest = Digest::new();

@@ -10,6 +10,9 @@ use crate::error::ExtentError;
 use crate::region::Region;
 use crate::width::{high, index, low};
 
+/// What precedes the value of a common extent.
+const HEADER_WIDTH: usize = HEADER_BYTES_MIN as usize;
+
 /// Reads extents, one after the other, into one buffer, which grows to the largest of them.
 pub struct ExtentReader {
     extent: Vec<u8>,
@@ -59,9 +62,8 @@ impl ExtentReader {
     ) -> Result<ExtentHeader, ExtentError> {
         let begin = place(region, offset, shape)?;
         if shape.header_bytes() == HEADER_BYTES_MIN {
-            let (mut first, len) = ([0; 2], out.len());
-            let bytes = index(shape.extent_bytes().into());
-            if let Some(found) = region.append_summed(begin, bytes, Some(&mut first), out) {
+            let (len, bytes) = (out.len(), index(shape.extent_bytes().into()));
+            if let Some((first, found)) = region.append_summed(begin, bytes, HEADER_WIDTH, out) {
                 let [shape_and_epoch, csn] = first;
                 if found == checksum && low(shape_and_epoch) == shape.bits() {
                     let (epoch, csn) = (Epoch(high(shape_and_epoch)), Csn(csn));
@@ -115,7 +117,7 @@ impl ExtentReader {
     ) -> Result<u64, ExtentError> {
         let (begin, bytes) = (place(region, offset, shape)?, index(shape.extent_bytes().into()));
         self.extent.clear();
-        if let Some(sum) = region.append_summed(begin, bytes, None, &mut self.extent) {
+        if let Some((_, sum)) = region.append_summed(begin, bytes, 0, &mut self.extent) {
             return Ok(sum);
         }
         self.extent.resize(bytes, 0);

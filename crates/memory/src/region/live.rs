@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mapping::Mapping;
-use crate::fold::{self, Blocks};
+use crate::fold::{self, Block, Message, Place};
 
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]
@@ -123,28 +123,39 @@ impl Live {
         }
     }
 
-    /// Appends `len` bytes from word `start` on to `out`, and returns their checksum, in one pass; the first
-    /// sixteen go to `first` instead, if there is one.
+    /// Appends `len` bytes, at least sixteen, from word `start` on to `out`, all but the first `skip`: nothing or
+    /// sixteen. Returns those sixteen and the checksum of all; `None` where that is no faster than one pass for
+    /// each.
     #[inline]
     pub(crate) fn append_summed(
         &self,
         start: usize,
         len: usize,
-        first: Option<&mut [u64; 2]>,
+        skip: usize,
         out: &mut Vec<u8>,
-    ) -> Option<u64> {
-        let (whole, rest) = self.span(start, len.div_ceil(8)).as_chunks();
-        let kept = len - if first.is_some() { 16 } else { 0 };
-        out.reserve(kept.next_multiple_of(16));
-        let to = out.spare_capacity_mut().as_chunks_mut().0;
-        let mut passing = Passing { whole: whole.iter(), rest, first, to: to.iter_mut() };
-        let room = passing.to.len();
-        let sum = fold::sum(len, &mut passing)?;
-        assert!(16 * (room - passing.to.len()) >= kept, "a sum takes every block");
-        // SAFETY: so many bytes behind the vector's end are inside its capacity and were written just now, block
-        // by block from the first, as was seen from how many places are left.
-        unsafe { out.set_len(out.len() + kept) };
-        Some(sum)
+    ) -> Option<([u64; 2], u64)> {
+        let span = self.span(start, len.div_ceil(8));
+        let (first, behind) = span.split_first_chunk::<2>()?;
+        let (whole, rest_len) = (len / 16 - 1, len % 16);
+        let (whole, rest) = behind.split_at(2 * whole);
+        let rest = match rest {
+            [] => [0; 2],
+            [low] => [low.load(Ordering::Relaxed), 0],
+            [low, high, ..] => [low.load(Ordering::Relaxed), high.load(Ordering::Relaxed)],
+        };
+        let message = Message { first: first.load(), whole: whole.as_chunks().0, rest: (rest, rest_len) };
+        out.reserve((len - skip).next_multiple_of(16));
+        let (head, to) = out.spare_capacity_mut().as_chunks_mut().0.split_at_mut(usize::from(skip == 0));
+        head.iter_mut().for_each(|head| head.keep(message.first));
+        let sum = fold::sum(&message, to)?;
+        if rest_len > 0 {
+            to[message.whole.len()].keep(rest);
+        }
+        // SAFETY: so many bytes behind the vector's end are inside its capacity, reserved above, and were written:
+        // the first block if it is not skipped, each whole one by the sum, which panics where `to` has too few
+        // places, and the rest just now.
+        unsafe { out.set_len(out.len() + len - skip) };
+        Some((message.first, sum))
     }
 
     /// Bytes from word `start` on; what the last word has beyond them becomes zero.
@@ -172,57 +183,19 @@ impl Live {
     }
 }
 
-/// Live words on their way to memory of one's own.
-struct Passing<'a, 'o> {
-    whole: std::slice::Iter<'a, [AtomicU64; 2]>,
-    rest: &'a [AtomicU64],
-    first: Option<&'o mut [u64; 2]>,
-    to: std::slice::IterMut<'o, [MaybeUninit<u8>; 16]>,
-}
-
-impl Passing<'_, '_> {
+impl Block for [AtomicU64; 2] {
     #[inline(always)]
-    fn keep(&mut self, block: [u64; 2]) -> [u64; 2] {
-        if let Some(to) = self.to.next() {
-            let both = u128::from(block[0]) | u128::from(block[1]) << 64;
-            to.write_copy_of_slice(&both.to_le_bytes());
-        }
-        block
+    fn load(&self) -> [u64; 2] {
+        [self[0].load(Ordering::Relaxed), self[1].load(Ordering::Relaxed)]
     }
 }
 
-impl Blocks for Passing<'_, '_> {
+impl Place for [MaybeUninit<u8>; 16] {
     #[inline(always)]
-    fn first(&mut self) -> [u64; 2] {
-        match self.first.take() {
-            Some(first) => {
-                *first = self.whole.next().map_or([0; 2], load_both);
-                *first
-            }
-            None => self.next(),
-        }
+    fn keep(&mut self, [low, high]: [u64; 2]) {
+        let both = u128::from(low) | u128::from(high) << 64;
+        self.write_copy_of_slice(&both.to_le_bytes());
     }
-
-    #[inline(always)]
-    fn next(&mut self) -> [u64; 2] {
-        let block = self.whole.next().map_or([0; 2], load_both);
-        self.keep(block)
-    }
-
-    #[inline(always)]
-    fn rest(&mut self) -> [u64; 2] {
-        let block = match self.rest {
-            // The words of up to eight bytes are one less than those of a block.
-            [] => self.whole.next().map_or([0; 2], load_both),
-            [word, ..] => [word.load(Ordering::Relaxed), 0],
-        };
-        self.keep(block)
-    }
-}
-
-#[inline(always)]
-fn load_both([first, second]: &[AtomicU64; 2]) -> [u64; 2] {
-    [first.load(Ordering::Relaxed), second.load(Ordering::Relaxed)]
 }
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

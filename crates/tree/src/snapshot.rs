@@ -1,0 +1,281 @@
+//! A leaf as of one moment: copied words, decoded entry by entry as they are asked for.
+//!
+//! Between two looks at a leaf's version only words are copied; a scan then takes the entries that it wants
+//! from the copy, so that it pays for no key that nobody asked for, and one that it hands on is decoded
+//! straight to where it goes ([`LeafSnapshot::append_key`]).
+
+use std::cell::OnceCell;
+
+use cell_terms::{Csn, Pointer, Words};
+
+use crate::fence::Side;
+use crate::geometry::{NodeIndex, key_max};
+use crate::layout::{FENCES, HEAD_BYTES, SLOT_BYTES, SLOT_OFFSET_MASK, WORD_BYTES};
+use crate::probe::Probe;
+use crate::search::sized;
+use crate::view::{Header, LeafEntry, View};
+
+/// Bytes that are copied at once, whatever a key's length is: keys of up to this behind prefix and head.
+const WIDE_BYTES: usize = 64;
+
+/// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as
+/// it was.
+///
+/// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
+/// [`LeafSnapshot::csn_removed`].
+#[derive(Clone, Debug, Default)]
+pub struct LeafSnapshot {
+    pub(crate) now: Content,
+    /// Where the next is read to, until it is known to be of one moment.
+    pub(crate) next: Content,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Content {
+    words: Copied,
+    node_bytes: usize,
+    header: Header,
+    pub(crate) low: Vec<u8>,
+    pub(crate) high: Vec<u8>,
+    pub(crate) is_last: bool,
+    pub(crate) right: Pointer,
+    node: NodeIndex,
+    csn_changed: Csn,
+    csn_removed: Csn,
+    /// All keys, once somebody asked for one in place.
+    keys: OnceCell<Keys>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Keys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// Words of a node, and behind them room for a wide copy that begins at the last byte.
+#[derive(Clone, Debug, Default)]
+struct Copied(Vec<[u8; WORD_BYTES]>);
+
+impl Words for Copied {
+    #[inline(always)]
+    fn load(&self, index: usize) -> u64 {
+        u64::from_le_bytes(self.0[index])
+    }
+
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, _index: usize) {}
+
+    #[inline(always)]
+    fn fence_acquire(&self) {}
+}
+
+impl LeafSnapshot {
+    /// An empty snapshot, to be filled.
+    #[must_use]
+    pub fn new() -> LeafSnapshot {
+        LeafSnapshot::default()
+    }
+
+    /// How many entries the leaf has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.now.header.count
+    }
+
+    /// Whether the leaf has no entries: deletes leave such leaves.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The key of entry `i`. The first time it decodes all keys: who wants each of them once, in order, takes
+    /// [`LeafSnapshot::append_key`].
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    pub fn key(&self, i: usize) -> &[u8] {
+        let keys = self.now.keys.get_or_init(|| {
+            let mut keys = Keys::default();
+            for i in 0..self.len() {
+                self.append_key(i, &mut keys.bytes);
+                keys.ends.push(keys.bytes.len());
+            }
+            keys
+        });
+        let from = if i == 0 { 0 } else { keys.ends[i - 1] };
+        &keys.bytes[from..keys.ends[i]]
+    }
+
+    /// Appends the key of entry `i` to `out`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[inline]
+    pub fn append_key(&self, i: usize, out: &mut Vec<u8>) {
+        self.check(i);
+        sized!(self.now, B => self.now.append_key::<B>(i, out));
+    }
+
+    /// Entry `i`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    #[inline]
+    pub fn entry(&self, i: usize) -> LeafEntry {
+        self.check(i);
+        sized!(self.now, B => self.now.entry::<B>(i))
+    }
+
+    /// Keys and entries in key order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&[u8], LeafEntry)> + ExactSizeIterator + '_ {
+        (0..self.len()).map(|i| (self.key(i), self.entry(i)))
+    }
+
+    /// The first entry that is not below `key`.
+    #[must_use]
+    pub fn position(&self, key: &[u8]) -> usize {
+        if self.is_empty() {
+            return 0;
+        }
+        let probe = Probe::new(key);
+        sized!(self.now, B => {
+            let view = self.now.view::<B>();
+            match view.side(&self.now.header, &probe) {
+                Side::Below => 0,
+                Side::Here(window) => view.find(&self.now.header, &probe, window).0,
+                Side::Right => self.len(),
+            }
+        })
+    }
+
+    /// The leaf's keys are at or above this.
+    #[must_use]
+    pub fn low(&self) -> &[u8] {
+        &self.now.low
+    }
+
+    /// The leaf's keys are below this; `None` for plus infinity.
+    #[must_use]
+    pub fn high(&self) -> Option<&[u8]> {
+        (!self.now.is_last).then_some(&self.now.high)
+    }
+
+    /// The next leaf, perhaps another meganode's.
+    #[must_use]
+    pub fn right(&self) -> Pointer {
+        self.now.right
+    }
+
+    /// The leaf.
+    #[must_use]
+    pub fn node(&self) -> NodeIndex {
+        self.now.node
+    }
+
+    /// CSN of the leaf's last change.
+    #[must_use]
+    pub fn csn_changed(&self) -> Csn {
+        self.now.csn_changed
+    }
+
+    /// CSN of the last removal of what was in the leaf's range.
+    #[must_use]
+    pub fn csn_removed(&self) -> Csn {
+        self.now.csn_removed
+    }
+
+    /// Fills the snapshot from a copied leaf.
+    pub(crate) fn fill<W: Words + ?Sized, const B: usize>(&mut self, view: &View<'_, W, B>, node: NodeIndex) {
+        self.next.fill(view, &view.header(), node);
+        std::mem::swap(&mut self.now, &mut self.next);
+    }
+
+    #[inline]
+    fn check(&self, i: usize) {
+        assert!(i < self.len(), "a leaf of {} entries has no entry {i}", self.len());
+    }
+}
+
+impl Content {
+    fn node_bytes(&self) -> usize {
+        self.node_bytes
+    }
+
+    #[inline(always)]
+    fn view<const B: usize>(&self) -> View<'_, Copied, B> {
+        View::new(&self.words, 0)
+    }
+
+    pub(crate) fn fill<W: Words + ?Sized, const B: usize>(
+        &mut self,
+        view: &View<'_, W, B>,
+        header: &Header,
+        node: NodeIndex,
+    ) {
+        self.words.0.resize((B + WIDE_BYTES) / WORD_BYTES, [0; WORD_BYTES]);
+        let words = B / WORD_BYTES;
+        let arrays_end = header.arrays_end().div_ceil(WORD_BYTES).min(words);
+        // Between arrays and heap there is nothing.
+        for range in [0..arrays_end, (header.heap_low / WORD_BYTES).clamp(arrays_end, words)..words] {
+            let first = range.start;
+            for (i, word) in self.words.0[range].iter_mut().enumerate() {
+                *word = view.word(first + i).to_le_bytes();
+            }
+        }
+        (self.node_bytes, self.header, self.node) = (B, *header, node);
+        self.right = view.right();
+        self.csn_changed = view.csn_changed();
+        self.csn_removed = view.csn_removed();
+        self.low.resize(header.low_len.min(key_max(B)), 0);
+        view.low(header, &mut self.low);
+        self.high.resize(key_max(B), 0);
+        let high_len = view.high(header, &mut self.high);
+        self.is_last = high_len.is_none();
+        self.high.truncate(high_len.unwrap_or(0));
+        self.keys.take();
+    }
+
+    #[inline]
+    fn entry<const B: usize>(&self, i: usize) -> LeafEntry {
+        let bytes = self.words.0.as_flattened();
+        let slot = bytes[self.header.slots() + SLOT_BYTES * i..]
+            .first_chunk()
+            .map_or(0, |slot| u16::from_le_bytes(*slot));
+        match bytes[usize::from(slot & SLOT_OFFSET_MASK).min(B)..].first_chunk() {
+            Some(value) => LeafEntry::from_bytes(value),
+            None => LeafEntry::default(),
+        }
+    }
+
+    #[inline]
+    fn append_key<const B: usize>(&self, i: usize, out: &mut Vec<u8>) {
+        let view = self.view::<B>();
+        let cell = view.cell(&self.header, i);
+        let suffix_len = cell.suffix_len.min(key_max(B));
+        let rest_len = suffix_len.saturating_sub(HEAD_BYTES);
+        let prefix = self.header.prefix.min(self.low.len());
+        let bytes = self.words.0.as_flattened();
+        let len = out.len() + prefix;
+        out.reserve(prefix + HEAD_BYTES + rest_len.max(WIDE_BYTES));
+        match bytes[FENCES..].first_chunk::<WORD_BYTES>() {
+            Some(begin) if prefix <= WORD_BYTES => out.extend_from_slice(begin),
+            _ => out.extend_from_slice(&self.low[..prefix]),
+        }
+        out.truncate(len);
+        out.extend_from_slice(&view.head(self.header.heads(), i).to_be_bytes());
+        let rest = &bytes[cell.rest.min(B)..];
+        match rest.first_chunk::<WIDE_BYTES>() {
+            Some(wide) if rest_len <= WIDE_BYTES => out.extend_from_slice(wide),
+            _ => out.extend_from_slice(&rest[..rest_len.min(rest.len())]),
+        }
+        // Of a damaged leaf, a key may be said to be longer than the leaf.
+        out.resize(len + suffix_len, 0);
+    }
+}
