@@ -78,6 +78,14 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "worker_spin_us",
+        meaning: "Microseconds that a worker without work goes on looking for some before it sleeps; while it looks, \
+                  clients over shared memory need not wake it, and a core is busy.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 1_000_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "recovery_threads",
         meaning: "Threads that replay a pair; 0 takes one a core.",
         default: "0",

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::boottime_ns;
-use cell_fabric::{ConnectionId, Endpoint, Event, OneSided, Poller, SendError, TcpEndpoint};
+use cell_fabric::{ConnectionId, Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
 use cell_recovery::image::ImageSource;
 use cell_terms::SessionId;
 use cell_wal::LogDevice;
@@ -63,7 +63,7 @@ pub enum Ended {
 
 pub(crate) struct Shell {
     worker: Worker,
-    endpoint: TcpEndpoint,
+    endpoint: HostEndpoint,
     /// By the pairs' numbers.
     lines: Vec<PairLine>,
     poller: Poller,
@@ -75,6 +75,11 @@ pub(crate) struct Shell {
     snapshot: SharedSnapshot,
     snapshot_due_ns: u64,
     tick_due_ns: u64,
+    /// As of the present turn.
+    now_ns: u64,
+    /// How long a thread without work looks for some before it sleeps.
+    spin_ns: u64,
+    spin_until_ns: u64,
     overflow: Overflow,
     log_events: Vec<cell_wal::LogEvent>,
 }
@@ -82,12 +87,13 @@ pub(crate) struct Shell {
 impl Shell {
     pub(crate) fn new(
         worker: Worker,
-        endpoint: TcpEndpoint,
+        endpoint: HostEndpoint,
         [poller, log_poller]: [Poller; 2],
         inbound: Receiver<Inbound>,
         commands: Sender<Command>,
         lease_until_ns: Arc<AtomicU64>,
         snapshot: SharedSnapshot,
+        spin_ns: u64,
     ) -> Shell {
         Shell {
             worker,
@@ -101,6 +107,9 @@ impl Shell {
             snapshot,
             snapshot_due_ns: 0,
             tick_due_ns: 0,
+            now_ns: 0,
+            spin_ns,
+            spin_until_ns: 0,
             overflow: Overflow::default(),
             log_events: Vec::new(),
         }
@@ -119,6 +128,11 @@ impl Shell {
                 return Ended::Stopped;
             }
             if busy {
+                self.spin_until_ns = self.now_ns.saturating_add(self.spin_ns);
+                continue;
+            }
+            if self.now_ns < self.spin_until_ns {
+                std::hint::spin_loop();
                 continue;
             }
             if !self.worker.takes_input() {
@@ -153,6 +167,7 @@ impl Shell {
 
     fn tell_time(&mut self) {
         let now_ns = boottime_ns();
+        self.now_ns = now_ns;
         if now_ns < self.tick_due_ns {
             return self.worker.advance(now_ns);
         }
@@ -306,7 +321,7 @@ impl Overflow {
         self.waiting.remove(&connection);
     }
 
-    fn push(&mut self, endpoint: &mut TcpEndpoint, connection: ConnectionId, reply: &[u8]) {
+    fn push(&mut self, endpoint: &mut HostEndpoint, connection: ConnectionId, reply: &[u8]) {
         let queue = self.waiting.entry(connection).or_default();
         queue.push_back(reply.to_vec());
         let bytes: usize = queue.iter().map(Vec::len).sum();
@@ -317,7 +332,7 @@ impl Overflow {
         }
     }
 
-    fn retry(&mut self, endpoint: &mut TcpEndpoint) {
+    fn retry(&mut self, endpoint: &mut HostEndpoint) {
         self.waiting.retain(|connection, queue| {
             while let Some(reply) = queue.front() {
                 match endpoint.send(*connection, reply) {

@@ -1,14 +1,14 @@
 //! Bringing a node up: lock, lease, fabric, recovery of its own pair, then serving; and taking it down.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
-use cell_fabric::{FabricError, Limits, Poller, TcpEndpoint, TcpOptions};
+use cell_fabric::{FabricError, Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
 use cell_memory::MemoryError;
 use cell_recovery::Progress;
 use cell_terms::setting::Settings;
@@ -33,6 +33,8 @@ pub struct NodeOptions {
     pub folder: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,
+    /// Where its HTTP listens, to tell clients; empty: nowhere.
+    pub http_address: String,
     /// Everything else.
     pub settings: Settings,
 }
@@ -92,16 +94,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let lock = FolderLock::acquire(&options.folder)?;
     let settings = &options.settings;
     let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
-    let mut endpoints = TcpEndpoint::listen(
-        options.listen,
-        1,
-        &TcpOptions {
-            limits: Limits::from_settings(settings),
-            one_sided: settings.text("one_sided_reads") == "on",
-            ..TcpOptions::default()
-        },
-    )?;
-    let endpoint = endpoints.remove(0);
+    let endpoint = HostEndpoint::listen(options.listen, 1, &fabric_options(&options))?.remove(0);
     let address = endpoint.address().unwrap_or(options.listen);
     let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
@@ -126,6 +119,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         commands,
         lease.surely_until_ns(),
         snapshot.clone(),
+        settings.integer("worker_spin_us") * 1_000,
     );
     let worker = spawn("cell-worker", move || shell.run())?;
     let bring_up = BringUp {
@@ -140,6 +134,29 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, &commands_receiver))?;
     tracing::info!(%address, %incarnation, "listening");
     Ok(NodeHandle { address, incarnation, snapshot, to_worker, worker: Some(worker), control: Some(control) })
+}
+
+/// Where clients of this host and of others find the node. The folder's lock is held, so a socket that is
+/// there is a dead node's.
+fn fabric_options(options: &NodeOptions) -> HostOptions {
+    let settings = &options.settings;
+    let shm = ShmOptions {
+        greeting: Greeting { http_address: options.http_address.clone(), ..Greeting::of_this_host() },
+        one_sided: settings.text("one_sided_reads") == "on",
+        ..ShmOptions::from_settings(settings)
+    };
+    let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.folder)).flatten();
+    HostOptions { shm, socket }
+}
+
+/// The socket for shared memory lies beside the data; where the path is too long for one, there is none.
+fn socket_name(folder: &Path) -> Option<SocketName> {
+    let path = std::fs::canonicalize(folder).ok()?.join("fabric.socket");
+    let name = SocketName::of_path(&path);
+    if name.is_none() {
+        tracing::warn!(path = %path.display(), "no unix socket can have this path: no shared memory for clients");
+    }
+    name
 }
 
 fn spawn<T: Send + 'static>(

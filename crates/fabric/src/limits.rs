@@ -45,8 +45,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "fabric_shm",
         meaning: "Whether processes of this host can connect over shared memory, by a socket beside the data.",
-        default: "true",
-        bounds: Bounds::Flag,
+        default: "on",
+        bounds: Bounds::Choice(&["on", "off"]),
         applies: Applies::Restart,
     },
     Setting {

@@ -117,8 +117,13 @@ fn start(settings: &Settings, listen: SocketAddr) -> anyhow::Result<NodeHandle> 
     }
     let data = Path::new(settings.text("data_dir"));
     let id = u32::try_from(settings.integer("node_id")).unwrap_or(u32::MAX);
-    let options =
-        NodeOptions { node: NodeId(id), folder: data.join("log"), listen, settings: settings.clone() };
+    let options = NodeOptions {
+        node: NodeId(id),
+        folder: data.join("log"),
+        listen,
+        http_address: settings.text("http_address").to_owned(),
+        settings: settings.clone(),
+    };
     let coordinator = coordinator(settings, data)?;
     cell_node::start(options, coordinator).map_err(|error| explain(error).into())
 }
