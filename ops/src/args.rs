@@ -3,8 +3,9 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use cell_client::Search;
 use cell_terms::setting::{Applies, Bounds, Setting, Value};
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
 use crate::exit::Failure;
@@ -18,6 +19,27 @@ pub(crate) struct ServerArgs {
     /// How long one operation may take, retries and waits for a recovering server included
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) timeout: Option<Duration>,
+    /// Who searches the tree for a read: the server, or the client itself with one-sided reads
+    #[arg(long, value_enum, value_name = "WHO")]
+    pub(crate) search: Option<SearchArg>,
+}
+
+/// Who searches the tree for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SearchArg {
+    /// The server
+    Server,
+    /// The client itself
+    Client,
+}
+
+impl From<SearchArg> for Search {
+    fn from(search: SearchArg) -> Search {
+        match search {
+            SearchArg::Server => Search::Server,
+            SearchArg::Client => Search::Client,
+        }
+    }
 }
 
 /// How keys and values are written on the command line and in the output.

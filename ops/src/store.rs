@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cell_client::{
-    CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, Operation, ScanEntry,
-    ScanRange, Setback, Ticket,
+    CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, OneSidedCounters,
+    Operation, ScanEntry, ScanRange, Setback, Ticket,
 };
 use cell_protocol::{Condition, Refusal};
 use cell_terms::Version;
@@ -40,7 +40,10 @@ impl Store {
         timeout: Duration,
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
-        let options = options(arguments.timeout, timeout, in_flight_max)?;
+        let mut options = options(arguments.timeout, timeout, in_flight_max)?;
+        if let Some(search) = arguments.search {
+            options.search = search.into();
+        }
         let server = arguments.server.clone();
         let client = Client::connect(&server, options).map_err(|error| failure(&error, &server))?;
         Ok(Store { client, server })
@@ -67,6 +70,11 @@ impl Store {
                 return completion;
             }
         }
+    }
+
+    /// What the one-sided path has counted, if this client searches itself.
+    pub(crate) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
+        self.client.one_sided_counters().copied()
     }
 
     /// An entry.

@@ -1,10 +1,8 @@
 //! The client for one thread: blocking calls, and a pipelined interface beside them. It has no thread of its
 //! own: operations move on only inside its calls. A program with many threads makes one client for each.
 
-#![allow(clippy::disallowed_methods, reason = "this shell owns the clock of the core that it drives")]
-
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cell_fabric::{Address, CloseReason, Endpoint, Host, Limits, Poller, TcpEndpoint};
 use cell_protocol::Found;
@@ -24,12 +22,33 @@ const SLEEP_MAX: Duration = Duration::from_millis(100);
 /// How long [`Client::close`] waits for the server to note the session's end.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
 
+/// Time since the client's start, suspension included: what a lease or a grace period is measured by must not
+/// stand still while the machine sleeps.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    start_ns: u64,
+}
+
+impl Clock {
+    fn start() -> Clock {
+        Clock { start_ns: Clock { start_ns: 0 }.now_ns() }
+    }
+
+    #[inline]
+    fn now_ns(self) -> u64 {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+        let nanoseconds = u64::try_from(time.tv_nsec).unwrap_or(0);
+        (seconds * 1_000_000_000 + nanoseconds).saturating_sub(self.start_ns)
+    }
+}
+
 /// A connection to one worker of a Cell server.
 #[derive(Debug)]
 pub struct Client {
     driver: Driver<TcpEndpoint>,
     poller: Poller,
-    start: Instant,
+    clock: Clock,
 }
 
 impl Client {
@@ -47,7 +66,7 @@ impl Client {
             poller.add(descriptor)?;
         }
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
-        let mut client = Client { driver, poller, start: Instant::now() };
+        let mut client = Client { driver, poller, clock: Clock::start() };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -262,8 +281,7 @@ impl Client {
                 return Some(completion);
             }
             if self.driver.core().outstanding() == 0 {
-                let now_ns = self.now_ns();
-                self.driver.step(now_ns);
+                self.step();
                 return None;
             }
             let now_ns = self.advance(until_ns);
@@ -271,6 +289,12 @@ impl Client {
                 return self.driver.core().completion();
             }
         }
+    }
+
+    /// What the one-sided path has counted, if this client searches itself.
+    #[must_use]
+    pub fn one_sided_counters(&self) -> Option<&crate::OneSidedCounters> {
+        self.driver.core_ref().one_sided_counters()
     }
 
     /// Submitted operations without a completion yet.
@@ -308,8 +332,9 @@ impl Client {
 
     /// One step, and a sleep if nothing happened, at most until a time. Returns the time.
     fn advance(&mut self, until_ns: u64) -> u64 {
+        let happened = self.step();
         let now_ns = self.now_ns();
-        if self.driver.step(now_ns) > 0 || !self.driver.prepare_sleep() {
+        if happened > 0 || !self.driver.prepare_sleep() {
             return now_ns;
         }
         let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX).min(until_ns);
@@ -320,7 +345,12 @@ impl Client {
 
     /// From the client's start, on a clock that never goes back.
     fn now_ns(&self) -> u64 {
-        nanoseconds(self.start.elapsed())
+        self.clock.now_ns()
+    }
+
+    fn step(&mut self) -> usize {
+        let clock = self.clock;
+        self.driver.step(&mut || clock.now_ns())
     }
 }
 
@@ -328,8 +358,7 @@ impl Drop for Client {
     fn drop(&mut self) {
         if self.driver.core().session_is_open() {
             self.driver.core().close_session();
-            let now_ns = self.now_ns();
-            self.driver.step(now_ns);
+            self.step();
         }
     }
 }

@@ -21,15 +21,17 @@
 
 use std::collections::VecDeque;
 
+use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
 use cell_protocol::{Refusal, RequestId};
 
 use crate::backoff::{Backoff, Random};
 use crate::connection::{Connection, Overdue, Owed, Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Flights, Place, State};
+use crate::onesided::{Ended, OneSidedCounters, Reader};
 use crate::outgoing::{Control, Outbox, check_hello};
 use crate::session::Session;
-use crate::{ClientError, ClientOptions, Completion, Operation, Output, Ticket};
+use crate::{ClientError, ClientOptions, Completion, Operation, Output, Search, Ticket};
 
 /// What the shell is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,9 @@ pub(crate) struct ControlIds {
     pub(crate) hello: Option<RequestId>,
     pub(crate) open_session: Option<RequestId>,
     pub(crate) close_session: Option<RequestId>,
+    /// With the time before they left: what their replies say of the lease is counted from there.
+    pub(crate) regions: Option<(RequestId, u64)>,
+    pub(crate) trust: Option<(RequestId, u64)>,
 }
 
 /// A client of one worker. See the module's text.
@@ -91,6 +96,8 @@ pub struct ClientCore {
     pub(crate) last_setback: Option<Setback>,
     /// Whether a chunk goes before the next operation.
     pub(crate) chunk_turn: bool,
+    /// The one-sided path, if it is wanted.
+    pub(crate) reader: Option<Box<Reader>>,
     /// Set until the first welcome: a client is asked to connect before there is an operation.
     connect_wanted: bool,
     completions: VecDeque<Completion>,
@@ -126,6 +133,7 @@ impl ClientCore {
             attempt: 0,
             last_setback: None,
             chunk_turn: false,
+            reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
             connect_wanted: true,
             completions: VecDeque::new(),
             next_ticket: 1,
@@ -165,8 +173,94 @@ impl ClientCore {
         let ticket = Ticket(self.next_ticket);
         let place = self.flights.begin(ticket, operation, now_ns, deadline_ns)?;
         self.next_ticket += 1;
-        self.ready.push_back(place);
+        if self.begin_one_sided(place, now_ns) {
+            self.take_ended(now_ns);
+        } else {
+            self.ready.push_back(place);
+        }
         Ok(ticket)
+    }
+
+    /// Begins a read one-sided; false if it is one for the server.
+    fn begin_one_sided(&mut self, place: Place, now_ns: u64) -> bool {
+        let idle = self.owed() == Owed::Nothing;
+        let Some(reader) = &mut self.reader else { return false };
+        let flight = self.flights.get_mut(place);
+        if !flight.is_one_sided() || !reader.begin(place, now_ns, &flight.message) {
+            return false;
+        }
+        flight.state = State::OneSided;
+        if idle {
+            self.connection.heard(now_ns);
+        }
+        true
+    }
+
+    /// One-sided operations that have ended: complete, or on their way to the server.
+    pub(crate) fn take_ended(&mut self, now_ns: u64) {
+        while let Some((place, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
+            match ended {
+                Ended::Done(output) => self.finish(place, now_ns, Ok(output)),
+                Ended::Server => {
+                    self.flights.get_mut(place).state = State::Ready;
+                    self.ready.push_back(place);
+                }
+            }
+        }
+    }
+
+    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything else.
+    pub fn set_reads_ordered(&mut self, ordered: bool) {
+        if let Some(reader) = &mut self.reader {
+            reader.set_reads_ordered(ordered);
+        }
+    }
+
+    /// The next one-sided read to be posted; call it until there is none.
+    pub fn next_read(&mut self) -> Option<(RemoteRead, ReadTag)> {
+        self.reader.as_mut().filter(|_| self.connection.is_up())?.next_read()
+    }
+
+    /// The connection did not take the read; it is yielded again once [`ClientCore::writable`] was called.
+    pub fn read_not_taken(&mut self, read: RemoteRead, tag: ReadTag) {
+        if let Some(reader) = &mut self.reader {
+            reader.not_taken(read, tag);
+        }
+    }
+
+    /// A one-sided read has come back. Nothing is answered before [`ClientCore::settle`].
+    pub fn read_done(&mut self, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
+        if let Some(reader) = &mut self.reader {
+            reader.read_done(tag, outcome);
+        }
+    }
+
+    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock, watermark
+    /// and trust permit it. An older time would let a client that was stopped believe memory that was used again.
+    pub fn settle(&mut self, now_ns: u64) {
+        if let Some(reader) = &mut self.reader {
+            reader.settle(now_ns);
+            self.take_ended(now_ns);
+        }
+    }
+
+    /// What the one-sided path has counted, if there is one.
+    #[must_use]
+    pub fn one_sided_counters(&self) -> Option<&OneSidedCounters> {
+        self.reader.as_ref().map(|reader| reader.counters())
+    }
+
+    /// Asks for registrations and for trust, when the one-sided path wants them.
+    fn ask_for_reader(&mut self, now_ns: u64) {
+        let Some(reader) = self.reader.as_mut().filter(|_| self.connection.is_up()) else { return };
+        if reader.wants_regions(now_ns) {
+            reader.regions_asked();
+            self.control.push_back(Control::Regions);
+        }
+        if reader.wants_trust(now_ns) {
+            reader.trust_asked(now_ns);
+            self.control.push_back(Control::Trust);
+        }
     }
 
     /// What the server would refuse anyway, as far as its limits are known.
@@ -260,6 +354,9 @@ impl ClientCore {
     /// The connection takes messages again.
     pub fn writable(&mut self) {
         self.connection.blocked = false;
+        if let Some(reader) = &mut self.reader {
+            reader.writable();
+        }
     }
 
     /// The connection did not take the message of the last [`Command::Send`]; it is yielded again once
@@ -281,6 +378,7 @@ impl ClientCore {
             self.session.used(now_ns);
             self.control.push_back(Control::KeepAlive);
         }
+        self.ask_for_reader(now_ns);
         self.settle_due(now_ns);
     }
 
@@ -295,14 +393,16 @@ impl ClientCore {
         let opening = opening.filter(|_| !self.session.is_opening());
         let due = self.flights.due_ns().min(connection);
         let due = due.min(keep_alive.unwrap_or(u64::MAX)).min(opening.unwrap_or(u64::MAX));
+        let due = due.min(self.reader.as_ref().map_or(u64::MAX, |reader| reader.due_ns()));
         (due != u64::MAX).then_some(due)
     }
 
     /// What the server owes.
     pub(crate) fn owed(&self) -> Owed {
-        if self.in_flight_prompt > 0 || self.control_ids.open_session.is_some() {
+        let asked = self.control_ids.regions.is_some() || self.control_ids.trust.is_some();
+        if self.in_flight_prompt > 0 || self.control_ids.open_session.is_some() || asked {
             Owed::Promptly
-        } else if self.in_flight > 0 {
+        } else if self.in_flight > 0 || self.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
             Owed::Sometime
         } else {
             Owed::Nothing
@@ -316,6 +416,9 @@ impl ClientCore {
 
     pub(crate) fn welcomed(&mut self, now_ns: u64, server: ServerInfo) {
         self.connect_wanted = false;
+        if let Some(reader) = &mut self.reader {
+            reader.set_scan_entries_max(server.limits.scan_entries_max);
+        }
         self.connection.welcomed(server, now_ns);
     }
 
@@ -359,6 +462,10 @@ impl ClientCore {
         self.control.clear();
         self.control_ids = ControlIds::default();
         self.outbox.discard();
+        if let Some(reader) = &mut self.reader {
+            reader.lost();
+        }
+        self.take_ended(now_ns);
         let mut sent = std::mem::take(&mut self.scratch);
         self.flights.collect(&mut sent, |flight| flight.state == State::Sent);
         for &place in sent.iter().rev() {
@@ -415,10 +522,15 @@ impl ClientCore {
             State::Ready => Some(&mut self.ready),
             State::WaitsForSession => Some(&mut self.waiting_for_session),
             State::WaitsForStream => Some(&mut self.waiting_for_stream),
-            State::BacksOff { .. } | State::Sent | State::Free => None,
+            State::BacksOff { .. } | State::Sent | State::OneSided | State::Free => None,
         };
         if let Some(list) = list {
             list.retain(|&listed| listed != place);
+        }
+        if flight.state == State::OneSided
+            && let Some(reader) = &mut self.reader
+        {
+            reader.abandon(place);
         }
         if flight.state == State::Sent {
             let streaming = flight.upload.is_some() || flight.download.is_some();

@@ -1,7 +1,7 @@
-//! Carries a core's commands out on an endpoint, and tells it what happens there. No clock: the caller says
-//! what time it is, and sleeps between the steps (or, in a simulator, does not).
+//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's, who
+//! sleeps between the steps (or, in a simulator, does not).
 
-use cell_fabric::{Address, ConnectionId, Endpoint, Event, FabricError, Greeting, SendError};
+use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
 use crate::client_core::{ClientCore, Command};
 use crate::error::Setback;
@@ -23,13 +23,14 @@ pub struct Driver<E> {
     ticked_ns: u64,
 }
 
-impl<E: Endpoint> Driver<E> {
+impl<E: OneSided> Driver<E> {
     /// A driver of one worker's addresses, which are tried in turn.
     ///
     /// # Panics
     /// If there is no address.
     #[must_use]
-    pub fn new(endpoint: E, core: ClientCore, addresses: Vec<Address>) -> Driver<E> {
+    pub fn new(endpoint: E, mut core: ClientCore, addresses: Vec<Address>) -> Driver<E> {
+        core.set_reads_ordered(endpoint.reads_ordered());
         let address = addresses[0];
         Driver {
             endpoint,
@@ -86,16 +87,25 @@ impl<E: Endpoint> Driver<E> {
     /// Takes in what has happened, lets time pass, and carries out what the core wants. Returns how much
     /// happened; zero means that one may sleep until [`ClientCore::due_ns`], if [`Driver::prepare_sleep`]
     /// agrees.
-    pub fn step(&mut self, now_ns: u64) -> usize {
+    ///
+    /// The clock is asked again when anything has happened: what was read one-sided is believed only by a time
+    /// after its last completion.
+    pub fn step(&mut self, clock: &mut dyn FnMut() -> u64) -> usize {
+        let mut now_ns = clock();
         if now_ns >= self.ticked_ns.saturating_add(TICK_NS) || self.ticked_ns == 0 {
             self.ticked_ns = now_ns.max(1);
             self.endpoint.tick(now_ns);
         }
         let events = self.take_events(now_ns);
+        if events > 0 {
+            now_ns = clock();
+        }
+        self.core.settle(now_ns);
         self.core.tick(now_ns);
         let commands = self.carry_out(now_ns);
+        let reads = self.post_reads();
         self.endpoint.flush();
-        events + commands
+        events + commands + reads
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {
@@ -107,6 +117,9 @@ impl<E: Endpoint> Driver<E> {
             }
             Event::Message { connection: source, message } if Some(source) == *connection => {
                 core.message(now_ns, message);
+            }
+            Event::ReadDone { connection: source, tag, outcome } if Some(source) == *connection => {
+                core.read_done(tag, outcome);
             }
             Event::Writable { connection: freed } if Some(freed) == *connection => core.writable(),
             Event::Closed { connection: gone, reason } if Some(gone) == *connection => {
@@ -145,6 +158,19 @@ impl<E: Endpoint> Driver<E> {
                         }
                     }
                 }
+            }
+        }
+        count
+    }
+
+    fn post_reads(&mut self) -> usize {
+        let Some(connection) = self.connection else { return 0 };
+        let mut count = 0;
+        while let Some((read, tag)) = self.core.next_read() {
+            match self.endpoint.post_read(connection, read, tag) {
+                Ok(()) => count += 1,
+                Err(SendError::Full) => self.core.read_not_taken(read, tag),
+                Err(_) => self.core.read_done(tag, Err(ReadFailure::ConnectionClosed)),
             }
         }
         count

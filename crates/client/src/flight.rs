@@ -40,6 +40,8 @@ pub(crate) enum State {
     },
     /// On its way; an answer is due.
     Sent,
+    /// A read that the client does itself: see `onesided`.
+    OneSided,
 }
 
 /// An operation.
@@ -61,6 +63,8 @@ pub(crate) struct Flight {
     pub(crate) fate_open: bool,
     pub(crate) attempts: u32,
     pub(crate) submitted_ns: u64,
+    /// Before the current attempt left.
+    pub(crate) sent_ns: u64,
     pub(crate) deadline_ns: u64,
     pub(crate) last: Option<Setback>,
     pub(crate) upload: Option<Upload>,
@@ -81,6 +85,7 @@ impl Flight {
             fate_open: false,
             attempts: 0,
             submitted_ns: 0,
+            sent_ns: 0,
             deadline_ns: 0,
             last: None,
             upload: None,
@@ -90,6 +95,12 @@ impl Flight {
 
     pub(crate) fn is_write(&self) -> bool {
         matches!(self.kind, RequestKind::Put | RequestKind::Delete | RequestKind::PutBegin)
+    }
+
+    /// Whether a client can do it itself, with one-sided reads.
+    pub(crate) fn is_one_sided(&self) -> bool {
+        use RequestKind as K;
+        matches!(self.kind, K::Get | K::Search | K::MultiGet | K::Scan)
     }
 
     /// A check may take longer than any silence; nothing else may.

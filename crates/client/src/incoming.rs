@@ -36,13 +36,26 @@ impl ClientCore {
             (Phase::Greeting { .. }, Ok((header, reply))) => self.greeted(now_ns, &header, &reply),
             (Phase::Up, Ok((header, reply))) => {
                 self.connection.heard(now_ns);
-                self.replied(now_ns, &header, &reply, message)
+                self.heard_header(&header);
+                let taken = self.replied(now_ns, &header, &reply, message);
+                self.take_ended(now_ns);
+                taken
             }
         };
         if let Err(why) = taken {
             tracing::warn!(%why, "the server broke the protocol; connecting anew");
             self.abandon_connection(now_ns, why);
         }
+    }
+
+    /// What every reply says of lease and watermark.
+    fn heard_header(&mut self, header: &ReplyHeader) {
+        let id = header.id;
+        let Some(reader) = &mut self.reader else { return };
+        let of_operation = self.flights.waiting_for(id).map(|place| self.flights.get(place).sent_ns);
+        let own = [self.control_ids.regions, self.control_ids.trust];
+        let of_own = own.into_iter().flatten().find(|(asked, _)| *asked == id).map(|(_, sent_ns)| sent_ns);
+        reader.heard(header, of_operation.or(of_own));
     }
 
     fn greeted(&mut self, now_ns: u64, header: &ReplyHeader, reply: &Reply<'_>) -> Result<(), Setback> {
@@ -105,12 +118,41 @@ impl ClientCore {
             }
             return Ok(());
         }
+        if self.control_ids.trust.is_some_and(|(asked, _)| asked == id) {
+            self.control_ids.trust = None;
+            if let Some(reader) = &mut self.reader {
+                reader.trust_answered(now_ns);
+            }
+            return Ok(());
+        }
+        if self.control_ids.regions.is_some_and(|(asked, _)| asked == id) {
+            return self.regions_answered(now_ns, header, reply);
+        }
         if matches!(reply, Reply::ValueBegin(_)) {
             // Its get was given up before the server began to answer, so nobody returns credit: free the
             // stream.
             self.control.push_back(Control::Cancel { stream: id });
         }
         // A sign of life is good for being one; that a kept session has ended is learnt from the next write.
+        Ok(())
+    }
+
+    fn regions_answered(
+        &mut self,
+        now_ns: u64,
+        header: &ReplyHeader,
+        reply: &Reply<'_>,
+    ) -> Result<(), Setback> {
+        if let Some(reader) = &mut self.reader {
+            match reply {
+                Reply::Regions(regions) => reader.regions_answered(now_ns, Some(regions)),
+                Reply::Refused(_) => reader.regions_answered(now_ns, None),
+                _ => return Err(Setback::Unfitting),
+            }
+        }
+        // What the reply says of the lease could not be taken in before its registrations were.
+        self.heard_header(header);
+        self.control_ids.regions = None;
         Ok(())
     }
 

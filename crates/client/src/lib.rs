@@ -6,9 +6,10 @@
 //! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
-//! A client talks to one worker of one node. Routing by the region table, the caches of paths and of tree
-//! nodes, one-sided search and the selector between the two ways of searching will stand between [`Client`]
-//! and several cores, one a connection; a core will still know one connection and nothing of the tree.
+//! A client talks to one worker of one node. It reads by messages, or searches the node's memory itself with
+//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on). Routing by the region
+//! table, the cache of paths and the selector between the two ways of searching will stand between [`Client`]
+//! and several cores, one a connection.
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
@@ -23,6 +24,7 @@ mod driver;
 mod error;
 mod flight;
 mod incoming;
+mod onesided;
 mod operation;
 mod options;
 mod outgoing;
@@ -38,7 +40,8 @@ pub use client_core::{ClientCore, Command};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{ClientError, Fate, Setback};
+pub use onesided::{COUNTERS, OneSidedCounters};
 pub use operation::{Operation, Ticket};
-pub use options::{ClientOptions, SETTINGS};
+pub use options::{ClientOptions, SETTINGS, Search};
 pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage};
 pub use scanner::{ScanEntry, ScanRange, Scanner};

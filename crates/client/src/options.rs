@@ -65,6 +65,27 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "client_search",
+        meaning: "Who searches the tree for a read: the server, or the client itself with one-sided reads.",
+        default: "server",
+        bounds: Bounds::Choice(&["server", "client"]),
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_cache_inner",
+        meaning: "Whether a client that searches itself keeps the tree nodes above the leaves.",
+        default: "true",
+        bounds: Bounds::Flag,
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_cache_bytes",
+        meaning: "Tree nodes that a client that searches itself keeps at most.",
+        default: "128 MiB",
+        bounds: Bounds::Bytes { min: 0, max: 64 << 30, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "client_stream_credit_bytes",
         meaning: "Bytes of one large value that the server may send ahead of what the client has taken in.",
         default: "1 MiB",
@@ -72,6 +93,16 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
 ];
+
+/// Who searches the tree for a read. Writes and conditional operations always go to the owner.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Search {
+    /// The server: one message each way.
+    #[default]
+    Server,
+    /// The client, with one-sided reads; what it cannot answer so it asks the server.
+    Client,
+}
 
 /// [`SETTINGS`] as a client uses them, with what identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +130,12 @@ pub struct ClientOptions {
     pub silence_ms: u64,
     /// Bytes of one large value that may be sent ahead.
     pub stream_credit_bytes: u32,
+    /// Who searches the tree.
+    pub search: Search,
+    /// Whether tree nodes above the leaves are kept.
+    pub cache_inner: bool,
+    /// Bytes of tree nodes that are kept.
+    pub cache_bytes: usize,
 }
 
 impl ClientOptions {
@@ -122,6 +159,9 @@ impl ClientOptions {
             connect_timeout_ms: settings.integer("client_connect_timeout"),
             silence_ms: settings.integer("client_silence"),
             stream_credit_bytes: small("client_stream_credit_bytes"),
+            search: if settings.text("client_search") == "client" { Search::Client } else { Search::Server },
+            cache_inner: settings.flag("client_cache_inner"),
+            cache_bytes: size("client_cache_bytes"),
         }
     }
 

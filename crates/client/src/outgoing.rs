@@ -18,8 +18,17 @@ pub(crate) enum Control {
     OpenSession,
     CloseSession,
     KeepAlive,
-    Credit { stream: RequestId, bytes: u32 },
-    Cancel { stream: RequestId },
+    /// The registrations, for one-sided reads.
+    Regions,
+    /// How long the lease holds: the tiniest request, for its reply's header.
+    Trust,
+    Credit {
+        stream: RequestId,
+        bytes: u32,
+    },
+    Cancel {
+        stream: RequestId,
+    },
 }
 
 /// The message that is being sent.
@@ -143,6 +152,18 @@ impl ClientCore {
                 self.session.used(now_ns);
                 (own, Request::KeepAlive { session: self.session.id() })
             }
+            Control::Regions | Control::Trust => {
+                if self.owed() != Owed::Promptly {
+                    self.connection.heard(now_ns);
+                }
+                if control == Control::Regions {
+                    self.control_ids.regions = Some((own, now_ns));
+                    (own, Request::Regions)
+                } else {
+                    self.control_ids.trust = Some((own, now_ns));
+                    (own, Request::KeepAlive { session: None })
+                }
+            }
             Control::Credit { stream, .. } if self.flights.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),
             Control::Cancel { stream } => (stream, Request::Cancel),
@@ -213,6 +234,7 @@ impl ClientCore {
         flight.state = State::Sent;
         flight.id = id;
         flight.attempts += 1;
+        flight.sent_ns = now_ns;
         RequestHeader { id, pair: PAIR_ANY }.stamp(&mut flight.message);
         if let Some((session, number)) = flight.name {
             WriteName { session, number, floor: self.session.floor(session) }.stamp(&mut flight.message);

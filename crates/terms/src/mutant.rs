@@ -48,6 +48,14 @@ mutants! {
     CompletionsDropped: "completions-dropped",
     /// A worker goes on past its lease.
     LeaseIgnored: "lease-ignored",
+    /// A client that reads one-sided does not ask whether what it found is durable.
+    WatermarkUnchecked: "watermark-unchecked",
+    /// A client takes a watermark for that of another epoch.
+    WatermarkEpochIgnored: "watermark-epoch-ignored",
+    /// A client does not look how long its one-sided reads took.
+    ClockUnchecked: "clock-unchecked",
+    /// A client believes one-sided reads past the owner's lease.
+    TrustUnchecked: "trust-unchecked",
 }
 
 #[cfg(cell_mutants)]

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use cell_client::OneSidedCounters;
+use cell_terms::CounterValue;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
@@ -58,6 +60,8 @@ pub(crate) struct Phase {
     pub(crate) kinds: BTreeMap<Kind, Latencies>,
     /// How long the phase took.
     pub(crate) elapsed: Duration,
+    /// What the clients' one-sided paths counted, where they search themselves.
+    pub(crate) one_sided: Option<OneSidedCounters>,
 }
 
 impl Phase {
@@ -65,6 +69,9 @@ impl Phase {
     pub(crate) fn add(&mut self, other: &Phase) {
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(*kind).or_default().add(latencies);
+        }
+        if let Some(counters) = &other.one_sided {
+            self.one_sided.get_or_insert_default().add(counters);
         }
     }
 
@@ -97,6 +104,10 @@ impl Phase {
             "operations": self.operations(),
             "operations_per_second": per_second(self.operations(), self.elapsed),
             "kinds": kinds,
+            "one_sided": self.one_sided.map(|counters| {
+                let named = |value: CounterValue| (value.counter.name.to_owned(), json!(value.value));
+                counters.values().into_iter().map(named).collect::<serde_json::Map<_, _>>()
+            }),
         })
     }
 
@@ -116,7 +127,15 @@ impl Phase {
             ]
         };
         let headings = ["operation", "count", "rate", "p50", "p99", "p99.9", "max", "missed"];
-        table::plain(&headings, &[1, 2, 3, 4, 5, 6, 7], self.kinds.iter().map(row).collect())
+        let mut text = table::plain(&headings, &[1, 2, 3, 4, 5, 6, 7], self.kinds.iter().map(row).collect());
+        if let Some(counters) = &self.one_sided {
+            let short =
+                |name: &'static str| name.trim_start_matches("client_one_sided_").trim_end_matches("_total");
+            let words = counters.values().into_iter().filter(|value| value.value > 0.0);
+            let words = words.map(|value| format!("{} {}", short(value.counter.name), value.value));
+            text.push_str(&format!("\none-sided: {}", words.collect::<Vec<_>>().join(", ")));
+        }
+        text
     }
 }
 

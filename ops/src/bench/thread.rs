@@ -119,6 +119,7 @@ impl<'a> Thread<'a> {
                 self.start_next()?;
             }
             if self.in_flight.is_empty() {
+                self.phase.one_sided = self.store.one_sided_counters();
                 return Ok(self.phase);
             }
             self.end_one()?;

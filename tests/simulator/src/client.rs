@@ -70,7 +70,7 @@ impl Client {
     /// Takes in what has happened; the answers that came.
     pub fn step(&mut self, now_ns: u64) -> Vec<(Asked, Completion)> {
         self.kicked_ns = u64::MAX;
-        self.driver.step(now_ns);
+        self.driver.step(&mut || now_ns);
         let mut answers = Vec::new();
         while let Some(completion) = self.driver.core().completion() {
             let asked = self.asked.remove(&completion.ticket);

@@ -1,0 +1,447 @@
+//! The one-sided path: a client searches a node's memory itself ([Cell, ATC 2016], sections 2.3 and 2.4).
+//!
+//! A state machine like the rest of the client: it is told which reads came back, what replies said of lease and
+//! watermark, and what time it is; it yields reads to be posted, and operations that ended. Many are under way
+//! at a time.
+//!
+//! ```text
+//! registrations, root, watermarks -> router -> meganode -> leaf -> extent      (walk, fetch)
+//!         ^                            each node: versions, valid, level, fences;   extent: CRC-64
+//!         |                                                     |
+//!         +---- again, a bounded number of times; else the server  <- settle: clock, watermark, trust
+//! ```
+//!
+//! What an answer rests on (DESIGN.md, "The log and what a reader may see", "Membership, failover, fencing"):
+//!
+//! - every tree node is of one moment and covers what was looked for; every extent is its leaf's;
+//! - **clock**: from before the first read to after the last completion no more time has passed than freed memory
+//!   rests, so nothing that was read had been used again;
+//! - **watermark**: all that it depends on is durable, by a watermark of the same epoch;
+//! - **trust**: after the last completion the owner's lease surely still held.
+//!
+//! What cannot be answered by these rules, or not soon, is handed to the server, and the caller never knows.
+//!
+//! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
+
+mod cache;
+mod counter;
+mod fetch;
+mod page;
+mod reads;
+mod regions;
+mod settle;
+mod task;
+mod trust;
+mod walk;
+
+use std::collections::VecDeque;
+
+use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
+use cell_protocol::{RegionsReply, ReplyHeader};
+use cell_terms::{PairId, Pointer};
+
+pub use counter::{COUNTERS, OneSidedCounters};
+
+use crate::{ClientOptions, Output};
+use cache::NodeCache;
+use reads::{Owner, Reads};
+use regions::{PairAt, Regions};
+use task::{GiveUp, State, Task};
+use trust::Trust;
+
+/// The registrations are asked for again after so long, when the worker did not tell them.
+const ASK_AGAIN_NS: u64 = 100_000_000;
+
+/// What the tasks stand on.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    regions: Regions,
+    reads: Reads,
+    cache: NodeCache,
+    counters: OneSidedCounters,
+    cache_inner: bool,
+    scan_entries_max: u32,
+    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of these.
+    registrations: u32,
+    /// A pointer led to a region that is not known: the worker has more of them by now.
+    region_unknown: bool,
+}
+
+impl Ground {
+    fn post(&mut self, read: RemoteRead, owner: Owner) -> Result<(), GiveUp> {
+        self.counters.reads += 1;
+        self.reads.push(read, owner);
+        Ok(())
+    }
+
+    /// A cached node led astray.
+    fn forget(&mut self, pointer: Pointer) {
+        self.counters.dropped += u64::from(self.cache.remove(pointer));
+    }
+
+    /// The root may not be what it was: its header is read again.
+    fn root_is_doubtful(&mut self) {
+        self.ask_header(0);
+    }
+
+    fn ask_header(&mut self, pair: PairAt) {
+        if !self.regions.pair(pair).header_asked {
+            self.regions.pair_mut(pair).header_asked = true;
+            self.counters.reads += 1;
+            let owner = Owner::Header { pair, registrations: self.registrations };
+            self.reads.push(self.regions.header_read(pair), owner);
+        }
+    }
+}
+
+/// What is known of the registrations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// They are to be asked for.
+    Wanted,
+    /// They are asked for.
+    Asked,
+    /// They are known; the root's header may still be on its way.
+    Here,
+    /// They are known, and asked for again because there are more by now.
+    Renewed,
+    /// There are none for now.
+    Nowhere {
+        /// When to ask again.
+        until_ns: u64,
+    },
+}
+
+/// How a one-sided operation ended.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// With this answer.
+    Done(Output),
+    /// Without: the server is to be asked.
+    Server,
+}
+
+/// The one-sided half of a client core.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    ground: Ground,
+    tasks: Vec<Task>,
+    known: Known,
+    trust: Trust,
+    trust_asked: bool,
+    reads_ordered: bool,
+    in_flight_max: usize,
+    active: usize,
+    held: VecDeque<u16>,
+    settling: Vec<u16>,
+    waiting: Vec<u16>,
+    ended: VecDeque<(u16, Ended)>,
+    scratch: Vec<u16>,
+    now_ns: u64,
+}
+
+impl Reader {
+    pub(crate) fn new(options: &ClientOptions) -> Reader {
+        Reader {
+            ground: Ground {
+                regions: Regions::default(),
+                reads: Reads::default(),
+                cache: NodeCache::new(options.cache_bytes),
+                counters: OneSidedCounters::default(),
+                cache_inner: options.cache_inner,
+                scan_entries_max: u32::MAX,
+                registrations: 0,
+                region_unknown: false,
+            },
+            tasks: Vec::new(),
+            known: Known::Wanted,
+            trust: Trust::default(),
+            trust_asked: false,
+            reads_ordered: true,
+            in_flight_max: options.in_flight_max.max(1),
+            active: 0,
+            held: VecDeque::new(),
+            settling: Vec::new(),
+            waiting: Vec::new(),
+            ended: VecDeque::new(),
+            scratch: Vec::new(),
+            now_ns: 0,
+        }
+    }
+
+    /// Whether the fabric loads a read's cache lines in address order.
+    pub(crate) fn set_reads_ordered(&mut self, ordered: bool) {
+        self.reads_ordered = ordered;
+    }
+
+    /// A page has at most so many entries.
+    pub(crate) fn set_scan_entries_max(&mut self, entries_max: u32) {
+        self.ground.scan_entries_max = entries_max.max(1);
+    }
+
+    pub(crate) fn counters(&self) -> &OneSidedCounters {
+        &self.ground.counters
+    }
+
+    /// Whether the registrations are to be asked for.
+    pub(crate) fn wants_regions(&self, now_ns: u64) -> bool {
+        match self.known {
+            Known::Wanted => true,
+            Known::Nowhere { until_ns } => now_ns >= until_ns,
+            Known::Here => self.ground.region_unknown,
+            Known::Asked | Known::Renewed => false,
+        }
+    }
+
+    /// They are asked for.
+    pub(crate) fn regions_asked(&mut self) {
+        let here = matches!(self.known, Known::Here | Known::Renewed);
+        self.known = if here { Known::Renewed } else { Known::Asked };
+        self.ground.region_unknown = false;
+    }
+
+    /// What the worker said; none if it refused.
+    pub(crate) fn regions_answered(&mut self, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
+        let regions = reply.and_then(|reply| Regions::new(reply, self.reads_ordered));
+        let Some(regions) = regions else {
+            return self.nowhere(now_ns);
+        };
+        if self.known == Known::Renewed && self.ground.regions.grow(&regions) {
+            self.known = Known::Here;
+            return;
+        }
+        self.forget_regions();
+        self.ground.regions = regions;
+        self.ground.registrations = self.ground.registrations.wrapping_add(1);
+        self.known = Known::Here;
+        self.ground.ask_header(0);
+    }
+
+    /// Whether the owner's lease is to be asked for.
+    pub(crate) fn wants_trust(&self, now_ns: u64) -> bool {
+        let used = self.active > 0 && self.is_here();
+        used && !self.trust_asked && self.trust.is_low(now_ns)
+    }
+
+    /// It is asked for.
+    pub(crate) fn trust_asked(&mut self, now_ns: u64) {
+        self.trust_asked = true;
+        self.trust.asked(now_ns);
+    }
+
+    /// The question has been answered; the header was heard before. What still waits for trust is the server's.
+    pub(crate) fn trust_answered(&mut self, now_ns: u64) {
+        self.trust_asked = false;
+        self.settling.append(&mut self.waiting);
+        self.settle(now_ns);
+    }
+
+    /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
+    pub(crate) fn heard(&mut self, header: &ReplyHeader, asked_ns: Option<u64>) {
+        if header.lease_remaining_us == 0 || !self.is_here() {
+            return;
+        }
+        let regions = &mut self.ground.regions;
+        if !regions.watermark_came(header.pair, header.watermark) {
+            // The pair has another epoch than its registrations: they are of the past.
+            tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
+            return self.forget_regions();
+        }
+        let vouched = header.pair == PairId(0) || regions.has(header.pair);
+        if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
+            self.trust.granted(asked_ns, header.lease_remaining_us);
+        }
+    }
+
+    /// The registrations are of no use any more: what is under way is the server's, and they are asked for anew.
+    fn forget_regions(&mut self) {
+        self.known = Known::Wanted;
+        self.trust.reset();
+        self.ground.cache.clear();
+        self.give_up_active();
+    }
+
+    /// There are none for now.
+    fn nowhere(&mut self, now_ns: u64) {
+        self.forget_regions();
+        self.give_up_held();
+        self.known = Known::Nowhere { until_ns: now_ns.saturating_add(ASK_AGAIN_NS) };
+    }
+
+    /// The connection is gone.
+    pub(crate) fn lost(&mut self) {
+        self.ground.reads.lost();
+        self.trust_asked = false;
+        self.forget_regions();
+        self.give_up_held();
+    }
+
+    /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it ended.
+    pub(crate) fn begin(&mut self, place: u16, now_ns: u64, message: &[u8]) -> bool {
+        if matches!(self.known, Known::Nowhere { .. }) {
+            return false;
+        }
+        while self.tasks.len() <= usize::from(place) {
+            self.tasks.push(Task::default());
+        }
+        let task = &mut self.tasks[usize::from(place)];
+        if !task.prepare(message) {
+            return false;
+        }
+        task.state = State::Held;
+        self.ground.counters.begun += 1;
+        self.held.push_back(place);
+        self.begin_held(now_ns);
+        true
+    }
+
+    fn is_here(&self) -> bool {
+        matches!(self.known, Known::Here | Known::Renewed)
+    }
+
+    /// Begins what waits for its turn.
+    fn begin_held(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        if !self.is_here() || self.ground.regions.root().is_none() {
+            return;
+        }
+        while self.active < self.in_flight_max
+            && let Some(place) = self.held.pop_front()
+        {
+            self.active += 1;
+            let outcome = self.tasks[usize::from(place)].begin(place, now_ns, &mut self.ground);
+            self.stepped(place, outcome);
+        }
+    }
+
+    /// Gives an operation up: whoever asked is not there any more.
+    pub(crate) fn abandon(&mut self, place: u16) {
+        let Some(task) = self.tasks.get_mut(usize::from(place)) else { return };
+        match task.state {
+            State::Free => return,
+            State::Held => self.held.retain(|&held| held != place),
+            State::Reading => self.active -= 1,
+            State::Settling | State::Waiting => {
+                self.active -= 1;
+                self.settling.retain(|&listed| listed != place);
+                self.waiting.retain(|&listed| listed != place);
+            }
+        }
+        task.state = State::Free;
+    }
+
+    fn end(&mut self, place: u16, ended: Ended) {
+        self.abandon(place);
+        match ended {
+            Ended::Done(_) => self.ground.counters.done += 1,
+            Ended::Server => self.ground.counters.fell_back += 1,
+        }
+        self.ended.push_back((place, ended));
+    }
+
+    fn give_up_held(&mut self) {
+        for place in self.held.iter().copied().collect::<Vec<_>>() {
+            self.end(place, Ended::Server);
+        }
+    }
+
+    fn give_up_active(&mut self) {
+        for place in 0..self.tasks.len() {
+            if !matches!(self.tasks[place].state, State::Free | State::Held) {
+                self.end(u16::try_from(place).unwrap_or(u16::MAX), Ended::Server);
+            }
+        }
+    }
+
+    /// An operation that has ended, and how.
+    pub(crate) fn ended(&mut self) -> Option<(u16, Ended)> {
+        self.ended.pop_front()
+    }
+
+    /// The next read to be posted.
+    pub(crate) fn next_read(&mut self) -> Option<(RemoteRead, ReadTag)> {
+        self.ground.reads.pop()
+    }
+
+    /// The read was not taken; it comes again after [`Reader::writable`].
+    pub(crate) fn not_taken(&mut self, read: RemoteRead, tag: ReadTag) {
+        self.ground.reads.not_taken(read, tag);
+    }
+
+    /// The fabric takes reads again.
+    pub(crate) fn writable(&mut self) {
+        self.ground.reads.blocked = false;
+    }
+
+    /// Whether reads are on their way, or answers wait.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.active > 0 || self.ground.reads.outstanding() > 0
+    }
+
+    /// A read has come back.
+    pub(crate) fn read_done(&mut self, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
+        let owner = self.ground.reads.take(tag);
+        let words = match outcome {
+            Ok(words) => words,
+            Err(failure) => return self.read_failed(owner, failure),
+        };
+        match owner {
+            Owner::None => {}
+            Owner::Header { pair, registrations } if registrations == self.ground.registrations => {
+                self.header_came(pair, words);
+            }
+            Owner::Header { .. } => {}
+            Owner::Lane { place, serial, lane, piece } => {
+                let task = &mut self.tasks[usize::from(place)];
+                if task.serial == serial && task.state == State::Reading {
+                    let outcome = task.came(place, (lane, piece), words, &mut self.ground);
+                    self.stepped(place, outcome);
+                }
+            }
+        }
+    }
+
+    fn stepped(&mut self, place: u16, outcome: Result<(), GiveUp>) {
+        if outcome == Err(GiveUp) {
+            return self.end(place, Ended::Server);
+        }
+        if self.tasks[usize::from(place)].state == State::Settling {
+            self.settling.push(place);
+        }
+    }
+
+    fn header_came(&mut self, pair: PairAt, words: &[u64]) {
+        self.ground.regions.header_came(pair, words);
+        self.settling.append(&mut self.waiting);
+    }
+
+    fn read_failed(&mut self, owner: Owner, failure: ReadFailure) {
+        match failure {
+            ReadFailure::KeyUnknown => {
+                self.ground.counters.key_unknown += 1;
+                if owner != Owner::None {
+                    self.forget_regions();
+                }
+            }
+            _ => {
+                self.ground.counters.failed += 1;
+                match owner {
+                    Owner::None => {}
+                    Owner::Header { .. } => self.nowhere(self.now_ns),
+                    Owner::Lane { place, serial, .. } => {
+                        let task = &self.tasks[usize::from(place)];
+                        if task.serial == serial && task.state == State::Reading {
+                            self.end(place, Ended::Server);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// When [`Reader::settle`] has something to do though nothing happens.
+    pub(crate) fn due_ns(&self) -> u64 {
+        let waiting = self.waiting.iter().map(|&place| self.tasks[usize::from(place)].due_ns);
+        waiting.min().unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,128 @@
+//! The reads on their way: whose they are, and which are still to be posted.
+//!
+//! A place in the table is free again only when its read has come back, so an answer to an operation that is gone
+//! never meets another one. A lost connection takes all its reads along: its number is part of each tag.
+
+use std::collections::VecDeque;
+
+use cell_fabric::{ReadTag, RemoteRead};
+
+use super::regions::PairAt;
+
+/// Whose a read is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Owner {
+    /// A pair's header, under some registrations.
+    Header {
+        /// The pair.
+        pair: PairAt,
+        /// Which of the registrations that were known.
+        registrations: u32,
+    },
+    /// An operation's.
+    Lane {
+        /// Its place.
+        place: u16,
+        /// Which of the operations that have had the place.
+        serial: u32,
+        /// Which of its parts.
+        lane: u16,
+        /// Which piece of an extent; a tree node has one.
+        piece: u16,
+    },
+    /// Nobody's: the operation is gone.
+    None,
+}
+
+/// The table.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    owners: Vec<Owner>,
+    free: Vec<u32>,
+    queue: VecDeque<(RemoteRead, ReadTag)>,
+    /// Counts connections.
+    connection: u32,
+    /// The fabric took no more and has not said that it does again.
+    pub(crate) blocked: bool,
+}
+
+impl Reads {
+    /// Takes a read in; it leaves when the shell asks for it.
+    pub(crate) fn push(&mut self, read: RemoteRead, owner: Owner) {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                self.owners.push(Owner::None);
+                u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        self.owners[place as usize] = owner;
+        self.queue.push_back((read, ReadTag(u64::from(self.connection) << 32 | u64::from(place))));
+    }
+
+    /// The next read to be posted.
+    pub(crate) fn pop(&mut self) -> Option<(RemoteRead, ReadTag)> {
+        if self.blocked { None } else { self.queue.pop_front() }
+    }
+
+    /// The read that was popped last was not taken.
+    pub(crate) fn not_taken(&mut self, read: RemoteRead, tag: ReadTag) {
+        self.queue.push_front((read, tag));
+        self.blocked = true;
+    }
+
+    /// A read has come back; whose it is, if anybody waits for it.
+    pub(crate) fn take(&mut self, tag: ReadTag) -> Owner {
+        let place = u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let ours = tag.0 >> 32 == u64::from(self.connection);
+        let Some(owner) = self.owners.get_mut(place as usize).filter(|_| ours) else { return Owner::None };
+        self.free.push(place);
+        std::mem::replace(owner, Owner::None)
+    }
+
+    /// The connection is gone, and with it all its reads.
+    pub(crate) fn lost(&mut self) {
+        let connection = self.connection.wrapping_add(1);
+        *self = Reads { connection, ..Reads::default() };
+    }
+
+    /// Reads on their way or to be posted.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.owners.len() - self.free.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cell_fabric::RegionKey;
+
+    const READ: RemoteRead = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
+
+    fn header(pair: PairAt) -> Owner {
+        Owner::Header { pair, registrations: 1 }
+    }
+
+    #[test]
+    fn take_of_a_lost_connections_read_finds_nobody() {
+        let mut reads = Reads::default();
+        reads.push(READ, header(1));
+        let (_, tag) = reads.pop().unwrap();
+        reads.lost();
+        reads.push(READ, header(2));
+        assert_eq!(reads.take(tag), Owner::None);
+        let (_, tag) = reads.pop().unwrap();
+        assert_eq!((reads.take(tag), reads.outstanding()), (header(2), 0));
+    }
+
+    #[test]
+    fn not_taken_read_comes_again_first_once_there_is_room() {
+        let mut reads = Reads::default();
+        (0..2).for_each(|pair| reads.push(READ, header(pair)));
+        let (read, tag) = reads.pop().unwrap();
+        reads.not_taken(read, tag);
+        assert_eq!(reads.pop(), None);
+        reads.blocked = false;
+        assert_eq!(reads.pop(), Some((read, tag)));
+    }
+}

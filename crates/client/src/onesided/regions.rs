@@ -1,0 +1,160 @@
+//! The registered regions of the worker's pairs, and what is known of each pair's watermark.
+
+use cell_memory::header_word;
+use cell_protocol::{PairRegions, RegionsReply};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, PairId, Pointer, Root, Watermark};
+use cell_tree::{Geometry, NodeIndex, Slot};
+
+use cell_fabric::{RegionKey, RemoteRead};
+
+/// A pair's place in the list.
+pub(crate) type PairAt = u16;
+
+/// Words of a region's header that hold the root and the watermarks: two cache lines.
+const HEADER_READ_BYTES: u32 = 128;
+
+/// A pair's registrations.
+#[derive(Clone, Debug)]
+pub(crate) struct PairRow {
+    pub(crate) row: PairRegions,
+    pub(crate) geometry: Geometry,
+    /// Everything at or below may be returned; as last seen, under the row's epoch.
+    pub(crate) visible: Csn,
+    /// A read of the header is on its way.
+    pub(crate) header_asked: bool,
+}
+
+/// The list.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    /// By node region.
+    pairs: Vec<PairRow>,
+    root: Option<Root>,
+    pub(crate) operation_ns_max: u64,
+}
+
+/// What a pointer names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) pair: PairAt,
+    pub(crate) slot: Slot,
+    pub(crate) node: NodeIndex,
+}
+
+impl Regions {
+    /// Takes what the worker told. `None`: it permits no reads, or this fabric cannot do them safely.
+    pub(crate) fn new(reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
+        let pairs = reply.pairs.iter().map(|row| PairRow::new(row, reads_ordered));
+        let mut pairs: Vec<PairRow> = pairs.collect::<Option<_>>()?;
+        pairs.sort_by_key(|pair| pair.row.node_region);
+        let usable = reply.reads_permitted && !pairs.is_empty() && pairs.len() < usize::from(PairAt::MAX);
+        let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
+        usable.then_some(Regions { pairs, root: None, operation_ns_max })
+    }
+
+    /// Takes in pairs that were added behind those that are known; false if anything else has changed.
+    pub(crate) fn grow(&mut self, newer: &Regions) -> bool {
+        let same = newer.pairs.iter().map(|pair| pair.row).zip(self.pairs.iter().map(|pair| pair.row));
+        let grown = newer.pairs.len() >= self.pairs.len() && same.into_iter().all(|(new, old)| new == old);
+        if grown {
+            self.pairs.extend_from_slice(&newer.pairs[self.pairs.len()..]);
+        }
+        grown
+    }
+
+    /// Longest key of the tree.
+    pub(crate) fn key_max(&self) -> usize {
+        self.pairs.first().map_or(0, |pair| pair.geometry.key_max())
+    }
+
+    /// Whether a pointer's region is known.
+    pub(crate) fn knows(&self, pointer: Pointer) -> bool {
+        self.pairs.binary_search_by_key(&pointer.region(), |pair| pair.row.node_region).is_ok()
+    }
+
+    /// Where the tree begins, once the header that keeps it was read.
+    pub(crate) fn root(&self) -> Option<Root> {
+        self.root
+    }
+
+    pub(crate) fn pair(&self, at: PairAt) -> &PairRow {
+        &self.pairs[usize::from(at)]
+    }
+
+    pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut PairRow {
+        &mut self.pairs[usize::from(at)]
+    }
+
+    /// Whether the pair is known.
+    pub(crate) fn has(&self, pair: PairId) -> bool {
+        self.pairs.iter().any(|known| known.row.pair == pair)
+    }
+
+    /// What a pointer names, as far as regions and sizes go.
+    pub(crate) fn locate(&self, pointer: Pointer) -> Option<Place> {
+        let region = pointer.region();
+        let at = self.pairs.binary_search_by_key(&region, |pair| pair.row.node_region).ok()?;
+        let known = &self.pairs[at];
+        let (slot, node) = known.geometry.locate(pointer)?;
+        let end = known.geometry.node_offset(slot.index, node) + known.geometry.node_bytes();
+        let inside = u64::try_from(end).is_ok_and(|end| end <= known.row.node_region_bytes);
+        inside.then_some(Place { pair: PairAt::try_from(at).ok()?, slot, node })
+    }
+
+    /// The read of a tree node.
+    pub(crate) fn node_read(&self, place: &Place) -> RemoteRead {
+        let pair = self.pair(place.pair);
+        RemoteRead {
+            key: RegionKey(pair.row.node_key),
+            offset: pair.geometry.node_offset(place.slot.index, place.node) as u64,
+            length: pair.row.tree_node_bytes,
+        }
+    }
+
+    /// The read of a pair's header.
+    pub(crate) fn header_read(&self, at: PairAt) -> RemoteRead {
+        RemoteRead { key: RegionKey(self.pair(at).row.node_key), offset: 0, length: HEADER_READ_BYTES }
+    }
+
+    /// A header was read under the row's key, so under its epoch.
+    pub(crate) fn header_came(&mut self, at: PairAt, words: &[u64]) {
+        let first = at == 0;
+        let pair = self.pair_mut(at);
+        pair.header_asked = false;
+        pair.visible = pair.visible.max(Csn(words[header_word::VISIBLE]));
+        if first {
+            self.root = Some(Root::from_word(words[header_word::ROOT]));
+        }
+    }
+
+    /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the same
+    /// epoch: past a cut the next owner uses the same CSNs again. False if the epoch is another one.
+    pub(crate) fn watermark_came(&mut self, pair: PairId, watermark: Watermark) -> bool {
+        let Some(known) = self.pairs.iter_mut().find(|known| known.row.pair == pair) else { return true };
+        if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {
+            return false;
+        }
+        known.visible = known.visible.max(watermark.csn);
+        true
+    }
+
+    /// Whether a pair's writes up to this one may be seen.
+    #[inline]
+    pub(crate) fn covers(&self, at: PairAt, csn: Csn) -> bool {
+        csn <= self.pair(at).visible || planted(Mutant::WatermarkUnchecked)
+    }
+}
+
+impl PairRow {
+    fn new(row: PairRegions, reads_ordered: bool) -> Option<PairRow> {
+        if !reads_ordered && !row.node_crc {
+            return None; // a version at each end tells nothing where cache lines come in any order
+        }
+        let size = |bytes: u64| usize::try_from(bytes).ok();
+        let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);
+        let geometry = Geometry::new(node, slot, size(row.header_bytes.into())?).ok()?;
+        let geometry = geometry.with_node_crc(!reads_ordered);
+        Some(PairRow { row, geometry, visible: Csn::ZERO, header_asked: false })
+    }
+}

@@ -1,0 +1,194 @@
+//! Whether what an operation has read may be told: clock, watermark and trust, looked at after its last read.
+
+use cell_protocol::{Bound, Entry, EntryValue, Found, PageWriter, Reply, ReplyHeader, Request, ValuesWriter};
+use cell_terms::mutant::{Mutant, planted};
+
+use super::fetch::Fetched;
+use super::task::{Answer, GiveUp, Kind, State, Task, scan_of};
+use super::{Ended, Reader};
+use crate::output::{FoundValues, ScanPage};
+use crate::{Item, Output};
+
+/// The first wait for a watermark; it doubles each time.
+const WAIT_SHORTEST_NS: u64 = 20_000;
+/// Waits for a watermark before the server is asked: 5 ms together.
+const WAITS_MAX: u32 = 8;
+
+/// What is to be done with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is answered.
+    Answer,
+    /// It took too long.
+    Overrun,
+    /// Something that it depends on is not known to be durable.
+    NotCovered,
+    /// The lease may not hold any more.
+    NotTrusted,
+}
+
+impl Reader {
+    /// The time, after all reads that were reported: looks at every operation whose reads are all here.
+    pub(crate) fn settle(&mut self, now_ns: u64) {
+        self.begin_held(now_ns);
+        self.look_at_waiting(now_ns);
+        if self.settling.is_empty() {
+            return;
+        }
+        let mut settling = std::mem::take(&mut self.scratch);
+        std::mem::swap(&mut settling, &mut self.settling);
+        for &place in &settling {
+            self.settle_one(place, now_ns);
+        }
+        settling.clear();
+        self.scratch = settling;
+        self.begin_held(now_ns);
+    }
+
+    /// Those whose wait is over are looked at again.
+    fn look_at_waiting(&mut self, now_ns: u64) {
+        let tasks = &self.tasks;
+        let due = |place: &mut u16| tasks[usize::from(*place)].due_ns <= now_ns;
+        self.settling.extend(self.waiting.extract_if(.., due));
+    }
+
+    fn settle_one(&mut self, place: u16, now_ns: u64) {
+        match self.verdict(place, now_ns) {
+            Verdict::Answer => {
+                let task = &self.tasks[usize::from(place)];
+                let ended = answer(task).map_or(Ended::Server, Ended::Done);
+                self.end(place, ended);
+            }
+            Verdict::Overrun => {
+                self.ground.counters.clock += 1;
+                let outcome = self.tasks[usize::from(place)].overrun(place, now_ns, &mut self.ground);
+                self.stepped(place, outcome);
+            }
+            Verdict::NotCovered => self.wait_for_watermark(place, now_ns),
+            Verdict::NotTrusted => {
+                self.ground.counters.trust += 1;
+                self.wait_for_trust(place, now_ns);
+            }
+        }
+    }
+
+    fn verdict(&mut self, place: u16, now_ns: u64) -> Verdict {
+        let task = &mut self.tasks[usize::from(place)];
+        let regions = &self.ground.regions;
+        if !task.in_time {
+            let taken_ns = now_ns.saturating_sub(task.begun_ns);
+            if taken_ns >= regions.operation_ns_max && !planted(Mutant::ClockUnchecked) {
+                return Verdict::Overrun;
+            }
+            task.in_time = true;
+        }
+        if !task.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
+            return Verdict::NotCovered;
+        }
+        if self.trust.holds(now_ns) || planted(Mutant::TrustUnchecked) {
+            Verdict::Answer
+        } else {
+            Verdict::NotTrusted
+        }
+    }
+
+    /// The watermark is read again, at once and then at growing intervals; then the server is asked, which holds
+    /// its answer until it is durable.
+    fn wait_for_watermark(&mut self, place: u16, now_ns: u64) {
+        let task = &mut self.tasks[usize::from(place)];
+        let at_once = task.waits == 0;
+        let due = at_once || now_ns >= task.due_ns;
+        if due {
+            if task.waits > WAITS_MAX {
+                return self.end(place, Ended::Server);
+            }
+            self.ground.counters.watermark += 1;
+            task.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << task.waits.min(WAITS_MAX));
+            task.waits += 1;
+            let needs = std::mem::take(&mut task.needs);
+            for &(pair, csn) in &needs {
+                if !self.ground.regions.covers(pair, csn) {
+                    self.ground.ask_header(pair);
+                }
+            }
+            self.tasks[usize::from(place)].needs = needs;
+        }
+        self.tasks[usize::from(place)].state = State::Waiting;
+        self.waiting.push(place);
+    }
+
+    /// A lease that is renewed held all the time, so what was read stands once the owner says so.
+    fn wait_for_trust(&mut self, place: u16, now_ns: u64) {
+        let task = &mut self.tasks[usize::from(place)];
+        if task.waits > WAITS_MAX {
+            return self.end(place, Ended::Server);
+        }
+        task.waits += 1;
+        task.state = State::Waiting;
+        task.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << task.waits.min(WAITS_MAX));
+        self.waiting.push(place);
+    }
+}
+
+/// The answer of an operation that may be told. `None`: it cannot be put as the server would.
+fn answer(task: &Task) -> Option<Output> {
+    match task.kind {
+        Kind::Get => match task.answers().next()? {
+            Answer::Absent => Some(Output::Value(None)),
+            Answer::Entry(fetched) => {
+                let value = value_of(task, &fetched)?.to_vec();
+                Some(Output::Value(Some(Item { version: fetched.version, value })))
+            }
+            Answer::Exists => None,
+        },
+        Kind::Search => Some(Output::Exists(task.answers().next()? != Answer::Absent)),
+        Kind::MultiGet => values(task).ok().map(Output::Values),
+        Kind::Scan => page(task).ok().map(Output::Page),
+    }
+}
+
+fn value_of<'a>(task: &'a Task, fetched: &Fetched) -> Option<&'a [u8]> {
+    fetched.value.map(|(begin, end)| &task.bytes[begin..end])
+}
+
+fn values(task: &Task) -> Result<FoundValues, GiveUp> {
+    let Ok((_, Request::MultiGet(keys))) = Request::decode(task.request()) else { return Err(GiveUp) };
+    let mut message = Vec::new();
+    let mut writer = ValuesWriter::begin(&ReplyHeader::default(), &keys, &mut message).map_err(|_| GiveUp)?;
+    for answer in task.answers() {
+        let found = match answer {
+            Answer::Absent => Found::Absent,
+            Answer::Exists => return Err(GiveUp),
+            Answer::Entry(fetched) => match value_of(task, &fetched) {
+                Some(value) => Found::Value { version: fetched.version, value },
+                None => Found::Large { version: fetched.version, value_len: fetched.value_len },
+            },
+        };
+        writer.push(found).map_err(|_| GiveUp)?;
+    }
+    writer.finish();
+    debug_assert!(matches!(Reply::decode(&message), Ok((_, Reply::Values(_)))));
+    Ok(FoundValues::keep(&message))
+}
+
+fn page(task: &Task) -> Result<ScanPage, GiveUp> {
+    let scan = scan_of(task.request()).ok_or(GiveUp)?;
+    let (limit_entries, limit_bytes) = task.page.limits();
+    let mut message = Vec::new();
+    let writer = PageWriter::begin(&ReplyHeader::default(), limit_entries, limit_bytes, &mut message);
+    let mut writer = writer.map_err(|_| GiveUp)?;
+    for (entry, answer) in task.page.entries.iter().zip(task.answers()) {
+        let Answer::Entry(fetched) = answer else { return Err(GiveUp) };
+        let value = match value_of(task, &fetched) {
+            Some(value) => EntryValue::Inline(value),
+            None if scan.keys_only => EntryValue::Omitted { value_len: fetched.value_len },
+            None => EntryValue::Large { value_len: fetched.value_len },
+        };
+        let entry = Entry { key: task.page.key(entry), version: fetched.version, value };
+        if !writer.push(&entry).map_err(|_| GiveUp)? {
+            return Err(GiveUp);
+        }
+    }
+    writer.finish(task.page.resume.as_deref().map(Bound::Included)).map_err(|_| GiveUp)?;
+    Ok(ScanPage::keep(&message))
+}

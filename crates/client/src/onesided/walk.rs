@@ -1,0 +1,210 @@
+//! One walk down the tree, node by node: through the router, if there is one, and down a meganode to a leaf.
+//!
+//! Each node is looked at on its own, in the cache or in a copy that a read brought: versions, valid flag, level
+//! and fences are checked, then the walk goes down, right, or begins again at the root. A right link that leads to
+//! another slot leads to that meganode's root tree node, where the walk goes on as if it had come from a router.
+
+use cell_terms::{Pointer, Root};
+use cell_tree::{Aim, Found, LeafSnapshot, NodeRef, NodeStep, Way};
+
+use super::regions::{Place, Regions};
+
+/// Levels of router and meganode together are far fewer.
+const PARENTS_MAX: usize = 24;
+
+/// Right links that one walk follows: a chain of nodes without parents is short; a longer one is a loop.
+const RIGHT_LINKS_MAX: u32 = 64;
+
+/// Where a walk is.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Walk {
+    at: Option<Place>,
+    /// The level that the node must have; none at a meganode's root.
+    level: Option<u8>,
+    /// Whether this is the router.
+    router: bool,
+    /// The router's leaf had no entry for the aim: it is in the leaves before this fence.
+    before: Option<Vec<u8>>,
+    /// The nodes that led here.
+    parents: Vec<Pointer>,
+    right_links: u32,
+}
+
+/// What a node says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    /// The walk has come to another node.
+    On,
+    /// The leaf's answer about a key.
+    Leaf(Found),
+    /// The leaf is in the snapshot.
+    Snapshot,
+    /// The walk took a right link: the parent is stale.
+    Aside {
+        /// The parent.
+        parent: Option<Pointer>,
+    },
+    /// A writer was at work: read it again.
+    Torn,
+    /// The node is not valid, or not what was meant: begin again.
+    Invalid,
+    /// The node does not cover the aim: begin again.
+    Fence,
+    /// The node leads to a region that is not known.
+    Elsewhere,
+}
+
+/// What a walk wants of the leaf.
+pub(crate) enum Want<'a> {
+    /// The entry of a key.
+    Entry(&'a [u8]),
+    /// The whole leaf at an aim.
+    Snapshot(Aim<'a>, &'a mut LeafSnapshot),
+}
+
+impl Want<'_> {
+    fn aim(&self) -> Aim<'_> {
+        match self {
+            Want::Entry(key) => Aim::At(key),
+            Want::Snapshot(aim, _) => *aim,
+        }
+    }
+}
+
+impl Walk {
+    /// Begins at the root; false if the root is not there.
+    pub(crate) fn begin(&mut self, root: Root, regions: &Regions) -> bool {
+        self.right_links = 0;
+        self.enter(root.pointer, root.router, regions)
+    }
+
+    /// Begins at a node that a right link names: a leaf of the same slot, or another meganode's root.
+    pub(crate) fn begin_right_of(&mut self, from: &Place, pointer: Pointer, regions: &Regions) -> bool {
+        let Some(place) = regions.locate(pointer) else { return false };
+        let level = (place.slot == from.slot).then_some(0);
+        *self = Walk { at: Some(place), level, ..Walk::default() };
+        true
+    }
+
+    fn enter(&mut self, pointer: Pointer, router: bool, regions: &Regions) -> bool {
+        self.at = regions.locate(pointer);
+        self.level = None;
+        self.router = router;
+        self.before = None;
+        self.parents.clear();
+        self.at.is_some()
+    }
+
+    /// The node that is looked at next.
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.at.as_ref()
+    }
+
+    /// Its pointer.
+    pub(crate) fn pointer(&self, regions: &Regions) -> Option<Pointer> {
+        let place = self.at.as_ref()?;
+        Some(regions.pair(place.pair).geometry.pointer(place.slot, place.node))
+    }
+
+    /// Whether the node may be looked at in the cache: all but the leaves with entries.
+    pub(crate) fn is_above_leaves(&self) -> bool {
+        self.router || self.level != Some(0)
+    }
+
+    /// The nodes that led here.
+    pub(crate) fn parents(&self) -> &[Pointer] {
+        &self.parents
+    }
+
+    /// Looks at a copy of the node.
+    pub(crate) fn look(&mut self, words: &[u64], cached: bool, want: Want<'_>, regions: &Regions) -> Sight {
+        let Some(place) = self.at else { return Sight::Invalid };
+        let geometry = regions.pair(place.pair).geometry;
+        // What is in the cache was checked when it came.
+        let geometry = if cached { geometry.with_node_crc(false) } else { geometry };
+        let Ok(node) = NodeRef::new(geometry, place.node, words) else { return Sight::Torn };
+        if !node.is_valid() || self.level.is_some_and(|level| level != node.level()) {
+            return Sight::Invalid;
+        }
+        if cached && node.level() == 0 && !self.router {
+            return Sight::Invalid;
+        }
+        if self.router {
+            return self.look_in_router(&node, &place, want.aim(), regions);
+        }
+        match want {
+            Want::Entry(key) => match node.step(key) {
+                NodeStep::Child(child) => self.down(&place, child, node.level(), regions),
+                NodeStep::Right(pointer) => self.aside(&place, pointer, node.level(), regions),
+                NodeStep::Leaf(found) => Sight::Leaf(found),
+                NodeStep::NotHere => Sight::Fence,
+            },
+            Want::Snapshot(aim, leaf) => match node.way(aim) {
+                Way::Child(child) => self.down(&place, child, node.level(), regions),
+                Way::Right(pointer) => self.aside(&place, pointer, node.level(), regions),
+                Way::Leaf if node.snapshot(leaf) => Sight::Snapshot,
+                Way::Leaf | Way::NotHere => Sight::Fence,
+            },
+        }
+    }
+
+    fn look_in_router(
+        &mut self,
+        node: &NodeRef<'_>,
+        place: &Place,
+        aim: Aim<'_>,
+        regions: &Regions,
+    ) -> Sight {
+        let aim = self.before.as_deref().map_or(aim, Aim::Below);
+        match (node.way(aim), node.floor(aim)) {
+            (Way::Child(child), _) => self.down(place, child, node.level(), regions),
+            (Way::Right(pointer), _) => self.aside(place, pointer, node.level(), regions),
+            (Way::Leaf, Some(entry)) => {
+                let router_leaf = regions.pair(place.pair).geometry.pointer(place.slot, place.node);
+                let pointer = entry.meganode();
+                if !self.enter(pointer, false, regions) {
+                    return nowhere(pointer, regions);
+                }
+                self.parents.push(router_leaf);
+                Sight::On
+            }
+            (Way::Leaf, None) => {
+                let low = node.low();
+                let Some(root) = self.parents.first().copied().filter(|_| !low.is_empty()) else {
+                    return Sight::Fence;
+                };
+                let entered = self.enter(root, true, regions);
+                self.before = Some(low);
+                if entered { Sight::On } else { Sight::Invalid }
+            }
+            (Way::NotHere, _) => Sight::Fence,
+        }
+    }
+
+    fn down(&mut self, place: &Place, child: cell_tree::NodeIndex, level: u8, regions: &Regions) -> Sight {
+        let Some(below) = level.checked_sub(1) else { return Sight::Invalid };
+        if self.parents.len() >= PARENTS_MAX {
+            return Sight::Invalid;
+        }
+        self.parents.push(regions.pair(place.pair).geometry.pointer(place.slot, place.node));
+        self.at = Some(Place { node: child, ..*place });
+        self.level = Some(below);
+        Sight::On
+    }
+
+    fn aside(&mut self, place: &Place, pointer: Pointer, level: u8, regions: &Regions) -> Sight {
+        let Some(right) = regions.locate(pointer) else { return nowhere(pointer, regions) };
+        self.right_links += 1;
+        if self.right_links > RIGHT_LINKS_MAX {
+            return Sight::Fence;
+        }
+        self.level = (right.slot == place.slot).then_some(level);
+        self.at = Some(right);
+        Sight::Aside { parent: self.parents.last().copied() }
+    }
+}
+
+/// A pointer that names no place.
+fn nowhere(pointer: Pointer, regions: &Regions) -> Sight {
+    if regions.knows(pointer) { Sight::Invalid } else { Sight::Elsewhere }
+}
