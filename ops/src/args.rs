@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use cell_client::Search;
+use cell_client::{Search, Transport};
 use cell_terms::setting::{Applies, Bounds, Setting, Value};
 use clap::{Args, ValueEnum};
 
@@ -22,6 +22,9 @@ pub(crate) struct ServerArgs {
     /// Who searches the tree for a read: the server, or the client itself with one-sided reads
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) search: Option<SearchArg>,
+    /// What to talk over: `auto` takes shared memory where the server is on this host [default: auto]
+    #[arg(long, value_name = "auto|tcp|shm", value_parser = parse_transport)]
+    pub(crate) transport: Option<Transport>,
 }
 
 /// Who searches the tree for a read.
@@ -85,6 +88,10 @@ impl EncodingArgs {
     pub(crate) fn output_or(self, default: Encoding) -> Encoding {
         self.chosen().unwrap_or(default)
     }
+}
+
+fn parse_transport(text: &str) -> Result<Transport, String> {
+    text.parse().map_err(|()| "takes auto, tcp or shm".to_owned())
 }
 
 /// Reads a time such as `250ms`, `10 s` or `5 m`.

@@ -41,6 +41,9 @@ impl Store {
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
         let mut options = options(arguments.timeout, timeout, in_flight_max)?;
+        if let Some(transport) = arguments.transport {
+            options.transport = transport;
+        }
         if let Some(search) = arguments.search {
             options.search = search.into();
         }
@@ -205,6 +208,9 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         ClientError::Unreachable { .. } | ClientError::Resolve { .. } => (Exit::Unreachable, start()),
         ClientError::WrongService { .. } => {
             (Exit::Unreachable, Some("give the fabric's port (7000 by default), not that of HTTP".into()))
+        }
+        ClientError::NoSharedMemory { .. } => {
+            (Exit::Unreachable, Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()))
         }
         ClientError::ConditionFailed { .. } => (Exit::NotFound, None),
         ClientError::Unsendable(_) => (Exit::Usage, None),

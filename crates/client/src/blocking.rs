@@ -1,10 +1,10 @@
 //! The client for one thread: blocking calls, and a pipelined interface beside them. It has no thread of its
 //! own: operations move on only inside its calls. A program with many threads makes one client for each.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-use cell_fabric::{Address, CloseReason, Endpoint, Host, Limits, Poller, TcpEndpoint};
+use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Limits, Poller};
 use cell_protocol::Found;
 use cell_terms::Version;
 
@@ -14,6 +14,7 @@ use crate::driver::Driver;
 use crate::error::{ClientError, Setback};
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage};
 use crate::scanner::{ScanRange, Scanner};
+use crate::transport;
 use crate::{ClientOptions, Condition, Operation, Ticket};
 
 /// The fabric's time-outs are judged at least this often.
@@ -46,27 +47,35 @@ impl Clock {
 /// A connection to one worker of a Cell server.
 #[derive(Debug)]
 pub struct Client {
-    driver: Driver<TcpEndpoint>,
+    driver: Driver<HostEndpoint>,
     poller: Poller,
     clock: Clock,
+    spin_ns: u64,
+    /// When something last happened.
+    busy_ns: u64,
 }
 
 impl Client {
     /// Connects, and returns when the server has welcomed the client. `server` is `host:port` or
-    /// `host:port/worker`, the port being the fabric's. Each address of the host is tried once; later, lost
-    /// connections are opened anew for as long as operations have time.
+    /// `host:port/worker`, the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
+    /// host is tried once, shared memory first where [`ClientOptions::transport`] permits it and the server
+    /// is on this host; later, lost connections are opened anew for as long as operations have time.
     ///
     /// # Errors
     /// Nobody answers, something else serves there, or the server does not want this client.
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
         let addresses = resolve(server)?;
-        let endpoint = TcpEndpoint::client(Limits::default())?;
+        let mut endpoint = HostEndpoint::client(Limits::default())?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;
         }
+        let patience = Duration::from_millis(options.connect_timeout_ms);
+        let transport = options.transport;
+        let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
+        let spin_ns = options.spin_us.saturating_mul(1_000);
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
-        let mut client = Client { driver, poller, clock: Clock::start() };
+        let mut client = Client { driver, poller, clock: Clock::start(), spin_ns, busy_ns: 0 };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -85,10 +94,7 @@ impl Client {
         if let Some(error) = self.driver.take_fabric_error() {
             return ClientError::Fabric(error);
         }
-        let server = match self.driver.address().host {
-            Host::Tcp(address) => address,
-            _ => SocketAddr::from(([0, 0, 0, 0], 0)),
-        };
+        let server = self.driver.address();
         let reason = self.driver.core().last_setback().unwrap_or(Setback::NotBegun);
         let stranger = matches!(
             reason,
@@ -334,7 +340,15 @@ impl Client {
     fn advance(&mut self, until_ns: u64) -> u64 {
         let happened = self.step();
         let now_ns = self.now_ns();
-        if happened > 0 || !self.driver.prepare_sleep() {
+        if happened > 0 {
+            self.busy_ns = now_ns;
+            return now_ns;
+        }
+        if now_ns < self.busy_ns.saturating_add(self.spin_ns) {
+            std::hint::spin_loop();
+            return now_ns;
+        }
+        if !self.driver.prepare_sleep() {
             return now_ns;
         }
         let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX).min(until_ns);
@@ -377,9 +391,14 @@ fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// All addresses of `host:port` or `host:port/worker`.
+/// All addresses of `host:port` or `host:port/worker`, or the one of `shm:`.
 fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
     let no_address = |source| ClientError::Resolve { server: server.into(), source };
+    if server.starts_with("shm:") {
+        let nonsense =
+            |_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not `shm:/path` or `shm:@name`");
+        return server.parse().map(|address| vec![address]).map_err(nonsense).map_err(no_address);
+    }
     let (host, worker) = match server.rsplit_once('/') {
         Some((host, worker)) => (host, worker.parse().ok()),
         None => (server, Some(0)),
@@ -428,7 +447,8 @@ mod tests {
     fn resolve_names_workers_and_refuses_nonsense() {
         let addresses = resolve("127.0.0.1:7400/3").unwrap();
         assert_eq!(addresses, ["127.0.0.1:7400/3".parse().unwrap()]);
-        for wrong in ["127.0.0.1", "127.0.0.1:7400/x", "", ":::"] {
+        assert_eq!(resolve("shm:/run/cell#1").unwrap(), ["shm:/run/cell#1".parse().unwrap()]);
+        for wrong in ["shm:x", "127.0.0.1", "127.0.0.1:7400/x", "", ":::"] {
             let error = resolve(wrong).unwrap_err();
             assert!(matches!(error, ClientError::Resolve { .. }), "{wrong}: {error}");
         }
@@ -440,7 +460,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         drop(listener);
         let error = Client::connect(&address.to_string(), ClientOptions::default()).unwrap_err();
-        assert!(matches!(error, ClientError::Unreachable { server, .. } if server == address), "{error}");
+        assert!(
+            matches!(error, ClientError::Unreachable { server, .. } if server == address.into()),
+            "{error}"
+        );
         assert!(error.to_string().contains(&address.to_string()), "{error}");
     }
 }

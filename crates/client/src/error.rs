@@ -1,9 +1,8 @@
 //! What an operation answers when it cannot do what was asked, and what is then known of its fate.
 
 use std::io;
-use std::net::SocketAddr;
 
-use cell_fabric::{CloseReason, FabricError};
+use cell_fabric::{Address, CloseReason, FabricError};
 use cell_protocol::{DecodeError, EncodeError, Refusal};
 use cell_terms::Version;
 
@@ -74,7 +73,7 @@ pub enum ClientError {
     #[error("cannot reach a Cell server at {server}: {reason}")]
     Unreachable {
         /// The address that was tried last.
-        server: SocketAddr,
+        server: Address,
         /// Why not.
         #[source]
         reason: Setback,
@@ -83,10 +82,16 @@ pub enum ClientError {
     #[error("{server} is not a Cell server's fabric port: {reason}")]
     WrongService {
         /// The address.
-        server: SocketAddr,
+        server: Address,
         /// What came from there.
         #[source]
         reason: Setback,
+    },
+    /// Shared memory was asked for, and the server is on another host, or offers none (`fabric_shm`).
+    #[error("the server at {server} offers no shared memory to this host")]
+    NoSharedMemory {
+        /// The server.
+        server: Address,
     },
     /// The server speaks other versions of the protocol. Use a client of its release.
     #[error("the server speaks protocol versions {min} to {max}, this client {PROTOCOL_VERSION}",

@@ -2,7 +2,7 @@
 //!
 //! | part | what it is |
 //! |---|---|
-//! | [`Client`] | blocking calls and a pipelined interface, over TCP, for one thread |
+//! | [`Client`] | blocking calls and a pipelined interface, over TCP or shared memory, for one thread |
 //! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
@@ -32,6 +32,7 @@ mod output;
 mod scanner;
 mod session;
 mod stream;
+mod transport;
 mod verdict;
 
 pub use blocking::Client;
@@ -45,3 +46,4 @@ pub use operation::{Operation, Ticket};
 pub use options::{ClientOptions, SETTINGS, Search};
 pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage};
 pub use scanner::{ScanEntry, ScanRange, Scanner};
+pub use transport::Transport;

@@ -2,6 +2,8 @@
 
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
+use crate::transport::Transport;
+
 /// Most operations that a client can hold, in flight and queued: places are numbered in 16 bits.
 pub(crate) const OPERATIONS_MAX: usize = 60_000;
 
@@ -92,6 +94,22 @@ pub const SETTINGS: &[Setting] = &[
         bounds: Bounds::Bytes { min: 1 << 10, max: 1 << 30, power_of_two: false },
         applies: Applies::Restart,
     },
+    Setting {
+        name: "client_transport",
+        meaning: "What a client talks over: shared memory where its server offers it on the same host and TCP \
+                  otherwise (auto), or one of them alone.",
+        default: "auto",
+        bounds: Bounds::Choice(&["auto", "tcp", "shm"]),
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_spin_us",
+        meaning: "Microseconds that a client looks for an answer before it sleeps; while it looks, a server over \
+                  shared memory need not wake it, and a core is busy.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 1_000_000 },
+        applies: Applies::Restart,
+    },
 ];
 
 /// Who searches the tree for a read. Writes and conditional operations always go to the owner.
@@ -136,6 +154,10 @@ pub struct ClientOptions {
     pub cache_inner: bool,
     /// Bytes of tree nodes that are kept.
     pub cache_bytes: usize,
+    /// What to talk over.
+    pub transport: Transport,
+    /// How long to look for an answer before sleeping.
+    pub spin_us: u64,
 }
 
 impl ClientOptions {
@@ -162,6 +184,8 @@ impl ClientOptions {
             search: if settings.text("client_search") == "client" { Search::Client } else { Search::Server },
             cache_inner: settings.flag("client_cache_inner"),
             cache_bytes: size("client_cache_bytes"),
+            transport: settings.text("client_transport").parse().unwrap_or_default(),
+            spin_us: settings.integer("client_spin_us"),
         }
     }
 
