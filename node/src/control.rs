@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cell_cluster::{CheckpointRow, Sessions, Table, Tenure};
 use cell_fabric::Waker;
-use cell_recovery::image::{ImageSource, WrittenImage, write_image};
+use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, Incarnation, PairId};
 use cell_tree::Slot;
@@ -94,7 +94,7 @@ impl Control {
     fn checkpoint(&self, pair: PairId, command: CheckpointCommand) {
         let Some(of) = self.pairs.iter().find(|of| of.tenure.pair == pair) else { return };
         match command {
-            CheckpointCommand::WriteImage { base, completions } => self.write_image(of, base, completions),
+            CheckpointCommand::WriteImage { base } => self.write_image(of, *base),
             CheckpointCommand::Record { base, csn_max } => {
                 let recorded = self.record(of, base, csn_max);
                 self.to_worker.event(ControlEvent::CheckpointRecorded { pair, recorded });
@@ -123,13 +123,12 @@ impl Control {
         }
     }
 
-    fn write_image(&self, of: &PairControl, base: Csn, completions: Vec<u8>) {
+    fn write_image(&self, of: &PairControl, base: ImageBase) {
         let (source, storage, to_worker) = (of.source.clone(), self.storage.clone(), self.to_worker.clone());
         let (ends, written, level) = (of.ends.clone(), of.written.clone(), self.image_level);
         let pair = of.tenure.pair;
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
-            let end = || ends.end(source.slot.index);
-            let result = write_image(&source, storage, level, base, &completions, &end);
+            let result = write_image(&source, storage, level, base, &|slot| ends.end(slot));
             let image = result
                 .inspect_err(|error| tracing::error!(%error, "a checkpoint failed; the log goes on growing"))
                 .ok();

@@ -15,7 +15,9 @@ use std::sync::Arc;
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered};
+use cell_recovery::{
+    Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered, SlotUse, SplitBook,
+};
 use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SlotIndex, Version};
 use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
 use cell_wal::PairLog;
@@ -145,6 +147,7 @@ pub struct Store {
     /// The last CSN, where no log counts.
     csn_unlogged: Csn,
     completions: CompletionTable,
+    splits: SplitBook,
     grace: GraceQueue,
     plan: Plan,
     encoder: ExtentEncoder,
@@ -170,7 +173,10 @@ impl Store {
             (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
         let slots = node.spec().slots();
         let mut meganodes = Meganodes::new(recovered.geometry, node.spec().id, slots);
-        meganodes.add(recovered.slot.index, recovered.slots, recovered.entries);
+        let ours = recovered.meganodes.into_iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
+        for found in ours {
+            meganodes.add(found.slot.index, found.allocator, found.stats.entries);
+        }
         Store {
             pair: recovered.pair,
             epoch: recovered.epoch,
@@ -185,6 +191,7 @@ impl Store {
             log: recovered.log,
             csn_unlogged: recovered.csn_cut,
             completions: recovered.completions,
+            splits: recovered.splits,
             grace: GraceQueue::default(),
             plan: Plan::new(),
             encoder: ExtentEncoder::new(),
@@ -270,7 +277,6 @@ impl Store {
             node: self.node.clone(),
             extent: self.extent.clone(),
             geometry: self.geometry,
-            slot: Slot { region: self.node.spec().id, index: SlotIndex(0) },
         }
     }
 

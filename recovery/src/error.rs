@@ -7,6 +7,7 @@ use cell_tree::{GeometryError, NodeIndex, ReplayError, Violation};
 use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
+use crate::split::BookError;
 
 /// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the
 /// pair.
@@ -58,6 +59,29 @@ pub enum RecoveryError {
         csn: Csn,
         /// The slot.
         slot: SlotIndex,
+    },
+    /// A record of a split does not follow from those before it.
+    #[error("the split record of {csn} does not follow from those before it")]
+    Split {
+        /// Which record.
+        csn: Csn,
+        /// Why not.
+        #[source]
+        source: BookError,
+    },
+    /// An adopted meganode is not what its record says.
+    #[error("{slot} was adopted with {nodes_expected} tree nodes and {entries_expected} entries and has {nodes} and {entries}")]
+    Adoption {
+        /// The slot.
+        slot: SlotIndex,
+        /// As logged.
+        nodes_expected: u64,
+        /// As logged.
+        entries_expected: u64,
+        /// As rebuilt.
+        nodes: u64,
+        /// As rebuilt.
+        entries: u64,
     },
     /// Changes were logged for a tree node that neither the image has nor a later record fills or frees.
     #[error("{node} of {slot} was changed but is neither in the checkpoint nor filled or freed later")]
@@ -114,6 +138,14 @@ pub enum RecoveryError {
         /// The leaf.
         node: NodeIndex,
     },
+    /// An entry of a router leads to no meganode.
+    #[error("{node} of the router in {slot} leads to no meganode")]
+    Router {
+        /// The router's slot.
+        slot: SlotIndex,
+        /// The leaf.
+        node: NodeIndex,
+    },
     /// Two leaves claim the same space, or space where no extent can be.
     #[error("the rebuilt extents contradict one another")]
     Reserve {
@@ -156,6 +188,9 @@ pub enum ContentFault {
     /// Its completion table does not parse.
     #[error("its completion table does not parse")]
     Completions,
+    /// What it says of splits does not parse, or is of another pair.
+    #[error("what it says of splits does not parse")]
+    Splits,
 }
 
 impl RecoveryError {
@@ -169,10 +204,15 @@ impl RecoveryError {
             RecoveryError::Record { kind, csn, .. } => {
                 Some(Missing::Record { region: pair.region(*kind), csn: *csn })
             }
-            RecoveryError::Replay { csn, .. } | RecoveryError::Slot { csn, .. } => {
+            RecoveryError::Replay { csn, .. }
+            | RecoveryError::Slot { csn, .. }
+            | RecoveryError::Split { csn, .. } => {
                 Some(Missing::Record { region: pair.node_region(), csn: *csn })
             }
-            RecoveryError::NodeMissing { .. } | RecoveryError::Tree { .. } => {
+            RecoveryError::NodeMissing { .. }
+            | RecoveryError::Tree { .. }
+            | RecoveryError::Adoption { .. }
+            | RecoveryError::Router { .. } => {
                 Some(Missing::Verification { region: pair.node_region() })
             }
             RecoveryError::Extent { .. }

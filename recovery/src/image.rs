@@ -8,7 +8,8 @@
 //! | 1 nodes | node index `u32`, zero `u32`, the tree node as it lies in memory; the block's tag is the slot |
 //! | 2 extents | offset `u32` (16-byte units), length `u32`, the extent, zeros up to a multiple of 8 |
 //! | 3 completions | bytes of [`crate::CompletionTable::encode`], cut into blocks anywhere; a block is one item |
-//! | 4 roots | the root pointer of the node region's header `u64` |
+//! | 4 roots | the root's word of the node region's header `u64`, see `cell_terms::Root` |
+//! | 5 splits | bytes of [`crate::SplitBook::encode`], cut into blocks anywhere; a block is one item |
 //!
 //! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot
 //! bytes `u64`, node region bytes `u64`, extent region bytes `u64`.
@@ -20,23 +21,40 @@
 //! below B and not changed since, and nothing that replay cannot put right:
 //!
 //! 1. A tree node is copied whole, of one moment. Replay skips the records that the copy already has.
-//! 2. Nodes are copied by ascending index and, while a checkpoint runs, no freed node is used again. A split
-//!    fills a node with a *higher* index than any before it, and says so (`nodes_end`) before it cuts the
-//!    left half: so what moved right before its left half was copied is copied later, and what moved after
-//!    that is in the copied half. The copier ends when it has reached `nodes_end` and that has not moved.
+//! 2. The nodes of a slot are copied by ascending index and, while a checkpoint runs, no freed node is used again.
+//!    A split of a tree node fills a node of its slot with a *higher* index than any before it, and says so
+//!    (`nodes_end`) before it cuts the left half: so what moved right before its left half was copied is copied
+//!    later, and what moved after that is in the copied half. The copier ends with a slot when it has reached its
+//!    nodes' end; what moves there later comes from nodes that are copied already.
 //! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its
 //!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
+//! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above B, and
+//!    so in the log: an adoption copies entries and never moves them, its fills hold whole nodes, and it writes
+//!    extents of its own. For the same reason the order of the slots does not matter.
+//! 5. What the upper half of a split meganode had is freed by one record, `Applied`, above B or not. If it is not, its
+//!    nodes were free before the copy began. If it is, the image may have some of them, with their extents of then
+//!    (a node is freed before its extents are), and replay frees those again; changes of those that it lacks are
+//!    skipped, as of any node that is freed later. The same holds for what is discarded, and for a slot that is
+//!    taken again afterwards: replay frees no node that has a higher CSN than the record that frees.
+//! 6. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an adopted
+//!    meganode the state that the book of splits says.
+//! 7. Completions, splits and root are of the moment of B's capture ([`ImageBase`]): they may be ahead of B, by records
+//!    that replay repeats without effect. Nothing of them may be lost with a crash, so the highest CSN in the image is
+//!    at least the last one that was appended then.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
-use cell_terms::{Csn, Epoch, PairId};
+use cell_terms::{Csn, Epoch, PairId, Root, SlotIndex};
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, Slot};
 use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
 use cell_wal::segment::image_path;
 use cell_wal::{Storage, WalError};
+
+use crate::completion::CompletionTable;
+use crate::split::{SlotUse, SplitBook};
 
 /// Section of tree nodes.
 pub const SECTION_NODES: u16 = 1;
@@ -44,15 +62,17 @@ pub const SECTION_NODES: u16 = 1;
 pub const SECTION_EXTENTS: u16 = 2;
 /// Section of the completion table.
 pub const SECTION_COMPLETIONS: u16 = 3;
-/// Section of root pointers.
+/// Section of the root.
 pub const SECTION_ROOTS: u16 = 4;
+/// Section of the book of splits.
+pub const SECTION_SPLITS: u16 = 5;
 
 /// Bytes of an item of nodes or extents before its content.
 pub const ITEM_HEADER_BYTES: usize = 8;
 
 /// A block is closed when it has this many bytes.
 const BLOCK_BYTES: usize = 512 << 10;
-const COMPLETIONS_BLOCK_BYTES: usize = 4 << 20;
+const TABLE_BLOCK_BYTES: usize = 4 << 20;
 /// How often a tree node that a writer keeps changing is tried.
 const COPY_COUNT_MAX: u32 = 100_000;
 
@@ -70,8 +90,41 @@ pub struct ImageSource {
     pub extent: Region,
     /// Sizes.
     pub geometry: Geometry,
-    /// The meganode.
-    pub slot: Slot,
+}
+
+/// What the owner notes of a pair in the moment in which an image begins.
+#[derive(Clone, Debug)]
+pub struct ImageBase {
+    /// The durable watermark: everything above is replayed.
+    pub csn: Csn,
+    /// The last CSN that was appended: nothing here is newer.
+    pub csn_appended: Csn,
+    /// The root, of the pair that keeps it.
+    pub root: Root,
+    /// The slots in use and what they hold.
+    pub slots: Vec<(SlotIndex, SlotUse)>,
+    /// Bytes of the completion table.
+    pub completions: Vec<u8>,
+    /// Bytes of the book of splits.
+    pub splits: Vec<u8>,
+}
+
+impl ImageBase {
+    /// Notes everything.
+    #[must_use]
+    pub fn capture(
+        csn: Csn,
+        csn_appended: Csn,
+        root: Root,
+        completions: &CompletionTable,
+        splits: &SplitBook,
+    ) -> ImageBase {
+        let (mut table, mut book) = (Vec::new(), Vec::new());
+        completions.encode(&mut table);
+        splits.encode(&mut book);
+        let slots = splits.slots().collect();
+        ImageBase { csn, csn_appended, root, slots, completions: table, splits: book }
+    }
 }
 
 /// Why no image was made. What was written of it is removed; the log has everything.
@@ -120,8 +173,8 @@ pub fn encode_geometry(source: &ImageSource) -> Vec<u8> {
 
 /// Copies a living pair into an image, in one go.
 ///
-/// `base` is the durable watermark at the start, `completions` the completion table's bytes as of then, and
-/// `nodes_end` says how far the meganode's nodes go *now*.
+/// `base` is what the owner noted at the start, and `nodes_end` says how far a slot's nodes go *now*: one above
+/// the highest that was ever handed out.
 ///
 /// # Errors
 /// See [`ImageError`].
@@ -129,15 +182,14 @@ pub fn write_image(
     source: &ImageSource,
     storage: Arc<dyn Storage>,
     level: i32,
-    base: Csn,
-    completions: &[u8],
-    nodes_end: &dyn Fn() -> NodeIndex,
+    base: ImageBase,
+    nodes_end: &dyn Fn(SlotIndex) -> NodeIndex,
 ) -> Result<WrittenImage, ImageError> {
     let mut copy = ImageCopy::begin(source, storage, level, base)?;
     loop {
-        match copy.step(nodes_end(), u32::MAX) {
+        match copy.step(nodes_end, u32::MAX) {
             Ok(true) => {}
-            Ok(false) => return copy.finish(completions),
+            Ok(false) => return copy.finish(),
             Err(error) => {
                 copy.abandon();
                 return Err(error);
@@ -178,8 +230,10 @@ impl Block {
 /// An image in progress: a core that is stepped; [`write_image`] runs one on a thread of its own.
 pub struct ImageCopy<S> {
     source: S,
-    base: Csn,
+    base: ImageBase,
     writer: ImageWriter,
+    /// Which of the slots is copied, and its next node.
+    at: usize,
     next: u32,
     nodes: Block,
     extents: Block,
@@ -190,7 +244,7 @@ pub struct ImageCopy<S> {
 }
 
 impl<S: Borrow<ImageSource>> ImageCopy<S> {
-    /// Begins an image; `base` is the durable watermark now.
+    /// Begins an image; `base` is what the owner notes now.
     ///
     /// # Errors
     /// What the disk says.
@@ -198,38 +252,49 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         source: S,
         storage: Arc<dyn Storage>,
         level: i32,
-        base: Csn,
+        base: ImageBase,
     ) -> Result<ImageCopy<S>, ImageError> {
         let from = source.borrow();
-        let path = image_path(from.pair, from.epoch, base);
-        let header =
-            ImageHeader { pair: from.pair, epoch: from.epoch, base, geometry: encode_geometry(from) };
+        let path = image_path(from.pair, from.epoch, base.csn);
+        let geometry = encode_geometry(from);
+        let header = ImageHeader { pair: from.pair, epoch: from.epoch, base: base.csn, geometry };
         Ok(ImageCopy {
             writer: ImageWriter::create(storage, &path, &header, level)?,
+            csn_max: base.csn.max(base.csn_appended),
             base,
+            at: 0,
             next: 0,
-            nodes: Block::new(SECTION_NODES, u64::from(from.slot.index.0)),
+            nodes: Block::new(SECTION_NODES, 0),
             extents: Block::new(SECTION_EXTENTS, 0),
             reader: ExtentReader::new(),
             leaf: LeafSnapshot::new(),
             words: vec![0; from.geometry.node_words()],
-            csn_max: Csn::ZERO,
             source,
         })
     }
 
-    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the meganode's nodes
-    /// go *now*; `false` when all up to there are copied.
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the slots' nodes go *now*;
+    /// `false` when everything is copied.
     ///
     /// # Errors
     /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].
-    pub fn step(&mut self, nodes_end: NodeIndex, nodes_max: u32) -> Result<bool, ImageError> {
-        let end = nodes_end.0.min(self.next.saturating_add(nodes_max));
-        if self.next >= end {
-            return Ok(false);
+    pub fn step(
+        &mut self,
+        nodes_end: &dyn Fn(SlotIndex) -> NodeIndex,
+        nodes_max: u32,
+    ) -> Result<bool, ImageError> {
+        let Some((slot, used)) = self.base.slots.get(self.at).copied() else { return Ok(false) };
+        let nodes_end = nodes_end(slot).0;
+        let end = nodes_end.min(self.next.saturating_add(nodes_max));
+        if self.next >= nodes_end {
+            // The next slot's nodes go into blocks of their own.
+            self.nodes.close(&mut self.writer, 0)?;
+            (self.at, self.next) = (self.at + 1, 0);
+            return Ok(self.at < self.base.slots.len());
         }
+        self.nodes.tag = slot.0.into();
         for node in self.next..end {
-            self.copy_node(NodeIndex(node))?;
+            self.copy_node(slot, used, NodeIndex(node))?;
             self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
             self.extents.close(&mut self.writer, BLOCK_BYTES)?;
         }
@@ -237,18 +302,18 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         Ok(true)
     }
 
-    /// Completes the image, with the completion table's bytes as of its begin.
+    /// Completes the image.
     ///
     /// # Errors
     /// See [`ImageError`]; there is no image then.
-    pub fn finish(mut self, completions: &[u8]) -> Result<WrittenImage, ImageError> {
-        if let Err(error) = self.copy_rest(completions) {
+    pub fn finish(mut self) -> Result<WrittenImage, ImageError> {
+        if let Err(error) = self.copy_rest() {
             self.abandon();
             return Err(error.into());
         }
         let from = self.source.borrow();
-        let path = image_path(from.pair, from.epoch, self.base);
-        let csn_max = self.csn_max.max(self.base);
+        let path = image_path(from.pair, from.epoch, self.base.csn);
+        let csn_max = self.csn_max;
         let summary = self.writer.finish(csn_max)?;
         Ok(WrittenImage { path, csn_max, summary })
     }
@@ -260,19 +325,21 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         }
     }
 
-    fn copy_rest(&mut self, completions: &[u8]) -> Result<(), WalError> {
+    fn copy_rest(&mut self) -> Result<(), WalError> {
         self.nodes.close(&mut self.writer, 0)?;
         self.extents.close(&mut self.writer, 0)?;
-        for block in completions.chunks(COMPLETIONS_BLOCK_BYTES) {
-            self.writer.append(SECTION_COMPLETIONS, 0, 1, block)?;
+        let ImageBase { completions, splits, root, .. } = &self.base;
+        for (section, bytes) in [(SECTION_COMPLETIONS, completions), (SECTION_SPLITS, splits)] {
+            for block in bytes.chunks(TABLE_BLOCK_BYTES) {
+                self.writer.append(section, 0, 1, block)?;
+            }
         }
-        let root = self.source.borrow().node.root();
         self.writer.append(SECTION_ROOTS, 0, 1, &root.to_word().to_le_bytes())
     }
 
     /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left
     /// out: its fill is above B.
-    fn copy_node(&mut self, node: NodeIndex) -> Result<(), ImageError> {
+    fn copy_node(&mut self, slot: SlotIndex, used: SlotUse, node: NodeIndex) -> Result<(), ImageError> {
         let (nodes_at, extents_at) = (self.nodes.bytes.len(), self.extents.bytes.len());
         let (nodes_items, extents_items) = (self.nodes.items, self.extents.items);
         let mut suspect = None;
@@ -282,17 +349,18 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             self.extents.bytes.truncate(extents_at);
             self.extents.items = extents_items;
             let from = self.source.borrow();
-            let meganode = Meganode::new(&from.node, from.geometry, from.slot);
+            let slot = Slot { region: from.node.spec().id, index: slot };
+            let meganode = Meganode::new(&from.node, from.geometry, slot);
             let Ok(copy) = meganode.copy_node(node, &mut self.words) else {
                 std::thread::yield_now();
                 continue;
             };
-            if !copy.is_valid() {
+            if !copy.state().is_built() {
                 return Ok(());
             }
             let csn_changed = copy.csn_changed();
-            let is_leaf = copy.snapshot(&mut self.leaf);
-            match if is_leaf { self.copy_extents() } else { Ok(Csn::ZERO) } {
+            let has_extents = used != SlotUse::Router && copy.snapshot_built(&mut self.leaf);
+            match if has_extents { self.copy_extents() } else { Ok(Csn::ZERO) } {
                 Ok(csn_extents) => {
                     self.csn_max = self.csn_max.max(csn_changed).max(csn_extents);
                     self.nodes.begin_item(node.0, 0);

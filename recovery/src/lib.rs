@@ -17,6 +17,7 @@ mod rebuild;
 mod record;
 mod recovered;
 mod replay;
+mod split;
 mod takeover;
 mod verify;
 
@@ -31,5 +32,9 @@ pub use record::{
     COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
-pub use recovered::Recovered;
+pub use recovered::{Recovered, RecoveredMeganode};
+pub use split::{
+    Answer, BookError, CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitBook,
+    SplitName, SplitRecord, TargetSplit, TargetState, TargetStep, settle, step_of_source, step_of_target,
+};
 pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

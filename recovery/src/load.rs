@@ -1,8 +1,8 @@
 //! Loading a checkpoint image: its header against the table, then its blocks into the lanes.
 //!
 //! Blocks are independent of one another (each item names its place), so several threads may read, check and
-//! decompress them at once, in any order. Only the few blocks of completion table and root pointer wait until
-//! the end.
+//! decompress them at once, in any order. Only the few blocks of completion table, splits and root wait until the
+//! end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -15,10 +15,13 @@ use cell_wal::image::{BlockBuffer, ImageReader};
 use crate::completion::CompletionTable;
 use crate::content::decode_geometry;
 use crate::error::{ContentFault, RecoveryError};
-use crate::image::{SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS};
+use crate::image::{
+    SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS,
+};
 use crate::lane::Lane;
 use crate::progress::Progress;
-use crate::replay::{ExtentApplier, ImageBlock, ImageSource, NodeApplier, Work};
+use crate::replay::{ExtentApplier, ImageBlock, ImageSource, Kept, NodeApplier, Work};
+use crate::split::SplitBook;
 
 /// An image that was found to be the one that the table names.
 pub(crate) struct Load {
@@ -26,7 +29,7 @@ pub(crate) struct Load {
     path: Box<str>,
     block_next: usize,
     buffer: BlockBuffer,
-    /// Blocks of completions and roots, by number.
+    /// Blocks of completions, splits and roots, by number.
     kept: Vec<(usize, Vec<u8>)>,
 }
 
@@ -137,27 +140,30 @@ impl Load {
         Ok(())
     }
 
-    /// Completion table and root pointer, once everything is loaded.
-    pub(crate) fn finish(mut self) -> Result<(CompletionTable, Root), RecoveryError> {
+    /// What is not items, once everything is loaded.
+    pub(crate) fn finish(mut self) -> Result<Kept, RecoveryError> {
         let refuse = |why| RecoveryError::Content { path: self.path.clone(), why };
         self.kept.sort_unstable_by_key(|(number, _)| *number);
-        let (mut table, mut root) = (Vec::new(), Root::NONE);
+        let (mut table, mut book, mut root) = (Vec::new(), Vec::new(), Root::NONE);
         for (number, bytes) in &self.kept {
-            if self.image.blocks()[*number].section == SECTION_COMPLETIONS {
-                table.extend_from_slice(bytes);
-            } else {
-                let word =
-                    bytes.as_slice().try_into().map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
-                root = Root::from_word(u64::from_le_bytes(word));
+            match self.image.blocks()[*number].section {
+                SECTION_COMPLETIONS => table.extend_from_slice(bytes),
+                SECTION_SPLITS => book.extend_from_slice(bytes),
+                _ => {
+                    let word =
+                        bytes.as_slice().try_into().map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
+                    root = Root::from_word(u64::from_le_bytes(word));
+                }
             }
         }
-        let table = CompletionTable::decode(&table).map_err(|_| refuse(ContentFault::Completions))?;
-        Ok((table, root))
+        let completions = CompletionTable::decode(&table).map_err(|_| refuse(ContentFault::Completions))?;
+        let splits = SplitBook::decode(&book).ok().filter(|book| book.pair() == self.image.header().pair);
+        Ok(Kept { completions, splits: splits.ok_or_else(|| refuse(ContentFault::Splits))?, root })
     }
 }
 
 fn is_kept(section: u16) -> bool {
-    section == SECTION_COMPLETIONS || section == SECTION_ROOTS
+    matches!(section, SECTION_COMPLETIONS | SECTION_ROOTS | SECTION_SPLITS)
 }
 
 fn tell(block: usize) -> u32 {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use cell_cluster::{Claim, ClaimGround, ClusterError, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
-use cell_tree::{Geometry, NodeIndex, Slot};
+use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
 
 use crate::completion::CompletionTable;
@@ -21,8 +21,9 @@ use crate::folders::{highest_epoch, log_bytes};
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::Recovered;
+use crate::recovered::{Recovered, RecoveredMeganode};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
+use crate::split::{SlotUse, SplitBook, TargetState};
 use crate::verify::{Part, verify};
 
 /// Log bytes that one step replays, about.
@@ -108,7 +109,6 @@ pub struct Rebuild {
     claim: Claim,
     progress: Arc<Progress>,
     geometry: Geometry,
-    slot: Slot,
     plan: Plan,
     log_bytes: u64,
     stage: Stage,
@@ -133,6 +133,8 @@ struct Lanes {
     extent: Lane<ExtentApplier>,
     node_chunk: Chunk,
     extent_chunk: Chunk,
+    /// The epoch whose logs are read.
+    epoch: Epoch,
 }
 
 struct Reading {
@@ -153,7 +155,8 @@ struct Found {
 struct Memory {
     writer: PairWriter,
     completions: CompletionTable,
-    nodes_end: NodeIndex,
+    splits: SplitBook,
+    nodes_end: Vec<NodeIndex>,
 }
 
 /// A pair that is rebuilt and verified, before its new logs are open and before it is published.
@@ -219,7 +222,6 @@ impl Rebuild {
             environment: environment.clone(),
             progress: Arc::clone(progress),
             geometry: geometry.with_node_crc(options.node_crc),
-            slot: Slot { region: claim.row.node_region, index: SlotIndex(0) },
             plan: Plan::new(&claim.row, read),
             log_bytes: 0,
             stage: Stage::Begin,
@@ -295,17 +297,17 @@ impl Rebuild {
         let (node, extent) = self.create_regions()?;
         let own_thread = self.environment.options.threads > 1;
         let mut nodes = NodeApplier::new(node, self.geometry, image.clone());
-        if load.is_none() {
-            nodes.begin_empty(self.slot);
-            if row.pair == ROOT_PAIR {
-                nodes.writer.set_root(Root::leaf(self.geometry.pointer(self.slot, NodeIndex::ROOT)));
-            }
+        if load.is_none() && row.pair == ROOT_PAIR {
+            let slot = self.slot(SlotIndex(0));
+            nodes.begin_empty(slot);
+            nodes.writer.set_root(Root::leaf(self.geometry.pointer(slot, NodeIndex::ROOT)));
         }
         let lanes = Lanes {
             node: Lane::start(nodes, own_thread, "recovery-nodes")?,
             extent: Lane::start(ExtentApplier::new(extent, image), own_thread, "recovery-extents")?,
             node_chunk: Chunk::default(),
             extent_chunk: Chunk::default(),
+            epoch: Epoch(0),
         };
         self.expect_bytes(load.as_ref())?;
         Ok(match load {
@@ -372,8 +374,7 @@ impl Rebuild {
                 return Ok(Stage::Load(load, lanes));
             }
         }
-        let (completions, root) = load.finish()?;
-        lanes.node.put(Work::Kept { completions, root })?;
+        lanes.node.put(Work::Kept(Box::new(load.finish()?)))?;
         Ok(Stage::Next(lanes))
     }
 
@@ -394,6 +395,7 @@ impl Rebuild {
 
     fn read(&mut self, mut reading: Box<Reading>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
         let base = self.plan.base();
+        lanes.epoch = reading.epoch;
         let mut bytes = 0;
         while bytes < STEP_BYTES {
             let Some(batch) = reading.reader.next_batch()? else {
@@ -452,12 +454,13 @@ impl Rebuild {
     fn join(&mut self, lanes: Lanes) -> Result<Stage, RecoveryError> {
         let Lanes { node, extent, .. } = lanes;
         let (node, extent) = (node.finish(), extent.finish());
-        let (node, extent) = (node?, extent?);
-        node.complete()?;
+        let (mut node, extent) = (node?, extent?);
+        node.complete(self.plan.base())?;
         let memory = Memory {
+            nodes_end: node.nodes_end(),
             writer: PairWriter::new(node.writer, extent.writer),
             completions: node.completions,
-            nodes_end: node.nodes_end,
+            splits: node.splits,
         };
         Ok(Stage::Sessions(Box::new(memory)))
     }
@@ -478,12 +481,33 @@ impl Rebuild {
         Stage::Verify(memory, open)
     }
 
+    fn slot(&self, index: SlotIndex) -> Slot {
+        Slot { region: self.claim.row.node_region, index }
+    }
+
+    /// What is to be checked: the slots in use, and those that were used and must be free again.
+    fn parts(&self, splits: &SplitBook, nodes_end: &[NodeIndex]) -> Vec<Part> {
+        let slots = nodes_end.iter().zip(0..).map(|(nodes_end, slot)| (*nodes_end, SlotIndex(slot)));
+        let parts = slots.map(|(nodes_end, slot)| {
+            let used = splits.slot_use(slot);
+            let state = match splits.target_of(slot).map(|(_, split)| split.state) {
+                _ if used == SlotUse::Free => NodeState::Free,
+                Some(TargetState::Adopting) => NodeState::Free,
+                Some(TargetState::Adopted) => NodeState::Hidden,
+                Some(TargetState::Opened | TargetState::Discarded) | None => NodeState::Valid,
+            };
+            Part { geometry: self.geometry, slot: self.slot(slot), used, state, nodes_end }
+        });
+        parts.filter(|part| part.state.is_built() || part.nodes_end > NodeIndex::ROOT).collect()
+    }
+
     fn verify(&mut self, memory: Memory, sessions: OpenSessions) -> Result<Stage, RecoveryError> {
         self.progress.set_stage(RecoveryStage::Verifying);
-        let Memory { mut writer, completions, nodes_end } = memory;
+        let Memory { mut writer, completions, splits, nodes_end } = memory;
         let threads = self.environment.options.threads;
-        let part = Part { geometry: self.geometry, slot: self.slot, nodes_end };
-        let verified = verify(&writer, part, threads, &self.progress)?;
+        let parts = self.parts(&splits, &nodes_end);
+        let verified = verify(&writer, &parts, threads, &self.progress)?;
+        check_adoptions(&splits, &verified.meganodes)?;
         let cut = self.plan.base();
         writer.set_watermark(cut, cut);
         let row = &self.claim.row;
@@ -491,19 +515,39 @@ impl Rebuild {
             pair: row.pair,
             epoch: row.epoch,
             geometry: self.geometry,
-            slot: self.slot,
+            slots: u32::try_from(nodes_end.len()).unwrap_or(u32::MAX),
+            entries: entries_of(&verified.meganodes),
+            meganodes: verified.meganodes,
+            splits,
+            root: writer.node.region().root(),
             memory: writer,
-            slots: verified.slots,
             extents: verified.extents,
             log: None,
             csn_cut: cut,
             csn_checkpoint: row.checkpoint.as_ref().map_or(Csn::ZERO, |checkpoint| checkpoint.csn),
             completions,
-            entries: verified.stats.entries,
             log_bytes: self.log_bytes,
         };
         Ok(Stage::Done(Box::new(recovered), sessions))
     }
+}
+
+/// What was adopted and is not settled yet has not changed since: it is what its record says.
+fn check_adoptions(splits: &SplitBook, meganodes: &[RecoveredMeganode]) -> Result<(), RecoveryError> {
+    for (_, split) in splits.targets().filter(|(_, split)| split.state == TargetState::Adopted) {
+        let found = meganodes.iter().find(|meganode| meganode.slot.index == split.slot);
+        let (nodes, entries) = found.map_or((0, 0), |found| (found.stats.nodes(), found.stats.entries));
+        let (slot, nodes_expected, entries_expected) = (split.slot, split.nodes.into(), split.entries);
+        if (nodes, entries) != (nodes_expected, entries_expected) {
+            return Err(RecoveryError::Adoption { slot, nodes_expected, entries_expected, nodes, entries });
+        }
+    }
+    Ok(())
+}
+
+fn entries_of(meganodes: &[RecoveredMeganode]) -> u64 {
+    let counted = meganodes.iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
+    counted.map(|found| found.stats.entries).sum()
 }
 
 impl Lanes {
@@ -532,6 +576,7 @@ impl Lanes {
 
     fn flush_nodes(&mut self) -> Result<(), RecoveryError> {
         if !self.node_chunk.is_empty() {
+            self.node_chunk.epoch = self.epoch;
             let spent = self.node.put(Work::Records(std::mem::take(&mut self.node_chunk)))?;
             self.node_chunk = Work::reuse(spent);
         }

@@ -6,6 +6,9 @@
 //! |---|---|
 //! | 1 tree | flags `u8` (bit 0: a completion follows), slot `u32`, \[completion\], change (see `cell_tree::Change`) |
 //! | 2 outcome | completion |
+//! | 3..=11 | steps of splits of meganodes, see `split/record.rs` |
+//! | 12 root | the root's word `u64`, see `cell_terms::Root`; in the log of the pair whose header keeps it |
+//! | 13 slot | slot `u32`, use `u8`: 0 free, 1 a meganode of entries, 2 a router |
 //!
 //! Extent region's log:
 //!
@@ -17,11 +20,15 @@
 //! kind `u8`, then by kind: 1 written: replaced `u8`, version; 2 deleted; 3 not found; 4 condition failed:
 //! present `u8`, version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
 
-use cell_terms::{Csn, Epoch, ExtentOffset, OperationNumber, PairId, SessionId, SlotIndex, Version};
+use cell_terms::{Csn, Epoch, ExtentOffset, OperationNumber, PairId, Root, SessionId, SlotIndex, Version};
 use cell_tree::{Change, DecodeError as ChangeError};
+
+use crate::split::{KIND_DISCARDED, KIND_START, SlotUse, SplitRecord};
 
 const KIND_TREE: u8 = 1;
 const KIND_OUTCOME: u8 = 2;
+const KIND_ROOT: u8 = 12;
+const KIND_SLOT: u8 = 13;
 const KIND_EXTENT: u8 = 16;
 
 const OUTCOME_WRITTEN: u8 = 1;
@@ -87,6 +94,17 @@ pub enum NodeRecord<'a> {
     },
     /// A write that changed nothing completed.
     Outcome(Completion),
+    /// A step of a split of a meganode.
+    Split(SplitRecord<'a>),
+    /// The tree begins elsewhere.
+    RootSet(Root),
+    /// A slot is taken for something that no split explains, or free again.
+    SlotUse {
+        /// The slot.
+        slot: SlotIndex,
+        /// What it holds from now on.
+        used: SlotUse,
+    },
 }
 
 /// A record of an extent region's log.
@@ -134,6 +152,16 @@ impl NodeRecord<'_> {
                 out.push(KIND_OUTCOME);
                 completion.encode(out);
             }
+            NodeRecord::Split(record) => record.encode(out),
+            NodeRecord::RootSet(root) => {
+                out.push(KIND_ROOT);
+                out.extend_from_slice(&root.to_word().to_le_bytes());
+            }
+            NodeRecord::SlotUse { slot, used } => {
+                out.push(KIND_SLOT);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+                out.push(used.to_byte());
+            }
         }
     }
 
@@ -156,6 +184,18 @@ impl NodeRecord<'_> {
                 Ok(NodeRecord::Tree { slot, completion, change })
             }
             KIND_OUTCOME => Ok(NodeRecord::Outcome(Completion::decode(&mut fields)?)),
+            KIND_ROOT => {
+                let record = NodeRecord::RootSet(Root::from_word(fields.u64()?));
+                fields.end().map(|()| record)
+            }
+            KIND_SLOT => {
+                let slot = SlotIndex(fields.u32()?);
+                let offset = fields.at;
+                let value = fields.u8()?;
+                let used = SlotUse::from_byte(value).ok_or(RecordError::Unknown { offset, value })?;
+                fields.end().map(|()| NodeRecord::SlotUse { slot, used })
+            }
+            kind @ KIND_START..=KIND_DISCARDED => Ok(NodeRecord::Split(SplitRecord::decode(kind, fields)?)),
             value => Err(RecordError::Unknown { offset: 0, value }),
         }
     }
@@ -267,6 +307,17 @@ impl<'a> Fields<'a> {
 
     pub(crate) fn u8(&mut self) -> Result<u8, RecordError> {
         Ok(u8::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, RecordError> {
+        Ok(u16::from_le_bytes(self.array()?))
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RecordError> {
+        let short = RecordError::Short { length: self.bytes.len() };
+        let bytes = self.bytes.get(self.at..self.at + length).ok_or(short)?;
+        self.at += length;
+        Ok(bytes)
     }
 
     pub(crate) fn u32(&mut self) -> Result<u32, RecordError> {

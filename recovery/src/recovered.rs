@@ -1,11 +1,12 @@
 //! What a takeover leaves in a new owner's hands.
 
 use cell_memory::{ExtentAllocator, PairWriter};
-use cell_terms::{Csn, Epoch, PairId};
-use cell_tree::{Geometry, Slot, SlotAllocator};
+use cell_terms::{Csn, Epoch, PairId, Pointer, Root};
+use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
 use cell_wal::PairLog;
 
 use crate::completion::CompletionTable;
+use crate::split::{SlotUse, SplitBook};
 
 /// A recovered pair: verified, its cut recorded, its new logs open, published. Whoever holds it is its owner.
 pub struct Recovered {
@@ -15,12 +16,17 @@ pub struct Recovered {
     pub epoch: Epoch,
     /// Sizes of its tree.
     pub geometry: Geometry,
-    /// The meganode.
-    pub slot: Slot,
+    /// How many slots its node region has.
+    pub slots: u32,
+    /// Its meganodes by ascending slot, hidden ones and routers among them. What was not whole yet is gone: its slot is
+    /// still taken, see [`Recovered::splits`].
+    pub meganodes: Vec<RecoveredMeganode>,
+    /// Its splits in both roles, to be settled ([`crate::settle`]).
+    pub splits: SplitBook,
+    /// The root of the tree, of the pair that keeps it.
+    pub root: Root,
     /// Both regions, with everything up to the cut; their watermarks stand at the cut.
     pub memory: PairWriter,
-    /// Free tree nodes of the meganode.
-    pub slots: SlotAllocator,
     /// Free space of the extent region.
     pub extents: ExtentAllocator,
     /// The new epoch's logs, open; `None` with `durability = none`.
@@ -31,8 +37,29 @@ pub struct Recovered {
     pub csn_checkpoint: Csn,
     /// Results and floors of the sessions that have not ended.
     pub completions: CompletionTable,
-    /// Entries in the tree.
+    /// Entries of the meganodes that are neither hidden nor routers.
     pub entries: u64,
     /// Log bytes that were replayed: what the next recovery would read again.
     pub log_bytes: u64,
+}
+
+/// A meganode of a recovered pair.
+#[derive(Clone, Debug)]
+pub struct RecoveredMeganode {
+    /// Where it is.
+    pub slot: Slot,
+    /// Whether its entries lead to extents or to meganodes.
+    pub used: SlotUse,
+    /// Whether it was adopted and its split is not settled: whole, and no reader's business.
+    pub hidden: bool,
+    /// Its free tree nodes.
+    pub allocator: SlotAllocator,
+    /// What it holds.
+    pub stats: TreeStats,
+    /// Its keys are at or above this.
+    pub low: Vec<u8>,
+    /// And below this; `None` for plus infinity.
+    pub high: Option<Vec<u8>>,
+    /// Where the keys from `high` on are.
+    pub right: Pointer,
 }

@@ -8,11 +8,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use cell_memory::extent::{self, ExtentShape, byte_offset};
-use cell_memory::{HEADER_BYTES, Region, RegionWriter};
+use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
+use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
-    Change, Geometry, Image, NodeIndex, NodeRef, Replayed, Slot, apply, empty_root, prefetch, replay,
+    Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, empty_root, prefetch, replay,
+    show,
 };
 
 use crate::completion::CompletionTable;
@@ -20,17 +21,18 @@ use crate::content;
 use crate::error::{ContentFault, RecoveryError};
 use crate::lane::Applier;
 use crate::record::{ExtentRecord, NodeRecord};
+use crate::split::{SlotUse, SplitBook, SplitRecord, TargetState};
 
 /// A chunk is handed on once it has so many bytes.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
-/// Meganodes that a recovery knows to rebuild: the first of the region. Records of others are refused.
-const SLOTS: u32 = 1;
 /// How many records ahead memory is asked for.
 const AHEAD: usize = 8;
 
 /// Records of one log, gathered over batches.
 #[derive(Default)]
 pub(crate) struct Chunk {
+    /// The epoch whose log they are of.
+    pub(crate) epoch: Epoch,
     bytes: Vec<u8>,
     records: Vec<(Csn, Range<usize>)>,
 }
@@ -72,10 +74,14 @@ pub(crate) enum Work {
     Records(Chunk),
     Image(ImageBlock),
     /// What an image holds beside its items.
-    Kept {
-        completions: CompletionTable,
-        root: Root,
-    },
+    Kept(Box<Kept>),
+}
+
+/// What an image holds beside its items.
+pub(crate) struct Kept {
+    pub(crate) completions: CompletionTable,
+    pub(crate) splits: SplitBook,
+    pub(crate) root: Root,
 }
 
 impl Work {
@@ -149,19 +155,27 @@ impl ImageSource {
     }
 }
 
+/// What was filled of a slot.
+#[derive(Clone, Copy, Default)]
+struct SlotFilled {
+    /// One above the highest tree node that was ever filled: behind it the slot has not even got memory.
+    nodes_end: NodeIndex,
+    /// Whether a hidden tree node was among them: then the end of the replay decides what all are.
+    hidden: bool,
+}
+
 /// The node region's part.
 pub(crate) struct NodeApplier {
     pub(crate) writer: RegionWriter,
     pub(crate) completions: CompletionTable,
+    pub(crate) splits: SplitBook,
     geometry: Geometry,
     region: RegionId,
-    slots: u32,
+    slots: Vec<SlotFilled>,
     image: ImageSource,
     /// Changed, but not there: the image was taken when they were free already, so a later record frees or
     /// fills them.
     missing: BTreeSet<(SlotIndex, NodeIndex)>,
-    /// One above the highest tree node that was ever filled: behind it the slot has not even got memory.
-    pub(crate) nodes_end: NodeIndex,
     populated: Populated,
     words: Vec<u64>,
 }
@@ -170,42 +184,66 @@ impl NodeApplier {
     pub(crate) fn new(writer: RegionWriter, geometry: Geometry, image: ImageSource) -> NodeApplier {
         NodeApplier {
             completions: CompletionTable::default(),
+            splits: SplitBook::new(writer.region().spec().pair),
             geometry,
             region: writer.region().spec().id,
-            slots: SLOTS,
+            slots: vec![SlotFilled::default(); slots_of(writer.region().spec())],
             image,
             missing: BTreeSet::new(),
-            nodes_end: NodeIndex::ROOT,
             populated: Populated::new(writer.region().clone()),
             words: vec![0; geometry.node_words()],
             writer,
         }
     }
 
-    /// What a pair without checkpoint begins with: an empty root, older than every record. It is not logged.
+    /// What the first pair begins with: an empty root, older than every record. It is not logged.
     pub(crate) fn begin_empty(&mut self, slot: Slot) {
         let root = empty_root(self.geometry);
         let fill = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) };
         apply(&mut self.writer, self.geometry, slot, &fill, Csn::ZERO);
-        self.nodes_end = NodeIndex(1);
+        self.slots[0].nodes_end = NodeIndex(1);
     }
 
     /// A node is about to be filled.
-    fn fill(&mut self, slot: SlotIndex, node: NodeIndex) -> Result<(), RecoveryError> {
-        if node >= self.nodes_end {
-            self.nodes_end = NodeIndex(node.0 + 1);
+    fn fill(&mut self, slot: SlotIndex, node: NodeIndex, state: NodeState) -> Result<(), RecoveryError> {
+        let filled = &mut self.slots[slot_at(slot)];
+        filled.hidden |= state == NodeState::Hidden;
+        if node >= filled.nodes_end {
+            filled.nodes_end = NodeIndex(node.0 + 1);
             let begin = self.geometry.node_offset(slot, node) as u64;
             self.populated.touch(begin, begin + self.geometry.node_bytes() as u64)?;
         }
         Ok(())
     }
 
-    /// Everything was given: whether it makes sense as a whole.
-    pub(crate) fn complete(&self) -> Result<(), RecoveryError> {
-        match self.missing.first() {
-            None => Ok(()),
-            Some((slot, node)) => Err(RecoveryError::NodeMissing { slot: *slot, node: *node }),
+    /// Everything was given, up to the cut: whether it makes sense as a whole. Tree nodes get the state that the book
+    /// says, because what readers may see follows the state of a split, and not what its tree nodes were when they were
+    /// copied or logged.
+    pub(crate) fn complete(&mut self, cut: Csn) -> Result<(), RecoveryError> {
+        if let Some((slot, node)) = self.missing.first() {
+            return Err(RecoveryError::NodeMissing { slot: *slot, node: *node });
         }
+        self.splits.prune(cut);
+        for index in (0..self.slots.len()).filter_map(|at| u32::try_from(at).ok()).map(SlotIndex) {
+            let (filled, slot) = (self.slots[slot_at(index)], self.slot(index));
+            let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
+                // Its builder is dead: nothing will come of it, and what it has built is not even whole.
+                Some(TargetState::Adopting) => NodeState::Free,
+                Some(TargetState::Adopted) => NodeState::Hidden,
+                // All are valid already, as of most slots.
+                Some(TargetState::Opened | TargetState::Discarded) | None if !filled.hidden => continue,
+                Some(TargetState::Opened | TargetState::Discarded) | None => NodeState::Valid,
+            };
+            for node in (0..filled.nodes_end.0).map(NodeIndex) {
+                show(&mut self.writer, self.geometry, slot, node, state);
+            }
+        }
+        Ok(())
+    }
+
+    /// By slot, one above the highest tree node that was ever filled.
+    pub(crate) fn nodes_end(&self) -> Vec<NodeIndex> {
+        self.slots.iter().map(|filled| filled.nodes_end).collect()
     }
 
     fn has_node(&self, node: NodeIndex) -> bool {
@@ -225,36 +263,105 @@ impl NodeApplier {
         }
         for at in 0..records.len() {
             if let Some((_, NodeRecord::Tree { slot, change, .. })) = records.get(at + AHEAD)
-                && slot.0 < self.slots
+                && slot_at(*slot) < self.slots.len()
             {
                 prefetch(&self.writer, self.geometry, self.slot(*slot), change.node());
             }
             let (csn, record) = &records[at];
-            self.apply_record(*csn, record)?;
+            self.apply_record(chunk.epoch, *csn, record)?;
         }
         Ok(())
     }
 
-    fn apply_record(&mut self, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
+    fn apply_record(&mut self, epoch: Epoch, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
         match record {
             NodeRecord::Outcome(completion) => self.completions.record(completion, csn),
             NodeRecord::Tree { slot, completion, change } => {
-                if slot.0 >= self.slots {
-                    return Err(RecoveryError::Slot { csn, slot: *slot });
+                self.check_slot(*slot, csn)?;
+                if let Change::Fill { node, image } = change
+                    && self.has_node(*node)
+                {
+                    self.fill(*slot, *node, image.state())?;
                 }
-                let there = self.slot(*slot);
-                if matches!(change, Change::Fill { .. }) && self.has_node(change.node()) {
-                    self.fill(*slot, change.node())?;
-                }
-                let replayed = replay(&mut self.writer, self.geometry, there, change, csn)
-                    .map_err(|source| RecoveryError::Replay { csn, source })?;
-                self.note(*slot, change, replayed);
+                self.replay(*slot, change, csn)?;
                 if let Some(completion) = completion {
                     self.completions.record(completion, csn);
                 }
             }
+            NodeRecord::Split(_) | NodeRecord::RootSet(_) | NodeRecord::SlotUse { .. } => {
+                self.splits.apply(record, epoch, csn).map_err(|source| RecoveryError::Split { csn, source })?;
+                self.carry_out(csn, record)?;
+            }
         }
         Ok(())
+    }
+
+    /// What a record of a split or a slot changes beside the book.
+    fn carry_out(&mut self, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
+        match *record {
+            NodeRecord::Tree { .. } | NodeRecord::Outcome(_) => {}
+            NodeRecord::RootSet(root) => self.writer.set_root(root),
+            NodeRecord::SlotUse { slot, used } => {
+                self.check_slot(slot, csn)?;
+                if used == SlotUse::Free {
+                    self.free_slot(slot, csn)?;
+                }
+            }
+            NodeRecord::Split(SplitRecord::Discarded { slot, .. }) => {
+                self.check_slot(slot, csn)?;
+                self.free_slot(slot, csn)?;
+            }
+            NodeRecord::Split(SplitRecord::Adopt { slot, kept, .. }) => {
+                self.check_slot(slot, csn)?;
+                let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
+                self.completions.merge(kept, csn).map_err(failed)?;
+            }
+            NodeRecord::Split(SplitRecord::Applied { slot, right, cuts, high, freed, .. }) => {
+                self.check_slot(slot, csn)?;
+                for node in cuts.nodes() {
+                    self.replay(slot, &Change::Cut { node: *node, high, right }, csn)?;
+                }
+                freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
+            }
+            NodeRecord::Split(
+                SplitRecord::Start { slot, .. } | SplitRecord::Adopted { slot, .. },
+            ) => self.check_slot(slot, csn)?,
+            NodeRecord::Split(
+                SplitRecord::Linked { .. }
+                | SplitRecord::Opened { .. }
+                | SplitRecord::Finished { .. }
+                | SplitRecord::Aborted { .. },
+            ) => {}
+        }
+        Ok(())
+    }
+
+    fn check_slot(&self, slot: SlotIndex, csn: Csn) -> Result<(), RecoveryError> {
+        if slot_at(slot) < self.slots.len() { Ok(()) } else { Err(RecoveryError::Slot { csn, slot }) }
+    }
+
+    fn replay(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) -> Result<(), RecoveryError> {
+        let there = self.slot(slot);
+        let replayed = replay(&mut self.writer, self.geometry, there, change, csn)
+            .map_err(|source| RecoveryError::Replay { csn, source })?;
+        self.note(slot, change, replayed);
+        Ok(())
+    }
+
+    fn free_slot(&mut self, slot: SlotIndex, csn: Csn) -> Result<(), RecoveryError> {
+        let nodes_end = self.slots[slot_at(slot)].nodes_end;
+        (0..nodes_end.0).map(NodeIndex).try_for_each(|node| self.free_node(slot, node, csn))?;
+        self.missing.retain(|(of, _)| *of != slot);
+        Ok(())
+    }
+
+    /// Frees a tree node, unless a later record has filled it anew.
+    fn free_node(&mut self, slot: SlotIndex, node: NodeIndex, csn: Csn) -> Result<(), RecoveryError> {
+        if self.has_node(node) && node >= self.slots[slot_at(slot)].nodes_end {
+            self.missing.remove(&(slot, node)); // it never had memory, so it is free
+            return Ok(());
+        }
+        self.replay(slot, &Change::Mark { node, state: NodeState::Free }, csn)
     }
 
     fn note(&mut self, slot: SlotIndex, change: &Change<'_>, replayed: Replayed) {
@@ -274,7 +381,7 @@ impl NodeApplier {
     fn apply_image(&mut self, block: &ImageBlock) -> Result<(), RecoveryError> {
         let source = self.image.clone();
         let fault = || source.refuse(ContentFault::Block(block.number));
-        if block.slot.0 >= self.slots {
+        if slot_at(block.slot) >= self.slots.len() {
             return Err(fault());
         }
         let slot = self.slot(block.slot);
@@ -287,9 +394,10 @@ impl NodeApplier {
             // The image's writer may have run with another setting of the nodes' own CRC-64; blocks have
             // theirs.
             let plain = self.geometry.with_node_crc(false);
-            let csn = NodeRef::new(plain, node, &self.words).map_err(|_| fault())?.csn_changed();
+            let copy = NodeRef::new(plain, node, &self.words).map_err(|_| fault())?;
+            let (csn, state) = (copy.csn_changed(), copy.state());
             self.image.check(csn)?;
-            self.fill(block.slot, node)?;
+            self.fill(block.slot, node, state)?;
             let fill = Change::Fill { node, image: Image::new(&self.words) };
             apply(&mut self.writer, self.geometry, slot, &fill, csn);
         }
@@ -304,13 +412,23 @@ impl Applier for NodeApplier {
         match work {
             Work::Records(chunk) => self.apply_records(chunk),
             Work::Image(block) => self.apply_image(block),
-            Work::Kept { completions, root } => {
-                self.completions = completions.clone();
-                self.writer.set_root(*root);
+            Work::Kept(kept) => {
+                self.completions = kept.completions.clone();
+                self.splits = kept.splits.clone();
+                self.writer.set_root(kept.root);
                 Ok(())
             }
         }
     }
+}
+
+fn slot_at(slot: SlotIndex) -> usize {
+    slot.0 as usize
+}
+
+/// Slots of a node region.
+fn slots_of(spec: &RegionSpec) -> usize {
+    usize::try_from((spec.bytes - HEADER_BYTES) / spec.slot_bytes.max(1)).unwrap_or(0)
 }
 
 /// The extent region's part.
@@ -393,7 +511,7 @@ impl Applier for ExtentApplier {
         match work {
             Work::Records(chunk) => self.apply_records(chunk),
             Work::Image(block) => self.apply_image(block),
-            Work::Kept { .. } => Ok(()),
+            Work::Kept(_) => Ok(()),
         }
     }
 }

@@ -10,28 +10,34 @@ use std::sync::mpsc::{Sender, channel};
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_memory::{AllocatorRebuild, ExtentAllocator, PairWriter, Region};
 use cell_terms::ExtentOffset;
-use cell_tree::{Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, TreeStats, Violation};
+use cell_tree::{
+    Geometry, LeafEntry, Meganode, NodeIndex, NodeState, Slot, SlotAllocator, TreeStats, Violation,
+};
 
 use crate::error::RecoveryError;
 use crate::progress::Progress;
+use crate::recovered::RecoveredMeganode;
+use crate::split::SlotUse;
 
 /// Tree nodes that a thread takes at a time.
 const NODES_AT_A_TIME: usize = 256;
 
-/// What is checked.
+/// A slot that is checked.
 #[derive(Clone, Copy)]
 pub(crate) struct Part {
     pub(crate) geometry: Geometry,
     pub(crate) slot: Slot,
+    pub(crate) used: SlotUse,
+    /// What all of its tree nodes must be: hidden ones are checked like others.
+    pub(crate) state: NodeState,
     /// One above the highest tree node that was ever filled.
     pub(crate) nodes_end: NodeIndex,
 }
 
 /// What a check found and rebuilt.
 pub(crate) struct Verified {
-    pub(crate) slots: SlotAllocator,
+    pub(crate) meganodes: Vec<RecoveredMeganode>,
     pub(crate) extents: ExtentAllocator,
-    pub(crate) stats: TreeStats,
 }
 
 /// What some tree nodes hold.
@@ -40,36 +46,30 @@ struct Seen {
     /// Where they begin.
     begin: usize,
     /// Those in use, ascending.
-    valid: Vec<NodeIndex>,
+    built: Vec<NodeIndex>,
     /// The places of their entries' extents.
     places: Vec<(ExtentOffset, u32)>,
 }
 
+/// Checks every slot that is in use, one after another; the extents of all of them share their region.
 pub(crate) fn verify(
     memory: &PairWriter,
-    part: Part,
+    parts: &[Part],
     threads: usize,
     progress: &Progress,
 ) -> Result<Verified, RecoveryError> {
-    let check = Check { node: memory.node.region(), extent: memory.extent.region(), part, progress };
-    let mut rebuild = ExtentAllocator::rebuild(check.extent.spec().bytes);
-    let (stats, mut seen) = if threads <= 1 {
-        let stats = check.tree()?;
-        let mut all = Vec::new();
-        for begin in (0..check.nodes()).step_by(NODES_AT_A_TIME) {
-            let seen = check.look(begin)?;
-            check.reserve(&mut rebuild, &seen)?;
-            all.push(seen);
+    let (node, extent) = (memory.node.region(), memory.extent.region());
+    let mut rebuild = ExtentAllocator::rebuild(extent.spec().bytes);
+    let mut meganodes = Vec::new();
+    for part in parts {
+        let check = Check { node, extent, part: *part, progress };
+        if part.state.is_built() {
+            meganodes.push(check.meganode_of_part(threads, &mut rebuild)?);
+        } else {
+            check.is_free()?;
         }
-        (stats, all)
-    } else {
-        check.side_by_side(threads, &mut rebuild)?
-    };
-    seen.sort_unstable_by_key(|seen| seen.begin);
-    let valid: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.valid).copied().collect();
-    check.all_reached(&stats, &valid)?;
-    let slots = SlotAllocator::rebuild(part.geometry.nodes(), stats.height, valid.into_iter());
-    Ok(Verified { slots, extents: rebuild.finish(), stats })
+    }
+    Ok(Verified { meganodes, extents: rebuild.finish() })
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +81,57 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
+    /// Checks a meganode.
+    fn meganode_of_part(
+        &self,
+        threads: usize,
+        rebuild: &mut AllocatorRebuild,
+    ) -> Result<RecoveredMeganode, RecoveryError> {
+        let (stats, mut seen) = if threads <= 1 {
+            let stats = self.tree()?;
+            let mut all = Vec::new();
+            for begin in (0..self.nodes()).step_by(NODES_AT_A_TIME) {
+                let seen = self.look(begin)?;
+                self.reserve(rebuild, &seen)?;
+                all.push(seen);
+            }
+            (stats, all)
+        } else {
+            self.side_by_side(threads, rebuild)?
+        };
+        seen.sort_unstable_by_key(|seen| seen.begin);
+        let built: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.built).copied().collect();
+        self.all_reached(&stats, &built)?;
+        let part = self.part;
+        let allocator = SlotAllocator::rebuild(part.geometry.nodes(), stats.height, built.into_iter());
+        let mut words = vec![0; part.geometry.node_words()];
+        let root = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
+        let root = root.map_err(|_| self.violation(Violation::Torn(NodeIndex::ROOT)))?;
+        Ok(RecoveredMeganode {
+            slot: part.slot,
+            used: part.used,
+            hidden: part.state == NodeState::Hidden,
+            allocator,
+            stats,
+            low: root.low(),
+            high: root.high(),
+            right: root.right(),
+        })
+    }
+
+    /// A slot that is not in use has no tree node in use.
+    fn is_free(&self) -> Result<(), RecoveryError> {
+        let mut words = vec![0; self.part.geometry.node_words()];
+        for node in (0..self.part.nodes_end.0).map(NodeIndex) {
+            let copy = self.meganode().copy_node(node, &mut words);
+            let copy = copy.map_err(|_| self.violation(Violation::Torn(node)))?;
+            if copy.state().is_built() {
+                return Err(self.violation(Violation::Orphan(node)));
+            }
+        }
+        Ok(())
+    }
+
     fn meganode(&self) -> Meganode<'a, Region> {
         Meganode::new(self.node, self.part.geometry, self.part.slot)
     }
@@ -94,18 +145,18 @@ impl<'a> Check<'a> {
     }
 
     fn tree(&self) -> Result<TreeStats, RecoveryError> {
-        self.meganode().validate(false).map_err(|source| self.violation(source))
+        self.meganode().validate_as(self.part.state, false).map_err(|source| self.violation(source))
     }
 
-    /// Whether the tree reaches as many nodes as are valid. Each that it reaches is valid and reached once,
+    /// Whether the tree reaches as many nodes as are in use. Each that it reaches is and is reached once,
     /// so there is no other then.
-    fn all_reached(&self, stats: &TreeStats, valid: &[NodeIndex]) -> Result<(), RecoveryError> {
-        if stats.nodes() == valid.len() as u64 {
+    fn all_reached(&self, stats: &TreeStats, built: &[NodeIndex]) -> Result<(), RecoveryError> {
+        if stats.nodes() == built.len() as u64 {
             return Ok(());
         }
         // Which one it is takes a look at the whole slot.
-        let full = self.meganode().validate(true).map_err(|source| self.violation(source));
-        full.and(Err(self.violation(Violation::Orphan(valid.last().copied().unwrap_or_default()))))
+        let full = self.meganode().validate_as(self.part.state, true).map_err(|source| self.violation(source));
+        full.and(Err(self.violation(Violation::Orphan(built.last().copied().unwrap_or_default()))))
     }
 
     /// The tree on one thread, the leaves' extents on the others.
@@ -169,8 +220,8 @@ impl<'a> Check<'a> {
             if at < end {
                 let copy = meganode.copy_node(node, &mut words);
                 let copy = copy.map_err(|_| self.violation(Violation::Torn(node)))?;
-                if copy.is_valid() {
-                    seen.valid.push(node);
+                if copy.state().is_built() {
+                    seen.built.push(node);
                 }
                 copy.leaf_entries(|entry| {
                     self.prefetch(&entry);
@@ -178,7 +229,11 @@ impl<'a> Check<'a> {
                 });
             }
             for entry in &now {
-                seen.places.push(self.entry(node_now, entry, &mut reader)?);
+                if self.part.used == SlotUse::Router {
+                    self.routes(node_now, entry)?;
+                } else {
+                    seen.places.push(self.entry(node_now, entry, &mut reader)?);
+                }
             }
             self.progress.verified(now.len() as u64);
             std::mem::swap(&mut now, &mut ahead);
@@ -188,9 +243,21 @@ impl<'a> Check<'a> {
     }
 
     fn prefetch(&self, entry: &LeafEntry) {
+        if self.part.used == SlotUse::Router {
+            return;
+        }
         if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
             extent::prefetch(self.extent, entry.offset, shape);
         }
+    }
+
+    /// A router's entry leads to the root of a meganode, in whatever region.
+    fn routes(&self, node: NodeIndex, entry: &LeafEntry) -> Result<(), RecoveryError> {
+        let to_root = self.part.geometry.locate(entry.meganode()).is_some_and(|(_, at)| at == NodeIndex::ROOT);
+        if to_root && *entry == LeafEntry::to_meganode(entry.meganode()) {
+            return Ok(());
+        }
+        Err(RecoveryError::Router { slot: self.part.slot.index, node })
     }
 
     fn entry(

@@ -305,16 +305,15 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
     for round in 0..5_u32 {
         let (life, mut owner) = world.recover(Durability::Sync);
         owner.settle();
-        let mut completions = Vec::new();
-        owner.recovered.completions.encode(&mut completions);
-        owner.recovered.slots.set_monotone(true);
-        let (source, base) = (owner.image_source(), owner.durable());
-        let end = std::sync::atomic::AtomicU32::new(owner.recovered.slots.high_water().0);
+        owner.recovered.meganodes[0].allocator.set_monotone(true);
+        let (source, base) = (owner.image_source(), owner.image_base());
+        let csn_base = base.csn;
+        let end = std::sync::atomic::AtomicU32::new(owner.recovered.meganodes[0].allocator.high_water().0);
         let storage = Arc::new(life.disk.clone());
         let image = std::thread::scope(|scope| {
             let copier = scope.spawn(|| {
-                let nodes_end = || cell_tree::NodeIndex(end.load(std::sync::atomic::Ordering::Acquire));
-                cell_recovery::image::write_image(&source, storage, 1, base, &completions, &nodes_end)
+                let nodes_end = |_| cell_tree::NodeIndex(end.load(std::sync::atomic::Ordering::Acquire));
+                cell_recovery::image::write_image(&source, storage, 1, base, &nodes_end)
             });
             let mut key = 0_u32;
             while !copier.is_finished() || key < 100 {
@@ -324,7 +323,8 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
                     0 => drop(owner.delete(name.as_bytes())),
                     _ => drop(owner.put(name.as_bytes(), &vec![key as u8; (key % 700) as usize])),
                 }
-                end.store(owner.recovered.slots.high_water().0, std::sync::atomic::Ordering::Release);
+                let now = owner.recovered.meganodes[0].allocator.high_water().0;
+                end.store(now, std::sync::atomic::Ordering::Release);
                 if key.is_multiple_of(3) {
                     owner.settle();
                 }
@@ -333,8 +333,8 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
         });
         owner.settle();
         assert!(owner.durable() >= image.csn_max);
-        owner.record_image(base, image.csn_max, image.path);
-        owner.recovered.slots.set_monotone(false);
+        owner.record_image(csn_base, image.csn_max, image.path);
+        owner.recovered.meganodes[0].allocator.set_monotone(false);
         world.model = owner.model.clone();
         life.disk.kill();
     }
@@ -366,15 +366,15 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
         }
         written
     };
-    while owner.recovered.slots.nodes_free() > 100 {
+    while owner.recovered.meganodes[0].allocator.nodes_free() > 100 {
         put(&mut owner);
     }
     owner.settle();
     owner.begin_checkpoint();
-    let copied = owner.recovered.slots.high_water().0 - 400;
+    let copied = owner.recovered.meganodes[0].allocator.high_water().0 - 400;
     owner.step_checkpoint(copied);
     // A refusal for want of log space passes once the disk has worked, one for want of tree nodes does not.
-    while owner.recovered.slots.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner)) {}
+    while owner.recovered.meganodes[0].allocator.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner)) {}
     // Leaves that the copier has still before it are split once more.
     let keys = lows_of_leaves_from(&owner, copied);
     assert!(keys.len() > 50);
@@ -393,7 +393,7 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
 /// The low fences of the leaves whose places are at or behind a tree node's.
 fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
     let region = owner.recovered.memory.node.region();
-    let meganode = Meganode::new(region, owner.recovered.geometry, owner.recovered.slot);
+    let meganode = Meganode::new(region, owner.recovered.geometry, owner.recovered.meganodes[0].slot);
     let mut leaf = LeafSnapshot::new();
     let mut lows = Vec::new();
     meganode.leaf_first(&mut leaf).unwrap();

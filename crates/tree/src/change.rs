@@ -163,6 +163,12 @@ impl<'a> Image<'a> {
         }
     }
 
+    /// Whether the tree node is in use then, and whether readers may see it.
+    #[must_use]
+    pub fn state(&self) -> NodeState {
+        NodeState::of(self.word(KIND / WORD_BYTES).to_le_bytes()[KIND % WORD_BYTES])
+    }
+
     /// Words of the tree node.
     #[must_use]
     pub fn len(&self) -> usize {

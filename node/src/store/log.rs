@@ -1,5 +1,6 @@
 //! The store's side of the log: room, appending, submission, the watermarks.
 
+use cell_recovery::image::ImageBase;
 use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, RegionKind, SlotIndex};
@@ -161,10 +162,12 @@ impl Store {
         Ok(Some(Synced { bytes }))
     }
 
-    /// While a checkpoint runs, tree nodes that are freed are not used again: its copier goes by ascending
-    /// index.
-    pub(crate) fn begin_checkpoint(&mut self) {
+    /// What an image begins with. While a checkpoint runs, tree nodes that are freed are not used again: its copier
+    /// goes by ascending index.
+    pub(crate) fn begin_checkpoint(&mut self) -> ImageBase {
         self.meganodes.set_monotone(true);
+        let root = self.node.root();
+        ImageBase::capture(self.durable(), self.appended(), root, &self.completions, &self.splits)
     }
 
     pub(crate) fn end_checkpoint(&mut self) {

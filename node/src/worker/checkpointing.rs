@@ -1,7 +1,7 @@
 //! When a checkpoint is taken, and the order of its steps:
 //!
-//! 1. note the durable watermark B and copy the completion table; the copier reads the pair as any reader
-//!    does;
+//! 1. note the durable watermark B, and copy the completion table and the book of splits; the copier reads the pair
+//!    as any reader does;
 //! 2. the image is written and synced: its highest CSN is M, at or above B;
 //! 3. wait until the durable watermark has passed M, or the image would hold what a crash takes back;
 //! 4. record it in the region table, conditional on the epoch;
@@ -11,6 +11,7 @@
 //! what
 //! the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
+use cell_recovery::image::ImageBase;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
 
@@ -24,10 +25,8 @@ use crate::settings::WorkerOptions;
 pub enum CheckpointCommand {
     /// Copy the pair into an image.
     WriteImage {
-        /// The durable watermark at the start.
-        base: Csn,
-        /// The completion table's bytes.
-        completions: Vec<u8>,
+        /// What the pair was at the start.
+        base: Box<ImageBase>,
     },
     /// Record the image in the region table.
     Record {
@@ -194,14 +193,12 @@ impl OwnedPair {
     }
 
     fn start_checkpoint(&mut self) -> Command {
-        let base = self.store.durable();
-        let mut completions = Vec::new();
-        if !planted(Mutant::CompletionsDropped) {
-            self.store.completions().encode(&mut completions);
+        let mut base = self.store.begin_checkpoint();
+        if planted(Mutant::CompletionsDropped) {
+            base.completions.clear();
         }
-        self.store.begin_checkpoint();
-        self.checkpointing.step = Step::Writing { base };
+        self.checkpointing.step = Step::Writing { base: base.csn };
         self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
-        Command::Checkpoint(self.store.pair(), CheckpointCommand::WriteImage { base, completions })
+        Command::Checkpoint(self.store.pair(), CheckpointCommand::WriteImage { base: Box::new(base) })
     }
 }

@@ -14,7 +14,7 @@ use cell_cluster::{
     Claim, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
-use cell_recovery::image::{ImageCopy, ImageSource};
+use cell_recovery::image::{ImageBase, ImageCopy, ImageSource};
 use cell_recovery::{
     ClaimRequest, Completion, CompletionTable, Environment, ExtentRecord, NodeRecord, Outcome, Progress,
     PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions, RegionSource, Step, complete,
@@ -147,7 +147,7 @@ impl Life {
 /// Everything in a recovered pair's tree.
 pub fn entries_of(recovered: &Recovered) -> Entries {
     let node = recovered.memory.node.region();
-    let meganode = Meganode::new(node, recovered.geometry, recovered.slot);
+    let meganode = Meganode::new(node, recovered.geometry, recovered.meganodes[0].slot);
     let mut reader = ExtentReader::new();
     let mut entries = Entries::new();
     let mut leaf = LeafSnapshot::new();
@@ -246,7 +246,6 @@ pub struct Owner {
 struct Checkpoint {
     copy: ImageCopy<ImageSource>,
     base: Csn,
-    completions: Vec<u8>,
 }
 
 impl Owner {
@@ -308,8 +307,9 @@ impl Owner {
         let encoded = encoder.encode(&header, value).unwrap();
         let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
         let node = recovered.memory.node.region().clone();
-        let meganode = Meganode::new(&node, recovered.geometry, recovered.slot);
-        match plan_put(&meganode, &mut recovered.slots, key, entry, plan) {
+        let owned = &mut recovered.meganodes[0];
+        let meganode = Meganode::new(&node, recovered.geometry, owned.slot);
+        match plan_put(&meganode, &mut owned.allocator, key, entry, plan) {
             Ok(()) => {}
             Err(PlanError::Full { .. }) => {
                 recovered.extents.free(offset, bytes);
@@ -341,7 +341,7 @@ impl Owner {
         }
         let csn_first = self.next_csn();
         let node = self.recovered.memory.node.region().clone();
-        let meganode = Meganode::new(&node, self.recovered.geometry, self.recovered.slot);
+        let meganode = Meganode::new(&node, self.recovered.geometry, self.recovered.meganodes[0].slot);
         plan_remove(&meganode, key, &mut self.plan).unwrap();
         let old = self.plan.old();
         let (changes, completion, csn_last);
@@ -378,13 +378,13 @@ impl Owner {
     fn carry_out(&mut self, completion: &Completion) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
         let mut csn = Csn::ZERO;
-        let (last, slot) = (plan.len() - 1, self.recovered.slot);
+        let (last, slot) = (plan.len() - 1, self.recovered.meganodes[0].slot);
         for (at, change) in plan.changes().enumerate() {
             let completion = (at == last).then_some(*completion);
             csn = self.log_node(&NodeRecord::Tree { slot: slot.index, completion, change });
             apply(&mut self.recovered.memory.node, self.recovered.geometry, slot, &change, csn);
         }
-        plan.commit(&mut self.recovered.slots);
+        plan.commit(&mut self.recovered.meganodes[0].allocator);
         self.plan = plan;
         self.recovered.completions.record(completion, csn);
         csn
@@ -440,18 +440,18 @@ impl Owner {
         if self.pending.is_some() {
             return;
         }
-        let (mut completions, base) = (Vec::new(), self.durable());
-        // As of the durable watermark or later: what is above is replayed.
-        self.recovered.completions.encode(&mut completions);
-        self.recovered.slots.set_monotone(true);
+        let base = self.image_base();
+        self.recovered.meganodes[0].allocator.set_monotone(true);
+        let csn = base.csn;
         let copy = ImageCopy::begin(self.image_source(), Arc::clone(&self.storage), 1, base).unwrap();
-        self.pending = Some(Checkpoint { copy, base, completions });
+        self.pending = Some(Checkpoint { copy, base: csn });
     }
 
     /// Copies some tree nodes; what is written between the steps makes the image fuzzy.
     pub fn step_checkpoint(&mut self, nodes: u32) {
         if let Some(checkpoint) = &mut self.pending {
-            checkpoint.copy.step(self.recovered.slots.high_water(), nodes).unwrap();
+            let end = self.recovered.meganodes[0].allocator.high_water();
+            checkpoint.copy.step(&|_| end, nodes).unwrap();
         }
     }
 
@@ -462,16 +462,23 @@ impl Owner {
             node: self.recovered.memory.node.region().clone(),
             extent: self.recovered.memory.extent.region().clone(),
             geometry: self.recovered.geometry,
-            slot: self.recovered.slot,
         }
+    }
+
+    /// What an image begins with.
+    pub fn image_base(&self) -> ImageBase {
+        let Recovered { completions, splits, memory, .. } = &self.recovered;
+        let appended = Csn(self.next_csn().0 - 1);
+        ImageBase::capture(self.durable(), appended, memory.node.region().root(), completions, splits)
     }
 
     /// Completes the image, waits until it holds nothing that is not durable, and records it.
     pub fn end_checkpoint(&mut self) {
-        let Some(Checkpoint { mut copy, base, completions }) = self.pending.take() else { return };
-        while copy.step(self.recovered.slots.high_water(), u32::MAX).unwrap() {}
-        let image = copy.finish(&completions).unwrap();
-        self.recovered.slots.set_monotone(false);
+        let Some(Checkpoint { mut copy, base }) = self.pending.take() else { return };
+        let end = self.recovered.meganodes[0].allocator.high_water();
+        while copy.step(&|_| end, u32::MAX).unwrap() {}
+        let image = copy.finish().unwrap();
+        self.recovered.meganodes[0].allocator.set_monotone(false);
         self.settle();
         assert!(self.durable() >= image.csn_max);
         self.record_image(base, image.csn_max, image.path);

@@ -22,7 +22,7 @@ use cell_client::{ClientError, Completion, Fate, Output};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_node::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
-use cell_recovery::Recovered;
+use cell_recovery::{Recovered, SlotUse};
 use cell_terms::Version;
 use cell_tests::history::{Call, Outcome, Value};
 use cell_tests::linearizability;
@@ -63,16 +63,21 @@ pub fn examine(recovered: &[Recovered]) -> Result<Snapshot, Broken> {
 }
 
 fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Broken> {
-    let target = CheckTarget {
-        node: recovered.memory.node.region().clone(),
-        extent: recovered.memory.extent.region().clone(),
-        geometry: recovered.geometry,
-        slot: recovered.slot,
-        nodes_end: recovered.slots.high_water(),
-    };
-    let meganode = Meganode::new(&target.node, target.geometry, target.slot);
-    meganode.validate(true).map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
-    let outcome = check(std::slice::from_ref(&target), || {});
+    let visible = recovered.meganodes.iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
+    let targets: Vec<_> = visible
+        .map(|found| CheckTarget {
+            node: recovered.memory.node.region().clone(),
+            extent: recovered.memory.extent.region().clone(),
+            geometry: recovered.geometry,
+            slot: found.slot,
+            nodes_end: found.allocator.high_water(),
+        })
+        .collect();
+    for target in &targets {
+        let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+        meganode.validate(true).map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
+    }
+    let outcome = check(&targets, || {});
     if outcome.violations > 0 {
         return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
     }
@@ -82,7 +87,10 @@ fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Br
             outcome.entries, recovered.entries
         )));
     }
-    let entries = read_all(&target)?;
+    let mut entries = Vec::new();
+    for target in &targets {
+        entries.extend(read_all(target)?);
+    }
     if entries.len() as u64 != outcome.entries {
         return Err(broken(format_args!("{} entries walked of {}", entries.len(), outcome.entries)));
     }

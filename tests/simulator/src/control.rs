@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, Tenure};
 use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check};
-use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
+use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, PairId};
 use cell_tree::Slot;
@@ -28,7 +28,6 @@ enum Work {
 struct Copying {
     pair: PairId,
     copy: ImageCopy<Arc<ImageSource>>,
-    completions: Vec<u8>,
     due_ns: u64,
 }
 
@@ -136,8 +135,8 @@ impl Node {
                 self.tell(ControlEvent::SessionEnded { session, answer, recorded });
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
-            Command::Checkpoint(pair, CheckpointCommand::WriteImage { base, completions }) => {
-                self.begin_copy(pair, base, completions, now_ns, news);
+            Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
+                self.begin_copy(pair, *base, now_ns, news);
             }
             Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
                 let recorded = self.record(pair, base, csn_max);
@@ -168,20 +167,13 @@ impl Node {
         self.control.queue.push_back((walked_ns + 50 * US, Work::Event(event)));
     }
 
-    fn begin_copy(
-        &mut self,
-        pair: PairId,
-        base: Csn,
-        completions: Vec<u8>,
-        now_ns: u64,
-        news: &mut Vec<News>,
-    ) {
+    fn begin_copy(&mut self, pair: PairId, base: ImageBase, now_ns: u64, news: &mut Vec<News>) {
         let Some(source) = self.control.pair(pair).map(|served| served.source.clone()) else { return };
         if let Some((touches, after)) = self.control.dies_in_checkpoint.take() {
             self.fuse.light(touches, after);
         }
         match ImageCopy::begin(source, self.environment.storage.clone(), 1, base) {
-            Ok(copy) => self.control.copying.push(Copying { pair, copy, completions, due_ns: now_ns }),
+            Ok(copy) => self.control.copying.push(Copying { pair, copy, due_ns: now_ns }),
             Err(_) => self.image_failed(pair, news),
         }
     }
@@ -198,13 +190,12 @@ impl Node {
         let pair = copying.pair;
         let nodes = u32::try_from(self.random.between(1, NODES_AT_ONCE)).unwrap_or(1);
         let Some(served) = self.control.pair(pair) else { return };
-        let end = served.ends.end(served.source.slot.index);
-        match copying.copy.step(end, nodes) {
+        match copying.copy.step(&|slot| served.ends.end(slot), nodes) {
             Ok(true) => {
                 copying.due_ns = now_ns + self.random.time_ns(200 * US);
                 self.control.copying.push(copying);
             }
-            Ok(false) => match copying.copy.finish(&copying.completions) {
+            Ok(false) => match copying.copy.finish() {
                 Ok(image) => {
                     let csn_max = Some(image.csn_max);
                     served.written = Some(image);

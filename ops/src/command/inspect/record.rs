@@ -1,6 +1,6 @@
 //! Log records in words.
 
-use cell_recovery::{Completion, ExtentRecord, NodeRecord, Outcome};
+use cell_recovery::{Completion, ExtentRecord, NodeRecord, Outcome, SlotUse, SplitRecord};
 use cell_terms::RegionKind;
 use cell_tree::{Change, NodeState};
 
@@ -15,6 +15,9 @@ pub(super) fn in_words(kind: RegionKind, payload: &[u8]) -> String {
                 format!("{slot} {}{completed}", change_words(&change))
             }
             Ok(NodeRecord::Outcome(completion)) => completion_words(&completion),
+            Ok(NodeRecord::Split(record)) => split_words(&record),
+            Ok(NodeRecord::RootSet(root)) => format!("root is {root}"),
+            Ok(NodeRecord::SlotUse { slot, used }) => format!("{slot} holds {}", use_words(used)),
             Err(error) => format!("UNREADABLE: {error}"),
         },
         RegionKind::Extent => match ExtentRecord::decode(payload) {
@@ -44,6 +47,40 @@ fn change_words(change: &Change<'_>) -> String {
             };
             format!("{node:?} mark {state}")
         }
+    }
+}
+
+fn use_words(used: SlotUse) -> &'static str {
+    match used {
+        SlotUse::Free => "nothing",
+        SlotUse::Leaf => "a meganode",
+        SlotUse::Router => "a router",
+    }
+}
+
+fn split_words(record: &SplitRecord<'_>) -> String {
+    match record {
+        SplitRecord::Start { slot, key, target, target_slot } => {
+            format!("split of {slot} at {} into {target_slot} of {target} starts", display_key(key))
+        }
+        SplitRecord::Adopt { name, slot, low, high, right, kept } => {
+            let high = high.map_or("the end".into(), |high| display_key(high).to_string());
+            let keys = format!("{} to {high}", display_key(low));
+            format!("{name}: {slot} adopts {keys}, right {right}, {} bytes of completions", kept.len())
+        }
+        SplitRecord::Adopted { name, slot, nodes, entries } => {
+            format!("{name}: {slot} has adopted {entries} entries in {nodes} tree nodes")
+        }
+        SplitRecord::Linked { name } => format!("{name}: linked"),
+        SplitRecord::Applied { name, slot, right, cuts, high, freed } => {
+            let (cuts, freed) = (cuts.nodes().len(), freed.len());
+            let high = display_key(high);
+            format!("{name}: {slot} is cut at {high}, right {right}: {cuts} tree nodes cut, {freed} freed")
+        }
+        SplitRecord::Opened { name } => format!("{name}: opened"),
+        SplitRecord::Finished { name } => format!("{name}: finished"),
+        SplitRecord::Aborted { name } => format!("{name}: aborted"),
+        SplitRecord::Discarded { name, slot } => format!("{name}: {slot} is discarded"),
     }
 }
 

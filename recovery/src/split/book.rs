@@ -1,0 +1,535 @@
+//! What a pair knows of its splits, in both roles, and of its slots.
+//!
+//! The book is a pure function of the records: [`SplitBook::apply`] is called with each record that is appended, live,
+//! and again in replay. An ended split stays until its last record is durable ([`SplitBook::prune`]), because nobody may
+//! be told of an end that a crash can take back.
+//!
+//! A checkpoint holds the book's bytes of the moment when its base B was noted. They may be ahead of B, so replay
+//! meets records that the book has already: each keeps the CSN that brought it to its state, and what is not above
+//! that changes nothing.
+//!
+//! # Bytes
+//!
+//! Pair `u32`; slots: count `u32`, each slot `u32`, use `u8`, CSN `u64`; splits as source: count `u32`, each name, state
+//! `u8`, CSN `u64`, slot `u32`, target pair `u32`, target slot `u32`, key; splits as target: count `u32`, each name,
+//! state `u8`, CSN `u64`, slot `u32`, right link `u64`, tree nodes `u32`, entries `u64`, low key, high key or none. Names
+//! and keys as in the records of splits.
+
+use std::collections::BTreeMap;
+
+use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
+
+use super::record::{SplitName, SplitRecord};
+use super::{encode_key, encode_key_option};
+use crate::record::{Fields, NodeRecord, RecordError};
+
+/// The pair that begins with a meganode: the first of a cluster, whose node region has the lowest id.
+const FIRST_PAIR: PairId = PairId(1);
+
+/// What a slot of a node region holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlotUse {
+    /// Nothing.
+    #[default]
+    Free,
+    /// A meganode of entries; perhaps one that is being adopted.
+    Leaf,
+    /// A meganode whose entries lead to meganodes.
+    Router,
+}
+
+impl SlotUse {
+    pub(crate) const fn to_byte(self) -> u8 {
+        match self {
+            SlotUse::Free => 0,
+            SlotUse::Leaf => 1,
+            SlotUse::Router => 2,
+        }
+    }
+
+    pub(crate) const fn from_byte(byte: u8) -> Option<SlotUse> {
+        match byte {
+            0 => Some(SlotUse::Free),
+            1 => Some(SlotUse::Leaf),
+            2 => Some(SlotUse::Router),
+            _ => None,
+        }
+    }
+}
+
+/// How far a split has come at its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SourceState {
+    /// It can still be aborted.
+    Started,
+    /// It will be finished.
+    Linked,
+    /// The upper half is gone.
+    Applied,
+    /// It is over; kept until that is durable.
+    Finished,
+    /// Nothing came of it; kept until that is durable.
+    Aborted,
+}
+
+impl SourceState {
+    /// Every state.
+    pub const ALL: [SourceState; 5] = [
+        SourceState::Started,
+        SourceState::Linked,
+        SourceState::Applied,
+        SourceState::Finished,
+        SourceState::Aborted,
+    ];
+
+    /// Whether nothing is left to do.
+    #[must_use]
+    pub const fn is_over(self) -> bool {
+        matches!(self, SourceState::Finished | SourceState::Aborted)
+    }
+}
+
+/// How far a split has come at its target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetState {
+    /// The meganode is being built.
+    Adopting,
+    /// It is whole, and hidden until the source has linked it.
+    Adopted,
+    /// It takes writes. Kept until the source has finished.
+    Opened,
+    /// It was thrown away; kept until that is durable.
+    Discarded,
+}
+
+impl TargetState {
+    /// Every state.
+    pub const ALL: [TargetState; 4] =
+        [TargetState::Adopting, TargetState::Adopted, TargetState::Opened, TargetState::Discarded];
+}
+
+/// A split of one of the pair's meganodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceSplit {
+    /// How far it has come.
+    pub state: SourceState,
+    /// The record that brought it there.
+    pub csn: Csn,
+    /// The meganode.
+    pub slot: SlotIndex,
+    /// Where it is split.
+    pub key: Box<[u8]>,
+    /// Who takes the upper half.
+    pub target: PairId,
+    /// Where.
+    pub target_slot: SlotIndex,
+}
+
+/// A split that the pair adopts the upper half of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetSplit {
+    /// How far it has come.
+    pub state: TargetState,
+    /// The record that brought it there; of an adoption, the last one that had completions.
+    pub csn: Csn,
+    /// The slot.
+    pub slot: SlotIndex,
+    /// The new meganode's low key.
+    pub low: Box<[u8]>,
+    /// Its high key.
+    pub high: Option<Box<[u8]>>,
+    /// Where the keys from `high` on are.
+    pub right: Pointer,
+    /// Tree nodes that it had when it was whole.
+    pub nodes: u32,
+    /// Entries that it had when it was whole.
+    pub entries: u64,
+}
+
+/// A record that does not follow from those before it: the log is damaged, or its writer was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BookError {
+    /// A step of a split that was never begun.
+    #[error("{0} was never begun here")]
+    Unknown(SplitName),
+    /// A step that does not follow from where the split stands.
+    #[error("{0} is not where the record takes it on from")]
+    Order(SplitName),
+    /// A slot is used for two things.
+    #[error("{0} is in use")]
+    Busy(SlotIndex),
+    /// A slot that holds no meganode of entries is split, or freed in the middle of a split.
+    #[error("{0} holds no meganode that can be split or freed")]
+    Unused(SlotIndex),
+    /// A split's record names another slot than its first one.
+    #[error("{name} is in {expected} and not in {found}")]
+    Slot {
+        /// The split.
+        name: SplitName,
+        /// What its first record said.
+        expected: SlotIndex,
+        /// What this one says.
+        found: SlotIndex,
+    },
+}
+
+/// See the module's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SplitBook {
+    pair: PairId,
+    slots: BTreeMap<SlotIndex, (SlotUse, Csn)>,
+    sources: BTreeMap<SplitName, SourceSplit>,
+    targets: BTreeMap<SplitName, TargetSplit>,
+}
+
+impl SplitBook {
+    /// What a new pair knows: its slots are free, but the first one of the first pair, which holds the tree.
+    #[must_use]
+    pub fn new(pair: PairId) -> SplitBook {
+        let mut slots = BTreeMap::new();
+        if pair == FIRST_PAIR {
+            slots.insert(SlotIndex(0), (SlotUse::Leaf, Csn::ZERO));
+        }
+        SplitBook { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
+    }
+
+    /// The pair.
+    #[must_use]
+    pub fn pair(&self) -> PairId {
+        self.pair
+    }
+
+    /// Takes note of a record. Records that are no business of the book are ignored, and so are those that it has.
+    ///
+    /// # Errors
+    /// See [`BookError`]; the book is as before.
+    pub fn apply(&mut self, record: &NodeRecord<'_>, epoch: Epoch, csn: Csn) -> Result<(), BookError> {
+        match record {
+            NodeRecord::Tree { .. } | NodeRecord::Outcome(_) | NodeRecord::RootSet(_) => Ok(()),
+            NodeRecord::SlotUse { slot, used } => self.use_slot(*slot, *used, csn),
+            NodeRecord::Split(record) => self.apply_split(record, epoch, csn),
+        }
+    }
+
+    fn use_slot(&mut self, slot: SlotIndex, used: SlotUse, csn: Csn) -> Result<(), BookError> {
+        let (now, since) = self.slots.get(&slot).copied().unwrap_or_default();
+        if since >= csn && csn > Csn::ZERO {
+            return Ok(());
+        }
+        match used {
+            SlotUse::Free if now == SlotUse::Free || self.holder(slot).is_some() => {
+                return Err(BookError::Unused(slot));
+            }
+            SlotUse::Leaf | SlotUse::Router if now != SlotUse::Free => return Err(BookError::Busy(slot)),
+            SlotUse::Free | SlotUse::Leaf | SlotUse::Router => {}
+        }
+        self.slots.insert(slot, (used, csn));
+        Ok(())
+    }
+
+    fn apply_split(&mut self, record: &SplitRecord<'_>, epoch: Epoch, csn: Csn) -> Result<(), BookError> {
+        match *record {
+            SplitRecord::Start { slot, key, target, target_slot } => {
+                let name = SplitName { pair: self.pair, epoch, csn };
+                if self.sources.contains_key(&name) {
+                    return Ok(());
+                }
+                if self.slot_use(slot) != SlotUse::Leaf {
+                    return Err(BookError::Unused(slot));
+                }
+                if self.source_of(slot).is_some() || self.is_hidden(slot) {
+                    return Err(BookError::Busy(slot));
+                }
+                let state = SourceState::Started;
+                let split = SourceSplit { state, csn, slot, key: key.into(), target, target_slot };
+                self.sources.insert(name, split);
+                Ok(())
+            }
+            SplitRecord::Adopt { name, slot, low, high, right, .. } => {
+                if let Some(split) = self.targets.get_mut(&name) {
+                    return split.adopt_more(name, slot, csn);
+                }
+                if self.slot_use(slot) != SlotUse::Free {
+                    return Err(BookError::Busy(slot));
+                }
+                self.slots.insert(slot, (SlotUse::Leaf, csn));
+                let (low, high) = (low.into(), high.map(Into::into));
+                let state = TargetState::Adopting;
+                let split = TargetSplit { state, csn, slot, low, high, right, nodes: 0, entries: 0 };
+                self.targets.insert(name, split);
+                Ok(())
+            }
+            SplitRecord::Adopted { name, slot, nodes, entries } => {
+                let split = self.target_mut(name)?;
+                split.check_slot(name, slot)?;
+                if split.advance(name, &[TargetState::Adopting], TargetState::Adopted, csn)? {
+                    (split.nodes, split.entries) = (nodes, entries);
+                }
+                Ok(())
+            }
+            SplitRecord::Linked { name } => {
+                self.source_mut(name)?.advance(name, SourceState::Started, SourceState::Linked, csn)
+            }
+            SplitRecord::Applied { name, slot, .. } => {
+                let split = self.source_mut(name)?;
+                split.check_slot(name, slot)?;
+                split.advance(name, SourceState::Linked, SourceState::Applied, csn)
+            }
+            SplitRecord::Opened { name } => {
+                let split = self.target_mut(name)?;
+                split.advance(name, &[TargetState::Adopted], TargetState::Opened, csn).map(drop)
+            }
+            SplitRecord::Finished { name } => {
+                self.source_mut(name)?.advance(name, SourceState::Applied, SourceState::Finished, csn)
+            }
+            SplitRecord::Aborted { name } => {
+                self.source_mut(name)?.advance(name, SourceState::Started, SourceState::Aborted, csn)
+            }
+            SplitRecord::Discarded { name, slot } => {
+                let split = self.target_mut(name)?;
+                split.check_slot(name, slot)?;
+                let from = [TargetState::Adopting, TargetState::Adopted];
+                if split.advance(name, &from, TargetState::Discarded, csn)? {
+                    self.slots.insert(slot, (SlotUse::Free, csn));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn source_mut(&mut self, name: SplitName) -> Result<&mut SourceSplit, BookError> {
+        self.sources.get_mut(&name).ok_or(BookError::Unknown(name))
+    }
+
+    fn target_mut(&mut self, name: SplitName) -> Result<&mut TargetSplit, BookError> {
+        self.targets.get_mut(&name).ok_or(BookError::Unknown(name))
+    }
+
+    /// Drops what has ended durably. A slot that was freed can be used again from then on.
+    pub fn prune(&mut self, durable: Csn) {
+        self.sources.retain(|_, split| !(split.state.is_over() && split.csn <= durable));
+        self.targets.retain(|_, split| split.state != TargetState::Discarded || split.csn > durable);
+        self.slots.retain(|_, (used, csn)| *used != SlotUse::Free || *csn > durable);
+    }
+
+    /// The source has finished: nobody asks for this split any more. Only once its [`SplitRecord::Opened`] is durable.
+    /// Whether it was known.
+    pub fn forget(&mut self, name: SplitName) -> bool {
+        let opened = self.targets.get(&name).is_some_and(|split| split.state == TargetState::Opened);
+        opened && self.targets.remove(&name).is_some()
+    }
+
+    /// What a slot holds.
+    #[must_use]
+    pub fn slot_use(&self, slot: SlotIndex) -> SlotUse {
+        self.slots.get(&slot).map_or(SlotUse::Free, |(used, _)| *used)
+    }
+
+    /// The slots that are in use, ascending, those of adoptions among them.
+    pub fn slots(&self) -> impl Iterator<Item = (SlotIndex, SlotUse)> + '_ {
+        self.slots.iter().map(|(slot, (used, _))| (*slot, *used)).filter(|(_, used)| *used != SlotUse::Free)
+    }
+
+    /// The lowest slot of so many that can be used: free, and durably so.
+    #[must_use]
+    pub fn free_slot(&self, slots: u32) -> Option<SlotIndex> {
+        (0..slots).map(SlotIndex).find(|slot| !self.slots.contains_key(slot))
+    }
+
+    /// Whether a slot's meganode is an adoption that is not settled, as the log tells: its tree nodes are hidden after
+    /// a recovery, whatever they were before.
+    #[must_use]
+    pub fn is_hidden(&self, slot: SlotIndex) -> bool {
+        self.target_of(slot).is_some_and(|(_, split)| split.state != TargetState::Opened)
+    }
+
+    /// The split that a slot's meganode is the source of, until it is over.
+    #[must_use]
+    pub fn source_of(&self, slot: SlotIndex) -> Option<(SplitName, &SourceSplit)> {
+        let mut sources = self.sources.iter();
+        let found = sources.find(|(_, split)| split.slot == slot && !split.state.is_over());
+        found.map(|(name, split)| (*name, split))
+    }
+
+    /// The split that a slot's meganode was adopted in, until the source has finished it.
+    #[must_use]
+    pub fn target_of(&self, slot: SlotIndex) -> Option<(SplitName, &TargetSplit)> {
+        let mut targets = self.targets.iter();
+        let found = targets.find(|(_, split)| split.slot == slot && split.state != TargetState::Discarded);
+        found.map(|(name, split)| (*name, split))
+    }
+
+    /// The split that keeps a slot from being freed.
+    fn holder(&self, slot: SlotIndex) -> Option<SplitName> {
+        let source = self.source_of(slot).map(|(name, _)| name);
+        source.or_else(|| self.target_of(slot).map(|(name, _)| name))
+    }
+
+    /// The splits of the pair's own meganodes, oldest first.
+    pub fn sources(&self) -> impl Iterator<Item = (SplitName, &SourceSplit)> + '_ {
+        self.sources.iter().map(|(name, split)| (*name, split))
+    }
+
+    /// The splits that the pair adopts, or has adopted and must remember.
+    pub fn targets(&self) -> impl Iterator<Item = (SplitName, &TargetSplit)> + '_ {
+        self.targets.iter().map(|(name, split)| (*name, split))
+    }
+
+    /// A split of one of the pair's own meganodes.
+    #[must_use]
+    pub fn source(&self, name: SplitName) -> Option<&SourceSplit> {
+        self.sources.get(&name)
+    }
+
+    /// A split that the pair adopts.
+    #[must_use]
+    pub fn target(&self, name: SplitName) -> Option<&TargetSplit> {
+        self.targets.get(&name)
+    }
+
+    /// Appends the book's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let count = |len: usize| u32::try_from(len).expect("a region has less than 2^32 slots").to_le_bytes();
+        out.extend_from_slice(&self.pair.0.to_le_bytes());
+        out.extend_from_slice(&count(self.slots.len()));
+        for (slot, (used, csn)) in &self.slots {
+            out.extend_from_slice(&slot.0.to_le_bytes());
+            out.push(used.to_byte());
+            out.extend_from_slice(&csn.0.to_le_bytes());
+        }
+        out.extend_from_slice(&count(self.sources.len()));
+        for (name, split) in &self.sources {
+            name.encode(out);
+            out.push(index_of(&SourceState::ALL, &split.state));
+            out.extend_from_slice(&split.csn.0.to_le_bytes());
+            out.extend_from_slice(&split.slot.0.to_le_bytes());
+            out.extend_from_slice(&split.target.0.to_le_bytes());
+            out.extend_from_slice(&split.target_slot.0.to_le_bytes());
+            encode_key(&split.key, out);
+        }
+        out.extend_from_slice(&count(self.targets.len()));
+        for (name, split) in &self.targets {
+            name.encode(out);
+            out.push(index_of(&TargetState::ALL, &split.state));
+            out.extend_from_slice(&split.csn.0.to_le_bytes());
+            out.extend_from_slice(&split.slot.0.to_le_bytes());
+            out.extend_from_slice(&split.right.0.to_le_bytes());
+            out.extend_from_slice(&split.nodes.to_le_bytes());
+            out.extend_from_slice(&split.entries.to_le_bytes());
+            encode_key(&split.low, out);
+            encode_key_option(split.high.as_deref(), out);
+        }
+    }
+
+    /// Reads a book's bytes.
+    ///
+    /// # Errors
+    /// See [`RecordError`].
+    pub fn decode(bytes: &[u8]) -> Result<SplitBook, RecordError> {
+        let mut fields = Fields { bytes, at: 0 };
+        let pair = PairId(fields.u32()?);
+        let mut book =
+            SplitBook { pair, slots: BTreeMap::new(), sources: BTreeMap::new(), targets: BTreeMap::new() };
+        for _ in 0..fields.u32()? {
+            let slot = SlotIndex(fields.u32()?);
+            let offset = fields.at;
+            let byte = fields.u8()?;
+            let used = SlotUse::from_byte(byte).ok_or(RecordError::Unknown { offset, value: byte })?;
+            book.slots.insert(slot, (used, Csn(fields.u64()?)));
+        }
+        for _ in 0..fields.u32()? {
+            let name = fields.name()?;
+            let split = SourceSplit {
+                state: state(&SourceState::ALL, &mut fields)?,
+                csn: Csn(fields.u64()?),
+                slot: SlotIndex(fields.u32()?),
+                target: PairId(fields.u32()?),
+                target_slot: SlotIndex(fields.u32()?),
+                key: fields.key()?.into(),
+            };
+            book.sources.insert(name, split);
+        }
+        for _ in 0..fields.u32()? {
+            let name = fields.name()?;
+            let split = TargetSplit {
+                state: state(&TargetState::ALL, &mut fields)?,
+                csn: Csn(fields.u64()?),
+                slot: SlotIndex(fields.u32()?),
+                right: fields.pointer()?,
+                nodes: fields.u32()?,
+                entries: fields.u64()?,
+                low: fields.key()?.into(),
+                high: fields.key_option()?.map(Into::into),
+            };
+            book.targets.insert(name, split);
+        }
+        fields.end().map(|()| book)
+    }
+}
+
+impl SourceSplit {
+    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), BookError> {
+        let expected = self.slot;
+        if expected == found { Ok(()) } else { Err(BookError::Slot { name, expected, found }) }
+    }
+
+    fn advance(
+        &mut self,
+        name: SplitName,
+        from: SourceState,
+        to: SourceState,
+        csn: Csn,
+    ) -> Result<(), BookError> {
+        if csn <= self.csn {
+            return Ok(());
+        }
+        if self.state != from {
+            return Err(BookError::Order(name));
+        }
+        (self.state, self.csn) = (to, csn);
+        Ok(())
+    }
+}
+
+impl TargetSplit {
+    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), BookError> {
+        let expected = self.slot;
+        if expected == found { Ok(()) } else { Err(BookError::Slot { name, expected, found }) }
+    }
+
+    /// The adoption's first record again, with more completions.
+    fn adopt_more(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), BookError> {
+        self.check_slot(name, slot)?;
+        self.advance(name, &[TargetState::Adopting], TargetState::Adopting, csn).map(drop)
+    }
+
+    /// Whether the record was new.
+    fn advance(
+        &mut self,
+        name: SplitName,
+        from: &[TargetState],
+        to: TargetState,
+        csn: Csn,
+    ) -> Result<bool, BookError> {
+        if csn <= self.csn {
+            return Ok(false);
+        }
+        if !from.contains(&self.state) {
+            return Err(BookError::Order(name));
+        }
+        (self.state, self.csn) = (to, csn);
+        Ok(true)
+    }
+}
+
+fn index_of<T: PartialEq>(all: &[T], state: &T) -> u8 {
+    let at = all.iter().position(|known| known == state);
+    at.and_then(|at| u8::try_from(at).ok()).expect("every state is listed")
+}
+
+fn state<T: Copy>(all: &[T], fields: &mut Fields<'_>) -> Result<T, RecordError> {
+    let offset = fields.at;
+    let value = fields.u8()?;
+    all.get(usize::from(value)).copied().ok_or(RecordError::Unknown { offset, value })
+}

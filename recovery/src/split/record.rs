@@ -1,0 +1,260 @@
+//! Records of splits in a node region's log.
+//!
+//! | kind | whose log | bytes after the kind byte |
+//! |---|---|---|
+//! | 3 start | source | slot `u32`, target pair `u32`, target slot `u32`, key |
+//! | 4 adopt | target | name, slot `u32`, right link `u64`, low key, high key or none, completions to the end |
+//! | 5 adopted | target | name, slot `u32`, tree nodes `u32`, entries `u64` |
+//! | 6 linked | source | name |
+//! | 7 applied | source | name, slot `u32`, right link `u64`, cuts `u8`, tree node `u32` each, high key, first `u32`, bits |
+//! | 8 opened | target | name |
+//! | 9 finished | source | name |
+//! | 10 aborted | source | name |
+//! | 11 discarded | target | name, slot `u32` |
+//!
+//! A name is pair `u32`, epoch `u32`, CSN `u64`: those of the start record, which therefore does not carry its own. A
+//! key is its length `u16` and its bytes; the length 65,535 says that there is none. Completions are bytes of
+//! [`crate::CompletionTable::parts`]: the adoption repeats its first record for each part. The bits of an applied record
+//! go to its end, see [`cell_tree::NodeBits`].
+
+use std::fmt;
+
+use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
+use cell_tree::{NodeBits, NodeIndex};
+
+use super::{encode_key, encode_key_option};
+use crate::record::{Fields, RecordError};
+
+pub(crate) const KIND_START: u8 = 3;
+const KIND_ADOPT: u8 = 4;
+const KIND_ADOPTED: u8 = 5;
+const KIND_LINKED: u8 = 6;
+const KIND_APPLIED: u8 = 7;
+const KIND_OPENED: u8 = 8;
+const KIND_FINISHED: u8 = 9;
+const KIND_ABORTED: u8 = 10;
+pub(crate) const KIND_DISCARDED: u8 = 11;
+
+/// Boundary nodes of one split: one a level.
+pub const CUTS_MAX: usize = 16;
+
+/// What a split is called by everybody: pair, epoch and CSN of its start record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SplitName {
+    /// The source pair.
+    pub pair: PairId,
+    /// The epoch in which the split began.
+    pub epoch: Epoch,
+    /// The start record's CSN.
+    pub csn: Csn,
+}
+
+impl fmt::Display for SplitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "split {}/{}/{}", self.pair.0, self.epoch.0, self.csn.0)
+    }
+}
+
+/// The boundary nodes of a split, the root first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cuts {
+    nodes: [NodeIndex; CUTS_MAX],
+    len: usize,
+}
+
+impl Cuts {
+    /// Keeps the nodes; `None` if they are more than a tree has levels, or none.
+    #[must_use]
+    pub fn new(nodes: &[NodeIndex]) -> Option<Cuts> {
+        let mut cuts = Cuts { nodes: [NodeIndex::ROOT; CUTS_MAX], len: nodes.len() };
+        cuts.nodes.get_mut(..nodes.len())?.copy_from_slice(nodes);
+        (!nodes.is_empty()).then_some(cuts)
+    }
+
+    /// The nodes.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeIndex] {
+        &self.nodes[..self.len]
+    }
+}
+
+/// A step of a split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SplitRecord<'a> {
+    /// A split begins. Writes at or above the key wait from here on.
+    Start {
+        /// The meganode.
+        slot: SlotIndex,
+        /// The key: a fence between two leaves.
+        key: &'a [u8],
+        /// Who takes the upper half.
+        target: PairId,
+        /// Where.
+        target_slot: SlotIndex,
+    },
+    /// An adoption begins: the slot is taken. Repeated while there are more completions.
+    Adopt {
+        /// Of which split.
+        name: SplitName,
+        /// The slot.
+        slot: SlotIndex,
+        /// Keys are at or above this: the split's key.
+        low: &'a [u8],
+        /// And below this.
+        high: Option<&'a [u8]>,
+        /// Where the keys from `high` on are.
+        right: Pointer,
+        /// Results and floors of the source's table, or a part of them.
+        kept: &'a [u8],
+    },
+    /// Everything of the adoption is in the log.
+    Adopted {
+        /// Of which split.
+        name: SplitName,
+        /// The slot.
+        slot: SlotIndex,
+        /// Tree nodes that it has.
+        nodes: u32,
+        /// Entries that it has.
+        entries: u64,
+    },
+    /// The commit point.
+    Linked {
+        /// Which split.
+        name: SplitName,
+    },
+    /// The source's half is cut: the tree nodes change with this record and carry its CSN.
+    Applied {
+        /// Which split.
+        name: SplitName,
+        /// The slot.
+        slot: SlotIndex,
+        /// The new meganode's root.
+        right: Pointer,
+        /// Boundary nodes: their high fence is the key now, their right link `right`.
+        cuts: Cuts,
+        /// The key.
+        high: &'a [u8],
+        /// Tree nodes of the upper half: free.
+        freed: NodeBits<'a>,
+    },
+    /// The new meganode takes writes.
+    Opened {
+        /// Of which split.
+        name: SplitName,
+    },
+    /// The new meganode takes writes and its parent knows it, both durably: the source forgets the split.
+    Finished {
+        /// Which split.
+        name: SplitName,
+    },
+    /// Nothing came of it. Durable before anybody is told so.
+    Aborted {
+        /// Which split.
+        name: SplitName,
+    },
+    /// What was adopted is thrown away. Durable before the slot is used again.
+    Discarded {
+        /// Of which split.
+        name: SplitName,
+        /// The slot.
+        slot: SlotIndex,
+    },
+}
+
+impl<'a> SplitRecord<'a> {
+    /// Appends the record's bytes, kind included.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        match *self {
+            SplitRecord::Start { slot, key, target, target_slot } => {
+                out.push(KIND_START);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+                out.extend_from_slice(&target.0.to_le_bytes());
+                out.extend_from_slice(&target_slot.0.to_le_bytes());
+                encode_key(key, out);
+            }
+            SplitRecord::Adopt { name, slot, low, high, right, kept } => {
+                begin(out, KIND_ADOPT, &name);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+                out.extend_from_slice(&right.0.to_le_bytes());
+                encode_key(low, out);
+                encode_key_option(high, out);
+                out.extend_from_slice(kept);
+            }
+            SplitRecord::Adopted { name, slot, nodes, entries } => {
+                begin(out, KIND_ADOPTED, &name);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+                out.extend_from_slice(&nodes.to_le_bytes());
+                out.extend_from_slice(&entries.to_le_bytes());
+            }
+            SplitRecord::Linked { name } => begin(out, KIND_LINKED, &name),
+            SplitRecord::Applied { name, slot, right, cuts, high, freed } => {
+                begin(out, KIND_APPLIED, &name);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+                out.extend_from_slice(&right.0.to_le_bytes());
+                out.push(cuts.len.to_le_bytes()[0]);
+                cuts.nodes().iter().for_each(|node| out.extend_from_slice(&node.0.to_le_bytes()));
+                encode_key(high, out);
+                out.extend_from_slice(&freed.first.to_le_bytes());
+                out.extend_from_slice(freed.bytes);
+            }
+            SplitRecord::Opened { name } => begin(out, KIND_OPENED, &name),
+            SplitRecord::Finished { name } => begin(out, KIND_FINISHED, &name),
+            SplitRecord::Aborted { name } => begin(out, KIND_ABORTED, &name),
+            SplitRecord::Discarded { name, slot } => {
+                begin(out, KIND_DISCARDED, &name);
+                out.extend_from_slice(&slot.0.to_le_bytes());
+            }
+        }
+    }
+
+    /// Reads what follows the kind byte.
+    pub(crate) fn decode(kind: u8, mut fields: Fields<'a>) -> Result<SplitRecord<'a>, RecordError> {
+        if kind == KIND_START {
+            let [slot, target, target_slot] = [fields.u32()?, fields.u32()?, fields.u32()?];
+            let (slot, target_slot) = (SlotIndex(slot), SlotIndex(target_slot));
+            let record = SplitRecord::Start { slot, target: PairId(target), target_slot, key: fields.key()? };
+            return fields.end().map(|()| record);
+        }
+        let name = fields.name()?;
+        let record = match kind {
+            KIND_ADOPT => {
+                let (slot, right) = (SlotIndex(fields.u32()?), fields.pointer()?);
+                let (low, high) = (fields.key()?, fields.key_option()?);
+                return Ok(SplitRecord::Adopt { name, slot, low, high, right, kept: fields.rest() });
+            }
+            KIND_ADOPTED => {
+                let (slot, nodes) = (SlotIndex(fields.u32()?), fields.u32()?);
+                SplitRecord::Adopted { name, slot, nodes, entries: fields.u64()? }
+            }
+            KIND_LINKED => SplitRecord::Linked { name },
+            KIND_APPLIED => return SplitRecord::decode_applied(name, fields),
+            KIND_OPENED => SplitRecord::Opened { name },
+            KIND_FINISHED => SplitRecord::Finished { name },
+            KIND_ABORTED => SplitRecord::Aborted { name },
+            KIND_DISCARDED => SplitRecord::Discarded { name, slot: SlotIndex(fields.u32()?) },
+            value => return Err(RecordError::Unknown { offset: 0, value }),
+        };
+        fields.end().map(|()| record)
+    }
+
+    fn decode_applied(name: SplitName, mut fields: Fields<'a>) -> Result<SplitRecord<'a>, RecordError> {
+        let (slot, right) = (SlotIndex(fields.u32()?), fields.pointer()?);
+        let offset = fields.at;
+        let count = fields.u8()?;
+        let mut nodes = [NodeIndex::ROOT; CUTS_MAX];
+        let wrong = RecordError::Unknown { offset, value: count };
+        for node in nodes.get_mut(..count.into()).ok_or(wrong)? {
+            *node = NodeIndex(fields.u32()?);
+        }
+        let cuts = Cuts::new(&nodes[..count.into()]).ok_or(wrong)?;
+        let high = fields.key()?;
+        let first = fields.u32()?;
+        Ok(SplitRecord::Applied { name, slot, right, cuts, high, freed: NodeBits { first, bytes: fields.rest() } })
+    }
+}
+
+fn begin(out: &mut Vec<u8>, kind: u8, name: &SplitName) {
+    out.push(kind);
+    name.encode(out);
+}
