@@ -292,6 +292,11 @@ impl Words for Region {
         self.live.load(index)
     }
 
+    #[inline]
+    fn copy(&self, start: usize, out: &mut [[u8; 8]]) {
+        self.live.read_bytes(start, out.as_flattened_mut());
+    }
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.live.len()

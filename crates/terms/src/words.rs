@@ -14,6 +14,17 @@ pub trait Words {
     /// If `index` is out of range: callers check geometry before they follow a pointer.
     fn load(&self, index: usize) -> u64;
 
+    /// Copies words out as they are stored, from `start` on, each atomic, not together so. Relaxed.
+    ///
+    /// # Panics
+    /// If they are not all in range.
+    #[inline]
+    fn copy(&self, start: usize, out: &mut [[u8; 8]]) {
+        for (i, to) in out.iter_mut().enumerate() {
+            *to = self.load(start + i).to_le_bytes();
+        }
+    }
+
     /// How many words there are.
     fn len(&self) -> usize;
 

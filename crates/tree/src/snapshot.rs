@@ -10,13 +10,20 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::fence::Side;
 use crate::geometry::{NodeIndex, key_max};
-use crate::layout::{FENCES, HEAD_BYTES, SLOT_BYTES, SLOT_OFFSET_MASK, WORD_BYTES};
+use crate::layout::{
+    CODE_LONG, FENCES, HEAD_BYTES, LEAF_VALUE_BYTES, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
+    WORD_BYTES, length_bytes,
+};
 use crate::probe::Probe;
 use crate::search::sized;
 use crate::view::{Header, LeafEntry, View};
 
 /// Bytes that are copied at once, whatever a key's length is: keys of up to this behind prefix and head.
 const WIDE_BYTES: usize = 64;
+/// So a cell that begins at the last byte of a node, as only a damaged one does, can be looked at.
+const SPARE_BYTES: usize = WIDE_BYTES + LEAF_VALUE_BYTES;
+
+const _: () = assert!(SPARE_BYTES.is_multiple_of(WORD_BYTES));
 
 /// One leaf as of one moment. It is filled again and again in the same memory; when that fails, it stays as
 /// it was.
@@ -219,15 +226,12 @@ impl Content {
         header: &Header,
         node: NodeIndex,
     ) {
-        self.words.0.resize((B + WIDE_BYTES) / WORD_BYTES, [0; WORD_BYTES]);
+        self.words.0.resize((B + SPARE_BYTES) / WORD_BYTES, [0; WORD_BYTES]);
         let words = B / WORD_BYTES;
         let arrays_end = header.arrays_end().div_ceil(WORD_BYTES).min(words);
         // Between arrays and heap there is nothing.
         for range in [0..arrays_end, (header.heap_low / WORD_BYTES).clamp(arrays_end, words)..words] {
-            let first = range.start;
-            for (i, word) in self.words.0[range].iter_mut().enumerate() {
-                *word = view.word(first + i).to_le_bytes();
-            }
+            view.copy(range.start, &mut self.words.0[range]);
         }
         (self.node_bytes, self.header, self.node) = (B, *header, node);
         self.right = view.right();
@@ -242,35 +246,50 @@ impl Content {
         self.keys.take();
     }
 
+    /// Slot of entry `i`.
+    #[inline(always)]
+    fn slot<const B: usize>(&self, bytes: &[u8], i: usize) -> u16 {
+        // Of a damaged leaf, arrays may be said to be anywhere.
+        let slot = bytes[(self.header.slots() + SLOT_BYTES * i) % B..].first_chunk();
+        slot.map_or(0, |slot| u16::from_le_bytes(*slot))
+    }
+
     #[inline]
     fn entry<const B: usize>(&self, i: usize) -> LeafEntry {
         let bytes = self.words.0.as_flattened();
-        let slot = bytes[self.header.slots() + SLOT_BYTES * i..]
-            .first_chunk()
-            .map_or(0, |slot| u16::from_le_bytes(*slot));
-        match bytes[usize::from(slot & SLOT_OFFSET_MASK).min(B)..].first_chunk() {
-            Some(value) => LeafEntry::from_bytes(value),
-            None => LeafEntry::default(),
-        }
+        let offset = usize::from(self.slot::<B>(bytes, i) & SLOT_OFFSET_MASK) % B;
+        bytes[offset..].first_chunk().map_or_else(LeafEntry::default, LeafEntry::from_bytes)
     }
 
     #[inline]
     fn append_key<const B: usize>(&self, i: usize, out: &mut Vec<u8>) {
-        let view = self.view::<B>();
-        let cell = view.cell(&self.header, i);
-        let suffix_len = cell.suffix_len.min(key_max(B));
+        let bytes = self.words.0.as_flattened();
+        let slot = self.slot::<B>(bytes, i);
+        let cell = &bytes[usize::from(slot & SLOT_OFFSET_MASK) % B + LEAF_VALUE_BYTES..];
+        let (suffix_len, rest) = match usize::from(slot >> SLOT_OFFSET_BITS) {
+            CODE_LONG if length_bytes(B) == 1 => (CODE_LONG + usize::from(cell[0]), &cell[1..]),
+            CODE_LONG => (CODE_LONG + usize::from(cell[0]) + (usize::from(cell[1]) << 8), &cell[2..]),
+            len => (len, cell),
+        };
+        let suffix_len = suffix_len.min(key_max(B));
         let rest_len = suffix_len.saturating_sub(HEAD_BYTES);
         let prefix = self.header.prefix.min(self.low.len());
-        let bytes = self.words.0.as_flattened();
-        let len = out.len() + prefix;
+        let head = bytes[(self.header.heads() + HEAD_BYTES * i) % B..].first_chunk();
+        let head = head.map_or(0, |head| u32::from_le_bytes(*head)).swap_bytes();
         out.reserve(prefix + HEAD_BYTES + rest_len.max(WIDE_BYTES));
-        match bytes[FENCES..].first_chunk::<WORD_BYTES>() {
-            Some(begin) if prefix <= WORD_BYTES => out.extend_from_slice(begin),
-            _ => out.extend_from_slice(&self.low[..prefix]),
+        let len = out.len() + prefix;
+        match bytes[FENCES..].first_chunk() {
+            // Prefix and head are stored as one.
+            Some(begin) if prefix <= WORD_BYTES => {
+                let begin = u128::from(u64::from_le_bytes(*begin)) & !(u128::MAX << (8 * prefix));
+                out.extend_from_slice(&(begin | u128::from(head) << (8 * prefix)).to_le_bytes());
+                out.truncate(len + HEAD_BYTES);
+            }
+            _ => {
+                out.extend_from_slice(&self.low[..prefix]);
+                out.extend_from_slice(&head.to_le_bytes());
+            }
         }
-        out.truncate(len);
-        out.extend_from_slice(&view.head(self.header.heads(), i).to_be_bytes());
-        let rest = &bytes[cell.rest.min(B)..];
         match rest.first_chunk::<WIDE_BYTES>() {
             Some(wide) if rest_len <= WIDE_BYTES => out.extend_from_slice(wide),
             _ => out.extend_from_slice(&rest[..rest_len.min(rest.len())]),

@@ -158,6 +158,16 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
         self.words.load(self.base + (index & Self::MASK))
     }
 
+    /// Copies words of the node from `first` on.
+    ///
+    /// # Panics
+    /// If they are not all the node's.
+    #[inline]
+    pub(crate) fn copy(&self, first: usize, out: &mut [[u8; WORD_BYTES]]) {
+        assert!(first + out.len() <= B / WORD_BYTES, "words behind the node");
+        self.words.copy(self.base + first, out);
+    }
+
     /// Runs `read` and returns its answer if no change was seen: the front version was even and is still the
     /// same.
     #[inline(always)]
