@@ -6,12 +6,12 @@
 //! table is rebuilt from checkpoint and log; a floor that was raised only in memory is not lost with a crash
 //! in any way that matters: the results between the logged floor and the raised one are in the log.
 //!
-//! When a meganode is split, the target must answer repeats of writes to the keys that it takes over. A result does not
-//! say which key its write was for (a key that was deleted, or that a condition kept out, is in no tree), so the whole
-//! table goes along: a result answers by session and number, and at worst it is never asked for. Each is bounded by its
-//! session's window and dropped with the session's floor. The target merges what comes ([`CompletionTable::merge`]):
-//! floors by the higher one, results under the CSN of the record that brought them, because it is the target's
-//! watermark that a repeated answer waits for.
+//! When a meganode is split, the target must answer repeats of writes to the keys that it takes over. A
+//! result does not say which key its write was for (a key that was deleted, or that a condition kept out, is
+//! in no tree), so the whole table goes along: a result answers by session and number, and at worst it is
+//! never asked for. Each is bounded by its session's window and dropped with the session's floor. The target
+//! merges what comes ([`CompletionTable::merge`]): floors by the higher one, results under the CSN of the
+//! record that brought them, because it is the target's watermark that a repeated answer waits for.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -110,8 +110,8 @@ impl CompletionTable {
         self.sessions.values().map(|session| session.results.len()).sum()
     }
 
-    /// The table's bytes in parts of about so many bytes, at least one part, each a table by itself: for the records of
-    /// an adoption.
+    /// The table's bytes in parts of about so many bytes, at least one part, each a table by itself: for the
+    /// records of an adoption.
     #[must_use]
     pub fn parts(&self, bytes_max: usize) -> Vec<Vec<u8>> {
         let (mut parts, mut part) = (Vec::new(), Vec::new());
@@ -138,8 +138,8 @@ impl CompletionTable {
         parts
     }
 
-    /// Takes over what another pair's table had, its bytes being a part of [`CompletionTable::parts`]; `csn` is the
-    /// record that brought them. Repeating it changes nothing.
+    /// Takes over what another pair's table had, its bytes being a part of [`CompletionTable::parts`]; `csn`
+    /// is the record that brought them. Repeating it changes nothing.
     ///
     /// # Errors
     /// See [`RecordError`]; the table is as before.

@@ -70,7 +70,9 @@ pub enum RecoveryError {
         source: BookError,
     },
     /// An adopted meganode is not what its record says.
-    #[error("{slot} was adopted with {nodes_expected} tree nodes and {entries_expected} entries and has {nodes} and {entries}")]
+    #[error(
+        "{slot} was adopted with {nodes_expected} tree nodes and {entries_expected} entries and has {nodes} and {entries}"
+    )]
     Adoption {
         /// The slot.
         slot: SlotIndex,
@@ -212,9 +214,7 @@ impl RecoveryError {
             RecoveryError::NodeMissing { .. }
             | RecoveryError::Tree { .. }
             | RecoveryError::Adoption { .. }
-            | RecoveryError::Router { .. } => {
-                Some(Missing::Verification { region: pair.node_region() })
-            }
+            | RecoveryError::Router { .. } => Some(Missing::Verification { region: pair.node_region() }),
             RecoveryError::Extent { .. }
             | RecoveryError::ExtentMismatch { .. }
             | RecoveryError::Reserve { .. } => Some(Missing::Verification { region: pair.extent_region() }),

@@ -21,26 +21,27 @@
 //! below B and not changed since, and nothing that replay cannot put right:
 //!
 //! 1. A tree node is copied whole, of one moment. Replay skips the records that the copy already has.
-//! 2. The nodes of a slot are copied by ascending index and, while a checkpoint runs, no freed node is used again.
-//!    A split of a tree node fills a node of its slot with a *higher* index than any before it, and says so
-//!    (`nodes_end`) before it cuts the left half: so what moved right before its left half was copied is copied
-//!    later, and what moved after that is in the copied half. The copier ends with a slot when it has reached its
-//!    nodes' end; what moves there later comes from nodes that are copied already.
+//! 2. The nodes of a slot are copied by ascending index and, while a checkpoint runs, no freed node is used
+//!    again. A split of a tree node fills a node of its slot with a *higher* index than any before it, and
+//!    says so (`nodes_end`) before it cuts the left half: so what moved right before its left half was copied
+//!    is copied later, and what moved after that is in the copied half. The copier ends with a slot when it
+//!    has reached its nodes' end; what moves there later comes from nodes that are copied already.
 //! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its
 //!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
-//! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above B, and
-//!    so in the log: an adoption copies entries and never moves them, its fills hold whole nodes, and it writes
-//!    extents of its own. For the same reason the order of the slots does not matter.
-//! 5. What the upper half of a split meganode had is freed by one record, `Applied`, above B or not. If it is not, its
-//!    nodes were free before the copy began. If it is, the image may have some of them, with their extents of then
-//!    (a node is freed before its extents are), and replay frees those again; changes of those that it lacks are
-//!    skipped, as of any node that is freed later. The same holds for what is discarded, and for a slot that is
-//!    taken again afterwards: replay frees no node that has a higher CSN than the record that frees.
-//! 6. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an adopted
-//!    meganode the state that the book of splits says.
-//! 7. Completions, splits and root are of the moment of B's capture ([`ImageBase`]): they may be ahead of B, by records
-//!    that replay repeats without effect. Nothing of them may be lost with a crash, so the highest CSN in the image is
-//!    at least the last one that was appended then.
+//! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above
+//!    B, and so in the log: an adoption copies entries and never moves them, its fills hold whole nodes, and
+//!    it writes extents of its own. For the same reason the order of the slots does not matter.
+//! 5. What the upper half of a split meganode had is freed by one record, `Applied`, above B or not. If it is
+//!    not, its nodes were free before the copy began. If it is, the image may have some of them, with their
+//!    extents of then (a node is freed before its extents are), and replay frees those again; changes of
+//!    those that it lacks are skipped, as of any node that is freed later. The same holds for what is
+//!    discarded, and for a slot that is taken again afterwards: replay frees no node that has a higher CSN
+//!    than the record that frees.
+//! 6. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an
+//!    adopted meganode the state that the book of splits says.
+//! 7. Completions, splits and root are of the moment of B's capture ([`ImageBase`]): they may be ahead of B,
+//!    by records that replay repeats without effect. Nothing of them may be lost with a crash, so the highest
+//!    CSN in the image is at least the last one that was appended then.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -173,8 +174,8 @@ pub fn encode_geometry(source: &ImageSource) -> Vec<u8> {
 
 /// Copies a living pair into an image, in one go.
 ///
-/// `base` is what the owner noted at the start, and `nodes_end` says how far a slot's nodes go *now*: one above
-/// the highest that was ever handed out.
+/// `base` is what the owner noted at the start, and `nodes_end` says how far a slot's nodes go *now*: one
+/// above the highest that was ever handed out.
 ///
 /// # Errors
 /// See [`ImageError`].
@@ -273,8 +274,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         })
     }
 
-    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the slots' nodes go *now*;
-    /// `false` when everything is copied.
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the slots' nodes go
+    /// *now*; `false` when everything is copied.
     ///
     /// # Errors
     /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].

@@ -1,8 +1,8 @@
 //! Loading a checkpoint image: its header against the table, then its blocks into the lanes.
 //!
 //! Blocks are independent of one another (each item names its place), so several threads may read, check and
-//! decompress them at once, in any order. Only the few blocks of completion table, splits and root wait until the
-//! end.
+//! decompress them at once, in any order. Only the few blocks of completion table, splits and root wait until
+//! the end.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -15,9 +15,7 @@ use cell_wal::image::{BlockBuffer, ImageReader};
 use crate::completion::CompletionTable;
 use crate::content::decode_geometry;
 use crate::error::{ContentFault, RecoveryError};
-use crate::image::{
-    SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS,
-};
+use crate::image::{SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS};
 use crate::lane::Lane;
 use crate::progress::Progress;
 use crate::replay::{ExtentApplier, ImageBlock, ImageSource, Kept, NodeApplier, Work};
@@ -150,8 +148,10 @@ impl Load {
                 SECTION_COMPLETIONS => table.extend_from_slice(bytes),
                 SECTION_SPLITS => book.extend_from_slice(bytes),
                 _ => {
-                    let word =
-                        bytes.as_slice().try_into().map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
+                    let word = bytes
+                        .as_slice()
+                        .try_into()
+                        .map_err(|_| refuse(ContentFault::Block(tell(*number))))?;
                     root = Root::from_word(u64::from_le_bytes(word));
                 }
             }

@@ -18,8 +18,8 @@ pub struct Recovered {
     pub geometry: Geometry,
     /// How many slots its node region has.
     pub slots: u32,
-    /// Its meganodes by ascending slot, hidden ones and routers among them. What was not whole yet is gone: its slot is
-    /// still taken, see [`Recovered::splits`].
+    /// Its meganodes by ascending slot, hidden ones and routers among them. What was not whole yet is gone:
+    /// its slot is still taken, see [`Recovered::splits`].
     pub meganodes: Vec<RecoveredMeganode>,
     /// Its splits in both roles, to be settled ([`crate::settle`]).
     pub splits: SplitBook,

@@ -12,8 +12,8 @@ use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
-    Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, empty_root, prefetch, replay,
-    show,
+    Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, empty_root, prefetch,
+    replay, show,
 };
 
 use crate::completion::CompletionTable;
@@ -216,9 +216,9 @@ impl NodeApplier {
         Ok(())
     }
 
-    /// Everything was given, up to the cut: whether it makes sense as a whole. Tree nodes get the state that the book
-    /// says, because what readers may see follows the state of a split, and not what its tree nodes were when they were
-    /// copied or logged.
+    /// Everything was given, up to the cut: whether it makes sense as a whole. Tree nodes get the state that
+    /// the book says, because what readers may see follows the state of a split, and not what its tree nodes
+    /// were when they were copied or logged.
     pub(crate) fn complete(&mut self, cut: Csn) -> Result<(), RecoveryError> {
         if let Some((slot, node)) = self.missing.first() {
             return Err(RecoveryError::NodeMissing { slot: *slot, node: *node });
@@ -289,7 +289,9 @@ impl NodeApplier {
                 }
             }
             NodeRecord::Split(_) | NodeRecord::RootSet(_) | NodeRecord::SlotUse { .. } => {
-                self.splits.apply(record, epoch, csn).map_err(|source| RecoveryError::Split { csn, source })?;
+                self.splits
+                    .apply(record, epoch, csn)
+                    .map_err(|source| RecoveryError::Split { csn, source })?;
                 self.carry_out(csn, record)?;
             }
         }
@@ -323,9 +325,9 @@ impl NodeApplier {
                 }
                 freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
             }
-            NodeRecord::Split(
-                SplitRecord::Start { slot, .. } | SplitRecord::Adopted { slot, .. },
-            ) => self.check_slot(slot, csn)?,
+            NodeRecord::Split(SplitRecord::Start { slot, .. } | SplitRecord::Adopted { slot, .. }) => {
+                self.check_slot(slot, csn)?
+            }
             NodeRecord::Split(
                 SplitRecord::Linked { .. }
                 | SplitRecord::Opened { .. }

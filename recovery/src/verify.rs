@@ -155,7 +155,8 @@ impl<'a> Check<'a> {
             return Ok(());
         }
         // Which one it is takes a look at the whole slot.
-        let full = self.meganode().validate_as(self.part.state, true).map_err(|source| self.violation(source));
+        let full =
+            self.meganode().validate_as(self.part.state, true).map_err(|source| self.violation(source));
         full.and(Err(self.violation(Violation::Orphan(built.last().copied().unwrap_or_default()))))
     }
 
@@ -253,7 +254,8 @@ impl<'a> Check<'a> {
 
     /// A router's entry leads to the root of a meganode, in whatever region.
     fn routes(&self, node: NodeIndex, entry: &LeafEntry) -> Result<(), RecoveryError> {
-        let to_root = self.part.geometry.locate(entry.meganode()).is_some_and(|(_, at)| at == NodeIndex::ROOT);
+        let to_root =
+            self.part.geometry.locate(entry.meganode()).is_some_and(|(_, at)| at == NodeIndex::ROOT);
         if to_root && *entry == LeafEntry::to_meganode(entry.meganode()) {
             return Ok(());
         }

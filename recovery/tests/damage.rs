@@ -374,7 +374,9 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     let copied = owner.recovered.meganodes[0].allocator.high_water().0 - 400;
     owner.step_checkpoint(copied);
     // A refusal for want of log space passes once the disk has worked, one for want of tree nodes does not.
-    while owner.recovered.meganodes[0].allocator.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner)) {}
+    while owner.recovered.meganodes[0].allocator.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner))
+    {
+    }
     // Leaves that the copier has still before it are split once more.
     let keys = lows_of_leaves_from(&owner, copied);
     assert!(keys.len() > 50);

@@ -1,7 +1,7 @@
 //! Walking down a tree by copied nodes: what is looked for, and where a node says that it lies.
 //!
-//! [`NodeRef::step`] answers for one key; scans and routers look for more than keys, and a router is asked for
-//! the last of its entries that is not above a key.
+//! [`NodeRef::step`] answers for one key; scans and routers look for more than keys, and a router is asked
+//! for the last of its entries that is not above a key.
 
 use std::cmp::Ordering;
 

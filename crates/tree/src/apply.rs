@@ -125,9 +125,9 @@ pub fn replay<W: WordsMut + ?Sized>(
     })
 }
 
-/// Makes a tree node readable or hidden without a record: what readers may see of a meganode follows the state of its
-/// split, which is logged, and not its tree nodes' records. The CSN of last change stays. Nothing happens to a node
-/// that is free or in that state already; whether the node changed.
+/// Makes a tree node readable or hidden without a record: what readers may see of a meganode follows the
+/// state of its split, which is logged, and not its tree nodes' records. The CSN of last change stays.
+/// Nothing happens to a node that is free or in that state already; whether the node changed.
 ///
 /// # Panics
 /// If the slot has no such node.

@@ -1,7 +1,7 @@
 //! Building a meganode from sorted entries, densely, bottom up.
 //!
-//! A [`BulkBuilder`] is pushed one entry after another and holds nothing of its caller's meanwhile, so that a worker
-//! can adopt a meganode in small steps between its requests; [`bulk_build`] does it in one go.
+//! A [`BulkBuilder`] is pushed one entry after another and holds nothing of its caller's meanwhile, so that a
+//! worker can adopt a meganode in small steps between its requests; [`bulk_build`] does it in one go.
 
 use cell_terms::{Csn, Pointer};
 
@@ -130,8 +130,9 @@ impl Level {
     }
 }
 
-/// A meganode that is being built: entries are pushed in key order, each call emits the nodes that became full, and
-/// [`BulkBuilder::finish`] the rest, the root last. The allocator is the slot's own, the same one in every call.
+/// A meganode that is being built: entries are pushed in key order, each call emits the nodes that became
+/// full, and [`BulkBuilder::finish`] the rest, the root last. The allocator is the slot's own, the same one
+/// in every call.
 ///
 /// One push emits at most one fill a level, and mostly none. After an error, or to give it up, call
 /// [`BulkBuilder::abandon`].
@@ -198,8 +199,8 @@ impl BulkBuilder {
         Ok(())
     }
 
-    /// Closes what is open, level by level; the level that is one node is the root, which is emitted last. Nothing
-    /// may be pushed afterwards.
+    /// Closes what is open, level by level; the level that is one node is the root, which is emitted last.
+    /// Nothing may be pushed afterwards.
     ///
     /// # Errors
     /// [`BulkError::Full`].
@@ -211,7 +212,8 @@ impl BulkBuilder {
         sized!(self.geometry, B => self.finish_sized::<B>(allocator, emit))
     }
 
-    /// Gives the taken nodes back, as if they had never been handed out. What was emitted must not become readable.
+    /// Gives the taken nodes back, as if they had never been handed out. What was emitted must not become
+    /// readable.
     pub fn abandon(&mut self, allocator: &mut SlotAllocator) {
         while let Some(node) = self.taken.pop() {
             allocator.unallocate(node);

@@ -3,8 +3,8 @@
 use crate::compose::SUFFIX_BUFFER;
 use crate::geometry::{Geometry, key_max};
 use crate::layout::{
-    COUNT, FENCES, FLAG_HIDDEN, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix, heads_offset, heap_end,
-    kind_of,
+    COUNT, FENCES, FLAG_HIDDEN, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix,
+    heads_offset, heap_end, kind_of,
 };
 use crate::page::Page;
 use crate::state::NodeState;

@@ -4,8 +4,8 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::NodeIndex;
 use crate::layout::{
-    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEADS,
-    HEAP_LOW, HIGH_INFINITE, HIGH_LEN, HINT, KIND, LEAF_VALUE_BYTES, LOW_LEN, PREFIX_LEN, RIGHT, SLOT_BYTES,
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEADS, HEAP_LOW,
+    HIGH_INFINITE, HIGH_LEN, HINT, KIND, LEAF_VALUE_BYTES, LOW_LEN, PREFIX_LEN, RIGHT, SLOT_BYTES,
     SLOT_OFFSET_BITS, WORD_BYTES, cell_bytes, common_prefix, fixed_bytes, heads_offset, heap_end, kind_of,
     length_bytes, low_u16,
 };

@@ -1,9 +1,9 @@
 //! Splitting a meganode in two: where, and what changes in the half that stays.
 //!
-//! The right half is built anew in another slot. What stays is cut along one key: on each level one *boundary* node,
-//! the root among them, gets the key as its high fence and a right link to the new meganode's root, whatever its
-//! level is, and all nodes right of it become free. The key is a fence between two leaves, and such a fence never
-//! goes away, so a plan can be made for it at any later time.
+//! The right half is built anew in another slot. What stays is cut along one key: on each level one
+//! *boundary* node, the root among them, gets the key as its high fence and a right link to the new
+//! meganode's root, whatever its level is, and all nodes right of it become free. The key is a fence between
+//! two leaves, and such a fence never goes away, so a plan can be made for it at any later time.
 
 use cell_terms::Words;
 
@@ -20,8 +20,8 @@ pub struct NodeSet {
     bytes: Vec<u8>,
 }
 
-/// Tree nodes of a slot, as bits that somebody else holds: the lowest bit of the first byte stands for the tree node
-/// `first`.
+/// Tree nodes of a slot, as bits that somebody else holds: the lowest bit of the first byte stands for the
+/// tree node `first`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodeBits<'a> {
     /// A multiple of eight.
@@ -53,10 +53,16 @@ impl<'a> NodeBits<'a> {
     /// The tree nodes, ascending. Those past what a number can say are left out.
     pub fn iter(self) -> impl Iterator<Item = NodeIndex> + 'a {
         let at = move |byte: usize| u32::try_from(byte).ok()?.checked_mul(8)?.checked_add(self.first);
-        self.bytes.iter().enumerate().filter(|(_, bits)| **bits != 0).flat_map(move |(byte, bits)| {
-            (0..8).filter(move |bit| bits & 1 << bit != 0).filter_map(move |bit| at(byte)?.checked_add(bit))
-        })
-        .map(NodeIndex)
+        self.bytes
+            .iter()
+            .enumerate()
+            .filter(|(_, bits)| **bits != 0)
+            .flat_map(move |(byte, bits)| {
+                (0..8)
+                    .filter(move |bit| bits & 1 << bit != 0)
+                    .filter_map(move |bit| at(byte)?.checked_add(bit))
+            })
+            .map(NodeIndex)
     }
 
     /// How many there are.
@@ -84,8 +90,8 @@ pub struct SplitPlan {
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// A key to split at: the fence between two leaves that leaves about so many percent of the leaves on the left;
-    /// `None` if there is only one leaf. For the meganode's writer.
+    /// A key to split at: the fence between two leaves that leaves about so many percent of the leaves on the
+    /// left; `None` if there is only one leaf. For the meganode's writer.
     ///
     /// # Errors
     /// [`PlanError::Damaged`].
@@ -131,7 +137,8 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             return Err(PlanError::Damaged(node));
         }
         let header = self.view::<B>(node).header();
-        let sound = header.state().is_built() && header.level() == level && header.is_inner() && header.count > 0;
+        let sound =
+            header.state().is_built() && header.level() == level && header.is_inner() && header.count > 0;
         if sound { Ok(header) } else { Err(PlanError::Damaged(node)) }
     }
 
@@ -208,7 +215,11 @@ fn off_boundary(node: NodeIndex) -> PlanError {
 }
 
 /// The low fence of a child: the separator in front of it.
-fn low_of_child<W: Words + ?Sized, const B: usize>(view: &View<'_, W, B>, header: &Header, i: usize) -> Vec<u8> {
+fn low_of_child<W: Words + ?Sized, const B: usize>(
+    view: &View<'_, W, B>,
+    header: &Header,
+    i: usize,
+) -> Vec<u8> {
     let mut low = vec![0; header.low_len.min(B)];
     view.low(header, &mut low);
     if i > 0 {

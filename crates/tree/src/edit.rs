@@ -11,9 +11,9 @@ use crate::fence::Side;
 use crate::geometry::{NodeIndex, key_max};
 use crate::hint;
 use crate::layout::{
-    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEAP_LOW,
-    HIGH_INFINITE, HINT, KIND, LEAF_VALUE_BYTES, RIGHT, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes,
-    heads_offset, heap_end, low_u16,
+    CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEAP_LOW, HIGH_INFINITE, HINT,
+    KIND, LEAF_VALUE_BYTES, RIGHT, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heads_offset, heap_end,
+    low_u16,
 };
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
@@ -131,9 +131,9 @@ impl<const B: usize> Page<B> {
         Ok(dirty)
     }
 
-    /// Lowers the high fence and sets the right link; entries at or above the fence go. Where the fence is there
-    /// already, only the right link is set: at the edge of a meganode that is split, a level may have had its
-    /// fence in that place.
+    /// Lowers the high fence and sets the right link; entries at or above the fence go. Where the fence is
+    /// there already, only the right link is set: at the edge of a meganode that is split, a level may have
+    /// had its fence in that place.
     pub(crate) fn cut(&mut self, high: &[u8], right: Pointer) -> Result<Dirty, EditError> {
         let view = self.view();
         let header = sound_header(&view)?;

@@ -1,15 +1,16 @@
 //! The last entry that is not above a key: how a router's leaves lead to meganodes.
 //!
-//! A leaf's separator may be shorter than its first key, so a key can come to a leaf whose entries are all above it;
-//! then the entry is the last one of the leaves before, and the search descends once more, to the keys just below
-//! that leaf's low fence. Walks by copied nodes do the same by [`crate::NodeRef::way`] and [`crate::NodeRef::floor`].
+//! A leaf's separator may be shorter than its first key, so a key can come to a leaf whose entries are all
+//! above it; then the entry is the last one of the leaves before, and the search descends once more, to the
+//! keys just below that leaf's low fence. Walks by copied nodes do the same by [`crate::NodeRef::way`] and
+//! [`crate::NodeRef::floor`].
 
 use cell_terms::{ExtentOffset, Pointer, Words};
 
 use crate::fence::Side;
 use crate::probe::Probe;
-use crate::snapshot::LeafSnapshot;
 use crate::search::{Answer, Meganode, ReadError, sized};
+use crate::snapshot::LeafSnapshot;
 use crate::view::{Header, LeafEntry, View};
 
 impl LeafEntry {
@@ -34,8 +35,8 @@ enum InLeaf {
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// The last entry that is not above a key, `None` if all are. As of one moment of its leaf; of several moments
-    /// where it is not in the key's own leaf.
+    /// The last entry that is not above a key, `None` if all are. As of one moment of its leaf; of several
+    /// moments where it is not in the key's own leaf.
     ///
     /// # Errors
     /// As [`Meganode::search`].

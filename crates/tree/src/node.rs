@@ -7,9 +7,9 @@ use crate::geometry::{Geometry, NodeIndex};
 use crate::layout::{CRC, WORD_BYTES, kind_of};
 use crate::page::Page;
 use crate::probe::Probe;
-use crate::snapshot::LeafSnapshot;
 use crate::search::{Found, Meganode, ReadError, sized};
 use crate::seek::{Hop, Lookup};
+use crate::snapshot::LeafSnapshot;
 use crate::state::NodeState;
 use crate::view::{Header, LeafEntry, View};
 
@@ -106,8 +106,8 @@ impl<'a> NodeRef<'a> {
         self.is_valid() && self.snapshot_built(leaf)
     }
 
-    /// Fills a snapshot from a leaf that may be hidden: for its owner and for copies of all there is. False if the
-    /// node is none.
+    /// Fills a snapshot from a leaf that may be hidden: for its owner and for copies of all there is. False
+    /// if the node is none.
     #[must_use]
     pub fn snapshot_built(&self, leaf: &mut LeafSnapshot) -> bool {
         if !self.state().is_built() || self.level() != 0 {

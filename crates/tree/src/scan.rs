@@ -82,8 +82,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         outcome.map(|()| true)
     }
 
-    /// Fills `next` with the leaf after `leaf`: false at the end of the tree. For who reads one leaf ahead, to
-    /// ask for its extents before they are wanted.
+    /// Fills `next` with the leaf after `leaf`: false at the end of the tree. For who reads one leaf ahead,
+    /// to ask for its extents before they are wanted.
     ///
     /// # Errors
     /// As [`Meganode::leaf_after`].

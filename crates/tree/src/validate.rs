@@ -118,8 +118,8 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         self.validate_as(NodeState::Valid, full)
     }
 
-    /// [`Meganode::validate`] for a meganode whose tree nodes are all in this state: hidden ones are checked by
-    /// the same rules before anybody sees them.
+    /// [`Meganode::validate`] for a meganode whose tree nodes are all in this state: hidden ones are checked
+    /// by the same rules before anybody sees them.
     ///
     /// # Errors
     /// The first [`Violation`].

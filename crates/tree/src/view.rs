@@ -12,9 +12,9 @@ use cell_terms::{Csn, ExtentOffset, Pointer, Words};
 
 use crate::geometry::{NodeIndex, key_max};
 use crate::layout::{
-    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, HEAD_BYTES,
-    HEADS, HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS,
-    SLOT_OFFSET_MASK, WORD_BYTES, count_max, length_bytes, low_u32, low_usize,
+    CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, HEAD_BYTES, HEADS,
+    HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
+    WORD_BYTES, count_max, length_bytes, low_u32, low_usize,
 };
 
 use crate::mutant::{self, Mutant};
@@ -38,11 +38,7 @@ impl LeafEntry {
     #[allow(clippy::cast_possible_truncation, reason = "each number's own bits are meant")]
     pub(crate) fn from_bytes(bytes: &[u8; LEAF_VALUE_BYTES]) -> LeafEntry {
         let all = u128::from_le_bytes(*bytes);
-        LeafEntry {
-            offset: ExtentOffset(all as u32),
-            value_len: (all >> 32) as u32,
-            crc: (all >> 64) as u64,
-        }
+        LeafEntry { offset: ExtentOffset(all as u32), value_len: (all >> 32) as u32, crc: (all >> 64) as u64 }
     }
 
     /// As a cell holds it.

@@ -124,7 +124,13 @@ fn mark_hides_a_node_until_it_is_marked_again() {
     let mut tree = Tree::new(geometry);
     tree.put(b"key", entry(1)).unwrap();
     let root = NodeIndex::ROOT;
-    cell_tree::apply(&mut &*tree.memory, geometry, SLOT, &Change::Mark { node: root, state: NodeState::Free }, Csn(9));
+    cell_tree::apply(
+        &mut &*tree.memory,
+        geometry,
+        SLOT,
+        &Change::Mark { node: root, state: NodeState::Free },
+        Csn(9),
+    );
     reading!(tree, meganode => assert_eq!(meganode.search(b"key"), Err(cell_tree::ReadError::NotHere)));
     let mark = Change::Mark { node: root, state: NodeState::Valid };
     assert_eq!(replay(&mut &*tree.memory, geometry, SLOT, &mark, Csn(10)), Ok(Replayed::Applied));

@@ -162,8 +162,8 @@ impl Store {
         Ok(Some(Synced { bytes }))
     }
 
-    /// What an image begins with. While a checkpoint runs, tree nodes that are freed are not used again: its copier
-    /// goes by ascending index.
+    /// What an image begins with. While a checkpoint runs, tree nodes that are freed are not used again: its
+    /// copier goes by ascending index.
     pub(crate) fn begin_checkpoint(&mut self) -> ImageBase {
         self.meganodes.set_monotone(true);
         let root = self.node.root();

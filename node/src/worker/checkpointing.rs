@@ -1,7 +1,7 @@
 //! When a checkpoint is taken, and the order of its steps:
 //!
-//! 1. note the durable watermark B, and copy the completion table and the book of splits; the copier reads the pair
-//!    as any reader does;
+//! 1. note the durable watermark B, and copy the completion table and the book of splits; the copier reads
+//!    the pair as any reader does;
 //! 2. the image is written and synced: its highest CSN is M, at or above B;
 //! 3. wait until the durable watermark has passed M, or the image would hold what a crash takes back;
 //! 4. record it in the region table, conditional on the epoch;

@@ -1,19 +1,19 @@
 //! What a pair knows of its splits, in both roles, and of its slots.
 //!
-//! The book is a pure function of the records: [`SplitBook::apply`] is called with each record that is appended, live,
-//! and again in replay. An ended split stays until its last record is durable ([`SplitBook::prune`]), because nobody may
-//! be told of an end that a crash can take back.
+//! The book is a pure function of the records: [`SplitBook::apply`] is called with each record that is
+//! appended, live, and again in replay. An ended split stays until its last record is durable
+//! ([`SplitBook::prune`]), because nobody may be told of an end that a crash can take back.
 //!
-//! A checkpoint holds the book's bytes of the moment when its base B was noted. They may be ahead of B, so replay
-//! meets records that the book has already: each keeps the CSN that brought it to its state, and what is not above
-//! that changes nothing.
+//! A checkpoint holds the book's bytes of the moment when its base B was noted. They may be ahead of B, so
+//! replay meets records that the book has already: each keeps the CSN that brought it to its state, and what
+//! is not above that changes nothing.
 //!
 //! # Bytes
 //!
-//! Pair `u32`; slots: count `u32`, each slot `u32`, use `u8`, CSN `u64`; splits as source: count `u32`, each name, state
-//! `u8`, CSN `u64`, slot `u32`, target pair `u32`, target slot `u32`, key; splits as target: count `u32`, each name,
-//! state `u8`, CSN `u64`, slot `u32`, right link `u64`, tree nodes `u32`, entries `u64`, low key, high key or none. Names
-//! and keys as in the records of splits.
+//! Pair `u32`; slots: count `u32`, each slot `u32`, use `u8`, CSN `u64`; splits as source: count `u32`, each
+//! name, state `u8`, CSN `u64`, slot `u32`, target pair `u32`, target slot `u32`, key; splits as target:
+//! count `u32`, each name, state `u8`, CSN `u64`, slot `u32`, right link `u64`, tree nodes `u32`, entries
+//! `u64`, low key, high key or none. Names and keys as in the records of splits.
 
 use std::collections::BTreeMap;
 
@@ -200,7 +200,8 @@ impl SplitBook {
         self.pair
     }
 
-    /// Takes note of a record. Records that are no business of the book are ignored, and so are those that it has.
+    /// Takes note of a record. Records that are no business of the book are ignored, and so are those that it
+    /// has.
     ///
     /// # Errors
     /// See [`BookError`]; the book is as before.
@@ -313,8 +314,8 @@ impl SplitBook {
         self.slots.retain(|_, (used, csn)| *used != SlotUse::Free || *csn > durable);
     }
 
-    /// The source has finished: nobody asks for this split any more. Only once its [`SplitRecord::Opened`] is durable.
-    /// Whether it was known.
+    /// The source has finished: nobody asks for this split any more. Only once its [`SplitRecord::Opened`] is
+    /// durable. Whether it was known.
     pub fn forget(&mut self, name: SplitName) -> bool {
         let opened = self.targets.get(&name).is_some_and(|split| split.state == TargetState::Opened);
         opened && self.targets.remove(&name).is_some()
@@ -337,8 +338,8 @@ impl SplitBook {
         (0..slots).map(SlotIndex).find(|slot| !self.slots.contains_key(slot))
     }
 
-    /// Whether a slot's meganode is an adoption that is not settled, as the log tells: its tree nodes are hidden after
-    /// a recovery, whatever they were before.
+    /// Whether a slot's meganode is an adoption that is not settled, as the log tells: its tree nodes are
+    /// hidden after a recovery, whatever they were before.
     #[must_use]
     pub fn is_hidden(&self, slot: SlotIndex) -> bool {
         self.target_of(slot).is_some_and(|(_, split)| split.state != TargetState::Opened)

@@ -1,16 +1,16 @@
 //! Splits of meganodes: their records, what a pair knows of them, and how they are settled after a crash.
 //!
-//! The protocol is DESIGN.md's "Meganode splits". One split moves the upper half of a meganode of the *source* pair
-//! into a free slot of the *target* pair, which may be the same one. Each pair logs its own part under the split's
-//! name and keeps, in its [`SplitBook`], where each unfinished one stands.
+//! The protocol is DESIGN.md's "Meganode splits". One split moves the upper half of a meganode of the
+//! *source* pair into a free slot of the *target* pair, which may be the same one. Each pair logs its own
+//! part under the split's name and keeps, in its [`SplitBook`], where each unfinished one stands.
 //!
 //! ```text
-//! source: Start ............................ Linked .......... Applied ............................. Finished
-//! target:       Adopt, fills, .. Adopted ........... readable ......... Opened, takes writes
-//! root:                                                                          parent entry
+//! source: Start .......................... Linked .......... Applied ............................ Finished
+//! target:       Adopt, fills, .. Adopted ......... readable ......... Opened, takes writes
+//! root:                                                                        parent entry
 //! ```
-//! Every arrow to the right waits until what is on its left is durable. `Linked` is the commit point: before it the
-//! split can only end as `Aborted` and `Discarded`, after it only as `Finished` and `Opened`.
+//! Every arrow to the right waits until what is on its left is durable. `Linked` is the commit point: before
+//! it the split can only end as `Aborted` and `Discarded`, after it only as `Finished` and `Opened`.
 
 mod book;
 mod fields;

@@ -12,10 +12,10 @@
 //! | 10 aborted | source | name |
 //! | 11 discarded | target | name, slot `u32` |
 //!
-//! A name is pair `u32`, epoch `u32`, CSN `u64`: those of the start record, which therefore does not carry its own. A
-//! key is its length `u16` and its bytes; the length 65,535 says that there is none. Completions are bytes of
-//! [`crate::CompletionTable::parts`]: the adoption repeats its first record for each part. The bits of an applied record
-//! go to its end, see [`cell_tree::NodeBits`].
+//! A name is pair `u32`, epoch `u32`, CSN `u64`: those of the start record, which therefore does not carry
+//! its own. A key is its length `u16` and its bytes; the length 65,535 says that there is none. Completions
+//! are bytes of [`crate::CompletionTable::parts`]: the adoption repeats its first record for each part. The
+//! bits of an applied record go to its end, see [`cell_tree::NodeBits`].
 
 use std::fmt;
 
@@ -250,7 +250,14 @@ impl<'a> SplitRecord<'a> {
         let cuts = Cuts::new(&nodes[..count.into()]).ok_or(wrong)?;
         let high = fields.key()?;
         let first = fields.u32()?;
-        Ok(SplitRecord::Applied { name, slot, right, cuts, high, freed: NodeBits { first, bytes: fields.rest() } })
+        Ok(SplitRecord::Applied {
+            name,
+            slot,
+            right,
+            cuts,
+            high,
+            freed: NodeBits { first, bytes: fields.rest() },
+        })
     }
 }
 

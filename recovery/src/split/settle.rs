@@ -1,19 +1,22 @@
 //! Settling splits: what is left to do for each one, as tables.
 //!
-//! After a recovery, and on a timer while they live, pairs look at their unfinished splits. A source knows by itself
-//! what to do ([`SOURCE_STEPS`]). A target asks the source's owner and goes by the answer ([`TARGET_STEPS`]); an answer
-//! that is impossible is a contradiction between two logs, which nobody resolves by guessing.
+//! After a recovery, and on a timer while they live, pairs look at their unfinished splits. A source knows by
+//! itself what to do ([`SOURCE_STEPS`]). A target asks the source's owner and goes by the answer
+//! ([`TARGET_STEPS`]); an answer that is impossible is a contradiction between two logs, which nobody
+//! resolves by guessing.
 //!
-//! What a source's owner answers ([`SplitBook::answer`]) must never be taken back by a crash, so it waits for the record
-//! that it follows from:
+//! What a source's owner answers ([`SplitBook::answer`]) must never be taken back by a crash, so it waits for
+//! the record that it follows from:
 //!
-//! 1. the source appends `Aborted` and answers `no`; the target throws the meganode away and logs `Discarded`;
-//! 2. power fails before `Aborted` is durable, and the source recovers with `Start` only. That is no harm yet; but had it
-//!    been `Linked` that was appended, and `linked` that was answered, readers would have been led to a meganode whose
-//!    split is aborted on recovery: they saw it, and then it was gone.
+//! 1. the source appends `Aborted` and answers `no`; the target throws the meganode away and logs
+//!    `Discarded`;
+//! 2. power fails before `Aborted` is durable, and the source recovers with `Start` only. That is no harm
+//!    yet; but had it been `Linked` that was appended, and `linked` that was answered, readers would have
+//!    been led to a meganode whose split is aborted on recovery: they saw it, and then it was gone.
 //!
-//! A recovered owner that has no trace of a split answers `no`: an unfinished one is always in the log or in the
-//! checkpoint's book, and a finished one is asked about only by a target that is open, which forgets it then.
+//! A recovered owner that has no trace of a split answers `no`: an unfinished one is always in the log or in
+//! the checkpoint's book, and a finished one is asked about only by a target that is open, which forgets it
+//! then.
 
 use cell_terms::{Csn, Root, SlotIndex};
 
@@ -138,16 +141,16 @@ pub enum Settlement {
         /// What to do.
         step: TargetStep,
     },
-    /// A router that the root does not lead to: its builder died before the root was set. Log the slot as free; the
-    /// parent's entry, which is still to be inserted, builds another.
+    /// A router that the root does not lead to: its builder died before the root was set. Log the slot as
+    /// free; the parent's entry, which is still to be inserted, builds another.
     FreeRouter {
         /// The slot.
         slot: SlotIndex,
     },
 }
 
-/// Everything that is left to do of a pair's splits. `answer` tells what a split's source says, `None` while it has not;
-/// `root_slot` is the slot of this pair that the root leads to, if it is one of this pair's.
+/// Everything that is left to do of a pair's splits. `answer` tells what a split's source says, `None` while
+/// it has not; `root_slot` is the slot of this pair that the root leads to, if it is one of this pair's.
 #[must_use]
 pub fn settle(
     book: &SplitBook,
@@ -168,16 +171,16 @@ pub fn settle(
             left.push(Settlement::Target { name, slot: split.slot, step });
         }
     }
-    let lost = book.slots().filter(|(slot, used)| {
-        *used == SlotUse::Router && !(root.router && root_slot == Some(*slot))
-    });
+    let lost = book
+        .slots()
+        .filter(|(slot, used)| *used == SlotUse::Router && !(root.router && root_slot == Some(*slot)));
     left.extend(lost.map(|(slot, _)| Settlement::FreeRouter { slot }));
     left
 }
 
 impl SplitBook {
-    /// What this pair, the source, answers when a target asks for a split. `durable` is the pair's durable watermark; of
-    /// a pair in recovery that is its recorded cut.
+    /// What this pair, the source, answers when a target asks for a split. `durable` is the pair's durable
+    /// watermark; of a pair in recovery that is its recorded cut.
     #[must_use]
     pub fn answer(&self, name: SplitName, durable: Csn) -> Answer {
         let Some(split) = self.source(name) else { return Answer::No };
@@ -232,7 +235,10 @@ mod tests {
         }
         for state in TargetState::ALL {
             let step = step_of_target(state, None);
-            assert!(matches!(step, TargetStep::Ask | TargetStep::Done), "nothing without an answer: {step:?}");
+            assert!(
+                matches!(step, TargetStep::Ask | TargetStep::Done),
+                "nothing without an answer: {step:?}"
+            );
         }
     }
 
