@@ -395,10 +395,8 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
             turn(&mut client, &mut poller);
         }
         for (number, seen) in client.seen(connection)[1..].iter().enumerate() {
-            let expected = u8::try_from(number % 251).unwrap();
-            assert!(
-                matches!(seen, Seen::Message(got) if got.len() == bytes && got.iter().all(|byte| *byte == expected))
-            );
+            let expected = vec![u8::try_from(number % 251).unwrap(); bytes];
+            assert!(*seen == Seen::Message(expected), "message {number}");
         }
         client.endpoint.close(connection);
     });
