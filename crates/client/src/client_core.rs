@@ -209,7 +209,8 @@ impl ClientCore {
         }
     }
 
-    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything else.
+    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything
+    /// else.
     pub fn set_reads_ordered(&mut self, ordered: bool) {
         if let Some(reader) = &mut self.reader {
             reader.set_reads_ordered(ordered);
@@ -235,8 +236,9 @@ impl ClientCore {
         }
     }
 
-    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock, watermark
-    /// and trust permit it. An older time would let a client that was stopped believe memory that was used again.
+    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock,
+    /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
+    /// was used again.
     pub fn settle(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
             reader.settle(now_ns);

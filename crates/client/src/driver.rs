@@ -1,5 +1,5 @@
-//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's, who
-//! sleeps between the steps (or, in a simulator, does not).
+//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's,
+//! who sleeps between the steps (or, in a simulator, does not).
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
@@ -88,8 +88,8 @@ impl<E: OneSided> Driver<E> {
     /// happened; zero means that one may sleep until [`ClientCore::due_ns`], if [`Driver::prepare_sleep`]
     /// agrees.
     ///
-    /// The clock is asked again when anything has happened: what was read one-sided is believed only by a time
-    /// after its last completion.
+    /// The clock is asked again when anything has happened: what was read one-sided is believed only by a
+    /// time after its last completion.
     pub fn step(&mut self, clock: &mut dyn FnMut() -> u64) -> usize {
         let mut now_ns = clock();
         if now_ns >= self.ticked_ns.saturating_add(TICK_NS) || self.ticked_ns == 0 {

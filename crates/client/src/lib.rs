@@ -7,9 +7,9 @@
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
 //! A client talks to one worker of one node. It reads by messages, or searches the node's memory itself with
-//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on). Routing by the region
-//! table, the cache of paths and the selector between the two ways of searching will stand between [`Client`]
-//! and several cores, one a connection.
+//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on). Routing by the
+//! region table, the cache of paths and the selector between the two ways of searching will stand between
+//! [`Client`] and several cores, one a connection.
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can

@@ -1,5 +1,5 @@
-//! What clients need to read this node's memory themselves: which regions are registered, under which keys, and
-//! for how long an operation of theirs may take.
+//! What clients need to read this node's memory themselves: which regions are registered, under which keys,
+//! and for how long an operation of theirs may take.
 
 use cell_fabric::{ConnectionId, RegionKey};
 use cell_memory::{HEADER_BYTES, Region};
@@ -8,8 +8,8 @@ use cell_protocol::{PairRegions, Refusal, RegionRows, RegionsReply, Reply, Reque
 use super::Worker;
 use super::pairs::Dependence;
 
-/// Of the time for which freed memory rests, so much may be used by a one-sided operation: the rest covers the
-/// moment at which the worker last looked at its clock, and the drift of both.
+/// Of the time for which freed memory rests, so much may be used by a one-sided operation: the rest covers
+/// the moment at which the worker last looked at its clock, and the drift of both.
 const PERMITTED_PARTS: (u64, u64) = (4, 5);
 
 /// The registrations that clients are told of, by pair.

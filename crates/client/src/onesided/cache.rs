@@ -1,6 +1,6 @@
-//! Tree nodes above the leaves, kept by how lately they were used. What is kept is advice: a stale one costs a
-//! step aside or a search from the root, never a wrong answer, because leaves are always read afresh and say
-//! which keys are theirs.
+//! Tree nodes above the leaves, kept by how lately they were used. What is kept is advice: a stale one costs
+//! a step aside or a search from the root, never a wrong answer, because leaves are always read afresh and
+//! say which keys are theirs.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,7 +9,8 @@ use cell_terms::Pointer;
 
 const NONE: u32 = u32::MAX;
 
-/// Pointers differ in a few bits in the middle; one multiplication spreads them (Fibonacci hashing, Knuth 6.4).
+/// Pointers differ in a few bits in the middle; one multiplication spreads them (Fibonacci hashing, Knuth
+/// 6.4).
 #[derive(Debug, Default)]
 struct PointerHasher(u64);
 

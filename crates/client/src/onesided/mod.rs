@@ -1,8 +1,8 @@
 //! The one-sided path: a client searches a node's memory itself ([Cell, ATC 2016], sections 2.3 and 2.4).
 //!
-//! A state machine like the rest of the client: it is told which reads came back, what replies said of lease and
-//! watermark, and what time it is; it yields reads to be posted, and operations that ended. Many are under way
-//! at a time.
+//! A state machine like the rest of the client: it is told which reads came back, what replies said of lease
+//! and watermark, and what time it is; it yields reads to be posted, and operations that ended. Many are
+//! under way at a time.
 //!
 //! ```text
 //! registrations, root, watermarks -> router -> meganode -> leaf -> extent      (walk, fetch)
@@ -14,8 +14,8 @@
 //! What an answer rests on (DESIGN.md, "The log and what a reader may see", "Membership, failover, fencing"):
 //!
 //! - every tree node is of one moment and covers what was looked for; every extent is its leaf's;
-//! - **clock**: from before the first read to after the last completion no more time has passed than freed memory
-//!   rests, so nothing that was read had been used again;
+//! - **clock**: from before the first read to after the last completion no more time has passed than freed
+//!   memory rests, so nothing that was read had been used again;
 //! - **watermark**: all that it depends on is durable, by a watermark of the same epoch;
 //! - **trust**: after the last completion the owner's lease surely still held.
 //!
@@ -61,7 +61,8 @@ pub(crate) struct Ground {
     counters: OneSidedCounters,
     cache_inner: bool,
     scan_entries_max: u32,
-    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of these.
+    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
+    /// these.
     registrations: u32,
     /// A pointer led to a region that is not known: the worker has more of them by now.
     region_unknown: bool,
@@ -229,7 +230,8 @@ impl Reader {
         self.trust.asked(now_ns);
     }
 
-    /// The question has been answered; the header was heard before. What still waits for trust is the server's.
+    /// The question has been answered; the header was heard before. What still waits for trust is the
+    /// server's.
     pub(crate) fn trust_answered(&mut self, now_ns: u64) {
         self.trust_asked = false;
         self.settling.append(&mut self.waiting);
@@ -245,7 +247,7 @@ impl Reader {
         if !regions.watermark_came(header.pair, header.watermark) {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
-            return self.forget_regions();
+            return self.nowhere(self.now_ns);
         }
         let vouched = header.pair == PairId(0) || regions.has(header.pair);
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
@@ -253,7 +255,8 @@ impl Reader {
         }
     }
 
-    /// The registrations are of no use any more: what is under way is the server's, and they are asked for anew.
+    /// The registrations are of no use any more: what is under way is the server's, and they are asked for
+    /// anew.
     fn forget_regions(&mut self) {
         self.known = Known::Wanted;
         self.trust.reset();
@@ -276,7 +279,8 @@ impl Reader {
         self.give_up_held();
     }
 
-    /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it ended.
+    /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
+    /// ended.
     pub(crate) fn begin(&mut self, place: u16, now_ns: u64, message: &[u8]) -> bool {
         if matches!(self.known, Known::Nowhere { .. }) {
             return false;

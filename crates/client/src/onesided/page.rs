@@ -1,4 +1,5 @@
-//! What of a range goes into one page: which entries, by the same rules as the server's, before any extent is read.
+//! What of a range goes into one page: which entries, by the same rules as the server's, before any extent is
+//! read.
 
 use cell_protocol::scan::PAGE_BYTES_MAX;
 use cell_protocol::{Bound, Scan};

@@ -1,7 +1,7 @@
 //! The reads on their way: whose they are, and which are still to be posted.
 //!
-//! A place in the table is free again only when its read has come back, so an answer to an operation that is gone
-//! never meets another one. A lost connection takes all its reads along: its number is part of each tag.
+//! A place in the table is free again only when its read has come back, so an answer to an operation that is
+//! gone never meets another one. A lost connection takes all its reads along: its number is part of each tag.
 
 use std::collections::VecDeque;
 

@@ -128,8 +128,8 @@ impl Regions {
         }
     }
 
-    /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the same
-    /// epoch: past a cut the next owner uses the same CSNs again. False if the epoch is another one.
+    /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the
+    /// same epoch: past a cut the next owner uses the same CSNs again. False if the epoch is another one.
     pub(crate) fn watermark_came(&mut self, pair: PairId, watermark: Watermark) -> bool {
         let Some(known) = self.pairs.iter_mut().find(|known| known.row.pair == pair) else { return true };
         if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {

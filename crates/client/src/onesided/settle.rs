@@ -92,8 +92,8 @@ impl Reader {
         }
     }
 
-    /// The watermark is read again, at once and then at growing intervals; then the server is asked, which holds
-    /// its answer until it is durable.
+    /// The watermark is read again, at once and then at growing intervals; then the server is asked, which
+    /// holds its answer until it is durable.
     fn wait_for_watermark(&mut self, place: u16, now_ns: u64) {
         let task = &mut self.tasks[usize::from(place)];
         let at_once = task.waits == 0;

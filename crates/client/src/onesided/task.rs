@@ -1,8 +1,8 @@
 //! One operation as a state machine: it takes reads that came and posts those that follow, until all that it
 //! wanted is here.
 //!
-//! An operation has *lanes* that go on independently: one for the key of a get or a search, one for each key of a
-//! multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
+//! An operation has *lanes* that go on independently: one for the key of a get or a search, one for each key
+//! of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
 
 use cell_protocol::{Request, Scan};
 use cell_terms::Csn;

@@ -1,17 +1,18 @@
 //! For how long what is read one-sided may be believed.
 //!
-//! A stopped process's memory goes on being readable, and a mapping of it outlives even its end. So every reply
-//! says how long the owner's lease surely holds, and what was read is believed only within that time:
+//! A stopped process's memory goes on being readable, and a mapping of it outlives even its end. So every
+//! reply says how long the owner's lease surely holds, and what was read is believed only within that time:
 //!
 //! 1. the client notes the time and asks;
 //! 2. the owner answers: my lease surely holds for R;
 //! 3. the client reads;
 //! 4. it looks at its clock *after* the last completion: if R has not passed since 1, then it has not passed
-//!    since 2 either, so at 4 the owner still owned the pair, nobody else served it, and all that was read is its
-//!    truth.
+//!    since 2 either, so at 4 the owner still owned the pair, nobody else served it, and all that was read is
+//!    its truth.
 //!
-//! Asked at 3 and not at 1, R would be counted from too late, by the time that the answer travelled. Looked at
-//! before the last completion, a client that is stopped between the two would believe what a successor has changed.
+//! Asked at 3 and not at 1, R would be counted from too late, by the time that the answer travelled. Looked
+//! at before the last completion, a client that is stopped between the two would believe what a successor has
+//! changed.
 
 /// Time between two questions about one lease, at least.
 const ASK_EVERY_NS: u64 = 1_000_000;

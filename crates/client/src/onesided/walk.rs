@@ -1,8 +1,9 @@
 //! One walk down the tree, node by node: through the router, if there is one, and down a meganode to a leaf.
 //!
-//! Each node is looked at on its own, in the cache or in a copy that a read brought: versions, valid flag, level
-//! and fences are checked, then the walk goes down, right, or begins again at the root. A right link that leads to
-//! another slot leads to that meganode's root tree node, where the walk goes on as if it had come from a router.
+//! Each node is looked at on its own, in the cache or in a copy that a read brought: versions, valid flag,
+//! level and fences are checked, then the walk goes down, right, or begins again at the root. A right link
+//! that leads to another slot leads to that meganode's root tree node, where the walk goes on as if it had
+//! come from a router.
 
 use cell_terms::{Pointer, Root};
 use cell_tree::{Aim, Found, LeafSnapshot, NodeRef, NodeStep, Way};

@@ -1,0 +1,32 @@
+//! The twins of the tests: with a rule taken out, its test must fail.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use cell_terms::mutant::{Mutant, plant};
+use cell_tree::mutant as tree;
+
+use crate::{astray, rules};
+
+fn passes(test: fn()) -> bool {
+    catch_unwind(AssertUnwindSafe(test)).is_ok()
+}
+
+#[test]
+fn every_mutant_of_the_one_sided_path_is_caught() {
+    let twins: [(Mutant, fn()); 4] = [
+        (Mutant::WatermarkUnchecked, rules::not_durable_is_waited_for),
+        (Mutant::WatermarkEpochIgnored, rules::watermark_of_another_epoch_vouches_for_nothing),
+        (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
+        (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
+    ];
+    for (mutant, test) in twins {
+        plant(None);
+        assert!(passes(test), "{}: the test itself fails", mutant.name());
+        plant(Some(mutant));
+        assert!(!passes(test), "{} was not caught", mutant.name());
+    }
+    plant(None);
+    tree::switch(Some(tree::Mutant::FencesIgnored));
+    assert!(!passes(astray::stale_parents_cost_a_step_aside), "fences ignored was not caught");
+    tree::switch(None);
+}

@@ -1,0 +1,234 @@
+//! A core that searches itself, a wire and a memory that the test holds in its hands.
+
+use cell_client::{
+    ClientCore, ClientOptions, Command, Completion, OneSidedCounters, Operation, Output, Search, Ticket,
+};
+use cell_fabric::{ReadTag, RemoteRead};
+use cell_protocol::{
+    HelloReply, Limits, PROTOCOL_VERSION, PairRegions, Refusal, RegionRows, RegionsReply, Reply, ReplyHeader,
+    Request, RequestKind,
+};
+use cell_terms::{Epoch, Incarnation, NodeId, PairId, Watermark};
+
+use crate::owner::{EPOCH, Owner};
+
+pub(crate) const MS: u64 = 1_000_000;
+
+/// The longest operation that the owner permits.
+pub(crate) const OPERATION_MS_MAX: u64 = 200;
+
+pub(crate) struct Yard {
+    pub(crate) core: ClientCore,
+    pub(crate) owner: Owner,
+    pub(crate) now_ns: u64,
+    /// How long the lease holds when a question comes.
+    pub(crate) lease_us: u32,
+    /// Which epoch the replies are of.
+    pub(crate) reply_epoch: Epoch,
+    /// Whether questions are answered.
+    pub(crate) answers: bool,
+    /// Reads that were posted and not answered.
+    pub(crate) posted: Vec<(RemoteRead, ReadTag)>,
+    /// Reads answered so far.
+    pub(crate) answered: usize,
+    /// Requests that the server was asked, hello and such left out.
+    pub(crate) asked: Vec<RequestKind>,
+    /// Of all requests.
+    pub(crate) kinds: Vec<RequestKind>,
+    /// Which pairs the worker tells of.
+    pub(crate) pairs_told: usize,
+}
+
+pub(crate) fn options() -> ClientOptions {
+    ClientOptions { search: Search::Client, ..ClientOptions::default() }
+}
+
+impl Yard {
+    pub(crate) fn new() -> Yard {
+        Yard::with(options(), Owner::new(false), true)
+    }
+
+    pub(crate) fn with(options: ClientOptions, owner: Owner, reads_ordered: bool) -> Yard {
+        let mut core = ClientCore::new(options, 1);
+        core.set_reads_ordered(reads_ordered);
+        let mut yard = Yard {
+            core,
+            owner,
+            now_ns: 1,
+            lease_us: 10_000_000,
+            reply_epoch: EPOCH,
+            answers: true,
+            posted: Vec::new(),
+            answered: 0,
+            asked: Vec::new(),
+            kinds: Vec::new(),
+            pairs_told: 2,
+        };
+        yard.run();
+        yard
+    }
+
+    /// Lets the core do what it wants; posted reads wait.
+    pub(crate) fn step(&mut self) -> bool {
+        self.core.settle(self.now_ns);
+        self.core.tick(self.now_ns);
+        let mut messages = Vec::new();
+        let mut busy = false;
+        while let Some(command) = self.core.command(self.now_ns) {
+            busy = true;
+            match command {
+                Command::Connect { .. } => self.core.connected(),
+                Command::Send(message) => messages.push(message.to_vec()),
+                Command::Close => {}
+            }
+        }
+        for message in messages {
+            self.answer(&message);
+        }
+        while let Some(read) = self.core.next_read() {
+            busy = true;
+            self.posted.push(read);
+        }
+        self.core.settle(self.now_ns);
+        busy
+    }
+
+    /// Answers one posted read from the memory as it is now.
+    pub(crate) fn complete_one(&mut self) -> bool {
+        if self.posted.is_empty() {
+            return false;
+        }
+        let (read, tag) = self.posted.remove(0);
+        self.answered += 1;
+        match self.owner.read(&read) {
+            Ok(words) => self.core.read_done(tag, Ok(&words)),
+            Err(failure) => self.core.read_done(tag, Err(failure)),
+        }
+        true
+    }
+
+    /// Goes on until nothing more happens at this time.
+    pub(crate) fn run(&mut self) {
+        for _ in 0..100_000 {
+            let busy = self.step();
+            if !self.complete_one() && !busy {
+                self.core.settle(self.now_ns);
+                return;
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// Goes on until so many reads are posted for the extent region of the first pair.
+    pub(crate) fn run_to_extent(&mut self) {
+        self.run_to(|yard, read| read.key.0 == yard.owner.pairs[0].extent_key());
+    }
+
+    /// Goes on until a read of this kind is posted, and leaves it there.
+    pub(crate) fn run_to(&mut self, wanted: impl Fn(&Yard, &RemoteRead) -> bool) {
+        for _ in 0..10_000 {
+            self.step();
+            if self.posted.first().is_some_and(|(read, _)| wanted(self, read)) {
+                return;
+            }
+            assert!(self.complete_one(), "no such read is posted");
+        }
+        panic!("no such read is posted");
+    }
+
+    pub(crate) fn pass(&mut self, ns: u64) {
+        self.now_ns += ns;
+    }
+
+    /// Lets time pass in small steps, things happening in between, until something is complete.
+    pub(crate) fn wait(&mut self, ns_max: u64) -> Option<Completion> {
+        let until_ns = self.now_ns + ns_max;
+        while self.now_ns < until_ns {
+            self.run();
+            if let Some(completion) = self.core.completion() {
+                return Some(completion);
+            }
+            self.pass(10_000);
+        }
+        None
+    }
+
+    pub(crate) fn submit(&mut self, operation: &Operation<'_>) -> Ticket {
+        self.core.submit(self.now_ns, operation).unwrap()
+    }
+
+    /// Submits and runs to the answer.
+    pub(crate) fn call(&mut self, operation: &Operation<'_>) -> Output {
+        self.submit(operation);
+        self.run();
+        self.core.completion().expect("it is complete").outcome.unwrap()
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.call(&Operation::Get { key }) {
+            Output::Value(item) => item.map(|item| item.value),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn counters(&self) -> OneSidedCounters {
+        *self.core.one_sided_counters().unwrap()
+    }
+
+    pub(crate) fn header(&self, id: cell_protocol::RequestId) -> ReplyHeader {
+        let csn = self.owner.pairs[0].visible();
+        ReplyHeader {
+            id,
+            pair: PairId(1),
+            watermark: Watermark { epoch: self.reply_epoch, csn },
+            lease_remaining_us: self.lease_us,
+        }
+    }
+
+    pub(crate) fn rows(&self) -> Vec<PairRegions> {
+        let told = self.owner.pairs.iter().take(self.pairs_told);
+        told.map(|memory| memory.row(self.owner.geometry)).collect()
+    }
+
+    /// The server's side of a message. The model's entries are its truth.
+    fn answer(&mut self, message: &[u8]) {
+        let (header, request) = Request::decode(message).unwrap();
+        self.kinds.push(request.kind());
+        if !self.answers && !matches!(request, Request::Hello(_)) {
+            return;
+        }
+        let rows = self.rows();
+        let reply = match request {
+            Request::Hello(_) => Reply::Hello(HelloReply {
+                version: PROTOCOL_VERSION,
+                node: NodeId(1),
+                incarnation: Incarnation(1),
+                limits: LIMITS,
+                name: "yard",
+            }),
+            Request::Regions => Reply::Regions(RegionsReply {
+                reads_permitted: true,
+                one_sided_max_us: u32::try_from(OPERATION_MS_MAX * 1_000).unwrap(),
+                pairs: RegionRows::List(&rows),
+            }),
+            Request::KeepAlive { .. } => Reply::Alive,
+            ref other => {
+                self.asked.push(other.kind());
+                Reply::Refused(Refusal::Malformed { what: cell_protocol::Malformed::Order })
+            }
+        };
+        let mut bytes = Vec::new();
+        reply.encode(&self.header(header.id), &mut bytes).unwrap();
+        self.core.message(self.now_ns, &bytes);
+    }
+}
+
+const LIMITS: Limits = Limits {
+    key_bytes_max: 76,
+    value_bytes_max: 1 << 20,
+    in_flight_max: 1024,
+    streams_max: 64,
+    scan_entries_max: 1_000,
+    stream_credit_bytes: 0,
+    idle_ms: 60_000,
+};
