@@ -8,7 +8,7 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure};
-use cell_memory::{MemoryError, RegionSettings};
+use cell_memory::{MemoryError, Region, RegionSettings};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
     complete, find_logs, take_over,
@@ -43,7 +43,7 @@ impl BringUp {
         let storage = RealStorage::open(&self.options.folder).map_err(cell_wal::WalError::from)?;
         let environment = self.environment(&storage);
         let recovered = self.recover(&environment, &storage)?;
-        let control = self.hand_over(&environment, recovered)?;
+        let mut control = self.hand_over(&environment, &storage, recovered)?;
         control.run(commands);
         // The worker has stopped appending and answering: nothing of it is in flight any more.
         for pair in &control.pairs {
@@ -81,7 +81,7 @@ impl BringUp {
         let (rows, _) = environment.table.pairs()?;
         let own: Vec<_> = rows.iter().filter(|row| row.node == self.options.node).collect();
         if own.is_empty() {
-            return Ok(vec![self.create(environment, storage)?]);
+            return Ok(vec![self.create(environment, storage, &self.progress)?]);
         }
         own.into_iter()
             .map(|row| {
@@ -115,18 +115,28 @@ impl BringUp {
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
     }
 
-    fn create(&self, environment: &Environment, storage: &RealStorage) -> Result<Mine, NodeError> {
+    fn create(
+        &self,
+        environment: &Environment,
+        storage: &RealStorage,
+        progress: &Arc<Progress>,
+    ) -> Result<Mine, NodeError> {
         let geometry = geometry_wanted(&RegionSettings::new(&self.options.settings))?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
-        let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, &self.progress)?;
+        let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, progress)?;
         let mut device = self.device(storage)?;
         let (publish, log) = (self.publish(), device.as_mut());
-        let recovered = complete(environment, rebuild, &publish, log, &self.progress, &mut pause)?;
+        let recovered = complete(environment, rebuild, &publish, log, progress, &mut pause)?;
         Ok(Mine { recovered, device })
     }
 
     /// Hands the pairs and their logs to the worker, which serves them from then on.
-    fn hand_over(&self, environment: &Environment, mine: Vec<Mine>) -> Result<Control, NodeError> {
+    fn hand_over<'b>(
+        &'b self,
+        environment: &'b Environment,
+        storage: &'b RealStorage,
+        mine: Vec<Mine>,
+    ) -> Result<Control<'b>, NodeError> {
         let settings = &self.options.settings;
         let (open, _) = environment.sessions.open_sessions()?;
         let (mut pairs, mut served) = (Vec::new(), Vec::new());
@@ -145,7 +155,33 @@ impl BringUp {
             storage: environment.storage.clone(),
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
             pairs,
+            grow: Box::new(move || self.grow(environment, storage)),
         })
+    }
+
+    /// One more pair, if the memory limit permits it.
+    fn grow(
+        &self,
+        environment: &Environment,
+        storage: &RealStorage,
+    ) -> Result<(PairControl, ServedPair), NodeError> {
+        let settings = &self.options.settings;
+        let regions = RegionSettings::new(settings);
+        let (rows, _) = environment.table.pairs()?;
+        let own = rows.iter().filter(|row| row.node == self.options.node);
+        let taken: u64 =
+            own.map(|row| row.geometry.node_region_bytes + row.geometry.extent_region_bytes).sum();
+        let (node, extent) =
+            (regions.node_spec(PairId(1), Epoch(1))?, regions.extent_spec(PairId(1), Epoch(1))?);
+        let (wanted, limit) = (taken + node.bytes + extent.bytes, settings.integer("memory_limit_bytes"));
+        if limit > 0 && wanted > limit {
+            return Err(NodeError::MemoryLimit { wanted, limit });
+        }
+        // A pair that is in the table must be served: so the memory is tried before.
+        let tried = [node, extent].map(|spec| Region::create(&spec, regions.options));
+        tried.into_iter().try_for_each(|tried| tried.map(drop))?;
+        let progress = Arc::new(Progress::new(cell_cluster::boottime_ns()));
+        self.serve(self.create(environment, storage, &progress)?)
     }
 
     fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {

@@ -13,7 +13,8 @@ use cell_tree::Slot;
 use cell_wal::Storage;
 
 use crate::check::{CheckTarget, check};
-use crate::shell::Inbound;
+use crate::shell::{Inbound, ServedPair};
+use crate::start::NodeError;
 use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
 
@@ -37,7 +38,7 @@ impl ToWorker {
 }
 
 /// What the thread works with, once the pairs are recovered.
-pub(crate) struct Control {
+pub(crate) struct Control<'b> {
     pub(crate) to_worker: ToWorker,
     pub(crate) table: Table,
     pub(crate) sessions: Sessions,
@@ -45,6 +46,8 @@ pub(crate) struct Control {
     pub(crate) storage: Arc<dyn Storage>,
     pub(crate) image_level: i32,
     pub(crate) pairs: Vec<PairControl>,
+    /// Creates one more pair, ready to be served.
+    pub(crate) grow: Box<dyn Fn() -> Result<(PairControl, ServedPair), NodeError> + 'b>,
 }
 
 /// A pair that is served.
@@ -68,9 +71,9 @@ impl PairControl {
     }
 }
 
-impl Control {
+impl Control<'_> {
     /// Serves commands until the worker is gone.
-    pub(crate) fn run(&self, commands: &Receiver<Command>) {
+    pub(crate) fn run(&mut self, commands: &Receiver<Command>) {
         while let Ok(command) = commands.recv() {
             match command {
                 Command::OpenSession { connection, header } => {
@@ -86,7 +89,23 @@ impl Control {
                 }
                 Command::Check { connection, header } => self.check(connection, header),
                 Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
+                Command::AddPair => self.add_pair(),
                 Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
+            }
+        }
+    }
+
+    fn add_pair(&mut self) {
+        match (self.grow)() {
+            Ok((control, served)) => {
+                tracing::info!(pair = control.tenure.pair.0, "a pair is added");
+                self.pairs.push(control);
+                self.to_worker.send(Inbound::AddPair(Box::new(served)));
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, "no pair can be added: the node's room is what it is");
+                self.to_worker.event(ControlEvent::PairRefused);
             }
         }
     }
@@ -178,6 +197,7 @@ impl PairControl {
             geometry: self.source.geometry,
             slot: Slot { region: self.source.node.spec().id, index: slot },
             nodes_end: self.ends.end(slot),
+            router: self.ends.is_router(slot),
         };
         self.ends.used().map(target).collect()
     }

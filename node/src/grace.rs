@@ -1,53 +1,73 @@
-//! Freed extents wait here before they are used again.
+//! What was freed waits here before it is used again: extents, tree nodes, slots.
 //!
 //! Two conditions, both needed (DESIGN.md, "Memory and the tree"):
 //!
-//! 1. the record that freed the extent is durable: a crash would bring the old entry back, and its bytes must
-//!    be there;
+//! 1. the record that freed it is durable: a crash would bring the old entry back, and its bytes must be
+//!    there;
 //! 2. a grace period that covers the longest permitted one-sided operation has passed since the free: a
-//!    reader that
-//!    found the pointer just before may still be reading.
+//!    reader that found the pointer just before may still be reading.
 
 use std::collections::VecDeque;
 
-use cell_terms::{Csn, ExtentOffset};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, ExtentOffset, SlotIndex};
+use cell_tree::NodeIndex;
 
-#[derive(Clone, Copy, Debug)]
-struct Freed {
-    csn: Csn,
-    reusable_at_ns: u64,
-    offset: ExtentOffset,
-    bytes: u32,
+/// What is freed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freed {
+    /// An extent of so many bytes.
+    Extent(ExtentOffset, u32),
+    /// A tree node of a meganode that goes on.
+    Node(SlotIndex, NodeIndex),
+    /// A whole slot.
+    Slot(SlotIndex),
 }
 
-/// Extents on their way back to the allocator, oldest first.
+#[derive(Clone, Copy, Debug)]
+struct Resting {
+    csn: Csn,
+    reusable_at_ns: u64,
+    freed: Freed,
+}
+
+/// What is on its way back to the allocators, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct GraceQueue {
-    freed: VecDeque<Freed>,
+    resting: VecDeque<Resting>,
     bytes: u64,
 }
 
 impl GraceQueue {
-    /// An extent that the record `csn` frees, to be reusable from `reusable_at_ns` on.
-    pub(crate) fn push(&mut self, csn: Csn, reusable_at_ns: u64, offset: ExtentOffset, bytes: u32) {
-        self.freed.push_back(Freed { csn, reusable_at_ns, offset, bytes });
-        self.bytes += u64::from(bytes);
+    /// Something that the record `csn` frees, to be reusable from `reusable_at_ns` on.
+    pub(crate) fn push(&mut self, csn: Csn, reusable_at_ns: u64, freed: Freed) {
+        self.resting.push_back(Resting { csn, reusable_at_ns, freed });
+        self.bytes += extent_bytes(&freed);
     }
 
-    /// The next extent whose two conditions hold. Both grow along the queue, so the front decides.
-    pub(crate) fn pop(&mut self, durable: Csn, now_ns: u64) -> Option<(ExtentOffset, u32)> {
-        let front = self.freed.front()?;
-        if front.csn > durable || front.reusable_at_ns > now_ns {
+    /// The next whose two conditions hold. The time grows along the queue; a record that is older than the
+    /// one before it is durable when that is. So the front decides.
+    pub(crate) fn pop(&mut self, durable: Csn, now_ns: u64) -> Option<Freed> {
+        let front = self.resting.front()?;
+        let rests = front.reusable_at_ns > now_ns && !planted(Mutant::GraceSkipped);
+        if front.csn > durable || rests {
             return None;
         }
-        let freed = self.freed.pop_front()?;
-        self.bytes -= u64::from(freed.bytes);
-        Some((freed.offset, freed.bytes))
+        let freed = self.resting.pop_front()?.freed;
+        self.bytes -= extent_bytes(&freed);
+        Some(freed)
     }
 
-    /// Bytes that wait.
+    /// Bytes of extents that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+}
+
+fn extent_bytes(freed: &Freed) -> u64 {
+    match freed {
+        Freed::Extent(_, bytes) => u64::from(*bytes),
+        Freed::Node(..) | Freed::Slot(_) => 0,
     }
 }
 
@@ -58,11 +78,14 @@ mod tests {
     #[test]
     fn pop_waits_for_durability_and_for_the_grace_period() {
         let mut queue = GraceQueue::default();
-        queue.push(Csn(10), 1_000, ExtentOffset(4), 64);
+        let extent = Freed::Extent(ExtentOffset(4), 64);
+        queue.push(Csn(10), 1_000, extent);
+        queue.push(Csn(10), 1_000, Freed::Slot(SlotIndex(2)));
         assert_eq!(queue.pop(Csn(9), 5_000), None, "not durable");
         assert_eq!(queue.pop(Csn(10), 999), None, "within the grace period");
         assert_eq!(queue.bytes(), 64);
-        assert_eq!(queue.pop(Csn(10), 1_000), Some((ExtentOffset(4), 64)));
+        assert_eq!(queue.pop(Csn(10), 1_000), Some(extent));
+        assert_eq!(queue.pop(Csn(10), 1_000), Some(Freed::Slot(SlotIndex(2))));
         assert_eq!(queue.pop(Csn(99), 9_999), None);
         assert_eq!(queue.bytes(), 0);
     }

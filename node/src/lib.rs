@@ -16,6 +16,7 @@ mod populate;
 mod settings;
 mod shell;
 mod snapshot;
+mod split;
 mod start;
 mod store;
 mod worker;
@@ -27,6 +28,7 @@ pub use shell::Ended;
 pub use snapshot::{
     FailureKind, NodeSnapshot, NodeState, OperationCounts, PairSnapshot, ReadOnlyReason, RecoveryProgress,
 };
+pub use split::SplitCounts;
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::{SlotEnds, Store};
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

@@ -71,6 +71,21 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "memory_limit_bytes",
+        meaning: "Memory for the regions of all of this node's pairs: none is added beyond. 0 takes what the \
+                  machine has.",
+        default: "0",
+        bounds: Bounds::Bytes { min: 0, max: 1 << 46, power_of_two: false },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "split_fill_percent",
+        meaning: "A meganode is split when so much of its slot is in use, in percent.",
+        default: "85",
+        bounds: Bounds::Integer { min: 20, max: 100 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "session_idle_ms",
         meaning: "A session without a connection and without a write for this long is ended.",
         default: "10 m",
@@ -124,6 +139,8 @@ pub struct WorkerOptions {
     pub checkpoint_age_ns: u64,
     /// How long an idle session lives.
     pub session_idle_ns: u64,
+    /// How much of a slot is in use when its meganode is split, in percent.
+    pub split_fill_percent: usize,
 }
 
 impl WorkerOptions {
@@ -151,6 +168,7 @@ impl WorkerOptions {
             checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
+            split_fill_percent: bytes("split_fill_percent"),
         }
     }
 

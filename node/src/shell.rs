@@ -31,6 +31,8 @@ const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 pub(crate) enum Inbound {
     /// The recovered pairs, each with its log's device.
     Install { pairs: Vec<ServedPair>, sessions: Vec<SessionId> },
+    /// A pair that was added.
+    AddPair(Box<ServedPair>),
     /// For the core.
     Control(ControlEvent),
     /// Recovery refused: give up.
@@ -156,6 +158,7 @@ impl Shell {
         self.commit();
         busy |= self.send_replies();
         self.endpoint.flush();
+        busy |= self.worker.has_work();
         for command in self.worker.take_commands() {
             busy = true;
             if self.commands.send(command).is_err() {
@@ -199,6 +202,7 @@ impl Shell {
                 Ok(Inbound::Control(event)) => self.worker.control(event),
                 Ok(Inbound::GiveUp(kind)) => self.worker.give_up(kind),
                 Ok(Inbound::Install { pairs, sessions }) => self.install(pairs, sessions),
+                Ok(Inbound::AddPair(served)) => self.add_pair(*served),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
             }
             busy = true;
@@ -224,11 +228,8 @@ impl Shell {
     fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>) {
         let mut stores = Vec::new();
         for ServedPair { store, line } in pairs {
-            let wake = line.device.wake_fd();
-            let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
-            if let Err(error) = watched {
-                tracing::error!(%error, "a log's wake descriptor cannot be watched");
-                return self.worker.give_up(FailureKind::LogFailed);
+            if !self.watch(&line) {
+                return;
             }
             stores.push(store);
             self.lines.push(line);
@@ -238,6 +239,27 @@ impl Shell {
         sources.iter().for_each(|source| self.register(source));
         self.snapshot_due_ns = 0;
         self.tick_due_ns = 0;
+    }
+
+    fn add_pair(&mut self, served: ServedPair) {
+        let ServedPair { store, line } = served;
+        if self.watch(&line) {
+            let source = store.source();
+            self.lines.push(line);
+            self.worker.add_pair(store);
+            self.register(&source);
+        }
+    }
+
+    /// Wakes this thread when a log has news. False: the worker has given up.
+    fn watch(&mut self, line: &PairLine) -> bool {
+        let wake = line.device.wake_fd();
+        let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
+        if let Err(error) = &watched {
+            tracing::error!(%error, "a log's wake descriptor cannot be watched");
+            self.worker.give_up(FailureKind::LogFailed);
+        }
+        watched.is_ok()
     }
 
     fn poll_log(&mut self) -> bool {

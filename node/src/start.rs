@@ -61,6 +61,14 @@ pub enum NodeError {
     /// The system has no thread to give.
     #[error("no thread can be started")]
     Thread(#[source] std::io::Error),
+    /// One more pair would take more memory than the node may.
+    #[error("one more pair takes {wanted} bytes in all, and `memory_limit_bytes` is {limit}")]
+    MemoryLimit {
+        /// Bytes of all regions.
+        wanted: u64,
+        /// The setting.
+        limit: u64,
+    },
     /// A setting that was fixed when the pair was created has another value now.
     #[error(
         "`{setting}` is {wanted}, but the pair was created with {found}; remove the setting or start a new folder"

@@ -6,9 +6,11 @@
 //!
 //! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
 
+mod adoption;
 mod log;
 mod meganodes;
 mod scan;
+mod split;
 
 use std::sync::Arc;
 
@@ -22,15 +24,19 @@ use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SlotIndex, Version}
 use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
 use cell_wal::PairLog;
 
-use crate::grace::GraceQueue;
+use crate::grace::{Freed, GraceQueue};
 use crate::settings::WorkerOptions;
 use log::{Need, record_bytes_max};
 use meganodes::Meganodes;
 
+pub(crate) use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
 pub(crate) use meganodes::Fences;
 pub use meganodes::SlotEnds;
 pub(crate) use scan::{ScanDirection, ScanRange};
+pub(crate) use split::CutHalf;
 
+/// What is taken from the grace queue in one turn at most.
+const REUSED_AT_ONCE: usize = 16_384;
 /// Keys that are searched together.
 pub(crate) const BATCH: usize = 16;
 
@@ -156,6 +162,9 @@ pub struct Store {
     log_bytes_recovered: u64,
     no_room: Option<NoRoom>,
     checking: bool,
+    split_fill_percent: usize,
+    /// A meganode that has come to the fill at which it is to be split.
+    crowded: Option<SlotIndex>,
 }
 
 impl std::fmt::Debug for Store {
@@ -173,9 +182,11 @@ impl Store {
             (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
         let slots = node.spec().slots();
         let mut meganodes = Meganodes::new(recovered.geometry, node.spec().id, slots);
-        let ours = recovered.meganodes.into_iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
-        for found in ours {
+        for found in recovered.meganodes {
             meganodes.add(found.slot.index, found.allocator, found.stats.entries);
+            if found.used == SlotUse::Router {
+                meganodes.set_router(found.slot.index);
+            }
         }
         Store {
             pair: recovered.pair,
@@ -200,6 +211,8 @@ impl Store {
             log_bytes_recovered: recovered.log_bytes,
             no_room: None,
             checking: false,
+            split_fill_percent: options.split_fill_percent,
+            crowded: None,
         }
     }
 
@@ -256,7 +269,7 @@ impl Store {
     pub(crate) fn figures(&self) -> Figures {
         let extents = self.extents.stats();
         Figures {
-            entries: self.meganodes.entries(),
+            entries: self.entries(),
             tree_nodes: self.meganodes.nodes_used(),
             tree_node_bytes: self.geometry.node_bytes() as u64,
             node_region_bytes: self.node.spec().bytes,
@@ -396,7 +409,7 @@ impl Store {
         append_extent(self.log.as_mut(), offset, encoded.bytes);
         extent::store(&mut self.memory.extent, offset, encoded.bytes);
         self.csn_unlogged = csn;
-        let last = self.carry_out(slot, &completion);
+        let last = self.change_tree(slot, Some(&completion));
         match replaced {
             Some(old) => self.release(&old, last, now_ns),
             None => self.meganodes.count(slot, 1),
@@ -417,7 +430,7 @@ impl Store {
         let meganode = Meganode::new(&self.node, self.geometry, self.slot(slot));
         cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(StoreError::Plan)?;
         let Some(old) = self.plan.old() else { return Err(WriteError::Store(StoreError::Reply)) };
-        let last = self.carry_out(slot, completion);
+        let last = self.change_tree(slot, Some(completion));
         self.release(&old, last, now_ns);
         self.meganodes.count(slot, -1);
         self.no_room = None;
@@ -434,13 +447,13 @@ impl Store {
     }
 
     /// Records every change of the plan, then changes memory. The completion goes with the last record.
-    fn carry_out(&mut self, slot: SlotIndex, completion: &Completion) -> Csn {
+    fn change_tree(&mut self, slot: SlotIndex, completion: Option<&Completion>) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
         let there = self.slot(slot);
         let first = self.appended().next();
         let last_index = plan.len() - 1;
         for (index, change) in plan.changes().enumerate() {
-            let completion = (index == last_index).then_some(*completion);
+            let completion = completion.filter(|_| index == last_index).copied();
             self.append_node(&NodeRecord::Tree { slot, completion, change });
         }
         // Before any of the changes: whoever sees the left half of a split must know of the right one.
@@ -453,8 +466,13 @@ impl Store {
         if let Some(owned) = self.meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);
         }
+        if plan.len() > 1 {
+            self.note_crowded(slot);
+        }
         self.plan = plan;
-        self.completions.record(completion, csn);
+        if let Some(completion) = completion {
+            self.completions.record(completion, csn);
+        }
         self.written(csn);
         csn
     }
@@ -462,15 +480,26 @@ impl Store {
     /// An extent that nothing points to any more goes to the grace queue.
     fn release(&mut self, old: &LeafEntry, csn: Csn, now_ns: u64) {
         if let Some(shape) = shape_of(old) {
-            self.grace.push(csn, now_ns + self.reuse_grace_ns, old.offset, shape.extent_bytes());
+            let freed = Freed::Extent(old.offset, shape.extent_bytes());
+            self.grace.push(csn, now_ns + self.reuse_grace_ns, freed);
         }
     }
 
-    /// Hands extents back whose freeing is durable and whose grace period is over.
-    pub(crate) fn reuse(&mut self, now_ns: u64) {
-        while let Some((offset, bytes)) = self.grace.pop(self.durable(), now_ns) {
-            self.extents.free(offset, bytes);
+    /// Hands back what was freed durably and whose grace period is over, a bounded part of it. Whether that
+    /// was anything.
+    pub(crate) fn reuse(&mut self, now_ns: u64) -> bool {
+        self.prune_book();
+        let mut any = false;
+        for _ in 0..REUSED_AT_ONCE {
+            match self.grace.pop(self.durable(), now_ns) {
+                Some(Freed::Extent(offset, bytes)) => self.extents.free(offset, bytes),
+                Some(Freed::Node(slot, node)) => self.meganodes.free_node(slot, node),
+                Some(Freed::Slot(slot)) => self.meganodes.free_slot(slot),
+                None => break,
+            }
+            any = true;
         }
+        any
     }
 
     fn region_full(&mut self) -> WriteError {

@@ -48,6 +48,14 @@ mutants! {
     CompletionsDropped: "completions-dropped",
     /// A worker goes on past its lease.
     LeaseIgnored: "lease-ignored",
+    /// What was freed is used again at once.
+    GraceSkipped: "grace-skipped",
+    /// An adopted meganode is readable before its split is linked.
+    ReadableEarly: "readable-early",
+    /// An adopted meganode takes writes before its source is cut.
+    WritableEarly: "writable-early",
+    /// A source is cut before its split is linked durably.
+    CutEarly: "cut-early",
     /// A client that reads one-sided does not ask whether what it found is durable.
     WatermarkUnchecked: "watermark-unchecked",
     /// A client takes a watermark for that of another epoch.

@@ -19,9 +19,9 @@ pub(crate) struct Synced {
 /// What an operation needs of the log, at the most.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Need {
-    node_bytes: usize,
-    extent_bytes: usize,
-    space: Space,
+    pub(super) node_bytes: usize,
+    pub(super) extent_bytes: usize,
+    pub(super) space: Space,
 }
 
 /// Bytes of a change besides its keys or image, at the most.
@@ -181,6 +181,11 @@ impl Store {
         if let Some(log) = &mut self.log {
             log.release_below(base, device);
         }
+    }
+
+    /// Whether a check walks the trees.
+    pub(crate) fn is_checking(&self) -> bool {
+        self.checking
     }
 
     /// A check begins: writes wait, reads go on.

@@ -1,22 +1,38 @@
 //! The meganodes of a pair: one a slot in use, each with its free tree nodes and its count of entries.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cell_memory::Region;
 use cell_terms::{RegionId, SlotIndex};
-use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, Slot, SlotAllocator};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot, SlotAllocator};
 
 use super::StoreError;
 
 /// How far the tree nodes of each slot go, as its owner tells and others may ask at any time: a checkpoint's
 /// copier and checks. Zero: the slot holds nothing.
 #[derive(Debug)]
-pub struct SlotEnds(Box<[AtomicU32]>);
+pub struct SlotEnds {
+    ends: Box<[AtomicU32]>,
+    routers: Box<[AtomicBool]>,
+}
 
 impl SlotEnds {
     fn new(slots: u32) -> SlotEnds {
-        SlotEnds((0..slots).map(|_| AtomicU32::new(0)).collect())
+        let ends = (0..slots).map(|_| AtomicU32::new(0)).collect();
+        SlotEnds { ends, routers: (0..slots).map(|_| AtomicBool::new(false)).collect() }
+    }
+
+    /// Whether a slot holds a router: its entries lead to meganodes.
+    #[must_use]
+    pub fn is_router(&self, slot: SlotIndex) -> bool {
+        let router = usize::try_from(slot.0).ok().and_then(|slot| self.routers.get(slot));
+        router.is_some_and(|router| router.load(Ordering::Acquire))
+    }
+
+    /// New tree nodes are about to become reachable.
+    pub(super) fn announce(&self, slot: SlotIndex, end: NodeIndex) {
+        self.set(slot, end);
     }
 
     /// One above the slot's highest tree node that was ever in use.
@@ -28,13 +44,13 @@ impl SlotEnds {
     /// The slots that hold something.
     pub fn used(&self) -> impl Iterator<Item = SlotIndex> + '_ {
         (0u32..)
-            .zip(&self.0)
+            .zip(&self.ends)
             .filter(|(_, end)| end.load(Ordering::Acquire) > 0)
             .map(|(slot, _)| SlotIndex(slot))
     }
 
     fn of(&self, slot: SlotIndex) -> Option<&AtomicU32> {
-        usize::try_from(slot.0).ok().and_then(|slot| self.0.get(slot))
+        usize::try_from(slot.0).ok().and_then(|slot| self.ends.get(slot))
     }
 
     fn set(&self, slot: SlotIndex, end: NodeIndex) {
@@ -49,6 +65,8 @@ impl SlotEnds {
 pub(crate) struct OwnedMeganode {
     pub(crate) allocator: SlotAllocator,
     pub(crate) entries: u64,
+    /// Tree nodes that were freed and wait for their reuse.
+    pub(crate) resting: usize,
 }
 
 /// The range of a meganode: its root's fences.
@@ -79,7 +97,7 @@ impl Meganodes {
         allocator.set_monotone(self.monotone);
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
-            *owned = Some(OwnedMeganode { allocator, entries });
+            *owned = Some(OwnedMeganode { allocator, entries, resting: 0 });
         }
     }
 
@@ -121,6 +139,46 @@ impl Meganodes {
         }
     }
 
+    /// A slot's meganode leads to others.
+    pub(super) fn set_router(&self, slot: SlotIndex) {
+        if let Some(router) = usize::try_from(slot.0).ok().and_then(|slot| self.ends.routers.get(slot)) {
+            router.store(true, Ordering::Release);
+        }
+    }
+
+    /// So many tree nodes of a meganode are free and wait for their reuse.
+    pub(super) fn rest(&mut self, slot: SlotIndex, nodes: usize) {
+        if let Some(owned) = self.get_mut(slot) {
+            owned.resting += nodes;
+        }
+    }
+
+    /// A tree node's grace period is over.
+    pub(super) fn free_node(&mut self, slot: SlotIndex, node: NodeIndex) {
+        if let Some(owned) = self.get_mut(slot) {
+            owned.allocator.free(node);
+            owned.resting = owned.resting.saturating_sub(1);
+        }
+    }
+
+    /// A slot's grace period is over: it holds nothing.
+    pub(super) fn free_slot(&mut self, slot: SlotIndex) {
+        let Ok(at) = usize::try_from(slot.0) else { return };
+        if let (Some(owned), Some(router)) = (self.slots.get_mut(at), self.ends.routers.get(at)) {
+            *owned = None;
+            router.store(false, Ordering::Release);
+        }
+        self.ends.set(slot, NodeIndex(0));
+    }
+
+    /// Whether so many percent of a meganode's tree nodes are in use.
+    pub(super) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
+        self.get(slot).is_some_and(|owned| {
+            let used = owned.allocator.nodes_used().saturating_sub(owned.resting);
+            used * 100 >= self.geometry.nodes() * percent
+        })
+    }
+
     pub(super) fn entries(&self) -> u64 {
         self.used().map(|(_, owned)| owned.entries).sum()
     }
@@ -144,17 +202,22 @@ impl Meganodes {
         })
     }
 
-    /// The meganodes' ranges, as their outermost leaves say.
+    /// The ranges of meganodes of entries that can be read, as their outermost leaves say.
     pub(super) fn fences(&self, node: &Region) -> Result<Vec<(SlotIndex, Fences)>, StoreError> {
         let mut leaf = LeafSnapshot::new();
         self.used()
-            .map(|(slot, _)| {
+            .filter(|(slot, _)| !self.ends.is_router(*slot))
+            .filter_map(|(slot, _)| {
                 let there = Slot { region: self.region, index: slot };
                 let meganode = Meganode::new(node, self.geometry, there);
-                meganode.leaf_first(&mut leaf)?;
+                match meganode.leaf_first(&mut leaf) {
+                    Err(ReadError::NotHere) => return None, // hidden: no reader's business yet
+                    Err(error) => return Some(Err(error.into())),
+                    Ok(()) => {}
+                }
                 let low = leaf.low().into();
-                meganode.leaf_last(&mut leaf)?;
-                Ok((slot, Fences { low, high: leaf.high().map(Into::into) }))
+                let high = meganode.leaf_last(&mut leaf).map(|()| leaf.high().map(Into::into));
+                Some(high.map(|high| (slot, Fences { low, high })).map_err(Into::into))
             })
             .collect()
     }

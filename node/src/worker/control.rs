@@ -35,6 +35,8 @@ pub enum Command {
     },
     /// A step of a pair's checkpoint.
     Checkpoint(PairId, CheckpointCommand),
+    /// Create one more pair for this node and hand it over ([`Worker::add_pair`]), if there is memory.
+    AddPair,
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
 }
@@ -86,6 +88,8 @@ pub enum ControlEvent {
         /// Whether it is.
         recorded: bool,
     },
+    /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
+    PairRefused,
     /// The operator wants the node to stop, with a last checkpoint or without.
     Stop {
         /// Whether to take one.
@@ -107,6 +111,7 @@ impl Worker {
                 self.checked(connection, header, &outcome)
             }
             ControlEvent::StructureChecked => self.structure_checked(),
+            ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::Stop { checkpoint } => match self.phase {
@@ -119,5 +124,8 @@ impl Worker {
             },
         }
         self.drain_backlogs();
+        if self.phase != Phase::Serving {
+            self.drain_parked(); // refused now
+        }
     }
 }

@@ -11,7 +11,7 @@ mod status;
 mod stream;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
@@ -28,6 +28,7 @@ use crate::directory::{MeganodeAt, Range};
 use crate::outbox::{PairAt, ReplyList};
 use crate::settings::WorkerOptions;
 use crate::snapshot::{FailureKind, OperationCounts};
+use crate::split::Splits;
 use crate::store::{Store, StoreError};
 
 pub use checkpointing::CheckpointCommand;
@@ -46,6 +47,8 @@ pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
 const STREAMS_MAX: u32 = 64;
 /// Credit that a stream towards the server begins with.
 const STREAM_CREDIT_BYTES: u32 = 512 << 10;
+/// Writes that wait for splits, past which no more input is taken.
+const PARKED_BYTES_MAX: usize = 32 << 20;
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;
 
@@ -73,7 +76,16 @@ struct Connection {
 enum Handled {
     Done,
     /// Nothing was done: it must be handled again later, before other writes of the pair.
-    Waits(PairAt),
+    Waits(Wait),
+}
+
+/// What a write waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wait {
+    /// A pair's log, or the end of a check.
+    Log(PairAt),
+    /// A step of a split.
+    Split,
 }
 
 /// What a worker is about.
@@ -97,6 +109,11 @@ pub struct Worker {
     options: WorkerOptions,
     phase: Phase,
     pairs: Pairs,
+    splits: Splits,
+    /// Writes that wait for splits, in their order.
+    parked: VecDeque<(ConnectionId, Vec<u8>)>,
+    parked_bytes: usize,
+    has_work: bool,
     reads: ReadQueue,
     regions: RegionBook,
     connections: HashMap<ConnectionId, Connection>,
@@ -129,6 +146,10 @@ impl Worker {
             options,
             phase: Phase::Recovering,
             pairs: Pairs::default(),
+            splits: Splits::default(),
+            parked: VecDeque::new(),
+            parked_bytes: 0,
+            has_work: false,
             reads: ReadQueue::default(),
             regions: RegionBook::default(),
             connections: HashMap::new(),
@@ -159,12 +180,24 @@ impl Worker {
         for session in sessions {
             self.sessions.open(session, self.now_ns);
         }
+        self.splits.install(&mut self.pairs);
         if !self.pairs.directory.is_whole() {
             tracing::error!("the meganodes of this node's pairs do not cover all keys");
             return self.fail(FailureKind::RecoveryRefused);
         }
         if self.phase == Phase::Recovering {
             self.phase = Phase::Serving;
+        }
+    }
+
+    /// A pair that was added while others are served; its number is the next one.
+    pub fn add_pair(&mut self, store: Store) {
+        match self.add(store) {
+            Ok(_) => self.splits.pair_added(true, self.now_ns),
+            Err(error) => {
+                tracing::error!(%error, "a new pair cannot be read");
+                self.fail(FailureKind::RecoveryRefused);
+            }
         }
     }
 
@@ -200,6 +233,9 @@ impl Worker {
         for pair in self.pairs.iter_mut() {
             pair.store.reuse(now_ns);
         }
+        if self.phase == Phase::Serving {
+            self.splits.tick(&mut self.pairs, now_ns);
+        }
         self.sessions_tick();
         self.pairs.all().for_each(|at| self.checkpoint_tick(at));
     }
@@ -221,8 +257,19 @@ impl Worker {
 
     /// A message of a client. Replies and commands are collected; see [`Worker::release`].
     pub fn message(&mut self, connection: ConnectionId, message: &[u8]) {
-        if let Handled::Waits(at) = self.handle(connection, message) {
-            self.pairs.push_backlog(at, connection, message.to_vec());
+        match self.handle(connection, message) {
+            Handled::Done => {}
+            Handled::Waits(wait) => self.wait(wait, connection, message.to_vec()),
+        }
+    }
+
+    fn wait(&mut self, wait: Wait, connection: ConnectionId, message: Vec<u8>) {
+        match wait {
+            Wait::Log(at) => self.pairs.push_backlog(at, connection, message),
+            Wait::Split => {
+                self.parked_bytes += message.len() + 64;
+                self.parked.push_back((connection, message));
+            }
         }
     }
 
@@ -230,12 +277,40 @@ impl Worker {
     /// the queues of the network fill and not ours.
     #[must_use]
     pub fn takes_input(&self) -> bool {
-        !self.pairs.is_backlog_full()
+        !self.pairs.is_backlog_full() && self.parked_bytes < PARKED_BYTES_MAX
     }
 
-    /// The end of one poll: carries out the reads that were gathered.
+    /// The end of one poll: carries out the reads that were gathered, and takes splits further.
     pub fn end_of_poll(&mut self) {
         self.carry_out_reads();
+        if self.phase != Phase::Serving {
+            return;
+        }
+        self.has_work = self.splits.step(&mut self.pairs, self.now_ns);
+        if let Some(error) = self.splits.take_broken() {
+            panic!("a split met memory that breaks an invariant: {error}");
+        }
+        if self.splits.take_wanted_pair() {
+            self.commands.push(Command::AddPair);
+        }
+        if self.splits.take_changed() {
+            self.drain_parked();
+        }
+    }
+
+    /// Whether there is work that waits for nothing: the shell must not sleep.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        self.has_work
+    }
+
+    fn drain_parked(&mut self) {
+        self.parked_bytes = 0;
+        for (connection, message) in std::mem::take(&mut self.parked) {
+            if let Handled::Waits(wait) = self.handle(connection, &message) {
+                self.wait(wait, connection, message);
+            }
+        }
     }
 
     /// Submits the batch of a pair that filled, if none is in flight. Pairs are named by their number, and
@@ -361,7 +436,7 @@ impl Worker {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let logs_idle = self.pairs.iter().all(|pair| pair.store.is_idle());
-        logs_idle && self.pairs.held() == 0 && !self.pairs.has_backlog()
+        logs_idle && self.pairs.held() == 0 && !self.pairs.has_backlog() && self.parked.is_empty()
     }
 
     fn log_failed(&mut self, error: &WalError) {
@@ -388,11 +463,11 @@ impl Worker {
         while let Some((connection, message)) = self.pairs.pop_backlog(at) {
             match self.handle(connection, &message) {
                 Handled::Done => {}
-                Handled::Waits(now) if now == at => {
+                Handled::Waits(Wait::Log(now)) if now == at => {
                     self.pairs.unpop_backlog(at, connection, message);
                     break;
                 }
-                Handled::Waits(elsewhere) => self.pairs.push_backlog(elsewhere, connection, message),
+                Handled::Waits(wait) => self.wait(wait, connection, message),
             }
         }
         self.draining = false;
@@ -418,8 +493,8 @@ impl Worker {
         if !state.greeted {
             self.count_in(connection);
             self.greet(connection, header, &request);
-        } else if let Some(at) = self.must_wait(connection, header, &request) {
-            return Handled::Waits(at);
+        } else if let Some(wait) = self.must_wait(connection, header, &request) {
+            return Handled::Waits(wait);
         } else if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {
             self.stream_step(connection, header, &request); // no replies of their own: not counted in flight
         } else if self.count_in(connection) > IN_FLIGHT_MAX {
@@ -436,14 +511,17 @@ impl Worker {
         state.in_flight
     }
 
-    /// Whether a write has to wait for its pair's log, or for a check of the pair, and which that is. Reads
-    /// and other pairs' writes go on.
+    /// Whether a write has to wait: for its pair's log, for a check of the pair, or for a split. Reads and
+    /// other writes go on.
     fn must_wait(
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
         request: &Request<'_>,
-    ) -> Option<PairAt> {
+    ) -> Option<Wait> {
+        if self.phase != Phase::Serving {
+            return None;
+        }
         let (key, value_len) = match request {
             Request::Put(put) => (put.key, put.value.len()),
             Request::PutBegin(begin) if begin.value_len == 0 => (begin.key, 0),
@@ -452,9 +530,20 @@ impl Worker {
             _ => return None,
         };
         let there = self.pairs.find(key)?;
+        if self.splits.holds_back(there, key) {
+            return Some(Wait::Split);
+        }
+        if !matches!(request, Request::Delete(_)) {
+            let (nodes, extent) = self.pairs.store(there.pair).has_room(there.slot, value_len);
+            let starves = !(nodes && extent);
+            if starves && self.splits.starve(&mut self.pairs, there, !extent, self.now_ns) {
+                return Some(Wait::Split);
+            }
+        }
         let owned = self.pairs.get_mut(there.pair);
         let behind = !self.draining && !owned.backlog.is_empty();
-        (behind || owned.store.write_must_wait(there.slot, value_len)).then_some(there.pair)
+        let waits = behind || owned.store.write_must_wait(there.slot, value_len);
+        waits.then_some(Wait::Log(there.pair))
     }
 
     fn dispatch(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {

@@ -12,6 +12,7 @@ use super::pairs::{Dependence, OwnedPair};
 use super::{Command, Phase, Worker};
 use crate::check::CheckOutcome;
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
+use crate::split::SplitCounts;
 use crate::store::NoRoom;
 
 impl Worker {
@@ -118,6 +119,12 @@ impl Worker {
             first_violation: text,
         });
         self.reply(connection, header, Dependence::NOTHING, &reply);
+    }
+
+    /// Splits of meganodes since the start.
+    #[must_use]
+    pub fn split_counts(&self) -> SplitCounts {
+        self.splits.counts()
     }
 
     /// Everything at once, for the console, `/metrics` and `/readyz`.

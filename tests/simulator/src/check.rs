@@ -22,11 +22,11 @@ use cell_client::{ClientError, Completion, Fate, Output};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_node::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
-use cell_recovery::{Recovered, SlotUse};
+use cell_recovery::{Recovered, RecoveredMeganode, SlotUse, SourceState};
 use cell_terms::Version;
 use cell_tests::history::{Call, Outcome, Value};
 use cell_tests::linearizability;
-use cell_tree::{LeafSnapshot, Meganode};
+use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
 
 use crate::client::Asked;
 use crate::coverage::{Coverage, Event};
@@ -50,7 +50,11 @@ pub struct Snapshot {
 pub fn examine(recovered: &[Recovered]) -> Result<Snapshot, Broken> {
     let mut snapshot = Snapshot { entries: Vec::new(), tree_nodes: 0 };
     for pair in recovered {
-        examine_pair(pair, &mut snapshot)?;
+        examine_pair(pair, recovered, &mut snapshot)?;
+    }
+    snapshot.entries.sort();
+    if let Some(twice) = snapshot.entries.windows(2).find(|two| two[0].0 == two[1].0) {
+        return Err(broken(format_args!("{:x?} is in two meganodes after a recovery", twice[0].0)));
     }
     let beyond = |version: &Version| {
         let pair = recovered.iter().find(|pair| pair.pair == version.pair);
@@ -62,59 +66,69 @@ pub fn examine(recovered: &[Recovered]) -> Result<Snapshot, Broken> {
     Ok(snapshot)
 }
 
-fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Broken> {
-    let visible = recovered.meganodes.iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
-    let targets: Vec<_> = visible
-        .map(|found| CheckTarget {
-            node: recovered.memory.node.region().clone(),
-            extent: recovered.memory.extent.region().clone(),
-            geometry: recovered.geometry,
-            slot: found.slot,
-            nodes_end: found.allocator.high_water(),
-        })
-        .collect();
-    for target in &targets {
+fn examine_pair(recovered: &Recovered, all: &[Recovered], snapshot: &mut Snapshot) -> Result<(), Broken> {
+    let target = |found: &RecoveredMeganode| CheckTarget {
+        node: recovered.memory.node.region().clone(),
+        extent: recovered.memory.extent.region().clone(),
+        geometry: recovered.geometry,
+        slot: found.slot,
+        nodes_end: found.allocator.high_water(),
+        router: found.used == SlotUse::Router,
+    };
+    let mut entries = 0;
+    for found in &recovered.meganodes {
+        let target = target(found);
         let meganode = Meganode::new(&target.node, target.geometry, target.slot);
-        meganode.validate(true).map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
+        let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
+        meganode
+            .validate_as(state, true)
+            .map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
+        if found.used != SlotUse::Leaf {
+            continue;
+        }
+        if !found.hidden {
+            let outcome = check(std::slice::from_ref(&target), || {});
+            if outcome.violations > 0 {
+                return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
+            }
+            entries += outcome.entries;
+            snapshot.tree_nodes += outcome.tree_nodes;
+        }
+        if !found.hidden || is_handed_over(recovered, found, all) {
+            snapshot.entries.extend(read_all(&target)?);
+        }
     }
-    let outcome = check(&targets, || {});
-    if outcome.violations > 0 {
-        return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
+    if entries != recovered.entries {
+        return Err(broken(format_args!("{entries} entries, recovery counted {}", recovered.entries)));
     }
-    if outcome.entries != recovered.entries {
-        return Err(broken(format_args!(
-            "{} entries, recovery counted {}",
-            outcome.entries, recovered.entries
-        )));
-    }
-    let mut entries = Vec::new();
-    for target in &targets {
-        entries.extend(read_all(target)?);
-    }
-    if entries.len() as u64 != outcome.entries {
-        return Err(broken(format_args!("{} entries walked of {}", entries.len(), outcome.entries)));
-    }
-    snapshot.entries.extend(entries);
-    snapshot.tree_nodes += outcome.tree_nodes;
     Ok(())
 }
 
+/// Whether a hidden meganode is the truth of its range: its source is cut.
+fn is_handed_over(recovered: &Recovered, found: &RecoveredMeganode, all: &[Recovered]) -> bool {
+    let Some((name, _)) = recovered.splits.target_of(found.slot.index) else { return false };
+    let source = all.iter().find(|pair| pair.pair == name.pair).and_then(|pair| pair.splits.source(name));
+    source.is_some_and(|source| matches!(source.state, SourceState::Applied | SourceState::Finished))
+}
+
+/// All entries of a meganode, hidden or not, in key order.
 fn read_all(target: &CheckTarget) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Broken> {
     let meganode = Meganode::new(&target.node, target.geometry, target.slot);
     let (mut leaf, mut reader) = (LeafSnapshot::new(), ExtentReader::new());
+    let mut words = vec![0; target.geometry.node_words()];
     let mut entries = Vec::new();
-    meganode.leaf_first(&mut leaf).map_err(broken)?;
-    loop {
+    for node in (0..target.nodes_end.0).map(NodeIndex) {
+        if !meganode.copy_node(node, &mut words).map_err(broken)?.snapshot_built(&mut leaf) {
+            continue;
+        }
         for (key, entry) in leaf.iter() {
             let shape = ExtentShape::from_bits(entry.value_len).ok_or_else(|| broken("a leaf's shape"))?;
             let view = reader.read(&target.extent, entry.offset, shape, entry.crc).map_err(broken)?;
             let version = view.header.version(target.node.spec().pair);
             entries.push((key.to_vec(), version, view.value.to_vec()));
         }
-        if !meganode.leaf_after(&mut leaf).map_err(broken)? {
-            return Ok(entries);
-        }
     }
+    Ok(entries)
 }
 
 impl Snapshot {

@@ -116,7 +116,7 @@ impl Node {
         self.control.copying.iter().map(|copying| copying.due_ns).fold(queued, u64::min)
     }
 
-    fn tell(&mut self, event: ControlEvent) {
+    pub(crate) fn tell(&mut self, event: ControlEvent) {
         if let Some(worker) = &mut self.worker {
             worker.control(event);
         }
@@ -144,6 +144,7 @@ impl Node {
                 news.push(if recorded { News::Checkpointed } else { News::CheckpointFailed });
                 self.tell(ControlEvent::CheckpointRecorded { pair, recorded });
             }
+            Command::AddPair => self.add_pair(now_ns),
             Command::Failed(_) => {}
         }
     }
@@ -240,6 +241,7 @@ impl ServedPair {
             geometry: self.source.geometry,
             slot: Slot { region: self.source.node.spec().id, index: slot },
             nodes_end: self.ends.end(slot),
+            router: self.ends.is_router(slot),
         };
         self.ends.used().map(target).collect()
     }

@@ -61,6 +61,20 @@ events! {
     Rotations: "log rotations",
     /// Tree nodes of recovered pairs.
     TreeNodes: "tree nodes recovered",
+    /// Splits of meganodes that began.
+    Splits: "splits of meganodes begun",
+    /// Splits that were finished.
+    SplitsFinished: "splits of meganodes finished",
+    /// Splits that were aborted.
+    SplitsAborted: "splits of meganodes aborted",
+    /// Deaths with a split in progress.
+    SplitDied: "processes that died in a split",
+    /// Unfinished splits that recoveries found.
+    SplitsSettled: "unfinished splits found by recoveries",
+    /// Meganodes of recovered pairs beyond the first.
+    Meganodes: "further meganodes recovered",
+    /// Pairs of recoveries beyond the first.
+    MorePairs: "further pairs recovered",
     /// Killed processes.
     Kills: "processes killed",
     /// Dead hosts.

@@ -36,6 +36,11 @@ impl World {
         self.coverage.add(Event::RecoveryDied, u64::from(violent && node.is_recovering()));
         self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_checkpointing()));
         self.coverage.add(Event::Repeated, node.repeated());
+        let splits = node.splits();
+        self.coverage.add(Event::Splits, splits.begun);
+        self.coverage.add(Event::SplitsFinished, splits.finished);
+        self.coverage.add(Event::SplitsAborted, splits.aborted);
+        self.coverage.add(Event::SplitDied, u64::from(violent && splits.under_way > 0));
         self.coverage.add(Event::BelowFloor, node.serving.below_floor);
         self.coverage.add(Event::Rotations, self.rotations(node.log_name()));
         self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));
@@ -79,6 +84,11 @@ impl World {
         }
         self.coverage.saw(Event::Recoveries);
         self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
+        let meganodes: usize = recovered.iter().map(|pair| pair.meganodes.len()).sum();
+        self.coverage.add(Event::Meganodes, (meganodes as u64).saturating_sub(1));
+        self.coverage.add(Event::MorePairs, (recovered.len() as u64).saturating_sub(1));
+        let unfinished = recovered.iter().flat_map(|pair| pair.splits.sources());
+        self.coverage.add(Event::SplitsSettled, unfinished.count() as u64);
         self.coverage
             .add(Event::FromCheckpoint, u64::from(recovered.iter().any(|pair| pair.csn_checkpoint.0 > 0)));
         self.coverage.add(Event::Survivor, u64::from(host != self.last_host));

@@ -160,7 +160,7 @@ impl Model {
             )));
         }
         let latest = self.keys[key].latest;
-        if latest.is_none_or(|(old, _)| old <= version) {
+        if latest.is_none_or(|(old, _)| old.pair != version.pair || old <= version) {
             self.keys[key].latest = Some((version, value));
         }
         Ok(())
@@ -173,10 +173,13 @@ impl Model {
     pub fn saw_version(&mut self, key: usize, version: Version, begun: Begun) -> Result<(), Broken> {
         let told = &mut self.keys[key].told;
         let before = told.partition_point(|(at, _)| *at < begun.at);
-        if let Some((_, before)) = told[..before].last().filter(|(_, before)| version < *before) {
+        // Versions grow within a pair; a key moves to another one with a split.
+        let same = |(_, other): &&(u64, Version)| other.pair == version.pair;
+        let older = told[..before].iter().rev().find(same).filter(|(_, before)| version < *before);
+        if let Some((_, before)) = older {
             return Err(broken(format_args!("key {key}: version {version} after {before} had been told")));
         }
-        if told.last().is_none_or(|(_, last)| version > *last) {
+        if told.iter().rev().find(same).is_none_or(|(_, last)| version > *last) {
             told.push((self.clock, version));
         }
         Ok(())

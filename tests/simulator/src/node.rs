@@ -12,7 +12,7 @@ use cell_cluster::{
     Sessions, SimLink, Table, Tenure,
 };
 use cell_fabric::{Endpoint, SimEndpoint};
-use cell_node::{FailureKind, Store, Worker, WorkerIdentity};
+use cell_node::{ControlEvent, FailureKind, SplitCounts, Store, Worker, WorkerIdentity};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions,
     RegionSource, Takeover, Turn, find_logs,
@@ -108,6 +108,8 @@ pub struct Node {
     keeper: LeaseKeeper,
     renewal: Option<(u64, Renewal)>,
     takeover: Option<(Takeover, SimDevice)>,
+    /// A pair that is added while others are served.
+    adding: Option<(Takeover, SimDevice, u64)>,
     /// Pairs that are still to be taken over, once the table has told which there are.
     pending: Option<VecDeque<PairRow>>,
     recovered: Vec<Recovered>,
@@ -156,6 +158,7 @@ impl Node {
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             takeover: None,
+            adding: None,
             pending: None,
             recovered: Vec::new(),
             takeover_due_ns: u64::MAX,
@@ -186,6 +189,12 @@ impl Node {
     /// Whether the network has something for it.
     pub fn has_input(&mut self) -> bool {
         !self.endpoint.prepare_sleep()
+    }
+
+    /// Splits of meganodes in its life.
+    #[must_use]
+    pub fn splits(&self) -> SplitCounts {
+        self.worker.as_ref().map(Worker::split_counts).unwrap_or_default()
     }
 
     /// How many writes it answered from the completion table.
@@ -260,6 +269,7 @@ impl Node {
             }
         }
         due_ns = due_ns.min(self.step_takeover(now_ns, news));
+        due_ns = due_ns.min(self.step_adding(now_ns, news));
         due_ns = due_ns.min(self.step_worker(now_ns, news));
         due_ns = due_ns.min(self.step_control(now_ns, news));
         self.due_ns = due_ns.max(now_ns + 1);
@@ -301,12 +311,7 @@ impl Node {
             let identity = WorkerIdentity { node, incarnation };
             Worker::new(identity, self.plan.worker, self.progress.clone(), clock_ns)
         });
-        let publish = PublishRequest {
-            durability: Durability::Sync,
-            place: Place { address: format!("sim:{}", self.host), worker: 0, node_key: 0, extent_key: 0 },
-            log: self.plan.log,
-            salt: self.random.next(),
-        };
+        let publish = self.publish();
         let environment = &self.environment;
         if self.pending.is_none() {
             environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
@@ -330,6 +335,67 @@ impl Node {
         self.takeover = Some((takeover, self.disk.device()));
         self.takeover_due_ns = now_ns;
         Ok(())
+    }
+
+    fn publish(&mut self) -> PublishRequest {
+        PublishRequest {
+            durability: Durability::Sync,
+            place: Place { address: format!("sim:{}", self.host), worker: 0, node_key: 0, extent_key: 0 },
+            log: self.plan.log,
+            salt: self.random.next(),
+        }
+    }
+
+    /// One more pair: `BringUp::grow`.
+    pub(crate) fn add_pair(&mut self, now_ns: u64) {
+        let room = self.control.pairs.len() < self.plan.pairs_max;
+        let Some(incarnation) = self.keeper.lease().filter(|_| room && self.adding.is_none()) else {
+            return self.tell(ControlEvent::PairRefused);
+        };
+        let new = NewPair { incarnation, node: NodeId(self.host), geometry: self.plan.geometry };
+        let publish = self.publish();
+        let environment = &self.environment;
+        let created = environment.table.create_pair(&new).map_err(RecoveryError::from);
+        match created.and_then(|claim| Rebuild::new(environment, claim, &self.progress)) {
+            Ok(rebuild) => {
+                let takeover = Takeover::claimed(environment, rebuild, publish, &self.progress);
+                self.adding = Some((takeover, self.disk.device(), now_ns));
+            }
+            Err(_) => self.tell(ControlEvent::PairRefused),
+        }
+    }
+
+    fn step_adding(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
+        let Some((takeover, device, due_ns)) = &mut self.adding else { return u64::MAX };
+        if now_ns < *due_ns {
+            return *due_ns;
+        }
+        match takeover.step(device) {
+            Ok(Turn::More) => *due_ns = now_ns + self.random.time_ns(20 * US),
+            Ok(Turn::Wait(for_ns)) => *due_ns = now_ns + for_ns,
+            Ok(Turn::Done) => {
+                let Some((takeover, device, _)) = self.adding.take() else { return u64::MAX };
+                let Some(incarnation) = self.keeper.lease() else { return u64::MAX };
+                let recovered = takeover.finish();
+                let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+                let store = Store::new(recovered, &self.plan.worker);
+                self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
+                self.devices.push(device);
+                if let Some(worker) = &mut self.worker {
+                    worker.add_pair(store);
+                }
+                return now_ns + 1;
+            }
+            Err(error) => {
+                self.adding = None;
+                if !is_excused(&error) {
+                    news.push(News::Broken(format!("a new pair was refused: {error}")));
+                }
+                self.tell(ControlEvent::PairRefused);
+                return now_ns + 1;
+            }
+        }
+        self.adding.as_ref().map_or(u64::MAX, |(_, _, due_ns)| *due_ns)
     }
 
     fn step_takeover(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {

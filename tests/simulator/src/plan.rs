@@ -43,6 +43,8 @@ pub struct Plan {
     pub think_ns: u64,
     /// Sizes of the pair.
     pub geometry: Geometry,
+    /// Pairs that there is memory for.
+    pub pairs_max: usize,
     /// The worker's.
     pub worker: WorkerOptions,
     /// The logs'.
@@ -83,8 +85,8 @@ impl Plan {
     pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
         let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
-        let slot_bytes =
-            (random.pick(&[64, 512, 1_024, 1_024, 1_024, 1_024]) * node_bytes as u64).max(64 << 10);
+        let slot_bytes = (random.pick(&[64, 64, 128, 128, 512, 1_024]) * node_bytes as u64).max(64 << 10);
+        let slots = random.pick(&[1, 3, 4, 8, 16, 16]);
         let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20]);
         let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
         let log = LogOptions {
@@ -107,6 +109,7 @@ impl Plan {
             checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
             checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
             session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
+            split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
         };
         let lease_ms = random.pick(&[100, 100, 300]);
         let drift = |random: &mut Random| {
@@ -123,11 +126,12 @@ impl Plan {
             outstanding: random.pick(&[1, 4, 16, 32]),
             think_ns: random.pick(&[1, 10, 100]) * US,
             geometry: Geometry {
-                node_region_bytes: HEADER_BYTES + slot_bytes,
+                node_region_bytes: HEADER_BYTES + slots * slot_bytes,
                 extent_region_bytes,
                 slot_bytes,
                 node_bytes: u32::try_from(node_bytes).unwrap_or(512),
             },
+            pairs_max: random.pick(&[1, 2, 3]),
             worker,
             log,
             lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),

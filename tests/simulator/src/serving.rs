@@ -56,6 +56,7 @@ impl Node {
         self.endpoint.flush();
         self.look_at_watermark(news);
         let Some(worker) = &mut self.worker else { return u64::MAX };
+        busy |= worker.has_work();
         for command in worker.take_commands() {
             busy = true;
             let due_ns = now_ns + self.random.time_ns(50 * US);

@@ -1,0 +1,318 @@
+//! The source's role: Start, Linked, Applied, the parent's entry, Finished.
+
+use cell_recovery::{NodeRecord, SourceState, SplitName, SplitRecord};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
+
+use super::{SplitMessage, Splits};
+use crate::directory::MeganodeAt;
+use crate::outbox::PairAt;
+use crate::store::{AdoptionRange, CutHalf};
+use crate::worker::pairs::Pairs;
+
+/// A silent target is given up after so long.
+const DEADLINE_NS: u64 = 30_000_000_000;
+/// Extents that go to the grace queue in one turn.
+const EXTENTS_AT_ONCE: usize = 4_096;
+/// Bytes of results and floors in one record of an adoption.
+const KEPT_BYTES: usize = 4_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// `Start` is in the log.
+    Started,
+    /// The target was asked.
+    Asked,
+    /// The target has adopted durably: `Linked` is to be logged.
+    Adopted,
+    /// `Linked` is in the log.
+    Linking,
+    /// The target was told to make it readable.
+    Told,
+    /// It is readable: the meganode is to be cut.
+    Readable,
+    /// `Applied` is in the log.
+    Cut,
+    /// The target was told to open.
+    Opening,
+    /// It is open durably; the parent's entry is on its way.
+    Inserting,
+    /// `Finished` is to be logged.
+    Inserted,
+    /// `Finished` is in the log.
+    Finishing,
+    /// `Aborted` is to be logged.
+    Failed,
+    /// `Aborted` is in the log.
+    Aborting,
+}
+
+/// A split of one of the worker's meganodes.
+#[derive(Debug)]
+pub(super) struct Source {
+    name: SplitName,
+    at: PairAt,
+    slot: SlotIndex,
+    key: Box<[u8]>,
+    target: PairId,
+    target_slot: SlotIndex,
+    phase: Phase,
+    since_ns: u64,
+    left_behind: Option<Vec<(ExtentOffset, u32)>>,
+    half: Option<CutHalf>,
+}
+
+impl Source {
+    /// A split that a recovery found unfinished.
+    pub(super) fn recovered(pairs: &Pairs, at: PairAt, name: SplitName) -> Option<Source> {
+        let split = pairs.store(at).book().source(name)?;
+        let phase = match split.state {
+            SourceState::Started => Phase::Failed,
+            SourceState::Linked => Phase::Linking,
+            SourceState::Applied => Phase::Cut,
+            SourceState::Finished | SourceState::Aborted => return None,
+        };
+        Some(Source {
+            name,
+            at,
+            slot: split.slot,
+            key: split.key.clone(),
+            target: split.target,
+            target_slot: split.target_slot,
+            phase,
+            since_ns: 0,
+            left_behind: None,
+            half: None,
+        })
+    }
+
+    fn there(&self) -> MeganodeAt {
+        MeganodeAt { pair: self.at, slot: self.slot }
+    }
+
+    pub(super) fn is_of(&self, there: MeganodeAt) -> bool {
+        self.there() == there
+    }
+
+    /// Whether the meganode may not be split again yet.
+    pub(super) fn is_cutting(&self) -> bool {
+        !matches!(self.phase, Phase::Opening | Phase::Inserting | Phase::Inserted | Phase::Finishing)
+    }
+
+    /// Writes to the upper half wait from `Start` on, until its range is another meganode's.
+    pub(super) fn holds_back(&self, there: MeganodeAt, key: &[u8]) -> bool {
+        let handed_over = !matches!(
+            self.phase,
+            Phase::Started
+                | Phase::Asked
+                | Phase::Adopted
+                | Phase::Linking
+                | Phase::Told
+                | Phase::Readable
+                | Phase::Failed
+        );
+        self.there() == there && !handed_over && *key >= *self.key
+    }
+}
+
+impl Splits {
+    /// Begins to split a meganode. False if the log has no room just now.
+    pub(super) fn begin_split(
+        &mut self,
+        pairs: &mut Pairs,
+        there: MeganodeAt,
+        key: &[u8],
+        to: MeganodeAt,
+        now_ns: u64,
+    ) -> bool {
+        let target = pairs.store(to.pair).pair();
+        let store = pairs.store_mut(there.pair);
+        if store.step_room(key.len()).is_err() {
+            return false;
+        }
+        let start = SplitRecord::Start { slot: there.slot, key, target, target_slot: to.slot };
+        let csn = store.append_step(&NodeRecord::Split(start));
+        let name = SplitName { pair: store.pair(), epoch: store.epoch(), csn };
+        tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a split begins");
+        self.counts.begun += 1;
+        self.sources.push(Source {
+            name,
+            at: there.pair,
+            slot: there.slot,
+            key: key.into(),
+            target,
+            target_slot: to.slot,
+            phase: Phase::Started,
+            since_ns: now_ns,
+            left_behind: None,
+            half: None,
+        });
+        true
+    }
+
+    pub(super) fn step_sources(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+        let mut moved = false;
+        let mut sources = std::mem::take(&mut self.sources);
+        sources.retain_mut(|source| {
+            let before = source.phase;
+            let goes_on = self.step_source(pairs, source, now_ns);
+            moved |= source.phase != before || !goes_on;
+            goes_on
+        });
+        debug_assert!(self.sources.is_empty());
+        self.sources = sources;
+        moved
+    }
+
+    /// One step, if it is due; false when the split is over.
+    fn step_source(&mut self, pairs: &mut Pairs, source: &mut Source, now_ns: u64) -> bool {
+        let (name, to) = (source.name, source.target);
+        let store = pairs.store_mut(source.at);
+        if let Some(half) = &mut source.half
+            && store.rest_cut_half(half, EXTENTS_AT_ONCE)
+        {
+            source.half = None;
+        }
+        let durable = store.book().source(name).is_none_or(|split| split.csn <= store.durable());
+        source.phase = match source.phase {
+            Phase::Started if durable => {
+                match self.adoption_of(pairs, source) {
+                    Some(adopt) => self.messages.push_back(adopt),
+                    None => self.messages.push_back(SplitMessage::Failed { name }),
+                }
+                Phase::Asked
+            }
+            Phase::Started | Phase::Asked if now_ns.saturating_sub(source.since_ns) > DEADLINE_NS => {
+                Phase::Failed
+            }
+            Phase::Adopted => match store.try_step(SplitRecord::Linked { name }, 0) {
+                Some(_) => Phase::Linking,
+                None => Phase::Adopted,
+            },
+            Phase::Linking if durable || planted(Mutant::CutEarly) => {
+                self.messages.push_back(SplitMessage::Linked { to, name });
+                Phase::Told
+            }
+            Phase::Readable => self.cut(pairs, source, now_ns),
+            Phase::Cut if durable => {
+                self.messages.push_back(SplitMessage::Open { to, name });
+                Phase::Opening
+            }
+            Phase::Inserted if source.half.is_none() => {
+                match store.try_step(SplitRecord::Finished { name }, 0) {
+                    Some(_) => Phase::Finishing,
+                    None => Phase::Inserted,
+                }
+            }
+            Phase::Finishing if durable => {
+                self.messages.push_back(SplitMessage::Finished { to, name });
+                self.counts.finished += 1;
+                return false;
+            }
+            Phase::Failed => match store.try_step(SplitRecord::Aborted { name }, 0) {
+                Some(_) => {
+                    self.changed = true; // the range is its own again
+                    Phase::Aborting
+                }
+                None => Phase::Failed,
+            },
+            Phase::Aborting if durable => {
+                tracing::info!(%name, "a split was aborted");
+                let answer = cell_recovery::Answer::No;
+                self.messages.push_back(SplitMessage::Answer { to, name, answer });
+                self.counts.aborted += 1;
+                return false;
+            }
+            phase => phase,
+        };
+        true
+    }
+
+    /// What the target is asked: the upper half's range with all results and floors of the pair.
+    fn adoption_of(&self, pairs: &mut Pairs, source: &Source) -> Option<SplitMessage> {
+        let range = pairs.directory.of(source.there())?;
+        let high = range.high.clone();
+        // Keys from `high` on are where the meganode's own right link leads.
+        let right = match &high {
+            Some(_) => pairs.store(source.at).right_of(source.slot)?,
+            None => Pointer::NULL,
+        };
+        let range = AdoptionRange {
+            name: source.name,
+            slot: source.target_slot,
+            low: source.key.clone(),
+            high,
+            right,
+        };
+        let kept = pairs.store_mut(source.at).completions().parts(KEPT_BYTES);
+        Some(SplitMessage::Adopt { to: source.target, range, from: source.slot, kept })
+    }
+
+    /// Cuts the meganode and hands its upper half over: readers go to the target from here on.
+    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source, now_ns: u64) -> Phase {
+        let Some(to) = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot })
+        else {
+            return Phase::Readable;
+        };
+        let right = pairs.store(to.pair).pointer(to.slot);
+        let extents = source.left_behind.clone();
+        let store = pairs.store_mut(source.at);
+        match store.cut(source.name, source.slot, &source.key, right, extents, now_ns) {
+            Ok(None) => Phase::Readable,
+            Ok(Some(half)) => {
+                source.half = Some(half);
+                source.left_behind = None;
+                self.hand_over(pairs, source.there(), &source.key, to);
+                self.changed = true; // writes wait at the target now
+                Phase::Cut
+            }
+            Err(error) => {
+                self.broken = Some(error);
+                Phase::Readable
+            }
+        }
+    }
+
+    fn source_mut(&mut self, name: SplitName) -> Option<&mut Source> {
+        self.sources.iter_mut().find(|source| source.name == name)
+    }
+
+    pub(super) fn source_adopted(&mut self, name: SplitName, left_behind: Vec<(ExtentOffset, u32)>) {
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Asked) {
+            source.left_behind = Some(left_behind);
+            source.phase = Phase::Adopted;
+        }
+    }
+
+    pub(super) fn source_failed(&mut self, name: SplitName) {
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Asked) {
+            source.phase = Phase::Failed;
+        }
+    }
+
+    pub(super) fn source_readable(&mut self, name: SplitName) {
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Told) {
+            source.phase = Phase::Readable;
+        }
+    }
+
+    /// The target takes writes, durably: readers are to find it by the parent.
+    pub(super) fn source_opened(&mut self, pairs: &Pairs, name: SplitName) {
+        let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Opening) else {
+            return;
+        };
+        source.phase = Phase::Inserting;
+        let (target, slot, key) = (source.target, source.target_slot, source.key.clone());
+        match pairs.at(target) {
+            Some(at) => self.parents.push(name, key, pairs.store(at).pointer(slot)),
+            None => tracing::error!(%name, "the target of a split is not here"),
+        }
+    }
+
+    /// The parent's entry is durable.
+    pub(super) fn source_inserted(&mut self, name: SplitName) {
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Inserting) {
+            source.phase = Phase::Inserted;
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The target's role: Adopt, Adopted, readable, Opened; or Discarded.
+
+use cell_recovery::{Answer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{PairId, SlotIndex};
+use cell_tree::NodeIndex;
+
+use super::{ASK_NS, SplitMessage, Splits};
+use crate::directory::MeganodeAt;
+use crate::outbox::PairAt;
+use crate::store::{Adoption, AdoptionRange, AdoptionStep, SourceView};
+use crate::worker::pairs::Pairs;
+
+/// Bytes that an adoption copies in one turn of its worker.
+const BYTES_AT_ONCE: usize = 128 << 10;
+/// Tree nodes that are made readable in one turn.
+const NODES_AT_ONCE: u32 = 1_024;
+
+#[derive(Debug)]
+enum Phase {
+    /// What goes along is logged, then entries are copied.
+    Building { adoption: Box<Adoption>, source: SourceView, begun: bool },
+    /// `Adopted` is in the log.
+    Adopted { left_behind: Vec<(cell_terms::ExtentOffset, u32)> },
+    /// The source knows.
+    Told,
+    /// It is being made readable; `open` is to follow at once.
+    Showing { next: NodeIndex, open: bool },
+    /// It is readable.
+    Shown,
+    /// The source is cut: `Opened` is to be logged.
+    Open,
+    /// `Opened` is in the log: writes are taken.
+    Opening,
+    /// `Opened` is durable, and the source knows.
+    Opened,
+    /// It cannot be adopted: the source was told, and aborts.
+    Failed,
+    /// A recovery found it, and its source is asked.
+    Asking { due_ns: u64 },
+    /// It is to be thrown away.
+    Discarding,
+}
+
+/// An adoption of one of the worker's pairs.
+#[derive(Debug)]
+pub(super) struct Target {
+    name: SplitName,
+    at: PairAt,
+    slot: SlotIndex,
+    phase: Phase,
+}
+
+impl Target {
+    /// An adoption that a recovery found unsettled.
+    pub(super) fn recovered(at: PairAt, name: SplitName, slot: SlotIndex, state: TargetState) -> Target {
+        let phase = match state {
+            TargetState::Opened => Phase::Opening,
+            _ => Phase::Asking { due_ns: 0 },
+        };
+        Target { name, at, slot, phase }
+    }
+
+    pub(super) fn is_shown(&mut self) {
+        self.phase = Phase::Shown;
+    }
+
+    fn there(&self) -> MeganodeAt {
+        MeganodeAt { pair: self.at, slot: self.slot }
+    }
+
+    pub(super) fn is_of(&self, there: MeganodeAt) -> bool {
+        self.there() == there
+    }
+
+    /// Whether the meganode may be split itself.
+    pub(super) fn is_open(&self) -> bool {
+        matches!(self.phase, Phase::Opening | Phase::Opened)
+    }
+
+    /// Writes wait until it is open.
+    pub(super) fn holds_back(&self, there: MeganodeAt) -> bool {
+        !self.is_open() && self.there() == there && !planted(Mutant::WritableEarly)
+    }
+}
+
+impl Splits {
+    pub(super) fn adopt(
+        &mut self,
+        pairs: &mut Pairs,
+        to: PairId,
+        range: AdoptionRange,
+        from: SlotIndex,
+        kept: Vec<Vec<u8>>,
+    ) {
+        let name = range.name;
+        let (Some(at), Some(source)) = (pairs.at(to), pairs.at(name.pair)) else {
+            return self.messages.push_back(SplitMessage::Failed { name });
+        };
+        if !pairs.store(at).free_slots().any(|free| free == range.slot) {
+            return self.messages.push_back(SplitMessage::Failed { name });
+        }
+        let source = pairs.store(source).source_view(from);
+        let slot = range.slot;
+        let adoption = Box::new(Adoption::new(range, kept));
+        let phase = Phase::Building { adoption, source, begun: false };
+        self.targets.push(Target { name, at, slot, phase });
+    }
+
+    /// Lets adoptions copy the next part; true while one has more to do that waits for nothing.
+    pub(super) fn step_adoptions(&mut self, pairs: &mut Pairs) -> bool {
+        let mut busy = false;
+        for target in &mut self.targets {
+            let store = pairs.store_mut(target.at);
+            let Phase::Building { adoption, source, begun } = &mut target.phase else { continue };
+            if !*begun {
+                match store.begin_adoption(adoption) {
+                    Ok(done) => *begun = done,
+                    Err(error) => self.broken = Some(error),
+                }
+            }
+            if !*begun {
+                continue;
+            }
+            match store.adopt(adoption, source, BYTES_AT_ONCE) {
+                Ok(AdoptionStep::More) => busy = true,
+                Ok(AdoptionStep::Waits) => {}
+                Ok(AdoptionStep::Whole(csn)) => {
+                    tracing::debug!(name = %target.name, csn = csn.0, "adopted");
+                    target.phase = Phase::Adopted { left_behind: adoption.take_left_behind() };
+                    busy = true;
+                }
+                Ok(AdoptionStep::Full) => {
+                    self.messages.push_back(SplitMessage::Failed { name: target.name });
+                    target.phase = Phase::Failed;
+                    busy = true;
+                }
+                Err(error) => {
+                    tracing::error!(%error, name = %target.name, "an adoption cannot go on");
+                    self.messages.push_back(SplitMessage::Failed { name: target.name });
+                    target.phase = Phase::Failed;
+                }
+            }
+        }
+        busy
+    }
+
+    pub(super) fn step_targets(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+        let mut moved = false;
+        let mut targets = std::mem::take(&mut self.targets);
+        targets.retain_mut(|target| {
+            let goes_on = self.step_target(pairs, target, now_ns, &mut moved);
+            moved |= !goes_on;
+            goes_on
+        });
+        debug_assert!(self.targets.is_empty());
+        self.targets = targets;
+        moved
+    }
+
+    fn step_target(&mut self, pairs: &mut Pairs, target: &mut Target, now_ns: u64, moved: &mut bool) -> bool {
+        let (name, slot) = (target.name, target.slot);
+        let store = pairs.store_mut(target.at);
+        let durable = store.book().target(name).is_none_or(|split| split.csn <= store.durable());
+        let next = match &mut target.phase {
+            Phase::Adopted { left_behind } if durable => {
+                let left_behind = std::mem::take(left_behind);
+                self.messages.push_back(SplitMessage::Adopted { name, left_behind });
+                if planted(Mutant::ReadableEarly) {
+                    Phase::Showing { next: NodeIndex(0), open: false }
+                } else {
+                    Phase::Told
+                }
+            }
+            Phase::Showing { next, open } => match store.show(slot, *next, NODES_AT_ONCE) {
+                Some(next) => Phase::Showing { next, open: *open },
+                None if *open => Phase::Open,
+                None => {
+                    self.messages.push_back(SplitMessage::Readable { name });
+                    Phase::Shown
+                }
+            },
+            Phase::Open => match store.try_step(SplitRecord::Opened { name }, 0) {
+                Some(_) => {
+                    self.changed = true;
+                    Phase::Opening
+                }
+                None => return true,
+            },
+            Phase::Opening if durable => {
+                self.messages.push_back(SplitMessage::Opened { name });
+                Phase::Opened
+            }
+            Phase::Asking { due_ns } if *due_ns <= now_ns => {
+                self.messages.push_back(SplitMessage::Ask { name, by: store.pair() });
+                Phase::Asking { due_ns: now_ns + ASK_NS }
+            }
+            Phase::Discarding => {
+                if store.book().target(name).is_none() {
+                    return false; // nothing of it was logged
+                }
+                return !store.discard(name, slot, now_ns);
+            }
+            _ => return true,
+        };
+        *moved = true;
+        target.phase = next;
+        true
+    }
+
+    fn target_mut(&mut self, pairs: &Pairs, to: PairId, name: SplitName) -> Option<&mut Target> {
+        let at = pairs.at(to)?;
+        self.targets.iter_mut().find(|target| target.at == at && target.name == name)
+    }
+
+    pub(super) fn target_linked(&mut self, pairs: &Pairs, to: PairId, name: SplitName) {
+        let Some(target) = self.target_mut(pairs, to, name) else {
+            return tracing::error!(%name, "a linked split has no target");
+        };
+        match target.phase {
+            Phase::Told | Phase::Asking { .. } => {
+                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: false };
+            }
+            Phase::Shown | Phase::Open | Phase::Opening | Phase::Opened => {
+                self.messages.push_back(SplitMessage::Readable { name });
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn target_open(&mut self, pairs: &Pairs, to: PairId, name: SplitName) {
+        let Some(target) = self.target_mut(pairs, to, name) else {
+            return tracing::error!(%name, "a split that is cut has no target");
+        };
+        match target.phase {
+            Phase::Shown => target.phase = Phase::Open,
+            Phase::Told | Phase::Asking { .. } => {
+                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: true };
+            }
+            Phase::Opened => self.messages.push_back(SplitMessage::Opened { name }),
+            Phase::Showing { next, .. } => target.phase = Phase::Showing { next, open: true },
+            _ => {}
+        }
+    }
+
+    pub(super) fn target_finished(&mut self, pairs: &mut Pairs, to: PairId, name: SplitName) {
+        let Some(at) = pairs.at(to) else { return };
+        pairs.store_mut(at).forget_split(name);
+        self.targets.retain(|target| target.at != at || target.name != name);
+    }
+
+    pub(super) fn target_answered(
+        &mut self,
+        pairs: &mut Pairs,
+        to: PairId,
+        name: SplitName,
+        answer: Answer,
+        now_ns: u64,
+    ) {
+        let Some(at) = pairs.at(to) else { return };
+        let state = pairs.store(at).book().target(name).map(|split| split.state);
+        let Some(target) = self.target_mut(pairs, to, name) else { return };
+        // A living adoption that its source has aborted is thrown away, whatever it was at.
+        let Some(state) = state else {
+            if answer == Answer::No {
+                target.phase = Phase::Discarding;
+            }
+            return;
+        };
+        match step_of_target(state, Some(answer)) {
+            TargetStep::Discard => target.phase = Phase::Discarding,
+            TargetStep::Show if matches!(target.phase, Phase::Asking { .. }) => {
+                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: false };
+            }
+            TargetStep::Open if matches!(target.phase, Phase::Asking { .. }) => {
+                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: true };
+            }
+            TargetStep::Ask if matches!(target.phase, Phase::Asking { .. }) => {
+                target.phase = Phase::Asking { due_ns: now_ns + ASK_NS };
+            }
+            TargetStep::Forget => self.target_finished(pairs, to, name),
+            TargetStep::Contradiction => {
+                tracing::error!(%name, ?state, ?answer, "two logs contradict each other: the slot stays hidden");
+            }
+            _ => {}
+        }
+    }
+}

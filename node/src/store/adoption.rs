@@ -1,0 +1,288 @@
+//! Building an adopted meganode: entries and extents are copied from where the source has them, a bounded
+//! number of bytes at a time, into a slot whose tree nodes nobody can read.
+
+use cell_memory::Region;
+use cell_memory::extent::{self, ExtentHeader, byte_offset};
+use cell_recovery::{NodeRecord, SplitName, SplitRecord};
+use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SlotIndex, Version};
+use cell_tree::{BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, NodeState, SlotAllocator};
+
+use super::log::Need;
+use super::{NoRoom, Store, StoreError, append_extent, extent_fault, form_fault, shape_of};
+
+/// How full adopted tree nodes become, in percent.
+const FILL_PERCENT: usize = 85;
+
+/// What a target is to adopt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AdoptionRange {
+    pub(crate) name: SplitName,
+    pub(crate) slot: SlotIndex,
+    pub(crate) low: Box<[u8]>,
+    pub(crate) high: Option<Box<[u8]>>,
+    pub(crate) right: Pointer,
+}
+
+/// An adoption in progress.
+#[derive(Debug)]
+pub(crate) struct Adoption {
+    range: AdoptionRange,
+    /// Results and floors that are still to be logged, last first.
+    kept: Vec<Vec<u8>>,
+    builder: Option<BulkBuilder>,
+    leaf: LeafSnapshot,
+    /// The next entry of the leaf.
+    at: usize,
+    begun: bool,
+    value: Vec<u8>,
+    /// The source's extents of what was copied, which become free when it is cut.
+    left_behind: Vec<(ExtentOffset, u32)>,
+}
+
+/// What a step of an adoption left to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AdoptionStep {
+    /// Step again.
+    More,
+    /// The log has no room now: step again after its next event.
+    Waits,
+    /// Everything is in the log, the last record under this CSN.
+    Whole(Csn),
+    /// The pair has no room for it.
+    Full,
+}
+
+impl Adoption {
+    pub(crate) fn new(range: AdoptionRange, mut kept: Vec<Vec<u8>>) -> Adoption {
+        kept.reverse();
+        Adoption {
+            range,
+            kept,
+            builder: None,
+            leaf: LeafSnapshot::new(),
+            at: 0,
+            begun: false,
+            value: Vec::new(),
+            left_behind: Vec::new(),
+        }
+    }
+
+    /// The source's extents of what was copied.
+    pub(crate) fn take_left_behind(&mut self) -> Vec<(ExtentOffset, u32)> {
+        std::mem::take(&mut self.left_behind)
+    }
+}
+
+/// An entry as it was read at the source.
+struct Moved {
+    header: ExtentHeader,
+}
+
+impl Store {
+    /// Takes the slot and logs what goes along with the range. True when all of that is in the log.
+    pub(crate) fn begin_adoption(&mut self, adoption: &mut Adoption) -> Result<bool, StoreError> {
+        let AdoptionRange { name, slot, low, high, right } = adoption.range.clone();
+        while let Some(kept) = adoption.kept.pop() {
+            let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
+            if self.step_room(keys + kept.len()).is_err() {
+                adoption.kept.push(kept);
+                return Ok(false);
+            }
+            let record =
+                SplitRecord::Adopt { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
+            let csn = self.append_step(&NodeRecord::Split(record));
+            self.completions.merge(&kept, csn).map_err(|_| StoreError::Reply)?;
+            if adoption.builder.is_none() {
+                self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+                let frame = BulkFrame {
+                    low: &low,
+                    high: high.as_deref(),
+                    right,
+                    csn_removed: csn,
+                    state: NodeState::Hidden,
+                    fill_percent: FILL_PERCENT,
+                };
+                adoption.builder = Some(BulkBuilder::new(self.geometry, self.slot(slot), &frame));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Copies what is next, about so many bytes.
+    pub(crate) fn adopt(
+        &mut self,
+        adoption: &mut Adoption,
+        source: &SourceView,
+        budget_bytes: usize,
+    ) -> Result<AdoptionStep, StoreError> {
+        let mut left = budget_bytes;
+        loop {
+            if !self.next_entry(adoption, source)? {
+                return self.finish_adoption(adoption);
+            }
+            let entry = adoption.leaf.entry(adoption.at);
+            let shape = shape_of(&entry).ok_or_else(|| form_fault(&entry))?;
+            let value_bytes = shape.value_bytes() as usize;
+            if left < value_bytes.min(budget_bytes) {
+                return Ok(AdoptionStep::More);
+            }
+            let need = Need::put(0, value_bytes, &self.geometry, self.meganodes.height(adoption.range.slot));
+            match self.adoption_room(&need) {
+                Ok(()) => {}
+                Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
+                Err(_) => return Ok(AdoptionStep::Full),
+            }
+            let moved = source.read(&entry, &mut adoption.value)?;
+            if !self.adopt_entry(adoption, &moved)? {
+                return Ok(AdoptionStep::Full);
+            }
+            adoption.left_behind.push((entry.offset, shape.extent_bytes()));
+            adoption.at += 1;
+            left = left.saturating_sub(value_bytes + 64);
+        }
+    }
+
+    fn adoption_room(&mut self, need: &Need) -> Result<(), NoRoom> {
+        let before = self.no_room;
+        let room = self.log_room(need);
+        self.no_room = before; // the pair's own writes are not refused for this
+        room
+    }
+
+    /// Sees to it that the leaf has an entry at `at`; false at the end of the range.
+    fn next_entry(&self, adoption: &mut Adoption, source: &SourceView) -> Result<bool, StoreError> {
+        let meganode = source.meganode();
+        let low = &adoption.range.low;
+        if !adoption.begun {
+            meganode.leaf(low, &mut adoption.leaf)?;
+            adoption.at = adoption.leaf.position(low);
+            adoption.begun = true;
+        }
+        while adoption.at == adoption.leaf.len() {
+            let past = match (adoption.leaf.high(), adoption.range.high.as_deref()) {
+                (None, _) => true,
+                (Some(high), Some(end)) => high >= end,
+                (Some(_), None) => false,
+            };
+            if past || !meganode.leaf_after(&mut adoption.leaf)? {
+                return Ok(false);
+            }
+            adoption.at = 0;
+        }
+        Ok(true)
+    }
+
+    /// Copies the entry that was read: extent first, then what of the tree became full.
+    fn adopt_entry(&mut self, adoption: &mut Adoption, moved: &Moved) -> Result<bool, StoreError> {
+        let csn = self.appended().next();
+        let header = ExtentHeader { epoch: self.epoch, csn, ..moved.header };
+        let Ok(shape) = header.shape(adoption.value.len()) else { return Ok(false) };
+        let Some(offset) = self.extents.allocate(shape.extent_bytes()) else { return Ok(false) };
+        let encoded = self.encoder.encode(&header, &adoption.value).map_err(|_| StoreError::Reply)?;
+        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
+        append_extent(self.log.as_mut(), offset, encoded.bytes);
+        extent::store(&mut self.memory.extent, offset, encoded.bytes);
+        self.csn_unlogged = csn;
+        self.written(csn);
+        let Some(mut builder) = adoption.builder.take() else { return Ok(false) };
+        let key = adoption.leaf.key(adoption.at);
+        let pushed = self.build(adoption.range.slot, |allocator, emit| {
+            builder.push(allocator, key, entry, emit).map_err(drop)
+        });
+        self.meganodes.count(adoption.range.slot, 1);
+        adoption.builder = Some(builder);
+        if pushed.is_err() {
+            // It hangs on no leaf that is in the log: nobody else would free it.
+            self.extents.free(offset, shape.extent_bytes());
+        }
+        Ok(pushed.is_ok())
+    }
+
+    fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, StoreError> {
+        let AdoptionRange { name, slot, .. } = adoption.range;
+        // A height's worth of fills, and the last step.
+        if self.adoption_room(&Need::fills(18, &self.geometry)).is_err() {
+            return Ok(AdoptionStep::Waits);
+        }
+        let Some(mut builder) = adoption.builder.take() else { return Err(StoreError::NoMeganode(slot)) };
+        let mut summary = None;
+        let built = self.build(slot, |allocator, emit| {
+            summary = Some(builder.finish(allocator, emit).map_err(drop)?);
+            Ok(())
+        });
+        let Some(summary) = summary.filter(|_| built.is_ok()) else { return Ok(AdoptionStep::Full) };
+        let nodes = u32::try_from(summary.nodes).unwrap_or(u32::MAX);
+        let record = SplitRecord::Adopted { name, slot, nodes, entries: summary.entries };
+        Ok(AdoptionStep::Whole(self.append_step(&NodeRecord::Split(record))))
+    }
+
+    /// Lets a builder go on: what it emits is logged, announced and put into memory, hidden.
+    fn build(
+        &mut self,
+        slot: SlotIndex,
+        go_on: impl FnOnce(&mut SlotAllocator, &mut dyn FnMut(Change<'_>)) -> Result<(), ()>,
+    ) -> Result<(), ()> {
+        let there = self.slot(slot);
+        let Store { log, memory, meganodes, geometry, csn_unlogged, .. } = self;
+        let ends = meganodes.ends();
+        let Some(owned) = meganodes.get_mut(slot) else { return Err(()) };
+        let mut high = ends.end(slot);
+        let mut emit = |change: Change<'_>| {
+            let record = NodeRecord::Tree { slot, completion: None, change };
+            let csn = match log {
+                Some(log) => log.append(RegionKind::Node, |_, out| record.encode(out)).csn,
+                None => csn_unlogged.next(),
+            };
+            *csn_unlogged = csn;
+            high = high.max(cell_tree::NodeIndex(change.node().0 + 1));
+            ends.announce(slot, high);
+            cell_tree::apply(&mut memory.node, *geometry, there, &change, csn);
+        };
+        let gone = go_on(&mut owned.allocator, &mut emit);
+        let last = self.appended();
+        self.written(last);
+        gone
+    }
+}
+
+/// The source's memory: what any reader may hold.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceView {
+    node: Region,
+    extent: Region,
+    geometry: cell_tree::Geometry,
+    slot: cell_tree::Slot,
+    pair: cell_terms::PairId,
+}
+
+impl SourceView {
+    fn meganode(&self) -> cell_tree::Meganode<'_, Region> {
+        cell_tree::Meganode::new(&self.node, self.geometry, self.slot)
+    }
+
+    /// Reads an entry that does not change: writes to its range wait.
+    fn read(&self, entry: &LeafEntry, value: &mut Vec<u8>) -> Result<Moved, StoreError> {
+        let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
+        let mut bytes = vec![0; shape.extent_bytes() as usize];
+        self.extent.read_bytes(byte_offset(entry.offset), &mut bytes);
+        let view =
+            extent::ExtentView::verify(&bytes, entry.crc).map_err(|error| extent_fault(entry, &error))?;
+        value.clear();
+        value.extend_from_slice(view.value);
+        let version: Version = view.header.version(self.pair);
+        Ok(Moved { header: ExtentHeader { moved: Some(version), ..view.header } })
+    }
+}
+
+impl Store {
+    /// One of the pair's meganodes, for whoever adopts a part of it.
+    pub(crate) fn source_view(&self, slot: SlotIndex) -> SourceView {
+        SourceView {
+            node: self.node.clone(),
+            extent: self.extent.clone(),
+            geometry: self.geometry,
+            slot: self.slot(slot),
+            pair: self.pair,
+        }
+    }
+}

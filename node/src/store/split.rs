@@ -1,0 +1,351 @@
+//! The store's side of splits: steps into the log and the book, cutting the source's half, showing and
+//! freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
+
+use cell_recovery::{Cuts, NodeRecord, SlotUse, SplitBook, SplitName, SplitRecord};
+use cell_terms::{Csn, ExtentOffset, Pointer, Root, SlotIndex};
+use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, NodeState, SlotAllocator, SplitPlan};
+use cell_wal::{Space, record_space};
+
+use super::log::Need;
+use super::{NoRoom, Store, StoreError, WriteError, shape_of};
+use crate::grace::Freed;
+
+/// A step's record besides its keys, completions and bits, at the most.
+const STEP_BYTES_MAX: usize = 128;
+
+/// Extents of a half that was cut away, which go to the grace queue a part at a time.
+#[derive(Debug)]
+pub(crate) struct CutHalf {
+    csn: Csn,
+    reusable_at_ns: u64,
+    extents: Vec<(ExtentOffset, u32)>,
+}
+
+impl Store {
+    /// The splits and slots of the pair, as the log tells them.
+    pub(crate) fn book(&self) -> &SplitBook {
+        &self.splits
+    }
+
+    /// The pair has finished a split as its target: the source asks for it no more.
+    pub(crate) fn forget_split(&mut self, name: SplitName) {
+        self.splits.forget(name);
+    }
+
+    /// The pointer to a meganode's root tree node.
+    pub(crate) fn pointer(&self, slot: SlotIndex) -> Pointer {
+        self.geometry.pointer(self.slot(slot), NodeIndex::ROOT)
+    }
+
+    /// Where the keys behind a meganode are.
+    pub(crate) fn right_of(&self, slot: SlotIndex) -> Option<Pointer> {
+        let mut words = vec![0; self.geometry.node_words()];
+        let root = self.meganode(slot).copy_node(NodeIndex::ROOT, &mut words).ok()?;
+        Some(root.right()).filter(|right| !right.is_null())
+    }
+
+    /// Entries of the meganodes that this pair answers for.
+    pub(super) fn entries(&self) -> u64 {
+        let leaves = self.leaf_slots().into_iter().filter(|slot| !self.splits.is_hidden(*slot));
+        leaves.filter_map(|slot| self.meganodes.get(slot)).map(|owned| owned.entries).sum()
+    }
+
+    /// Where the tree begins, if this pair keeps that.
+    pub(crate) fn root(&self) -> Root {
+        self.node.root()
+    }
+
+    /// The slot that a pointer to a root tree node of this pair names.
+    pub(crate) fn slot_of(&self, pointer: Pointer) -> Option<SlotIndex> {
+        let (slot, node) = self.geometry.locate(pointer)?;
+        (slot.region == self.node.spec().id && node == NodeIndex::ROOT).then_some(slot.index)
+    }
+
+    /// Slots of the node region.
+    pub(crate) fn slot_count(&self) -> u32 {
+        self.node.spec().slots()
+    }
+
+    /// Slots that can be used at once.
+    pub(crate) fn free_slots(&self) -> impl Iterator<Item = SlotIndex> + '_ {
+        let unused = |slot: &SlotIndex| self.meganodes.get(*slot).is_none();
+        let listed = |slot: &SlotIndex| self.splits.slot_use(*slot) != SlotUse::Free;
+        (0..self.slot_count()).map(SlotIndex).filter(move |slot| unused(slot) && !listed(slot))
+    }
+
+    /// Whether the log surely takes a step with so many bytes of keys and the like.
+    pub(crate) fn step_room(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.log_room(&Need::step(STEP_BYTES_MAX + bytes))
+    }
+
+    /// Logs a step and notes it in the book. [`Store::step_room`] was asked.
+    pub(crate) fn append_step(&mut self, record: &NodeRecord<'_>) -> Csn {
+        let csn = self.append_node(record);
+        self.csn_unlogged = csn;
+        let applied = self.splits.apply(record, self.epoch, csn);
+        assert!(applied.is_ok(), "a step that does not follow: {applied:?}");
+        self.written(csn);
+        csn
+    }
+
+    /// Logs a step of a split, if there is room.
+    pub(crate) fn try_step(&mut self, record: SplitRecord<'_>, bytes: usize) -> Option<Csn> {
+        self.step_room(bytes).ok()?;
+        Some(self.append_step(&NodeRecord::Split(record)))
+    }
+
+    /// What is freed durably can be used again.
+    pub(super) fn prune_book(&mut self) {
+        let durable = self.durable();
+        self.splits.prune(durable);
+    }
+
+    /// Where a meganode can be split: the fence between two leaves in its middle.
+    pub(crate) fn split_key(&self, slot: SlotIndex) -> Option<Vec<u8>> {
+        self.meganode(slot).split_key(50).ok().flatten()
+    }
+
+    /// What cutting a meganode at a key would change.
+    pub(crate) fn plan_cut(&self, slot: SlotIndex, key: &[u8]) -> Result<SplitPlan, StoreError> {
+        self.meganode(slot).plan_meganode_split(key).map_err(StoreError::Plan)
+    }
+
+    /// Cuts a meganode: logs the step, then changes the boundary nodes and frees the upper half. `extents` are
+    /// those of the upper half, where somebody has counted them. `None`: the log has no room now.
+    pub(crate) fn cut(
+        &mut self,
+        name: SplitName,
+        slot: SlotIndex,
+        key: &[u8],
+        right: Pointer,
+        extents: Option<Vec<(ExtentOffset, u32)>>,
+        now_ns: u64,
+    ) -> Result<Option<CutHalf>, StoreError> {
+        let plan = self.plan_cut(slot, key)?;
+        let bits = plan.freed.bits();
+        if self.step_room(key.len() + bits.bytes.len() + 4 * plan.cuts.len()).is_err() {
+            return Ok(None);
+        }
+        let cuts = Cuts::new(&plan.cuts).ok_or(StoreError::NoMeganode(slot))?;
+        let record = SplitRecord::Applied { name, slot, right, cuts, high: key, freed: bits };
+        let csn = self.append_step(&NodeRecord::Split(record));
+        let there = self.slot(slot);
+        let extents = extents.unwrap_or_else(|| self.extents_of(slot, plan.leaves.iter().copied()));
+        self.meganodes.count(slot, -i64::try_from(extents.len()).unwrap_or(0));
+        for node in cuts.nodes() {
+            let cut = Change::Cut { node: *node, high: key, right };
+            cell_tree::apply(&mut self.memory.node, self.geometry, there, &cut, csn);
+        }
+        let nodes: Vec<NodeIndex> = bits.iter().collect();
+        for node in &nodes {
+            let free = Change::Mark { node: *node, state: NodeState::Free };
+            cell_tree::apply(&mut self.memory.node, self.geometry, there, &free, csn);
+        }
+        self.meganodes.rest(slot, nodes.len());
+        let reusable_at_ns = now_ns + self.reuse_grace_ns;
+        for node in nodes {
+            self.grace.push(csn, reusable_at_ns, Freed::Node(slot, node));
+        }
+        Ok(Some(CutHalf { csn, reusable_at_ns, extents }))
+    }
+
+    /// The extents of leaves that are in use.
+    fn extents_of(
+        &self,
+        slot: SlotIndex,
+        nodes: impl Iterator<Item = NodeIndex>,
+    ) -> Vec<(ExtentOffset, u32)> {
+        let mut entries: Vec<LeafEntry> = Vec::new();
+        let meganode = self.meganode(slot);
+        nodes.for_each(|node| meganode.leaf_entries(node, &mut entries));
+        let extents = entries.iter().filter(|entry| entry.offset.0 != 0);
+        extents.filter_map(|entry| Some((entry.offset, shape_of(entry)?.extent_bytes()))).collect()
+    }
+
+    /// Gives a part of a cut half to the grace queue; true when nothing is left of it.
+    pub(crate) fn rest_cut_half(&mut self, half: &mut CutHalf, extents_max: usize) -> bool {
+        let keep = half.extents.len().saturating_sub(extents_max);
+        for (offset, bytes) in half.extents.drain(keep..) {
+            self.grace.push(half.csn, half.reusable_at_ns, Freed::Extent(offset, bytes));
+        }
+        half.extents.is_empty()
+    }
+
+    /// Makes tree nodes of an adopted meganode readable, from `from` on, at most so many; the root comes
+    /// last. Where to go on; `None` when all are.
+    pub(crate) fn show(&mut self, slot: SlotIndex, from: NodeIndex, nodes_max: u32) -> Option<NodeIndex> {
+        let end = self.meganodes.get(slot).map_or(NodeIndex(0), |owned| owned.allocator.high_water());
+        let there = self.slot(slot);
+        let mut show = |node| {
+            cell_tree::show(&mut self.memory.node, self.geometry, there, node, NodeState::Valid);
+        };
+        let to = end.0.min(from.0.max(1).saturating_add(nodes_max));
+        (from.0.max(1)..to).map(NodeIndex).for_each(&mut show);
+        if to < end.0 {
+            return Some(NodeIndex(to));
+        }
+        show(NodeIndex::ROOT);
+        None
+    }
+
+    /// Throws away what was adopted into a slot: logs that, frees its tree nodes and extents. Its slot can be
+    /// used again when that is durable and the grace period is over.
+    pub(crate) fn discard(&mut self, name: SplitName, slot: SlotIndex, now_ns: u64) -> bool {
+        let Some(csn) = self.try_step(SplitRecord::Discarded { name, slot }, 0) else { return false };
+        self.free_slot(slot, csn, now_ns);
+        true
+    }
+
+    /// A router that the root does not lead to is thrown away.
+    pub(crate) fn free_router(&mut self, slot: SlotIndex, now_ns: u64) -> bool {
+        if self.step_room(0).is_err() {
+            return false;
+        }
+        let csn = self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Free });
+        self.free_slot(slot, csn, now_ns);
+        true
+    }
+
+    fn free_slot(&mut self, slot: SlotIndex, csn: Csn, now_ns: u64) {
+        let reusable_at_ns = now_ns + self.reuse_grace_ns;
+        let there = self.slot(slot);
+        let end = self.meganodes.get(slot).map_or(0, |owned| owned.allocator.high_water().0);
+        let extents = self.extents_of(slot, (0..end).map(NodeIndex));
+        for node in (0..end).map(NodeIndex) {
+            let free = Change::Mark { node, state: NodeState::Free };
+            cell_tree::apply(&mut self.memory.node, self.geometry, there, &free, csn);
+        }
+        for (offset, bytes) in extents {
+            self.grace.push(csn, reusable_at_ns, Freed::Extent(offset, bytes));
+        }
+        self.meganodes.count(slot, i64::MIN);
+        self.grace.push(csn, reusable_at_ns, Freed::Slot(slot));
+    }
+
+    /// Begins a router in a slot: an empty meganode, not reachable before the root is set.
+    pub(crate) fn begin_router(&mut self, slot: SlotIndex) -> bool {
+        if self.log_room(&Need::fills(2, &self.geometry)).is_err() {
+            return false;
+        }
+        self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
+        self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+        self.meganodes.set_router(slot);
+        let image = cell_tree::empty_root(self.geometry);
+        let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
+        let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
+        self.csn_unlogged = csn;
+        let there = self.slot(slot);
+        cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, csn);
+        self.written(csn);
+        true
+    }
+
+    /// Leads keys from `low` on to a meganode. Repeating it changes nothing. The CSN that must be durable
+    /// before anybody relies on it.
+    pub(crate) fn route(&mut self, router: SlotIndex, low: &[u8], to: Pointer) -> Result<Csn, WriteError> {
+        let key = if low.is_empty() { &[0][..] } else { low };
+        let entry = LeafEntry::to_meganode(to);
+        let found = self.meganode(router).search(key).map_err(StoreError::Tree)?;
+        if found.entry == Some(entry) {
+            return Ok(found.csn_changed);
+        }
+        let need = Need::put(key.len(), 0, &self.geometry, self.meganodes.height(router));
+        self.log_room(&need).map_err(WriteError::NoRoom)?;
+        let there = self.slot(router);
+        let meganode = Meganode::new(&self.node, self.geometry, there);
+        let Some(owned) = self.meganodes.get_mut(router) else {
+            return Err(StoreError::NoMeganode(router).into());
+        };
+        match cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan) {
+            Ok(()) => {}
+            Err(cell_tree::PlanError::Full { .. }) => return Err(WriteError::NoRoom(NoRoom::Slot)),
+            Err(error) => return Err(StoreError::Plan(error).into()),
+        }
+        let added = i64::from(self.plan.old().is_none());
+        let last = self.change_tree(router, None);
+        self.meganodes.count(router, added);
+        Ok(last)
+    }
+
+    /// The tree begins elsewhere from here on.
+    pub(crate) fn set_root(&mut self, root: Root) -> Option<Csn> {
+        self.step_room(8).ok()?;
+        let csn = self.append_step(&NodeRecord::RootSet(root));
+        self.memory.node.set_root(root);
+        Some(csn)
+    }
+
+    /// The slot of the router that the root leads to, if it is in this pair.
+    pub(crate) fn router(&self) -> Option<SlotIndex> {
+        let root = self.root();
+        root.router.then(|| self.slot_of(root.pointer)).flatten()
+    }
+
+    /// The meganode that waits longest for a split of its own, if one does.
+    pub(crate) fn take_crowded(&mut self) -> Option<SlotIndex> {
+        self.crowded.take()
+    }
+
+    /// After tree nodes were split: is the meganode so full that it should be split?
+    pub(super) fn note_crowded(&mut self, slot: SlotIndex) {
+        if self.meganodes.is_crowded(slot, self.split_fill_percent) {
+            self.crowded = Some(slot);
+        }
+    }
+
+    /// Whether a meganode should be split, or was cut and will have room soon.
+    pub(crate) fn is_crowded(&self, slot: SlotIndex) -> bool {
+        self.meganodes.is_crowded(slot, self.split_fill_percent)
+    }
+
+    /// Whether tree nodes of a meganode rest, so that it will have room without anybody's doing.
+    pub(crate) fn has_resting(&self, slot: SlotIndex) -> bool {
+        self.meganodes.get(slot).is_some_and(|owned| owned.resting > 0)
+    }
+
+    /// Whether a put of so many bytes is sure to find tree nodes and an extent.
+    pub(crate) fn has_room(&self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
+        let nodes = self.meganodes.get(slot).is_none_or(|owned| owned.allocator.has_room_for_put());
+        let header = cell_memory::extent::ExtentHeader::default();
+        let extent =
+            header.shape(value_bytes).is_ok_and(|shape| self.extents.can_allocate(shape.extent_bytes()));
+        (nodes, extent)
+    }
+
+    /// Entries of a meganode, and bytes of extents that they take, about.
+    pub(crate) fn weight(&self, slot: SlotIndex) -> (u64, u64) {
+        let entries = self.meganodes.get(slot).map_or(0, |owned| owned.entries);
+        let all = self.meganodes.entries().max(1);
+        let bytes = self.extents.stats().allocated_bytes;
+        (entries, u64::try_from(u128::from(bytes) * u128::from(entries) / u128::from(all)).unwrap_or(bytes))
+    }
+
+    /// Bytes of the extent region that ordinary writes can still take, whole slabs.
+    pub(crate) fn extent_bytes_free(&self) -> u64 {
+        let stats = self.extents.stats();
+        stats.free_bytes.saturating_sub(stats.headroom_bytes)
+    }
+
+    /// Bytes of the extent region that there are.
+    pub(crate) fn extent_bytes(&self) -> u64 {
+        self.extents.stats().capacity_bytes
+    }
+
+    /// Slots that hold meganodes of entries, adoptions among them.
+    pub(crate) fn leaf_slots(&self) -> Vec<SlotIndex> {
+        self.splits.slots().filter(|(_, used)| *used == SlotUse::Leaf).map(|(slot, _)| slot).collect()
+    }
+}
+
+impl Need {
+    /// A step of a split: it may use the reserve, so that a full disk leaves no split in the middle.
+    pub(crate) fn step(bytes: usize) -> Need {
+        Need { node_bytes: record_space(bytes), extent_bytes: 0, space: Space::Reserve }
+    }
+
+    /// So many whole tree nodes.
+    pub(crate) fn fills(count: usize, geometry: &cell_tree::Geometry) -> Need {
+        let fill = record_space(STEP_BYTES_MAX + geometry.node_bytes());
+        Need { node_bytes: count * fill, extent_bytes: 0, space: Space::Ordinary }
+    }
+}
