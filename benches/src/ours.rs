@@ -299,10 +299,9 @@ impl OursReader<'_> {
             let count = last.min(start + BATCH) - start;
             let answers = self.answers(keys, start, start + count);
             for answer in &answers[..count] {
-                if let Some(entry) = (*answer)?.entry {
-                    self.prefetch(&entry)?;
-                }
+                (*answer)?;
             }
+            self.prefetch(answers[..count].iter().filter_map(|answer| answer.ok()?.entry));
             for answer in &answers[..count] {
                 if let Some(entry) = (*answer)?.entry {
                     out.clear();
@@ -350,9 +349,7 @@ impl OursReader<'_> {
         let mut position = leaf.position(key);
         let mut end = leaf.len().min(position + limit);
         let mut left = limit - (end - position);
-        for index in position..end {
-            self.prefetch(&leaf.entry(index))?;
-        }
+        self.prefetch((position..end).map(|index| leaf.entry(index)));
         loop {
             // The extents of the next leaf are asked for before those of this one are copied.
             let more = left > 0 && self.tree.leaf_ahead(leaf, next)?;
@@ -361,9 +358,7 @@ impl OursReader<'_> {
             if left > 0 && more {
                 self.tree.prefetch_after(next);
             }
-            for index in 0..next_end {
-                self.prefetch(&next.entry(index))?;
-            }
+            self.prefetch((0..next_end).map(|index| next.entry(index)));
             for index in position..end {
                 leaf.append_key(index, out);
                 self.copy(&leaf.entry(index), out)?;
@@ -388,10 +383,9 @@ impl OursReader<'_> {
     }
 
     #[inline]
-    fn prefetch(&self, entry: &LeafEntry) -> Result<(), OursError> {
-        let shape = ExtentShape::from_bits(entry.value_len).ok_or(OursError::Shape)?;
-        extent::prefetch(self.extent, entry.offset, shape);
-        Ok(())
+    fn prefetch(&self, entries: impl Iterator<Item = LeafEntry> + Clone) {
+        let place = |entry: LeafEntry| Some((entry.offset, ExtentShape::from_bits(entry.value_len)?));
+        extent::prefetch_all(self.extent, entries.filter_map(place));
     }
 
     fn copy(&mut self, entry: &LeafEntry, out: &mut Vec<u8>) -> Result<(), OursError> {

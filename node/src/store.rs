@@ -324,10 +324,10 @@ impl Store {
                 csn_changed: found.csn_changed,
                 csn_removed: found.csn_removed,
             };
-            if let Some((entry, shape)) = found.entry.and_then(|entry| Some((entry, shape_of(&entry)?))) {
-                extent::prefetch(&self.extent, entry.offset, shape);
-            }
         }
+        let entries = located[..keys.len()].iter().filter_map(|located| located.entry);
+        let place = |entry: LeafEntry| Some((entry.offset, shape_of(&entry)?));
+        extent::prefetch_all(&self.extent, entries.filter_map(place));
         Ok(())
     }
 

@@ -59,6 +59,18 @@ pub fn prefetch(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
     }
 }
 
+/// Asks for several extents: for the first line of each before any other, because a request that misses the TLB
+/// holds up what comes behind it, and side by side such misses overlap.
+#[inline]
+pub fn prefetch_all(region: &Region, extents: impl Iterator<Item = (ExtentOffset, ExtentShape)> + Clone) {
+    for (offset, _) in extents.clone() {
+        region.prefetch(index(byte_offset(offset) / 8));
+    }
+    for (offset, shape) in extents {
+        prefetch(region, offset, shape);
+    }
+}
+
 /// Where an extent begins, in bytes from the region's start.
 #[inline]
 #[must_use]

@@ -148,16 +148,25 @@ impl LeafSnapshot {
     /// The first entry that is not below `key`.
     #[must_use]
     pub fn position(&self, key: &[u8]) -> usize {
+        self.find(key).0
+    }
+
+    /// The first entry that is not below `key`, and whether it is the key's.
+    #[must_use]
+    pub fn find(&self, key: &[u8]) -> (usize, bool) {
         if self.is_empty() {
-            return 0;
+            return (0, false);
         }
         let probe = Probe::new(key);
         sized!(self.now, B => {
             let view = self.now.view::<B>();
             match view.side(&self.now.header, &probe) {
-                Side::Below => 0,
-                Side::Here(window) => view.find(&self.now.header, &probe, window).0,
-                Side::Right => self.len(),
+                Side::Below => (0, false),
+                Side::Here(window) => {
+                    let (at, cell) = view.find(&self.now.header, &probe, window);
+                    (at, cell.is_some())
+                }
+                Side::Right => (self.len(), false),
             }
         })
     }

@@ -56,14 +56,6 @@ impl<'a> ScanRange<'a> {
         Some(ScanRange { start, end, ..*self })
     }
 
-    pub(crate) fn is_before_start(&self, key: &[u8]) -> bool {
-        match self.start {
-            Bound::Included(start) => key < start,
-            Bound::Excluded(start) => key <= start,
-            Bound::Unbounded => false,
-        }
-    }
-
     /// Whether keys below `bound` are in the range.
     pub(crate) fn begins_below(&self, bound: &[u8]) -> bool {
         match self.start {
@@ -78,6 +70,33 @@ impl<'a> ScanRange<'a> {
             Bound::Excluded(end) => key >= end,
             Bound::Unbounded => false,
         }
+    }
+}
+
+impl ScanRange<'_> {
+    /// The leaf's entries that are in the range.
+    fn inside(&self, leaf: &LeafSnapshot) -> std::ops::Range<usize> {
+        let before = |key: &[u8]| leaf.find(key).0;
+        let upto = |key: &[u8]| {
+            let (at, present) = leaf.find(key);
+            at + usize::from(present)
+        };
+        let from = match self.start {
+            Bound::Included(key) => before(key),
+            Bound::Excluded(key) => upto(key),
+            Bound::Unbounded => 0,
+        };
+        let to = match self.end {
+            Bound::Included(key) => upto(key),
+            Bound::Excluded(key) => before(key),
+            Bound::Unbounded => leaf.len(),
+        };
+        from..to.max(from)
+    }
+
+    /// Whether keys above the leaf's can be in the range, if there are any.
+    fn goes_on_after(&self, leaf: &LeafSnapshot) -> bool {
+        leaf.high().is_some_and(|high| !self.is_past_end(high))
     }
 }
 
@@ -96,56 +115,79 @@ impl Store {
         let all = |depends_on| ScanEnd { depends_on, is_stopped: false };
         let Some(range) = range.searchable(self.geometry.key_max()) else { return Ok(all(Csn::ZERO)) };
         let meganode = self.meganode(slot);
-        let mut leaf = LeafSnapshot::new();
+        let (mut leaf, mut next, mut key) = (LeafSnapshot::new(), LeafSnapshot::new(), Vec::new());
         let mut depends_on = Csn::ZERO;
-        let mut wanted = expected;
-        let mut more = first_leaf(&meganode, &range, &mut leaf)?;
-        while more {
+        first_leaf(&meganode, &range, &mut leaf)?;
+        let mut inside = range.inside(&leaf);
+        if range.direction == ScanDirection::Forward && expected > inside.len() {
+            meganode.prefetch_after(&leaf);
+        }
+        let mut wanted = self.ask(&range, &leaf, inside.clone(), expected);
+        loop {
             depends_on = depends_on.max(leaf.csn_removed());
-            let inside = inside(&range, &leaf);
-            self.prefetch(&meganode, &range, &leaf, inside.clone(), wanted);
-            wanted = wanted.saturating_sub(inside.len()).max(1);
             let last = match range.direction {
                 ScanDirection::Forward => inside.end < leaf.len(),
                 ScanDirection::Backward => inside.start > 0,
             };
+            // The next leaf is read, and its extents are asked for, before those of this one are copied.
+            let mut ahead = None;
+            if !last && wanted > 0 && range.direction == ScanDirection::Forward {
+                let read = range.goes_on_after(&leaf).then(|| meganode.leaf_ahead(&leaf, &mut next));
+                ahead = Some(read.unwrap_or(Ok(false)));
+                if let Some(Ok(true)) = ahead {
+                    wanted = self.ask(&range, &next, range.inside(&next), wanted);
+                    if wanted > 0 {
+                        meganode.prefetch_after(&next);
+                    }
+                }
+            }
             let mut forward = inside.clone();
             let mut backward = inside.rev();
             while let Some(i) = match range.direction {
                 ScanDirection::Forward => forward.next(),
                 ScanDirection::Backward => backward.next(),
             } {
-                match each(leaf.key(i), &leaf.entry(i))? {
+                key.clear();
+                leaf.append_key(i, &mut key);
+                match each(&key, &leaf.entry(i))? {
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
                 }
             }
-            more = !last && next_leaf(&meganode, &range, &mut leaf)?;
+            let more = match ahead {
+                Some(read) => read?,
+                None => !last && next_leaf(&meganode, &range, &mut leaf)?,
+            };
+            if !more {
+                return Ok(all(depends_on));
+            }
+            if ahead.is_some() {
+                std::mem::swap(&mut leaf, &mut next);
+            }
+            inside = range.inside(&leaf);
+            if ahead.is_none() {
+                wanted = self.ask(&range, &leaf, inside.clone(), wanted.max(1));
+            }
         }
-        Ok(all(depends_on))
     }
 
-    fn prefetch(
+    /// Asks for the extents of a leaf's entries as far as they are wanted; returns how many more are.
+    fn ask(
         &self,
-        meganode: &Meganode<'_, Region>,
         range: &ScanRange<'_>,
         leaf: &LeafSnapshot,
         inside: std::ops::Range<usize>,
         wanted: usize,
-    ) {
-        let (skipped, taken) = match range.direction {
-            ScanDirection::Forward => (0, inside.len().min(wanted)),
-            ScanDirection::Backward => (inside.len().saturating_sub(wanted), inside.len().min(wanted)),
+    ) -> usize {
+        let taken = inside.len().min(wanted);
+        let skipped = match range.direction {
+            ScanDirection::Forward => 0,
+            ScanDirection::Backward => inside.len() - taken,
         };
-        if range.direction == ScanDirection::Forward && wanted > inside.len() {
-            meganode.prefetch_after(leaf);
-        }
-        for i in inside.skip(skipped).take(taken) {
-            let entry = leaf.entry(i);
-            if let Some(shape) = shape_of(&entry) {
-                extent::prefetch(&self.extent, entry.offset, shape);
-            }
-        }
+        let place = |entry: LeafEntry| Some((entry.offset, shape_of(&entry)?));
+        let entries = inside.skip(skipped).take(taken).map(|i| leaf.entry(i));
+        extent::prefetch_all(&self.extent, entries.filter_map(place));
+        wanted - taken
     }
 }
 
@@ -153,7 +195,7 @@ fn first_leaf(
     meganode: &Meganode<'_, Region>,
     range: &ScanRange<'_>,
     leaf: &mut LeafSnapshot,
-) -> Result<bool, StoreError> {
+) -> Result<(), StoreError> {
     match range.direction {
         ScanDirection::Forward => match range.start {
             Bound::Included(key) | Bound::Excluded(key) => meganode.leaf(key, leaf)?,
@@ -165,7 +207,7 @@ fn first_leaf(
             Bound::Unbounded => meganode.leaf_last(leaf)?,
         },
     }
-    Ok(true)
+    Ok(())
 }
 
 fn next_leaf(
@@ -174,31 +216,10 @@ fn next_leaf(
     leaf: &mut LeafSnapshot,
 ) -> Result<bool, StoreError> {
     Ok(match range.direction {
-        ScanDirection::Forward => {
-            leaf.high().is_some_and(|high| !range.is_past_end(high)) && meganode.leaf_after(leaf)?
-        }
+        ScanDirection::Forward => range.goes_on_after(leaf) && meganode.leaf_after(leaf)?,
         ScanDirection::Backward => {
             let low_is_inside = !leaf.low().is_empty() && range.begins_below(leaf.low());
             low_is_inside && meganode.leaf_before(leaf)?
         }
     })
-}
-
-/// The leaf's entries that are in the range.
-fn inside(range: &ScanRange<'_>, leaf: &LeafSnapshot) -> std::ops::Range<usize> {
-    let from = match range.start {
-        Bound::Included(key) | Bound::Excluded(key) => {
-            let at = leaf.position(key);
-            at + usize::from(at < leaf.len() && range.is_before_start(leaf.key(at)))
-        }
-        Bound::Unbounded => 0,
-    };
-    let to = match range.end {
-        Bound::Included(key) | Bound::Excluded(key) => {
-            let at = leaf.position(key);
-            at + usize::from(at < leaf.len() && !range.is_past_end(leaf.key(at)))
-        }
-        Bound::Unbounded => leaf.len(),
-    };
-    from..to.max(from)
 }
