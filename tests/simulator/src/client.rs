@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use cell_client::{ClientCore, ClientError, Completion, Driver, Ticket};
+use cell_client::{
+    ClientCore, ClientError, ClientOptions, Completion, Driver, OneSidedCounters, Search, Ticket,
+};
 use cell_fabric::{Address, Endpoint, Limits, SimEndpoint, SimNetwork};
 
 use crate::model::{Begun, Model};
@@ -27,6 +29,8 @@ pub struct Client {
     asked: BTreeMap<Ticket, Asked>,
     /// Something was asked that it has not begun.
     kicked_ns: u64,
+    /// Until then it is stopped, as by SIGSTOP; its reads go on without it.
+    frozen_until_ns: u64,
 }
 
 impl Client {
@@ -35,9 +39,12 @@ impl Client {
     pub fn new(plan: &Plan, number: usize, network: &SimNetwork, seed: u64) -> Client {
         let host = CLIENT_HOST + u32::try_from(number).unwrap_or(0);
         let endpoint = network.client(host, Limits::default());
-        let core = ClientCore::new(plan.client.clone(), seed);
+        let searches = plan.searches[number % plan.searches.len()];
+        let search = if searches { Search::Client } else { Search::Server };
+        let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);
         let addresses = HOSTS.iter().map(|host| Address::sim(*host)).collect();
-        Client { host, driver: Driver::new(endpoint, core, addresses), asked: BTreeMap::new(), kicked_ns: 0 }
+        let driver = Driver::new(endpoint, core, addresses);
+        Client { host, driver, asked: BTreeMap::new(), kicked_ns: 0, frozen_until_ns: 0 }
     }
 
     /// Asks for a deed; false if the client takes no more.
@@ -91,6 +98,23 @@ impl Client {
         self.asked.len()
     }
 
+    /// Stops it until this time.
+    pub fn freeze(&mut self, until_ns: u64) {
+        self.frozen_until_ns = until_ns;
+    }
+
+    /// Whether it is stopped now.
+    #[must_use]
+    pub fn is_frozen(&self, now_ns: u64) -> bool {
+        now_ns < self.frozen_until_ns
+    }
+
+    /// What its one-sided path has counted, if it searches itself.
+    #[must_use]
+    pub fn one_sided(&self) -> OneSidedCounters {
+        self.driver.core_ref().one_sided_counters().copied().unwrap_or_default()
+    }
+
     /// Whether the network has something for it.
     pub fn has_input(&mut self) -> bool {
         !self.driver.endpoint().prepare_sleep()
@@ -99,7 +123,8 @@ impl Client {
     /// When it is to be stepped, if nothing reaches it before.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
-        self.driver.core_ref().due_ns().unwrap_or(u64::MAX).min(self.kicked_ns)
+        let due_ns = self.driver.core_ref().due_ns().unwrap_or(u64::MAX).min(self.kicked_ns);
+        due_ns.max(self.frozen_until_ns)
     }
 
     /// Why the server turned it away for good, if it did.

@@ -119,6 +119,28 @@ events! {
     CoordinatorRestarts: "coordinator restarts",
     /// Clean stops.
     Stops: "clean stops",
+    /// Answers that clients read themselves.
+    OneSided: "answers read one-sided",
+    /// Operations begun one-sided and answered by the server.
+    FellBack: "one-sided operations handed to the server",
+    /// Tree nodes read while they changed.
+    Torn: "torn tree nodes",
+    /// Right links that clients followed.
+    RightLinks: "right links followed one-sided",
+    /// Nodes that were not what was meant.
+    StaleNodes: "stale tree nodes met one-sided",
+    /// Extents that were not their leaves'.
+    ExtentsReused: "extents that were not their leaves'",
+    /// Waits for a watermark.
+    WatermarkWaits: "waits for a watermark",
+    /// Waits for trust.
+    TrustWaits: "waits for a lease",
+    /// One-sided operations that took too long.
+    Overruns: "one-sided operations that took too long",
+    /// Reads of regions that had gone.
+    KeysUnknown: "reads of regions that had gone",
+    /// Frozen clients.
+    ClientPauses: "client pauses",
     /// New clients in the place of old ones.
     ClientRestarts: "client restarts",
     /// Times without anything asked.

@@ -9,7 +9,8 @@
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
 //! - a network that delays, resets, and cuts one way or both;
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
-//! - clients that die, or are silent for a while; operators that stop a node, with a checkpoint or without.
+//! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
+//!   or without.
 //!
 //! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the
 //! very end,
@@ -67,10 +68,12 @@ pub enum Fault {
     ClientRestart,
     /// Clients ask nothing for a while: logs are sealed, sessions of the dead end, checkpoints come of age.
     Lull,
+    /// A client is stopped, for a moment or for longer than freed memory rests or a lease holds.
+    ClientPause,
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 23] = [
+pub const FAULTS: [Fault; 24] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -94,6 +97,7 @@ pub const FAULTS: [Fault; 23] = [
     Fault::Stop,
     Fault::ClientRestart,
     Fault::Lull,
+    Fault::ClientPause,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

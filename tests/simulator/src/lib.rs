@@ -14,9 +14,8 @@
 //! | `coverage`, `sweep` | what happened; many seeds on all cores |
 //!
 //! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped
-//! one), some
-//! clients, server-side operations. `world` holds lists of nodes and clients, so that more of them find their
-//! place.
+//! one), some clients, which ask the server or search its memory themselves, cache line by cache line in any
+//! order. `world` holds lists of nodes and clients, so that more of them find their place.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]

@@ -81,6 +81,7 @@ impl World {
                 self.disturb_coordinator(fault);
             }
             (Fault::ClientRestart, _) => self.restart_client(),
+            (Fault::ClientPause, _) => self.pause_client(),
             (Fault::Lull, _) => {
                 self.coverage.saw(Event::Lulls);
                 let lasts_ns = self.random.between(100 * MS, 12_000 * MS);
@@ -191,9 +192,38 @@ impl World {
         }
     }
 
+    fn pause_client(&mut self) {
+        self.coverage.saw(Event::ClientPauses);
+        let number = self.random.index(self.clients.len());
+        let grace_ns = self.plan.worker.reuse_grace_ns;
+        let longest_ns = self.random.pick(&[grace_ns / 4, 4 * grace_ns, 2 * self.plan.lease.ttl_ms * MS]);
+        let lasts_ns = self.random.between(1, longest_ns.max(1));
+        self.clients[number].freeze(self.now_ns + lasts_ns);
+    }
+
+    /// What a client's one-sided path has seen.
+    pub(crate) fn count_one_sided(&mut self, number: usize) {
+        let counters = self.clients[number].one_sided();
+        for (event, count) in [
+            (Event::OneSided, counters.done),
+            (Event::FellBack, counters.fell_back),
+            (Event::Torn, counters.torn),
+            (Event::RightLinks, counters.right_link),
+            (Event::StaleNodes, counters.invalid + counters.fence),
+            (Event::ExtentsReused, counters.crc),
+            (Event::WatermarkWaits, counters.watermark),
+            (Event::TrustWaits, counters.trust),
+            (Event::Overruns, counters.clock),
+            (Event::KeysUnknown, counters.key_unknown),
+        ] {
+            self.coverage.add(event, count);
+        }
+    }
+
     fn restart_client(&mut self) {
         self.coverage.saw(Event::ClientRestarts);
         let number = self.random.index(self.clients.len());
+        self.count_one_sided(number);
         self.network.crash(self.clients[number].host, cell_fabric::SimCrash::Process);
         let new = Client::new(&self.plan, number, &self.network, self.random.next());
         let old = std::mem::replace(&mut self.clients[number], new);
@@ -239,5 +269,6 @@ impl World {
             node.spare();
             node.freeze(now_ns, false);
         }
+        self.clients.iter_mut().for_each(|client| client.freeze(now_ns));
     }
 }

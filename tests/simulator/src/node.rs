@@ -11,8 +11,10 @@ use cell_cluster::{
     ClaimGround, ClusterError, Coordinator, LeaseCommand, LeaseKeeper, NewPair, PairRow, Place, Renewal,
     Sessions, SimLink, Table, Tenure,
 };
-use cell_fabric::{Endpoint, SimEndpoint};
-use cell_node::{ControlEvent, FailureKind, SplitCounts, Store, Worker, WorkerIdentity};
+use cell_fabric::{Endpoint, OneSided, SimEndpoint};
+use cell_node::{ControlEvent, FailureKind, SplitCounts, Store, Worker, WorkerIdentity, pair_regions};
+use cell_protocol::PairRegions;
+use cell_recovery::image::ImageSource;
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions,
     RegionSource, Takeover, Turn, find_logs,
@@ -134,7 +136,7 @@ impl Node {
                 threads: 1,
                 read_bytes: 64 << 10,
                 regions: RegionSource::Private,
-                node_crc: false,
+                node_crc: true, // one-sided reads come in no order
             },
         };
         Node {
@@ -381,8 +383,10 @@ impl Node {
                 let store = Store::new(recovered, &self.plan.worker);
                 self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
                 self.devices.push(device);
+                let row = self.register(&store.source());
                 if let Some(worker) = &mut self.worker {
                     worker.add_pair(store);
+                    row.into_iter().for_each(|row| worker.registered(row));
                 }
                 return now_ns + 1;
             }
@@ -447,18 +451,28 @@ impl Node {
     pub fn install(&mut self, recovered: Vec<Recovered>) -> Result<(), ClusterError> {
         let Some(incarnation) = self.keeper.lease() else { return Ok(()) };
         let (open, _) = self.environment.sessions.open_sessions()?;
-        let mut stores = Vec::new();
+        let (mut stores, mut rows) = (Vec::new(), Vec::new());
         for recovered in recovered {
             let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
             let store = Store::new(recovered, &self.plan.worker);
             self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
+            rows.extend(self.register(&store.source()));
             stores.push(store);
         }
         if let Some(worker) = &mut self.worker {
             worker.install(stores, open.iter().map(|row| row.session));
+            rows.into_iter().for_each(|row| worker.registered(row));
         }
         self.serving.serve();
         Ok(())
+    }
+
+    /// Lets clients read a pair's regions: the shell's `register`.
+    fn register(&mut self, source: &ImageSource) -> Option<PairRegions> {
+        let node_key = self.endpoint.register(&source.node).ok()?;
+        let extent_key = self.endpoint.register(&source.extent).ok()?;
+        let node_crc = source.geometry.node_crc();
+        Some(pair_regions(&source.node, &source.extent, node_crc, node_key, extent_key))
     }
 
     /// What a process does last when it ends by itself: its pair is free for others.

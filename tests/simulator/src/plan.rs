@@ -77,6 +77,8 @@ pub struct Plan {
     pub drift_ppm: [i64; 2],
     /// Whether the run ends with damage to the disk.
     pub rot: bool,
+    /// Which clients search the nodes' memory themselves, by number.
+    pub searches: [bool; 4],
 }
 
 impl Plan {
@@ -119,7 +121,7 @@ impl Plan {
         let kinds_used = random.between(30, 90);
         let weights = (0..fault_kinds).map(|_| u64::from(random.percent(kinds_used)) * random.between(1, 5));
         let fault_weights: Vec<u64> = weights.collect();
-        Plan {
+        let plan = Plan {
             seed,
             operations,
             clients: random.pick(&[1, 1, 2, 3]),
@@ -148,7 +150,9 @@ impl Plan {
             recovery_deaths_percent: random.pick(&[0, 20, 50]),
             drift_ppm: [drift(&mut random), drift(&mut random)],
             rot: random.percent(30),
-        }
+            searches: [false; 4],
+        };
+        Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan }
     }
 }
 
@@ -164,6 +168,8 @@ fn client_options(random: &mut Random) -> ClientOptions {
         connect_timeout_ms: random.pick(&[50, 300]),
         silence_ms: random.pick(&[50, 300]),
         stream_credit_bytes: random.pick(&[4 << 10, 64 << 10, 1 << 20]),
+        cache_inner: random.percent(70),
+        cache_bytes: random.pick(&[8 << 10, 1 << 20]),
         ..ClientOptions::default()
     }
 }

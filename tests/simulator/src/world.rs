@@ -177,7 +177,9 @@ impl World {
     /// # Errors
     /// The rule that was broken, and when.
     pub fn run(mut self) -> Result<Passed, Box<Failed>> {
-        match self.run_to_end() {
+        let outcome = self.run_to_end();
+        (0..self.clients.len()).for_each(|number| self.count_one_sided(number));
+        match outcome {
             Ok(()) => Ok(Passed {
                 digest: mix(self.digest ^ self.network.digest()),
                 coverage: self.coverage,
@@ -435,6 +437,9 @@ impl World {
     fn step_clients(&mut self) -> Result<(), Broken> {
         let mut spoken = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
+            if client.is_frozen(self.now_ns) {
+                continue;
+            }
             if client.due_ns() <= self.now_ns || client.has_input() {
                 spoken.extend(client.step(self.now_ns).into_iter().map(|answer| (number, answer)));
             }

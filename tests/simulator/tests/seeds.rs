@@ -41,6 +41,14 @@ fn seeds_each_hold_every_rule() {
         Event::LeaseLost,
         Event::Resets,
         Event::BitRot,
+        Event::OneSided,
+        Event::FellBack,
+        Event::Torn,
+        Event::RightLinks,
+        Event::WatermarkWaits,
+        Event::TrustWaits,
+        Event::Overruns,
+        Event::ClientPauses,
     ];
     for event in common {
         assert!(seen.count(event) > 0, "{} never happened", event.name());
