@@ -534,3 +534,180 @@ fn state<T: Copy>(all: &[T], fields: &mut Fields<'_>) -> Result<T, RecordError> 
     let value = fields.u8()?;
     all.get(usize::from(value)).copied().ok_or(RecordError::Unknown { offset, value })
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::RegionId;
+    use cell_tree::{NodeBits, NodeIndex};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::split::Cuts;
+
+    const PAIR: PairId = FIRST_PAIR;
+    const EPOCH: Epoch = Epoch(3);
+    const SLOTS: u32 = 6;
+
+    type Logged = Vec<(Csn, NodeRecord<'static>)>;
+
+    /// Appends some record that may follow; which one, `luck` says. False if this one may not.
+    fn step(book: &mut SplitBook, log: &mut Logged, csn: Csn, luck: u8) -> bool {
+        let pick = usize::from(luck / 10);
+        let right = Pointer::new(RegionId(4), 4096);
+        let foreign = SplitName { pair: PairId(2), epoch: EPOCH, csn };
+        let slots: Vec<_> = book.slots().filter(|(_, used)| *used == SlotUse::Leaf).collect();
+        let sources: Vec<_> = book.sources().filter(|(_, split)| !split.state.is_over()).collect();
+        let targets: Vec<_> = book.targets().collect();
+        let record = match luck % 10 {
+            0 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
+                let (target, target_slot) = (PairId(2), SlotIndex(0));
+                SplitRecord::Start { slot: *slot, key: b"key", target, target_slot }
+            }),
+            1 => book.free_slot(SLOTS).map(|slot| {
+                let kept = &[][..];
+                SplitRecord::Adopt { name: foreign, slot, low: b"low", high: Some(b"m"), right, kept }
+            }),
+            luck @ 2..=5 => sources.get(pick % sources.len().max(1)).map(|(name, split)| {
+                let (name, slot) = (*name, split.slot);
+                let cuts = Cuts::new(&[NodeIndex::ROOT]).unwrap();
+                match luck {
+                    2 => SplitRecord::Linked { name },
+                    3 => {
+                        let freed = NodeBits::default();
+                        SplitRecord::Applied { name, slot, right, cuts, high: b"key", freed }
+                    }
+                    4 => SplitRecord::Finished { name },
+                    _ => SplitRecord::Aborted { name },
+                }
+            }),
+            luck => targets.get(pick % targets.len().max(1)).map(|(name, split)| {
+                let (name, slot) = (*name, split.slot);
+                match luck {
+                    6 => SplitRecord::Adopted { name, slot, nodes: 3, entries: 4 },
+                    7 => SplitRecord::Opened { name },
+                    8 => SplitRecord::Discarded { name, slot },
+                    _ => {
+                        let (low, high, kept) = (&b"low"[..], Some(&b"m"[..]), &[][..]);
+                        SplitRecord::Adopt { name, slot, low, high, right, kept }
+                    }
+                }
+            }),
+        };
+        let Some(record) = record.map(NodeRecord::Split) else { return false };
+        let before = book.clone();
+        if book.apply(&record, EPOCH, csn).is_err() {
+            assert_eq!(*book, before, "an error changes nothing");
+            return false;
+        }
+        log.push((csn, record));
+        true
+    }
+
+    fn encoded(book: &SplitBook) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        book.encode(&mut bytes);
+        bytes
+    }
+
+    proptest! {
+        /// A checkpoint's book is ahead of its base; what is above the base is replayed, once or twice.
+        #[test]
+        fn replay_over_any_captured_book_makes_the_book_that_lived(
+            lucks in vec((any::<u8>(), 0..4_u64), 1..120), capture in 0..120_usize, lag in 0..30_u64
+        ) {
+            let (mut book, mut log) = (SplitBook::new(PAIR), Logged::new());
+            let (mut csn, mut captured) = (Csn(0), (Csn(0), book.clone()));
+            for (at, (luck, gap)) in lucks.into_iter().enumerate() {
+                csn = Csn(csn.0 + 1 + gap);
+                step(&mut book, &mut log, csn, luck);
+                let durable = Csn(csn.0.saturating_sub(lag));
+                book.prune(durable);
+                if at == capture {
+                    captured = (durable, SplitBook::decode(&encoded(&book)).unwrap());
+                    prop_assert_eq!(&captured.1, &book);
+                }
+            }
+            let (base, mut replayed) = captured;
+            for _ in 0..2 {
+                for (csn, record) in log.iter().filter(|(csn, _)| *csn > base) {
+                    replayed.apply(record, EPOCH, *csn).unwrap();
+                }
+            }
+            book.prune(csn);
+            replayed.prune(csn);
+            prop_assert_eq!(replayed, book);
+        }
+
+        #[test]
+        fn any_bytes_decode_to_a_book_or_to_an_error(bytes in vec(any::<u8>(), 0..200)) {
+            if let Ok(book) = SplitBook::decode(&bytes) {
+                prop_assert_eq!(SplitBook::decode(&encoded(&book)), Ok(book));
+            }
+        }
+    }
+
+    fn start(slot: u32) -> NodeRecord<'static> {
+        let slot = SlotIndex(slot);
+        NodeRecord::Split(SplitRecord::Start { slot, key: b"k", target: PAIR, target_slot: SlotIndex(3) })
+    }
+
+    #[test]
+    fn book_of_a_new_pair_has_a_meganode_only_in_the_first_one() {
+        assert_eq!(SplitBook::new(PairId(1)).slots().collect::<Vec<_>>(), [(SlotIndex(0), SlotUse::Leaf)]);
+        assert_eq!(SplitBook::new(PairId(2)).slots().count(), 0);
+        assert_eq!(SplitBook::new(PairId(2)).free_slot(1), Some(SlotIndex(0)));
+        assert_eq!(SplitBook::new(PairId(1)).free_slot(1), None);
+    }
+
+    #[test]
+    fn apply_what_does_not_follow_is_refused_by_name() {
+        let mut book = SplitBook::new(PAIR);
+        let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
+        let mut apply = |record: &NodeRecord<'_>, csn| book.apply(record, EPOCH, Csn(csn));
+        assert_eq!(apply(&start(1), 4), Err(BookError::Unused(SlotIndex(1))));
+        assert_eq!(apply(&start(0), 5), Ok(()));
+        assert_eq!(apply(&start(0), 6), Err(BookError::Busy(SlotIndex(0))), "one split at a time");
+        let finished = NodeRecord::Split(SplitRecord::Finished { name });
+        assert_eq!(apply(&finished, 7), Err(BookError::Order(name)));
+        let linked = NodeRecord::Split(SplitRecord::Linked { name });
+        assert_eq!((apply(&linked, 7), apply(&linked, 7)), (Ok(()), Ok(())), "again changes nothing");
+        assert_eq!(apply(&linked, 8), Err(BookError::Order(name)));
+        let other = SplitName { csn: Csn(6), ..name };
+        let unknown = NodeRecord::Split(SplitRecord::Opened { name: other });
+        assert_eq!(apply(&unknown, 8), Err(BookError::Unknown(other)));
+        let used = |used| NodeRecord::SlotUse { slot: SlotIndex(0), used };
+        assert_eq!(apply(&used(SlotUse::Router), 9), Err(BookError::Busy(SlotIndex(0))));
+        assert_eq!(apply(&used(SlotUse::Free), 9), Err(BookError::Unused(SlotIndex(0))));
+    }
+
+    #[test]
+    fn slot_of_a_discarded_adoption_is_free_only_when_that_is_durable() {
+        let mut book = SplitBook::new(PairId(2));
+        let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
+        let (slot, right) = (SlotIndex(0), Pointer::NULL);
+        let adopt = SplitRecord::Adopt { name, slot, low: b"k", high: None, right, kept: &[] };
+        book.apply(&NodeRecord::Split(adopt), EPOCH, Csn(10)).unwrap();
+        assert!(book.is_hidden(slot) && book.free_slot(1).is_none());
+        book.apply(&NodeRecord::Split(SplitRecord::Discarded { name, slot }), EPOCH, Csn(12)).unwrap();
+        book.prune(Csn(11));
+        assert_eq!((book.slot_use(slot), book.free_slot(1)), (SlotUse::Free, None));
+        book.prune(Csn(12));
+        assert_eq!((book.free_slot(1), book.targets().count()), (Some(slot), 0));
+    }
+
+    #[test]
+    fn forget_is_for_what_is_open_alone() {
+        let mut book = SplitBook::new(PairId(2));
+        let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
+        let (slot, right) = (SlotIndex(0), Pointer::NULL);
+        let adopt = SplitRecord::Adopt { name, slot, low: b"k", high: None, right, kept: &[] };
+        let adopted = SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 };
+        for (record, csn) in [(adopt, 10), (adopted, 11), (SplitRecord::Opened { name }, 12)] {
+            assert!(!book.forget(name));
+            book.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
+        }
+        assert!(!book.is_hidden(slot) && book.forget(name) && !book.forget(name));
+        assert_eq!(book.slot_use(slot), SlotUse::Leaf);
+    }
+}

@@ -265,3 +265,135 @@ fn begin(out: &mut Vec<u8>, kind: u8, name: &SplitName) {
     out.push(kind);
     name.encode(out);
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{RegionId, Root};
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::NodeRecord;
+    use crate::split::SlotUse;
+
+    const NAME: SplitName = SplitName { pair: PairId(1), epoch: Epoch(2), csn: Csn(0x0102_0304_0506_0708) };
+    const SLOT: SlotIndex = SlotIndex(9);
+
+    /// One record of each kind, and its bytes.
+    fn records() -> Vec<(NodeRecord<'static>, Vec<u8>)> {
+        let name = [1, 0, 0, 0, 2, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let slot = [9, 0, 0, 0];
+        let right = Pointer::new(RegionId(4), 0x1000);
+        let right_bytes = [0, 0x10, 0, 0, 0, 4, 0, 0];
+        let cuts = Cuts::new(&[NodeIndex(0), NodeIndex(7)]).unwrap();
+        let freed = NodeBits { first: 16, bytes: &[0x81, 0, 1] };
+        let (target, target_slot) = (PairId(3), SlotIndex(5));
+        let kept = &[0xAA, 0xBB][..];
+        let split = |record, parts: &[&[u8]]| (NodeRecord::Split(record), parts.concat());
+        let start = SplitRecord::Start { slot: SLOT, key: b"mid", target, target_slot };
+        let adopt = |high| SplitRecord::Adopt { name: NAME, slot: SLOT, low: b"mid", high, right, kept };
+        let applied = SplitRecord::Applied { name: NAME, slot: SLOT, right, cuts, high: b"mid", freed };
+        let adopted = SplitRecord::Adopted { name: NAME, slot: SLOT, nodes: 300, entries: 4000 };
+        vec![
+            split(start, &[&[3], &slot, &[3, 0, 0, 0, 5, 0, 0, 0], &[3, 0], b"mid"]),
+            split(
+                adopt(Some(b"z")),
+                &[&[4], &name, &slot, &right_bytes, &[3, 0], b"mid", &[1, 0], b"z", kept],
+            ),
+            split(adopt(None), &[&[4], &name, &slot, &right_bytes, &[3, 0], b"mid", &[0xFF, 0xFF], kept]),
+            split(adopted, &[&[5], &name, &slot, &[44, 1, 0, 0], &[0xA0, 15, 0, 0, 0, 0, 0, 0]]),
+            split(SplitRecord::Linked { name: NAME }, &[&[6], &name]),
+            split(
+                applied,
+                &[
+                    &[7],
+                    &name,
+                    &slot,
+                    &right_bytes,
+                    &[2, 0, 0, 0, 0, 7, 0, 0, 0],
+                    &[3, 0],
+                    b"mid",
+                    &[16, 0, 0, 0, 0x81, 0, 1],
+                ],
+            ),
+            split(SplitRecord::Opened { name: NAME }, &[&[8], &name]),
+            split(SplitRecord::Finished { name: NAME }, &[&[9], &name]),
+            split(SplitRecord::Aborted { name: NAME }, &[&[10], &name]),
+            split(SplitRecord::Discarded { name: NAME, slot: SLOT }, &[&[11], &name, &slot]),
+            (NodeRecord::RootSet(Root::router(right)), vec![12, 1, 0x10, 0, 0, 0, 4, 0, 0]),
+            (NodeRecord::SlotUse { slot: SLOT, used: SlotUse::Free }, vec![13, 9, 0, 0, 0, 0]),
+            (NodeRecord::SlotUse { slot: SLOT, used: SlotUse::Leaf }, vec![13, 9, 0, 0, 0, 1]),
+            (NodeRecord::SlotUse { slot: SLOT, used: SlotUse::Router }, vec![13, 9, 0, 0, 0, 2]),
+        ]
+    }
+
+    #[test]
+    fn records_of_splits_have_the_golden_bytes() {
+        for (record, golden) in records() {
+            let mut bytes = Vec::new();
+            record.encode(&mut bytes);
+            assert_eq!(bytes, golden, "{record:?}");
+            assert_eq!(NodeRecord::decode(&golden), Ok(record));
+        }
+    }
+
+    #[test]
+    fn record_cut_short_or_too_long_is_refused() {
+        for (record, bytes) in records() {
+            // The last field of these goes to the record's end, whatever its length.
+            let open_end = match record {
+                NodeRecord::Split(SplitRecord::Adopt { kept, .. }) => kept.len(),
+                NodeRecord::Split(SplitRecord::Applied { freed, .. }) => freed.bytes.len(),
+                _ => 0,
+            };
+            for length in 0..bytes.len() - open_end {
+                assert!(NodeRecord::decode(&bytes[..length]).is_err(), "{record:?} of {length} bytes");
+            }
+            if open_end == 0 {
+                assert!(NodeRecord::decode(&[&*bytes, &[0]].concat()).is_err(), "{record:?} and a byte");
+            }
+        }
+    }
+
+    #[test]
+    fn record_without_cuts_or_with_too_many_is_refused() {
+        let (_, bytes) = records().swap_remove(5);
+        let count = 1 + 16 + 4 + 8;
+        assert_eq!(bytes[count], 2);
+        for wrong in [0, 17, 255] {
+            let mut bytes = bytes.clone();
+            bytes[count] = wrong;
+            let refused = RecordError::Unknown { offset: count, value: wrong };
+            assert_eq!(NodeRecord::decode(&bytes), Err(refused));
+        }
+        assert_eq!((Cuts::new(&[]), Cuts::new(&[NodeIndex(0); 17])), (None, None));
+        assert_eq!(
+            NodeRecord::decode(&[13, 9, 0, 0, 0, 3]),
+            Err(RecordError::Unknown { offset: 5, value: 3 })
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_a_record_of_these_bytes_or_to_an_error(
+            kind in 3..=13_u8, rest in vec(any::<u8>(), 0..80)
+        ) {
+            let bytes = [&[kind][..], &rest].concat();
+            if let Ok(record) = NodeRecord::decode(&bytes) {
+                let mut again = Vec::new();
+                record.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+
+        #[test]
+        fn damaged_records_never_panic(which in 0..14_usize, at in 0..60_usize, value in any::<u8>()) {
+            let (_, mut bytes) = records().swap_remove(which);
+            let at = at % bytes.len();
+            bytes[at] = value;
+            if let Ok(NodeRecord::Split(SplitRecord::Applied { freed, .. })) = NodeRecord::decode(&bytes) {
+                prop_assert!(freed.iter().count() <= freed.len());
+            }
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! Pairs of one process that split their meganodes by the whole protocol, as simply as can be: each step
+//! waits until the one before it is durable. Every append and every step of the disk costs fuel; when that is
+//! used up, the process dies.
+#![allow(
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    reason = "a helper of a test that fails fails the test"
+)]
+
+mod check;
+mod split;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_cluster::{CheckpointRow, ClaimGround, Geometry, NewPair, Sim, Tenure};
+use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
+use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
+use cell_recovery::{
+    ClaimRequest, Completion, ExtentRecord, NodeRecord, Outcome, Progress, Rebuild, Recovered,
+    RecoveredMeganode, Step,
+};
+use cell_terms::{
+    Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, SessionId, SlotIndex, Version,
+};
+use cell_tree::{LeafEntry, Meganode, NodeIndex, Plan, Slot, apply, plan_put};
+use cell_wal::sim::SimDisk;
+use cell_wal::{LogDevice, Space};
+
+use crate::owner::{Entries, Life, NODE, Owner, Random};
+
+/// Slots of 128 tree nodes, so that some hundred entries are worth a split.
+pub const SIZES: Geometry = Geometry {
+    node_region_bytes: 4096 + 6 * (64 << 10),
+    extent_region_bytes: 1 << 20,
+    slot_bytes: 64 << 10,
+    node_bytes: 512,
+};
+
+/// The process has died.
+#[derive(Debug)]
+pub struct Crash;
+
+/// What waits until the record that freed it is durable.
+pub enum Freed {
+    Extent(ExtentOffset, u32),
+    Node(SlotIndex, NodeIndex),
+}
+
+enum Checkpoint {
+    Copying(Csn, Box<ImageCopy<ImageSource>>),
+    Waiting(Csn, WrittenImage),
+}
+
+/// A pair in its owner's hands.
+pub struct Pair {
+    pub recovered: Recovered,
+    pub tenure: Tenure,
+    device: Box<dyn LogDevice>,
+    freed: Vec<(Csn, Freed)>,
+    /// How far the slots' nodes go: raised before new ones are reachable.
+    ends: BTreeMap<SlotIndex, NodeIndex>,
+    checkpoint: Option<Checkpoint>,
+}
+
+/// A write that was carried out.
+struct Done {
+    pair: PairId,
+    csn: Csn,
+    key: Vec<u8>,
+    value: Vec<u8>,
+    version: Version,
+    number: OperationNumber,
+}
+
+/// What is known from outside.
+#[derive(Default)]
+pub struct Known {
+    pub entries: Entries,
+    /// Whose write it was: repeats are answered by who has the key now.
+    pub results: Vec<(OperationNumber, Vec<u8>, Version)>,
+    done: Vec<Done>,
+    durable: BTreeMap<PairId, Csn>,
+    number: u64,
+}
+
+/// All pairs of a process.
+pub struct Cluster {
+    pub life: Life,
+    pub pairs: Vec<Pair>,
+    pub known: Known,
+    session: SessionId,
+    /// Steps until the process dies.
+    pub fuel: u64,
+    /// Decides about checkpoints; none without.
+    chance: Option<Random>,
+    plan: Plan,
+    encoder: ExtentEncoder,
+}
+
+impl Pair {
+    fn new(owner: Owner) -> Pair {
+        let Owner { recovered, tenure, device, .. } = owner;
+        let ends = recovered
+            .meganodes
+            .iter()
+            .map(|found| (found.slot.index, found.allocator.high_water()))
+            .collect();
+        Pair { recovered, tenure, device, freed: Vec::new(), ends, checkpoint: None }
+    }
+
+    pub fn id(&self) -> PairId {
+        self.recovered.pair
+    }
+
+    pub fn slot(&self, index: SlotIndex) -> Slot {
+        Slot { region: self.recovered.memory.node.region().spec().id, index }
+    }
+
+    pub fn at(&self, slot: SlotIndex) -> usize {
+        self.recovered.meganodes.iter().position(|found| found.slot.index == slot).unwrap()
+    }
+
+    pub fn durable(&self) -> Csn {
+        self.recovered.log.as_ref().unwrap().csn_durable()
+    }
+
+    fn next_csn(&self) -> Csn {
+        self.recovered.log.as_ref().unwrap().csn_appended().next()
+    }
+
+    /// Appends a record and tells the book.
+    pub fn log(&mut self, record: &NodeRecord<'_>) -> Csn {
+        let log = self.recovered.log.as_mut().unwrap();
+        let csn = log.append(RegionKind::Node, |_, out| record.encode(out)).csn;
+        self.recovered.splits.apply(record, self.tenure.epoch, csn).unwrap();
+        csn
+    }
+
+    fn has_room(&mut self) -> bool {
+        let log = self.recovered.log.as_mut().unwrap();
+        log.room_for(16 << 10, 4 << 10, Space::Ordinary).is_ok()
+    }
+
+    fn pump(&mut self) {
+        let (mut events, log) = (Vec::new(), self.recovered.log.as_mut().unwrap());
+        self.device.poll(&mut events);
+        for event in events {
+            log.on_event(event, &mut *self.device).unwrap();
+        }
+        log.submit(&mut *self.device).unwrap();
+        self.device.submit().unwrap();
+        let durable = self.durable();
+        self.recovered.splits.prune(durable);
+        let (free, left) = std::mem::take(&mut self.freed).into_iter().partition(|(csn, _)| *csn <= durable);
+        self.freed = left;
+        let free: Vec<_> = free;
+        for (_, freed) in free {
+            match freed {
+                Freed::Extent(offset, bytes) => self.recovered.extents.free(offset, bytes),
+                Freed::Node(slot, node) => {
+                    let at = self.at(slot);
+                    self.recovered.meganodes[at].allocator.free(node);
+                }
+            }
+        }
+    }
+
+    fn is_busy(&self) -> bool {
+        let log = self.recovered.log.as_ref().unwrap();
+        log.is_busy() || log.has_unsubmitted()
+    }
+
+    /// Writes an extent: its record first.
+    fn write_extent(
+        &mut self,
+        encoder: &mut ExtentEncoder,
+        header: &ExtentHeader,
+        value: &[u8],
+    ) -> LeafEntry {
+        let bytes = header.shape(value.len()).unwrap().extent_bytes();
+        let offset = self.recovered.extents.allocate(bytes).unwrap();
+        let encoded = encoder.encode(header, value).unwrap();
+        self.recovered.log.as_mut().unwrap().append(RegionKind::Extent, |_, out| {
+            out.extend_from_slice(&ExtentRecord::header(offset));
+            out.extend_from_slice(encoded.bytes);
+        });
+        store(&mut self.recovered.memory.extent, offset, encoded.bytes);
+        LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum }
+    }
+
+    fn free_extent(&mut self, entry: &LeafEntry, csn: Csn) {
+        let bytes = ExtentShape::from_bits(entry.value_len).unwrap().extent_bytes();
+        self.freed.push((csn, Freed::Extent(entry.offset, bytes)));
+    }
+
+    /// Puts an entry into a meganode; what it had before.
+    fn put_entry(
+        &mut self,
+        at: usize,
+        plan: &mut Plan,
+        key: &[u8],
+        entry: LeafEntry,
+        completion: impl FnOnce(bool) -> Option<Completion>,
+    ) -> (Csn, Option<LeafEntry>) {
+        let node = self.recovered.memory.node.region().clone();
+        let (geometry, owned) = (self.recovered.geometry, &mut self.recovered.meganodes[at]);
+        let slot = owned.slot;
+        plan_put(&Meganode::new(&node, geometry, slot), &mut owned.allocator, key, entry, plan).unwrap();
+        self.ends.insert(slot.index, owned.allocator.high_water());
+        let (old, last) = (plan.old(), plan.len() - 1);
+        let completion = completion(old.is_some());
+        let mut csn = Csn::ZERO;
+        for (number, change) in plan.changes().enumerate() {
+            let completion = completion.filter(|_| number == last);
+            csn = self.log(&NodeRecord::Tree { slot: slot.index, completion, change });
+            apply(&mut self.recovered.memory.node, geometry, slot, &change, csn);
+        }
+        plan.commit(&mut self.recovered.meganodes[at].allocator);
+        if let Some(completion) = completion {
+            self.recovered.completions.record(&completion, csn);
+        }
+        (csn, old)
+    }
+
+    fn image_source(&self) -> ImageSource {
+        ImageSource {
+            pair: self.id(),
+            epoch: self.tenure.epoch,
+            node: self.recovered.memory.node.region().clone(),
+            extent: self.recovered.memory.extent.region().clone(),
+            geometry: self.recovered.geometry,
+        }
+    }
+
+    fn set_monotone(&mut self, monotone: bool) {
+        self.recovered.meganodes.iter_mut().for_each(|found| found.allocator.set_monotone(monotone));
+    }
+
+    pub fn is_copied(&self) -> bool {
+        matches!(self.checkpoint, Some(Checkpoint::Copying(..)))
+    }
+}
+
+impl Cluster {
+    /// The first life: as many pairs as asked for.
+    pub fn create(disk: &SimDisk, sim: &Sim, pairs: u32, chance: Option<Random>) -> Cluster {
+        let life = Life::begin(disk, sim, 1);
+        let session = life.environment.sessions.open(life.lease).unwrap();
+        let claims = (0..pairs).map(|_| {
+            let new = NewPair { incarnation: life.lease, node: NODE, geometry: SIZES };
+            life.rebuild(life.environment.table.create_pair(&new).unwrap())
+        });
+        let rebuilds: Vec<_> = claims.collect();
+        Cluster::begin(life, rebuilds, session, Known::default(), chance)
+    }
+
+    /// The next life, after this one was ended.
+    pub fn recover(self, disk: &SimDisk, sim: &Sim, chance: Option<Random>) -> Cluster {
+        let Cluster { known, session, pairs, .. } = self;
+        let life = Life::begin(disk, sim, 1);
+        let rebuilds = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
+        drop(pairs);
+        Cluster::begin(life, rebuilds, session, known, chance)
+    }
+
+    /// Rebuilds every pair and dies before anything is served.
+    pub fn die_in_recovery(&self, disk: &SimDisk, sim: &Sim) {
+        let life = Life::begin(disk, sim, 1);
+        for pair in &self.pairs {
+            let mut rebuild = claim(&life, pair.id());
+            while rebuild.step().unwrap() == Step::More {}
+        }
+        life.disk.kill();
+    }
+
+    fn begin(
+        life: Life,
+        rebuilds: Vec<Rebuild>,
+        session: SessionId,
+        known: Known,
+        chance: Option<Random>,
+    ) -> Cluster {
+        let serve = |rebuild| Pair::new(life.complete(rebuild, Durability::Sync, session).unwrap());
+        let pairs: Vec<_> = rebuilds.into_iter().map(serve).collect();
+        let (plan, encoder, fuel) = (Plan::new(), ExtentEncoder::new(), u64::MAX);
+        let mut cluster = Cluster { life, pairs, known, session, fuel, chance, plan, encoder };
+        cluster.cut();
+        cluster
+    }
+
+    /// Writes above the pairs' cuts never were.
+    fn cut(&mut self) {
+        let cuts: BTreeMap<PairId, Csn> =
+            self.pairs.iter().map(|pair| (pair.id(), pair.recovered.csn_cut)).collect();
+        for (pair, durable) in std::mem::take(&mut self.known.durable) {
+            assert!(cuts[&pair] >= durable, "{pair} lost what was acknowledged");
+        }
+        for done in std::mem::take(&mut self.known.done) {
+            if done.csn <= cuts[&done.pair] {
+                self.known.entries.insert(done.key.clone(), (done.value, done.version));
+                self.known.results.push((done.number, done.key, done.version));
+            }
+        }
+    }
+
+    /// One step nearer to the end.
+    pub fn tick(&mut self) -> Result<(), Crash> {
+        self.fuel = self.fuel.checked_sub(1).ok_or(Crash)?;
+        for at in 0..self.pairs.len() {
+            self.step_checkpoint(at);
+        }
+        if self.fuel.is_multiple_of(3) {
+            self.work();
+        }
+        Ok(())
+    }
+
+    fn step_checkpoint(&mut self, at: usize) {
+        let Some(chance) = &mut self.chance else { return };
+        let (luck, pair) = (chance.below(8), &mut self.pairs[at]);
+        pair.checkpoint = match pair.checkpoint.take() {
+            // One of the same base would be written over the one that counts.
+            None if luck == 0 && pair.durable() > pair.recovered.csn_checkpoint => {
+                let Recovered { completions, splits, memory, .. } = &pair.recovered;
+                let (durable, appended) = (pair.durable(), Csn(pair.next_csn().0 - 1));
+                let root = memory.node.region().root();
+                let base = ImageBase::capture(durable, appended, root, completions, splits);
+                let storage = Arc::clone(&self.life.environment.storage);
+                let copy = ImageCopy::begin(pair.image_source(), storage, 1, base).unwrap();
+                pair.set_monotone(true);
+                Some(Checkpoint::Copying(durable, Box::new(copy)))
+            }
+            Some(Checkpoint::Copying(base, mut copy)) if luck < 5 => {
+                let ends = &pair.ends;
+                let end = |slot: SlotIndex| ends.get(&slot).copied().unwrap_or_default();
+                if copy.step(&end, luck as u32 * 5).unwrap() {
+                    Some(Checkpoint::Copying(base, copy))
+                } else {
+                    pair.set_monotone(false);
+                    Some(Checkpoint::Waiting(base, copy.finish().unwrap()))
+                }
+            }
+            Some(Checkpoint::Waiting(base, image)) if pair.durable() >= image.csn_max => {
+                let epoch = pair.tenure.epoch;
+                let row = CheckpointRow { epoch, csn: base, csn_max: image.csn_max, file: image.path };
+                let row = self.life.environment.table.record_checkpoint(pair.tenure, &row).unwrap();
+                let log = pair.recovered.log.as_mut().unwrap();
+                log.release_below(base, &mut *pair.device);
+                cell_recovery::remove_unneeded(&*self.life.environment.storage, &row).unwrap();
+                pair.recovered.csn_checkpoint = base;
+                None
+            }
+            other => other,
+        };
+    }
+
+    /// Everything of all pairs is durable.
+    pub fn settle(&mut self) -> Result<(), Crash> {
+        loop {
+            self.tick()?;
+            if !self.work() && self.pairs.iter().all(|pair| !pair.is_busy()) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The logs and the disk go on; whether there was something to do.
+    fn work(&mut self) -> bool {
+        self.pairs.iter_mut().for_each(Pair::pump);
+        for pair in &self.pairs {
+            self.known.durable.insert(pair.id(), pair.durable());
+        }
+        self.life.disk.step()
+    }
+
+    pub fn room(&mut self, at: usize) -> Result<(), Crash> {
+        while !self.pairs[at].has_room() {
+            self.settle()?;
+        }
+        Ok(())
+    }
+
+    /// The pair and meganode that take writes of a key.
+    pub fn route(&self, key: &[u8]) -> (usize, usize) {
+        let mut found = self.pairs.iter().enumerate().filter_map(|(at, pair)| {
+            let covers = |found: &RecoveredMeganode| {
+                let below = found.high.as_ref().is_none_or(|high| *key < **high);
+                self.is_truth(pair, found) && *found.low <= *key && below
+            };
+            pair.recovered.meganodes.iter().position(covers).map(|meganode| (at, meganode))
+        });
+        let first = found.next().unwrap();
+        assert!(found.next().is_none(), "one pair alone takes writes of a key");
+        first
+    }
+
+    pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Crash> {
+        let (at, meganode) = self.route(key);
+        self.room(at)?;
+        self.tick()?;
+        self.known.number += 1;
+        let (number, floor) = (self.known.number, self.known.number.saturating_sub(9).max(1));
+        let (number, floor) = (OperationNumber(number), OperationNumber(floor));
+        let (pair, session) = (&mut self.pairs[at], self.session);
+        let header =
+            ExtentHeader { epoch: pair.tenure.epoch, csn: pair.next_csn(), ..ExtentHeader::default() };
+        let version = header.version(pair.id());
+        let entry = pair.write_extent(&mut self.encoder, &header, value);
+        let (csn, old) = pair.put_entry(meganode, &mut self.plan, key, entry, |replaced| {
+            Some(Completion { session, number, floor, outcome: Outcome::Written { version, replaced } })
+        });
+        if let Some(old) = old {
+            pair.free_extent(&old, csn);
+        }
+        let pair = pair.id();
+        let (key, value) = (key.to_vec(), value.to_vec());
+        self.known.done.push(Done { pair, csn, key, value, version, number });
+        Ok(())
+    }
+}
+
+fn claim(life: &Life, pair: PairId) -> Rebuild {
+    let request = ClaimRequest { pair, incarnation: life.lease, node: NODE, ground: ClaimGround::HostLock };
+    Rebuild::claim(&life.environment, &request, &Arc::new(Progress::new(0))).unwrap()
+}

@@ -1,0 +1,402 @@
+//! The steps of a split, live and when it is settled.
+
+use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape};
+use cell_recovery::{
+    Answer, Cuts, NodeRecord, RecoveredMeganode, Settlement, SlotUse, SourceState, SourceStep, SplitName,
+    SplitRecord, TargetState, TargetStep, settle,
+};
+use cell_terms::{Csn, Root, SlotIndex};
+use cell_tree::{
+    BulkBuilder, BulkFrame, Change, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, NodeState,
+    SlotAllocator, TreeStats, apply, empty_root, show,
+};
+
+use super::{Cluster, Crash, Freed, Pair};
+
+impl Pair {
+    /// Adds a meganode that was built here.
+    fn add(&mut self, found: RecoveredMeganode) {
+        self.recovered.meganodes.push(found);
+        let monotone = self.is_copied();
+        self.recovered.meganodes.last_mut().unwrap().allocator.set_monotone(monotone);
+    }
+
+    fn show(&mut self, slot: SlotIndex, state: NodeState) {
+        let end = self.ends[&slot];
+        let (geometry, there) = (self.recovered.geometry, self.slot(slot));
+        for node in (0..end.0).rev() {
+            show(&mut self.recovered.memory.node, geometry, there, NodeIndex(node), state);
+        }
+    }
+
+    /// Frees every tree node of a slot by a record.
+    fn clear(&mut self, slot: SlotIndex, csn: Csn) {
+        let (geometry, there) = (self.recovered.geometry, self.slot(slot));
+        let region = self.recovered.memory.node.region().clone();
+        let nodes: Vec<_> = Meganode::new(&region, geometry, there).built_nodes().collect();
+        let is_router = self
+            .recovered
+            .meganodes
+            .iter()
+            .any(|found| found.slot.index == slot && found.used == SlotUse::Router);
+        let mut entries = Vec::new();
+        for node in nodes {
+            Meganode::new(&region, geometry, there).leaf_entries(node, &mut entries);
+            let free = Change::Mark { node, state: NodeState::Free };
+            apply(&mut self.recovered.memory.node, geometry, there, &free, csn);
+        }
+        if !is_router {
+            entries.iter().for_each(|entry| self.free_extent(entry, csn));
+        }
+        self.recovered.meganodes.retain(|found| found.slot.index != slot);
+        self.ends.remove(&slot);
+    }
+}
+
+impl Cluster {
+    fn pair_of(&self, name: SplitName) -> usize {
+        self.pairs.iter().position(|pair| pair.id() == name.pair).unwrap()
+    }
+
+    /// Splits a meganode of pair `s`; its upper half goes to pair `t`. Writes go on where they may.
+    pub fn split(&mut self, s: usize, slot: SlotIndex, t: usize) -> Result<(), Crash> {
+        let (key, high, right) = {
+            let pair = &self.pairs[s];
+            let found = &pair.recovered.meganodes[pair.at(slot)];
+            let node = pair.recovered.memory.node.region();
+            let meganode = Meganode::new(node, pair.recovered.geometry, found.slot);
+            (meganode.split_key(50).unwrap().unwrap(), found.high.clone(), found.right)
+        };
+        let target_slot = self.pairs[t].recovered.splits.free_slot(self.pairs[t].recovered.slots).unwrap();
+        let target = self.pairs[t].id();
+        self.room(s)?;
+        self.tick()?;
+        let start = SplitRecord::Start { slot, key: &key, target, target_slot };
+        let csn = self.pairs[s].log(&NodeRecord::Split(start));
+        let name = SplitName { pair: self.pairs[s].id(), epoch: self.pairs[s].tenure.epoch, csn };
+        self.settle()?;
+        self.put(&self.low_key(&key, 1), b"while it is adopted")?;
+        self.adopt(name, s, slot, t, target_slot, (&key, high.as_deref(), right))?;
+        self.put(&self.low_key(&key, 2), b"when it is adopted")?;
+        self.room(s)?;
+        self.tick()?;
+        self.pairs[s].log(&NodeRecord::Split(SplitRecord::Linked { name }));
+        self.settle()?;
+        while self.pairs.iter().any(|pair| pair.recovered.splits.source(name).is_some()) {
+            self.settle_splits()?;
+        }
+        self.settle()
+    }
+
+    /// Some key below a split's.
+    fn low_key(&self, key: &[u8], number: u8) -> Vec<u8> {
+        let below = self.pairs.iter().flat_map(|pair| &pair.recovered.meganodes);
+        let low =
+            below.filter(|found| found.used == SlotUse::Leaf && *found.low < *key).map(|found| &found.low);
+        let mut low = low.max().unwrap().clone();
+        low.extend_from_slice(&[0, number]);
+        assert!(*low < *key);
+        low
+    }
+
+    fn adopt(
+        &mut self,
+        name: SplitName,
+        s: usize,
+        slot: SlotIndex,
+        t: usize,
+        target_slot: SlotIndex,
+        (low, high, right): (&[u8], Option<&[u8]>, cell_terms::Pointer),
+    ) -> Result<(), Crash> {
+        let geometry = self.pairs[s].recovered.geometry;
+        let mut adopted_at = Csn::ZERO;
+        for kept in self.pairs[s].recovered.completions.parts(200) {
+            self.room(t)?;
+            self.tick()?;
+            let adopt = SplitRecord::Adopt { name, slot: target_slot, low, high, right, kept: &kept };
+            adopted_at = self.pairs[t].log(&NodeRecord::Split(adopt));
+            self.pairs[t].recovered.completions.merge(&kept, adopted_at).unwrap();
+        }
+        let frame = BulkFrame {
+            low,
+            high,
+            right,
+            csn_removed: adopted_at,
+            state: NodeState::Hidden,
+            fill_percent: 90,
+        };
+        let mut builder = BulkBuilder::new(geometry, self.pairs[t].slot(target_slot), &frame);
+        let mut allocator = SlotAllocator::new(geometry.nodes());
+        let (mut leaf, mut reader, mut fills) = (LeafSnapshot::new(), ExtentReader::new(), Vec::new());
+        let mut cursor = low.to_vec();
+        loop {
+            let from = &self.pairs[s].recovered.memory;
+            let meganode = Meganode::new(from.node.region(), geometry, self.pairs[s].slot(slot));
+            meganode.leaf(&cursor, &mut leaf).unwrap();
+            let (mut keys, mut values) = (Vec::new(), Vec::new());
+            for (key, entry) in leaf.iter() {
+                let shape = ExtentShape::from_bits(entry.value_len).unwrap();
+                let view = reader.read(from.extent.region(), entry.offset, shape, entry.crc).unwrap();
+                keys.push(key.to_vec());
+                values.push((view.header.version(self.pairs[s].id()), view.value.to_vec()));
+            }
+            for (key, (version, value)) in keys.iter().zip(values) {
+                self.room(t)?;
+                let pair = &mut self.pairs[t];
+                let (epoch, csn) = (pair.tenure.epoch, pair.next_csn());
+                let header = ExtentHeader { epoch, csn, moved: Some(version), expiry_ms: None };
+                let entry = pair.write_extent(&mut self.encoder, &header, &value);
+                builder.push(&mut allocator, key, entry, &mut |change| fills.push(own(&change))).unwrap();
+                self.fill(t, target_slot, &mut fills, &allocator)?;
+            }
+            match leaf.high() {
+                Some(next) if high.is_none_or(|high| next < high) => cursor = next.to_vec(),
+                _ => break,
+            }
+        }
+        let built = builder.finish(&mut allocator, &mut |change| fills.push(own(&change))).unwrap();
+        self.fill(t, target_slot, &mut fills, &allocator)?;
+        let slot = self.pairs[t].slot(target_slot);
+        self.pairs[t].add(RecoveredMeganode {
+            slot,
+            used: SlotUse::Leaf,
+            hidden: true,
+            allocator,
+            stats: TreeStats { entries: built.entries, ..TreeStats::default() },
+            low: low.to_vec(),
+            high: high.map(<[u8]>::to_vec),
+            right,
+        });
+        self.room(t)?;
+        self.tick()?;
+        let (nodes, entries) = (built.nodes as u32, built.entries);
+        let adopted = SplitRecord::Adopted { name, slot: target_slot, nodes, entries };
+        self.pairs[t].log(&NodeRecord::Split(adopted));
+        self.settle()
+    }
+
+    /// Logs and applies what a build has emitted.
+    fn fill(
+        &mut self,
+        t: usize,
+        slot: SlotIndex,
+        fills: &mut Vec<(NodeIndex, Vec<u64>)>,
+        allocator: &SlotAllocator,
+    ) -> Result<(), Crash> {
+        for (node, words) in fills.drain(..) {
+            self.room(t)?;
+            self.tick()?;
+            let pair = &mut self.pairs[t];
+            let change = Change::Fill { node, image: Image::new(&words) };
+            let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
+            pair.ends.insert(slot, allocator.high_water());
+            let there = pair.slot(slot);
+            apply(&mut pair.recovered.memory.node, pair.recovered.geometry, there, &change, csn);
+        }
+        Ok(())
+    }
+
+    /// What the pairs have left to do of their splits, once; then everything is durable.
+    pub fn settle_splits(&mut self) -> Result<bool, Crash> {
+        let mut left = Vec::new();
+        for (at, pair) in self.pairs.iter().enumerate() {
+            let root = self.pairs[0].recovered.memory.node.region().root();
+            let slot = pair.recovered.geometry.locate(root.pointer).map(|(slot, _)| slot);
+            let ours = slot.filter(|slot| at == 0 && slot.region == pair.slot(SlotIndex(0)).region);
+            let answer = |name: SplitName| {
+                let source = &self.pairs[self.pair_of(name)];
+                Some(source.recovered.splits.answer(name, source.durable()))
+            };
+            let steps = settle(&pair.recovered.splits, root, ours.map(|slot| slot.index), answer);
+            left.extend(steps.into_iter().map(|step| (at, step)));
+        }
+        for (at, step) in &left {
+            match *step {
+                Settlement::Source { name, slot, step } => self.settle_source(*at, name, slot, step)?,
+                Settlement::Target { name, slot, step } => self.settle_target(*at, name, slot, step)?,
+                Settlement::FreeRouter { slot } => {
+                    self.room(*at)?;
+                    self.tick()?;
+                    let csn = self.pairs[*at].log(&NodeRecord::SlotUse { slot, used: SlotUse::Free });
+                    self.pairs[*at].clear(slot, csn);
+                }
+            }
+        }
+        self.settle()?;
+        // Opened ones, of which the source still knows, are not for the target to end.
+        Ok(left.iter().all(|(_, step)| matches!(step, Settlement::Target { step: TargetStep::Done, .. })))
+    }
+
+    fn settle_source(
+        &mut self,
+        at: usize,
+        name: SplitName,
+        slot: SlotIndex,
+        step: SourceStep,
+    ) -> Result<(), Crash> {
+        self.room(at)?;
+        let split = self.pairs[at].recovered.splits.source(name).unwrap().clone();
+        let t = self.pairs.iter().position(|pair| pair.id() == split.target).unwrap();
+        match step {
+            SourceStep::Abort => {
+                self.tick()?;
+                self.pairs[at].log(&NodeRecord::Split(SplitRecord::Aborted { name }));
+            }
+            SourceStep::Apply if split.csn > self.pairs[at].durable() => {}
+            SourceStep::Apply => {
+                // Readable before the other half is gone.
+                self.make_readable(t, split.target_slot);
+                self.tick()?;
+                self.apply_split(at, name, slot, t, split.target_slot, &split.key);
+            }
+            SourceStep::OpenAndFinish => {
+                let durable = self.pairs[t].durable();
+                let target = self.pairs[t].recovered.splits.target(name);
+                if target.is_some_and(|target| target.state == TargetState::Opened && target.csn <= durable) {
+                    self.insert_parent(t, split.target_slot, &split.key)?;
+                    self.settle()?;
+                    self.room(at)?;
+                    self.tick()?;
+                    self.pairs[at].log(&NodeRecord::Split(SplitRecord::Finished { name }));
+                    self.settle()?;
+                    assert!(self.pairs[t].recovered.splits.forget(name));
+                }
+            }
+            SourceStep::Done => {}
+        }
+        Ok(())
+    }
+
+    fn settle_target(
+        &mut self,
+        at: usize,
+        name: SplitName,
+        slot: SlotIndex,
+        step: TargetStep,
+    ) -> Result<(), Crash> {
+        self.room(at)?;
+        match step {
+            TargetStep::Discard => {
+                self.tick()?;
+                let csn = self.pairs[at].log(&NodeRecord::Split(SplitRecord::Discarded { name, slot }));
+                self.pairs[at].clear(slot, csn);
+            }
+            TargetStep::Show => self.make_readable(at, slot),
+            TargetStep::Open => {
+                let source = &self.pairs[self.pair_of(name)].recovered.splits;
+                assert_eq!(source.source(name).unwrap().state, SourceState::Applied);
+                self.make_readable(at, slot);
+                self.tick()?;
+                self.pairs[at].log(&NodeRecord::Split(SplitRecord::Opened { name }));
+                self.settle()?;
+                let found = self.pairs[at].at(slot);
+                self.pairs[at].recovered.meganodes[found].hidden = false;
+                let low = self.pairs[at].recovered.meganodes[found].low.clone();
+                self.put(&[&*low, b"!"].concat(), b"the first write of the new meganode")?;
+            }
+            TargetStep::Forget => assert!(self.pairs[at].recovered.splits.forget(name)),
+            TargetStep::Ask | TargetStep::Done => {}
+            TargetStep::Contradiction => panic!("{name} contradicts itself"),
+        }
+        Ok(())
+    }
+
+    fn make_readable(&mut self, t: usize, slot: SlotIndex) {
+        let name = self.pairs[t].recovered.splits.target_of(slot).unwrap().0;
+        let source = &self.pairs[self.pair_of(name)];
+        let answer = source.recovered.splits.answer(name, source.durable());
+        assert!(matches!(answer, Answer::Linked | Answer::Open), "linked durably");
+        self.pairs[t].show(slot, NodeState::Valid);
+    }
+
+    fn apply_split(
+        &mut self,
+        s: usize,
+        name: SplitName,
+        slot: SlotIndex,
+        t: usize,
+        target_slot: SlotIndex,
+        key: &[u8],
+    ) {
+        let right =
+            self.pairs[t].recovered.geometry.pointer(self.pairs[t].slot(target_slot), NodeIndex::ROOT);
+        let pair = &mut self.pairs[s];
+        let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));
+        let region = pair.recovered.memory.node.region().clone();
+        let meganode = Meganode::new(&region, geometry, there);
+        let plan = meganode.plan_meganode_split(key).unwrap();
+        let mut entries: Vec<LeafEntry> = Vec::new();
+        plan.leaves.iter().for_each(|leaf| meganode.leaf_entries(*leaf, &mut entries));
+        let (cuts, freed) = (Cuts::new(&plan.cuts).unwrap(), plan.freed.bits());
+        let applied = SplitRecord::Applied { name, slot, right, cuts, high: key, freed };
+        let csn = pair.log(&NodeRecord::Split(applied));
+        for node in plan.cuts {
+            let cut = Change::Cut { node, high: key, right };
+            apply(&mut pair.recovered.memory.node, geometry, there, &cut, csn);
+        }
+        for node in freed.iter() {
+            let free = Change::Mark { node, state: NodeState::Free };
+            apply(&mut pair.recovered.memory.node, geometry, there, &free, csn);
+            pair.freed.push((csn, Freed::Node(slot, node)));
+        }
+        entries.iter().for_each(|entry| pair.free_extent(entry, csn));
+        let found = pair.at(slot);
+        let found = &mut pair.recovered.meganodes[found];
+        (found.high, found.right) = (Some(key.to_vec()), right);
+    }
+
+    /// Tells the root that a meganode is there; the first time, the root becomes a router.
+    fn insert_parent(&mut self, t: usize, slot: SlotIndex, key: &[u8]) -> Result<(), Crash> {
+        let child = self.pairs[t].recovered.geometry.pointer(self.pairs[t].slot(slot), NodeIndex::ROOT);
+        let root = self.pairs[0].recovered.memory.node.region().root();
+        self.room(0)?;
+        self.tick()?;
+        if root.router {
+            let at = self.router().unwrap();
+            let none = |_| None;
+            self.pairs[0].put_entry(at, &mut self.plan, key, LeafEntry::to_meganode(child), none);
+            return Ok(());
+        }
+        let pair = &mut self.pairs[0];
+        let slot = pair.recovered.splits.free_slot(pair.recovered.slots).unwrap();
+        pair.log(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
+        let image = empty_root(pair.recovered.geometry);
+        let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
+        let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
+        let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));
+        apply(&mut pair.recovered.memory.node, geometry, there, &change, csn);
+        pair.add(RecoveredMeganode {
+            slot: there,
+            used: SlotUse::Router,
+            hidden: false,
+            allocator: SlotAllocator::new(geometry.nodes()),
+            stats: TreeStats::default(),
+            low: Vec::new(),
+            high: None,
+            right: cell_terms::Pointer::NULL,
+        });
+        for (key, to) in [(&[0][..], root.pointer), (key, child)] {
+            self.tick()?;
+            let at = self.pairs[0].at(slot);
+            self.pairs[0].put_entry(at, &mut self.plan, key, LeafEntry::to_meganode(to), |_| None);
+        }
+        self.settle()?;
+        self.room(0)?;
+        self.tick()?;
+        let root = Root::router(geometry.pointer(there, NodeIndex::ROOT));
+        self.pairs[0].log(&NodeRecord::RootSet(root));
+        self.pairs[0].recovered.memory.node.set_root(root);
+        Ok(())
+    }
+
+    pub fn router(&self) -> Option<usize> {
+        let root = self.pairs[0].recovered.memory.node.region().root();
+        let (slot, _) = self.pairs[0].recovered.geometry.locate(root.pointer)?;
+        root.router.then(|| self.pairs[0].at(slot.index))
+    }
+}
+
+fn own(change: &Change<'_>) -> (NodeIndex, Vec<u64>) {
+    let Change::Fill { node, image } = change else { panic!("a build fills") };
+    (*node, (0..image.len()).map(|word| image.word(word)).collect())
+}

@@ -1,0 +1,212 @@
+//! Splits of meganodes that a crash ends at every step, on one pair and between two, with and without
+//! checkpoints in between; each recovery twice, and crashes in the settling too.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+#![allow(clippy::cast_possible_truncation, reason = "small random numbers")]
+
+mod cluster;
+mod owner;
+
+use std::collections::BTreeMap;
+
+use cell_cluster::Sim;
+use cell_recovery::SlotUse;
+use cell_terms::SlotIndex;
+use cell_wal::sim::{PowerCut, SimDisk};
+
+use cluster::{Cluster, Crash};
+use owner::Random;
+
+const SLOT: SlotIndex = SlotIndex(0);
+
+struct World {
+    disk: SimDisk,
+    sim: Sim,
+    random: Random,
+    checkpoints: bool,
+}
+
+impl World {
+    fn new(seed: u64, checkpoints: bool) -> World {
+        World { disk: SimDisk::new(seed), sim: Sim::new(7), random: Random::new(seed), checkpoints }
+    }
+
+    fn chance(&mut self) -> Option<Random> {
+        let seed = self.random.next();
+        self.checkpoints.then(|| Random::new(seed))
+    }
+
+    fn crash(&mut self, cluster: &Cluster) {
+        if self.random.below(2) == 0 {
+            cluster.life.disk.kill();
+            while self.random.below(3) == 0 {
+                self.disk.land_late();
+            }
+        } else {
+            cluster.life.disk.power_cut(PowerCut::random(self.random.next()));
+        }
+    }
+
+    /// A cluster of so many pairs with enough entries for a split.
+    fn begin(&mut self, pairs: u32) -> Cluster {
+        let chance = self.chance();
+        let mut cluster = Cluster::create(&self.disk, &self.sim, pairs, chance);
+        for key in 0..150_u32 {
+            let key = format!("key {:05}", key.wrapping_mul(7919) % 1000);
+            let value = vec![key.as_bytes()[8]; self.random.below(90) as usize];
+            cluster.put(key.as_bytes(), &value).unwrap();
+        }
+        cluster.settle().unwrap();
+        cluster
+    }
+
+    /// Recovers twice, and checks.
+    fn recover(&mut self, cluster: Cluster) -> Cluster {
+        if self.random.below(2) == 0 {
+            cluster.die_in_recovery(&self.disk, &self.sim);
+            while self.disk.land_late() {}
+        }
+        let chance = self.chance();
+        let mut cluster = cluster.recover(&self.disk, &self.sim, chance);
+        cluster.check_recovered();
+        cluster
+    }
+
+    /// Settles everything, dying once in the middle of it, perhaps.
+    fn settle(&mut self, mut cluster: Cluster) -> Cluster {
+        cluster.fuel = self.random.below(150);
+        match settle_all(&mut cluster) {
+            Ok(()) => cluster.fuel = u64::MAX,
+            Err(Crash) => {
+                self.crash(&cluster);
+                cluster = self.recover(cluster);
+                settle_all(&mut cluster).unwrap();
+            }
+        }
+        cluster.settle().unwrap();
+        cluster
+    }
+}
+
+fn settle_all(cluster: &mut Cluster) -> Result<(), Crash> {
+    while !cluster.settle_splits()? {}
+    cluster.settle()
+}
+
+/// The upper half goes from the first pair to the last one, and a part of that back to the first.
+fn split_twice(cluster: &mut Cluster) -> Result<(), Crash> {
+    let last = cluster.pairs.len() - 1;
+    cluster.split(0, SLOT, last)?;
+    for key in (0..1000_u32).step_by(37) {
+        cluster.put(format!("key {key:05} between").as_bytes(), b"another value")?;
+    }
+    cluster.settle()?;
+    let (at, meganode) = cluster.route(b"key 00999");
+    let slot = cluster.pairs[at].recovered.meganodes[meganode].slot.index;
+    cluster.split(at, slot, 0)
+}
+
+/// What the first recoveries found, so that a test that never meets a case says so.
+#[derive(Default)]
+struct Met(BTreeMap<String, u32>);
+
+impl Met {
+    fn note(&mut self, cluster: &Cluster) {
+        let books = || cluster.pairs.iter().map(|pair| &pair.recovered.splits);
+        let mut found: Vec<_> = books()
+            .flat_map(|book| book.sources().map(|(_, split)| format!("source {:?}", split.state)))
+            .chain(
+                books().flat_map(|book| book.targets().map(|(_, split)| format!("target {:?}", split.state))),
+            )
+            .collect();
+        if cluster.router().is_some() {
+            found.push("router".to_owned());
+        }
+        if books().any(|book| book.slots().any(|(_, used)| used == SlotUse::Router))
+            && cluster.router().is_none()
+        {
+            found.push("router without root".to_owned());
+        }
+        if cluster.pairs.iter().any(|pair| pair.recovered.csn_checkpoint.0 > 0) {
+            found.push("checkpoint".to_owned());
+        }
+        found.into_iter().for_each(|what| *self.0.entry(what).or_default() += 1);
+    }
+
+    fn expect(&self, checkpoints: bool) {
+        println!("{:?}", self.0);
+        let cases = [
+            "source Started",
+            "source Linked",
+            "source Applied",
+            "target Adopting",
+            "target Adopted",
+            "target Opened",
+            "router",
+            "router without root",
+        ];
+        for case in cases.into_iter().chain(checkpoints.then_some("checkpoint")) {
+            assert!(self.0.contains_key(case), "no recovery met: {case}");
+        }
+    }
+}
+
+/// Runs with so much fuel; whether the process died.
+fn run(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, met: &mut Met) -> bool {
+    let mut world = World::new(seed, checkpoints);
+    let mut cluster = world.begin(pairs);
+    cluster.fuel = fuel;
+    let died = split_twice(&mut cluster).is_err();
+    world.crash(&cluster);
+    let cluster = world.recover(cluster);
+    met.note(&cluster);
+    let mut cluster = world.settle(cluster);
+    for key in (0..1000_u32).step_by(43) {
+        cluster.put(format!("key {key:05} later").as_bytes(), b"afterwards").unwrap();
+    }
+    cluster.settle().unwrap();
+    world.crash(&cluster);
+    let mut cluster = world.recover(cluster);
+    while cluster.pairs.iter().any(|pair| pair.recovered.splits.targets().count() > 0) {
+        cluster.settle_splits().unwrap();
+    }
+    cluster.check_settled();
+    died
+}
+
+/// Each round has other luck.
+fn rounds() -> u64 {
+    std::env::var("CELL_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn every_crash_point(pairs: u32, checkpoints: bool) {
+    let mut met = Met::default();
+    for round in 0..rounds() {
+        let mut fuel = 0;
+        while run((round << 32) | (fuel + 1), pairs, checkpoints, fuel, &mut met) {
+            fuel += 1;
+            println!("round {round}, after {fuel} steps");
+        }
+        assert!(fuel > 100, "a split of {fuel} steps");
+    }
+    met.expect(checkpoints);
+}
+
+#[test]
+fn split_within_a_pair_survives_a_crash_at_every_step() {
+    every_crash_point(1, false);
+}
+
+#[test]
+fn split_between_pairs_survives_a_crash_at_every_step() {
+    every_crash_point(2, false);
+}
+
+#[test]
+fn split_within_a_pair_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point(1, true);
+}
+
+#[test]
+fn split_between_pairs_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point(2, true);
+}
