@@ -134,7 +134,7 @@ impl Shell {
                 continue;
             }
             if self.now_ns < self.spin_until_ns {
-                std::hint::spin_loop();
+                std::thread::yield_now();
                 continue;
             }
             if !self.worker.takes_input() {

@@ -345,7 +345,7 @@ impl Client {
             return now_ns;
         }
         if now_ns < self.busy_ns.saturating_add(self.spin_ns) {
-            std::hint::spin_loop();
+            std::thread::yield_now();
             return now_ns;
         }
         if !self.driver.prepare_sleep() {
