@@ -10,7 +10,7 @@ use cell_memory::{
 use cell_terms::{Csn, Epoch, PairId, SlotIndex};
 use cell_tree::{
     Change, Found, Geometry, GeometryError, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, Plan,
-    PlanError, ReadError, Slot, SlotAllocator, apply, empty_root, plan_put,
+    PlanError, ReadError, Slot, SlotAllocator, apply, empty_root, plan_ahead, plan_put,
 };
 
 use crate::data::{Batch, Packed};
@@ -153,12 +153,14 @@ impl Ours {
     /// A full region.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), OursError> {
         let csn = self.csn.next();
-        let header = ExtentHeader { epoch: EPOCH, csn, ..ExtentHeader::default() };
-        let encoded = self.encoder.encode(&header, value)?;
-        let extent_bytes = encoded.shape.extent_bytes();
-        let offset = self.extents.allocate(extent_bytes).ok_or(OursError::ExtentsFull)?;
-        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
         let tree = Meganode::new(&self.node, self.geometry, self.slot);
+        plan_ahead(&tree, key, &mut self.plan)?;
+        let header = ExtentHeader { epoch: EPOCH, csn, ..ExtentHeader::default() };
+        let shape = header.shape(value.len())?;
+        let offset = self.extents.allocate(shape.extent_bytes()).ok_or(OursError::ExtentsFull)?;
+        extent::prefetch(&self.extent, offset, shape);
+        let encoded = self.encoder.encode(&header, value)?;
+        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
         plan_put(&tree, &mut self.nodes, key, entry, &mut self.plan)?;
         extent::store(&mut self.writer.extent, offset, encoded.bytes);
         self.csn = csn;

@@ -386,6 +386,11 @@ impl Words for RegionWriter {
         self.region.live.load(index)
     }
 
+    #[inline]
+    fn copy(&self, start: usize, out: &mut [[u8; 8]]) {
+        self.region.copy(start, out);
+    }
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.region.live.len()
@@ -401,6 +406,11 @@ impl WordsMut for RegionWriter {
     #[inline(always)]
     fn store(&mut self, index: usize, word: u64) {
         self.region.live.store(index, word);
+    }
+
+    #[inline]
+    fn store_all(&mut self, start: usize, words: &[[u8; 8]]) {
+        self.region.live.write_bytes(start, words.as_flattened());
     }
 }
 

@@ -50,6 +50,17 @@ pub trait WordsMut: Words {
     /// If `index` is out of range.
     fn store(&mut self, index: usize, word: u64);
 
+    /// Stores words as they are copied, from `start` on, each atomic, not together so. Relaxed.
+    ///
+    /// # Panics
+    /// If they are not all in range.
+    #[inline]
+    fn store_all(&mut self, start: usize, words: &[[u8; 8]]) {
+        for (i, word) in words.iter().enumerate() {
+            self.store(start + i, u64::from_le_bytes(*word));
+        }
+    }
+
     /// Stores before this fence are ordered before stores after it (release).
     fn fence_release(&self) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::Release);

@@ -71,7 +71,7 @@ pub use edit::EditError;
 pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max};
 pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
-pub use plan::{Plan, PlanError, plan_put, plan_remove};
+pub use plan::{Plan, PlanError, plan_ahead, plan_put, plan_remove};
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
 pub use snapshot::LeafSnapshot;

@@ -23,9 +23,7 @@ impl<const B: usize> Page<B> {
     #[inline]
     pub(crate) fn load<W: Words + ?Sized>(words: &W, base: usize) -> Page<B> {
         let mut page = Page::zeroed();
-        for (i, chunk) in page.bytes.as_chunks_mut::<WORD_BYTES>().0.iter_mut().enumerate() {
-            *chunk = words.load(base + i).to_le_bytes();
-        }
+        words.copy(base, page.bytes.as_chunks_mut().0);
         page
     }
 
@@ -193,9 +191,8 @@ pub(crate) fn write_back<W: WordsMut + ?Sized, const B: usize>(
     page.set_word(CRC / WORD_BYTES, crc);
     begin_change::<W, B>(words, base);
     for &(from, to) in &dirty.ranges[..dirty.len] {
-        for i in from.max(1)..to.min(last) {
-            words.store(base + i, page.word(i));
-        }
+        let (from, to) = (from.max(1), to.min(last));
+        words.store_all(base + from, &page.bytes.as_chunks().0[from..to.max(from)]);
     }
     end_change::<W, B>(words, base);
 }

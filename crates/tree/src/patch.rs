@@ -79,9 +79,7 @@ fn insert<W: WordsMut + ?Sized, const B: usize>(
     let mut arrays = [0; ARRAYS_MAX];
     let first = base + heads / WORD_BYTES;
     let count = (end - heads).div_ceil(WORD_BYTES);
-    for (i, chunk) in arrays.as_chunks_mut::<WORD_BYTES>().0[..count].iter_mut().enumerate() {
-        *chunk = words.load(first + i).to_le_bytes();
-    }
+    words.copy(first, &mut arrays.as_chunks_mut().0[..count]);
     let slot = slot_of(offset, cell, suffix.len());
     insert_into_arrays(&mut arrays[..end - heads], header.count, at, suffix, slot, value);
     let mut bytes = [0; CELL_MAX];
@@ -96,9 +94,7 @@ fn insert<W: WordsMut + ?Sized, const B: usize>(
     words.store(base + KIND / WORD_BYTES, shape);
     words.store(base + HINT / WORD_BYTES, fences);
     let changed = at / 2;
-    for (i, chunk) in arrays.as_chunks::<WORD_BYTES>().0[..count].iter().enumerate().skip(changed) {
-        words.store(first + i, u64::from_le_bytes(*chunk));
-    }
+    words.store_all(first + changed, &arrays.as_chunks().0[changed..count]);
     store_bytes(words, base, offset, &bytes[..cell]);
     end_change::<W, B>(words, base);
     Patched::Done

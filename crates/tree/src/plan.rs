@@ -11,14 +11,14 @@ use cell_terms::{Pointer, Words};
 use crate::change::{Change, Image};
 use crate::compose::Value;
 use crate::fence::Side;
-use crate::geometry::NodeIndex;
+use crate::geometry::{NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
 use crate::probe::Probe;
-use crate::search::{Answer, Found, Meganode, ReadError, sized};
+use crate::search::{Answer, Cursor, Found, Meganode, ReadError, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Half, Overflow};
-use crate::view::{Header, LeafEntry};
+use crate::view::{Header, LeafEntry, View};
 
 /// Why a write cannot be planned. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -77,6 +77,15 @@ pub struct Plan {
     grows: bool,
     found: Option<Found>,
     overflow: Overflow,
+    approach: Option<Approach>,
+}
+
+/// How far a descent came before its leaf was there.
+#[derive(Clone, Copy, Debug)]
+struct Approach {
+    slot: Slot,
+    cursor: Cursor,
+    path: Path,
 }
 
 impl Plan {
@@ -162,6 +171,7 @@ impl Plan {
         self.key.clear();
         self.key.extend_from_slice(key);
         self.found = None;
+        self.approach = None;
     }
 
     fn take(&mut self, allocator: &mut SlotAllocator, level: u8) -> Result<NodeIndex, PlanError> {
@@ -194,6 +204,29 @@ struct LeafPlace {
     found: Found,
     header: Header,
     at: usize,
+}
+
+/// Goes down to the leaf of a key that is going to be put, and asks for its cache lines: who has something else to
+/// do first, like encoding the entry, does it meanwhile. [`plan_put`] of the same key goes on from there.
+///
+/// # Errors
+/// As [`Meganode::search`].
+#[inline]
+pub fn plan_ahead<W: Words + ?Sized>(
+    meganode: &Meganode<'_, W>,
+    key: &[u8],
+    plan: &mut Plan,
+) -> Result<(), ReadError> {
+    plan.begin(key);
+    meganode.check_key(key)?;
+    let mut path = [NodeIndex::ROOT; LEVELS_MAX];
+    let cursor = sized!(meganode.geometry, B => {
+        meganode.descend_to_leaf::<B>(&Probe::new(key), |node, level| {
+            path[usize::from(level) % LEVELS_MAX] = node;
+        })?
+    });
+    plan.approach = Some(Approach { slot: meganode.slot, cursor, path });
+    Ok(())
 }
 
 /// Plans to add a key's entry or to replace it.
@@ -243,11 +276,16 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
     entry: LeafEntry,
     plan: &mut Plan,
 ) -> Result<(), PlanError> {
+    let approach = plan.approach.take().filter(|approach| plan.key == key && approach.slot == meganode.slot);
     plan.begin(key);
     meganode.check_key(key)?;
     let probe = Probe::new(key);
-    let mut path = [NodeIndex::ROOT; LEVELS_MAX];
-    let place = meganode.descend::<B, _>(
+    let (cursor, mut path) = match approach {
+        Some(Approach { cursor, path, .. }) => (cursor, path),
+        None => (meganode.root::<B>()?, [NodeIndex::ROOT; LEVELS_MAX]),
+    };
+    let place = meganode.descend_from::<B, _>(
+        cursor,
         &probe,
         |node, level| path[usize::from(level) % LEVELS_MAX] = node,
         |node, view, header| {
@@ -303,6 +341,11 @@ struct Unlinked {
 }
 
 impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
+    /// A node that is taken apart is copied first: its writer knows that nobody changes it.
+    fn copy(&self, node: NodeIndex) -> Page<B> {
+        Page::load(self.meganode.words, self.meganode.node_word(node))
+    }
+
     #[inline(never)]
     fn split_leaf(
         &self,
@@ -316,9 +359,9 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
             return Err(full(allocator));
         }
         let leaf = place.found.node;
-        let view = self.meganode.view::<B>(leaf);
+        let copy = self.copy(leaf);
         let suffix = &probe.bytes[place.header.prefix..];
-        plan.overflow.take(&view, &place.header, place.at, suffix, Value::Leaf(entry));
+        plan.overflow.take(&View::<_, B>::new(&copy, 0), &place.header, place.at, suffix, Value::Leaf(entry));
         let split = self.split(allocator, plan, leaf)?;
         let node = split.halves[usize::from(split.half != Half::Left)];
         plan.changes.push(Planned::Put { node, entry });
@@ -377,7 +420,14 @@ impl<W: Words + ?Sized, const B: usize> Planner<'_, '_, W, B> {
                 plan.changes.push(Planned::Link { node: parent, separator, child });
                 return Ok(());
             }
-            plan.overflow.take(&view, &header, at, &key[header.prefix..], Value::Child(child));
+            let copy = self.copy(parent);
+            plan.overflow.take(
+                &View::<_, B>::new(&copy, 0),
+                &header,
+                at,
+                &key[header.prefix..],
+                Value::Child(child),
+            );
             let split = self.split(allocator, plan, parent)?;
             if split.half != Half::InRightImage {
                 let node = split.halves[usize::from(split.half == Half::Right)];

@@ -217,10 +217,21 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     pub(crate) fn descend<const B: usize, T>(
         &self,
         probe: &Probe<'_>,
+        passed: impl FnMut(NodeIndex, u8),
+        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
+    ) -> Result<T, ReadError> {
+        self.descend_from(self.root::<B>()?, probe, passed, read)
+    }
+
+    /// As [`Meganode::descend`], from where a descent already is.
+    #[inline(always)]
+    pub(crate) fn descend_from<const B: usize, T>(
+        &self,
+        mut cursor: Cursor,
+        probe: &Probe<'_>,
         mut passed: impl FnMut(NodeIndex, u8),
         read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
     ) -> Result<T, ReadError> {
-        let mut cursor = self.root::<B>()?;
         loop {
             let node = cursor.node;
             let view = self.view::<B>(node);
@@ -260,6 +271,28 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 }
             }
         }
+    }
+
+    /// Goes down through inner nodes until a leaf is next, and asks for its cache lines. Stops early wherever a
+    /// descent would have to try again: that is for who goes on from here.
+    pub(crate) fn descend_to_leaf<const B: usize>(
+        &self,
+        probe: &Probe<'_>,
+        mut passed: impl FnMut(NodeIndex, u8),
+    ) -> Result<Cursor, ReadError> {
+        let mut cursor = self.root::<B>()?;
+        while !cursor.is_at_leaf() {
+            let view = self.view::<B>(cursor.node);
+            let hop = view.stable(|view| {
+                let header = view.header();
+                (header.kind == cursor.kind).then(|| (view.hop(&header, probe), header.level()))
+            });
+            let Some(Some((Hop::Child(child), level))) = hop else { break };
+            passed(cursor.node, level);
+            self.enter(&mut cursor, child, level.wrapping_sub(1))?;
+            self.prefetch_at::<B>(&cursor);
+        }
+        Ok(cursor)
     }
 
     /// A search's beginning.
