@@ -380,6 +380,10 @@ impl Store {
         now_ns: u64,
         completion: impl FnOnce(Version, bool) -> Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
+        let there = self.slot(slot);
+        let meganode = Meganode::new(&self.node, self.geometry, there);
+        // The leaf comes while the entry is encoded.
+        cell_tree::plan_ahead(&meganode, key, &mut self.plan).map_err(StoreError::Tree)?;
         let need = Need::put(key.len(), value.len(), &self.geometry, self.meganodes.height(slot));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
         let csn = self.appended().next();
@@ -389,7 +393,7 @@ impl Store {
         let Some(offset) = self.extents.allocate(shape.extent_bytes()) else {
             return Err(self.region_full());
         };
-        let there = self.slot(slot);
+        extent::prefetch(&self.extent, offset, shape);
         let encoded = self.encoder.encode(&header, value).map_err(|_| WriteError::NoRoom(NoRoom::Region))?;
         let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
         let meganode = Meganode::new(&self.node, self.geometry, there);
