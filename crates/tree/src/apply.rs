@@ -13,6 +13,9 @@ use crate::patch::{self, Patched};
 use crate::search::sized;
 use crate::state::NodeState;
 
+/// Tree nodes that are asked for ahead of their marking.
+const MARKS_AHEAD: usize = 12;
+
 /// What replay did with a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replayed {
@@ -145,11 +148,46 @@ pub fn show<W: WordsMut + ?Sized>(
         if !now.is_built() || now == state {
             return false;
         }
-        let mut page = Page::<B>::load(words, base);
-        let dirty = page.mark(state);
-        write_back(words, base, &mut page, &dirty, geometry.node_crc());
+        if geometry.node_crc() {
+            let mut page = Page::<B>::load(words, base);
+            let dirty = page.mark(state);
+            write_back(words, base, &mut page, &dirty, true);
+        } else {
+            patch::mark::<W, B>(words, base, state, None);
+        }
         true
     })
+}
+
+/// Asks for the cache lines that marking a node will touch, its first and its last.
+pub fn prefetch_mark<W: WordsMut + ?Sized>(words: &W, geometry: Geometry, slot: Slot, node: NodeIndex) {
+    if node.get() < geometry.nodes() {
+        let base = geometry.node_offset(slot.index, node) / WORD_BYTES;
+        words.prefetch(base);
+        words.prefetch(base + geometry.node_words() - 1);
+    }
+}
+
+/// Frees many tree nodes with one record: [`Change::Mark`] for each, memory being asked for ahead.
+///
+/// # Panics
+/// If the slot has no such node.
+pub fn free_nodes<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    nodes: impl Iterator<Item = NodeIndex> + Clone,
+    csn: Csn,
+) {
+    let mut ahead = nodes.clone();
+    let mut ask = |words: &W, count| {
+        ahead.by_ref().take(count).for_each(|node| prefetch_mark(words, geometry, slot, node));
+    };
+    ask(words, MARKS_AHEAD);
+    for node in nodes {
+        ask(words, 1);
+        apply(words, geometry, slot, &Change::Mark { node, state: NodeState::Free }, csn);
+    }
 }
 
 /// Asks for the cache lines that applying a change will touch.
@@ -215,6 +253,13 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
         if patched.map_err(|error| ReplayError::Edit { node, error })? == Patched::Done {
             return Ok(());
         }
+    }
+    if let Change::Mark { state, .. } = change
+        && !geometry.node_crc()
+        && !(suspect && state.is_built())
+    {
+        patch::mark::<W, B>(words, base, *state, Some(csn));
+        return Ok(());
     }
     let (mut page, dirty) = match change {
         Change::Fill { image, .. } => (page_of::<B>(node, image)?, Ok(Dirty::all::<B>())),

@@ -51,7 +51,7 @@ impl NodeSet {
 
 impl<'a> NodeBits<'a> {
     /// The tree nodes, ascending. Those past what a number can say are left out.
-    pub fn iter(self) -> impl Iterator<Item = NodeIndex> + 'a {
+    pub fn iter(self) -> impl Iterator<Item = NodeIndex> + Clone + 'a {
         let at = move |byte: usize| u32::try_from(byte).ok()?.checked_mul(8)?.checked_add(self.first);
         self.bytes
             .iter()

@@ -61,7 +61,9 @@ mod validate;
 mod view;
 
 pub use aim::{Aim, Way};
-pub use apply::{ReplayError, Replayed, apply, empty_root, prefetch, replay, show};
+pub use apply::{
+    ReplayError, Replayed, apply, empty_root, free_nodes, prefetch, prefetch_mark, replay, show,
+};
 pub use batch::LANES;
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, DecodeError, Image};

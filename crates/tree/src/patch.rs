@@ -1,4 +1,5 @@
-//! Putting a leaf entry straight into live memory: the common write, without a copy of the node.
+//! Putting a leaf entry straight into live memory, without a copy of the node: the common write. And marking a
+//! node, because that is done to thousands at a time.
 //!
 //! It makes the same bytes as [`Page::put`](crate::page::Page::put) and readers see the same protocol (see
 //! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be
@@ -16,6 +17,7 @@ use crate::layout::{
 };
 use crate::page::{begin_change, end_change};
 use crate::probe::Probe;
+use crate::state::NodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Arrays of up to 41 entries.
@@ -57,6 +59,24 @@ pub(crate) fn put<W: WordsMut + ?Sized, const B: usize>(
         }
         (at, None) => Ok(insert::<W, B>(words, base, &header, at, &key[header.prefix..], entry, csn)),
     }
+}
+
+/// Marks the node at word `base` readable, hidden or free, and stamps the CSN, if there is one.
+pub(crate) fn mark<W: WordsMut + ?Sized, const B: usize>(
+    words: &mut W,
+    base: usize,
+    state: NodeState,
+    csn: Option<Csn>,
+) {
+    let [kind, rest @ ..] = words.load(base + KIND / WORD_BYTES).to_le_bytes();
+    let [a, b, c, d, e, f, g] = rest;
+    let shape = u64::from_le_bytes([state.mark(kind), a, b, c, d, e, f, g]);
+    begin_change::<W, B>(words, base);
+    if let Some(csn) = csn {
+        stamp(words, base, csn);
+    }
+    words.store(base + KIND / WORD_BYTES, shape);
+    end_change::<W, B>(words, base);
 }
 
 fn insert<W: WordsMut + ?Sized, const B: usize>(

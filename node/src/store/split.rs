@@ -136,14 +136,10 @@ impl Store {
             let cut = Change::Cut { node: *node, high: key, right };
             cell_tree::apply(&mut self.memory.node, self.geometry, there, &cut, csn);
         }
-        let nodes: Vec<NodeIndex> = bits.iter().collect();
-        for node in &nodes {
-            let free = Change::Mark { node: *node, state: NodeState::Free };
-            cell_tree::apply(&mut self.memory.node, self.geometry, there, &free, csn);
-        }
-        self.meganodes.rest(slot, nodes.len());
+        cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, bits.iter(), csn);
+        self.meganodes.rest(slot, bits.len());
         let reusable_at_ns = now_ns + self.reuse_grace_ns;
-        for node in nodes {
+        for node in bits.iter() {
             self.grace.push(csn, reusable_at_ns, Freed::Node(slot, node));
         }
         Ok(Some(CutHalf { csn, reusable_at_ns, extents }))
@@ -211,10 +207,8 @@ impl Store {
         let there = self.slot(slot);
         let end = self.meganodes.get(slot).map_or(0, |owned| owned.allocator.high_water().0);
         let extents = self.extents_of(slot, (0..end).map(NodeIndex));
-        for node in (0..end).map(NodeIndex) {
-            let free = Change::Mark { node, state: NodeState::Free };
-            cell_tree::apply(&mut self.memory.node, self.geometry, there, &free, csn);
-        }
+        let all = (0..end).map(NodeIndex);
+        cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, all, csn);
         for (offset, bytes) in extents {
             self.grace.push(csn, reusable_at_ns, Freed::Extent(offset, bytes));
         }
