@@ -6,7 +6,10 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Condition, Fate, Operation, Ticket};
+use cell_client::{
+    Client, ClientError, ClientOptions, Condition, Fate, OneSidedCounters, Operation, Search, Ticket,
+    Transport,
+};
 use cell_terms::Version;
 
 use crate::history::{Call, Outcome, Recorder, Value};
@@ -25,6 +28,7 @@ pub struct Traffic {
     server: SocketAddr,
     stop: AtomicBool,
     values: AtomicU64,
+    transport: Transport,
     /// What the history clients saw.
     pub recorder: Recorder,
 }
@@ -48,8 +52,15 @@ impl Traffic {
             server,
             stop: AtomicBool::new(false),
             values: AtomicU64::new(1),
+            transport: Transport::default(),
             recorder: Recorder::default(),
         }
+    }
+
+    /// The same over a given transport.
+    #[must_use]
+    pub fn over(self, transport: Transport) -> Self {
+        Self { transport, ..self }
     }
 
     /// Tells all clients to end when what is outstanding has.
@@ -66,8 +77,19 @@ impl Traffic {
     /// # Panics
     /// If the server is not there: it was when the test began.
     pub fn connect(&self, deadline: Duration) -> Client {
+        self.connect_as(Search::Server, deadline)
+    }
+
+    fn connect_as(&self, search: Search, deadline: Duration) -> Client {
         let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
-        let options = ClientOptions { deadline_ms, retries_max: 1_000_000, ..ClientOptions::default() };
+        let transport = self.transport;
+        let options = ClientOptions {
+            deadline_ms,
+            retries_max: 1_000_000,
+            search,
+            transport,
+            ..ClientOptions::default()
+        };
         Client::connect(&self.server.to_string(), options).expect("the server is there")
     }
 
@@ -105,12 +127,14 @@ impl Traffic {
         ledger
     }
 
-    /// Reads and writes keys that others read and write too, one operation at a time, into the history.
+    /// Reads and writes keys that others read and write too, one operation at a time, into the history. Clients of
+    /// odd numbers search the server's memory themselves; what that counted is returned.
     ///
     /// # Panics
     /// If an answer is one that no crash explains.
-    pub fn meet(&self, client: u64, deadline: Duration) {
-        let mut connection = self.connect(deadline);
+    pub fn meet(&self, client: u64, deadline: Duration) -> OneSidedCounters {
+        let search = if client % 2 == 1 { Search::Client } else { Search::Server };
+        let mut connection = self.connect_as(search, deadline);
         let mut dice = Dice(client.wrapping_mul(0xD134_2543_DE82_EF95) | 1);
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, Value)> = BTreeMap::new();
@@ -132,7 +156,9 @@ impl Traffic {
             let outcome = perform(&mut connection, &key, call, version, &mut seen);
             self.recorder.done(&key, call, invoked, outcome);
         }
+        let counters = connection.one_sided_counters().copied().unwrap_or_default();
         connection.close();
+        counters
     }
 
     /// Reads every key of a ledger and holds it against the ledger; returns how many there were.

@@ -94,7 +94,7 @@ impl Client {
         if let Some(error) = self.driver.take_fabric_error() {
             return ClientError::Fabric(error);
         }
-        let server = self.driver.address();
+        let server = Box::new(self.driver.address());
         let reason = self.driver.core().last_setback().unwrap_or(Setback::NotBegun);
         let stranger = matches!(
             reason,
@@ -461,7 +461,7 @@ mod tests {
         drop(listener);
         let error = Client::connect(&address.to_string(), ClientOptions::default()).unwrap_err();
         assert!(
-            matches!(error, ClientError::Unreachable { server, .. } if server == address.into()),
+            matches!(&error, ClientError::Unreachable { server, .. } if **server == address.into()),
             "{error}"
         );
         assert!(error.to_string().contains(&address.to_string()), "{error}");

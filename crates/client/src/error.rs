@@ -73,7 +73,7 @@ pub enum ClientError {
     #[error("cannot reach a Cell server at {server}: {reason}")]
     Unreachable {
         /// The address that was tried last.
-        server: Address,
+        server: Box<Address>,
         /// Why not.
         #[source]
         reason: Setback,
@@ -82,7 +82,7 @@ pub enum ClientError {
     #[error("{server} is not a Cell server's fabric port: {reason}")]
     WrongService {
         /// The address.
-        server: Address,
+        server: Box<Address>,
         /// What came from there.
         #[source]
         reason: Setback,
@@ -91,7 +91,7 @@ pub enum ClientError {
     #[error("the server at {server} offers no shared memory to this host")]
     NoSharedMemory {
         /// The server.
-        server: Address,
+        server: Box<Address>,
     },
     /// The server speaks other versions of the protocol. Use a client of its release.
     #[error("the server speaks protocol versions {min} to {max}, this client {PROTOCOL_VERSION}",

@@ -80,7 +80,7 @@ pub(crate) fn choose(
         .map(|name| Address::shm(name).with_worker(address.worker));
     match (transport, shm) {
         (Transport::Shm, Some(shm)) => Ok(vec![shm]),
-        (Transport::Shm, None) => Err(ClientError::NoSharedMemory { server: address }),
+        (Transport::Shm, None) => Err(ClientError::NoSharedMemory { server: Box::new(address) }),
         (_, Some(shm)) => Ok(std::iter::once(shm).chain(named).collect()),
         (_, None) => Ok(named),
     }

@@ -276,7 +276,10 @@ fn connect_to_another_service_says_so() {
         let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html>no</html>");
     });
     let error = Client::connect(&address.to_string(), ClientOptions::default()).unwrap_err();
-    assert!(matches!(error, ClientError::WrongService { server, .. } if server == address.into()), "{error}");
+    assert!(
+        matches!(&error, ClientError::WrongService { server, .. } if **server == address.into()),
+        "{error}"
+    );
     assert!(error.to_string().contains("is not a Cell server's fabric port"), "{error}");
     http.join().unwrap();
 }

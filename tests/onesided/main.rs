@@ -1,0 +1,103 @@
+//! Clients that search a real server's memory themselves, beside writers, over each transport: every key linearizable,
+//! scans and multi-gets what the server says they are.
+
+use std::time::Duration;
+
+use cell_client::{
+    Client, ClientOptions, Condition, OneSidedCounters, Operation, ScanRange, Search, Transport,
+};
+use cell_tests::linearizability;
+use cell_tests::server::Server;
+use cell_tests::traffic::Traffic;
+
+const CLIENTS: u64 = 6;
+
+#[allow(clippy::disallowed_methods, reason = "how long real processes are under load is real time")]
+fn load_for(milliseconds: u64) {
+    std::thread::sleep(Duration::from_millis(milliseconds));
+}
+
+fn client(server: &Server, transport: Transport, search: Search) -> Client {
+    let options = ClientOptions { transport, search, ..ClientOptions::default() };
+    Client::connect(&server.address().to_string(), options).expect("the server is there")
+}
+
+fn meet(transport: Transport) {
+    let server = Server::start();
+    let traffic = Traffic::new(server.address()).over(transport);
+    let mut counters = OneSidedCounters::default();
+    std::thread::scope(|scope| {
+        let traffic = &traffic;
+        let meeting: Vec<_> = (0..CLIENTS)
+            .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(20))))
+            .collect();
+        load_for(2_000);
+        traffic.stop();
+        for client in meeting {
+            counters.add(&client.join().expect("a client that met others did not panic"));
+        }
+    });
+    assert!(counters.done > 1_000, "{counters:?}");
+    assert!(counters.fell_back * 5 < counters.begun, "most are answered one-sided: {counters:?}");
+    let mut operations = 0;
+    for (key, history) in traffic.recorder.into_history() {
+        operations += history.len();
+        if let Err(violation) = linearizability::check(&history, None) {
+            panic!("{} is not linearizable: {violation:?}\n{history:#?}", key.escape_ascii());
+        }
+    }
+    println!("{transport:?}: {operations} operations checked; {counters:?}");
+}
+
+#[test]
+fn clients_on_both_paths_over_tcp_are_linearizable() {
+    meet(Transport::Tcp);
+}
+
+#[test]
+fn clients_on_both_paths_over_shared_memory_are_linearizable() {
+    meet(Transport::Shm);
+}
+
+#[test]
+fn one_sided_answers_are_the_servers_answers() {
+    // Small slots: the tree grows over many meganodes and pairs.
+    let server = Server::start_with(&["--slot-bytes", "1MiB", "--node-region-bytes", "4MiB"]);
+    let mut asking = client(&server, Transport::Tcp, Search::Server);
+    for number in 0..30_000u32 {
+        let key = format!("key-{:06}", number.wrapping_mul(7_919) % 30_000);
+        let value = vec![b'v'; (number % 300) as usize];
+        let operation = Operation::Put { key: key.as_bytes(), value: &value, condition: Condition::Always };
+        while asking.submit(&operation).is_err() {
+            asking
+                .poll(Duration::from_secs(10))
+                .expect("something completes")
+                .outcome
+                .expect("it is written");
+        }
+    }
+    while let Some(completion) = asking.poll(Duration::from_secs(10)) {
+        completion.outcome.expect("it is written");
+    }
+    let long = vec![7; 3 << 20];
+    asking.put(b"long", &long).expect("it is written");
+    for transport in [Transport::Tcp, Transport::Shm] {
+        let mut reading = client(&server, transport, Search::Client);
+        assert_eq!(reading.get(b"long").expect("a read").map(|item| item.value), Some(long.clone()));
+        for range in [
+            ScanRange::default(),
+            ScanRange { reverse: true, ..ScanRange::default() },
+            ScanRange { keys_only: true, limit: 1_234, ..ScanRange::prefix(b"key-01") },
+        ] {
+            let own: Vec<_> = reading.scan(range.clone()).map(|entry| entry.expect("an entry")).collect();
+            let servers: Vec<_> = asking.scan(range).map(|entry| entry.expect("an entry")).collect();
+            assert!(own == servers, "{transport:?}: {} and {} entries", own.len(), servers.len());
+        }
+        let keys: Vec<String> = (0..2_000).map(|number| format!("key-{:06}", number * 17)).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(String::as_bytes).collect();
+        let own = reading.multi_get(&keys).expect("a read");
+        assert_eq!(own, asking.multi_get(&keys).expect("a read"));
+        let counters = reading.one_sided_counters().copied().expect("this client searches itself");
+        assert!(counters.done > 50 && counters.fell_back * 10 < counters.begun, "{counters:?}");
+    }
+}
