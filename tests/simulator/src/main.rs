@@ -34,6 +34,9 @@ struct Arguments {
     /// RUSTFLAGS="--cfg cell_mutants".
     #[arg(long, value_parser = parse_mutant)]
     mutant: Option<Mutant>,
+    /// Plant each defect in turn, until a seed of the sweep finds it. Only in such builds.
+    #[arg(long, conflicts_with_all = ["seed", "mutant"])]
+    mutants: bool,
     /// Serve a sweep: one line for each seed that begins or ends.
     #[arg(long, hide = true)]
     serve: bool,
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let options =
         RunOptions { operations: arguments.operations, mutant: arguments.mutant, ..RunOptions::default() };
-    if options.mutant.is_some() && cfg!(not(cell_mutants)) {
+    if (options.mutant.is_some() || arguments.mutants) && cfg!(not(cell_mutants)) {
         eprintln!("this build has no mutants: build with RUSTFLAGS=\"--cfg cell_mutants\"");
         return ExitCode::FAILURE;
     }
@@ -53,8 +56,41 @@ fn main() -> ExitCode {
             serve(arguments.seed_from, arguments.seeds, options);
             ExitCode::SUCCESS
         }
+        None if arguments.mutants => mutants(&arguments, options),
         None => many(&arguments, options),
     }
+}
+
+/// Plants one defect after the other; each must be found.
+fn mutants(arguments: &Arguments, options: RunOptions) -> ExitCode {
+    let mut missed = 0;
+    for mutant in Mutant::ALL {
+        let wanted = sweep_of(arguments, RunOptions { mutant: Some(*mutant), ..options });
+        match sweep(wanted) {
+            Ok(report) => match report.failures.first() {
+                Some((seed, why)) => {
+                    let why = why.split("\\n").next().unwrap_or_default();
+                    println!("{:<24} caught by seed {seed}: {why}", mutant.name());
+                }
+                None => {
+                    missed += 1;
+                    println!("{:<24} MISSED by {} seeds", mutant.name(), report.passed);
+                }
+            },
+            Err(error) => {
+                eprintln!("the sweep cannot run: {error}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    println!("{} passed, {missed} failed", Mutant::ALL.len() - missed);
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn sweep_of(arguments: &Arguments, options: RunOptions) -> Sweep {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let children = if arguments.processes == 0 { cores } else { arguments.processes };
+    Sweep { from: arguments.seed_from, seeds: arguments.seeds, children, options }
 }
 
 fn one(seed: u64, options: RunOptions) -> ExitCode {
@@ -91,10 +127,7 @@ fn one(seed: u64, options: RunOptions) -> ExitCode {
 }
 
 fn many(arguments: &Arguments, options: RunOptions) -> ExitCode {
-    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let children = if arguments.processes == 0 { cores } else { arguments.processes };
-    let wanted = Sweep { from: arguments.seed_from, seeds: arguments.seeds, children, options };
-    match sweep(wanted) {
+    match sweep(sweep_of(arguments, options)) {
         Ok(report) => {
             report.tell(&commit());
             // A mutant is there to be caught.

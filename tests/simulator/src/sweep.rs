@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use crate::{Coverage, Event, RunOptions, run};
 
-/// Seeds that a child is given at once.
+/// Seeds that a child is given at once; of a run with a mutant, which ends with the first seed that fails.
 const SEEDS_AT_ONCE: u64 = 16;
+const SEEDS_AT_ONCE_OF_MUTANTS: u64 = 4;
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(5);
 /// Failures that are told whole.
@@ -92,7 +93,9 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
                     report.coverage.merge(&coverage);
                 }
                 Ended::Failed(seed, why) => {
-                    if report.failures.len() < FAILURES_TOLD {
+                    if sweep.options.mutant.is_some() {
+                        next.store(u64::MAX / 2, Ordering::Relaxed); // caught: no child begins other seeds
+                    } else if report.failures.len() < FAILURES_TOLD {
                         println!("seed {seed}: FAILED: {}", why.replace("\\n", "\n"));
                     }
                     report.failures.push((seed, why));
@@ -112,13 +115,15 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
 
 fn take_seeds(sweep: &Sweep, next: &AtomicU64, send: Sender<Ended>) -> std::io::Result<()> {
     let end = sweep.from + sweep.seeds;
+    let at_once =
+        if sweep.options.mutant.is_some() { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
     loop {
-        let from = next.fetch_add(SEEDS_AT_ONCE, Ordering::Relaxed);
+        let from = next.fetch_add(at_once, Ordering::Relaxed);
         if from >= end {
             return Ok(());
         }
         let mut from = from;
-        let until = end.min(from + SEEDS_AT_ONCE);
+        let until = end.min(from + at_once);
         while from < until {
             from = run_child(sweep, from, until - from, &send)?;
         }
