@@ -331,6 +331,15 @@ impl Store {
         Ok(())
     }
 
+    /// What a search found, and asks for its extent.
+    pub(crate) fn located(&self, found: &cell_tree::Found) -> Located {
+        if let Some((entry, shape)) = found.entry.and_then(|entry| Some((entry, shape_of(&entry)?))) {
+            extent::prefetch(&self.extent, entry.offset, shape);
+        }
+        let cell_tree::Found { entry, csn_changed, csn_removed, .. } = *found;
+        Located { entry, csn_changed, csn_removed }
+    }
+
     /// What an answer to `search` depends on: for a miss the last removal of the leaf; for a hit its last
     /// change, and
     /// if that is too new, the extent's CSN.

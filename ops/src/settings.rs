@@ -100,10 +100,22 @@ pub(crate) fn resolve(
     Ok((settings, warnings))
 }
 
+/// Slots of a development cluster, unless somebody has set their size: so small that splits can be watched.
+const DEVELOPMENT_SLOT_BYTES: &str = "8 MiB";
+
+/// What a development cluster's node takes where nobody has set anything.
+pub(crate) fn soften_for_development(settings: &mut Settings) {
+    if settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default) {
+        settings.set(SLOT, DEVELOPMENT_SLOT_BYTES, Source::Default).expect("a constant within bounds");
+        fit_slot(settings);
+    }
+}
+
+const SLOT: &str = "slot_bytes";
+
 /// A slot that nobody has set is no larger than its region: whoever asks for a small region need not know of
 /// slots.
 fn fit_slot(settings: &mut Settings) {
-    const SLOT: &str = "slot_bytes";
     let region = settings.integer("node_region_bytes");
     let is_default = settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default);
     if is_default && settings.integer(SLOT) > region {
@@ -277,9 +289,9 @@ mod tests {
 
     #[test]
     fn resolve_a_small_region_makes_the_slot_fit_unless_it_was_set() {
-        let (settings, _) = resolve_from(&["--node-region-bytes", "300MiB"], &[]).unwrap();
-        assert_eq!(settings.integer("slot_bytes"), 256 << 20);
-        let flags = ["--node-region-bytes", "300MiB", "--slot-bytes", "512MiB"];
+        let (settings, _) = resolve_from(&["--node-region-bytes", "40MiB"], &[]).unwrap();
+        assert_eq!(settings.integer("slot_bytes"), 32 << 20);
+        let flags = ["--node-region-bytes", "40MiB", "--slot-bytes", "512MiB"];
         assert_eq!(resolve_from(&flags, &[]).unwrap().0.integer("slot_bytes"), 512 << 20);
     }
 

@@ -129,7 +129,9 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
 
 #[test]
 fn region_full_refuses_writes_keeps_reads_and_deletes() {
-    let mut server = Server::start_with(&["--extent-region-bytes", "16MiB"]);
+    // Memory for one pair.
+    let flags = ["--extent-region-bytes", "16MiB", "--memory-limit-bytes", "300MiB"];
+    let mut server = Server::start_with(&flags);
     let mut client = connect(&server);
     let value = vec![7u8; 8_000];
     let count = fill(&mut client, &value);

@@ -49,9 +49,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: SLOT_BYTES,
-        meaning: "Size of a slot, which holds one meganode: the largest tree that is owned and moved as \
-                  one.",
-        default: "2 GiB",
+        meaning: "Size of a slot, which holds one meganode: a tree that is split into two slots when it \
+                  fills its own. `cell dev` takes 8 MiB, so that splits can be watched.",
+        default: "64 MiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: true },
         applies: Applies::Creation,
     },
@@ -163,10 +163,10 @@ mod tests {
     use cell_terms::setting::Source;
 
     #[test]
-    fn defaults_make_one_slot_and_fit() {
+    fn defaults_make_many_slots_and_fit() {
         let settings = RegionSettings::new(&Settings::new(&[SETTINGS]));
         let node = settings.node_spec(PairId(1), Epoch(1)).unwrap();
-        assert_eq!((node.slots(), node.node_bytes), (1, 1024));
+        assert_eq!((node.slots(), node.node_bytes), (32, 1024));
         assert_eq!(settings.extent_spec(PairId(1), Epoch(1)).unwrap().bytes, 8 << 30);
         assert_eq!(settings.options, RegionOptions::default());
     }

@@ -87,43 +87,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 Err(error) => out[usize::from(i)] = Err(error),
             }
         }
-        while count > 0 {
-            let (mut kept, mut moved) = (0, false);
-            for at in 0..count {
-                let i = going[at];
-                let lane = usize::from(i) % LANES;
-                match self.advance::<B>(&mut lanes[lane]) {
-                    Advance::Done(answer) => out[lane] = answer,
-                    Advance::Moved => {
-                        moved = true;
-                        going[kept] = i;
-                        kept += 1;
-                    }
-                    Advance::Stays => {
-                        going[kept] = i;
-                        kept += 1;
-                    }
-                }
-            }
-            count = kept;
-            if moved {
-                self.ask::<B>(&lanes, &going[..count]);
-            }
-        }
-    }
-
-    /// Asks for the cache lines of the nodes that lanes have come to.
-    #[inline(always)]
-    fn ask<const B: usize>(&self, lanes: &[Lane<'_>; LANES], going: &[u8]) {
-        for i in going {
-            self.view::<B>(lanes[usize::from(*i) % LANES].cursor.node).prefetch(0, 64);
-        }
-        for i in going {
-            // Header, fences and the arrays of a common leaf; of an inner node, its children too.
-            let cursor = &lanes[usize::from(*i) % LANES].cursor;
-            let front = if cursor.is_at_leaf() { B * 3 / 16 } else { B * 5 / 8 };
-            self.view::<B>(cursor.node).prefetch(64, front);
-        }
+        drive::<W, B>(|_| *self, &mut lanes, &mut going, count, out);
     }
 
     /// One step of one search.
@@ -201,6 +165,107 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 }
 
+/// Searches each key in a meganode of its own, [`LANES`] at a time, as [`Meganode::search_batch`] does in one.
+///
+/// # Panics
+/// If `meganodes` or `out` is shorter than `keys`, or tree nodes are not all of one size.
+pub fn search_across<W: Words + ?Sized, K: AsRef<[u8]>>(
+    meganodes: &[Meganode<'_, W>],
+    keys: &[K],
+    out: &mut [Result<Found, ReadError>],
+) {
+    assert!(
+        meganodes.len() >= keys.len() && out.len() >= keys.len(),
+        "a meganode and an answer for each key"
+    );
+    let Some(geometry) = meganodes.first().map(Meganode::geometry) else { return };
+    let same = |meganode: &Meganode<'_, W>| meganode.geometry().node_bytes() == geometry.node_bytes();
+    assert!(meganodes.iter().all(same), "tree nodes are of one size");
+    let lanes = keys.chunks(LANES).zip(meganodes.chunks(LANES));
+    for ((keys, meganodes), out) in lanes.zip(out.chunks_mut(LANES)) {
+        sized!(geometry, B => across::<W, K, B>(meganodes, keys, out));
+    }
+}
+
+fn across<W: Words + ?Sized, K: AsRef<[u8]>, const B: usize>(
+    meganodes: &[Meganode<'_, W>],
+    keys: &[K],
+    out: &mut [Result<Found, ReadError>],
+) {
+    meganodes.iter().for_each(|meganode| meganode.view::<B>(NodeIndex::ROOT).prefetch(0, B * 5 / 8));
+    let Some(root) = meganodes.iter().find_map(|meganode| meganode.root::<B>().ok()) else {
+        return out[..keys.len()].fill(Err(ReadError::NotHere));
+    };
+    let mut lanes = [Lane { probe: Probe::new(&[]), cursor: root, asked: None }; LANES];
+    let mut going = [0u8; LANES];
+    let mut count = 0;
+    for (((i, key), lane), meganode) in (0u8..).zip(keys).zip(&mut lanes).zip(meganodes) {
+        match meganode.check_key(key.as_ref()).and_then(|()| meganode.root::<B>()) {
+            Ok(root) => {
+                (lane.probe, lane.cursor) = (Probe::new(key.as_ref()), root);
+                going[count] = i;
+                count += 1;
+            }
+            Err(error) => out[usize::from(i)] = Err(error),
+        }
+    }
+    drive::<W, B>(|lane| meganodes[lane], &mut lanes, &mut going, count, out);
+}
+
+/// Takes searches down, each in its lane's meganode, until all have answered.
+#[inline(always)]
+fn drive<'a, W: Words + ?Sized + 'a, const B: usize>(
+    meganode: impl Fn(usize) -> Meganode<'a, W>,
+    lanes: &mut [Lane<'_>; LANES],
+    going: &mut [u8; LANES],
+    mut count: usize,
+    out: &mut [Result<Found, ReadError>],
+) {
+    while count > 0 {
+        let (mut kept, mut moved) = (0, false);
+        for at in 0..count {
+            let i = going[at];
+            let lane = usize::from(i) % LANES;
+            match meganode(lane).advance::<B>(&mut lanes[lane]) {
+                Advance::Done(answer) => out[lane] = answer,
+                Advance::Moved => {
+                    moved = true;
+                    going[kept] = i;
+                    kept += 1;
+                }
+                Advance::Stays => {
+                    going[kept] = i;
+                    kept += 1;
+                }
+            }
+        }
+        count = kept;
+        if moved {
+            ask::<W, B>(&meganode, lanes, &going[..count]);
+        }
+    }
+}
+
+/// Asks for the cache lines of the nodes that lanes have come to.
+#[inline(always)]
+fn ask<'a, W: Words + ?Sized + 'a, const B: usize>(
+    meganode: &impl Fn(usize) -> Meganode<'a, W>,
+    lanes: &[Lane<'_>; LANES],
+    going: &[u8],
+) {
+    for i in going {
+        let lane = usize::from(*i) % LANES;
+        meganode(lane).view::<B>(lanes[lane].cursor.node).prefetch(0, 64);
+    }
+    for i in going {
+        // Header, fences and the arrays of a common leaf; of an inner node, its children too.
+        let lane = usize::from(*i) % LANES;
+        let cursor = &lanes[lane].cursor;
+        let front = if cursor.is_at_leaf() { B * 3 / 16 } else { B * 5 / 8 };
+        meganode(lane).view::<B>(cursor.node).prefetch(64, front);
+    }
+}
+
 fn moved(outcome: Result<(), ReadError>) -> Advance {
     match outcome {
         Ok(()) => Advance::Moved,
@@ -211,4 +276,38 @@ fn moved(outcome: Result<(), ReadError>) -> Advance {
 #[inline(always)]
 fn done(entry: Option<LeafEntry>, node: NodeIndex, csn_changed: Csn, csn_removed: Csn) -> Advance {
     Advance::Done(Ok(Found { entry, node, csn_changed, csn_removed }))
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::{ExtentOffset, RegionId, SlotIndex};
+
+    use super::*;
+    use crate::{BulkFrame, Geometry, Slot, SlotAllocator, apply, bulk_build};
+
+    #[test]
+    fn search_across_answers_as_each_meganode_would() {
+        let geometry = Geometry::new(512, 64 << 10, 4096).unwrap();
+        let slots = [0, 1, 2].map(|index| Slot { region: RegionId(2), index: SlotIndex(index) });
+        let mut words = vec![0u64; (4096 + 3 * (64 << 10)) / 8];
+        let entry = |crc| LeafEntry { offset: ExtentOffset(1), value_len: 0, crc };
+        for (slot, step) in slots[..2].iter().zip([1u32, 2]) {
+            let mut allocator = SlotAllocator::new(geometry.nodes());
+            let entries = (0..900).map(|i| ((i * step).to_be_bytes(), entry(u64::from(i))));
+            let emit = |change: crate::Change<'_>| apply(&mut words[..], geometry, *slot, &change, Csn(1));
+            bulk_build(geometry, *slot, &BulkFrame::WHOLE, &mut allocator, entries, emit).unwrap();
+        }
+        let meganodes = slots.map(|slot| Meganode::new(&words[..], geometry, slot));
+        let keys: Vec<_> = (0..40u32).map(|i| (i * 37).to_be_bytes()).collect();
+        let among: Vec<_> = (0..40).map(|i| meganodes[i % 3]).collect();
+        let mut found = vec![Err(ReadError::Retries(0)); 40];
+        search_across(&among, &keys, &mut found);
+        for ((meganode, key), found) in among.iter().zip(&keys).zip(&found) {
+            assert_eq!(*found, meganode.search(key));
+        }
+        assert_eq!(found[2], Err(ReadError::NotHere), "the third slot is empty");
+        assert!(
+            found[1].is_ok_and(|found| found.entry.is_none()) && found[0].is_ok_and(|f| f.entry.is_some())
+        );
+    }
 }

@@ -64,7 +64,7 @@ pub use aim::{Aim, Way};
 pub use apply::{
     ReplayError, Replayed, apply, empty_root, free_nodes, prefetch, prefetch_mark, replay, show,
 };
-pub use batch::LANES;
+pub use batch::{LANES, search_across};
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, DecodeError, Image};
 pub use check::ImageError;

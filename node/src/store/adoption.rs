@@ -34,6 +34,7 @@ pub(crate) struct Adoption {
     /// The next entry of the leaf.
     at: usize,
     begun: bool,
+    bytes: Vec<u8>,
     value: Vec<u8>,
     /// The source's extents of what was copied, which become free when it is cut.
     left_behind: Vec<(ExtentOffset, u32)>,
@@ -62,6 +63,7 @@ impl Adoption {
             leaf: LeafSnapshot::new(),
             at: 0,
             begun: false,
+            bytes: Vec::new(),
             value: Vec::new(),
             left_behind: Vec::new(),
         }
@@ -132,7 +134,7 @@ impl Store {
                 Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
                 Err(_) => return Ok(AdoptionStep::Full),
             }
-            let moved = source.read(&entry, &mut adoption.value)?;
+            let moved = source.read(&entry, &mut adoption.bytes, &mut adoption.value)?;
             if !self.adopt_entry(adoption, &moved)? {
                 return Ok(AdoptionStep::Full);
             }
@@ -261,12 +263,12 @@ impl SourceView {
     }
 
     /// Reads an entry that does not change: writes to its range wait.
-    fn read(&self, entry: &LeafEntry, value: &mut Vec<u8>) -> Result<Moved, StoreError> {
+    fn read(&self, entry: &LeafEntry, bytes: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<Moved, StoreError> {
         let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
-        let mut bytes = vec![0; shape.extent_bytes() as usize];
-        self.extent.read_bytes(byte_offset(entry.offset), &mut bytes);
+        bytes.resize(shape.extent_bytes() as usize, 0);
+        self.extent.read_bytes(byte_offset(entry.offset), bytes);
         let view =
-            extent::ExtentView::verify(&bytes, entry.crc).map_err(|error| extent_fault(entry, &error))?;
+            extent::ExtentView::verify(bytes, entry.crc).map_err(|error| extent_fault(entry, &error))?;
         value.clear();
         value.extend_from_slice(view.value);
         let version: Version = view.header.version(self.pair);

@@ -323,6 +323,8 @@ impl Worker {
             Ok(Some(last)) => {
                 owned.submitted_ns = self.now_ns;
                 owned.held.submitted(last);
+                // The next batch is empty: who waited for one comes before an adoption that would fill it.
+                self.drain_backlog(at);
             }
             Ok(None) => {}
             Err(error) => self.log_failed(&error),

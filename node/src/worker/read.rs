@@ -8,6 +8,7 @@ use cell_protocol::{
 };
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
+use cell_tree::ReadError;
 
 use super::Worker;
 use super::pairs::{Dependence, Pairs};
@@ -219,31 +220,36 @@ impl Pairs {
         self.locate_scattered(keys, places, located)
     }
 
-    #[cold]
+    /// As [`Pairs::locate`], for keys of several meganodes.
     fn locate_scattered(
         &self,
         keys: &[&[u8]],
         places: &mut [Option<MeganodeAt>; BATCH],
         located: &mut [Located; BATCH],
     ) -> Result<(), StoreError> {
-        let mut done = [false; BATCH];
         for (key, place) in keys.iter().zip(places.iter_mut()) {
             *place = self.find(key);
         }
-        for at in 0..keys.len() {
-            let Some(place) = places[at].filter(|_| !done[at]) else { continue };
-            let mut members = [0; BATCH];
-            let mut among: [&[u8]; BATCH] = [&[]; BATCH];
-            let mut count = 0;
-            for other in (at..keys.len()).filter(|other| places[*other] == Some(place)) {
-                (members[count], among[count], done[other]) = (other, keys[other], true);
-                count += 1;
+        // Keys that nobody has are left out; the others are searched together, wherever they are.
+        let mut members = [0; BATCH];
+        let mut among: [&[u8]; BATCH] = [&[]; BATCH];
+        let mut count = 0;
+        for (at, key) in keys.iter().enumerate().filter(|(at, _)| places[*at].is_some()) {
+            (members[count], among[count]) = (at, key);
+            count += 1;
+        }
+        let Some(first) = places.iter().flatten().next() else { return Ok(()) };
+        let mut meganodes = [self.store(first.pair).meganode(first.slot); BATCH];
+        for (meganode, member) in meganodes.iter_mut().zip(&members[..count]) {
+            if let Some(place) = places[*member] {
+                *meganode = self.store(place.pair).meganode(place.slot);
             }
-            let mut found = [Located::default(); BATCH];
-            self.store(place.pair).locate_batch(place.slot, &among[..count], &mut found)?;
-            for (member, found) in members[..count].iter().zip(found) {
-                located[*member] = found;
-            }
+        }
+        let mut found = [Err(ReadError::NotHere); BATCH];
+        cell_tree::search_across(&meganodes[..count], &among[..count], &mut found[..count]);
+        for (member, found) in members[..count].iter().zip(found) {
+            let (Some(place), found) = (places[*member], found?) else { continue };
+            located[*member] = self.store(place.pair).located(&found);
         }
         Ok(())
     }

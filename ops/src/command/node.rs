@@ -88,9 +88,11 @@ pub(crate) struct NodeArgs {
 
 /// Runs until a signal.
 pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let (settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
-    if !arguments.supervised {
-        warnings.iter().for_each(|warning| message::warning(warning)); // the supervisor has warned already
+    let (mut settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
+    if arguments.supervised {
+        settings::soften_for_development(&mut settings); // the supervisor is `cell dev`; it has warned already
+    } else {
+        warnings.iter().for_each(|warning| message::warning(warning));
     }
     logging::start(settings.text("tracing_filter"))?;
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
