@@ -55,6 +55,7 @@ use cell_wal::segment::image_path;
 use cell_wal::{Storage, WalError};
 
 use crate::completion::CompletionTable;
+use crate::mutant::{self, Mutant};
 use crate::split::{SlotUse, SplitBook};
 
 /// Section of tree nodes.
@@ -122,7 +123,11 @@ impl ImageBase {
     ) -> ImageBase {
         let (mut table, mut book) = (Vec::new(), Vec::new());
         completions.encode(&mut table);
-        splits.encode(&mut book);
+        if mutant::is_on(Mutant::BookDropped) {
+            SplitBook::new(splits.pair()).encode(&mut book);
+        } else {
+            splits.encode(&mut book);
+        }
         let slots = splits.slots().collect();
         ImageBase { csn, csn_appended, root, slots, completions: table, splits: book }
     }

@@ -12,6 +12,7 @@ mod folders;
 pub mod image;
 mod lane;
 mod load;
+pub mod mutant;
 mod progress;
 mod rebuild;
 mod record;

@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use cell_memory::extent::{self, ExtentShape, byte_offset};
 use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
-use cell_terms::mutant::{Mutant, planted};
+use cell_terms::mutant::planted;
 use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
     Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, empty_root, prefetch,
@@ -20,6 +20,7 @@ use crate::completion::CompletionTable;
 use crate::content;
 use crate::error::{ContentFault, RecoveryError};
 use crate::lane::Applier;
+use crate::mutant::{self, Mutant};
 use crate::record::{ExtentRecord, NodeRecord};
 use crate::split::{SlotUse, SplitBook, SplitRecord, TargetState};
 
@@ -229,6 +230,7 @@ impl NodeApplier {
             let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
                 // Its builder is dead: nothing will come of it, and what it has built is not even whole.
                 Some(TargetState::Adopting) => NodeState::Free,
+                Some(TargetState::Adopted) if mutant::is_on(Mutant::AdoptionShown) => NodeState::Valid,
                 Some(TargetState::Adopted) => NodeState::Hidden,
                 // All are valid already, as of most slots.
                 Some(TargetState::Opened | TargetState::Discarded) | None if !filled.hidden => continue,
@@ -316,14 +318,18 @@ impl NodeApplier {
             NodeRecord::Split(SplitRecord::Adopt { slot, kept, .. }) => {
                 self.check_slot(slot, csn)?;
                 let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
-                self.completions.merge(kept, csn).map_err(failed)?;
+                if !mutant::is_on(Mutant::ResultsLeftBehind) {
+                    self.completions.merge(kept, csn).map_err(failed)?;
+                }
             }
             NodeRecord::Split(SplitRecord::Applied { slot, right, cuts, high, freed, .. }) => {
                 self.check_slot(slot, csn)?;
-                for node in cuts.nodes() {
+                for node in cuts.nodes().iter().filter(|_| !mutant::is_on(Mutant::EdgeNotCut)) {
                     self.replay(slot, &Change::Cut { node: *node, high, right }, csn)?;
                 }
-                freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
+                if !mutant::is_on(Mutant::UpperHalfKept) {
+                    freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
+                }
             }
             NodeRecord::Split(SplitRecord::Start { slot, .. } | SplitRecord::Adopted { slot, .. }) => {
                 self.check_slot(slot, csn)?
@@ -351,6 +357,9 @@ impl NodeApplier {
     }
 
     fn free_slot(&mut self, slot: SlotIndex, csn: Csn) -> Result<(), RecoveryError> {
+        if mutant::is_on(Mutant::DiscardedKept) {
+            return Ok(());
+        }
         let nodes_end = self.slots[slot_at(slot)].nodes_end;
         (0..nodes_end.0).map(NodeIndex).try_for_each(|node| self.free_node(slot, node, csn))?;
         self.missing.retain(|(of, _)| *of != slot);
@@ -459,7 +468,7 @@ impl ExtentApplier {
                 self.prefetch(ahead.offset, ahead.extent);
             }
             let there = usize::try_from(byte_offset(records[at].offset) / 8).unwrap_or(usize::MAX);
-            if planted(Mutant::ExtentNotRewritten)
+            if planted(cell_terms::mutant::Mutant::ExtentNotRewritten)
                 && there < self.region.len()
                 && self.region.load(there) != 0
             {

@@ -10,6 +10,7 @@
 
 mod check;
 mod split;
+pub mod world;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,0 +1,37 @@
+//! The twins of the crash harness: each deliberate defect must be caught by a run that is clean without it.
+//! Built with `RUSTFLAGS="--cfg cell_mutants"`; empty otherwise.
+#![cfg(cell_mutants)]
+#![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
+
+mod cluster;
+mod owner;
+
+use std::panic::catch_unwind;
+
+use cell_recovery::mutant::{Mutant, switch};
+use cluster::world::{Met, run};
+
+/// Whether every crash point, with and without checkpoints, ends well.
+fn clean() -> bool {
+    let story = |pairs: u32, checkpoints: bool| {
+        catch_unwind(move || {
+            let (mut fuel, mut met) = (0, Met::default());
+            while run(fuel + 1, pairs, checkpoints, fuel, &mut met) {
+                fuel += 1;
+            }
+        })
+        .is_ok()
+    };
+    story(2, false) && story(1, true) && story(2, true)
+}
+
+#[test]
+fn every_mutant_is_caught_by_the_crash_harness() {
+    switch(None);
+    assert!(clean(), "the harness is not clean");
+    for mutant in Mutant::ALL {
+        switch(Some(mutant));
+        assert!(!clean(), "{mutant:?} was not caught");
+    }
+    switch(None);
+}
