@@ -145,6 +145,12 @@ impl Splits {
         busy
     }
 
+    /// Whether a pair is taking over entries that no leaf leads to yet.
+    pub(crate) fn is_building(&self, at: PairAt) -> bool {
+        let building = |target: &Target| matches!(target.phase, Phase::Building { .. });
+        self.targets.iter().any(|target| target.at == at && building(target))
+    }
+
     pub(super) fn step_targets(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
         let mut moved = false;
         let mut targets = std::mem::take(&mut self.targets);

@@ -117,8 +117,15 @@ impl Worker {
 
     pub(super) fn checkpoint_tick(&mut self, at: PairAt) {
         let idle = self.is_idle();
+        // An adoption logs entries before the leaf that leads to them. Were the base between the two, the image would
+        // lack such an entry and the log below the base would go.
+        let adopts = self.splits.is_building(at);
+        let stopping = self.phase == Phase::Stopping;
         let pair = self.pairs.get_mut(at);
-        if pair.checkpointing.is_running() || self.now_ns < pair.checkpointing.retry_at_ns {
+        if adopts && stopping {
+            pair.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
+        }
+        if adopts || pair.checkpointing.is_running() || self.now_ns < pair.checkpointing.retry_at_ns {
             return;
         }
         if !pair.store.has_log() || pair.store.durable() <= pair.checkpointing.last_base {
