@@ -1,5 +1,5 @@
-//! Clients that search a real server's memory themselves, beside writers, over each transport: every key linearizable,
-//! scans and multi-gets what the server says they are.
+//! Clients that search a real server's memory themselves, beside writers, over each transport: every key
+//! linearizable, scans and multi-gets what the server says they are.
 
 use std::time::Duration;
 

@@ -121,7 +121,7 @@ impl ClientCore {
         if self.control_ids.trust.is_some_and(|(asked, _)| asked == id) {
             self.control_ids.trust = None;
             if let Some(reader) = &mut self.reader {
-                reader.trust_answered(now_ns);
+                reader.trust_answered();
             }
             return Ok(());
         }

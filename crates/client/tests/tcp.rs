@@ -270,10 +270,13 @@ fn connect_to_another_service_says_so() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let http = std::thread::spawn(move || {
-        let (mut socket, _) = listener.accept().unwrap();
-        let mut bytes = [0; 64];
-        let _ = socket.read(&mut bytes);
-        let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html>no</html>");
+        // Once to ask whether there is shared memory, once to connect.
+        for _ in 0..2 {
+            let (mut socket, _) = listener.accept().unwrap();
+            let mut bytes = [0; 64];
+            let _ = socket.read(&mut bytes);
+            let _ = socket.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n<html>no</html>");
+        }
     });
     let error = Client::connect(&address.to_string(), ClientOptions::default()).unwrap_err();
     assert!(

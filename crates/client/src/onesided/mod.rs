@@ -230,12 +230,11 @@ impl Reader {
         self.trust.asked(now_ns);
     }
 
-    /// The question has been answered; the header was heard before. What still waits for trust is the
-    /// server's.
-    pub(crate) fn trust_answered(&mut self, now_ns: u64) {
+    /// The question has been answered; the header was heard before. What waits is looked at again, by a time
+    /// after all that came with the answer: not by the time at which the answer was taken in.
+    pub(crate) fn trust_answered(&mut self) {
         self.trust_asked = false;
         self.settling.append(&mut self.waiting);
-        self.settle(now_ns);
     }
 
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
@@ -332,6 +331,7 @@ impl Reader {
             }
         }
         task.state = State::Free;
+        task.give_memory_back();
     }
 
     fn end(&mut self, place: u16, ended: Ended) {

@@ -21,6 +21,9 @@ const LANES_AHEAD: usize = 64;
 /// Values longer than this are not read for a multi-get, whose answer could not hold them.
 const MULTI_GET_VALUE_BYTES_MAX: u32 = 60_000;
 
+/// Larger buffers are given back when their operation ends.
+const BUFFER_KEPT_BYTES: usize = 256 << 10;
+
 /// How often something may be tried again, for each lane, before the server is asked.
 const RETRIES_MAX: u32 = 32;
 
@@ -467,6 +470,13 @@ impl Task {
         match self.needs.iter_mut().find(|(needed, _)| *needed == pair) {
             Some((_, needed)) => *needed = csn.max(*needed),
             None => self.needs.push((pair, csn)),
+        }
+    }
+
+    /// Large buffers are not kept for the next operation.
+    pub(crate) fn give_memory_back(&mut self) {
+        if self.bytes.capacity() > BUFFER_KEPT_BYTES {
+            self.bytes = Vec::new();
         }
     }
 

@@ -182,15 +182,34 @@ fn lease_that_is_renewed_lets_what_was_read_be_told() {
 #[test]
 fn lease_is_counted_from_before_the_question() {
     let mut yard = filled(Yard::new(), 20);
-    yard.lease_us = 5_000;
     yard.pass(20_000 * MS);
-    // The answer travels for longer than the lease that it tells of.
-    yard.submit(&Operation::Get { key: &key(3) });
+    yard.lease_us = 5_000;
     yard.answers = false;
-    yard.step();
-    yard.answers = true;
+    yard.submit(&Operation::Get { key: &key(3) });
+    yard.run();
+    let asked_ns = yard.now_ns;
+    let question = yard.last_request();
+    // The answer travels for longer than the lease that it tells of.
     yard.pass(6 * MS);
-    assert_eq!(yard.wait(1).map(|_| ()), None);
+    yard.tell_alive(question);
+    yard.core.settle(asked_ns + 6 * MS);
+    assert!(yard.core.completion().is_none(), "it is over since a millisecond");
+}
+
+#[test]
+fn answer_to_the_question_is_looked_at_by_a_time_after_it() {
+    let mut yard = filled(Yard::new(), 20);
+    yard.pass(20_000 * MS);
+    yard.lease_us = 5_000;
+    yard.answers = false;
+    yard.submit(&Operation::Get { key: &key(3) });
+    yard.run();
+    let question = yard.last_request();
+    // Taken in by a time from before a long poll.
+    yard.tell_alive(question);
+    assert!(yard.core.completion().is_none(), "nobody has looked at the clock since");
+    yard.core.settle(yard.now_ns + 6 * MS);
+    assert!(yard.core.completion().is_none(), "the lease is over by now");
 }
 
 #[test]

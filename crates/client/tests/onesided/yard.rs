@@ -37,6 +37,7 @@ pub(crate) struct Yard {
     pub(crate) kinds: Vec<RequestKind>,
     /// Which pairs the worker tells of.
     pub(crate) pairs_told: usize,
+    last: Option<cell_protocol::RequestId>,
 }
 
 pub(crate) fn options() -> ClientOptions {
@@ -63,6 +64,7 @@ impl Yard {
             asked: Vec::new(),
             kinds: Vec::new(),
             pairs_told: 2,
+            last: None,
         };
         yard.run();
         yard
@@ -185,6 +187,18 @@ impl Yard {
         }
     }
 
+    /// The id of the last request that was sent.
+    pub(crate) fn last_request(&self) -> cell_protocol::RequestId {
+        self.last.expect("something was sent")
+    }
+
+    /// A sign of life in answer to a request.
+    pub(crate) fn tell_alive(&mut self, id: cell_protocol::RequestId) {
+        let mut bytes = Vec::new();
+        Reply::Alive.encode(&self.header(id), &mut bytes).unwrap();
+        self.core.message(self.now_ns, &bytes);
+    }
+
     pub(crate) fn rows(&self) -> Vec<PairRegions> {
         let told = self.owner.pairs.iter().take(self.pairs_told);
         told.map(|memory| memory.row(self.owner.geometry)).collect()
@@ -194,6 +208,7 @@ impl Yard {
     fn answer(&mut self, message: &[u8]) {
         let (header, request) = Request::decode(message).unwrap();
         self.kinds.push(request.kind());
+        self.last = Some(header.id);
         if !self.answers && !matches!(request, Request::Hello(_)) {
             return;
         }

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 
 use cell_memory::Region;
+use cell_terms::Words;
 use rustix::io::Errno;
 
 use crate::error::SendError;
@@ -16,6 +17,10 @@ use super::control::{self, Answer};
 
 /// Reads of one connection that a poll carries out.
 const READS_PER_POLL: usize = 256;
+
+/// A tree node of the usual size; of longer reads the processor sees by itself where they go.
+const PREFETCHED_WORDS_MAX: usize = 128;
+const WORDS_PER_LINE: usize = 8;
 
 /// Where outcomes go.
 pub(super) type Outcomes<'s> = dyn FnMut(ReadTag, Result<&[u64], ReadFailure>) + 's;
@@ -49,8 +54,20 @@ impl Reads {
             self.full = true;
             return Err(SendError::Full);
         }
+        self.prefetch(&read);
         self.posted.push_back((read, tag));
         Ok(())
+    }
+
+    /// Asks for what will be loaded soon: the cache misses of reads that are posted together overlap.
+    fn prefetch(&self, read: &RemoteRead) {
+        let Ok(at) = self.mapped.binary_search_by_key(&read.key, |(key, _)| *key) else { return };
+        let region = &self.mapped[at].1.region;
+        let Ok(first) = usize::try_from(read.offset / 8) else { return };
+        let words = usize::try_from(read.length / 8).unwrap_or(0).min(PREFETCHED_WORDS_MAX);
+        for word in (first..first + words).step_by(WORDS_PER_LINE) {
+            region.prefetch(word);
+        }
     }
 
     /// Lets everything posted go.
