@@ -63,7 +63,7 @@ pub(crate) fn verify(
     let mut meganodes = Vec::new();
     for part in parts {
         let check = Check { node, extent, part: *part, progress };
-        if part.state.is_built() {
+        if part.state.is_built() && !check.is_unbuilt_router()? {
             meganodes.push(check.meganode_of_part(threads, &mut rebuild)?);
         } else {
             check.is_free()?;
@@ -117,6 +117,19 @@ impl<'a> Check<'a> {
             high: root.high(),
             right: root.right(),
         })
+    }
+
+    /// A slot that was taken for a router by a record that is the last one of it that counts: the root does
+    /// not lead there, and the slot is to be freed ([`crate::Settlement::FreeRouter`]).
+    fn is_unbuilt_router(&self) -> Result<bool, RecoveryError> {
+        let root = self.part.geometry.pointer(self.part.slot, NodeIndex::ROOT);
+        if self.part.used != SlotUse::Router || self.node.root().pointer == root {
+            return Ok(false);
+        }
+        let mut words = vec![0; self.part.geometry.node_words()];
+        let copy = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
+        let copy = copy.map_err(|_| self.violation(Violation::Torn(NodeIndex::ROOT)))?;
+        Ok(!copy.state().is_built())
     }
 
     /// A slot that is not in use has no tree node in use.

@@ -1,5 +1,5 @@
-//! Putting a leaf entry straight into live memory, without a copy of the node: the common write. And marking a
-//! node, because that is done to thousands at a time.
+//! Putting a leaf entry straight into live memory, without a copy of the node: the common write. And marking
+//! a node, because that is done to thousands at a time.
 //!
 //! It makes the same bytes as [`Page::put`](crate::page::Page::put) and readers see the same protocol (see
 //! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be

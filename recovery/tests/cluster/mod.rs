@@ -260,7 +260,7 @@ impl Cluster {
     /// The next life, after this one was ended.
     pub fn recover(self, disk: &SimDisk, sim: &Sim, chance: Option<Random>) -> Cluster {
         let Cluster { known, session, pairs, .. } = self;
-        let life = Life::begin(disk, sim, 1);
+        let life = Life::begin(disk, sim, 1 + known.number as usize % 2);
         let rebuilds = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
         drop(pairs);
         Cluster::begin(life, rebuilds, session, known, chance)

@@ -360,6 +360,8 @@ impl Cluster {
         let pair = &mut self.pairs[0];
         let slot = pair.recovered.splits.free_slot(pair.recovered.slots).unwrap();
         pair.log(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
+        self.tick()?;
+        let pair = &mut self.pairs[0];
         let image = empty_root(pair.recovered.geometry);
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
