@@ -81,11 +81,6 @@ impl Directory {
         self.ranges.last()
     }
 
-    /// All ranges in key order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Range> {
-        self.ranges.iter()
-    }
-
     /// The range of a meganode.
     pub(crate) fn of(&self, at: MeganodeAt) -> Option<&Range> {
         self.ranges.iter().find(|range| range.at == at)
@@ -111,13 +106,6 @@ impl Directory {
         true
     }
 
-    /// A whole range moves to another meganode.
-    pub(crate) fn replace(&mut self, from: MeganodeAt, to: MeganodeAt) -> bool {
-        let Some(range) = self.ranges.iter_mut().find(|range| range.at == from) else { return false };
-        range.at = to;
-        true
-    }
-
     fn look_for_gaps(&mut self) {
         let joined = self.ranges.windows(2).all(|pair| pair[0].high.as_deref() == Some(&*pair[1].low));
         let first = self.ranges.first().is_some_and(|range| range.low.is_empty());
@@ -128,10 +116,6 @@ impl Directory {
     /// Whether every key is in some range.
     pub(crate) fn is_whole(&self) -> bool {
         self.whole
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.ranges.len()
     }
 }
 
@@ -185,7 +169,7 @@ mod tests {
         directory.split(b"m", at(0, 1));
         assert!(!directory.split(b"m", at(0, 2)), "there is a range that begins there");
         assert!(!directory.split(b"", at(0, 2)));
-        assert_eq!(directory.len(), 2);
+        assert_eq!(directory.ranges.len(), 2);
     }
 
     #[test]

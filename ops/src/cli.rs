@@ -74,6 +74,8 @@ pub(crate) enum Command {
     Dump(command::dump::DumpArgs),
     /// Show what a node says of itself
     Status(command::status::StatusArgs),
+    /// Show the shape of the tree
+    Tree(command::tree::TreeArgs),
     /// Check the tree, walk the store, and prove that a loaded file is in it
     Verify(command::verify::VerifyArgs),
     /// Show what is on disk: logs, images, the region table

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cell_client::{
     CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, OneSidedCounters,
-    Operation, ScanEntry, ScanRange, Setback, Ticket,
+    Operation, ScanEntry, ScanRange, Setback, Ticket, TreeShape,
 };
 use cell_protocol::{Condition, Refusal};
 use cell_terms::Version;
@@ -131,6 +131,11 @@ impl Store {
         self.client.status().map_err(|error| self.failure(&error))
     }
 
+    /// The shape of the tree, from so many meganodes on.
+    pub(crate) fn tree(&mut self, from: u32) -> anyhow::Result<TreeShape> {
+        self.client.tree(from).map_err(|error| self.failure(&error))
+    }
+
     /// The server's check of its own tree.
     pub(crate) fn check(&mut self, deadline: Duration) -> anyhow::Result<CheckResult> {
         self.client.check(deadline).map_err(|error| self.failure(&error))
@@ -209,9 +214,10 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         ClientError::WrongService { .. } => {
             (Exit::Unreachable, Some("give the fabric's port (7000 by default), not that of HTTP".into()))
         }
-        ClientError::NoSharedMemory { .. } => {
-            (Exit::Unreachable, Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()))
-        }
+        ClientError::NoSharedMemory { .. } => (
+            Exit::Unreachable,
+            Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()),
+        ),
         ClientError::ConditionFailed { .. } => (Exit::NotFound, None),
         ClientError::Unsendable(_) => (Exit::Usage, None),
         ClientError::Refused(refusal) => of_refusal(refusal),

@@ -50,8 +50,36 @@ fn kill_and_recover(server: &mut Server, kill: u32) {
 #[test]
 fn kill_under_load_nothing_acknowledged_is_lost() {
     // Small segments and early checkpoints: kills hit rotations and images too.
-    let mut server =
-        Server::start_with(&["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "8MiB"]);
+    kill_under_load(&["--log-segment-bytes", "4MiB", "--checkpoint-log-bytes-min", "8MiB"]);
+}
+
+#[test]
+fn kill_under_splits_nothing_acknowledged_is_lost() {
+    // Slots of 128 small tree nodes and small extent regions: meganodes are split all the time, pairs added.
+    let splits = kill_under_load(&[
+        "--slot-bytes",
+        "64KiB",
+        "--tree-node-bytes",
+        "512",
+        "--node-region-bytes",
+        "512KiB",
+        "--extent-region-bytes",
+        "2MiB",
+        "--split-fill-percent",
+        "50",
+        "--memory-limit-bytes",
+        "256MiB",
+        "--log-segment-bytes",
+        "4MiB",
+        "--checkpoint-log-bytes-min",
+        "2MiB",
+    ]);
+    assert!(splits > 8, "the tree grew over many meganodes: {splits}");
+}
+
+/// Kills a server under load, again and again; how many meganodes there are in the end.
+fn kill_under_load(flags: &[&str]) -> usize {
+    let mut server = Server::start_with(flags);
     let traffic = Traffic::new(server.address());
     let ledgers = std::thread::scope(|scope| {
         let traffic = &traffic;
@@ -97,6 +125,9 @@ fn kill_under_load_nothing_acknowledged_is_lost() {
          {operations} operations on shared keys checked",
         kills()
     );
+    let shape = server.cell(&["--json", "tree", "show"]);
+    assert_eq!(shape.code, Some(0), "{shape:?}");
+    shape.out.matches("\"slot\"").count()
 }
 
 /// The harness's twin that must fail: the same load and the same check on a server that logs nothing. If this

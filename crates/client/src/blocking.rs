@@ -12,7 +12,7 @@ use crate::client_core::ClientCore;
 use crate::connection::ServerInfo;
 use crate::driver::Driver;
 use crate::error::{ClientError, Setback};
-use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage};
+use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage, TreeShape};
 use crate::scanner::{ScanRange, Scanner};
 use crate::transport;
 use crate::{ClientOptions, Condition, Operation, Ticket};
@@ -239,6 +239,17 @@ impl Client {
     pub fn status(&mut self) -> Result<NodeStatus, ClientError> {
         match self.call(&Operation::Status)? {
             Output::Status(status) => Ok(status),
+            other => unfitting(&other),
+        }
+    }
+
+    /// The shape of the tree, from so many meganodes on.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn tree(&mut self, from: u32) -> Result<TreeShape, ClientError> {
+        match self.call(&Operation::Tree { from })? {
+            Output::Tree(shape) => Ok(shape),
             other => unfitting(&other),
         }
     }

@@ -7,7 +7,7 @@ use crate::connection::{Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Place, State};
 use crate::outgoing::Control;
-use crate::output::{CheckResult, FoundValues, NodeStatus, ScanPage};
+use crate::output::{CheckResult, FoundValues, NodeStatus, ScanPage, TreeShape};
 use crate::stream::{Download, Progress};
 use crate::verdict::{Verdict, verdict};
 use crate::{ClientError, Item, Output};
@@ -345,6 +345,7 @@ fn answer(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> 
         }
         (K::Scan, Reply::Page(_)) => Output::Page(ScanPage::keep(message)),
         (K::Status, Reply::Status(_)) => Output::Status(NodeStatus::keep(message)),
+        (K::Tree, Reply::Tree(_)) => Output::Tree(TreeShape::keep(message)),
         (K::Check, Reply::Checked(_)) => Output::Checked(CheckResult::keep(message)),
         _ => return Answer::Unfitting,
     };

@@ -44,6 +44,6 @@ pub use error::{ClientError, Fate, Setback};
 pub use onesided::{COUNTERS, OneSidedCounters};
 pub use operation::{Operation, Ticket};
 pub use options::{ClientOptions, SETTINGS, Search};
-pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage};
+pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage, TreeShape};
 pub use scanner::{ScanEntry, ScanRange, Scanner};
 pub use transport::Transport;

@@ -55,6 +55,11 @@ pub enum Operation<'a> {
     ),
     /// The node's status.
     Status,
+    /// The shape of the tree.
+    Tree {
+        /// Number of the first meganode that is wanted.
+        from: u32,
+    },
     /// Check every invariant of the worker's pairs; takes its time.
     Check,
 }
@@ -94,6 +99,7 @@ impl Operation<'_> {
             Operation::MultiGet { keys } => return prepare_keys(keys, message),
             Operation::Scan(scan) => Request::Scan(scan),
             Operation::Status => Request::Status,
+            Operation::Tree { from } => Request::Tree { from },
             Operation::Check => Request::Check,
         };
         request.encode(RequestHeader::default(), message)?;

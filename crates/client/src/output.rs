@@ -1,6 +1,6 @@
 //! What an operation gives when it succeeds.
 
-use cell_protocol::{CheckReport, Found, Page, Reply, StatusReport, Values};
+use cell_protocol::{CheckReport, Found, Page, Reply, StatusReport, TreeReport, Values};
 use cell_terms::Version;
 
 use crate::{ClientError, Ticket};
@@ -43,6 +43,8 @@ pub enum Output {
     Page(ScanPage),
     /// Of a status request.
     Status(NodeStatus),
+    /// Of a question for the tree's shape.
+    Tree(TreeShape),
     /// Of a check.
     Checked(CheckResult),
 }
@@ -86,6 +88,12 @@ kept!(
 kept!(
     /// A node's status.
     NodeStatus, Status(StatusReport),
+    /// The report.
+    report
+);
+kept!(
+    /// The shape of a tree, or a part of it.
+    TreeShape, Tree(TreeReport),
     /// The report.
     report
 );

@@ -16,6 +16,7 @@
 //! | [`stream`] | values that do not fit one message: begin, chunk, credit |
 //! | [`refusal`] | status codes, and what the caller should do |
 //! | [`regions`] | registrations of a worker's regions, for one-sided reads |
+//! | [`tree`] | the shape of a node's tree |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -44,6 +45,7 @@ pub mod request;
 pub mod scan;
 mod size;
 pub mod stream;
+pub mod tree;
 pub mod write;
 
 pub use error::{DecodeError, EncodeError, Malformed};
@@ -61,4 +63,5 @@ pub use size::{
     PROTOCOL_VERSION_MIN, TOKEN_BYTES_MAX, VALUE_BYTES_WIRE_MAX,
 };
 pub use stream::{Chunk, ValueBegin};
+pub use tree::{MeganodeRow, MeganodeUse, TreeReport, TreeRows};
 pub use write::{Condition, Delete, Put, PutBegin, WriteName};

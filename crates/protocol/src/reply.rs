@@ -12,6 +12,7 @@
 //! | page | Ok | [`crate::scan`] |
 //! | status, checked | Ok | [`crate::report`] |
 //! | regions | Ok | [`crate::regions`] |
+//! | tree | Ok | [`crate::tree`] |
 //! | not-found | NotFound | none |
 //! | refused | any other | [`crate::refusal`] |
 
@@ -22,7 +23,7 @@ use crate::header::REPLY_HEADER_BYTES;
 use crate::stream::{decode_credit, encode_credit};
 use crate::{
     CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
-    ReplyHeader, StatusCode, StatusReport, ValueBegin, Values,
+    ReplyHeader, StatusCode, StatusReport, TreeReport, ValueBegin, Values,
 };
 
 const VALUE_FIXED_BYTES: usize = VERSION_BYTES + 8;
@@ -69,6 +70,8 @@ wire_enum! {
         Refused = 17,
         /// The registrations of the worker's regions.
         Regions = 18,
+        /// The shape of the tree.
+        Tree = 19,
     }
 }
 
@@ -128,6 +131,8 @@ pub enum Reply<'a> {
     Refused(Refusal),
     /// The registrations of the worker's regions.
     Regions(RegionsReply<'a>),
+    /// The shape of the tree.
+    Tree(TreeReport<'a>),
 }
 
 impl<'a> Reply<'a> {
@@ -153,6 +158,7 @@ impl<'a> Reply<'a> {
             Reply::NotFound => ReplyKind::NotFound,
             Reply::Refused(_) => ReplyKind::Refused,
             Reply::Regions(_) => ReplyKind::Regions,
+            Reply::Tree(_) => ReplyKind::Tree,
         }
     }
 
@@ -203,6 +209,7 @@ impl<'a> Reply<'a> {
             Reply::Credit { bytes } => encode_credit(&mut writer, *bytes)?,
             Reply::Refused(refusal) => refusal.encode(&mut writer)?,
             Reply::Regions(regions) => regions.encode(&mut writer)?,
+            Reply::Tree(tree) => tree.encode(&mut writer)?,
         }
         writer.complete();
         Ok(())
@@ -255,6 +262,7 @@ impl<'a> Reply<'a> {
             ReplyKind::Credit => Reply::Credit { bytes: decode_credit(reader)? },
             ReplyKind::NotFound => Reply::NotFound,
             ReplyKind::Regions => Reply::Regions(RegionsReply::decode(reader)?),
+            ReplyKind::Tree => Reply::Tree(TreeReport::decode(reader)?),
             ReplyKind::Refused => return Err(reader.bad_tag(status.code())),
         })
     }

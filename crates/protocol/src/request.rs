@@ -10,6 +10,7 @@
 //! | multi-get | [`crate::keys`] |
 //! | scan | [`crate::scan`] |
 //! | status, check, regions | none |
+//! | tree | [`crate::tree`] |
 //! | chunk, credit | [`crate::stream`]; no reply of their own |
 //! | cancel | none; no reply of its own |
 
@@ -56,6 +57,8 @@ wire_enum! {
         Cancel = 16,
         /// The registrations of the worker's regions.
         Regions = 17,
+        /// The shape of the tree.
+        Tree = 18,
     }
 }
 
@@ -113,6 +116,11 @@ pub enum Request<'a> {
     Cancel,
     /// The registrations of the worker's regions, for one-sided reads. Reply: [`crate::Reply::Regions`].
     Regions,
+    /// The shape of the tree. Reply: [`crate::Reply::Tree`].
+    Tree {
+        /// Number of the first meganode that is wanted.
+        from: u32,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -137,6 +145,7 @@ impl<'a> Request<'a> {
             Request::Credit { .. } => RequestKind::Credit,
             Request::Cancel => RequestKind::Cancel,
             Request::Regions => RequestKind::Regions,
+            Request::Tree { .. } => RequestKind::Tree,
         }
     }
 
@@ -164,6 +173,10 @@ impl<'a> Request<'a> {
             Request::PutBegin(begin) => begin.encode(&mut writer)?,
             Request::Chunk(chunk) => chunk.encode(&mut writer)?,
             Request::Credit { bytes } => encode_credit(&mut writer, *bytes)?,
+            Request::Tree { from } => {
+                writer.u32(*from)?;
+                writer.reserved(4)?;
+            }
         }
         writer.complete();
         Ok(())
@@ -204,6 +217,11 @@ impl<'a> Request<'a> {
             RequestKind::Credit => Request::Credit { bytes: decode_credit(reader)? },
             RequestKind::Cancel => Request::Cancel,
             RequestKind::Regions => Request::Regions,
+            RequestKind::Tree => {
+                let from = reader.u32()?;
+                reader.reserved(4)?;
+                Request::Tree { from }
+            }
         })
     }
 }

@@ -5,7 +5,8 @@
 use cell_protocol::header::{REPLY_HEADER_BYTES, REQUEST_HEADER_BYTES};
 use cell_protocol::*;
 use cell_terms::{
-    Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, RegionId, SessionId, Version, Watermark,
+    Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, RegionId, SessionId, SlotIndex, Version,
+    Watermark,
 };
 use std::fmt::Write as _;
 
@@ -65,6 +66,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Credit { bytes: 65_536 },
         Request::Cancel,
         Request::Regions,
+        Request::Tree { from: 3 },
     ]
 }
 
@@ -107,6 +109,18 @@ fn pair(state: PairState) -> PairStatus {
         sessions: 4,
     }
 }
+
+const MEGANODE: MeganodeRow = MeganodeRow {
+    pair: PairId(3),
+    slot: SlotIndex(5),
+    used: MeganodeUse::Adopted,
+    height: 3,
+    nodes: 100,
+    nodes_all: 128,
+    entries: 1_000,
+    low_len: 3,
+    low: *b"low\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+};
 
 const ROW: PairRegions = PairRegions {
     pair: PairId(3),
@@ -169,6 +183,12 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
         Reply::Chunk(Chunk { offset: 0, bytes: b"chunk" }),
         Reply::Credit { bytes: 1 },
         Reply::NotFound,
+        Reply::Tree(TreeReport {
+            meganodes: 2,
+            root: 0x0201,
+            splits: [4, 2, 1, 1],
+            rows: TreeRows::List(&[MEGANODE]),
+        }),
         Reply::Regions(RegionsReply {
             reads_permitted: true,
             one_sided_max_us: 200_000,

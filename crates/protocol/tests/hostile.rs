@@ -31,6 +31,7 @@ fn walk_reply(message: &[u8]) -> Option<Vec<u8>> {
         }
         Reply::Status(report) => assert_eq!(report.pairs.iter().count(), report.pairs.len()),
         Reply::Regions(regions) => assert_eq!(regions.pairs.iter().count(), regions.pairs.len()),
+        Reply::Tree(tree) => assert_eq!(tree.rows.iter().count(), tree.rows.len()),
         _ => {}
     }
     let mut again = Vec::new();
@@ -71,7 +72,7 @@ fn condition() -> impl Strategy<Value = Condition> {
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<u64>(), any::<u32>())
         .prop_map(|(id, pair)| RequestHeader { id: RequestId(id), pair: PairId(pair) });
-    (header, 0..18, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
+    (header, 0..19, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
         .prop_map(|(header, kind, name, condition, key, keys, (a, b, c, d, e))| {
             let mut out = Vec::new();
             let key = key.as_slice();
@@ -97,6 +98,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                 12 => Request::Status,
                 13 => Request::Check,
                 16 => Request::Regions,
+                17 => Request::Tree { from: a },
                 14 => Request::Hello(Hello {
                     version: PROTOCOL_VERSION,
                     name: "näme",

@@ -7,9 +7,9 @@
 //! here is only where each split's next step stands.
 //!
 //! ```text
-//! source: Start ............................ Linked .......... Applied ............................. Finished
-//! target:       Adopt, fills, .. Adopted ........... readable ......... Opened, takes writes
-//! root:                                                                          parent entry
+//! source: Start ...................... Linked ........ Applied ................. Finished
+//! target:       Adopt, fills, Adopted ........ readable ..... Opened, takes writes
+//! root:                                                              parent entry
 //! ```
 
 mod parent;

@@ -1,6 +1,7 @@
 //! The store's side of splits: steps into the log and the book, cutting the source's half, showing and
 //! freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
 
+use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_recovery::{Cuts, NodeRecord, SlotUse, SplitBook, SplitName, SplitRecord};
 use cell_terms::{Csn, ExtentOffset, Pointer, Root, SlotIndex};
 use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, NodeState, SlotAllocator, SplitPlan};
@@ -323,6 +324,32 @@ impl Store {
     /// Bytes of the extent region that there are.
     pub(crate) fn extent_bytes(&self) -> u64 {
         self.extents.stats().capacity_bytes
+    }
+
+    /// Slots that are in use.
+    pub(crate) fn used_slots(&self) -> Vec<SlotIndex> {
+        self.splits.slots().map(|(slot, _)| slot).collect()
+    }
+
+    /// What is to be told of a meganode, its keys apart.
+    pub(crate) fn meganode_row(&self, slot: SlotIndex) -> MeganodeRow {
+        let used = match self.splits.slot_use(slot) {
+            SlotUse::Router => MeganodeUse::Router,
+            _ if self.splits.is_hidden(slot) => MeganodeUse::Adopted,
+            _ => MeganodeUse::Leaf,
+        };
+        let owned = self.meganodes.get(slot);
+        let nodes = owned.map_or(0, |owned| owned.allocator.nodes_used().saturating_sub(owned.resting));
+        MeganodeRow {
+            pair: self.pair,
+            slot,
+            used,
+            height: owned.map_or(0, |owned| owned.allocator.height()),
+            nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
+            nodes_all: u32::try_from(self.geometry.nodes()).unwrap_or(u32::MAX),
+            entries: owned.map_or(0, |owned| owned.entries),
+            ..MeganodeRow::default()
+        }
     }
 
     /// Slots that hold meganodes of entries, adoptions among them.

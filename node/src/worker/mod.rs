@@ -568,6 +568,7 @@ impl Worker {
             Request::Status => self.status(connection, header),
             Request::Check => self.check(connection, header),
             Request::Regions => self.regions(connection, header),
+            Request::Tree { from } => self.tree(connection, header, *from),
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
         }
     }

@@ -2,15 +2,17 @@
 
 use cell_fabric::ConnectionId;
 use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX};
+use cell_protocol::tree::TREE_ROWS_MAX;
 use cell_protocol::{
-    CheckReport, PairState, PairStatus, PairStatuses, ReadOnlyReason, Refusal, Reply, RequestHeader,
-    StatusReport,
+    CheckReport, MeganodeRow, MeganodeUse, PairState, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
+    Reply, RequestHeader, StatusReport, TreeReport, TreeRows,
 };
 use cell_terms::Csn;
 
 use super::pairs::{Dependence, OwnedPair};
 use super::{Command, Phase, Worker};
 use crate::check::CheckOutcome;
+use crate::directory::MeganodeAt;
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
 use crate::split::SplitCounts;
 use crate::store::NoRoom;
@@ -78,6 +80,40 @@ impl Worker {
             log_bytes: 0,
             sessions: 0,
         })
+    }
+
+    /// The shape of the tree: routers first, then the meganodes of entries in key order.
+    pub(super) fn tree(&mut self, connection: ConnectionId, header: RequestHeader, from: u32) {
+        let places = self.pairs.all().flat_map(|at| {
+            let slots = self.pairs.store(at).used_slots();
+            slots.into_iter().map(move |slot| MeganodeAt { pair: at, slot })
+        });
+        let mut rows: Vec<MeganodeRow> = places.map(|there| self.meganode_row(there)).collect();
+        rows.sort_by_key(|row| (row.used != MeganodeUse::Router, row.low, row.pair, row.slot));
+        let all = u32::try_from(rows.len()).unwrap_or(u32::MAX);
+        let from = usize::try_from(from).unwrap_or(usize::MAX).min(rows.len());
+        let rows = &rows[from..rows.len().min(from + TREE_ROWS_MAX)];
+        let root = self.pairs.iter().map(|pair| pair.store.root()).find(|root| !root.pointer.is_null());
+        let counts = self.splits.counts();
+        let reply = Reply::Tree(TreeReport {
+            meganodes: all,
+            root: root.unwrap_or_default().to_word(),
+            splits: [counts.begun, counts.finished, counts.aborted, counts.under_way],
+            rows: TreeRows::List(rows),
+        });
+        self.reply(connection, header, Dependence::NOTHING, &reply);
+    }
+
+    fn meganode_row(&self, there: MeganodeAt) -> MeganodeRow {
+        let store = self.pairs.store(there.pair);
+        let mut row = store.meganode_row(there.slot);
+        let range = self.pairs.directory.of(there).map(|range| &*range.low);
+        let split = store.book().target_of(there.slot);
+        let low = range.or(split.map(|(_, split)| &*split.low)).unwrap_or_default();
+        let told = low.len().min(row.low.len());
+        row.low[..told].copy_from_slice(&low[..told]);
+        row.low_len = u16::try_from(low.len()).unwrap_or(u16::MAX);
+        row
     }
 
     pub(super) fn check(&mut self, connection: ConnectionId, header: RequestHeader) {

@@ -15,6 +15,7 @@ pub(crate) mod put;
 pub(crate) mod scan;
 pub(crate) mod settings;
 pub(crate) mod status;
+pub(crate) mod tree;
 pub(crate) mod verify;
 
 use clap::ArgMatches;
@@ -38,6 +39,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Load(arguments) => load::run(global, arguments),
         Command::Dump(arguments) => dump::run(global, arguments),
         Command::Status(arguments) => status::run(global, arguments),
+        Command::Tree(arguments) => tree::run(global, arguments),
         Command::Verify(arguments) => verify::run(global, arguments),
         Command::Inspect(arguments) => inspect::run(global, arguments),
         Command::Bench(arguments) => bench::run(global, arguments),

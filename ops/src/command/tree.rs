@@ -1,0 +1,144 @@
+//! `cell tree`: the shape of a node's tree.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use cell_protocol::{MeganodeRow, MeganodeUse};
+use cell_terms::Root;
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use crate::args::ServerArgs;
+use crate::cli::Global;
+use crate::exit::Exit;
+use crate::output::{message, number, table};
+use crate::store::Store;
+
+/// Arguments of `cell tree`.
+#[derive(Debug, Args)]
+pub(crate) struct TreeArgs {
+    #[command(subcommand)]
+    what: TreeCommand,
+}
+
+/// What to do with the tree.
+#[derive(Debug, Subcommand)]
+enum TreeCommand {
+    /// Print the meganodes in key order: where they are, how full, from which key on
+    Show(ShowArgs),
+}
+
+/// Arguments of `cell tree show`.
+#[derive(Debug, Args)]
+struct ShowArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+/// What all replies together say.
+struct Shape {
+    root: Root,
+    splits: [u64; 4],
+    rows: Vec<MeganodeRow>,
+}
+
+/// Prints the shape.
+pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit> {
+    let TreeCommand::Show(arguments) = &arguments.what;
+    let mut store = Store::connect(&arguments.server, Duration::from_secs(5))?;
+    let shape = fetch(&mut store)?;
+    if global.json {
+        message::print_json(document(&shape))?;
+    } else {
+        let mut out = io::stdout().lock();
+        out.write_all(text(&shape).as_bytes())?;
+        out.flush()?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn fetch(store: &mut Store) -> anyhow::Result<Shape> {
+    let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new() };
+    loop {
+        let kept = store.tree(u32::try_from(shape.rows.len()).unwrap_or(u32::MAX))?;
+        let report = kept.report();
+        (shape.root, shape.splits) = (Root::from_word(report.root), report.splits);
+        let before = shape.rows.len();
+        shape.rows.extend(report.rows.iter());
+        if shape.rows.len() == before || shape.rows.len() >= report.meganodes as usize {
+            return Ok(shape);
+        }
+    }
+}
+
+fn text(shape: &Shape) -> String {
+    let [begun, finished, aborted, under_way] = shape.splits;
+    let leaves = shape.rows.iter().filter(|row| row.used == MeganodeUse::Leaf);
+    let (count, entries) = leaves.fold((0, 0), |sum, row| (sum.0 + 1, sum.1 + row.entries));
+    let head = format!(
+        "{} with {}; the root is a {}.\n{} since the start: {finished} finished, {aborted} aborted, \
+         {under_way} under way\n\n",
+        number::counted(count, "meganode", "meganodes"),
+        number::counted(entries, "entry", "entries"),
+        shape.root,
+        number::counted(begun, "split", "splits"),
+    );
+    let headings = ["pair", "slot", "use", "levels", "tree nodes", "full", "entries", "from key"];
+    head + &table::plain(&headings, &[1, 3, 4, 5, 6], shape.rows.iter().map(row).collect())
+}
+
+fn row(row: &MeganodeRow) -> Vec<String> {
+    let full = u64::from(row.nodes) * 100 / u64::from(row.nodes_all).max(1);
+    vec![
+        row.pair.0.to_string(),
+        row.slot.0.to_string(),
+        word(row.used).to_owned(),
+        row.height.to_string(),
+        format!("{} of {}", number::count(row.nodes.into()), number::count(row.nodes_all.into())),
+        format!("{full} %"),
+        number::count(row.entries),
+        low_words(row),
+    ]
+}
+
+fn low(row: &MeganodeRow) -> &[u8] {
+    &row.low[..usize::from(row.low_len).min(row.low.len())]
+}
+
+fn low_words(row: &MeganodeRow) -> String {
+    let more = usize::from(row.low_len) > row.low.len();
+    match low(row) {
+        [] => "the first".to_owned(),
+        low => format!("{}{}", low.escape_ascii(), if more { "…" } else { "" }),
+    }
+}
+
+fn word(used: MeganodeUse) -> &'static str {
+    match used {
+        MeganodeUse::Leaf => "entries",
+        MeganodeUse::Router => "router",
+        MeganodeUse::Adopted => "adopted",
+    }
+}
+
+fn document(shape: &Shape) -> Value {
+    let [begun, finished, aborted, under_way] = shape.splits;
+    let row = |row: &MeganodeRow| {
+        json!({
+            "pair": row.pair.0,
+            "slot": row.slot.0,
+            "use": word(row.used),
+            "levels": row.height,
+            "tree_nodes": row.nodes,
+            "tree_nodes_all": row.nodes_all,
+            "entries": row.entries,
+            "low_key": low(row).escape_ascii().to_string(),
+            "low_key_bytes": row.low_len,
+        })
+    };
+    json!({
+        "root": { "pointer": shape.root.pointer.0, "router": shape.root.router },
+        "splits": { "begun": begun, "finished": finished, "aborted": aborted, "under_way": under_way },
+        "meganodes": shape.rows.iter().map(row).collect::<Vec<_>>(),
+    })
+}
