@@ -95,7 +95,6 @@ impl Shell {
         commands: Sender<Command>,
         lease_until_ns: Arc<AtomicU64>,
         snapshot: SharedSnapshot,
-        spin_ns: u64,
     ) -> Shell {
         Shell {
             worker,
@@ -110,11 +109,16 @@ impl Shell {
             snapshot_due_ns: 0,
             tick_due_ns: 0,
             now_ns: 0,
-            spin_ns,
+            spin_ns: 0,
             spin_until_ns: 0,
             overflow: Overflow::default(),
             log_events: Vec::new(),
         }
+    }
+
+    /// Looks for work so long before it sleeps.
+    pub(crate) fn spinning(self, spin_ns: u64) -> Shell {
+        Shell { spin_ns, ..self }
     }
 
     /// Runs until the operator stops the node or the worker gives its pair up.

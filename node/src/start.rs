@@ -127,8 +127,8 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         commands,
         lease.surely_until_ns(),
         snapshot.clone(),
-        settings.integer("worker_spin_us") * 1_000,
-    );
+    )
+    .spinning(settings.integer("worker_spin_us") * 1_000);
     let worker = spawn("cell-worker", move || shell.run())?;
     let bring_up = BringUp {
         options,

@@ -111,8 +111,8 @@ impl Store {
         self.meganode(slot).plan_meganode_split(key).map_err(StoreError::Plan)
     }
 
-    /// Cuts a meganode: logs the step, then changes the boundary nodes and frees the upper half. `extents` are
-    /// those of the upper half, where somebody has counted them. `None`: the log has no room now.
+    /// Cuts a meganode: logs the step, then changes the boundary nodes and frees the upper half. `extents`
+    /// are those of the upper half, where somebody has counted them. `None`: the log has no room now.
     pub(crate) fn cut(
         &mut self,
         name: SplitName,

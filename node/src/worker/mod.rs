@@ -6,6 +6,7 @@ mod control;
 pub(crate) mod pairs;
 mod read;
 mod regions;
+mod requests;
 mod session;
 mod status;
 mod stream;
@@ -15,10 +16,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_protocol::{
-    DecodeError, Hello, HelloReply, Limits, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply,
-    ReplyHeader, Request, RequestHeader,
-};
+use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, SessionId};
@@ -35,7 +33,7 @@ pub use checkpointing::CheckpointCommand;
 pub use control::{Command, ControlEvent};
 pub use regions::pair_regions;
 
-use pairs::{Dependence, Pairs};
+use pairs::Pairs;
 use read::ReadQueue;
 use regions::RegionBook;
 use session::SessionBook;
@@ -478,6 +476,8 @@ impl Worker {
     fn drain_backlogs(&mut self) {
         self.pairs.all().for_each(|at| self.drain_backlog(at));
     }
+<<<<<<< mine
+=======
 
     fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
         if matches!(self.phase, Phase::Failed(_)) {
@@ -644,4 +644,5 @@ impl Worker {
         let pair = if known { self.pairs.store(at).pair() } else { Default::default() };
         ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
     }
+>>>>>>> main
 }

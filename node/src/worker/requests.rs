@@ -1,0 +1,181 @@
+//! Requests: what may go on at once and what has to wait, and who carries each out; replies on their way.
+
+use cell_fabric::ConnectionId;
+use cell_protocol::{
+    DecodeError, Hello, HelloReply, Limits, PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, Refusal, Reply,
+    ReplyHeader, Request, RequestHeader,
+};
+
+use super::pairs::Dependence;
+use super::{
+    Handled, IDLE_MS, IN_FLIGHT_MAX, Phase, SERVER_NAME, STREAM_CREDIT_BYTES, STREAMS_MAX, Wait, Worker,
+};
+use crate::outbox::PairAt;
+
+impl Worker {
+    pub(super) fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
+        if matches!(self.phase, Phase::Failed(_)) {
+            return Handled::Done;
+        }
+        let Some(state) = self.connections.get(&connection) else { return Handled::Done };
+        let (header, request) = match Request::decode(message) {
+            Ok(decoded) => decoded,
+            Err(error) => {
+                self.count_in(connection);
+                self.malformed(connection, message, &error);
+                return Handled::Done;
+            }
+        };
+        if !state.greeted {
+            self.count_in(connection);
+            self.greet(connection, header, &request);
+        } else if let Some(wait) = self.must_wait(connection, header, &request) {
+            return Handled::Waits(wait);
+        } else if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {
+            self.stream_step(connection, header, &request); // no replies of their own: not counted in flight
+        } else if self.count_in(connection) > IN_FLIGHT_MAX {
+            self.refuse(connection, header, Refusal::Busy);
+        } else {
+            self.dispatch(connection, header, &request);
+        }
+        Handled::Done
+    }
+
+    fn count_in(&mut self, connection: ConnectionId) -> u32 {
+        let Some(state) = self.connections.get_mut(&connection) else { return 0 };
+        state.in_flight += 1;
+        state.in_flight
+    }
+
+    /// Whether a write has to wait: for its pair's log, for a check of the pair, or for a split. Reads and
+    /// other writes go on.
+    fn must_wait(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+    ) -> Option<Wait> {
+        if self.phase != Phase::Serving {
+            return None;
+        }
+        let (key, value_len) = match request {
+            Request::Put(put) => (put.key, put.value.len()),
+            Request::PutBegin(begin) if begin.value_len == 0 => (begin.key, 0),
+            Request::Delete(delete) => (delete.key, 0),
+            Request::Chunk(chunk) => self.streams.completed_by((connection, header.id), chunk)?,
+            _ => return None,
+        };
+        let there = self.pairs.find(key)?;
+        if self.splits.holds_back(there, key) {
+            return Some(Wait::Split);
+        }
+        if !matches!(request, Request::Delete(_)) {
+            let (nodes, extent) = self.pairs.store(there.pair).has_room(there.slot, value_len);
+            let starves = !(nodes && extent);
+            if starves && self.splits.starve(&mut self.pairs, there, !extent, self.now_ns) {
+                return Some(Wait::Split);
+            }
+        }
+        let owned = self.pairs.get_mut(there.pair);
+        let behind = !self.draining && !owned.backlog.is_empty();
+        let waits = behind || owned.store.write_must_wait(there.slot, value_len);
+        waits.then_some(Wait::Log(there.pair))
+    }
+
+    fn dispatch(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
+        // Only reads of one key wait to be carried out together; everything else comes after those before it.
+        if !matches!(request, Request::Search { .. } | Request::Get { .. }) {
+            self.carry_out_reads();
+        }
+        match request {
+            Request::Hello(_) => self.greet(connection, header, request),
+            Request::Search { key } => self.queue_read(connection, header, key, false),
+            Request::Get { key } => self.queue_read(connection, header, key, true),
+            Request::MultiGet(keys) => self.multi_get(connection, header, keys),
+            Request::Scan(scan) => self.scan(connection, header, scan),
+            Request::Put(put) => self.put(connection, header, put),
+            Request::Delete(delete) => self.delete(connection, header, delete),
+            Request::PutBegin(begin) => self.put_begin(connection, header, begin),
+            Request::OpenSession => self.open_session(connection, header),
+            Request::CloseSession { session } => self.close_session(connection, header, *session),
+            Request::KeepAlive { session } => self.keep_alive(connection, header, *session),
+            Request::Status => self.status(connection, header),
+            Request::Check => self.check(connection, header),
+            Request::Regions => self.regions(connection, header),
+            Request::Tree { from } => self.tree(connection, header, *from),
+            Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
+        }
+    }
+
+    fn greet(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
+        let Request::Hello(Hello { version, stream_credit_bytes, .. }) = request else {
+            let what = cell_protocol::Malformed::Order;
+            return self.refuse(connection, header, Refusal::Malformed { what });
+        };
+        if let Some(state) = self.connections.get_mut(&connection) {
+            state.greeted = true;
+            state.stream_credit_bytes = *stream_credit_bytes;
+        }
+        let reply = Reply::Hello(HelloReply {
+            version: *version,
+            node: self.identity.node,
+            incarnation: self.identity.incarnation,
+            limits: self.limits(),
+            name: SERVER_NAME,
+        });
+        self.reply(connection, header, Dependence::NOTHING, &reply);
+    }
+
+    fn limits(&self) -> Limits {
+        let clamp = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+        Limits {
+            key_bytes_max: clamp(self.options.key_bytes_max()),
+            value_bytes_max: clamp(self.options.value_bytes_max),
+            in_flight_max: IN_FLIGHT_MAX,
+            streams_max: STREAMS_MAX,
+            scan_entries_max: clamp(self.options.scan_page_entries_max),
+            stream_credit_bytes: STREAM_CREDIT_BYTES,
+            idle_ms: IDLE_MS,
+        }
+    }
+
+    fn malformed(&mut self, connection: ConnectionId, message: &[u8], error: &DecodeError) {
+        let header = RequestHeader::peek(message).unwrap_or_default();
+        let refusal = match error {
+            DecodeError::Version { .. } => {
+                Refusal::VersionUnsupported { min: PROTOCOL_VERSION_MIN, max: PROTOCOL_VERSION }
+            }
+            other => Refusal::Malformed { what: other.what() },
+        };
+        self.refuse(connection, header, refusal);
+    }
+
+    pub(super) fn refuse(&mut self, connection: ConnectionId, header: RequestHeader, refusal: Refusal) {
+        self.operations.refused += 1;
+        self.reply(connection, header, Dependence::NOTHING, &Reply::Refused(refusal));
+    }
+
+    /// Queues a reply that may leave when its pair's watermark covers what it depends on.
+    pub(super) fn reply(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        depends_on: Dependence,
+        reply: &Reply<'_>,
+    ) {
+        let reply_header = self.reply_header(header, depends_on.pair);
+        let list = self.pairs.list(depends_on);
+        list.push(connection, depends_on.pair, |bytes| {
+            reply
+                .encode(&reply_header, bytes)
+                .expect("a worker's replies fit the wire: sizes are checked before");
+        });
+    }
+
+    /// Watermark and lease are stamped when the reply leaves.
+    pub(super) fn reply_header(&self, header: RequestHeader, at: PairAt) -> ReplyHeader {
+        let known = at.index() < self.pairs.len();
+        let pair = if known { self.pairs.store(at).pair() } else { Default::default() };
+        ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
+    }
+}
