@@ -47,9 +47,10 @@ fn main() {
                 }
                 read(address, key, &region, duration);
             }
-            stop.store(true, Ordering::Relaxed);
             // Its end wakes the server.
-            drop(connect(address));
+            let last = connect(address);
+            stop.store(true, Ordering::Relaxed);
+            drop(last);
         });
     }
 }

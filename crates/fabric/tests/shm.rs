@@ -300,7 +300,8 @@ fn hostile_acceptor() -> (OwnedFd, SocketName) {
     (socket, name)
 }
 
-fn end_with_answer(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> CloseReason {
+/// What a connector makes of an acceptor's answer.
+fn first_event_after(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Seen {
     let (listener, name) = hostile_acceptor();
     let mut client = Shm.client(Limits::default());
     let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
@@ -312,26 +313,40 @@ fn end_with_answer(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> CloseReason 
     }
     let slices = [IoSlice::new(bytes)];
     rustix::net::sendmsg(&there, &slices, &mut ancillary, SendFlags::empty()).unwrap();
-    until(&mut Shm, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
-    client.closed(connection).unwrap()
+    until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
+    client.seen(connection)[0].clone()
 }
 
 #[test]
 fn connect_to_an_acceptor_that_shares_nonsense_closes() {
-    assert_eq!(end_with_answer(b"220 smtp", &[]), CloseReason::Stranger(Stranger::Unknown));
-    assert_eq!(end_with_answer(&hello(), &[]), CloseReason::HelloInvalid);
+    let stranger = CloseReason::Stranger(Stranger::Unknown);
+    assert_eq!(first_event_after(b"220 smtp", &[]), Seen::Closed(stranger));
+    assert_eq!(first_event_after(&hello(), &[]), Seen::Closed(CloseReason::HelloInvalid));
     let flags = rustix::fs::MemfdFlags::ALLOW_SEALING;
-    let file = rustix::fs::memfd_create("unsealed", flags).unwrap();
+    let file = rustix::fs::memfd_create("hostile", flags).unwrap();
     rustix::fs::ftruncate(&file, (DATA + 2 * RING_WORDS) * 8).unwrap();
-    let descriptors = [file.as_fd(), file.as_fd(), file.as_fd()];
-    let broken = CloseReason::SharedMemoryBroken;
-    assert_eq!(end_with_answer(&hello(), &descriptors), broken, "its size is not sealed");
-    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
-    assert_eq!(end_with_answer(&hello(), &descriptors), broken, "it is not such a file");
-    for (word, value) in [(0, u64::from_le_bytes(*b"CELLRING")), (1, 1), (2, RING_WORDS * 2)] {
+    let store = |word: u64, value: u64| {
         rustix::io::pwrite(&file, &value.to_le_bytes(), word * 8).unwrap();
+    };
+    let magic = u64::from_le_bytes(*b"CELLRING");
+    [(0, magic), (1, 1), (2, RING_WORDS)].into_iter().for_each(|(word, value)| store(word, value));
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    let descriptors = [file.as_fd(), bell.as_fd(), bell.as_fd()];
+    let broken = Seen::Closed(CloseReason::SharedMemoryBroken);
+    assert_eq!(first_event_after(&hello(), &descriptors), broken, "its size is not sealed");
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
+    assert!(matches!(first_event_after(&hello(), &descriptors), Seen::Connected(_)), "now it is good");
+    for (word, wrong, right) in
+        [(0, 7, magic), (1, 2, 1), (2, RING_WORDS * 2, RING_WORDS), (2, 0, RING_WORDS)]
+    {
+        store(word, wrong);
+        assert_eq!(first_event_after(&hello(), &descriptors), broken, "word {word} is {wrong}");
+        store(word, right);
     }
-    assert_eq!(end_with_answer(&hello(), &descriptors), broken, "its rings are larger than it is");
+    let small = rustix::fs::memfd_create("small", flags).unwrap();
+    rustix::fs::fcntl_add_seals(&small, rustix::fs::SealFlags::SHRINK).unwrap();
+    let descriptors = [small.as_fd(), bell.as_fd(), bell.as_fd()];
+    assert_eq!(first_event_after(&hello(), &descriptors), broken, "it is empty");
 }
 
 proptest! {
@@ -397,6 +412,46 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
         for (number, seen) in client.seen(connection)[1..].iter().enumerate() {
             let expected = vec![u8::try_from(number % 251).unwrap(); bytes];
             assert!(*seen == Seen::Message(expected), "message {number}");
+        }
+        client.endpoint.close(connection);
+    });
+}
+
+/// Nothing comes back, so the sender is woken for room and for nothing else.
+#[test]
+fn wake_ups_for_room_alone_are_never_lost() {
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const COUNT: usize = 3_000;
+    let mut server = server(Limits::default());
+    let address = Address::shm(server.endpoint.name().unwrap());
+    let poller_of = |peer: &Peer<ShmEndpoint>| {
+        let mut poller = Poller::new().unwrap();
+        poller.add(peer.endpoint.wake_descriptor().unwrap()).unwrap();
+        poller
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut poller = poller_of(&server);
+            while server.order.first().is_none_or(|there| server.closed(*there).is_none()) {
+                if server.turn() == 0 && server.endpoint.prepare_sleep() {
+                    assert!(poller.wait(Some(PATIENCE)).ready > 0, "the receiver was not woken");
+                }
+            }
+            assert_eq!(server.messages(server.order[0]).len(), COUNT);
+        });
+        let mut client = Shm.client(Limits::default());
+        let mut poller = poller_of(&client);
+        let connection = client.endpoint.connect(&address).unwrap();
+        let mut sent = 0;
+        while sent < COUNT || client.endpoint.output_pending(connection) > 0 {
+            while sent < COUNT && client.endpoint.send(connection, &[3; 20_000]).is_ok() {
+                sent += 1;
+            }
+            let happened = client.turn();
+            let waits = client.endpoint.output_pending(connection) > 0;
+            if happened == 0 && waits && client.endpoint.prepare_sleep() {
+                assert!(poller.wait(Some(PATIENCE)).ready > 0, "the sender was not woken");
+            }
         }
         client.endpoint.close(connection);
     });
