@@ -117,13 +117,8 @@ impl Worker {
 
     pub(super) fn checkpoint_tick(&mut self, at: PairAt) {
         let idle = self.is_idle();
-<<<<<<< mine
         // An adoption logs entries before the leaf that leads to them. Were the base between the two, the
         // image would lack such an entry and the log below the base would go.
-=======
-        // An adoption logs entries before the leaf that leads to them. Were the base between the two, the image
-        // would lack such an entry and the log below the base would go.
->>>>>>> main
         let adopts = self.splits.is_building(at);
         let stopping = self.phase == Phase::Stopping;
         let pair = self.pairs.get_mut(at);
