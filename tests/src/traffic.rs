@@ -127,8 +127,8 @@ impl Traffic {
         ledger
     }
 
-    /// Reads and writes keys that others read and write too, one operation at a time, into the history. Clients of
-    /// odd numbers search the server's memory themselves; what that counted is returned.
+    /// Reads and writes keys that others read and write too, one operation at a time, into the history.
+    /// Clients of odd numbers search the server's memory themselves; what that counted is returned.
     ///
     /// # Panics
     /// If an answer is one that no crash explains.

@@ -12,4 +12,5 @@ mod astray;
 mod mutants;
 mod owner;
 mod rules;
+mod stopped;
 mod yard;

@@ -44,6 +44,22 @@ pub(crate) fn options() -> ClientOptions {
     ClientOptions { search: Search::Client, ..ClientOptions::default() }
 }
 
+/// What a reply of the first pair's owner says besides its answer; it promises nothing of its lease.
+pub(crate) fn reply_header(owner: &Owner, id: cell_protocol::RequestId) -> ReplyHeader {
+    let watermark = Watermark { epoch: EPOCH, csn: owner.pairs[0].visible() };
+    ReplyHeader { id, pair: PairId(1), watermark, lease_remaining_us: 0 }
+}
+
+pub(crate) fn server_hello() -> Reply<'static> {
+    Reply::Hello(HelloReply {
+        version: PROTOCOL_VERSION,
+        node: NodeId(1),
+        incarnation: Incarnation(1),
+        limits: LIMITS,
+        name: "yard",
+    })
+}
+
 impl Yard {
     pub(crate) fn new() -> Yard {
         Yard::with(options(), Owner::new(false), true)
@@ -178,13 +194,9 @@ impl Yard {
     }
 
     pub(crate) fn header(&self, id: cell_protocol::RequestId) -> ReplyHeader {
-        let csn = self.owner.pairs[0].visible();
-        ReplyHeader {
-            id,
-            pair: PairId(1),
-            watermark: Watermark { epoch: self.reply_epoch, csn },
-            lease_remaining_us: self.lease_us,
-        }
+        let header = reply_header(&self.owner, id);
+        let watermark = Watermark { epoch: self.reply_epoch, ..header.watermark };
+        ReplyHeader { watermark, lease_remaining_us: self.lease_us, ..header }
     }
 
     /// The id of the last request that was sent.
@@ -214,13 +226,7 @@ impl Yard {
         }
         let rows = self.rows();
         let reply = match request {
-            Request::Hello(_) => Reply::Hello(HelloReply {
-                version: PROTOCOL_VERSION,
-                node: NodeId(1),
-                incarnation: Incarnation(1),
-                limits: LIMITS,
-                name: "yard",
-            }),
+            Request::Hello(_) => server_hello(),
             Request::Regions => Reply::Regions(RegionsReply {
                 reads_permitted: true,
                 one_sided_max_us: u32::try_from(OPERATION_MS_MAX * 1_000).unwrap(),
