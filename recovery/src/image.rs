@@ -30,7 +30,11 @@
 //!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
 //! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above
 //!    B, and so in the log: an adoption copies entries and never moves them, its fills hold whole nodes, and
-//!    it writes extents of its own. For the same reason the order of the slots does not matter.
+//!    it writes extents of its own. For the same reason the order of the slots does not matter. But of an
+//!    adoption an entry's extent and its leaf are in different batches, so **no image may begin while a pair
+//!    builds an adopted meganode**: (1) an extent is logged and durable; (2) an image begins, B is above it;
+//!    (3) its copier passes the slot, where no leaf leads to the extent yet; (4) the leaf is filled; (5) the
+//!    log up to B is released, and nobody has the extent any more.
 //! 5. What the upper half of a split meganode had is freed by one record, `Applied`, above B or not. If it is
 //!    not, its nodes were free before the copy began. If it is, the image may have some of them, with their
 //!    extents of then (a node is freed before its extents are), and replay frees those again; changes of
@@ -112,7 +116,7 @@ pub struct ImageBase {
 }
 
 impl ImageBase {
-    /// Notes everything.
+    /// Notes everything. Not while the pair builds an adopted meganode: see point 4 of the module's text.
     #[must_use]
     pub fn capture(
         csn: Csn,

@@ -63,6 +63,8 @@ pub struct Pair {
     /// How far the slots' nodes go: raised before new ones are reachable.
     ends: BTreeMap<SlotIndex, NodeIndex>,
     checkpoint: Option<Checkpoint>,
+    /// It builds an adopted meganode: no image may begin.
+    adopts: bool,
 }
 
 /// A write that was carried out.
@@ -108,7 +110,7 @@ impl Pair {
             .iter()
             .map(|found| (found.slot.index, found.allocator.high_water()))
             .collect();
-        Pair { recovered, tenure, device, freed: Vec::new(), ends, checkpoint: None }
+        Pair { recovered, tenure, device, freed: Vec::new(), ends, checkpoint: None, adopts: false }
     }
 
     pub fn id(&self) -> PairId {
@@ -323,7 +325,7 @@ impl Cluster {
         let (luck, pair) = (chance.below(8), &mut self.pairs[at]);
         pair.checkpoint = match pair.checkpoint.take() {
             // One of the same base would be written over the one that counts.
-            None if luck == 0 && pair.durable() > pair.recovered.csn_checkpoint => {
+            None if luck == 0 && !pair.adopts && pair.durable() > pair.recovered.csn_checkpoint => {
                 let Recovered { completions, splits, memory, .. } = &pair.recovered;
                 let (durable, appended) = (pair.durable(), Csn(pair.next_csn().0 - 1));
                 let root = memory.node.region().root();

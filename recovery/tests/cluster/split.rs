@@ -108,6 +108,7 @@ impl Cluster {
         target_slot: SlotIndex,
         (low, high, right): (&[u8], Option<&[u8]>, cell_terms::Pointer),
     ) -> Result<(), Crash> {
+        self.pairs[t].adopts = true;
         let geometry = self.pairs[s].recovered.geometry;
         let mut adopted_at = Csn::ZERO;
         for kept in self.pairs[s].recovered.completions.parts(200) {
@@ -172,6 +173,7 @@ impl Cluster {
         let (nodes, entries) = (built.nodes as u32, built.entries);
         let adopted = SplitRecord::Adopted { name, slot: target_slot, nodes, entries };
         self.pairs[t].log(&NodeRecord::Split(adopted));
+        self.pairs[t].adopts = false;
         self.settle()
     }
 
