@@ -354,7 +354,7 @@ impl Client {
     /// One step, and a sleep if nothing happened, at most until a time. Returns the time.
     fn advance(&mut self, until_ns: u64) -> u64 {
         let happened = self.step();
-        let now_ns = self.now_ns();
+        let now_ns = self.driver.now_ns();
         if happened > 0 {
             self.busy_ns = now_ns;
             return now_ns;

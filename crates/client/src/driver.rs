@@ -21,6 +21,7 @@ pub struct Driver<E> {
     fabric_error: Option<FabricError>,
     failed_count: usize,
     ticked_ns: u64,
+    now_ns: u64,
 }
 
 impl<E: OneSided> Driver<E> {
@@ -42,6 +43,7 @@ impl<E: OneSided> Driver<E> {
             fabric_error: None,
             failed_count: 0,
             ticked_ns: 0,
+            now_ns: 0,
         }
     }
 
@@ -73,6 +75,12 @@ impl<E: OneSided> Driver<E> {
         &self.greeting
     }
 
+    /// When the last step last looked at the clock.
+    #[must_use]
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
     /// Connections that were lost or never came to be, so far.
     #[must_use]
     pub fn failed_count(&self) -> usize {
@@ -100,6 +108,7 @@ impl<E: OneSided> Driver<E> {
         if events > 0 {
             now_ns = clock();
         }
+        self.now_ns = now_ns;
         self.core.settle(now_ns);
         self.core.tick(now_ns);
         let commands = self.carry_out(now_ns);
