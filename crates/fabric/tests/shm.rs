@@ -246,6 +246,22 @@ fn wake_peer_that_never_reads_its_bell_makes_nobody_wait() {
 }
 
 #[test]
+fn wake_peer_sleeps_until_its_answer_comes_and_not_for_its_question() {
+    let mut server = server(Limits::default());
+    let hostile = Hostile::admitted(&mut server);
+    let there = server.order[0];
+    hostile.store(SLEEPING_BACK, 1);
+    hostile.store(DATA, 0);
+    hostile.store(TAIL, 1);
+    until(&mut Shm, &mut [&mut server], |peers| peers[0].messages(there).len() == 1);
+    server.turn();
+    assert_eq!((hostile.load(HEAD), server.endpoint.counters().wakes), (1, 0));
+    server.endpoint.send(there, b"the answer").unwrap();
+    server.turn();
+    assert_eq!((hostile.load(SLEEPING_BACK), server.endpoint.counters().wakes), (0, 1));
+}
+
+#[test]
 fn ask_for_regions_and_read_no_answers_closes_as_stalled() {
     let mut server = server(Limits::default());
     let key = server.endpoint.register(&region().0).unwrap();

@@ -40,6 +40,8 @@ pub(super) struct Link {
     pub(super) drains: bool,
     /// Rings at the peer.
     pub(super) bell_there: OwnedFd,
+    /// The last flush published something: the peer may wait for it.
+    pub(super) published: bool,
     /// Something was read since the last flush: the peer may wait for the room.
     pub(super) consumed: bool,
     pub(super) ring_words: usize,
@@ -176,6 +178,7 @@ impl Link {
             bell_here,
             drains: connector,
             bell_there,
+            published: false,
             consumed: false,
             ring_words,
         }

@@ -234,7 +234,8 @@ impl Messenger {
         connection.blocked = connection.backlog.pending() > 0;
         let published = link.outgoing.publish(&link.words);
         self.counters.bytes_sent += (published * WORD_BYTES) as u64;
-        let wakes = published > 0 || link.consumed;
+        link.published = published > 0;
+        let wakes = link.published || link.consumed;
         if connection.full && connection.backlog.pending() <= self.limits.output_high_water() {
             connection.full = false;
             self.deferred.push_back(Deferred::Writable(id));
@@ -245,8 +246,11 @@ impl Messenger {
     fn wake(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         let Some(link) = &mut connection.link else { return };
+        // Only who waits for what there is now: a peer that sleeps until its answer comes is not woken
+        // because its question was read.
+        let published = std::mem::take(&mut link.published);
         let consumed = std::mem::take(&mut link.consumed);
-        let for_data = link.outgoing.must_ring(&link.words);
+        let for_data = published && link.outgoing.must_ring(&link.words);
         let for_room = consumed && link.incoming.must_ring(&link.words);
         if for_data || for_room {
             self.counters.wakes += 1;
