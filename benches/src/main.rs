@@ -1,11 +1,11 @@
-//! `cargo run --release -p cell-benches -- local|put|restart|memory [--entries N] [--json]`: one row a
+//! `cargo run --release -p cell-benches -- local|onesided|put|restart|memory [--entries N] [--json]`: one row a
 //! figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local, put, restart};
+use cell_benches::{footprint, local, onesided, put, restart};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -14,6 +14,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);

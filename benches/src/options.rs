@@ -25,6 +25,8 @@ pub enum Command {
     Memory(Options),
     /// Durable puts through client and node beside a node without a log, a raw loop and fio
     Put(Options),
+    /// Reads of a served store by its clients, one-sided and by messages, beside local reads and Redis
+    Onesided(Options),
     /// Starting empty, from the log after a kill, from the image after a stop
     Restart(Options),
     /// One engine of `memory`, for that command's own use

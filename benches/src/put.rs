@@ -105,7 +105,7 @@ impl Work {
 
 /// Keeps the first error of contenders, whose rounds cannot return one.
 #[derive(Default)]
-struct First(RefCell<Option<BenchError>>);
+pub(crate) struct First(RefCell<Option<BenchError>>);
 
 impl First {
     fn count(&self, done: Result<u64, BenchError>) -> (u64, u64) {
@@ -118,7 +118,18 @@ impl First {
         }
     }
 
-    fn end(self) -> Result<(), BenchError> {
+    /// As [`Self::count`], of so many operations with a proof of their work.
+    pub(crate) fn proved(&self, operations: usize, proof: Result<u64, BenchError>) -> (u64, u64) {
+        match proof {
+            Ok(proof) => (operations as u64, proof),
+            Err(error) => {
+                self.0.borrow_mut().get_or_insert(error);
+                (1, 0)
+            }
+        }
+    }
+
+    pub(crate) fn end(self) -> Result<(), BenchError> {
         self.0.into_inner().map_or(Ok(()), Err)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,6 +15,8 @@ use crate::disk;
 
 /// How a SET is answered.
 const OK: usize = b"+OK\r\n".len();
+/// Its unix socket, in its folder.
+const SOCKET: &str = "redis.sock";
 /// How long a server may take until it serves.
 const READY: Duration = Duration::from_secs(300);
 /// Commands outstanding while a server is filled.
@@ -35,6 +38,74 @@ pub struct Redis {
     folder: PathBuf,
     keeps: Keeps,
     connection: TcpStream,
+}
+
+/// A connection for gets: what both kinds of socket do.
+pub struct Getter {
+    stream: Stream,
+    commands: Vec<u8>,
+    answers: Vec<u8>,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Getter {
+    /// Sends the gets of some keys, all at once.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn send<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> io::Result<()> {
+        self.commands.clear();
+        for key in keys {
+            encode(&[b"GET", key], &mut self.commands);
+        }
+        match &mut self.stream {
+            Stream::Tcp(stream) => stream.write_all(&self.commands),
+            Stream::Unix(stream) => stream.write_all(&self.commands),
+        }
+    }
+
+    /// Waits for so many answers; returns how many bytes the values have.
+    ///
+    /// # Errors
+    /// The connection failed, or an answer is no value.
+    pub fn receive(&mut self, mut count: usize) -> io::Result<u64> {
+        self.answers.clear();
+        let (mut at, mut bytes) = (0, 0);
+        loop {
+            while count > 0
+                && let Some((value, next)) = answer(&self.answers, at)?
+            {
+                (at, bytes, count) = (next, bytes + value, count - 1);
+            }
+            if count == 0 {
+                return Ok(bytes);
+            }
+            let from = self.answers.len();
+            self.answers.resize(from + (64 << 10), 0);
+            let read = match &mut self.stream {
+                Stream::Tcp(stream) => stream.read(&mut self.answers[from..])?,
+                Stream::Unix(stream) => stream.read(&mut self.answers[from..])?,
+            };
+            self.answers.truncate(from + read);
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// Length of the value that an answer at `at` has, and where the next one begins; none while it is not whole.
+fn answer(answers: &[u8], at: usize) -> io::Result<Option<(u64, usize)>> {
+    let Some(end) = answers[at..].iter().position(|byte| *byte == b'\n') else { return Ok(None) };
+    let line = &answers[at..at + end - 1];
+    let length = line.strip_prefix(b"$").and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
+    let Some(length): Option<usize> = length else { return Err(io::Error::other("Redis has no such value")) };
+    let next = at + end + 1 + length + 2;
+    Ok((next <= answers.len()).then_some((length as u64, next)))
 }
 
 /// Whether there is one to compare with.
@@ -111,6 +182,24 @@ impl Redis {
         Ok(())
     }
 
+    /// A connection for gets, over TCP or the server's unix socket.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn getter(&self, unix: bool) -> io::Result<Getter> {
+        let stream = if unix {
+            Stream::Unix(UnixStream::connect(self.folder.join(SOCKET))?)
+        } else {
+            Stream::Tcp(connect(self.port.first)?)
+        };
+        Ok(Getter { stream, commands: Vec::new(), answers: Vec::new() })
+    }
+
+    /// Processor time that the server has used, in nanoseconds.
+    pub fn processor_ns(&self) -> u64 {
+        crate::processor::time_ns(rustix::process::Pid::from_child(&self.child))
+    }
+
     /// Resident memory of the server.
     pub fn resident_bytes(&self) -> u64 {
         cell_tests::server::resident_bytes(rustix::process::Pid::from_child(&self.child))
@@ -133,6 +222,7 @@ fn launch(folder: &Path, keeps: Keeps, port: u16) -> io::Result<Child> {
     let log = if keeps == Keeps::LogAlways { "yes" } else { "no" };
     Command::new("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1", "--save", "", "--daemonize", "no"])
+        .args(["--unixsocket", SOCKET])
         .args(["--appendonly", log, "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0"])
         .current_dir(folder)
         .stdin(Stdio::null())

@@ -55,6 +55,19 @@ impl Served {
         Ok(Self { server, client })
     }
 
+    /// One more client of it.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn client(&self, options: ClientOptions) -> Result<Client, BenchError> {
+        Ok(Client::connect(&self.server.address().to_string(), options)?)
+    }
+
+    /// Processor time that the node has used, all threads together, in nanoseconds.
+    pub fn processor_ns(&self) -> u64 {
+        self.server.node().map_or(0, crate::processor::time_ns)
+    }
+
     /// Connects anew, after the node was restarted.
     ///
     /// # Errors

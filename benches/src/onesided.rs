@@ -1,0 +1,455 @@
+//! `onesided`: what clients of a served store read a second, searching its memory themselves and by messages,
+//! beside the same reads in this process, beside Redis, and at what cost to the server's processor.
+
+use std::cell::RefCell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use cell_client::{Client, ClientOptions, OneSidedCounters, Operation, Search, Transport};
+use cell_memory::HugePages;
+
+use crate::contest::{self, Contender, Outcome};
+use crate::data::{Batch, Choice, Dataset, Packed};
+use crate::figure::{Figure, Goal, Report};
+use crate::options::{BenchError, Options};
+use crate::ours::{Ours, Sizes};
+use crate::put::{First, Scratch};
+use crate::redis::{self, Getter, Keeps, Redis};
+use crate::served::Served;
+
+/// Connections that are pipelined, and how many gets each has outstanding.
+const CONNECTIONS: usize = 50;
+const OUTSTANDING: usize = 16;
+/// How long one part with the server's processor time takes.
+const PART: Duration = Duration::from_secs(2);
+/// Reads between two looks at the clock where a rate is kept.
+const READS_A_STEP: usize = 64;
+/// Round trips whose times are measured.
+const TRIPS: usize = 20_000;
+/// Puts that a writer beside readers has outstanding.
+const WRITING: usize = 256;
+
+/// Runs the bench.
+///
+/// # Errors
+/// A node, a client or Redis that failed.
+pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let folder = Scratch::new(options.dir.as_deref())?;
+    let rounds = usize::from(options.rounds);
+    let size = usize::try_from(options.entries / 50).unwrap_or(usize::MAX).clamp(1_000, 20_000);
+    let probes = data.probes(Choice::Uniform, size * (rounds + 1), data.seed ^ 0x6F6E_6573);
+    let reads = Reads { probes, size, rounds };
+    let mut served = Served::start(&folder.0.join("node"), data.entries, &[])?;
+    served.fill(&data)?;
+    one_thread(&served, &data, &reads, report)?;
+    latency(&served, &reads, report)?;
+    doubling(&served, &reads, report)?;
+    by_messages(&served, &data, &reads, &folder, report)?;
+    beside_writers(&mut served, &data, &reads, report)
+}
+
+/// Keys to read, the same for everyone in one round.
+struct Reads {
+    probes: Packed,
+    size: usize,
+    rounds: usize,
+}
+
+impl Reads {
+    fn keys(&self, round: usize) -> impl Iterator<Item = &[u8]> {
+        let first = round % (self.rounds + 1) * self.size;
+        (first..first + self.size).map(|index| self.probes.get(index))
+    }
+}
+
+fn options(transport: Transport, search: Search) -> ClientOptions {
+    ClientOptions { transport, search, deadline_ms: 60_000, in_flight_max: 4096, ..ClientOptions::default() }
+}
+
+fn one_sided(transport: Transport, cache_inner: bool) -> ClientOptions {
+    ClientOptions { cache_inner, ..options(transport, Search::Client) }
+}
+
+/// Gets one after the other; returns how many bytes the values have.
+fn get_each<'k>(client: &mut Client, keys: impl Iterator<Item = &'k [u8]>) -> Result<u64, BenchError> {
+    let mut bytes = 0;
+    for key in keys {
+        bytes += client.get(key)?.map_or(0, |item| item.value.len() as u64);
+    }
+    Ok(bytes)
+}
+
+/// Outcomes of contenders that have read the same keys.
+fn agreed(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, BenchError> {
+    let ours = outcomes[0].proof;
+    match outcomes.iter().find(|outcome| outcome.proof != ours) {
+        Some(other) => Err(BenchError::Disagreement { ours, theirs: other.proof }),
+        None => Ok(outcomes),
+    }
+}
+
+/// One client thread beside the same reads in this process.
+fn one_thread(
+    served: &Served,
+    data: &Dataset,
+    reads: &Reads,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let mut ours = Ours::new(Sizes::for_entries(data.entries), HugePages::Auto)?;
+    for first in (0..data.entries).step_by(20_000) {
+        ours.populate()?;
+        ours.insert(&data.batch(first, (first + 20_000).min(data.entries)))?;
+    }
+    let local = RefCell::new((ours.reader(), Vec::new()));
+    let first = First::default();
+    let [uncached, cached, tcp] = [(Transport::Shm, false), (Transport::Shm, true), (Transport::Tcp, true)]
+        .map(|(transport, cache)| served.client(one_sided(transport, cache)).map(RefCell::new));
+    let (uncached, cached, tcp) = (uncached?, cached?, tcp?);
+    let by_client = |client: &RefCell<Client>, round: usize| {
+        first.proved(reads.size, get_each(&mut client.borrow_mut(), reads.keys(round)))
+    };
+    let mut contenders = [
+        Contender::new("local", |round| {
+            let (reader, out) = &mut *local.borrow_mut();
+            let from = round % (reads.rounds + 1) * reads.size;
+            let got = reader.get(&reads.probes, from, from + reads.size, out);
+            first.proved(reads.size, got.map_err(BenchError::from))
+        }),
+        Contender::new("shm", |round| by_client(&uncached, round)),
+        Contender::new("shm, cached", |round| by_client(&cached, round)),
+        Contender::new("tcp, cached", |round| by_client(&tcp, round)),
+    ];
+    let outcomes = contest::run(&mut contenders, 1, reads.rounds);
+    drop(contenders);
+    first.end()?;
+    let outcomes = agreed(outcomes)?;
+    let [local, shm, cached_rate, tcp_rate] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
+    let row = |bench: &str, ours, goal| {
+        Figure::beside(format!("onesided/{bench}"), "op/s", ours, "local get of this run", local, goal)
+    };
+    report.add(row("get shm, inner nodes not cached", shm, Goal::AtLeast(0.6)))?;
+    report.add(row("get shm, inner nodes cached", cached_rate, Goal::None))?;
+    report.add(row("get tcp, inner nodes cached", tcp_rate, Goal::None))?;
+    report.note(&format!("shm, not cached: {:?}", counters(&uncached.borrow())));
+    Ok(())
+}
+
+fn counters(client: &Client) -> OneSidedCounters {
+    client.one_sided_counters().copied().unwrap_or_default()
+}
+
+/// Times of single gets beside those of what they are made of.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn latency(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let mut client = served.client(one_sided(Transport::Shm, false))?;
+    let mut times = Vec::with_capacity(TRIPS);
+    for key in (0..).flat_map(|round| reads.keys(round)).take(TRIPS) {
+        let began = Instant::now();
+        client.get(key)?;
+        times.push(began.elapsed());
+    }
+    let mut asked = Vec::with_capacity(TRIPS);
+    let spinning = ClientOptions { spin_us: 100, ..options(Transport::Shm, Search::Server) };
+    let mut server_side = served.client(spinning)?;
+    for key in (0..).flat_map(|round| reads.keys(round)).take(TRIPS) {
+        let began = Instant::now();
+        server_side.get(key)?;
+        asked.push(began.elapsed());
+    }
+    for (name, mut times) in [
+        ("one-sided get shm", times),
+        ("server-side get shm, client spins", asked),
+        ("spinning shared-memory round trip", spins()),
+        ("kernel wake-up round trip", wake_ups()?),
+    ] {
+        times.sort_unstable();
+        for (part, share) in [("p50", 50), ("p99", 99)] {
+            let time = times.get(times.len() * share / 100).copied().unwrap_or_default();
+            let name = format!("onesided/{part} of a {name}");
+            report.add(Figure::alone(name, "us", time.as_secs_f64() * 1e6))?;
+        }
+    }
+    Ok(())
+}
+
+/// Round trips between two threads that both look all the time.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn spins() -> Vec<Duration> {
+    let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for trip in 1..=TRIPS as u64 {
+                while asked.load(Ordering::Acquire) != trip {
+                    std::hint::spin_loop();
+                }
+                answered.store(trip, Ordering::Release);
+            }
+        });
+        (1..=TRIPS as u64)
+            .map(|trip| {
+                let began = Instant::now();
+                asked.store(trip, Ordering::Release);
+                while answered.load(Ordering::Acquire) != trip {
+                    std::hint::spin_loop();
+                }
+                began.elapsed()
+            })
+            .collect()
+    })
+}
+
+/// Round trips between two threads that sleep in the kernel for each other.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn wake_ups() -> Result<Vec<Duration>, BenchError> {
+    use std::io::{Read, Write};
+    let (mut here, mut there) = std::os::unix::net::UnixStream::pair()?;
+    std::thread::scope(|scope| {
+        let other = scope.spawn(move || -> std::io::Result<()> {
+            let mut byte = [0];
+            for _ in 0..TRIPS {
+                there.read_exact(&mut byte)?;
+                there.write_all(&byte)?;
+            }
+            Ok(())
+        });
+        let mut times = Vec::with_capacity(TRIPS);
+        for _ in 0..TRIPS {
+            let began = Instant::now();
+            here.write_all(&[1])?;
+            here.read_exact(&mut [0])?;
+            times.push(began.elapsed());
+        }
+        other.join().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()))?;
+        Ok(times)
+    })
+}
+
+/// The server's processor while one-sided readers read at a rate, and at twice that rate.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn doubling(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let mut client = served.client(one_sided(Transport::Shm, false))?;
+    let mut keys = (0..).flat_map(|round| reads.keys(round));
+    let mut part = |idle: bool| -> Result<[f64; 2], BenchError> {
+        let (began, used, mut count) = (Instant::now(), served.processor_ns(), 0u64);
+        while began.elapsed() < PART {
+            let step = Instant::now();
+            get_each(&mut client, keys.by_ref().take(READS_A_STEP))?;
+            count += READS_A_STEP as u64;
+            let took = step.elapsed();
+            while idle && step.elapsed() < 2 * took {
+                std::hint::spin_loop();
+            }
+        }
+        let elapsed = began.elapsed().as_secs_f64();
+        let used = (served.processor_ns() - used) as f64 / 1e9;
+        Ok([count as f64 / elapsed, used / elapsed])
+    };
+    let (mut slow, mut fast) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        slow.push(part(true)?);
+        fast.push(part(false)?);
+    }
+    let middle = |parts: &[[f64; 2]], of: usize| {
+        contest::median(&parts.iter().map(|part| part[of]).collect::<Vec<_>>())
+    };
+    let [half, before] = [0, 1].map(|of| middle(&slow, of));
+    let [full, after] = [0, 1].map(|of| middle(&fast, of));
+    report.note(&format!("{half:.0} and {full:.0} one-sided gets a second"));
+    let name = "onesided/server's cores at half and full rate";
+    report.add(Figure::beside(name, "cores", after, "at half the rate", before, Goal::None))?;
+    let name = "onesided/server's cores more as the rate doubles";
+    report.add(Figure::beside(
+        name,
+        "cores",
+        (after - before).max(0.0),
+        "1 % of a core",
+        0.01,
+        Goal::AtMost(1.0),
+    ))?;
+    Ok(())
+}
+
+/// Server-side gets beside Redis, one outstanding and many, with the servers' processor time.
+fn by_messages(
+    served: &Served,
+    data: &Dataset,
+    reads: &Reads,
+    folder: &Scratch,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    if !redis::is_installed() {
+        report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
+        return Ok(());
+    }
+    let mut redis = Redis::start(&folder.0.join("redis"), Keeps::Dump)?;
+    redis.fill(data)?;
+    for (transport, unix, theirs) in
+        [(Transport::Shm, true, "Redis over a unix socket"), (Transport::Tcp, false, "Redis over TCP")]
+    {
+        for (connections, outstanding) in [(1, 1), (CONNECTIONS, OUTSTANDING)] {
+            let server_side = options(transport, Search::Server);
+            let clients: Result<Vec<Client>, BenchError> =
+                (0..connections).map(|_| served.client(server_side.clone())).collect();
+            let clients = RefCell::new(clients?);
+            let getters: std::io::Result<Vec<Getter>> =
+                (0..connections).map(|_| redis.getter(unix)).collect();
+            let getters = RefCell::new(getters?);
+            let (first, used) = (First::default(), RefCell::new([0u64; 2]));
+            let mut contenders = [
+                Contender::new("ours", |round| {
+                    let before = served.processor_ns();
+                    let got = spread(&mut clients.borrow_mut(), reads, round, outstanding);
+                    used.borrow_mut()[0] += served.processor_ns() - before;
+                    first.proved(reads.size, got)
+                }),
+                Contender::new("redis", |round| {
+                    let before = redis.processor_ns();
+                    let got = spread_redis(&mut getters.borrow_mut(), reads, round, outstanding);
+                    used.borrow_mut()[1] += redis.processor_ns() - before;
+                    first.proved(reads.size, got.map_err(BenchError::from))
+                }),
+            ];
+            let outcomes = contest::run(&mut contenders, 1, reads.rounds);
+            drop(contenders);
+            first.end()?;
+            let outcomes = agreed(outcomes)?;
+            let count = ((reads.rounds + 1) * reads.size) as f64;
+            let [ours_us, theirs_us] = used.into_inner().map(|used| used as f64 / 1e3 / count);
+            let name = format!("onesided/server-side get {transport}, {connections} x {outstanding}");
+            let (ours, rate) = (outcomes[0].rate(), outcomes[1].rate());
+            report.add(Figure::beside(name.clone(), "op/s", ours, theirs, rate, Goal::AtLeast(1.0)))?;
+            let name = format!("{name}: server's processor");
+            report.add(Figure::beside(name, "us/op", ours_us, theirs, theirs_us, Goal::AtMost(1.0)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Gets over several connections, each with so many outstanding.
+fn spread(
+    clients: &mut [Client],
+    reads: &Reads,
+    round: usize,
+    outstanding: usize,
+) -> Result<u64, BenchError> {
+    let keys: Vec<&[u8]> = reads.keys(round).collect();
+    let mut bytes = 0;
+    for turn in keys.chunks(clients.len() * outstanding) {
+        for (client, keys) in clients.iter_mut().zip(turn.chunks(outstanding)) {
+            for key in keys {
+                client.submit(&Operation::Get { key })?;
+            }
+            // What was submitted leaves with the first look for answers.
+            let early = client.poll(Duration::ZERO);
+            bytes += early.map_or(Ok(0), value_bytes)?;
+        }
+        for client in clients.iter_mut() {
+            while client.outstanding() > 0 {
+                if let Some(completion) = client.poll(Duration::from_secs(1)) {
+                    bytes += value_bytes(completion)?;
+                }
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn value_bytes(completion: cell_client::Completion) -> Result<u64, BenchError> {
+    Ok(match completion.outcome? {
+        cell_client::Output::Value(item) => item.map_or(0, |item| item.value.len() as u64),
+        _ => 0,
+    })
+}
+
+fn spread_redis(
+    getters: &mut [Getter],
+    reads: &Reads,
+    round: usize,
+    outstanding: usize,
+) -> std::io::Result<u64> {
+    let keys: Vec<&[u8]> = reads.keys(round).collect();
+    let mut bytes = 0;
+    for turn in keys.chunks(getters.len() * outstanding) {
+        let parts = || turn.chunks(outstanding);
+        for (getter, keys) in getters.iter_mut().zip(parts()) {
+            getter.send(keys.iter().copied())?;
+        }
+        for (getter, keys) in getters.iter_mut().zip(parts()) {
+            bytes += getter.receive(keys.len())?;
+        }
+    }
+    Ok(bytes)
+}
+
+/// One-sided readers beside a writer at full rate.
+fn beside_writers(
+    served: &mut Served,
+    data: &Dataset,
+    reads: &Reads,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let mut reader = served.client(one_sided(Transport::Shm, true))?;
+    let before = counters(&reader);
+    let stop = AtomicBool::new(false);
+    let batch = updates(data, reads.size);
+    let (got, put) = std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> Result<f64, BenchError> {
+            let (mut count, began) = (0, now());
+            while !stop.load(Ordering::Relaxed) {
+                count += served.put(&batch, WRITING)?;
+            }
+            Ok(count as f64 / (now() - began).as_secs_f64())
+        });
+        let (mut count, began) = (0usize, now());
+        let mut longest = Duration::ZERO;
+        let outcome = (0..)
+            .flat_map(|round| reads.keys(round))
+            .take_while(|_| now() - began < 2 * PART)
+            .try_for_each(|key| {
+                let asked = now();
+                reader.get(key)?;
+                longest = longest.max(now() - asked);
+                count += 1;
+                Ok::<(), BenchError>(())
+            });
+        let rate = count as f64 / (now() - began).as_secs_f64();
+        stop.store(true, Ordering::Relaxed);
+        let put = writer.join().unwrap_or(Err(BenchError::Engine));
+        (outcome.map(|()| (rate, longest)), put)
+    });
+    let ((rate, longest), put) = (got?, put?);
+    let after = counters(&reader);
+    let begun = (after.begun - before.begun).max(1) as f64;
+    let retries = |counters: &OneSidedCounters| {
+        counters.torn + counters.invalid + counters.fence + counters.crc + counters.watermark + counters.clock
+    };
+    let alone =
+        |name: &str, unit, number| Figure::alone(format!("onesided/beside a writer: {name}"), unit, number);
+    report.add(alone("puts", "op/s", put))?;
+    report.add(alone("gets", "op/s", rate))?;
+    report.add(alone("longest get", "us", longest.as_secs_f64() * 1e6))?;
+    let retried = (retries(&after) - retries(&before)) as f64;
+    report.add(alone("retries a get", "retries", retried / begun))?;
+    let fell_back = (after.fell_back - before.fell_back) as f64;
+    report.add(alone("share that the server answered", "share", fell_back / begun))?;
+    report.note(&format!("{after:?}"));
+    Ok(())
+}
+
+/// Values for keys that are there.
+fn updates(data: &Dataset, size: usize) -> Batch {
+    let mut random = crate::random::Random::new(data.seed ^ 0x7570_6474);
+    let mut batch = Batch::default();
+    for _ in 0..size {
+        let (key, value) = (random.below(data.entries), random.below(data.entries));
+        batch.keys.push_with(|bytes| data.push_key(key, bytes));
+        batch.values.push_with(|bytes| data.push_value(value, bytes));
+    }
+    batch
+}
+
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn now() -> Instant {
+    Instant::now()
+}
