@@ -59,8 +59,8 @@ pub fn prefetch(region: &Region, offset: ExtentOffset, shape: ExtentShape) {
     }
 }
 
-/// Asks for several extents: for the first line of each before any other, because a request that misses the TLB
-/// holds up what comes behind it, and side by side such misses overlap.
+/// Asks for several extents: for the first line of each before any other, because a request that misses the
+/// TLB holds up what comes behind it, and side by side such misses overlap.
 #[inline]
 pub fn prefetch_all(region: &Region, extents: impl Iterator<Item = (ExtentOffset, ExtentShape)> + Clone) {
     for (offset, _) in extents.clone() {

@@ -3,10 +3,10 @@
 //! alignment, while the bytes pass by: who copies an extent need not look at it twice.
 //!
 //! Folding: sixteen bytes that stand `8 n` bits before others have the same remainder as their halves times
-//! `x^(8n + 63)` and `x^(8n - 1)`, so they can be added to those others (Gopal et al., "Fast CRC Computation for
-//! Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). A last part of fewer than sixteen bytes is
-//! joined to what was folded by moving bytes, so no table is needed; `crc64fast` takes whatever is not a whole
-//! aligned block of 128 bytes through tables of 32 KiB, which is most of a typical extent.
+//! `x^(8n + 63)` and `x^(8n - 1)`, so they can be added to those others (Gopal et al., "Fast CRC Computation
+//! for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009). A last part of fewer than sixteen bytes
+//! is joined to what was folded by moving bytes, so no table is needed; `crc64fast` takes whatever is not a
+//! whole aligned block of 128 bytes through tables of 32 KiB, which is most of a typical extent.
 
 /// Sixteen bytes, the first eight as the first little-endian number, from wherever they are.
 pub(crate) trait Block {
@@ -136,7 +136,8 @@ mod x86 {
 
     use super::{Block, Message, Place, QUOTIENT, REDUCE, halves, power_of_x};
 
-    /// From so many whole blocks on four are folded side by side: each fold waits six cycles for the one before.
+    /// From so many whole blocks on four are folded side by side: each fold waits six cycles for the one
+    /// before.
     const LONG_BLOCKS: usize = 7;
 
     /// What the halves of a block are multiplied with to be added to the one `bytes` later.
@@ -149,8 +150,8 @@ mod x86 {
     const BY_48: [u64; 2] = factors(48);
     const BY_64: [u64; 2] = factors(64);
 
-    /// Where each byte comes from when a block's first bytes go to its end: from `TO_END[n..][..16]` for `n` of
-    /// them; what comes from nowhere becomes zero.
+    /// Where each byte comes from when a block's first bytes go to its end: from `TO_END[n..][..16]` for `n`
+    /// of them; what comes from nowhere becomes zero.
     const TO_END: [u8; 32] = places(16);
     /// Likewise when the first `n` bytes go and the others move up.
     const TO_FRONT: [u8; 32] = places(0);

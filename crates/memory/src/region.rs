@@ -193,9 +193,9 @@ impl Region {
         self.live.read_bytes(word_at(offset), out);
     }
 
-    /// Appends `len` bytes, at least sixteen, to `out`, by words, all but the first `skip`: nothing or sixteen.
-    /// Returns those sixteen and the CRC-64 of all, in one pass; `None`, and nothing done, where the processor is
-    /// no faster so.
+    /// Appends `len` bytes, at least sixteen, to `out`, by words, all but the first `skip`: nothing or
+    /// sixteen. Returns those sixteen and the CRC-64 of all, in one pass; `None`, and nothing done, where the
+    /// processor is no faster so.
     #[inline]
     pub(crate) fn append_summed(
         &self,

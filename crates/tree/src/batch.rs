@@ -165,7 +165,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 }
 
-/// Searches each key in a meganode of its own, [`LANES`] at a time, as [`Meganode::search_batch`] does in one.
+/// Searches each key in a meganode of its own, [`LANES`] at a time, as [`Meganode::search_batch`] does in
+/// one.
 ///
 /// # Panics
 /// If `meganodes` or `out` is shorter than `keys`, or tree nodes are not all of one size.

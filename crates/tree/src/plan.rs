@@ -206,8 +206,9 @@ struct LeafPlace {
     at: usize,
 }
 
-/// Goes down to the leaf of a key that is going to be put, and asks for its cache lines: who has something else to
-/// do first, like encoding the entry, does it meanwhile. [`plan_put`] of the same key goes on from there.
+/// Goes down to the leaf of a key that is going to be put, and asks for its cache lines: who has something
+/// else to do first, like encoding the entry, does it meanwhile. [`plan_put`] of the same key goes on from
+/// there.
 ///
 /// # Errors
 /// As [`Meganode::search`].

@@ -273,8 +273,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         }
     }
 
-    /// Goes down through inner nodes until a leaf is next, and asks for its cache lines. Stops early wherever a
-    /// descent would have to try again: that is for who goes on from here.
+    /// Goes down through inner nodes until a leaf is next, and asks for its cache lines. Stops early wherever
+    /// a descent would have to try again: that is for who goes on from here.
     pub(crate) fn descend_to_leaf<const B: usize>(
         &self,
         probe: &Probe<'_>,

@@ -46,8 +46,8 @@ impl ExtentReader {
         ExtentView::decode(&self.extent)
     }
 
-    /// As [`ExtentReader::read`], with the value appended to `out`, in one pass where that can be; `out` is as
-    /// it was if the extent is not what it should be.
+    /// As [`ExtentReader::read`], with the value appended to `out`, in one pass where that can be; `out` is
+    /// as it was if the extent is not what it should be.
     ///
     /// # Errors
     /// As [`ExtentReader::read`].

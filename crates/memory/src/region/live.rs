@@ -123,9 +123,9 @@ impl Live {
         }
     }
 
-    /// Appends `len` bytes, at least sixteen, from word `start` on to `out`, all but the first `skip`: nothing or
-    /// sixteen. Returns those sixteen and the checksum of all; `None` where that is no faster than one pass for
-    /// each.
+    /// Appends `len` bytes, at least sixteen, from word `start` on to `out`, all but the first `skip`:
+    /// nothing or sixteen. Returns those sixteen and the checksum of all; `None` where that is no faster than
+    /// one pass for each.
     #[inline]
     pub(crate) fn append_summed(
         &self,
@@ -151,9 +151,9 @@ impl Live {
         if rest_len > 0 {
             to[message.whole.len()].keep(rest);
         }
-        // SAFETY: so many bytes behind the vector's end are inside its capacity, reserved above, and were written:
-        // the first block if it is not skipped, each whole one by the sum, which panics where `to` has too few
-        // places, and the rest just now.
+        // SAFETY: so many bytes behind the vector's end are inside its capacity, reserved above, and were
+        // written: the first block if it is not skipped, each whole one by the sum, which panics where `to`
+        // has too few places, and the rest just now.
         unsafe { out.set_len(out.len() + len - skip) };
         Some((message.first, sum))
     }
