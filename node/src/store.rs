@@ -393,6 +393,7 @@ impl Store {
         let meganode = Meganode::new(&self.node, self.geometry, there);
         // The leaf comes while the entry is encoded.
         cell_tree::plan_ahead(&meganode, key, &mut self.plan).map_err(StoreError::Tree)?;
+        assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
         let need = Need::put(key.len(), value.len(), &self.geometry, self.meganodes.height(slot));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
         let csn = self.appended().next();
@@ -439,6 +440,7 @@ impl Store {
         now_ns: u64,
         completion: &Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
+        assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
         self.log_room(&Need::delete(key.len())).map_err(WriteError::NoRoom)?;
         let meganode = Meganode::new(&self.node, self.geometry, self.slot(slot));
         cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(StoreError::Plan)?;

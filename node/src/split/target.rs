@@ -84,6 +84,12 @@ impl Target {
     }
 }
 
+/// Whether a split is linked durably, as far as this worker has its source.
+fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
+    let Some(source) = pairs.at(name.pair).map(|at| pairs.store(at)) else { return true };
+    matches!(source.book().answer(name, source.durable()), Answer::Linked | Answer::Open)
+}
+
 impl Splits {
     pub(super) fn adopt(
         &mut self,
@@ -166,6 +172,9 @@ impl Splits {
 
     fn step_target(&mut self, pairs: &mut Pairs, target: &mut Target, now_ns: u64, moved: &mut bool) -> bool {
         let (name, slot) = (target.name, target.slot);
+        if let Phase::Showing { .. } = target.phase {
+            assert!(may_be_shown(pairs, name), "{name} is readable before it is linked durably");
+        }
         let store = pairs.store_mut(target.at);
         let durable = store.book().target(name).is_none_or(|split| split.csn <= store.durable());
         let next = match &mut target.phase {

@@ -2,7 +2,7 @@
 //! freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
 
 use cell_protocol::{MeganodeRow, MeganodeUse};
-use cell_recovery::{Cuts, NodeRecord, SlotUse, SplitBook, SplitName, SplitRecord};
+use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitBook, SplitName, SplitRecord};
 use cell_terms::{Csn, ExtentOffset, Pointer, Root, SlotIndex};
 use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, NodeState, SlotAllocator, SplitPlan};
 use cell_wal::{Space, record_space};
@@ -122,6 +122,11 @@ impl Store {
         extents: Option<Vec<(ExtentOffset, u32)>>,
         now_ns: u64,
     ) -> Result<Option<CutHalf>, StoreError> {
+        let linked = self
+            .splits
+            .source(name)
+            .is_some_and(|split| split.state == SourceState::Linked && split.csn <= self.durable());
+        assert!(linked, "{name} is cut before it is linked durably");
         let plan = self.plan_cut(slot, key)?;
         let bits = plan.freed.bits();
         if self.step_room(key.len() + bits.bytes.len() + 4 * plan.cuts.len()).is_err() {
