@@ -335,19 +335,24 @@ fn spread(
 ) -> Result<u64, BenchError> {
     let keys: Vec<&[u8]> = reads.keys(round).collect();
     let mut bytes = 0;
+    let mut left = vec![0; clients.len()];
     for turn in keys.chunks(clients.len() * outstanding) {
-        for (client, keys) in clients.iter_mut().zip(turn.chunks(outstanding)) {
+        for ((client, keys), left) in clients.iter_mut().zip(turn.chunks(outstanding)).zip(&mut left) {
             for key in keys {
                 client.submit(&Operation::Get { key })?;
             }
+            *left = keys.len();
             // What was submitted leaves with the first look for answers.
-            let early = client.poll(Duration::ZERO);
-            bytes += early.map_or(Ok(0), value_bytes)?;
+            if let Some(completion) = client.poll(Duration::ZERO) {
+                bytes += value_bytes(completion)?;
+                *left -= 1;
+            }
         }
-        for client in clients.iter_mut() {
-            while client.outstanding() > 0 {
+        for (client, left) in clients.iter_mut().zip(&mut left) {
+            while *left > 0 {
                 if let Some(completion) = client.poll(Duration::from_secs(1)) {
                     bytes += value_bytes(completion)?;
+                    *left -= 1;
                 }
             }
         }
