@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use cell_tests::linearizability;
+use cell_tests::program;
 use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
@@ -125,7 +126,8 @@ fn kill_under_load(flags: &[&str]) -> usize {
          {operations} operations on shared keys checked",
         kills()
     );
-    let shape = server.cell(&["--json", "tree", "show"]);
+    let address = server.address().to_string();
+    let shape = program::run(&["--json", "tree", "show", "--server", &address]);
     assert_eq!(shape.code, Some(0), "{shape:?}");
     shape.out.matches("\"slot\"").count()
 }
