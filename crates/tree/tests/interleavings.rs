@@ -1,10 +1,12 @@
 //! The version protocol of tree nodes under every interleaving and every order of memory that the language
-//! permits, as loom enumerates them (with bounds on preemptions and on their number): a reader sees a change whole or not at all,
-//! and what it sees is durable when the watermark that it reads afterwards says so.
+//! permits, as loom enumerates them (with bounds on preemptions and on their number): a reader sees a
+//! change whole or not at all, and what it sees is durable when the watermark that it reads afterwards says
+//! so.
 //!
-//! Reader and writer are the production code; only the words are loom's. What the writer does, store by store and
-//! fence by fence, is taken from a dry run (its frames are larger than loom's stacks), and the words that it
-//! stores are atomics of the model; all others stay what they are, which keeps the model small.
+//! Reader and writer are the production code; only the words are loom's. What the writer does, store by
+//! store and fence by fence, is taken from a dry run (its frames are larger than loom's stacks), and the
+//! words that it stores are atomics of the model; all others stay what they are, which keeps the model
+//! small.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::cell::RefCell;

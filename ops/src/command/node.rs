@@ -90,7 +90,8 @@ pub(crate) struct NodeArgs {
 pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (mut settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
     if arguments.supervised {
-        settings::soften_for_development(&mut settings); // the supervisor is `cell dev`; it has warned already
+        // The supervisor is `cell dev`; it has warned already.
+        settings::soften_for_development(&mut settings);
     } else {
         warnings.iter().for_each(|warning| message::warning(warning));
     }

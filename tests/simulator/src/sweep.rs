@@ -115,8 +115,7 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
 
 fn take_seeds(sweep: &Sweep, next: &AtomicU64, send: Sender<Ended>) -> std::io::Result<()> {
     let end = sweep.from + sweep.seeds;
-    let at_once =
-        if sweep.options.mutant.is_some() { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
+    let at_once = if sweep.options.mutant.is_some() { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
     loop {
         let from = next.fetch_add(at_once, Ordering::Relaxed);
         if from >= end {
