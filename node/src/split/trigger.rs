@@ -93,7 +93,9 @@ impl Splits {
     fn split(&mut self, pairs: &mut Pairs, there: MeganodeAt, elsewhere: bool, now_ns: u64) -> bool {
         let Some(key) = pairs.store(there.pair).split_key(there.slot) else { return false };
         let (_, bytes) = pairs.store(there.pair).weight(there.slot);
-        let needs = Needs { extent_bytes: bytes / 8 * 5 + (256 << 10), elsewhere };
+        // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
+        let most = pairs.store(there.pair).extent_bytes_usable() / 8 * 7;
+        let needs = Needs { extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
         match self.target_for(pairs, there, needs) {
             Some(to) => self.begin_split(pairs, there, &key, to, now_ns),
             None => self.want_pair(pairs, now_ns),

@@ -326,6 +326,12 @@ impl Store {
         stats.free_bytes.saturating_sub(stats.headroom_bytes)
     }
 
+    /// Bytes of the extent region that ordinary writes can take of an empty one.
+    pub(crate) fn extent_bytes_usable(&self) -> u64 {
+        let stats = self.extents.stats();
+        stats.capacity_bytes.saturating_sub(stats.headroom_bytes)
+    }
+
     /// Bytes of the extent region that there are.
     pub(crate) fn extent_bytes(&self) -> u64 {
         self.extents.stats().capacity_bytes
