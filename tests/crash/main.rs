@@ -134,6 +134,45 @@ fn kill_under_load(flags: &[&str]) -> usize {
     shape.out.matches("\"slot\"").count()
 }
 
+/// Mixed operations of clients on both search paths, with kills between: every key's history has an order.
+#[test]
+fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
+    let wanted: u64 = match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("full") => 1_000_000,
+        Ok("quick") => 100_000,
+        _ => 10_000,
+    };
+    let mut server = Server::start();
+    let traffic = Traffic::new(server.address());
+    std::thread::scope(|scope| {
+        let traffic = &traffic;
+        let meeting: Vec<_> = (0..2 * MEETING)
+            .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(1 + client * 10))))
+            .collect();
+        for part in 1..=4 {
+            while traffic.recorder.ticks() < 2 * wanted * part / 4 {
+                wait(5);
+            }
+            if part < 4 {
+                kill_and_recover(&mut server, 0);
+            }
+        }
+        traffic.stop();
+        for client in meeting {
+            client.join().expect("a client that met others did not panic");
+        }
+    });
+    let mut operations = 0;
+    for (key, history) in traffic.recorder.into_history() {
+        operations += history.len() as u64;
+        if let Err(violation) = linearizability::check(&history, None) {
+            panic!("{} is not linearizable: {violation:?}", key.escape_ascii());
+        }
+    }
+    assert!(operations >= wanted, "{operations} operations");
+    println!("{operations} operations checked");
+}
+
 /// The harness's twin that must fail: the same load and the same check on a server that logs nothing. If this
 /// passes the check, the check is worth nothing.
 #[test]

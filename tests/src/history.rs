@@ -85,6 +85,11 @@ impl Recorder {
         keys.entry(key.to_vec()).or_default().push(operation);
     }
 
+    /// Calls and answers so far, two an operation.
+    pub fn ticks(&self) -> u64 {
+        self.clock.load(Ordering::SeqCst)
+    }
+
     /// Everything recorded, by key.
     pub fn into_history(self) -> BTreeMap<Vec<u8>, Vec<Operation>> {
         self.keys.into_inner().unwrap_or_else(PoisonError::into_inner)
