@@ -22,4 +22,5 @@ pub mod redis;
 pub mod restart;
 pub mod rival;
 pub mod served;
+pub mod split;
 pub mod zipf;

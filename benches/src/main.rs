@@ -1,11 +1,11 @@
-//! `cargo run --release -p cell-benches -- local|onesided|put|restart|memory [--entries N] [--json]`: one
+//! `cargo run --release -p cell-benches -- local|onesided|put|restart|split|memory [--entries N] [--json]`: one
 //! row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local, onesided, put, restart};
+use cell_benches::{footprint, local, onesided, put, restart, split};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -16,6 +16,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);
             println!("{}", footprint::run_child(arguments)?);

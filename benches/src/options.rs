@@ -29,6 +29,8 @@ pub enum Command {
     Onesided(Options),
     /// Starting empty, from the log after a kill, from the image after a stop
     Restart(Options),
+    /// Random inserts while meganodes split beside the same into one meganode
+    Split(Options),
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),

@@ -108,7 +108,7 @@ impl Work {
 pub(crate) struct First(RefCell<Option<BenchError>>);
 
 impl First {
-    fn count(&self, done: Result<u64, BenchError>) -> (u64, u64) {
+    pub(crate) fn count(&self, done: Result<u64, BenchError>) -> (u64, u64) {
         match done {
             Ok(count) => (count, 0),
             Err(error) => {
