@@ -240,7 +240,12 @@ impl ClientCore {
     /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
     /// was used again.
     pub fn settle(&mut self, now_ns: u64) {
+        let owes_answer = self.owes_answer();
         if let Some(reader) = &mut self.reader {
+            // A sign of life of the host, but not of a worker whose answer is due.
+            if reader.take_came() && !owes_answer {
+                self.connection.heard(now_ns);
+            }
             reader.settle(now_ns);
             self.take_ended(now_ns);
         }
@@ -401,14 +406,21 @@ impl ClientCore {
 
     /// What the server owes.
     pub(crate) fn owed(&self) -> Owed {
-        let asked = self.control_ids.regions.is_some() || self.control_ids.trust.is_some();
-        if self.in_flight_prompt > 0 || self.control_ids.open_session.is_some() || asked {
+        // A read that does not come back: the host is gone, or nobody has its connection any more.
+        if self.owes_answer() || self.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
             Owed::Promptly
-        } else if self.in_flight > 0 || self.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
+        } else if self.in_flight > 0 {
             Owed::Sometime
         } else {
             Owed::Nothing
         }
+    }
+
+    /// Whether the worker owes an answer promptly; reads are its host's business.
+    fn owes_answer(&self) -> bool {
+        let ids = &self.control_ids;
+        let asked = ids.open_session.is_some() || ids.regions.is_some() || ids.trust.is_some();
+        self.in_flight_prompt > 0 || asked
     }
 
     /// Whether a connection is needed.

@@ -98,6 +98,18 @@ impl Client {
         self.asked.len()
     }
 
+    /// One of the deeds without an answer, and where the client is with it.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<String> {
+        let asked = self.asked.values().next()?;
+        Some(format!(
+            "host {} waits for {:?}, {:?}",
+            self.host,
+            asked.deed,
+            self.driver.core_ref().one_sided_counters()
+        ))
+    }
+
     /// Stops it until this time.
     pub fn freeze(&mut self, until_ns: u64) {
         self.frozen_until_ns = until_ns;

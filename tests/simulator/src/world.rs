@@ -512,7 +512,11 @@ impl World {
     pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
         if self.phase != Phase::Traffic && self.now_ns - self.phase_since_ns > PATIENCE_NS {
             let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
-            return Err(broken(format_args!("stuck in {:?} with {outstanding} outstanding", self.phase)));
+            let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
+            return Err(broken(format_args!(
+                "stuck in {:?} with {outstanding} outstanding: {first}",
+                self.phase
+            )));
         }
         Ok(())
     }

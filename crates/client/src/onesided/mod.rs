@@ -139,6 +139,8 @@ pub(crate) struct Reader {
     ended: VecDeque<(u16, Ended)>,
     scratch: Vec<u16>,
     now_ns: u64,
+    /// A read came back with what it read, since somebody asked.
+    came: bool,
 }
 
 impl Reader {
@@ -167,6 +169,7 @@ impl Reader {
             ended: VecDeque::new(),
             scratch: Vec::new(),
             now_ns: 0,
+            came: false,
         }
     }
 
@@ -382,11 +385,19 @@ impl Reader {
         self.active > 0 || self.ground.reads.outstanding() > 0
     }
 
+    /// Whether a read came back since this was asked last.
+    pub(crate) fn take_came(&mut self) -> bool {
+        std::mem::take(&mut self.came)
+    }
+
     /// A read has come back.
     pub(crate) fn read_done(&mut self, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
         let owner = self.ground.reads.take(tag);
         let words = match outcome {
-            Ok(words) => words,
+            Ok(words) => {
+                self.came = true;
+                words
+            }
             Err(failure) => return self.read_failed(owner, failure),
         };
         match owner {

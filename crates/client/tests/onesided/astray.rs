@@ -211,3 +211,26 @@ fn keys_that_no_tree_can_hold_are_left_to_the_server() {
     assert_eq!(yard.asked, [RequestKind::Get, RequestKind::Get]);
     assert_ne!(yard.owner.entry(&key(0)).unwrap().offset, ExtentOffset(0));
 }
+
+#[test]
+fn reads_that_never_come_back_cost_the_connection_not_the_deadline() {
+    let mut yard = filled(Yard::new(), 20);
+    let deadline_ns = yard.now_ns + 60_000 * MS;
+    yard.core.submit_until(yard.now_ns, &Operation::Get { key: &key(3) }, deadline_ns).unwrap();
+    yard.step();
+    let lost = std::mem::take(&mut yard.posted);
+    assert!(!lost.is_empty());
+    // The host is dark: neither reads nor questions are answered.
+    yard.answers = false;
+    let hellos = |yard: &Yard| yard.kinds.iter().filter(|kind| **kind == RequestKind::Hello).count();
+    while hellos(&yard) == 1 {
+        yard.pass(100 * MS);
+        yard.step();
+        assert!(yard.now_ns < deadline_ns / 2, "the connection is given up");
+    }
+    yard.answers = true;
+    yard.run();
+    assert_eq!(yard.asked, [RequestKind::Get], "the server is asked, on another connection");
+    yard.core.completion().unwrap();
+    assert_eq!(yard.get(&key(4)), Some(value(4)));
+}
