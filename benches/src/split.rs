@@ -70,7 +70,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     ))?;
     let longest = longest_get.as_secs_f64() * 1e3;
     report.add(Figure::alone("split/longest get between", "ms", longest))?;
-    let meganodes = small.server.cell(&["--json", "tree", "show"]).out.matches("\"slot\"").count();
+    let address = small.server.address().to_string();
+    let shape = cell_tests::program::run(&["--json", "tree", "show", "--server", &address]);
+    let meganodes = shape.out.matches("\"slot\"").count();
     report.add(Figure::alone("split/meganodes in the end", "meganodes", meganodes as f64))?;
     Ok(())
 }
