@@ -1,5 +1,5 @@
-//! `cargo run --release -p cell-benches -- local|onesided|put|restart|split|memory [--entries N] [--json]`: one
-//! row a figure.
+//! `cargo run --release -p cell-benches -- local|onesided|put|restart|split|memory [--entries N] [--json]`:
+//! one row a figure.
 
 use std::process::ExitCode;
 

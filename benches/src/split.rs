@@ -1,5 +1,5 @@
-//! `split`: what splits of meganodes cost a store under full write load: the same random inserts, in turns, into a
-//! node of small slots, whose meganodes split all the time, and into one of a single large slot.
+//! `split`: what splits of meganodes cost a store under full write load: the same random inserts, in turns,
+//! into a node of small slots, whose meganodes split all the time, and into one of a single large slot.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

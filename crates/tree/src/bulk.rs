@@ -238,6 +238,12 @@ impl BulkBuilder {
         self.taken.len() + 1
     }
 
+    /// Levels so far, leaves included.
+    #[must_use]
+    pub fn height(&self) -> usize {
+        self.levels.len()
+    }
+
     fn begin_level(&mut self) {
         self.levels.push(Level { low: self.low.clone(), ..Level::default() });
     }

@@ -202,9 +202,12 @@ impl Store {
 
     fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, StoreError> {
         let AdoptionRange { name, slot, .. } = adoption.range;
-        // A height's worth of fills, and the last step.
-        if self.adoption_room(&Need::fills(18, &self.geometry)).is_err() {
-            return Ok(AdoptionStep::Waits);
+        // Each level closes two nodes at the most, and there may be one more level; then the last step.
+        let height = adoption.builder.as_ref().map_or(1, BulkBuilder::height);
+        match self.adoption_room(&Need::fills(2 * (height + 1), &self.geometry)) {
+            Ok(()) => {}
+            Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
+            Err(_) => return Ok(AdoptionStep::Full),
         }
         let Some(mut builder) = adoption.builder.take() else { return Err(StoreError::NoMeganode(slot)) };
         let mut summary = None;
