@@ -139,11 +139,12 @@ impl Takeover {
             }
             Err(error) => {
                 self.progress.set_stage(RecoveryStage::Failed);
-                if let Some(tenure) = self.tenure() {
-                    report(&self.environment, tenure, &error);
-                }
+                let tenure = self.tenure();
                 self.stage = Stage::Failed;
-                Err(error)
+                Err(match tenure {
+                    Some(tenure) => report(&self.environment, tenure, error),
+                    None => error,
+                })
             }
             Ok(turn) => {
                 self.transient = None;
@@ -366,16 +367,23 @@ fn begin_log(
     Ok(Some(log))
 }
 
-/// Tells the region table, so that everybody sees what the pair lacks.
-fn report(environment: &Environment, tenure: Tenure, error: &RecoveryError) {
-    tracing::error!(pair = tenure.pair.0, error = error as &dyn Error, "the pair cannot be recovered");
-    let Some(missing) = error.missing(tenure.pair) else { return };
-    if let Err(failed) = environment.table.mark_unavailable(tenure, &missing) {
-        let error = &failed as &dyn Error;
-        tracing::warn!(
-            pair = tenure.pair.0,
-            error,
-            "the region table does not say that the pair is unavailable"
-        );
+/// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds files gone
+/// that nobody needs any more: that is the reason then, and the pair is another's.
+fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> RecoveryError {
+    if let Some(missing) = error.missing(tenure.pair) {
+        match environment.table.mark_unavailable(tenure, &missing) {
+            Err(superseded @ ClusterError::Superseded { .. }) => return superseded.into(),
+            Err(failed) => {
+                let error = &failed as &dyn Error;
+                tracing::warn!(
+                    pair = tenure.pair.0,
+                    error,
+                    "the region table does not say that the pair is unavailable"
+                );
+            }
+            Ok(_) => {}
+        }
     }
+    tracing::error!(pair = tenure.pair.0, error = &error as &dyn Error, "the pair cannot be recovered");
+    error
 }

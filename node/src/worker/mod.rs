@@ -124,6 +124,8 @@ pub struct Worker {
     started_ns: u64,
     now_ns: u64,
     lease_until_ns: u64,
+    /// There was a lease.
+    leased: bool,
     /// Messages of the backlog are being handled: they do not wait behind themselves.
     draining: bool,
     scratch: Vec<u8>,
@@ -160,6 +162,7 @@ impl Worker {
             started_ns: now_ns,
             now_ns,
             lease_until_ns: 0,
+            leased: false,
             draining: false,
             scratch: Vec::new(),
         }
@@ -224,7 +227,10 @@ impl Worker {
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
-        if matches!(self.phase, Phase::Serving | Phase::Stopping) && lease_over(now_ns, lease_until_ns) {
+        // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering or
+        // not, so that its clients look elsewhere.
+        self.leased |= lease_until_ns > 0 || self.phase != Phase::Recovering;
+        if self.leased && !matches!(self.phase, Phase::Failed(_)) && lease_over(now_ns, lease_until_ns) {
             self.fail(FailureKind::LeaseLost);
             return;
         }
