@@ -367,8 +367,8 @@ fn begin_log(
     Ok(Some(log))
 }
 
-/// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds files gone
-/// that nobody needs any more: that is the reason then, and the pair is another's.
+/// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds files
+/// gone that nobody needs any more: that is the reason then, and the pair is another's.
 fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> RecoveryError {
     if let Some(missing) = error.missing(tenure.pair) {
         match environment.table.mark_unavailable(tenure, &missing) {

@@ -138,7 +138,8 @@ impl Splits {
         now_ns: u64,
     ) -> bool {
         let store = pairs.store(there.pair);
-        if !needs_extents && store.has_resting(there.slot) {
+        let rests = if needs_extents { store.has_resting_extents() } else { store.has_resting(there.slot) };
+        if rests {
             return true;
         }
         if self.sources.iter().any(|source| source.is_of(there) && source.is_cutting()) {

@@ -303,6 +303,11 @@ impl Store {
         self.meganodes.get(slot).is_some_and(|owned| owned.resting > 0)
     }
 
+    /// Whether extents rest, so that the pair will have room without anybody's doing.
+    pub(crate) fn has_resting_extents(&self) -> bool {
+        self.grace.bytes() > 0
+    }
+
     /// Whether a put of so many bytes is sure to find tree nodes and an extent.
     pub(crate) fn has_room(&self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
         let nodes = self.meganodes.get(slot).is_none_or(|owned| owned.allocator.has_room_for_put());

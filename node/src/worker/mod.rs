@@ -227,8 +227,8 @@ impl Worker {
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
-        // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering or
-        // not, so that its clients look elsewhere.
+        // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering
+        // or not, so that its clients look elsewhere.
         self.leased |= lease_until_ns > 0 || self.phase != Phase::Recovering;
         if self.leased && !matches!(self.phase, Phase::Failed(_)) && lease_over(now_ns, lease_until_ns) {
             self.fail(FailureKind::LeaseLost);

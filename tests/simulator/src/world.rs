@@ -401,8 +401,8 @@ impl World {
     /// The operator, or a supervisor, wants one node that works.
     fn step_operator(&mut self) {
         let now_ns = self.now_ns;
-        // One that had been given up and goes on would stand by for ever once nobody dies any more, and put its
-        // clients off.
+        // One that had been given up and goes on would stand by for ever once nobody dies any more, and put
+        // its clients off.
         let older = self.nodes.iter().map(|node| node.host).find(|host| *host != self.last_host);
         if let Some(host) = older.filter(|_| self.phase == Phase::Quiet) {
             self.bury(host, Death::Killed);

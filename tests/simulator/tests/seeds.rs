@@ -46,7 +46,6 @@ fn seeds_each_hold_every_rule() {
         Event::Torn,
         Event::RightLinks,
         Event::WatermarkWaits,
-        Event::TrustWaits,
         Event::Overruns,
         Event::ClientPauses,
     ];
