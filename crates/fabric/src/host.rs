@@ -13,6 +13,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::Limits;
+use crate::mapped::MappedRegion;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::poller::poll_error;
 use crate::registry::Registry;
@@ -230,6 +231,10 @@ impl OneSided for HostEndpoint {
             Some(shm) if is_shm(connection) => shm.post_read(connection, read, tag),
             _ => self.tcp.post_read(connection, read, tag),
         }
+    }
+
+    fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
+        self.shm.as_ref().filter(|_| is_shm(connection))?.mapped(connection, key)
     }
 
     fn reads_ordered(&self) -> bool {

@@ -15,6 +15,7 @@ use cell_terms::Words;
 
 use crate::endpoint::{ConnectionId, Endpoint};
 use crate::error::{FabricError, SendError};
+use crate::mapped::MappedRegion;
 
 /// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the
 /// region.
@@ -96,6 +97,12 @@ pub trait OneSided: Endpoint {
         read: RemoteRead,
         tag: ReadTag,
     ) -> Result<(), SendError>;
+
+    /// The region behind a key, where this provider's reads are loads of memory that is mapped: from the
+    /// first read by that key on. Elsewhere, and before, there is none.
+    fn mapped(&self, _connection: ConnectionId, _key: RegionKey) -> Option<MappedRegion> {
+        None
+    }
 
     /// Whether one read loads its cache lines in address order. Where it does not, tree nodes need a check
     /// that

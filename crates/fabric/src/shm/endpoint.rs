@@ -15,6 +15,7 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
+use crate::mapped::MappedRegion;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::poller::poll_error;
 use crate::registry::Registry;
@@ -209,6 +210,10 @@ impl OneSided for ShmEndpoint {
         tag: ReadTag,
     ) -> Result<(), SendError> {
         self.messenger.post_read(connection, read, tag)
+    }
+
+    fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
+        self.messenger.mapped(connection, key)
     }
 
     fn reads_ordered(&self) -> bool {

@@ -2,6 +2,7 @@
 //! with the acceptor's; and what goes over the socket of an open connection.
 
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use rustix::io::Errno;
 
@@ -228,7 +229,7 @@ impl Messenger {
         let link = Link::open(&file, bell_there, bell_here).map_err(broken)?;
         let ledger = ledger.map(|file| LedgerView::open(&file)).transpose().map_err(broken)?;
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
-        connection.reads.ledger = ledger;
+        connection.reads.ledger = ledger.map(Arc::new);
         agree(connection, hello);
         self.open(id, link)?;
         self.counters.connected += 1;

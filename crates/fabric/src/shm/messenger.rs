@@ -23,7 +23,8 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::limits::Limits;
-use crate::one_sided::{ReadTag, RemoteRead};
+use crate::mapped::MappedRegion;
+use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
 use crate::poller::{ReadyList, poll_error};
 use crate::registry::Registry;
 use crate::slots::{MARK_SHM, MARK_TOKEN, Slots};
@@ -194,6 +195,11 @@ impl Messenger {
         self.counters.reads_posted += 1;
         self.mark_dirty(id);
         Ok(())
+    }
+
+    /// See [`crate::OneSided::mapped`].
+    pub(super) fn mapped(&self, id: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
+        self.slots.get(id)?.reads.mapped(key)
     }
 
     /// Publishes what every connection has, then, after one fence for all, wakes the peers that sleep.

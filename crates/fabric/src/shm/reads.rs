@@ -4,12 +4,14 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use cell_memory::Region;
 use cell_terms::Words;
 use rustix::io::Errno;
 
 use crate::error::SendError;
+use crate::mapped::MappedRegion;
 use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use crate::registry::LedgerView;
 
@@ -38,7 +40,7 @@ pub(super) struct Reads {
     /// By key.
     mapped: Vec<(RegionKey, Mapped)>,
     /// The owner's; none where it serves no one-sided reads.
-    pub(super) ledger: Option<LedgerView>,
+    pub(super) ledger: Option<Arc<LedgerView>>,
     full: bool,
 }
 
@@ -68,6 +70,13 @@ impl Reads {
         for word in (first..first + words).step_by(WORDS_PER_LINE) {
             region.prefetch(word);
         }
+    }
+
+    /// The region behind a key, if it is mapped.
+    pub(super) fn mapped(&self, key: RegionKey) -> Option<MappedRegion> {
+        let at = self.mapped.binary_search_by_key(&key, |(key, _)| *key).ok()?;
+        let Mapped { region, slot } = &self.mapped[at].1;
+        Some(MappedRegion::new(region.clone(), key, (self.ledger.clone()?, *slot)))
     }
 
     /// Lets everything posted go.
