@@ -2,11 +2,10 @@
 //! are linearizable.
 
 pub mod faulty_disk;
-pub mod history;
-pub mod ledger;
-pub mod linearizability;
-pub mod payload;
 pub mod ports;
 pub mod program;
 pub mod server;
 pub mod traffic;
+
+pub use cell_history as history;
+pub use cell_history::{ledger, linearizability};

@@ -10,11 +10,9 @@ use cell_client::{
     Client, ClientError, ClientOptions, Condition, Fate, OneSidedCounters, Operation, Search, Ticket,
     Transport,
 };
+use cell_history::ledger::Ledger;
+use cell_history::{Call, Outcome, Recorder, Value, payload};
 use cell_terms::Version;
-
-use crate::history::{Call, Outcome, Recorder, Value};
-use crate::ledger::Ledger;
-use crate::payload;
 
 /// Writes that one ledger client has outstanding.
 const OUTSTANDING: usize = 64;

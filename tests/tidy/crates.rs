@@ -12,6 +12,7 @@ use crate::tree::root;
 /// Crate, folder, floor, and the crates that it may use (`None`: all of lower floors).
 const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("terms", "crates/terms", 1, None),
+    ("history", "crates/history", 1, Some(&[])),
     ("tree", "crates/tree", 2, None),
     ("memory", "crates/memory", 2, None),
     ("wal", "wal", 3, Some(&["terms", "memory"])),

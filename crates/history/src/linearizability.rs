@@ -11,7 +11,7 @@
 
 use std::collections::HashSet;
 
-use crate::history::{Call, Operation, Outcome, Value};
+use crate::operation::{Call, Operation, Outcome, Value};
 
 /// What a key holds.
 type State = Option<Value>;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::Value;
+use crate::operation::Value;
 
 /// What a key may hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Values that prove themselves: each is made from its name alone, so whoever reads one knows which it is,
 //! and that no byte of it is another's.
 
-use crate::history::Value;
+use crate::operation::Value;
 
 /// Every value says its name in its first bytes.
 const NAME_BYTES: usize = 8;
