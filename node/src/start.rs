@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
-use cell_fabric::{FabricError, Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
+use cell_fabric::{
+    FabricError, Greeting, HostEndpoint, HostOptions, Partition, Poller, ShmOptions, SocketName,
+};
 use cell_memory::MemoryError;
 use cell_recovery::Progress;
 use cell_terms::setting::Settings;
@@ -35,6 +37,8 @@ pub struct NodeOptions {
     pub listen: SocketAddr,
     /// Where its HTTP listens, to tell clients; empty: nowhere.
     pub http_address: String,
+    /// Cuts the node off from its peers when a drill says so.
+    pub partition: Partition,
     /// Everything else.
     pub settings: Settings,
 }
@@ -151,6 +155,7 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
     let shm = ShmOptions {
         greeting: Greeting { http_address: options.http_address.clone(), ..Greeting::of_this_host() },
         one_sided: settings.text("one_sided_reads") == "on",
+        partition: options.partition.clone(),
         ..ShmOptions::from_settings(settings)
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.folder)).flatten();

@@ -82,6 +82,7 @@ impl HostEndpoint {
             limits: shm_options.limits,
             greeting: shm_options.greeting.clone(),
             one_sided: shm_options.one_sided,
+            partition: shm_options.partition.clone(),
         };
         let tcp = TcpEndpoint::listen_with(address, workers, &tcp_options, &registry)?;
         let shm: Vec<Option<ShmEndpoint>> = match options.socket {

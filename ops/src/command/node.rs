@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use cell_cluster::{ClusterError, Coordinator, Embedded, Remote};
-use cell_fabric::FabricError;
+use cell_fabric::{FabricError, Partition};
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
@@ -17,6 +17,7 @@ use cell_web::WebError;
 use clap::{ArgMatches, Args};
 
 use crate::cli::Global;
+use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
@@ -84,6 +85,9 @@ pub(crate) struct NodeArgs {
     /// A supervisor holds the other ends of stdin and stdout
     #[arg(long, hide = true)]
     supervised: bool,
+    /// The supervisor has cut this node off
+    #[arg(long, hide = true, requires = "supervised")]
+    partitioned: bool,
 }
 
 /// Runs until a signal.
@@ -98,8 +102,10 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     logging::start(settings.text("tracing_filter"))?;
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     cell_web::Server::check_address(http).map_err(explain_web)?;
-    let words = hear(arguments.supervised)?;
-    let handle = start(&settings, listen)?;
+    let partition = Partition::default();
+    partition.set(arguments.partitioned);
+    let words = hear(arguments.supervised, &partition)?;
+    let handle = start(&settings, listen, partition)?;
     let watch = handle.watch();
     let web = cell_web::Server::start(http, Arc::new(move || watch.snapshot()));
     let web = web.map_err(explain_web)?;
@@ -113,7 +119,7 @@ fn explain_web(error: WebError) -> Failure {
     Failure::usage(format!("{:#}", anyhow::Error::new(error))).next("give another http_address")
 }
 
-fn start(settings: &Settings, listen: SocketAddr) -> anyhow::Result<NodeHandle> {
+fn start(settings: &Settings, listen: SocketAddr, partition: Partition) -> anyhow::Result<NodeHandle> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
         return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
@@ -125,19 +131,25 @@ fn start(settings: &Settings, listen: SocketAddr) -> anyhow::Result<NodeHandle> 
         folder: data.join("log"),
         listen,
         http_address: settings.text("http_address").to_owned(),
+        partition: partition.clone(),
         settings: settings.clone(),
     };
-    let coordinator = coordinator(settings, data)?;
+    let coordinator = coordinator(settings, data, partition)?;
     cell_node::start(options, coordinator).map_err(|error| explain(error).into())
 }
 
-fn coordinator(settings: &Settings, data: &Path) -> anyhow::Result<Arc<dyn Coordinator>> {
+fn coordinator(
+    settings: &Settings,
+    data: &Path,
+    partition: Partition,
+) -> anyhow::Result<Arc<dyn Coordinator>> {
     if settings.text("coordinator_address") == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         return Ok(Arc::new(embedded));
     }
     let deadline = Duration::from_millis(settings.integer("coordinator_deadline_ms"));
-    Ok(Arc::new(Remote::new(address(settings, "coordinator_address")?, deadline)))
+    let remote = Remote::new(address(settings, "coordinator_address")?, deadline);
+    Ok(Arc::new(Filtered::new(remote, partition, deadline)))
 }
 
 fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
@@ -147,18 +159,19 @@ fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
 }
 
 /// Signals, and the supervisor's words if there is one.
-fn hear(supervised: bool) -> anyhow::Result<Receiver<Word>> {
+fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Word>> {
     let (sender, words) = mpsc::channel();
     if supervised {
-        let sender = sender.clone();
-        link::listen(move |word| {
-            if word == Word::Gone {
+        let (sender, partition) = (sender.clone(), partition.clone());
+        link::listen(move |word| match word {
+            Word::Gone => {
                 // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
                 // for.
                 eprintln!("cell node: the supervisor is gone; exiting");
                 std::process::exit(i32::from(Exit::Error as u8));
             }
-            sender.send(word).unwrap_or_default();
+            Word::Partition(on) => partition.set(on),
+            Word::Stop => sender.send(word).unwrap_or_default(),
         })?;
     }
     signal::on_signals(move || sender.send(Word::Stop).unwrap_or_default(), || {})?;
@@ -171,7 +184,7 @@ fn attend(handle: &NodeHandle, words: &Receiver<Word>, supervised: bool) {
     let mut told: Option<(Report, Instant)> = None;
     while !handle.has_ended() {
         match words.recv_timeout(LOOK_EVERY) {
-            Ok(Word::Stop | Word::Gone) => {
+            Ok(_) => {
                 tracing::info!(
                     "stopping: a last checkpoint is taken; a second signal ends the process at once"
                 );

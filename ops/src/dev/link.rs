@@ -1,6 +1,7 @@
 //! What a supervisor and a node say to each other: lines over the node's stdin and stdout.
 //!
-//! To the node: `stop` (take a last checkpoint and exit). The end of the stream means that the supervisor is
+//! To the node: `stop` (take a last checkpoint and exit), `partition on` and `partition off` (a drill cuts the
+//! node off from its peers and the coordinator, and lets it back). The end of the stream means that the supervisor is
 //! gone: exit at once, because the coordinator went with it.
 //!
 //! To the supervisor: one JSON object a line, a [`Report`], at each change of state.
@@ -13,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 /// What the supervisor asks for.
 pub(crate) const STOP: &str = "stop";
+/// Cuts the node off, and lets it back.
+pub(crate) const PARTITION: [&str; 2] = ["partition off", "partition on"];
 
 /// A node's state, as far as its supervisor cares.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +31,8 @@ pub(crate) struct Report {
 pub(crate) enum Word {
     /// Stop in good order.
     Stop,
+    /// Be cut off, or be it no longer.
+    Partition(bool),
     /// The supervisor is gone.
     Gone,
 }
@@ -41,13 +46,19 @@ pub(crate) fn tell(report: &Report) {
     }
 }
 
+fn word(line: &str) -> Option<Word> {
+    match line {
+        STOP => Some(Word::Stop),
+        line => PARTITION.iter().position(|known| *known == line).map(|on| Word::Partition(on == 1)),
+    }
+}
+
 /// Listens to stdin on a thread of its own.
 pub(crate) fn listen(mut hear: impl FnMut(Word) + Send + 'static) -> anyhow::Result<()> {
     let run = move || {
         for line in io::stdin().lock().lines() {
             match line {
-                Ok(line) if line.trim() == STOP => hear(Word::Stop),
-                Ok(_) => {}
+                Ok(line) => word(line.trim()).into_iter().for_each(&mut hear),
                 Err(_) => break,
             }
         }

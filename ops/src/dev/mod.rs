@@ -6,6 +6,7 @@
 
 pub(crate) mod backoff;
 pub(crate) mod child;
+pub(crate) mod filtered;
 pub(crate) mod link;
 pub(crate) mod plan;
 pub(crate) mod supervisor;

@@ -17,6 +17,7 @@ use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
+use crate::partition::Partition;
 use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::socket_name::SocketName;
@@ -38,6 +39,8 @@ pub struct ShmOptions {
     pub ring_bytes: usize,
     /// Users that may connect besides root and the one that this process runs as.
     pub users: Vec<u32>,
+    /// The filter under all connections.
+    pub partition: Partition,
 }
 
 /// An endpoint over shared memory: a worker's, which accepts, or a client's, which only connects.
@@ -62,6 +65,7 @@ impl ShmOptions {
             one_sided: true,
             ring_bytes: usize::try_from(settings.integer("fabric_shm_ring_bytes")).unwrap_or(RING_BYTES),
             users: users.filter_map(|user| user.trim().parse().ok()).collect(),
+            partition: Partition::default(),
         }
     }
 
@@ -115,7 +119,9 @@ impl ShmEndpoint {
                     registry: options.one_sided.then(|| Arc::clone(registry)),
                     ring_words: options.ring_words(),
                 };
-                Ok(ShmEndpoint { messenger: seated(seat, options.limits)? })
+                let mut messenger = seated(seat, options.limits)?;
+                messenger.partition = options.partition.clone();
+                Ok(ShmEndpoint { messenger })
             })
             .collect::<Result<Vec<_>, FabricError>>()?;
         let messenger = &mut endpoints[0].messenger;

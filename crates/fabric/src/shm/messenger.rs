@@ -25,6 +25,7 @@ use crate::greeting::Greeting;
 use crate::limits::Limits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
+use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::registry::Registry;
 use crate::slots::{MARK_SHM, MARK_TOKEN, Slots};
@@ -38,8 +39,6 @@ use super::ring::Broken;
 const EVENTS_PER_POLL: usize = 1_024;
 /// Polls between two questions to the kernel while nothing is awaited from it.
 const KERNEL_EVERY: u32 = 32;
-/// How often time-outs are looked for.
-const SWEEP_NS: u64 = 100_000_000;
 
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
 pub(super) const DESK_TOKEN: u64 = u64::MAX - 1;
@@ -76,6 +75,7 @@ pub(super) struct Messenger {
     pub(super) door: Option<Door>,
     pub(super) seat: Option<Seat>,
     pub(super) desk_ready: bool,
+    pub(super) partition: Partition,
     /// Open connections, in no order.
     open: Vec<ConnectionId>,
     /// Where the next poll begins among them.
@@ -92,8 +92,8 @@ pub(super) struct Messenger {
     /// As large as the largest ring.
     scratch: Vec<[u8; WORD_BYTES]>,
     words: Vec<u64>,
-    clock_ns: Option<u64>,
-    sweep_due_ns: u64,
+    pub(super) clock_ns: Option<u64>,
+    pub(super) sweep_due_ns: u64,
 }
 
 impl Messenger {
@@ -106,6 +106,7 @@ impl Messenger {
             door: None,
             seat: None,
             desk_ready: false,
+            partition: Partition::default(),
             open: Vec::new(),
             turn: 0,
             kernel_age: 0,
@@ -204,7 +205,7 @@ impl Messenger {
 
     /// Publishes what every connection has, then, after one fence for all, wakes the peers that sleep.
     pub(super) fn flush(&mut self) {
-        if self.dirty.is_empty() {
+        if self.dirty.is_empty() || self.partition.is_on() {
             return;
         }
         let mut dirty = std::mem::take(&mut self.dirty);
@@ -270,6 +271,11 @@ impl Messenger {
             reported.set(reported.get() + 1);
             sink(event);
         };
+        if self.partition.is_on() {
+            // Edges are kept for later: the thread must be able to sleep.
+            self.gather();
+            return 0;
+        }
         self.report_deferred(sink);
         self.kernel_age += 1;
         if self.kernel_is_due() {
@@ -488,6 +494,9 @@ impl Messenger {
 
     /// Whether there is nothing to do, with every peer told to ring; see the module text of `ring`.
     pub(super) fn prepare_sleep(&mut self) -> bool {
+        if self.partition.is_on() {
+            return true;
+        }
         let door_ready = self.door.as_ref().is_some_and(|door| door.ready);
         let idle = self.deferred.is_empty()
             && self.ready.is_empty()
@@ -531,50 +540,6 @@ impl Messenger {
 
     pub(super) fn counters(&self) -> FabricCounters {
         FabricCounters { connections: self.slots.len() as u64, ..self.counters }
-    }
-
-    pub(super) fn now_ns(&self) -> u64 {
-        self.clock_ns.unwrap_or(0)
-    }
-
-    pub(super) fn tick(&mut self, now_ns: u64) {
-        let first = self.clock_ns.is_none();
-        self.clock_ns = Some(now_ns);
-        if first {
-            // What came before the first tick came now.
-            self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
-        }
-        if now_ns < self.sweep_due_ns {
-            return;
-        }
-        self.sweep_due_ns = now_ns.saturating_add(SWEEP_NS);
-        if let Some(door) = &mut self.door {
-            door.retry();
-        }
-        for (id, reason) in self.overdue(now_ns) {
-            self.end_later(id, reason);
-        }
-    }
-
-    fn overdue(&mut self, now_ns: u64) -> Vec<(ConnectionId, CloseReason)> {
-        let limits = self.limits;
-        let judge = |connection: &mut Connection| {
-            connection.assembler.relax();
-            connection.backlog.relax();
-            connection.reads.unmap_ended();
-            let silent_ns = now_ns.saturating_sub(connection.heard_ns);
-            let reason = if connection.phase != Phase::Open {
-                (silent_ns >= limits.handshake_timeout_ns).then_some(CloseReason::HandshakeTimeout)
-            } else if limits.idle_timeout_ns == 0 || silent_ns < limits.idle_timeout_ns {
-                None
-            } else if connection.backlog.pending() > 0 {
-                Some(CloseReason::Stalled)
-            } else {
-                Some(CloseReason::Idle)
-            };
-            reason.map(|reason| (connection.id, reason))
-        };
-        self.slots.iter_mut().filter_map(judge).collect()
     }
 }
 

@@ -23,6 +23,7 @@ mod handshake;
 mod layout;
 mod mapping;
 mod messenger;
+mod overdue;
 mod reads;
 mod ring;
 

@@ -16,6 +16,7 @@ use crate::greeting::Greeting;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
+use crate::partition::Partition;
 use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::slots::is_lane;
@@ -34,6 +35,8 @@ pub struct TcpOptions {
     pub greeting: Greeting,
     /// Whether regions can be registered for one-sided reads; this starts a thread that serves them.
     pub one_sided: bool,
+    /// The filter under all connections.
+    pub partition: Partition,
 }
 
 /// An endpoint over TCP: a worker's, which accepts, or a client's, which only connects.
@@ -82,7 +85,7 @@ impl TcpEndpoint {
         // The last number names the one-sided service.
         let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
         let group = Arc::new(Group::new(workers, options.one_sided)?);
-        let seated = |worker, limits| seat(&group, worker, limits, &options.greeting);
+        let seated = |worker, limits| seat(&group, worker, limits, options);
         let service = if options.one_sided {
             let messenger = seated(WORKER_ONE_SIDED, service_limits(options.limits))?;
             Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
@@ -112,9 +115,10 @@ fn seat(
     group: &Arc<Group>,
     worker: u16,
     limits: Limits,
-    greeting: &Greeting,
+    options: &TcpOptions,
 ) -> Result<Messenger, FabricError> {
-    let mut messenger = Messenger::new(limits, greeting.clone())?;
+    let mut messenger = Messenger::new(limits, options.greeting.clone())?;
+    messenger.partition = options.partition.clone();
     if let Some(desk) = group.desk(worker) {
         let flags = EventFlags::IN | EventFlags::ET;
         epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)

@@ -23,6 +23,7 @@ use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::Limits;
+use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::slots::{MARK_LANE, Slots};
 
@@ -67,6 +68,7 @@ pub(super) struct Messenger {
     pub(super) desk_ready: bool,
     /// What this endpoint answers to a good hello.
     pub(super) greeting: crate::greeting::Greeting,
+    pub(super) partition: Partition,
     events: ReadyList,
     ready: VecDeque<ConnectionId>,
     dirty: Vec<ConnectionId>,
@@ -87,6 +89,7 @@ impl Messenger {
             seat: None,
             desk_ready: false,
             greeting,
+            partition: Partition::default(),
             events: ReadyList::default(),
             ready: VecDeque::new(),
             dirty: Vec::new(),
@@ -148,6 +151,9 @@ impl Messenger {
     }
 
     pub(super) fn flush(&mut self) {
+        if self.partition.is_on() {
+            return;
+        }
         for index in 0..self.dirty.len() {
             self.flush_one(self.dirty[index]);
         }
@@ -198,6 +204,11 @@ impl Messenger {
             reported.set(reported.get() + 1);
             sink(event);
         };
+        if self.partition.is_on() {
+            // Edges are kept for later: the thread must be able to sleep.
+            self.gather();
+            return 0;
+        }
         self.report_deferred(sink);
         self.gather();
         self.accept(sink);
@@ -368,6 +379,9 @@ impl Messenger {
     }
 
     pub(super) fn prepare_sleep(&self) -> bool {
+        if self.partition.is_on() {
+            return true;
+        }
         let door_ready = self.door.as_ref().is_some_and(|door| door.ready);
         self.deferred.is_empty()
             && self.ready.is_empty()
@@ -392,7 +406,7 @@ impl Messenger {
             // What came before the first tick came now.
             self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
         }
-        if now_ns < self.sweep_due_ns {
+        if now_ns < self.sweep_due_ns || self.partition.is_on() {
             return;
         }
         self.sweep_due_ns = now_ns.saturating_add(SWEEP_NS);

@@ -170,7 +170,7 @@ impl World for Tcp {
     }
 
     fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<TcpEndpoint>>, Address) {
-        let options = TcpOptions { limits, greeting: greeting(), one_sided: true };
+        let options = TcpOptions { limits, greeting: greeting(), one_sided: true, ..TcpOptions::default() };
         let endpoints = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
         let address = Address::tcp(endpoints[0].address().unwrap());
         (endpoints.into_iter().map(Peer::new).collect(), address)

@@ -1,0 +1,71 @@
+//! The way to the coordinator behind the same filter as the node's connections.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cell_cluster::{ClusterError, Coordinator, Request, Response};
+use cell_fabric::Partition;
+
+/// How often a call that is cut off looks whether it still is.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// A coordinator that cannot be reached while the partition is on: calls take their deadline and fail.
+pub(crate) struct Filtered<C> {
+    coordinator: C,
+    partition: Partition,
+    deadline: Duration,
+}
+
+impl<C> Filtered<C> {
+    /// `coordinator`, whose calls take at most `deadline`, behind `partition`.
+    pub(crate) fn new(coordinator: C, partition: Partition, deadline: Duration) -> Filtered<C> {
+        Filtered { coordinator, partition, deadline }
+    }
+
+    /// Waits until the partition is over, or the deadline.
+    fn wait_until(&self, until: Instant) {
+        while self.partition.is_on() && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+impl<C: Coordinator> Coordinator for Filtered<C> {
+    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        let until = Instant::now() + self.deadline;
+        if self.partition.is_on() {
+            // What is not sent is not carried out, also when the partition ends just then.
+            self.wait_until(until);
+            return Err(ClusterError::NotReached(io::ErrorKind::TimedOut.into()));
+        }
+        let answer = self.coordinator.call(request)?;
+        if self.partition.is_on() {
+            // It was carried out, and the answer is lost.
+            self.wait_until(until);
+            return Err(ClusterError::OutcomeUnknown(io::ErrorKind::TimedOut.into()));
+        }
+        Ok(answer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::Sim;
+
+    use super::*;
+
+    #[test]
+    fn call_behind_a_partition_takes_its_deadline_and_is_not_carried_out() {
+        let partition = Partition::default();
+        let filtered = Filtered::new(Sim::new(1).link(), partition.clone(), Duration::from_millis(30));
+        let lease = filtered.grant(1_000).unwrap().lease;
+        partition.set(true);
+        let began = Instant::now();
+        let refused = filtered.keep_alive(lease).unwrap_err();
+        assert!(matches!(refused, ClusterError::NotReached(_)), "{refused}");
+        assert!(began.elapsed() >= Duration::from_millis(30));
+        partition.set(false);
+        filtered.keep_alive(lease).unwrap();
+    }
+}
