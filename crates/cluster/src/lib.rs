@@ -8,6 +8,7 @@
 //! | [`Server`], [`Remote`] | the embedded store for the other processes of the machine |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
 //! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
+//! | [`Layout`] | how the key space is spread over the first pairs |
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
@@ -20,6 +21,7 @@ mod clock;
 mod coordinator;
 mod embedded;
 mod error;
+mod layout;
 mod lease;
 mod lease_thread;
 mod line;
@@ -40,6 +42,7 @@ pub use clock::{Clock, ManualClock, boottime_ns};
 pub use coordinator::{Coordinator, initialise};
 pub use embedded::Embedded;
 pub use error::ClusterError;
+pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::LeaseThread;
 pub use lock::FolderLock;

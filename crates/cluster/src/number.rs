@@ -1,6 +1,6 @@
 //! The types of `cell_terms` as JSON: plain numbers and words. `terms` itself stays free of serde.
 
-use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId};
+use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, SessionId, SlotIndex};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -24,7 +24,16 @@ macro_rules! number {
     )*};
 }
 
-number!(Csn(u64), Epoch(u32), Incarnation(u64), NodeId(u32), PairId(u32), RegionId(u32), SessionId(u64));
+number!(
+    Csn(u64),
+    Epoch(u32),
+    Incarnation(u64),
+    NodeId(u32),
+    PairId(u32),
+    RegionId(u32),
+    SessionId(u64),
+    SlotIndex(u32),
+);
 
 pub(crate) fn serialize<T: Number, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     value.to_number().serialize(to)

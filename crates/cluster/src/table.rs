@@ -10,6 +10,7 @@ use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_
 
 use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
 use crate::error::ClusterError;
+use crate::layout::{KEY_LAYOUT, Layout};
 use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
 use crate::row::{CheckpointRow, EpochRow, Geometry, KEY_PAIRS, Missing, PairRow, PairState, Place};
 
@@ -45,7 +46,7 @@ pub struct NewPair {
 pub enum ClaimGround {
     /// The owner's lease has ended; the transaction checks it.
     LeaseEnded,
-    /// The caller holds the lock that the owner held for life on the log folders, on the same host: the
+    /// The caller holds the lock that the owner held for life, as the same node on the same host: the
     /// owner's process is gone, and appends nothing. It may replay meanwhile, and serve when the owner's
     /// lease has ended.
     HostLock,
@@ -124,6 +125,53 @@ impl Table {
             }
         }
         Ok(())
+    }
+
+    /// How the first pairs share the key space; one range where nobody laid it out.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn layout(&self) -> Result<Layout, ClusterError> {
+        match self.coordinator.read(KEY_LAYOUT)? {
+            Some(entry) => parse("the layout", &entry.value),
+            None => Ok(Layout::single()),
+        }
+    }
+
+    /// Writes the layout and its pairs, pair `n` for node `n - 1`, if there is neither a layout nor a pair:
+    /// one transaction with one winner. The pairs belong to nobody yet; each node claims its own.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`] of the writer.
+    pub fn lay_out(
+        &self,
+        layout: &Layout,
+        geometry: Geometry,
+        writer: Incarnation,
+    ) -> Result<(), ClusterError> {
+        let pairs = layout.pairs();
+        let mut first = Transaction::new()
+            .when(Condition::LeaseAlive { lease: writer })
+            .when(Condition::Absent { key: KEY_LAYOUT.to_owned() })
+            .when(Condition::Absent { key: KEY_PAIR_NEXT.to_owned() })
+            .put(KEY_LAYOUT, text(layout))
+            .put(KEY_PAIR_NEXT, (pairs + 1).to_string());
+        for pair in (1..=pairs).map(PairId) {
+            let new = NewPair { incarnation: writer, node: NodeId(pair.0 - 1), geometry };
+            let row = PairRow { owner: None, epoch: Epoch(0), ..first_row(pair, &new) };
+            first = first.put(PairRow::key(pair), text(&row));
+        }
+        for _ in 0..ATTEMPTS_MAX {
+            match self.coordinator.transact(first.clone()) {
+                Ok(TransactionOutcome::Refused { condition: 0 }) => {
+                    return Err(ClusterError::LeaseEnded { lease: writer });
+                }
+                Ok(_) => return Ok(()), // this writer's, or another's
+                Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "the empty table" })
     }
 
     /// Creates a pair in state [`PairState::New`], epoch 1, owned by the caller. Two threads of one
@@ -210,6 +258,10 @@ impl Table {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
             let previous = row.owner.filter(|owner| *owner != incarnation);
+            // The lock tells of processes of the caller's own node alone.
+            if ground == ClaimGround::HostLock && previous.is_some() && row.node != node {
+                return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
+            }
             if row.owner == Some(incarnation) && row.is_published() {
                 return Err(ClusterError::State { pair });
             }
