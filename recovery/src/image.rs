@@ -127,7 +127,7 @@ impl ImageBase {
     ) -> ImageBase {
         let (mut table, mut book) = (Vec::new(), Vec::new());
         completions.encode(&mut table);
-        if mutant::is_on(Mutant::BookDropped) {
+        if mutant::planted(Mutant::BookDropped) {
             SplitBook::new(splits.pair()).encode(&mut book);
         } else {
             splits.encode(&mut book);

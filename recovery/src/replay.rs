@@ -230,7 +230,7 @@ impl NodeApplier {
             let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
                 // Its builder is dead: nothing will come of it, and what it has built is not even whole.
                 Some(TargetState::Adopting) => NodeState::Free,
-                Some(TargetState::Adopted) if mutant::is_on(Mutant::AdoptionShown) => NodeState::Valid,
+                Some(TargetState::Adopted) if mutant::planted(Mutant::AdoptionShown) => NodeState::Valid,
                 Some(TargetState::Adopted) => NodeState::Hidden,
                 // All are valid already, as of most slots.
                 Some(TargetState::Opened | TargetState::Discarded) | None if !filled.hidden => continue,
@@ -318,16 +318,16 @@ impl NodeApplier {
             NodeRecord::Split(SplitRecord::Adopt { slot, kept, .. }) => {
                 self.check_slot(slot, csn)?;
                 let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
-                if !mutant::is_on(Mutant::ResultsLeftBehind) {
+                if !mutant::planted(Mutant::ResultsLeftBehind) {
                     self.completions.merge(kept, csn).map_err(failed)?;
                 }
             }
             NodeRecord::Split(SplitRecord::Applied { slot, right, cuts, high, freed, .. }) => {
                 self.check_slot(slot, csn)?;
-                for node in cuts.nodes().iter().filter(|_| !mutant::is_on(Mutant::EdgeNotCut)) {
+                for node in cuts.nodes().iter().filter(|_| !mutant::planted(Mutant::EdgeNotCut)) {
                     self.replay(slot, &Change::Cut { node: *node, high, right }, csn)?;
                 }
-                if !mutant::is_on(Mutant::UpperHalfKept) {
+                if !mutant::planted(Mutant::UpperHalfKept) {
                     freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
                 }
             }
@@ -357,7 +357,7 @@ impl NodeApplier {
     }
 
     fn free_slot(&mut self, slot: SlotIndex, csn: Csn) -> Result<(), RecoveryError> {
-        if mutant::is_on(Mutant::DiscardedKept) {
+        if mutant::planted(Mutant::DiscardedKept) {
             return Ok(());
         }
         let nodes_end = self.slots[slot_at(slot)].nodes_end;

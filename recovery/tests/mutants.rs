@@ -8,7 +8,7 @@ mod owner;
 
 use std::panic::catch_unwind;
 
-use cell_recovery::mutant::{Mutant, switch};
+use cell_recovery::mutant::{Mutant, plant};
 use cluster::world::{Met, run};
 
 /// Whether every crash point, with and without checkpoints, ends well.
@@ -27,11 +27,11 @@ fn clean() -> bool {
 
 #[test]
 fn every_mutant_is_caught_by_the_crash_harness() {
-    switch(None);
+    plant(None);
     assert!(clean(), "the harness is not clean");
     for mutant in Mutant::ALL {
-        switch(Some(mutant));
+        plant(Some(mutant));
         assert!(!clean(), "{mutant:?} was not caught");
     }
-    switch(None);
+    plant(None);
 }

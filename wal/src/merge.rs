@@ -23,7 +23,7 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::error::{Predecessor, WalError};
 use crate::frame::{FrameFault, FrameHeader, FrameKind};
-use crate::mutant::{Mutant, is_on};
+use crate::mutant::{Mutant, planted};
 use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
 use crate::record::{Record, Records};
 use crate::segment::LogId;
@@ -218,7 +218,7 @@ impl PairReader {
     /// # Errors
     /// A folder or every segment is missing, or the disk fails.
     pub fn open(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<PairReader, WalError> {
-        let forgetful = is_on(Mutant::IgnoreRecordedCut);
+        let forgetful = planted(Mutant::IgnoreRecordedCut);
         let request = ReadRequest { cut: request.cut.filter(|_| !forgetful), ..request };
         let needed = request.cut.is_none_or(|cut| cut > request.base);
         let open = |kind| {
@@ -435,7 +435,7 @@ impl PairReader {
     }
 
     fn required_proof(&self, missing: Csn) -> Option<Proof> {
-        if is_on(Mutant::CallEverythingATear) {
+        if planted(Mutant::CallEverythingATear) {
             return None;
         }
         let cut = self.request.cut.filter(|cut| *cut >= missing).map(Proof::Cut);
@@ -461,7 +461,7 @@ impl PairReader {
         ends: &[LogEnd],
         heads: &[Option<LogPlace>; 2],
     ) -> Option<(LogPlace, Damage, Proof)> {
-        if is_on(Mutant::CallEverythingATear) {
+        if planted(Mutant::CallEverythingATear) {
             return None;
         }
         for (side, end) in ends.iter().enumerate() {

@@ -10,7 +10,7 @@
 use crate::buffer::LogBuffer;
 use crate::device::PrepareSegment;
 use crate::error::{DiskOperation, Errno, StorageError};
-use crate::mutant::{Mutant, is_on};
+use crate::mutant::{Mutant, planted};
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes of one write of zeros.
@@ -47,11 +47,11 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
         file.write_at(offset, &zeros.bytes()[..count])?;
         offset += count as u64;
     }
-    if !is_on(Mutant::SkipSegmentSync) {
+    if !planted(Mutant::SkipSegmentSync) {
         file.sync()?;
     }
     storage.rename(preparing, path)?;
-    if is_on(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
+    if planted(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
 }
 
 fn create(storage: &dyn Storage, path: &str) -> Result<Box<dyn StorageFile>, StorageError> {

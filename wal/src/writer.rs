@@ -25,7 +25,7 @@ use crate::counter::LogCounts;
 use crate::device::{LogDevice, LogEvent, LogWrite};
 use crate::error::{Errno, Predecessor, Refusal, WalError};
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, frame_bytes};
-use crate::mutant::{Mutant, is_on};
+use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
 use crate::segment::LogId;
 use crate::setting::LogOptions;
@@ -273,7 +273,7 @@ impl PairLog {
                     self.idle[side(kind)] = Some(buffer);
                 }
                 if let Err(errno) = result
-                    && !is_on(Mutant::IgnoreWriteError)
+                    && !planted(Mutant::IgnoreWriteError)
                 {
                     self.poison.get_or_insert(WalError::Poisoned { segment, offset, errno });
                 }
@@ -423,7 +423,7 @@ impl PairLog {
 
     fn mutant_acknowledges_first_write(&mut self) -> Option<Csn> {
         match self.in_flight.as_ref()?.what {
-            What::Batch { csn_last } if is_on(Mutant::AcknowledgeFirstWrite) => {
+            What::Batch { csn_last } if planted(Mutant::AcknowledgeFirstWrite) => {
                 self.csn_durable = csn_last;
                 Some(csn_last)
             }

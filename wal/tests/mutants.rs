@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
-use cell_wal::mutant::{Mutant, switch};
+use cell_wal::mutant::{Mutant, plant};
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
 use cell_wal::{Errno, ReadRequest, Space, Storage};
 use harness::{PAIR, Pair, Random, log_id, read, request, small};
@@ -120,9 +120,9 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
         assert!(run(), "{name} without a mutant");
     }
     for mutant in Mutant::ALL {
-        switch(Some(mutant));
+        plant(Some(mutant));
         let caught: Vec<_> = runs.iter().filter(|(_, run)| !clean(*run)).map(|(name, _)| *name).collect();
-        switch(None);
+        plant(None);
         println!("{mutant:?}: {caught:?}");
         assert!(!caught.is_empty(), "{mutant:?} was not caught");
     }

@@ -2,11 +2,12 @@
 //! promise rests.
 //! They exist only in builds with `--cfg cell_mutants`; elsewhere [`planted`] is `false` at compile time.
 
-#[cfg(cell_mutants)]
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+/// Declares defects for the twins of a crate's tests (the same run with a defect planted must fail): an enum
+/// `Mutant` with their names, `plant`, and `planted`, which is `false` at compile time in builds without
+/// `--cfg cell_mutants`.
+#[macro_export]
 macro_rules! mutants {
-    ($($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
+    ($visible:vis, $($(#[$doc:meta])* $name:ident: $text:literal),* $(,)?) => {
         /// A defect.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
@@ -22,10 +23,36 @@ macro_rules! mutants {
                 match self { $(Mutant::$name => $text),* }
             }
         }
+
+        #[cfg(cell_mutants)]
+        static PLANTED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(usize::MAX);
+
+        /// Plants a defect in this process, or takes it out.
+        #[cfg(cell_mutants)]
+        pub fn plant(mutant: Option<Mutant>) {
+            let number = mutant.map_or(usize::MAX, |mutant| mutant as usize);
+            PLANTED.store(number, std::sync::atomic::Ordering::SeqCst);
+        }
+
+        /// Whether this defect is planted.
+        #[cfg(cell_mutants)]
+        #[must_use]
+        $visible fn planted(mutant: Mutant) -> bool {
+            PLANTED.load(std::sync::atomic::Ordering::Relaxed) == mutant as usize
+        }
+
+        /// Whether this defect is planted: it cannot be in this build.
+        #[cfg(not(cell_mutants))]
+        #[inline(always)]
+        #[must_use]
+        $visible const fn planted(_: Mutant) -> bool {
+            false
+        }
     };
 }
 
 mutants! {
+    pub,
     /// Writes are acknowledged before their batch is durable.
     AcknowledgeEarly: "acknowledge-early",
     /// A get that hits does not wait for the entry's batch.
@@ -64,28 +91,4 @@ mutants! {
     ClockUnchecked: "clock-unchecked",
     /// A client believes one-sided reads past the owner's lease.
     TrustUnchecked: "trust-unchecked",
-}
-
-#[cfg(cell_mutants)]
-static PLANTED: AtomicUsize = AtomicUsize::new(usize::MAX);
-
-/// Plants a defect in this process, or takes it out.
-#[cfg(cell_mutants)]
-pub fn plant(mutant: Option<Mutant>) {
-    PLANTED.store(mutant.map_or(usize::MAX, |mutant| mutant as usize), Ordering::SeqCst);
-}
-
-/// Whether this defect is planted.
-#[cfg(cell_mutants)]
-#[must_use]
-pub fn planted(mutant: Mutant) -> bool {
-    PLANTED.load(Ordering::Relaxed) == mutant as usize
-}
-
-/// Whether this defect is planted: it cannot be in this build.
-#[cfg(not(cell_mutants))]
-#[inline(always)]
-#[must_use]
-pub const fn planted(_: Mutant) -> bool {
-    false
 }

@@ -117,7 +117,7 @@ pub fn replay<W: WordsMut + ?Sized>(
         let base = node_word::<B>(geometry, slot, change.node());
         let built = crate::view::View::<W, B>::new(words, base).header().state().is_built();
         let fills = matches!(change, Change::Fill { .. } | Change::Mark { .. });
-        if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 && !mutant::is_on(Mutant::ReplayRepeats) {
+        if words.load(base + CSN_CHANGED / WORD_BYTES) >= csn.0 && !mutant::planted(Mutant::ReplayRepeats) {
             return Ok(Replayed::Skipped);
         }
         if !built && !fills {

@@ -201,7 +201,7 @@ pub(crate) fn write_back<W: WordsMut + ?Sized, const B: usize>(
 #[inline]
 pub(crate) fn begin_change<W: WordsMut + ?Sized, const B: usize>(words: &mut W, base: usize) {
     let odd = words.load(base) | 1;
-    if mutant::is_on(Mutant::SilentChange) {
+    if mutant::planted(Mutant::SilentChange) {
         return;
     }
     words.store(base, odd);

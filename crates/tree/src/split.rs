@@ -86,7 +86,7 @@ impl Overflow {
             high
         });
         (self.right, self.csn_removed) = (view.right(), view.csn_removed());
-        if mutant::is_on(Mutant::RemovalForgotten) {
+        if mutant::planted(Mutant::RemovalForgotten) {
             self.csn_removed = Csn::ZERO;
         }
         (self.level, self.prefix, self.at) = (header.level(), header.prefix, at);

@@ -185,7 +185,7 @@ impl<'a, W: Words + ?Sized, const B: usize> View<'a, W, B> {
     #[inline(always)]
     pub(crate) fn is_still(&self, version: u64) -> bool {
         self.words.fence_acquire();
-        self.word(0) == version || mutant::is_on(Mutant::TornRead)
+        self.word(0) == version || mutant::planted(Mutant::TornRead)
     }
 
     /// Asks for the cache lines of bytes `from..to` of the node.

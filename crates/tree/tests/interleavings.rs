@@ -228,11 +228,11 @@ fn watermark_before_the_log_is_caught() {
 #[cfg(cell_mutants)]
 #[test]
 fn version_mutants_are_caught() {
-    use cell_tree::mutant::{Mutant, switch};
+    use cell_tree::mutant::{Mutant, plant};
     for mutant in [Mutant::TornRead, Mutant::SilentChange] {
-        switch(Some(mutant));
+        plant(Some(mutant));
         let caught = catch_unwind(AssertUnwindSafe(|| check(0, Way::Search, true))).is_err();
-        switch(None);
+        plant(None);
         assert!(caught, "{mutant:?} was not caught");
     }
 }

@@ -7,7 +7,7 @@ mod harness;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cell_tree::mutant::{Mutant, switch};
+use cell_tree::mutant::{Mutant, plant};
 
 /// Whether a run is clean; a defect may also make it panic.
 fn clean(run: impl Fn() -> bool) -> bool {
@@ -29,10 +29,10 @@ fn harness(mutant: Mutant) -> fn() -> bool {
 #[test]
 fn every_mutant_is_caught_by_its_harness() {
     for mutant in Mutant::ALL {
-        switch(None);
+        plant(None);
         assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
-        switch(Some(mutant));
+        plant(Some(mutant));
         assert!(!clean(harness(mutant)), "{mutant:?} was not caught");
     }
-    switch(None);
+    plant(None);
 }

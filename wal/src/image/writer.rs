@@ -13,7 +13,7 @@ use crate::buffer::LogBuffer;
 use crate::check::crc64;
 use crate::error::{Errno, WalError};
 use crate::frame::read_u64;
-use crate::mutant::{Mutant, is_on};
+use crate::mutant::{Mutant, planted};
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes gathered for one write.
@@ -196,7 +196,7 @@ impl ImageWriter {
         };
         self.put(&footer.encode())?;
         self.flush()?;
-        if !is_on(Mutant::SkipImageSync) {
+        if !planted(Mutant::SkipImageSync) {
             self.file.sync()?;
         }
         self.storage.rename(&self.path_writing, &self.path)?;
