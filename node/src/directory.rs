@@ -57,10 +57,17 @@ impl Directory {
         range.high.as_deref().is_none_or(|high| key < high).then_some(range)
     }
 
+    /// The last range that ends at or before a key.
+    pub(crate) fn left_of(&self, key: &[u8]) -> Option<&Range> {
+        let range = &self.ranges[self.position(key)?];
+        range.high.as_deref().is_some_and(|high| high <= key).then_some(range)
+    }
+
     /// The range before a key, the one that has the keys just below it.
     pub(crate) fn range_below(&self, bound: &[u8]) -> Option<&Range> {
         let at = self.ranges.partition_point(|range| *range.low < *bound);
-        self.ranges.get(at.checked_sub(1)?)
+        let range = self.ranges.get(at.checked_sub(1)?)?;
+        range.high.as_deref().is_none_or(|high| bound <= high).then_some(range)
     }
 
     /// The last range that begins at or before a key.
@@ -71,10 +78,6 @@ impl Directory {
         let equal = self.heads[from..].partition_point(|head| *head == wanted);
         let among = self.ranges[from..from + equal].partition_point(|range| *range.low <= *key);
         (from + among).checked_sub(1)
-    }
-
-    pub(crate) fn first(&self) -> Option<&Range> {
-        self.ranges.first()
     }
 
     pub(crate) fn last(&self) -> Option<&Range> {

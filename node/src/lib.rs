@@ -19,6 +19,7 @@ mod snapshot;
 mod split;
 mod start;
 mod store;
+mod table_view;
 mod worker;
 
 pub use check::{CheckOutcome, CheckTarget, check};
@@ -31,4 +32,5 @@ pub use snapshot::{
 pub use split::SplitCounts;
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::{SlotEnds, Store};
+pub use table_view::TableView;
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

@@ -196,6 +196,7 @@ impl ClientCore {
                 Ok(())
             }
             (Answer::Further, Reply::Refused(refusal)) => self.refused(place, now_ns, refusal),
+            (Answer::Further, Reply::Elsewhere(_)) => self.refused(place, now_ns, Refusal::NotOwner),
             (Answer::Further, Reply::ValueBegin(begin)) => self.value_begins(place, now_ns, begin),
             (Answer::Further, Reply::Chunk(chunk)) => self.value_goes_on(place, now_ns, &chunk),
             (Answer::Further, Reply::Credit { bytes }) => {
@@ -328,7 +329,7 @@ impl ClientCore {
 fn answer(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> Answer {
     use RequestKind as K;
     let output = match (kind, *reply) {
-        (_, Reply::Refused(_))
+        (_, Reply::Refused(_) | Reply::Elsewhere(_))
         | (K::Get, Reply::ValueBegin(_) | Reply::Chunk(_))
         | (K::PutBegin, Reply::Credit { .. }) => return Answer::Further,
         (K::Search, Reply::Exists) => Output::Exists(true),

@@ -17,6 +17,8 @@
 //! | [`refusal`] | status codes, and what the caller should do |
 //! | [`regions`] | registrations of a worker's regions, for one-sided reads |
 //! | [`tree`] | the shape of a node's tree |
+//! | [`table`] | which pair is where |
+//! | [`route`] | where keys are that the asked worker does not have |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -42,9 +44,11 @@ pub mod regions;
 pub mod reply;
 pub mod report;
 pub mod request;
+pub mod route;
 pub mod scan;
 mod size;
 pub mod stream;
+pub mod table;
 pub mod tree;
 pub mod write;
 
@@ -57,11 +61,13 @@ pub use regions::{PairRegions, RegionRows, RegionsReply};
 pub use reply::{Reply, ReplyKind};
 pub use report::{CheckReport, PairState, PairStatus, PairStatuses, StatusReport};
 pub use request::{Request, RequestKind};
+pub use route::Route;
 pub use scan::{Bound, Entry, EntryValue, Page, PageWriter, Scan};
 pub use size::{
     KEY_BYTES_MAX, MESSAGE_BYTES_MAX, MULTI_GET_KEYS_MAX, NAME_BYTES_MAX, PROTOCOL_VERSION,
     PROTOCOL_VERSION_MIN, TOKEN_BYTES_MAX, VALUE_BYTES_WIRE_MAX,
 };
 pub use stream::{Chunk, ValueBegin};
+pub use table::{OwnedState, TableReport, TableRow, TableRows};
 pub use tree::{MeganodeRow, MeganodeUse, TreeReport, TreeRows};
 pub use write::{Condition, Delete, Put, PutBegin, WriteName};

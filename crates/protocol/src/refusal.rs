@@ -1,7 +1,8 @@
 //! Status codes, and what the caller should do.
 //!
 //! A reply whose status is [`StatusCode::Ok`] has the body of its kind. [`StatusCode::NotFound`] has no body.
-//! Every other status comes with kind [`crate::ReplyKind::Refused`] and this body:
+//! Every other status comes with kind [`crate::ReplyKind::Refused`] (`NotOwner` with a hint as
+//! [`crate::ReplyKind::Elsewhere`]) and this body:
 //!
 //! | status | body |
 //! |---|---|
@@ -45,7 +46,8 @@ wire_enum! {
         NumberBelowFloor = 8,
         /// The pair is being recovered. Not done. Try again until it is.
         Recovering = 9,
-        /// This worker does not own what the request is about. Not done. Learn the owner, ask there.
+        /// This worker does not own what the request is about. Not done. Learn the owner, from the hint if
+        /// there is one ([`crate::Reply::Elsewhere`]), and ask there.
         NotOwner = 10,
         /// The bytes are not a request, or the request makes no sense now. Not done. A defect of the client.
         Malformed = 11,

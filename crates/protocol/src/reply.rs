@@ -13,7 +13,9 @@
 //! | status, checked | Ok | [`crate::report`] |
 //! | regions | Ok | [`crate::regions`] |
 //! | tree | Ok | [`crate::tree`] |
+//! | table | Ok | [`crate::table`] |
 //! | not-found | NotFound | none |
+//! | elsewhere | NotOwner | [`crate::route`] |
 //! | refused | any other | [`crate::refusal`] |
 
 use cell_terms::{SessionId, Version};
@@ -23,7 +25,7 @@ use crate::header::REPLY_HEADER_BYTES;
 use crate::stream::{decode_credit, encode_credit};
 use crate::{
     CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
-    ReplyHeader, StatusCode, StatusReport, TreeReport, ValueBegin, Values,
+    ReplyHeader, Route, StatusCode, StatusReport, TableReport, TreeReport, ValueBegin, Values,
 };
 
 const VALUE_FIXED_BYTES: usize = VERSION_BYTES + 8;
@@ -72,6 +74,10 @@ wire_enum! {
         Regions = 18,
         /// The shape of the tree.
         Tree = 19,
+        /// Which pair is where.
+        Table = 20,
+        /// Not done; the key is elsewhere, and here is where.
+        Elsewhere = 21,
     }
 }
 
@@ -133,6 +139,10 @@ pub enum Reply<'a> {
     Regions(RegionsReply<'a>),
     /// The shape of the tree.
     Tree(TreeReport<'a>),
+    /// Which pair is where.
+    Table(TableReport<'a>),
+    /// [`Refusal::NotOwner`] with a hint: not done, and who has the key as far as the worker knows.
+    Elsewhere(Route<'a>),
 }
 
 impl<'a> Reply<'a> {
@@ -157,8 +167,10 @@ impl<'a> Reply<'a> {
             Reply::Credit { .. } => ReplyKind::Credit,
             Reply::NotFound => ReplyKind::NotFound,
             Reply::Refused(_) => ReplyKind::Refused,
+            Reply::Elsewhere(_) => ReplyKind::Elsewhere,
             Reply::Regions(_) => ReplyKind::Regions,
             Reply::Tree(_) => ReplyKind::Tree,
+            Reply::Table(_) => ReplyKind::Table,
         }
     }
 
@@ -168,6 +180,7 @@ impl<'a> Reply<'a> {
         match self {
             Reply::NotFound => StatusCode::NotFound,
             Reply::Refused(refusal) => refusal.status(),
+            Reply::Elsewhere(_) => StatusCode::NotOwner,
             _ => StatusCode::Ok,
         }
     }
@@ -210,6 +223,8 @@ impl<'a> Reply<'a> {
             Reply::Refused(refusal) => refusal.encode(&mut writer)?,
             Reply::Regions(regions) => regions.encode(&mut writer)?,
             Reply::Tree(tree) => tree.encode(&mut writer)?,
+            Reply::Table(table) => table.encode(&mut writer)?,
+            Reply::Elsewhere(route) => route.encode(&mut writer)?,
         }
         writer.complete();
         Ok(())
@@ -234,8 +249,11 @@ impl<'a> Reply<'a> {
         reader: &mut Reader<'a>,
     ) -> Result<Reply<'a>, DecodeError> {
         if let Some(refusal) = Refusal::decode(status, reader)? {
-            let matches = kind == ReplyKind::Refused;
-            return if matches { Ok(Reply::Refused(refusal)) } else { Err(reader.bad_tag(status.code())) };
+            return match (kind, refusal) {
+                (ReplyKind::Refused, refusal) => Ok(Reply::Refused(refusal)),
+                (ReplyKind::Elsewhere, Refusal::NotOwner) => Ok(Reply::Elsewhere(Route::decode(reader)?)),
+                _ => Err(reader.bad_tag(status.code())),
+            };
         }
         if (kind == ReplyKind::NotFound) != (status == StatusCode::NotFound) {
             return Err(reader.bad_tag(status.code()));
@@ -263,7 +281,8 @@ impl<'a> Reply<'a> {
             ReplyKind::NotFound => Reply::NotFound,
             ReplyKind::Regions => Reply::Regions(RegionsReply::decode(reader)?),
             ReplyKind::Tree => Reply::Tree(TreeReport::decode(reader)?),
-            ReplyKind::Refused => return Err(reader.bad_tag(status.code())),
+            ReplyKind::Table => Reply::Table(TableReport::decode(reader)?),
+            ReplyKind::Refused | ReplyKind::Elsewhere => return Err(reader.bad_tag(status.code())),
         })
     }
 }

@@ -11,6 +11,7 @@
 //! | scan | [`crate::scan`] |
 //! | status, check, regions | none |
 //! | tree | [`crate::tree`] |
+//! | table | [`crate::table`] |
 //! | chunk, credit | [`crate::stream`]; no reply of their own |
 //! | cancel | none; no reply of its own |
 
@@ -59,6 +60,8 @@ wire_enum! {
         Regions = 17,
         /// The shape of the tree.
         Tree = 18,
+        /// Which pair is where.
+        Table = 19,
     }
 }
 
@@ -121,6 +124,11 @@ pub enum Request<'a> {
         /// Number of the first meganode that is wanted.
         from: u32,
     },
+    /// The region table as the node knows it. Reply: [`crate::Reply::Table`].
+    Table {
+        /// Number of the first row that is wanted.
+        from: u32,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -146,6 +154,7 @@ impl<'a> Request<'a> {
             Request::Cancel => RequestKind::Cancel,
             Request::Regions => RequestKind::Regions,
             Request::Tree { .. } => RequestKind::Tree,
+            Request::Table { .. } => RequestKind::Table,
         }
     }
 
@@ -173,7 +182,7 @@ impl<'a> Request<'a> {
             Request::PutBegin(begin) => begin.encode(&mut writer)?,
             Request::Chunk(chunk) => chunk.encode(&mut writer)?,
             Request::Credit { bytes } => encode_credit(&mut writer, *bytes)?,
-            Request::Tree { from } => {
+            Request::Tree { from } | Request::Table { from } => {
                 writer.u32(*from)?;
                 writer.reserved(4)?;
             }
@@ -221,6 +230,11 @@ impl<'a> Request<'a> {
                 let from = reader.u32()?;
                 reader.reserved(4)?;
                 Request::Tree { from }
+            }
+            RequestKind::Table => {
+                let from = reader.u32()?;
+                reader.reserved(4)?;
+                Request::Table { from }
             }
         })
     }

@@ -67,6 +67,7 @@ fn requests() -> Vec<Request<'static>> {
         Request::Cancel,
         Request::Regions,
         Request::Tree { from: 3 },
+        Request::Table { from: 2 },
     ]
 }
 
@@ -137,6 +138,27 @@ const ROW: PairRegions = PairRegions {
     node_crc: true,
 };
 
+const TABLE: [TableRow<'static>; 2] = [
+    TableRow {
+        pair: PairId(3),
+        node: NodeId(4),
+        owner: Incarnation(77),
+        epoch: Epoch(2),
+        state: OwnedState::Serving,
+        address: "127.0.0.1:7000",
+        http: "127.0.0.1:7001",
+    },
+    TableRow {
+        pair: PairId(0),
+        node: NodeId(5),
+        owner: Incarnation(78),
+        epoch: Epoch(0),
+        state: OwnedState::New,
+        address: "",
+        http: "",
+    },
+];
+
 fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
     let limits = Limits {
         key_bytes_max: 160,
@@ -189,6 +211,9 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             splits: [4, 2, 1, 1],
             rows: TreeRows::List(&[MEGANODE]),
         }),
+        Reply::Table(TableReport { revision: 77, rows_all: 9, rows: TableRows::List(&TABLE) }),
+        Reply::Elsewhere(Route { low: b"low", high: Some(b"lower"), pair: PairId(3) }),
+        Reply::Elsewhere(Route { low: b"", high: None, pair: PairId(4) }),
         Reply::Regions(RegionsReply {
             reads_permitted: true,
             one_sided_max_us: 200_000,

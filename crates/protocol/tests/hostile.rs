@@ -5,7 +5,7 @@
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::write::put_value_bytes_max;
 use cell_protocol::*;
-use cell_terms::{Csn, Epoch, OperationNumber, PairId, SessionId, Version, Watermark};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version, Watermark};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -32,6 +32,7 @@ fn walk_reply(message: &[u8]) -> Option<Vec<u8>> {
         Reply::Status(report) => assert_eq!(report.pairs.iter().count(), report.pairs.len()),
         Reply::Regions(regions) => assert_eq!(regions.pairs.iter().count(), regions.pairs.len()),
         Reply::Tree(tree) => assert_eq!(tree.rows.iter().count(), tree.rows.len()),
+        Reply::Table(table) => assert_eq!(table.rows.iter().count(), table.rows.len()),
         _ => {}
     }
     let mut again = Vec::new();
@@ -72,7 +73,7 @@ fn condition() -> impl Strategy<Value = Condition> {
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<u64>(), any::<u32>())
         .prop_map(|(id, pair)| RequestHeader { id: RequestId(id), pair: PairId(pair) });
-    (header, 0..19, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
+    (header, 0..20, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
         .prop_map(|(header, kind, name, condition, key, keys, (a, b, c, d, e))| {
             let mut out = Vec::new();
             let key = key.as_slice();
@@ -99,6 +100,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                 13 => Request::Check,
                 16 => Request::Regions,
                 17 => Request::Tree { from: a },
+                19 => Request::Table { from: a },
                 14 => Request::Hello(Hello {
                     version: PROTOCOL_VERSION,
                     name: "näme",
@@ -166,7 +168,7 @@ proptest! {
     /// Random bytes seldom have a kind; these always do.
     #[test]
     fn decode_random_body_gives_a_message_or_an_error(
-        kind in 0u8..20, status in 0u8..20, body in vec(prop_oneof![Just(0u8), any::<u8>()], 12..300)
+        kind in 0u8..22, status in 0u8..20, body in vec(prop_oneof![Just(0u8), any::<u8>()], 12..300)
     ) {
         let request: Vec<u8> = [&[kind, 0, 0, 0][..], &body].concat();
         if let Some(again) = walk_request(&request) {
@@ -196,6 +198,41 @@ proptest! {
         damaged.truncate(cut.index(damaged.len() + 1));
         walk_request(&damaged);
         walk_reply(&damaged);
+    }
+
+    #[test]
+    fn decode_a_damaged_table_or_hint_gives_one_or_an_error(
+        texts in vec(("[a-z0-9:]{0,30}", any::<(u32, u32, u64)>()), 0..20),
+        route in (key(), key(), 1..=u32::MAX, any::<bool>()),
+        at in any::<Index>(), byte in any::<u8>(), cut in any::<Index>()
+    ) {
+        let row = |(text, (a, b, c)): &'_ (String, (u32, u32, u64))| (text.clone(), *a, *b, *c);
+        let owned: Vec<_> = texts.iter().map(row).collect();
+        let rows: Vec<TableRow<'_>> = owned.iter().map(|(text, a, b, c)| TableRow {
+            pair: PairId(*a),
+            node: NodeId(*b),
+            owner: Incarnation(*c),
+            epoch: Epoch(*a),
+            state: OwnedState::ALL[*b as usize % OwnedState::ALL.len()],
+            address: text,
+            http: &text[text.len() / 2..],
+        }).collect();
+        let table = TableReport { revision: 7, rows_all: 30, rows: TableRows::List(&rows) };
+        let (low, high, pair, bounded) = &route;
+        let hint = Route { low, high: bounded.then_some(high), pair: PairId(*pair) };
+        for reply in [Reply::Table(table), Reply::Elsewhere(hint)] {
+            let mut message = Vec::new();
+            reply.encode(&header(), &mut message).unwrap();
+            prop_assert_eq!(Reply::decode(&message), Ok((header(), reply)));
+            prop_assert_eq!(walk_reply(&message), Some(message.clone()));
+            let at = at.index(message.len());
+            message[at] = byte;
+            if let Some(again) = walk_reply(&message) {
+                prop_assert_eq!(&again, &message);
+            }
+            message.truncate(cut.index(message.len() + 1));
+            walk_reply(&message);
+        }
     }
 
     #[test]

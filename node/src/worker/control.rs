@@ -1,5 +1,7 @@
 //! What a worker asks of its shell, and what comes back.
 
+use std::sync::Arc;
+
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId, SessionId};
@@ -8,6 +10,7 @@ use super::checkpointing::CheckpointCommand;
 use super::{Phase, Worker};
 use crate::check::CheckOutcome;
 use crate::snapshot::FailureKind;
+use crate::table_view::TableView;
 
 /// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
 #[derive(Debug)]
@@ -88,6 +91,8 @@ pub enum ControlEvent {
         /// Whether it is.
         recorded: bool,
     },
+    /// The region table, as clients are told it from now on.
+    Table(Arc<TableView>),
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
     PairRefused,
     /// The operator wants the node to stop, with a last checkpoint or without.
@@ -111,6 +116,7 @@ impl Worker {
                 self.checked(connection, header, &outcome)
             }
             ControlEvent::StructureChecked => self.structure_checked(),
+            ControlEvent::Table(table) => self.table_came(table),
             ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),

@@ -7,6 +7,7 @@ pub(crate) mod pairs;
 mod read;
 mod regions;
 mod requests;
+mod route;
 mod session;
 mod status;
 mod stream;
@@ -28,6 +29,7 @@ use crate::settings::WorkerOptions;
 use crate::snapshot::{FailureKind, OperationCounts};
 use crate::split::Splits;
 use crate::store::{Store, StoreError};
+use crate::table_view::TableView;
 
 pub use checkpointing::CheckpointCommand;
 pub use control::{Command, ControlEvent};
@@ -114,6 +116,7 @@ pub struct Worker {
     has_work: bool,
     reads: ReadQueue,
     regions: RegionBook,
+    table: Arc<TableView>,
     connections: HashMap<ConnectionId, Connection>,
     sessions: SessionBook,
     streams: Streams,
@@ -152,6 +155,7 @@ impl Worker {
             has_work: false,
             reads: ReadQueue::default(),
             regions: RegionBook::default(),
+            table: Arc::default(),
             connections: HashMap::new(),
             sessions: SessionBook::default(),
             streams: Streams::default(),

@@ -8,7 +8,7 @@ use cell_protocol::{
 };
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
-use cell_tree::ReadError;
+use cell_tree::{Aim, ReadError};
 
 use super::Worker;
 use super::pairs::{Dependence, Pairs};
@@ -43,7 +43,7 @@ impl Worker {
         key: &[u8],
         wants_value: bool,
     ) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         if let Some(refusal) = self.key_refusal(key) {
@@ -71,13 +71,13 @@ impl Worker {
             start = item.key_end;
         }
         let searched = self.pairs.locate(&keys[..reads.items.len()], &mut places, &mut located);
-        for ((item, located), place) in reads.items.iter().zip(&located).zip(places) {
+        for (((item, located), place), key) in reads.items.iter().zip(&located).zip(places).zip(keys) {
             if let Err(error) = searched {
                 self.broken(item.connection, item.header, error);
                 continue;
             }
             let Some(MeganodeAt { pair, .. }) = place else {
-                self.refuse(item.connection, item.header, Refusal::Recovering);
+                self.refuse_elsewhere(item.connection, item.header, Aim::At(key));
                 continue;
             };
             if item.wants_value {
@@ -131,11 +131,14 @@ impl Worker {
     }
 
     pub(super) fn multi_get(&mut self, connection: ConnectionId, header: RequestHeader, keys: &Keys<'_>) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         if let Some(refusal) = keys.iter().find_map(|key| self.key_refusal(key)) {
             return self.refuse(connection, header, refusal);
+        }
+        if let Some(elsewhere) = keys.iter().find(|key| self.pairs.find(key).is_none()) {
+            return self.refuse_elsewhere(connection, header, Aim::At(elsewhere));
         }
         self.operations.get += keys.len() as u64;
         let mut message = std::mem::take(&mut self.scratch);
@@ -159,15 +162,17 @@ impl Worker {
     }
 
     pub(super) fn scan(&mut self, connection: ConnectionId, header: RequestHeader, scan: &Scan<'_>) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
+        let Some(pair) = first_range(&self.pairs.directory, scan).map(|range| range.at.pair) else {
+            return self.refuse_elsewhere(connection, header, first_aim(scan));
+        };
         self.operations.scan += 1;
         let mut message = std::mem::take(&mut self.scratch);
         message.clear();
         let most = u32::try_from(self.options.scan_page_entries_max).unwrap_or(u32::MAX);
         let limit = if scan.limit_entries == 0 { most } else { scan.limit_entries.min(most) };
-        let pair = first_range(&self.pairs.directory, scan).map_or(PairAt(0), |range| range.at.pair);
         let reply_header = self.reply_header(header, pair);
         match fill_page(&self.pairs, &reply_header, scan, limit, &mut message) {
             Ok(csn) => self.push_encoded(connection, Dependence::on(pair, csn), &message),
@@ -304,14 +309,25 @@ fn answer_keys(
     Ok(())
 }
 
-/// The meganode where a scan begins.
-fn first_range<'d>(directory: &'d Directory, scan: &Scan<'_>) -> Option<&'d Range> {
+/// Where a scan begins.
+fn first_aim<'s>(scan: &Scan<'s>) -> Aim<'s> {
     match (scan.reverse, scan.start, scan.end) {
-        (false, Bound::Unbounded, _) => directory.first(),
-        (false, Bound::Included(key) | Bound::Excluded(key), _) => directory.range(key),
-        (true, _, Bound::Unbounded) => directory.last(),
-        (true, _, Bound::Included(key)) => directory.range(key),
-        (true, _, Bound::Excluded(key)) => directory.range_below(key),
+        (false, Bound::Included(key) | Bound::Excluded(key), _) if !key.is_empty() => Aim::At(key),
+        (false, ..) => Aim::First,
+        (true, _, Bound::Unbounded) => Aim::Last,
+        (true, _, Bound::Included([]) | Bound::Excluded([])) => Aim::First,
+        (true, _, Bound::Included(key)) => Aim::At(key),
+        (true, _, Bound::Excluded(key)) => Aim::Below(key),
+    }
+}
+
+/// The meganode where a scan begins, if this worker has it.
+fn first_range<'d>(directory: &'d Directory, scan: &Scan<'_>) -> Option<&'d Range> {
+    match first_aim(scan) {
+        Aim::First => directory.range(&[]),
+        Aim::Last => directory.last().filter(|range| range.high.is_none()),
+        Aim::At(key) => directory.range(key),
+        Aim::Below(key) => directory.range_below(key),
     }
 }
 
@@ -319,7 +335,7 @@ fn first_range<'d>(directory: &'d Directory, scan: &Scan<'_>) -> Option<&'d Rang
 enum Onward<'d> {
     /// In this one.
     To(&'d Range),
-    /// In another pair: on another page, from this key on, or below it.
+    /// Elsewhere: on another page, from this key on, or below it.
     Page(Vec<u8>),
     /// Nowhere.
     End,
@@ -338,8 +354,8 @@ fn onward<'d>(directory: &'d Directory, range: &ScanRange<'_>, here: &Range) -> 
     };
     match next {
         Some(next) if next.at.pair == here.at.pair => Onward::To(next),
-        Some(_) => Onward::Page(fence.to_vec()),
-        None => Onward::End,
+        // In another pair, of this worker or of another one: on another page.
+        Some(_) | None => Onward::Page(fence.to_vec()),
     }
 }
 

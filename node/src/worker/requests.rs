@@ -103,6 +103,7 @@ impl Worker {
             Request::Check => self.check(connection, header),
             Request::Regions => self.regions(connection, header),
             Request::Tree { from } => self.tree(connection, header, *from),
+            Request::Table { from } => self.table(connection, header, *from),
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
         }
     }

@@ -52,7 +52,7 @@ impl SessionBook {
 
 impl Worker {
     pub(super) fn open_session(&mut self, connection: ConnectionId, header: RequestHeader) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         self.commands.push(Command::OpenSession { connection, header });
@@ -80,7 +80,7 @@ impl Worker {
         header: RequestHeader,
         session: SessionId,
     ) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         self.commands.push(Command::EndSession { session, answer: Some((connection, header)) });
@@ -112,7 +112,7 @@ impl Worker {
         header: RequestHeader,
         session: Option<SessionId>,
     ) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         match session {

@@ -92,7 +92,7 @@ impl Worker {
         let value_len = begin.value_len as usize;
         let there = match self.write_place(begin.key, value_len, &begin.name) {
             Ok(there) => there,
-            Err(refusal) => return self.refuse(connection, header, refusal),
+            Err(refusal) => return self.refuse_write(connection, header, begin.key, refusal),
         };
         if self.answer_repeat(connection, header, there.pair, &begin.name) {
             return;

@@ -16,7 +16,7 @@ impl Worker {
     pub(super) fn put(&mut self, connection: ConnectionId, header: RequestHeader, put: &Put<'_>) {
         let there = match self.write_place(put.key, put.value.len(), &put.name) {
             Ok(there) => there,
-            Err(refusal) => return self.refuse(connection, header, refusal),
+            Err(refusal) => return self.refuse_write(connection, header, put.key, refusal),
         };
         if self.answer_repeat(connection, header, there.pair, &put.name) {
             return;
@@ -30,7 +30,7 @@ impl Worker {
     pub(super) fn delete(&mut self, connection: ConnectionId, header: RequestHeader, delete: &Delete<'_>) {
         let there = match self.write_place(delete.key, 0, &delete.name) {
             Ok(there) => there,
-            Err(refusal) => return self.refuse(connection, header, refusal),
+            Err(refusal) => return self.refuse_write(connection, header, delete.key, refusal),
         };
         if self.answer_repeat(connection, header, there.pair, &delete.name) {
             return;
@@ -109,7 +109,7 @@ impl Worker {
         value_len: usize,
         name: &WriteName,
     ) -> Result<MeganodeAt, Refusal> {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return Err(Refusal::Recovering);
         }
         if self.phase == Phase::Stopping {
@@ -122,13 +122,14 @@ impl Worker {
                 max: clamp(self.options.value_bytes_max),
             });
         }
+        if let Some(refusal) = self.key_refusal(key) {
+            return Err(refusal);
+        }
+        let there = self.pairs.find(key).ok_or(Refusal::NotOwner)?;
         if !self.sessions.touch(name.session, self.now_ns) {
             return Err(Refusal::SessionUnknown);
         }
-        match self.key_refusal(key) {
-            Some(refusal) => Err(refusal),
-            None => self.pairs.find(key).ok_or(Refusal::Recovering),
-        }
+        Ok(there)
     }
 }
 

@@ -1,0 +1,125 @@
+//! What is told to who comes for keys that are elsewhere: the table as it is known, and a hint.
+//!
+//! The owner of the router walks it, a floor search; a worker that has the range to the left names its right
+//! link's pair. Both are advice, for the reader's next try.
+
+use std::sync::Arc;
+
+use cell_fabric::ConnectionId;
+use cell_protocol::table::TABLE_ROWS_MAX;
+use cell_protocol::{Refusal, Reply, RequestHeader, Route, TableReport, TableRow, TableRows};
+use cell_terms::PairId;
+use cell_tree::{Aim, LeafSnapshot};
+
+use super::pairs::{Dependence, Pairs};
+use super::{Phase, Worker};
+use crate::table_view::TableView;
+
+/// A hint, before it is sent.
+#[derive(Debug, PartialEq, Eq)]
+struct Hint {
+    low: Vec<u8>,
+    high: Option<Vec<u8>>,
+    pair: PairId,
+}
+
+impl Worker {
+    /// The table from now on.
+    pub(super) fn table_came(&mut self, table: Arc<TableView>) {
+        self.table = table;
+    }
+
+    pub(super) fn table(&mut self, connection: ConnectionId, header: RequestHeader, from: u32) {
+        let table = self.table.clone();
+        let from = usize::try_from(from).unwrap_or(usize::MAX);
+        let rows: Vec<TableRow<'_>> = table.rows(from).take(TABLE_ROWS_MAX).collect();
+        let reply = Reply::Table(TableReport {
+            revision: table.revision(),
+            rows_all: u32::try_from(table.len()).unwrap_or(u32::MAX),
+            rows: TableRows::List(&rows),
+        });
+        self.reply(connection, header, Dependence::NOTHING, &reply);
+    }
+
+    /// Whether nothing can be said yet: the pairs are still to come.
+    pub(super) fn is_awaiting_pairs(&self) -> bool {
+        self.phase == Phase::Recovering && self.pairs.is_empty()
+    }
+
+    /// Refuses what is not about this worker's keys: with a hint, if there is one.
+    pub(super) fn refuse_elsewhere(&mut self, connection: ConnectionId, header: RequestHeader, aim: Aim<'_>) {
+        if self.is_awaiting_pairs() {
+            return self.refuse(connection, header, Refusal::Recovering);
+        }
+        let Some(hint) = self.pairs.hint(aim) else {
+            return self.refuse(connection, header, Refusal::NotOwner);
+        };
+        self.operations.refused += 1;
+        let route = Route { low: &hint.low, high: hint.high.as_deref(), pair: hint.pair };
+        self.reply(connection, header, Dependence::NOTHING, &Reply::Elsewhere(route));
+    }
+
+    /// Refuses a write; with a hint, if its key is elsewhere.
+    pub(super) fn refuse_write(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        key: &[u8],
+        refusal: Refusal,
+    ) {
+        match refusal {
+            Refusal::NotOwner => self.refuse_elsewhere(connection, header, Aim::At(key)),
+            other => self.refuse(connection, header, other),
+        }
+    }
+}
+
+impl Pairs {
+    /// Who has the keys at an aim, as far as this worker's memory says.
+    fn hint(&self, aim: Aim<'_>) -> Option<Hint> {
+        self.hint_of_router(aim).filter(|hint| self.at(hint.pair).is_none()).or_else(|| {
+            let Aim::At(key) = aim else { return None };
+            self.hint_of_left(key)
+        })
+    }
+
+    fn hint_of_router(&self, aim: Aim<'_>) -> Option<Hint> {
+        let (store, slot) = self.iter().find_map(|pair| Some((&pair.store, pair.store.router()?)))?;
+        let (router, mut leaf) = (store.meganode(slot), LeafSnapshot::new());
+        let read = match aim {
+            Aim::First => router.leaf_first(&mut leaf),
+            Aim::Last => router.leaf_last(&mut leaf),
+            Aim::At(key) => router.leaf(key, &mut leaf),
+            Aim::Below(bound) => router.leaf_below(bound, &mut leaf),
+        };
+        read.ok()?;
+        let floor = match aim {
+            Aim::First => Some(0),
+            Aim::Last => leaf.len().checked_sub(1),
+            Aim::At(key) => match leaf.find(key) {
+                (at, true) => Some(at),
+                (at, false) => at.checked_sub(1),
+            },
+            Aim::Below(bound) => leaf.position(bound).checked_sub(1),
+        };
+        let (low, entry, next) = match floor {
+            Some(at) if at < leaf.len() => (leaf.key(at), leaf.entry(at), at + 1),
+            // The entry is in the leaves before this one.
+            _ => (leaf.low(), router.floor(leaf.low()).ok()??, 0),
+        };
+        let high = if next < leaf.len() { Some(leaf.key(next)) } else { leaf.high() };
+        let pair = PairId(entry.meganode().region().0 / 2);
+        (pair != PairId(0)).then(|| Hint { low: low.to_vec(), high: high.map(<[u8]>::to_vec), pair })
+    }
+
+    /// By the right link of the range that ends at or before a key. How far its neighbour goes is not known
+    /// here, so the hint is about this key alone.
+    fn hint_of_left(&self, key: &[u8]) -> Option<Hint> {
+        let left = self.directory.left_of(key)?;
+        let right = self.store(left.at.pair).right_of(left.at.slot)?;
+        let pair = PairId(right.region().0 / 2);
+        let high: Vec<u8> = key.iter().copied().chain([0]).collect();
+        let told = pair != PairId(0) && high.len() <= cell_protocol::KEY_BYTES_MAX;
+        told.then(|| Hint { low: key.to_vec(), high: Some(high), pair })
+    }
+}
