@@ -343,6 +343,8 @@ impl Client {
 
     /// Waits for one operation; its own deadline bounds the wait.
     fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
+        let clock = self.clock;
+        self.driver.settle(&mut || clock.now_ns());
         loop {
             if let Some(completion) = self.driver.core().completion_of(ticket) {
                 return completion.outcome;

@@ -21,7 +21,7 @@
 
 use std::collections::VecDeque;
 
-use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
+use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{Refusal, RequestId};
 
 use crate::backoff::{Backoff, Random};
@@ -249,6 +249,25 @@ impl ClientCore {
             reader.settle(now_ns);
             self.take_ended(now_ns);
         }
+    }
+
+    /// Whether the fabric is to be asked which regions are mapped: see [`ClientCore::map_regions`].
+    #[must_use]
+    pub fn wants_mapping(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.wants_mapping())
+    }
+
+    /// Lets the one-sided path look at regions in place, as far as `mapped` has them.
+    pub fn map_regions(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) {
+        if let Some(reader) = &mut self.reader {
+            reader.map(mapped);
+        }
+    }
+
+    /// Whether there are answers that wait for nothing but [`ClientCore::settle`].
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.is_settling())
     }
 
     /// What the one-sided path has counted, if there is one.

@@ -9,6 +9,9 @@ use crate::error::Setback;
 /// How often the endpoint is told the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
 
+/// For so long answers that were found in place are given without a look at the endpoint.
+const SETTLE_ALONE_NS: u64 = 1_000_000;
+
 /// A core and the endpoint that it uses.
 #[derive(Debug)]
 pub struct Driver<E> {
@@ -109,12 +112,29 @@ impl<E: OneSided> Driver<E> {
             now_ns = clock();
         }
         self.now_ns = now_ns;
+        let complete = self.core.completions();
         self.core.settle(now_ns);
+        let answered = self.core.completions() - complete;
         self.core.tick(now_ns);
         let commands = self.carry_out(now_ns);
         let reads = self.post_reads();
+        self.map_regions();
         self.endpoint.flush();
-        events + commands + reads
+        events + answered + commands + reads
+    }
+
+    /// Answers what was found in place, which waits for nothing but the time. False if that is nothing, or if
+    /// the endpoint has not been looked at for a while: then a whole step is due.
+    pub fn settle(&mut self, clock: &mut dyn FnMut() -> u64) -> bool {
+        if !self.core.is_settling() {
+            return false;
+        }
+        let now_ns = clock();
+        if now_ns >= self.now_ns.saturating_add(SETTLE_ALONE_NS) {
+            return false;
+        }
+        self.core.settle(now_ns);
+        true
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {
@@ -183,6 +203,13 @@ impl<E: OneSided> Driver<E> {
             }
         }
         count
+    }
+
+    fn map_regions(&mut self) {
+        let Driver { endpoint, core, connection, .. } = self;
+        if let Some(connection) = connection.filter(|_| core.wants_mapping()) {
+            core.map_regions(&mut |key| endpoint.mapped(connection, key));
+        }
     }
 
     fn connect(&mut self, now_ns: u64, attempt: u64) {

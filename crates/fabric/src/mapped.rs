@@ -2,6 +2,7 @@
 //! at the memory in place.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_memory::Region;
 
@@ -15,18 +16,21 @@ use crate::registry::LedgerView;
 #[derive(Clone, Debug)]
 pub struct MappedRegion {
     region: Region,
-    key: RegionKey,
-    ledger: Arc<LedgerView>,
-    slot: u32,
+    word: Word,
+}
+
+/// Where it is told that a registration has ended.
+#[derive(Clone, Debug)]
+pub(crate) enum Word {
+    /// In the owner's ledger.
+    Ledger(Arc<LedgerView>, u32, RegionKey),
+    /// On the simulated network.
+    Sim(Arc<AtomicBool>),
 }
 
 impl MappedRegion {
-    pub(crate) fn new(
-        region: Region,
-        key: RegionKey,
-        (ledger, slot): (Arc<LedgerView>, u32),
-    ) -> MappedRegion {
-        MappedRegion { region, key, ledger, slot }
+    pub(crate) fn new(region: Region, word: Word) -> MappedRegion {
+        MappedRegion { region, word }
     }
 
     /// The memory.
@@ -39,6 +43,9 @@ impl MappedRegion {
     #[inline]
     #[must_use]
     pub fn lasts(&self) -> bool {
-        self.ledger.lasts(self.slot, self.key)
+        match &self.word {
+            Word::Ledger(ledger, slot, key) => ledger.lasts(*slot, *key),
+            Word::Sim(ended) => !ended.load(Ordering::Acquire),
+        }
     }
 }

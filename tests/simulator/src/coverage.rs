@@ -121,6 +121,8 @@ events! {
     Stops: "clean stops",
     /// Answers that clients read themselves.
     OneSided: "answers read one-sided",
+    /// Answers found in mapped memory.
+    InPlace: "answers found in place",
     /// Operations begun one-sided and answered by the server.
     FellBack: "one-sided operations handed to the server",
     /// Tree nodes read while they changed.

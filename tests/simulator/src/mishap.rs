@@ -206,6 +206,7 @@ impl World {
         let counters = self.clients[number].one_sided();
         for (event, count) in [
             (Event::OneSided, counters.done),
+            (Event::InPlace, counters.in_place),
             (Event::FellBack, counters.fell_back),
             (Event::Torn, counters.torn),
             (Event::RightLinks, counters.right_link),

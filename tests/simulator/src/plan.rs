@@ -183,6 +183,7 @@ fn network(random: &mut Random) -> SimOptions {
         reset_per_million: random.pick(&[0, 100]),
         heal_spread_ns: random.pick(&[0, 200, 1_000]) * MS,
         window_bytes: random.pick(&[64 << 10, 256 << 10]),
+        reads_mapped: random.percent(30),
         ..SimOptions::calm()
     }
 }

@@ -42,6 +42,8 @@ counters! {
     fell_back: "client_one_sided_fell_back_total", "Operations that one-sided reads did not answer: the server did.";
     /// Reads posted.
     reads: "client_one_sided_reads_total", "One-sided reads posted.";
+    /// Operations whose answer was found in place.
+    in_place: "client_one_sided_in_place_total", "Operations whose answer was found in mapped memory, without a read.";
     /// Tree nodes found in the cache.
     cached: "client_one_sided_cached_total", "Tree nodes above the leaves that were found in the cache.";
     /// Tree nodes dropped from the cache as stale.

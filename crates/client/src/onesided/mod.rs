@@ -25,6 +25,7 @@
 
 mod cache;
 mod counter;
+mod direct;
 mod fetch;
 mod page;
 mod reads;
@@ -36,7 +37,8 @@ mod walk;
 
 use std::collections::VecDeque;
 
-use cell_fabric::{ReadFailure, ReadTag, RemoteRead};
+use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use cell_memory::extent::ExtentReader;
 use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::{PairId, Pointer};
 
@@ -52,12 +54,17 @@ use trust::Trust;
 /// The registrations are asked for again after so long, when the worker did not tell them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
 
+/// Operations after which a fabric that has nothing mapped is asked again whether it has.
+const MAPPING_EVERY_MAX: u32 = 4_096;
+
 /// What the tasks stand on.
 #[derive(Debug)]
 pub(crate) struct Ground {
     regions: Regions,
     reads: Reads,
     cache: NodeCache,
+    /// Of what is looked at in place.
+    extents: ExtentReader,
     counters: OneSidedCounters,
     cache_inner: bool,
     scan_entries_max: u32,
@@ -130,6 +137,8 @@ pub(crate) struct Reader {
     known: Known,
     trust: Trust,
     trust_asked: bool,
+    /// Something was answered by it since it was asked for.
+    trust_used: bool,
     reads_ordered: bool,
     in_flight_max: usize,
     active: usize,
@@ -141,6 +150,21 @@ pub(crate) struct Reader {
     now_ns: u64,
     /// A read came back with what it read, since somebody asked.
     came: bool,
+    mapping: Mapping,
+}
+
+/// When the fabric is asked again which regions are mapped: after twice as many operations each time that
+/// none was.
+#[derive(Clone, Copy, Debug)]
+struct Mapping {
+    left: u32,
+    every: u32,
+}
+
+impl Default for Mapping {
+    fn default() -> Mapping {
+        Mapping { left: 1, every: 1 }
+    }
 }
 
 impl Reader {
@@ -150,6 +174,7 @@ impl Reader {
                 regions: Regions::default(),
                 reads: Reads::default(),
                 cache: NodeCache::new(options.cache_bytes),
+                extents: ExtentReader::new(),
                 counters: OneSidedCounters::default(),
                 cache_inner: options.cache_inner,
                 scan_entries_max: u32::MAX,
@@ -160,6 +185,7 @@ impl Reader {
             known: Known::Wanted,
             trust: Trust::default(),
             trust_asked: false,
+            trust_used: false,
             reads_ordered: true,
             in_flight_max: options.in_flight_max.max(1),
             active: 0,
@@ -170,6 +196,7 @@ impl Reader {
             scratch: Vec::new(),
             now_ns: 0,
             came: false,
+            mapping: Mapping::default(),
         }
     }
 
@@ -218,18 +245,38 @@ impl Reader {
         self.ground.regions = regions;
         self.ground.registrations = self.ground.registrations.wrapping_add(1);
         self.known = Known::Here;
+        self.mapping = Mapping::default();
         self.ground.ask_header(0);
+    }
+
+    /// Whether the fabric is to be asked which regions are mapped.
+    pub(crate) fn wants_mapping(&self) -> bool {
+        self.mapping.left == 0 && self.is_here()
+    }
+
+    /// Takes the regions that are mapped, so that they are looked at in place from now on.
+    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) {
+        let unmapped = self.ground.regions.pairs_mut().filter(|pair| pair.mapped.is_none());
+        let found = unmapped.map(|pair| pair.map(mapped)).filter(|found| *found).count() > 0;
+        let every = if found { 1 } else { self.mapping.every.saturating_mul(2).min(MAPPING_EVERY_MAX) };
+        self.mapping = Mapping { left: every, every };
+    }
+
+    /// Whether answers wait for nothing but the time.
+    pub(crate) fn is_settling(&self) -> bool {
+        !self.settling.is_empty()
     }
 
     /// Whether the owner's lease is to be asked for.
     pub(crate) fn wants_trust(&self, now_ns: u64) -> bool {
-        let used = self.active > 0 && self.is_here();
-        used && !self.trust_asked && self.trust.is_low(now_ns)
+        let used = self.active > 0 || self.trust_used;
+        used && self.is_here() && !self.trust_asked && self.trust.is_low(now_ns)
     }
 
     /// It is asked for.
     pub(crate) fn trust_asked(&mut self, now_ns: u64) {
         self.trust_asked = true;
+        self.trust_used = false;
         self.trust.asked(now_ns);
     }
 
@@ -317,6 +364,7 @@ impl Reader {
             self.active += 1;
             let outcome = self.tasks[usize::from(place)].begin(place, now_ns, &mut self.ground);
             self.stepped(place, outcome);
+            self.mapping.left -= u32::from(outcome.is_ok() && self.mapping.left > 0);
         }
     }
 
@@ -340,7 +388,10 @@ impl Reader {
     fn end(&mut self, place: u16, ended: Ended) {
         self.abandon(place);
         match ended {
-            Ended::Done(_) => self.ground.counters.done += 1,
+            Ended::Done(_) => {
+                self.ground.counters.done += 1;
+                self.trust_used = true;
+            }
             Ended::Server => self.ground.counters.fell_back += 1,
         }
         self.ended.push_back((place, ended));

@@ -8,6 +8,8 @@ use cell_tree::{Geometry, NodeIndex, Slot};
 
 use cell_fabric::{RegionKey, RemoteRead};
 
+use super::direct::MappedPair;
+
 /// A pair's place in the list.
 pub(crate) type PairAt = u16;
 
@@ -23,6 +25,8 @@ pub(crate) struct PairRow {
     pub(crate) visible: Csn,
     /// A read of the header is on its way.
     pub(crate) header_asked: bool,
+    /// Its regions, where this process has them mapped.
+    pub(crate) mapped: Option<MappedPair>,
 }
 
 /// The list.
@@ -80,6 +84,11 @@ impl Regions {
 
     pub(crate) fn pair(&self, at: PairAt) -> &PairRow {
         &self.pairs[usize::from(at)]
+    }
+
+    /// Every pair.
+    pub(crate) fn pairs_mut(&mut self) -> impl Iterator<Item = &mut PairRow> {
+        self.pairs.iter_mut()
     }
 
     pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut PairRow {
@@ -155,6 +164,6 @@ impl PairRow {
         let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);
         let geometry = Geometry::new(node, slot, size(row.header_bytes.into())?).ok()?;
         let geometry = geometry.with_node_crc(!reads_ordered);
-        Some(PairRow { row, geometry, visible: Csn::ZERO, header_asked: false })
+        Some(PairRow { row, geometry, visible: Csn::ZERO, header_asked: false, mapped: None })
     }
 }

@@ -191,6 +191,10 @@ impl Task {
         for lane in &mut self.lanes[..self.lanes_used] {
             lane.stage = Stage::Idle;
         }
+        if self.is_found_in_place(ground) {
+            self.state = State::Settling;
+            return Ok(());
+        }
         self.lanes_open = self.lanes_used;
         self.lanes_begun = self.lanes_used.min(LANES_AHEAD);
         for lane in 0..self.lanes_begun {
@@ -200,6 +204,37 @@ impl Task {
             self.state = State::Settling;
         }
         Ok(())
+    }
+
+    /// Looks for the key in memory that is mapped. False, and nothing is changed: it is not that simple.
+    fn is_found_in_place(&mut self, ground: &mut Ground) -> bool {
+        if !matches!(self.kind, Kind::Get | Kind::Search) {
+            return false;
+        }
+        let (begin, end) = self.lanes[0].key;
+        let Some((at, found)) = ground.regions.find_in_place(&self.request[begin..end]) else { return false };
+        let (answer, csn) = match found.entry {
+            None => (Answer::Absent, found.csn_removed),
+            Some(_) if self.kind == Kind::Search => (Answer::Exists, found.csn_changed),
+            Some(entry) => {
+                let Ground { regions, extents, .. } = ground;
+                let Some(fetched) = regions.fetch_in_place(at, &entry, extents, &mut self.bytes) else {
+                    self.bytes.clear();
+                    return false;
+                };
+                (Answer::Entry(fetched), fetched.csn)
+            }
+        };
+        if !ground.regions.covers(at, csn) {
+            ground.regions.look_at_watermark(at);
+        }
+        if answer == Answer::Exists && !ground.regions.covers(at, csn) {
+            return false; // the leaf is younger than what is durable: the extent says whether its entry is
+        }
+        self.need(at, csn);
+        self.lanes[0].stage = Stage::Done(answer);
+        ground.counters.in_place += 1;
+        true
     }
 
     /// It took too long: all that was read is thrown away.

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
@@ -111,16 +111,19 @@ fn admit(path: &Path, owner_only: bool) -> io::Result<u64> {
     Ok(std::fs::symlink_metadata(path)?.ino())
 }
 
-/// The user that the peer ran as when it connected. (`rustix` has this with a process number that is never
-/// zero; the kernel says zero of a process in another namespace.)
-fn peer_user(socket: &OwnedFd) -> io::Result<u32> {
+/// The user that the peer of a connected unix socket ran as when it connected. (`rustix` has this with a
+/// process number that is never zero; the kernel says zero of a process in another namespace.)
+///
+/// # Errors
+/// The kernel's, if this is no connected unix socket.
+pub fn peer_user(socket: &impl AsFd) -> io::Result<u32> {
     let mut credentials = MaybeUninit::<libc::ucred>::zeroed();
     let mut length = libc::socklen_t::try_from(size_of::<libc::ucred>()).unwrap_or(0);
     // SAFETY: the option writes at most `length` bytes, the size of `credentials`, which outlives the call;
     // the descriptor is open.
     let answer = unsafe {
         libc::getsockopt(
-            socket.as_raw_fd(),
+            socket.as_fd().as_raw_fd(),
             libc::SOL_SOCKET,
             libc::SO_PEERCRED,
             credentials.as_mut_ptr().cast(),

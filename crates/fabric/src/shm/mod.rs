@@ -27,5 +27,6 @@ mod overdue;
 mod reads;
 mod ring;
 
+pub use door::peer_user;
 pub use endpoint::{ShmEndpoint, ShmOptions};
 pub(crate) use mapping::{SharedWords, seal_for_readers, sealed_file};

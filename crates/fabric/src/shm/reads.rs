@@ -11,7 +11,7 @@ use cell_terms::Words;
 use rustix::io::Errno;
 
 use crate::error::SendError;
-use crate::mapped::MappedRegion;
+use crate::mapped::{MappedRegion, Word};
 use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use crate::registry::LedgerView;
 
@@ -76,7 +76,7 @@ impl Reads {
     pub(super) fn mapped(&self, key: RegionKey) -> Option<MappedRegion> {
         let at = self.mapped.binary_search_by_key(&key, |(key, _)| *key).ok()?;
         let Mapped { region, slot } = &self.mapped[at].1;
-        Some(MappedRegion::new(region.clone(), key, (self.ledger.clone()?, *slot)))
+        Some(MappedRegion::new(region.clone(), Word::Ledger(self.ledger.clone()?, *slot, key)))
     }
 
     /// Lets everything posted go.

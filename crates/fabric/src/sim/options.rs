@@ -25,6 +25,8 @@ pub struct SimOptions {
     pub read_spread_ns: u64,
     /// How many of a million reads are torn inside cache lines as well, word by word.
     pub read_torn_per_million: u32,
+    /// Whether readers have the regions mapped, as on one host: [`crate::OneSided::mapped`].
+    pub reads_mapped: bool,
 }
 
 impl SimOptions {
@@ -42,6 +44,7 @@ impl SimOptions {
             reads_ordered: false,
             read_spread_ns: 2_000,
             read_torn_per_million: 0,
+            reads_mapped: false,
         }
     }
 

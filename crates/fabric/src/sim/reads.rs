@@ -9,12 +9,15 @@
 //! A direction that is blocked holds requests and answers back until it heals.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_memory::Region;
 use cell_terms::Words;
 
 use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
+use crate::mapped::{MappedRegion, Word};
 use crate::one_sided::{OneSided, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 
 use super::endpoint::SimEndpoint;
@@ -57,6 +60,8 @@ pub(super) struct Reads {
 struct Registration {
     host: u32,
     region: Region,
+    /// For those who have it mapped. The end of a process does not tell them.
+    ended: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -81,7 +86,10 @@ impl OneSided for SimEndpoint {
             return Err(FabricError::OneSidedUnavailable);
         }
         let key = RegionKey(state.random.next());
-        state.reads.registered.insert(key, Registration { host, region: region.clone() });
+        state
+            .reads
+            .registered
+            .insert(key, Registration { host, region: region.clone(), ended: Arc::default() });
         Ok(key)
     }
 
@@ -89,7 +97,8 @@ impl OneSided for SimEndpoint {
         let mut state = self.network.lock();
         let host = state.desks[self.desk].host;
         if state.reads.registered.get(&key).is_some_and(|registration| registration.host == host) {
-            state.reads.registered.remove(&key);
+            let ended = state.reads.registered.remove(&key).map(|registration| registration.ended);
+            ended.inspect(|ended| ended.store(true, Ordering::Release));
         }
     }
 
@@ -114,6 +123,15 @@ impl OneSided for SimEndpoint {
         desk.counters.reads_posted += 1;
         desk.posted.push(Posted { connection, read, tag });
         Ok(())
+    }
+
+    fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
+        let mut state = self.network.lock();
+        let (link, side) = state.end_of(self.desk, connection)?;
+        let host = link.ends[1 - side].host;
+        let found = state.reads.registered.get(&key).filter(|registration| registration.host == host)?;
+        let word = Word::Sim(Arc::clone(&found.ended));
+        state.options.reads_mapped.then(|| MappedRegion::new(found.region.clone(), word))
     }
 
     fn reads_ordered(&self) -> bool {

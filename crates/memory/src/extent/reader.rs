@@ -14,6 +14,7 @@ use crate::width::{high, index, low};
 const HEADER_WIDTH: usize = HEADER_BYTES_MIN as usize;
 
 /// Reads extents, one after the other, into one buffer, which grows to the largest of them.
+#[derive(Debug)]
 pub struct ExtentReader {
     extent: Vec<u8>,
 }

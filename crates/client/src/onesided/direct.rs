@@ -1,0 +1,136 @@
+//! Searching a peer's memory in place, where it is mapped (`shm`): the same search that the owner makes, by
+//! the same rules of versions and fences, without a copy of every tree node on the way.
+//!
+//! Only what ends at once is done here: the key's leaf answered, and its extent had its checksum. Everything
+//! else (a writer in the way, a region that is not mapped, a damaged pointer) is left to the reads, which try
+//! again, count and give up. What was found is settled like what reads brought: clock, watermark, trust.
+
+use cell_fabric::{MappedRegion, RegionKey};
+use cell_memory::extent::{ExtentReader, ExtentShape};
+use cell_terms::{Pointer, Words};
+use cell_tree::{Found, LeafEntry, Meganode, NodeIndex, ReadError};
+
+use super::fetch::Fetched;
+use super::regions::{PairAt, PairRow, Regions};
+
+/// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
+const RESTARTS_MAX: u32 = 4;
+
+/// Right links that one search follows.
+const RIGHT_LINKS_MAX: u32 = 64;
+
+/// A pair's regions, mapped.
+#[derive(Clone, Debug)]
+pub(crate) struct MappedPair {
+    node: MappedRegion,
+    extent: MappedRegion,
+}
+
+impl MappedPair {
+    /// Whether both registrations lasted when everything before this call was loaded.
+    fn lasts(&self) -> bool {
+        self.node.lasts() && self.extent.lasts()
+    }
+}
+
+impl PairRow {
+    /// Maps the pair, as far as `mapped` knows its regions. False if it does not, or they are not what the
+    /// registrations say.
+    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
+        let row = &self.row;
+        let regions = (mapped(RegionKey(row.node_key)), mapped(RegionKey(row.extent_key)));
+        let (Some(node), Some(extent)) = regions else { return false };
+        let [of_nodes, of_extents] = [&node, &extent].map(|mapped| mapped.region().spec());
+        let fit = (of_nodes.id, of_nodes.epoch, of_nodes.bytes)
+            == (row.node_region, row.epoch, row.node_region_bytes)
+            && (of_extents.id, of_extents.epoch) == (row.extent_region, row.epoch);
+        if fit {
+            self.mapped = Some(MappedPair { node, extent });
+        }
+        fit
+    }
+}
+
+impl Regions {
+    /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
+    pub(crate) fn find_in_place(&self, key: &[u8]) -> Option<(PairAt, Found)> {
+        let first = self.pair(0).mapped.as_ref()?;
+        for _ in 0..RESTARTS_MAX {
+            let root = first.node.region().root();
+            if !first.lasts() {
+                return None;
+            }
+            let mut pointer = root.pointer;
+            if root.router {
+                match self.in_meganode(pointer, |router| router.floor(key))?.1 {
+                    Ok(Some(entry)) => pointer = entry.meganode(),
+                    Ok(None) | Err(ReadError::NotHere) => continue,
+                    Err(_) => return None,
+                }
+            }
+            if let Some(found) = self.search_from(pointer, key)? {
+                return Some(found);
+            }
+        }
+        None
+    }
+
+    /// Searches a meganode and those that its right links lead to. `Some(None)`: the pointer was stale.
+    fn search_from(&self, mut pointer: Pointer, key: &[u8]) -> Option<Option<(PairAt, Found)>> {
+        for _ in 0..RIGHT_LINKS_MAX {
+            match self.in_meganode(pointer, |meganode| meganode.search(key))? {
+                (at, Ok(found)) => return Some(Some((at, found))),
+                (_, Err(ReadError::Beyond(right))) => pointer = right,
+                (_, Err(ReadError::NotHere)) => return Some(None),
+                _ => return None,
+            }
+        }
+        None
+    }
+
+    /// Looks at the meganode whose root tree node a pointer names.
+    fn in_meganode<T>(
+        &self,
+        pointer: Pointer,
+        look: impl FnOnce(Meganode<'_, cell_memory::Region>) -> T,
+    ) -> Option<(PairAt, T)> {
+        let place = self.locate(pointer).filter(|place| place.node == NodeIndex::ROOT)?;
+        let pair = self.pair(place.pair);
+        let mapped = pair.mapped.as_ref()?;
+        let (words, geometry) = (mapped.node.region(), pair.geometry);
+        let end = geometry.slot_word(place.slot.index) + geometry.nodes() * geometry.node_words();
+        if end > words.len() {
+            return None;
+        }
+        let seen = look(Meganode::new(words, geometry, place.slot));
+        mapped.node.lasts().then_some((place.pair, seen))
+    }
+
+    /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.
+    pub(crate) fn fetch_in_place(
+        &self,
+        at: PairAt,
+        entry: &LeafEntry,
+        reader: &mut ExtentReader,
+        bytes: &mut Vec<u8>,
+    ) -> Option<Fetched> {
+        let pair = self.pair(at);
+        let mapped = pair.mapped.as_ref()?;
+        let shape = ExtentShape::from_bits(entry.value_len)?;
+        let begin = bytes.len();
+        let read = reader.append(mapped.extent.region(), entry.offset, shape, entry.crc, bytes);
+        let header = read.ok().filter(|_| mapped.lasts())?;
+        let (version, value_len) = (header.version(pair.row.pair), shape.value_bytes());
+        Some(Fetched { version, csn: header.csn, value_len, value: Some((begin, bytes.len())) })
+    }
+
+    /// Looks at a pair's watermark in place: nothing to know of it if it is not mapped.
+    pub(crate) fn look_at_watermark(&mut self, at: PairAt) {
+        let pair = self.pair_mut(at);
+        let Some(mapped) = &pair.mapped else { return };
+        let visible = mapped.node.region().watermark().visible;
+        if mapped.lasts() {
+            pair.visible = pair.visible.max(visible);
+        }
+    }
+}
