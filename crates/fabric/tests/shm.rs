@@ -12,7 +12,7 @@ use cell_fabric::{
     ReadFailure, ReadTag, Refusal, RegionKey, RemoteRead, ShmEndpoint, ShmOptions, SocketName,
 };
 use cell_memory::{Region, RegionSpec};
-use cell_terms::{Epoch, PairId};
+use cell_terms::{Epoch, PairId, Words};
 
 use harness::{Host, Peer, Seen, Shm, World, open, region, shm_options, socket_name, until};
 
@@ -247,6 +247,25 @@ fn read_mapped_region_fails_when_its_registration_ends() {
     }
     let outcomes: Vec<_> = client.reads(here).into_iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes, [Ok(vec![1_000]), Ok(vec![1_000]), Err(ReadFailure::KeyUnknown)]);
+}
+
+#[test]
+fn mapped_region_lasts_as_long_as_its_registration() {
+    let (mut servers, address) = Shm.listen(1, Limits::default());
+    let mut client = Shm.client(Limits::default());
+    let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
+    let (region, _writer) = region();
+    let key = servers[0].endpoint.register(&region).unwrap();
+    assert!(client.endpoint.mapped(here, key).is_none(), "nothing was read yet");
+    client.endpoint.post_read(here, RemoteRead { key, offset: 8_000, length: 8 }, ReadTag(0)).unwrap();
+    until(&mut Shm, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == 1);
+    let mapped = client.endpoint.mapped(here, key).unwrap();
+    assert_eq!((mapped.region().load(1_000), mapped.lasts()), (1_000, true));
+    assert!(client.endpoint.mapped(here, RegionKey(key.0 ^ 1)).is_none());
+    servers[0].endpoint.deregister(key);
+    assert!(!mapped.lasts());
+    servers[0].endpoint.register(&region).unwrap();
+    assert!(!mapped.lasts(), "another registration has the word now");
 }
 
 #[test]
