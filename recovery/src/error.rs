@@ -29,6 +29,9 @@ pub enum RecoveryError {
         #[source]
         source: MemoryError,
     },
+    /// The slots are too small for what the layout says that the pair begins with.
+    #[error("the pair's first content does not fit its slots")]
+    First(#[from] cell_tree::BulkError),
     /// The table's sizes are not those of a tree.
     #[error("the table's geometry is wrong")]
     Geometry(#[from] GeometryError),
@@ -223,6 +226,7 @@ impl RecoveryError {
             }
             RecoveryError::Cluster(_)
             | RecoveryError::Geometry(_)
+            | RecoveryError::First(_)
             | RecoveryError::GivenUp
             | RecoveryError::Thread(_)
             | RecoveryError::Panicked => None,

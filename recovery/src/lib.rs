@@ -8,6 +8,7 @@ mod completion;
 mod content;
 mod cut;
 mod error;
+mod first;
 mod folders;
 pub mod image;
 mod lane;

@@ -8,20 +8,21 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimGround, ClusterError, Revision, Sessions, Table, Tenure};
+use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
 
 use crate::completion::CompletionTable;
 use crate::cut::Plan;
 use crate::error::RecoveryError;
+use crate::first::FirstContent;
 use crate::folders::{highest_epoch, log_bytes};
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::{Recovered, RecoveredMeganode};
+use crate::recovered::{Recovered, check_adoptions, entries_of};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
 use crate::split::{SlotUse, SplitBook, TargetState};
 use crate::verify::{Part, verify};
@@ -30,9 +31,6 @@ use crate::verify::{Part, verify};
 const STEP_BYTES: usize = 4 << 20;
 /// Image blocks that one step loads.
 const STEP_BLOCKS: usize = 8;
-/// The pair whose node region has the lowest id: its header points to the root meganode (the paper's offset
-/// 0).
-const ROOT_PAIR: PairId = PairId(1);
 
 /// Where regions come from.
 #[derive(Clone, Copy, Debug)]
@@ -109,6 +107,8 @@ pub struct Rebuild {
     claim: Claim,
     progress: Arc<Progress>,
     geometry: Geometry,
+    /// What the pair begins with follows from it.
+    layout: Layout,
     plan: Plan,
     log_bytes: u64,
     stage: Stage,
@@ -197,17 +197,28 @@ impl Rebuild {
         if let Some(found) = highest_epoch(&*environment.storage, &row)?.filter(|found| *found > row.epoch) {
             return Err(ClusterError::TableOlder { pair, table: row.epoch, found }.into());
         }
+        let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, ground)?;
-        Rebuild::new(environment, claim, progress)
+        Rebuild::with_layout(environment, claim, layout, progress)
     }
 
     /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
     ///
     /// # Errors
-    /// [`RecoveryError::Geometry`].
+    /// [`RecoveryError::Geometry`]; the coordinator's, which is asked for the layout.
     pub fn new(
         environment: &Environment,
         claim: Claim,
+        progress: &Arc<Progress>,
+    ) -> Result<Rebuild, RecoveryError> {
+        let layout = environment.table.layout()?;
+        Rebuild::with_layout(environment, claim, layout, progress)
+    }
+
+    fn with_layout(
+        environment: &Environment,
+        claim: Claim,
+        layout: Layout,
         progress: &Arc<Progress>,
     ) -> Result<Rebuild, RecoveryError> {
         let sizes = claim.row.geometry;
@@ -223,6 +234,7 @@ impl Rebuild {
             progress: Arc::clone(progress),
             geometry: geometry.with_node_crc(options.node_crc),
             plan: Plan::new(&claim.row, read),
+            layout,
             log_bytes: 0,
             stage: Stage::Begin,
             claim,
@@ -296,11 +308,10 @@ impl Rebuild {
         let image = load.as_ref().map_or_else(ImageSource::default, Load::source);
         let (node, extent) = self.create_regions()?;
         let own_thread = self.environment.options.threads > 1;
-        let mut nodes = NodeApplier::new(node, self.geometry, image.clone());
-        if load.is_none() && row.pair == ROOT_PAIR {
-            let slot = self.slot(SlotIndex(0));
-            nodes.begin_empty(slot);
-            nodes.writer.set_root(Root::leaf(self.geometry.pointer(slot, NodeIndex::ROOT)));
+        let first = FirstContent::new(&self.layout, row.pair, self.geometry);
+        let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.book());
+        if load.is_none() {
+            nodes.begin(&first)?;
         }
         let lanes = Lanes {
             node: Lane::start(nodes, own_thread, "recovery-nodes")?,
@@ -530,24 +541,6 @@ impl Rebuild {
         };
         Ok(Stage::Done(Box::new(recovered), sessions))
     }
-}
-
-/// What was adopted and is not settled yet has not changed since: it is what its record says.
-fn check_adoptions(splits: &SplitBook, meganodes: &[RecoveredMeganode]) -> Result<(), RecoveryError> {
-    for (_, split) in splits.targets().filter(|(_, split)| split.state == TargetState::Adopted) {
-        let found = meganodes.iter().find(|meganode| meganode.slot.index == split.slot);
-        let (nodes, entries) = found.map_or((0, 0), |found| (found.stats.nodes(), found.stats.entries));
-        let (slot, nodes_expected, entries_expected) = (split.slot, split.nodes.into(), split.entries);
-        if (nodes, entries) != (nodes_expected, entries_expected) {
-            return Err(RecoveryError::Adoption { slot, nodes_expected, entries_expected, nodes, entries });
-        }
-    }
-    Ok(())
-}
-
-fn entries_of(meganodes: &[RecoveredMeganode]) -> u64 {
-    let counted = meganodes.iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
-    counted.map(|found| found.stats.entries).sum()
 }
 
 impl Lanes {

@@ -6,7 +6,8 @@ use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
 use cell_wal::PairLog;
 
 use crate::completion::CompletionTable;
-use crate::split::{SlotUse, SplitBook};
+use crate::error::RecoveryError;
+use crate::split::{SlotUse, SplitBook, TargetState};
 
 /// A recovered pair: verified, its cut recorded, its new logs open, published. Whoever holds it is its owner.
 pub struct Recovered {
@@ -62,4 +63,23 @@ pub struct RecoveredMeganode {
     pub high: Option<Vec<u8>>,
     /// Where the keys from `high` on are.
     pub right: Pointer,
+}
+
+/// Entries that readers are led to.
+pub(crate) fn entries_of(meganodes: &[RecoveredMeganode]) -> u64 {
+    let counted = meganodes.iter().filter(|found| found.used == SlotUse::Leaf && !found.hidden);
+    counted.map(|found| found.stats.entries).sum()
+}
+
+/// What was adopted and is not settled yet has not changed since: it is what its record says.
+pub(crate) fn check_adoptions(splits: &SplitBook, meganodes: &[RecoveredMeganode]) -> Result<(), RecoveryError> {
+    for (_, split) in splits.targets().filter(|(_, split)| split.state == TargetState::Adopted) {
+        let found = meganodes.iter().find(|meganode| meganode.slot.index == split.slot);
+        let (nodes, entries) = found.map_or((0, 0), |found| (found.stats.nodes(), found.stats.entries));
+        let (slot, nodes_expected, entries_expected) = (split.slot, split.nodes.into(), split.entries);
+        if (nodes, entries) != (nodes_expected, entries_expected) {
+            return Err(RecoveryError::Adoption { slot, nodes_expected, entries_expected, nodes, entries });
+        }
+    }
+    Ok(())
 }

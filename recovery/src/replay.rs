@@ -12,13 +12,13 @@ use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::planted;
 use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
-    Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, empty_root, prefetch,
-    replay, show,
+    Change, Geometry, Image, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, prefetch, replay, show,
 };
 
 use crate::completion::CompletionTable;
 use crate::content;
 use crate::error::{ContentFault, RecoveryError};
+use crate::first::FirstContent;
 use crate::lane::Applier;
 use crate::mutant::{self, Mutant};
 use crate::record::{ExtentRecord, NodeRecord};
@@ -182,10 +182,16 @@ pub(crate) struct NodeApplier {
 }
 
 impl NodeApplier {
-    pub(crate) fn new(writer: RegionWriter, geometry: Geometry, image: ImageSource) -> NodeApplier {
+    /// Over fresh memory; `splits` is what the book says before the first record.
+    pub(crate) fn new(
+        writer: RegionWriter,
+        geometry: Geometry,
+        image: ImageSource,
+        splits: SplitBook,
+    ) -> NodeApplier {
         NodeApplier {
             completions: CompletionTable::default(),
-            splits: SplitBook::new(writer.region().spec().pair),
+            splits,
             geometry,
             region: writer.region().spec().id,
             slots: vec![SlotFilled::default(); slots_of(writer.region().spec())],
@@ -197,12 +203,22 @@ impl NodeApplier {
         }
     }
 
-    /// What the first pair begins with: an empty root, older than every record. It is not logged.
-    pub(crate) fn begin_empty(&mut self, slot: Slot) {
-        let root = empty_root(self.geometry);
-        let fill = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) };
-        apply(&mut self.writer, self.geometry, slot, &fill, Csn::ZERO);
-        self.slots[0].nodes_end = NodeIndex(1);
+    /// Makes what the pair begins with, older than every record. It is not logged.
+    pub(crate) fn begin(&mut self, first: &FirstContent) -> Result<(), RecoveryError> {
+        let mut failed = None;
+        let built = first.build(|slot, change| {
+            if slot_at(slot) >= self.slots.len() {
+                failed = failed.take().or(Some(RecoveryError::Slot { csn: Csn::ZERO, slot }));
+            } else if let Err(error) = self.fill(slot, change.node(), NodeState::Valid) {
+                failed = failed.take().or(Some(error));
+            } else {
+                let there = self.slot(slot);
+                apply(&mut self.writer, self.geometry, there, &change, Csn::ZERO);
+            }
+        });
+        built?;
+        self.writer.set_root(first.root);
+        failed.map_or(Ok(()), Err)
     }
 
     /// A node is about to be filled.

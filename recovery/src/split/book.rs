@@ -194,6 +194,12 @@ impl SplitBook {
         SplitBook { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
     }
 
+    /// What a pair knows that begins with these slots in use.
+    pub(crate) fn begun(pair: PairId, slots: impl Iterator<Item = (SlotIndex, SlotUse)>) -> SplitBook {
+        let slots = slots.map(|(slot, used)| (slot, (used, Csn::ZERO))).collect();
+        SplitBook { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
+    }
+
     /// The pair.
     #[must_use]
     pub fn pair(&self) -> PairId {
