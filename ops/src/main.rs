@@ -10,6 +10,7 @@ mod bench;
 mod cli;
 mod command;
 mod dev;
+mod drill;
 mod encoding;
 mod exit;
 mod input;

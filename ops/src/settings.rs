@@ -31,6 +31,11 @@ pub(crate) fn registry() -> Settings {
     Settings::new(&lists)
 }
 
+/// Whether there is such a setting.
+pub(crate) fn is_declared(name: &str) -> bool {
+    DECLARATIONS.iter().any(|(_, list)| list.iter().any(|setting| setting.name == name))
+}
+
 /// What client commands go by: the `client_` settings, from the environment.
 pub(crate) fn of_client(
     environment: impl Iterator<Item = (OsString, OsString)>,
@@ -103,8 +108,19 @@ pub(crate) fn resolve(
 /// Slots of a development cluster, unless somebody has set their size: so small that splits can be watched.
 const DEVELOPMENT_SLOT_BYTES: &str = "8 MiB";
 
-/// What a development cluster's node takes where nobody has set anything.
-pub(crate) fn soften_for_development(settings: &mut Settings) {
+/// Least sizes of the regions of a development cluster's pairs.
+const DEVELOPMENT_REGIONS_MIN: [(&str, u64); 2] =
+    [("node_region_bytes", 128 << 20), ("extent_region_bytes", 512 << 20)];
+
+/// What a development cluster's node takes where nobody has set anything. `nodes` share the machine's memory,
+/// and a survivor needs room for what another one had.
+pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
+    for (name, least) in DEVELOPMENT_REGIONS_MIN {
+        if nodes > 1 && settings.get(name).is_some_and(|(_, source)| source == Source::Default) {
+            let bytes = (settings.integer(name) / nodes).max(least);
+            settings.set(name, &bytes.to_string(), Source::Default).expect("within bounds");
+        }
+    }
     if settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default) {
         settings.set(SLOT, DEVELOPMENT_SLOT_BYTES, Source::Default).expect("a constant within bounds");
         fit_slot(settings);

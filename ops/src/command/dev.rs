@@ -1,4 +1,4 @@
-//! `cell dev`: a supervisor with the embedded coordinator and its nodes as children.
+//! `cell dev`: a supervisor with the embedded coordinator and its nodes as children, all in one folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,7 +10,9 @@ use cell_cluster::{ClusterError, Embedded, Server};
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
 use crate::cli::Global;
+use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
+use crate::dev::door::{self, Door};
 use crate::dev::plan::Plan;
 use crate::dev::supervisor::{Event, Supervisor};
 use crate::exit::{Exit, Failure};
@@ -19,7 +21,9 @@ use crate::{logging, settings, signal};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
 pub(crate) const DECIDED: &[&str] =
-    &["node_id", "listen_address", "http_address", "coordinator_address", "data_dir"];
+    &["node_id", "listen_address", "http_address", "coordinator_address", "data_dir", CLUSTER_NODES];
+/// How many nodes the cluster is spread over at its first start.
+pub(crate) const CLUSTER_NODES: &str = "cluster_nodes";
 
 /// Arguments of `cell dev`.
 #[derive(Debug, Args)]
@@ -27,6 +31,11 @@ pub(crate) struct DevArgs {
     /// Folder of all data; created if missing
     #[arg(long, value_name = "DIR", default_value = "./cell-data")]
     dir: PathBuf,
+    /// Nodes, each a process of its own
+    #[arg(
+        long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u16).range(1..=64)
+    )]
+    nodes: u16,
     /// First port P: node i on P+i, its HTTP on P+80+i, the coordinator on P+200
     #[arg(
         long, value_name = "P", default_value_t = 7000, value_parser = value_parser!(u16).range(1024..=65000)
@@ -35,6 +44,9 @@ pub(crate) struct DevArgs {
     /// Whether a node that dies is started again
     #[arg(long, value_enum, value_name = "ON", default_value = "on")]
     restart: Restart,
+    /// Open `drill.socket` in the folder, so that `cell drill` can kill, stop and cut off nodes
+    #[arg(long)]
+    allow_drills: bool,
 }
 
 /// Whether a node that dies is started again.
@@ -42,7 +54,7 @@ pub(crate) struct DevArgs {
 enum Restart {
     /// With a wait that grows while it keeps dying.
     On,
-    /// Its death ends the cluster.
+    /// It stays dead, and the others go on; the death of the last one ends the cluster.
     Off,
 }
 
@@ -53,26 +65,40 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     logging::start(resolved.text("tracing_filter"))?;
     fs::create_dir_all(&arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
-    let plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
+    let mut plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
+    if arguments.allow_drills {
+        plan = plan.with_drills();
+    }
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
-    let server = Server::start(coordinator, plan.coordinator()).map_err(explain)?;
+    let server = Server::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
     let (sender, events) = mpsc::channel();
     let stop = sender.clone();
-    // A second signal ends this process at once, and the child with it: it sees its stdin end.
+    // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(move || stop.send(Event::Stop).unwrap_or_default(), || {})?;
-    let supervisor = Supervisor {
-        spec: node_spec(&plan, matches)?,
-        plan,
-        restart: arguments.restart == Restart::On,
-        json: global.json,
-    };
+    let door = drills(&plan, coordinator, &sender)?;
+    let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments.nodes, matches));
+    let specs = specs.collect::<anyhow::Result<_>>()?;
+    let restart = arguments.restart == Restart::On;
+    let mut supervisor = Supervisor::new(plan, specs, restart, Announcer { json: global.json });
     let exit = supervisor.run(&events, &sender)?;
-    drop(server);
+    drop((door, server));
     Ok(exit)
 }
 
-fn node_spec(plan: &Plan, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
-    let node = 0;
+/// The socket for drills, if they are allowed; otherwise what an earlier supervisor left is taken away.
+fn drills(
+    plan: &Plan,
+    coordinator: Arc<Embedded>,
+    events: &mpsc::Sender<Event>,
+) -> anyhow::Result<Option<Door>> {
+    if plan.allows_drills() {
+        return Door::open(plan.drill_socket(), coordinator, events.clone()).map(Some);
+    }
+    door::remove(&plan.drill_socket()).context("cannot remove the socket of an earlier supervisor")?;
+    Ok(None)
+}
+
+fn node_spec(plan: &Plan, node: u16, nodes: u16, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
     let mut arguments = vec!["--supervised".to_owned()];
     let decided = [
         node.to_string(),
@@ -90,6 +116,9 @@ fn node_spec(plan: &Plan, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
     }
     for (name, text) in DECIDED.iter().zip(decided) {
         push(name, text);
+    }
+    if settings::is_declared(CLUSTER_NODES) {
+        push(CLUSTER_NODES, nodes.to_string());
     }
     let binary = std::env::current_exe().context("cannot find this binary")?;
     Ok(NodeSpec { node, binary, arguments })

@@ -17,6 +17,7 @@ use cell_web::WebError;
 use clap::{ArgMatches, Args};
 
 use crate::cli::Global;
+use crate::command::dev::CLUSTER_NODES;
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::exit::{Exit, Failure};
@@ -95,7 +96,8 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     let (mut settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
     if arguments.supervised {
         // The supervisor is `cell dev`; it has warned already.
-        settings::soften_for_development(&mut settings);
+        let nodes = if settings::is_declared(CLUSTER_NODES) { settings.integer(CLUSTER_NODES) } else { 1 };
+        settings::soften_for_development(&mut settings, nodes);
     } else {
         warnings.iter().for_each(|warning| message::warning(warning));
     }

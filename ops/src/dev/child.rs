@@ -37,10 +37,17 @@ impl NodeChild {
     ///
     /// It gets a process group of its own, so that a Ctrl-C reaches the supervisor only, who then stops it in
     /// order.
-    pub(crate) fn spawn(spec: &NodeSpec, life: u64, events: Sender<Event>) -> anyhow::Result<NodeChild> {
+    pub(crate) fn spawn(
+        spec: &NodeSpec,
+        life: u64,
+        partitioned: bool,
+        events: Sender<Event>,
+    ) -> anyhow::Result<NodeChild> {
+        let node = spec.node;
         let mut process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
+            .args(partitioned.then_some("--partitioned"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -51,10 +58,10 @@ impl NodeChild {
         let read = move || {
             for line in BufReader::new(stdout).lines().map_while(Result::ok) {
                 if let Ok(report) = serde_json::from_str::<Report>(&line) {
-                    let _ = events.send(Event::Report { life, report });
+                    let _ = events.send(Event::Report { node, life, report });
                 }
             }
-            let _ = events.send(Event::Ended { life });
+            let _ = events.send(Event::Ended { node, life });
         };
         thread::Builder::new().name("child".into()).spawn(read).context("cannot start a thread")?;
         Ok(NodeChild { process, stdin, started: Instant::now() })
@@ -67,8 +74,13 @@ impl NodeChild {
 
     /// Asks it to take a last checkpoint and exit.
     pub(crate) fn ask_to_stop(&mut self) {
+        self.tell(STOP);
+    }
+
+    /// Says a word of [`super::link`] to it.
+    pub(crate) fn tell(&mut self, word: &str) {
         if let Some(stdin) = &mut self.stdin {
-            let _ = writeln!(stdin, "{STOP}"); // a child that is gone is noticed by its end
+            let _ = writeln!(stdin, "{word}"); // a child that is gone is noticed by its end
         }
     }
 

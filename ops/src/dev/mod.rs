@@ -4,9 +4,12 @@
 //! child over the child's stdin and stdout ([`link`]): when stdin ends, the supervisor is gone, and the child
 //! goes too.
 
+pub(crate) mod announce;
 pub(crate) mod backoff;
 pub(crate) mod child;
+pub(crate) mod door;
 pub(crate) mod filtered;
 pub(crate) mod link;
 pub(crate) mod plan;
+mod slot;
 pub(crate) mod supervisor;

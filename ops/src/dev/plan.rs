@@ -13,12 +13,28 @@ const COORDINATOR_OFFSET: u16 = 200;
 pub(crate) struct Plan {
     dir: PathBuf,
     port: u16,
+    drills: bool,
 }
 
 impl Plan {
     /// With first port P (at most 65000, so that every port fits).
     pub(crate) fn new(dir: PathBuf, port: u16) -> Plan {
-        Plan { dir, port }
+        Plan { dir, port, drills: false }
+    }
+
+    /// The same with drills allowed.
+    pub(crate) fn with_drills(self) -> Plan {
+        Plan { drills: true, ..self }
+    }
+
+    /// Whether faults may be injected.
+    pub(crate) fn allows_drills(&self) -> bool {
+        self.drills
+    }
+
+    /// Where they are asked for.
+    pub(crate) fn drill_socket(&self) -> PathBuf {
+        drill_socket(&self.dir)
     }
 
     /// Everything is below it.
@@ -45,6 +61,11 @@ impl Plan {
     pub(crate) fn coordinator(&self) -> SocketAddr {
         local(self.port + COORDINATOR_OFFSET)
     }
+}
+
+/// The socket for drills of the cluster in `dir`.
+pub(crate) fn drill_socket(dir: &Path) -> PathBuf {
+    dir.join("drill.socket")
 }
 
 fn local(port: u16) -> SocketAddr {

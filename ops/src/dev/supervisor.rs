@@ -1,16 +1,19 @@
-//! Keeps a node running until a signal: starts it, says what happens to it, starts it again when it dies.
+//! Keeps nodes running until a signal: starts them, says what happens to them, starts each again when it
+//! dies, each by its own, and does to them what a drill asks for.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use cell_cluster::boottime_ns;
 use serde_json::json;
 
-use super::backoff::Backoff;
-use super::child::{NodeChild, NodeSpec, in_words};
+use super::announce::Announcer;
+use super::child::NodeSpec;
 use super::link::Report;
 use super::plan::Plan;
+use super::slot::Slot;
+use crate::drill::wire::{Answer, NodeView, Refused, Request, Status};
 use crate::exit::{Exit, Failure};
-use crate::output::message;
 
 /// What the supervisor waits for.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub(crate) enum Event {
     Stop,
     /// A node said something.
     Report {
+        /// Which node.
+        node: u16,
         /// Which start of the node.
         life: u64,
         /// What it said.
@@ -26,166 +31,395 @@ pub(crate) enum Event {
     },
     /// A node's process has ended.
     Ended {
+        /// Which node.
+        node: u16,
         /// Which start of the node.
         life: u64,
     },
+    /// A drill asks for something.
+    Drill {
+        /// What.
+        request: Request,
+        /// Where the answer goes.
+        answer: Sender<Answer>,
+    },
 }
 
-/// The supervisor of one node.
+/// The supervisor of all nodes.
 pub(crate) struct Supervisor {
-    /// Addresses and folders.
-    pub(crate) plan: Plan,
-    /// The node.
-    pub(crate) spec: NodeSpec,
-    /// Whether a node that dies is started again.
-    pub(crate) restart: bool,
-    /// Whether events are JSON lines.
-    pub(crate) json: bool,
-}
-
-/// What happened in one life of a node.
-#[derive(Default)]
-struct Attended {
-    /// It was asked to stop.
-    stopping: bool,
-    /// It served at some time.
-    served: bool,
-}
-
-/// The exit code of a node for which another start would end the same way.
-fn final_exit(status: std::process::ExitStatus) -> Option<Exit> {
-    [Exit::Usage, Exit::VerificationFailed].into_iter().find(|exit| status.code() == Some(*exit as i32))
+    plan: Plan,
+    slots: Vec<Slot>,
+    restart: bool,
+    announcer: Announcer,
+    /// Every node has served at some time.
+    up: bool,
+    /// Nodes that have.
+    seen_up: Vec<bool>,
 }
 
 impl Supervisor {
-    /// Runs until a signal, or until a node is not to be started again.
-    pub(crate) fn run(&self, events: &Receiver<Event>, sender: &Sender<Event>) -> anyhow::Result<Exit> {
-        let mut backoff = Backoff::default();
-        for life in 1.. {
-            let mut child = NodeChild::spawn(&self.spec, life, sender.clone())?;
-            let attended = self.attend(&mut child, life, events);
-            let status = child.wait()?;
-            if attended.stopping {
-                return self.say_stopped(status);
-            }
-            let died = format!("node {} died: {}", self.spec.node, in_words(status));
-            self.say("died", &died, &json!({"node": self.spec.node, "status": in_words(status)}));
-            let last = final_exit(status);
-            if !self.restart || last.is_some() {
-                return Err(Failure::new(last.unwrap_or(Exit::Error), died)
-                    .next("its messages above tell why; the data is kept, start again when it is mended")
-                    .into());
-            }
-            let wait = backoff.wait(attended.served);
-            let when = if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
-            self.say("restarting", &format!("starting it again {when}"), &json!({}));
-            if stop_within(events, wait) {
-                return Ok(Exit::Ok);
-            }
-        }
-        Ok(Exit::Ok)
+    /// A supervisor of these nodes; `restart` tells whether one that dies is started again.
+    pub(crate) fn new(plan: Plan, specs: Vec<NodeSpec>, restart: bool, announcer: Announcer) -> Supervisor {
+        let now = Instant::now();
+        let slots: Vec<_> = specs.into_iter().map(|spec| Slot::new(spec, now)).collect();
+        Supervisor { plan, restart, announcer, up: false, seen_up: vec![false; slots.len()], slots }
     }
 
-    /// Until the child's end.
-    fn attend(&self, child: &mut NodeChild, life: u64, events: &Receiver<Event>) -> Attended {
-        let mut attended = Attended::default();
-        while let Ok(event) = events.recv() {
-            match event {
-                Event::Stop => {
-                    attended.stopping = true;
-                    self.say(
-                        "stopping",
-                        "stopping: last checkpoint (a second signal ends at once)",
-                        &json!({}),
-                    );
-                    child.ask_to_stop();
-                }
-                Event::Report { life: of, report } if of == life => {
-                    self.tell_report(child, life, &report, &mut attended.served);
-                }
-                Event::Ended { life: of } if of == life => break,
-                Event::Report { .. } | Event::Ended { .. } => {} // of an earlier life
+    /// Runs until a signal, or until no node is left and none is to be started again.
+    pub(crate) fn run(&mut self, events: &Receiver<Event>, sender: &Sender<Event>) -> anyhow::Result<Exit> {
+        loop {
+            self.start_due(sender)?;
+            if let Some(failure) = self.nobody_left() {
+                return Err(failure.into());
+            }
+            let now = Instant::now();
+            let wait = self.slots.iter().filter_map(|slot| slot.wait(now)).min();
+            match events.recv_timeout(wait.unwrap_or(Duration::from_secs(3600))) {
+                Ok(Event::Stop) => return self.stop(events),
+                Ok(event) => self.take(event)?,
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return Ok(Exit::Ok),
             }
         }
-        attended
     }
 
-    fn tell_report(&self, child: &NodeChild, life: u64, report: &Report, served: &mut bool) {
-        let node = self.spec.node;
-        if report.state == "serving" && !*served {
-            *served = true;
-            let took = child.started.elapsed();
+    fn start_due(&mut self, sender: &Sender<Event>) -> anyhow::Result<()> {
+        let now = Instant::now();
+        let due = self.slots.iter_mut().filter(|slot| slot.due().is_some_and(|at| at <= now));
+        for slot in due {
+            slot.start(sender)?;
+        }
+        Ok(())
+    }
+
+    /// The failure to end with, once every node is given up.
+    fn nobody_left(&self) -> Option<Failure> {
+        let given_up: Option<Vec<_>> = self.slots.iter().map(Slot::given_up).collect();
+        let (exit, text) = given_up?.into_iter().max_by_key(|(exit, _)| *exit as u8)?;
+        let next = "its messages above tell why; the data is kept, start again when it is mended";
+        Some(Failure::new(exit, text).next(next))
+    }
+
+    fn take(&mut self, event: Event) -> anyhow::Result<()> {
+        match event {
+            Event::Report { node, life, report } if self.is_current(node, life) => {
+                self.tell_report(node, &report);
+            }
+            Event::Ended { node, life } if self.is_current(node, life) => self.bury(node)?,
+            Event::Drill { request, answer } => {
+                let _ = answer.send(self.carry_out(request)); // who asked may have gone
+            }
+            Event::Report { .. } | Event::Ended { .. } | Event::Stop => {} // of an earlier life
+        }
+        Ok(())
+    }
+
+    fn is_current(&self, node: u16, life: u64) -> bool {
+        let slot = &self.slots[usize::from(node)];
+        slot.lives == life && slot.child.is_some()
+    }
+
+    /// A process has ended.
+    fn bury(&mut self, node: u16) -> anyhow::Result<()> {
+        let slot = &mut self.slots[usize::from(node)];
+        let Some(child) = &mut slot.child else { return Ok(()) };
+        let status = child.wait()?;
+        let died = self.announcer.died(node, status);
+        let now = Instant::now();
+        slot.ended(status, died, self.restart, now);
+        match slot.wait(now) {
+            Some(wait) => {
+                let when =
+                    if wait.is_zero() { "now".to_owned() } else { format!("in {} ms", wait.as_millis()) };
+                let details = json!({"node": node, "wait_ms": u64::try_from(wait.as_millis()).ok()});
+                self.announcer.say("restarting", &format!("starting node {node} again {when}"), &details);
+            }
+            None => {
+                let text = format!("node {node} is not started again; the others go on");
+                let others = self.slots.iter().any(|slot| slot.given_up().is_none());
+                self.announcer.say("given_up", if others { &text } else { "" }, &json!({"node": node}));
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_report(&mut self, node: u16, report: &Report) {
+        let slot = &mut self.slots[usize::from(node)];
+        let first = slot.heard(report);
+        let Some(child) = &slot.child else { return };
+        let (pid, life, started) = (child.pid(), slot.lives, child.started);
+        if first {
             let details = json!({
-                "node": node, "pid": child.pid(), "life": life,
-                "start_ms": u64::try_from(took.as_millis()).ok(),
+                "node": node, "pid": pid, "life": life,
+                "start_ms": u64::try_from(started.elapsed().as_millis()).ok(),
                 "server": self.plan.fabric(node).to_string(), "http": self.plan.http(node).to_string(),
                 "coordinator": self.plan.coordinator().to_string(), "dir": self.plan.dir(),
             });
-            let text = if life == 1 { self.banner(child.pid()) } else { format!("node {node} serves again") };
-            self.say("serving", &text, &details);
+            let text = if self.up { format!("node {node} serves again") } else { String::new() };
+            self.announcer.say("serving", &text, &details);
+            self.note_up(node);
         } else if report.state != "serving" {
             let text = format!("node {node} is {}", report.detail);
-            self.say(&report.state, &text, &json!({"node": node, "detail": report.detail}));
+            self.announcer.say(&report.state, &text, &json!({"node": node, "detail": report.detail}));
         }
     }
 
-    fn banner(&self, pid: u32) -> String {
-        let node = self.spec.node;
-        let (fabric, http) = (self.plan.fabric(node), self.plan.http(node));
-        let server = if fabric.port() == 7000 { String::new() } else { format!(" --server {fabric}") };
-        format!(
-            "cell {version} is up. Data in {dir}.
-
-  node {node}        {fabric}   pid {pid}
-  http          http://{http}/readyz?verbose
-  coordinator   {coordinator}
-
-Try in another terminal:
-  cell put{server} greeting hello
-  cell get{server} greeting
-  cell status{server}
-  kill -9 {pid}      the node comes back with everything that it acknowledged
-
-Ctrl-C stops it; the data stays.",
-            version = env!("CARGO_PKG_VERSION"),
-            dir = self.plan.dir().display(),
-            coordinator = self.plan.coordinator(),
-        )
+    fn note_up(&mut self, node: u16) {
+        self.seen_up[usize::from(node)] = true;
+        if !self.up && self.seen_up.iter().all(|seen| *seen) {
+            self.up = true;
+            let pid = |slot: &Slot| slot.child.as_ref().map_or(0, super::child::NodeChild::pid);
+            self.announcer.up(&self.plan, &self.slots.iter().map(pid).collect::<Vec<_>>());
+        }
     }
 
-    fn say_stopped(&self, status: std::process::ExitStatus) -> anyhow::Result<Exit> {
-        if status.success() {
-            self.say("stopped", "stopped; the data stays", &json!({}));
+    /// Does what a drill asks for.
+    fn carry_out(&mut self, request: Request) -> Answer {
+        let count = self.slots.len();
+        let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
+        let done = match (request, slot) {
+            (Request::Status, _) => return self.status(),
+            (_, None) => false,
+            (_, Some((node, None))) => return refuse_unknown(node, count),
+            (Request::Kill { down_ms, .. }, Some((_, Some(slot)))) => {
+                slot.kill(Duration::from_millis(down_ms))
+            }
+            (Request::Stop { .. }, Some((_, Some(slot)))) => slot.pause(),
+            (Request::Cont { .. }, Some((_, Some(slot)))) => slot.cont(),
+            (Request::Restart { .. }, Some((_, Some(slot)))) => slot.restart(),
+            // What is not there now is cut off when it comes.
+            (Request::Partition { on, .. }, Some((_, Some(slot)))) => {
+                slot.partition(on) || slot.due().is_some()
+            }
+        };
+        let at_ns = boottime_ns();
+        let node = request.node();
+        if !done {
+            let node = node.map_or(String::new(), |node| format!("node {node}"));
+            let refused = Refused {
+                what: format!("{node} has no process to {}", request.word()),
+                next: "wait until it is started again: `cell drill ls` shows it".into(),
+            };
+            return Answer { at_ns, refused: Some(refused), status: None };
+        }
+        let text = node.map_or(String::new(), |node| format!("drill: {} node {node}", request.word()));
+        self.announcer.say("drill", &text, &json!({"do": request.word(), "node": node}));
+        Answer { at_ns, ..Answer::default() }
+    }
+
+    /// The processes; the rest is added by who hands the answer on.
+    fn status(&self) -> Answer {
+        let view = |slot: &Slot| NodeView {
+            node: slot.spec.node,
+            pid: slot.child.as_ref().map(super::child::NodeChild::pid),
+            state: slot.state().to_owned(),
+            lives: slot.lives,
+            partitioned: slot.partitioned,
+            server: self.plan.fabric(slot.spec.node),
+            http: self.plan.http(slot.spec.node),
+        };
+        let status = Status { nodes: self.slots.iter().map(view).collect(), ..Status::default() };
+        Answer { at_ns: boottime_ns(), refused: None, status: Some(status) }
+    }
+
+    /// Asks every node for a last checkpoint and waits for all of them.
+    fn stop(&mut self, events: &Receiver<Event>) -> anyhow::Result<Exit> {
+        let text = "stopping: last checkpoint (a second signal ends at once)";
+        self.announcer.say("stopping", text, &json!({}));
+        for slot in &mut self.slots {
+            slot.partition(false);
+            slot.ask_to_stop();
+        }
+        let mut failed = None;
+        while self.slots.iter().any(|slot| slot.child.is_some()) {
+            let Ok(event) = events.recv() else { break };
+            let Event::Ended { node, life } = event else { continue };
+            if !self.is_current(node, life) {
+                continue;
+            }
+            let slot = &mut self.slots[usize::from(node)];
+            let status = slot.child.as_mut().map(super::child::NodeChild::wait).transpose()?;
+            slot.child = None;
+            let status = status.filter(|status| !status.success());
+            failed = failed.or(status.map(|status| (node, status)));
+        }
+        let Some((node, status)) = failed else {
+            self.announcer.say("stopped", "stopped; the data stays", &json!({}));
             return Ok(Exit::Ok);
-        }
-        let what = format!("node {} did not stop in order: {}", self.spec.node, in_words(status));
+        };
+        let what = format!("node {node} did not stop in order: {}", super::child::in_words(status));
         Err(Failure::new(Exit::Error, what)
             .next("nothing acknowledged is lost: the next start recovers")
             .into())
     }
-
-    fn say(&self, event: &str, text: &str, details: &serde_json::Value) {
-        if self.json {
-            let mut document = json!({"event": event});
-            if let (Some(to), Some(from)) = (document.as_object_mut(), details.as_object()) {
-                to.extend(from.clone());
-            }
-            let _ = message::print_json(document); // a closed stdout does not stop a cluster
-        } else if !message::is_quiet() {
-            let mut out = std::io::stdout().lock();
-            let _ = std::io::Write::write_fmt(&mut out, format_args!("{text}\n"));
-        }
-    }
 }
 
-/// Waits; tells whether a stop came meanwhile.
-fn stop_within(events: &Receiver<Event>, wait: Duration) -> bool {
-    let until = Instant::now() + wait;
-    loop {
-        match events.recv_timeout(until.saturating_duration_since(Instant::now())) {
-            Ok(Event::Stop) => return true,
-            Ok(_) => {}
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return false,
+fn refuse_unknown(node: u16, count: usize) -> Answer {
+    let refused = Refused {
+        what: format!("there is no node {node}: the cluster has {count}, counted from 0"),
+        next: "`cell drill ls` lists them".into(),
+    };
+    Answer { at_ns: boottime_ns(), refused: Some(refused), status: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::mpsc::channel;
+    use std::thread::JoinHandle;
+
+    use tempfile::TempDir;
+
+    use super::*;
+
+    /// A node that serves at once and stops when told, and says which life of it was cut off.
+    const NODE: &str = "#!/bin/sh
+echo '{\"state\":\"serving\",\"detail\":\"serving\"}'
+case \"$*\" in *--partitioned*) echo '{\"state\":\"cut_off\",\"detail\":\"cut off\"}';; esac
+while read line; do
+    case $line in stop) exit 0;; *) echo '{\"state\":\"told\",\"detail\":\"told\"}';; esac
+done
+exit 1
+";
+
+    struct Cluster {
+        folder: TempDir,
+        events: Sender<Event>,
+        run: Option<JoinHandle<anyhow::Result<Exit>>>,
+    }
+
+    impl Cluster {
+        fn start(nodes: u16, restart: bool) -> Cluster {
+            Cluster::start_with(NODE, nodes, restart)
         }
+
+        fn start_with(script: &str, nodes: u16, restart: bool) -> Cluster {
+            crate::output::message::set_up(crate::output::message::Color::Never, true);
+            let folder = tempfile::tempdir().unwrap();
+            let binary: PathBuf = folder.path().join("node");
+            // Written by another process, or a fork of a test beside this one has it open for writing when it
+            // is to be run.
+            let made = "cat > \"$1\" && chmod +x \"$1\"";
+            let mut shell = std::process::Command::new("sh")
+                .args(["-c", made, "sh"])
+                .arg(&binary)
+                .stdin(std::process::Stdio::piped())
+                .spawn()
+                .unwrap();
+            std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes()).unwrap();
+            assert!(shell.wait().unwrap().success());
+            let spec = |node| NodeSpec { node, binary: binary.clone(), arguments: vec![] };
+            let plan = Plan::new(folder.path().to_owned(), 7000);
+            let announcer = Announcer { json: false };
+            let mut supervisor = Supervisor::new(plan, (0..nodes).map(spec).collect(), restart, announcer);
+            let (events, receiver) = channel();
+            let sender = events.clone();
+            let run = std::thread::spawn(move || supervisor.run(&receiver, &sender));
+            Cluster { folder, events, run: Some(run) }
+        }
+
+        fn ask(&self, request: Request) -> Answer {
+            let (answer, answers) = channel();
+            self.events.send(Event::Drill { request, answer }).unwrap();
+            answers.recv().unwrap()
+        }
+
+        fn nodes(&self) -> Vec<NodeView> {
+            self.ask(Request::Status).status.unwrap().nodes
+        }
+
+        /// Waits until the nodes are as wanted.
+        fn until(&self, wanted: impl Fn(&[NodeView]) -> bool) -> Vec<NodeView> {
+            let deadline = Instant::now() + Duration::from_secs(30);
+            loop {
+                let nodes = self.nodes();
+                if wanted(&nodes) {
+                    return nodes;
+                }
+                assert!(Instant::now() < deadline, "{nodes:?}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+
+        fn serving(&self) -> Vec<NodeView> {
+            self.until(|nodes| nodes.iter().all(|node| node.state == "serving"))
+        }
+
+        fn end(&mut self) -> anyhow::Result<Exit> {
+            self.run.take().unwrap().join().unwrap()
+        }
+    }
+
+    #[test]
+    fn run_a_killed_node_is_started_again_and_the_others_stay() {
+        let mut cluster = Cluster::start(3, true);
+        let before = cluster.serving();
+        assert_eq!(cluster.ask(Request::Kill { node: 1, down_ms: 0 }).refused, None);
+        let after = cluster.until(|nodes| nodes[1].lives == 2 && nodes[1].state == "serving");
+        assert_ne!(before[1].pid, after[1].pid);
+        assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
+        cluster.events.send(Event::Stop).unwrap();
+        assert_eq!(cluster.end().unwrap(), Exit::Ok);
+    }
+
+    #[test]
+    fn run_a_node_killed_for_a_time_stays_down_so_long() {
+        let cluster = Cluster::start(2, true);
+        cluster.serving();
+        let killed = Instant::now();
+        cluster.ask(Request::Kill { node: 0, down_ms: 300 });
+        cluster.until(|nodes| nodes[0].state == "down");
+        assert!(cluster.ask(Request::Stop { node: 0 }).refused.unwrap().what.contains("no process to stop"));
+        cluster.until(|nodes| nodes[0].lives == 2);
+        assert!(killed.elapsed() >= Duration::from_millis(300));
+    }
+
+    #[test]
+    fn run_without_restarts_goes_on_until_the_last_node_died() {
+        let mut cluster = Cluster::start(2, false);
+        cluster.serving();
+        cluster.ask(Request::Kill { node: 0, down_ms: 0 });
+        let nodes = cluster.until(|nodes| nodes[0].state == "given up");
+        assert_eq!((nodes[1].lives, nodes[1].state.as_str()), (1, "serving"));
+        cluster.ask(Request::Kill { node: 1, down_ms: 0 });
+        let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
+        assert_eq!(failure.exit, Exit::Error);
+        assert!(failure.what.contains("killed by signal 9"), "{failure}");
+    }
+
+    #[test]
+    fn run_nodes_that_fail_for_good_are_not_started_again() {
+        let mut cluster = Cluster::start_with("#!/bin/sh\nexit 7\n", 2, true);
+        let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
+        assert_eq!(failure.exit, Exit::VerificationFailed);
+    }
+
+    #[test]
+    fn drill_stop_and_partition_last_until_they_are_ended() {
+        let mut cluster = Cluster::start(1, true);
+        let pid = cluster.serving()[0].pid;
+        cluster.ask(Request::Stop { node: 0 });
+        assert_eq!(cluster.nodes()[0].state, "stopped");
+        cluster.ask(Request::Cont { node: 0 });
+        cluster.ask(Request::Partition { node: 0, on: true });
+        cluster.until(|nodes| nodes[0].state == "told" && nodes[0].partitioned);
+        // Who comes after it is cut off from its start.
+        cluster.ask(Request::Kill { node: 0, down_ms: 0 });
+        let nodes = cluster.until(|nodes| nodes[0].state == "cut_off");
+        assert!(nodes[0].partitioned && nodes[0].pid != pid);
+        cluster.ask(Request::Partition { node: 0, on: false });
+        cluster.ask(Request::Restart { node: 0 });
+        cluster.until(|nodes| nodes[0].lives == 3 && nodes[0].state == "serving" && !nodes[0].partitioned);
+        cluster.ask(Request::Stop { node: 0 });
+        cluster.events.send(Event::Stop).unwrap();
+        assert_eq!(cluster.end().unwrap(), Exit::Ok, "a node that stands still is let go first");
+        drop(cluster.folder);
+    }
+
+    #[test]
+    fn drill_of_a_node_that_is_not_there_is_refused_with_their_number() {
+        let cluster = Cluster::start(2, true);
+        let refused = cluster.ask(Request::Kill { node: 2, down_ms: 0 }).refused.unwrap();
+        assert!(refused.what.contains("no node 2: the cluster has 2"), "{refused:?}");
     }
 }

@@ -1,0 +1,103 @@
+//! What a supervisor tells the person or program that started it.
+
+use std::process::ExitStatus;
+
+use serde_json::{Value, json};
+
+use super::child::in_words;
+use super::plan::Plan;
+use crate::output::message;
+
+/// Says what happens, as lines for people or as JSON.
+pub(crate) struct Announcer {
+    /// Whether events are JSON lines.
+    pub(crate) json: bool,
+}
+
+impl Announcer {
+    /// An event: its name, its words, and its details for programs.
+    pub(crate) fn say(&self, event: &str, text: &str, details: &Value) {
+        if self.json {
+            let mut document = json!({"event": event});
+            if let (Some(to), Some(from)) = (document.as_object_mut(), details.as_object()) {
+                to.extend(from.clone());
+            }
+            let _ = message::print_json(document); // a closed stdout does not stop a cluster
+        } else if !message::is_quiet() && !text.is_empty() {
+            let mut out = std::io::stdout().lock();
+            let _ = std::io::Write::write_fmt(&mut out, format_args!("{text}\n"));
+        }
+    }
+
+    /// A node has ended by itself; in the words that are also its failure.
+    pub(crate) fn died(&self, node: u16, status: ExitStatus) -> String {
+        let died = format!("node {node} died: {}", in_words(status));
+        self.say("died", &died, &json!({"node": node, "status": in_words(status)}));
+        died
+    }
+
+    /// Every node has served: the cluster is up. `pids` has one a node.
+    pub(crate) fn up(&self, plan: &Plan, pids: &[u32]) {
+        let rows = || (0u16..).zip(pids);
+        let row = |(node, pid): (u16, &u32)| {
+            json!({"node": node, "pid": pid, "server": plan.fabric(node).to_string(),
+                "http": plan.http(node).to_string()})
+        };
+        let details = json!({
+            "nodes": rows().map(row).collect::<Vec<_>>(),
+            "coordinator": plan.coordinator().to_string(), "dir": plan.dir(),
+            "drills": plan.allows_drills(),
+        });
+        self.say("up", &banner(plan, pids), &details);
+    }
+}
+
+fn banner(plan: &Plan, pids: &[u32]) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let count = if pids.len() == 1 { String::new() } else { format!(", {} nodes", pids.len()) };
+    let mut text = format!("cell {version} is up{count}. Data in {}.\n\n", plan.dir().display());
+    let mut row = |name: &str, what: &str| text.push_str(&format!("  {name:<13} {what}\n"));
+    for (node, pid) in (0u16..).zip(pids) {
+        let (fabric, http) = (plan.fabric(node), plan.http(node));
+        row(&format!("node {node}"), &format!("{fabric}   http://{http}/readyz?verbose   pid {pid}"));
+    }
+    row("coordinator", &plan.coordinator().to_string());
+    if plan.allows_drills() {
+        row("drills", &plan.drill_socket().display().to_string());
+    }
+    let fabric = plan.fabric(0);
+    let server = if fabric.port() == 7000 { String::new() } else { format!(" --server {fabric}") };
+    text.push_str(&format!(
+        "\nTry in another terminal:\n  cell put{server} greeting hello\n  cell get{server} greeting\n  cell status{server}\n"
+    ));
+    if plan.allows_drills() {
+        let dir = plan.dir().display();
+        text.push_str(&format!("  cell drill run kill --dir {dir} --node {}\n", pids.len() - 1));
+    }
+    let killed = pids[pids.len() - 1];
+    let after = "the node comes back with everything that it acknowledged";
+    text.push_str(&format!("  kill -9 {killed}      {after}\n\nCtrl-C stops it; the data stays."));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn banner_lists_every_node_and_the_drills() {
+        let plan = Plan::new("/data".into(), 7300).with_drills();
+        let text = banner(&plan, &[11, 12, 13]);
+        for wanted in [
+            "3 nodes",
+            "127.0.0.1:7302",
+            "http://127.0.0.1:7382",
+            "pid 13",
+            "/data/drill.socket",
+            "--server 127.0.0.1:7300",
+        ] {
+            assert!(text.contains(wanted), "{wanted} is not in: {text}");
+        }
+        assert!(!banner(&Plan::new("/data".into(), 7000), &[1]).contains("--server"));
+    }
+}

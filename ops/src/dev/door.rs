@@ -1,0 +1,171 @@
+//! The socket by which drills reach the supervisor, if it allows them: a unix socket in the cluster's folder,
+//! for the user who runs it and root alone.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use cell_cluster::{Coordinator, PairRow, PairState, Table};
+use cell_terms::Incarnation;
+
+use super::supervisor::Event;
+use crate::drill::wire::{Answer, LINE_BYTES_MAX, PairView, Refused, Request, Status};
+
+/// Where survivors record what they do about a node that died.
+const KEY_INCIDENTS: &str = "incident/";
+/// Who asks nothing for so long is let go.
+const IDLE: Duration = Duration::from_secs(600);
+
+/// The open socket. Dropping it removes the file.
+pub(crate) struct Door {
+    path: PathBuf,
+}
+
+impl Door {
+    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is there
+    /// is a dead supervisor's.
+    pub(crate) fn open(
+        path: PathBuf,
+        coordinator: Arc<dyn Coordinator>,
+        events: Sender<Event>,
+    ) -> anyhow::Result<Door> {
+        let cannot = || format!("cannot open {} for drills", path.display());
+        remove(&path).with_context(cannot)?;
+        let listener = UnixListener::bind(&path).with_context(cannot)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).with_context(cannot)?;
+        let accept = move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (coordinator, events) = (coordinator.clone(), events.clone());
+                let serve = move || {
+                    if let Err(error) = serve(&stream, &coordinator, &events) {
+                        tracing::debug!(%error, "a drill's connection ended");
+                    }
+                };
+                if let Err(error) = thread::Builder::new().name("drill".into()).spawn(serve) {
+                    tracing::warn!(%error, "no thread for a drill");
+                }
+            }
+        };
+        thread::Builder::new().name("drills".into()).spawn(accept).context("cannot start a thread")?;
+        Ok(Door { path })
+    }
+}
+
+impl Drop for Door {
+    fn drop(&mut self) {
+        let _ = remove(&self.path); // a file that is left is replaced by the next supervisor
+    }
+}
+
+/// Removes a socket file that an earlier supervisor left.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn serve(
+    mut stream: &UnixStream,
+    coordinator: &Arc<dyn Coordinator>,
+    events: &Sender<Event>,
+) -> io::Result<()> {
+    stream.set_read_timeout(Some(IDLE))?;
+    let user = cell_fabric::peer_user(stream)?;
+    let own = rustix::process::geteuid().as_raw();
+    if user != 0 && user != own {
+        let what = format!("user {user} may not inject faults into a cluster of user {own}");
+        return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
+    }
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+            return Ok(());
+        }
+        let reply = match serde_json::from_str(&line) {
+            Ok(request) => ask(request, coordinator, events),
+            Err(error) => refused(
+                format!("this is no request: {error}"),
+                r#"send one JSON object a line, such as {"do":"status"} or {"do":"kill","node":0}"#,
+            ),
+        };
+        answer(&mut stream, &reply)?;
+    }
+}
+
+fn answer(mut stream: impl Write, answer: &Answer) -> io::Result<()> {
+    let mut line = serde_json::to_vec(answer)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+fn refused(what: String, next: &str) -> Answer {
+    let refused = Refused { what, next: next.to_owned() };
+    Answer { at_ns: cell_cluster::boottime_ns(), refused: Some(refused), status: None }
+}
+
+/// Has the supervisor carry a request out; a status gets what the coordinator knows.
+fn ask(request: Request, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> Answer {
+    let (sender, receiver) = channel();
+    let sent = events.send(Event::Drill { request, answer: sender });
+    let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {
+        return refused("the cluster is stopping".into(), "start it again, then the drill");
+    };
+    if let Some(status) = &mut answer.status
+        && let Err(error) = add_table(status, coordinator)
+    {
+        return refused(
+            format!("the coordinator does not answer: {error}"),
+            "look at the supervisor's messages",
+        );
+    }
+    answer
+}
+
+fn add_table(
+    status: &mut Status,
+    coordinator: &Arc<dyn Coordinator>,
+) -> Result<(), cell_cluster::ClusterError> {
+    let (rows, _) = Table::new(coordinator.clone()).pairs()?;
+    let owners: std::collections::BTreeSet<u64> =
+        rows.iter().flat_map(|row| row.owner.iter().chain(&row.trusted)).map(|owner| owner.0).collect();
+    for owner in owners {
+        if coordinator.remaining_ns(Incarnation(owner))?.is_some() {
+            status.leases.push(owner);
+        }
+    }
+    status.pairs = rows.iter().map(view).collect();
+    let incidents = coordinator.list(KEY_INCIDENTS)?;
+    status.incidents =
+        incidents.entries.iter().filter_map(|entry| serde_json::from_str(&entry.value).ok()).collect();
+    Ok(())
+}
+
+fn view(row: &PairRow) -> PairView {
+    PairView {
+        pair: row.pair.0,
+        node: row.node.0,
+        owner: row.owner.map(|owner| owner.0),
+        epoch: row.epoch.0,
+        state: state_word(&row.state).to_owned(),
+        cut_epoch: row.history.iter().filter(|epoch| epoch.cut.is_some()).map(|epoch| epoch.epoch.0).max(),
+    }
+}
+
+fn state_word(state: &PairState) -> &'static str {
+    match state {
+        PairState::New => "new",
+        PairState::Recovering => "recovering",
+        PairState::Serving => "serving",
+        PairState::ReadOnly => "read_only",
+        PairState::Released => "released",
+        PairState::Unavailable { .. } => "unavailable",
+    }
+}

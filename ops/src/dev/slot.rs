@@ -1,0 +1,177 @@
+//! One node's place in the cluster: the process that is in it now, and whether another one follows.
+
+use std::process::ExitStatus;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::backoff::Backoff;
+use super::child::{NodeChild, NodeSpec};
+use super::link::{PARTITION, Report};
+use super::supervisor::Event;
+use crate::exit::Exit;
+
+/// A node's place.
+pub(crate) struct Slot {
+    /// How its node is started.
+    pub(crate) spec: NodeSpec,
+    /// How often it was started.
+    pub(crate) lives: u64,
+    /// The process.
+    pub(crate) child: Option<NodeChild>,
+    /// What it last said of itself.
+    pub(crate) state: String,
+    /// It served in this life.
+    pub(crate) served: bool,
+    /// SIGSTOP has it.
+    pub(crate) paused: bool,
+    /// It is cut off.
+    pub(crate) partitioned: bool,
+    backoff: Backoff,
+    next: Next,
+    /// A drill wants another process after this one, not before so long.
+    down: Option<Duration>,
+}
+
+/// What comes when there is no process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Next {
+    /// Another one, at that time.
+    At(Instant),
+    /// None any more; how the last one ended.
+    Never(Exit, String),
+}
+
+/// The exit code of a node for which another start would end the same way.
+fn final_exit(status: ExitStatus) -> Option<Exit> {
+    [Exit::Usage, Exit::VerificationFailed].into_iter().find(|exit| status.code() == Some(*exit as i32))
+}
+
+impl Slot {
+    /// A place whose first process is due at once.
+    pub(crate) fn new(spec: NodeSpec, now: Instant) -> Slot {
+        Slot {
+            spec,
+            lives: 0,
+            child: None,
+            state: "starting".into(),
+            served: false,
+            paused: false,
+            partitioned: false,
+            backoff: Backoff::default(),
+            next: Next::At(now),
+            down: None,
+        }
+    }
+
+    /// When the next process is to be started; none while one runs, or if none follows.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        match (&self.child, &self.next) {
+            (None, Next::At(at)) => Some(*at),
+            _ => None,
+        }
+    }
+
+    /// How the last process ended, if no other follows.
+    pub(crate) fn given_up(&self) -> Option<(Exit, &str)> {
+        match &self.next {
+            Next::Never(exit, text) if self.child.is_none() => Some((*exit, text)),
+            _ => None,
+        }
+    }
+
+    /// Its state in words of the drill socket.
+    pub(crate) fn state(&self) -> &str {
+        match (&self.child, self.paused) {
+            (Some(_), true) => "stopped",
+            (Some(_), false) => &self.state,
+            (None, _) if self.given_up().is_some() => "given up",
+            (None, _) => "down",
+        }
+    }
+
+    /// Starts a process.
+    pub(crate) fn start(&mut self, events: &Sender<Event>) -> anyhow::Result<()> {
+        self.lives += 1;
+        (self.served, self.paused) = (false, false);
+        "starting".clone_into(&mut self.state);
+        self.child = Some(NodeChild::spawn(&self.spec, self.lives, self.partitioned, events.clone())?);
+        Ok(())
+    }
+
+    /// The process has ended: decides whether, and when, another one follows. `died` is what was said of it.
+    pub(crate) fn ended(&mut self, status: ExitStatus, died: String, restart: bool, now: Instant) {
+        self.child = None;
+        let wanted = self.down.take();
+        let last = final_exit(status).filter(|_| wanted.is_none());
+        self.next = match (last, wanted) {
+            (Some(exit), _) => Next::Never(exit, died),
+            // An ordered stop: the drill that asked for it wants it back whatever the supervisor does else.
+            (None, Some(_)) if status.success() => Next::At(now),
+            (None, _) if !restart => Next::Never(Exit::Error, died),
+            (None, Some(down)) => Next::At(now + down),
+            (None, None) => Next::At(now + self.backoff.wait(self.served)),
+        };
+    }
+
+    /// How long until the next process.
+    pub(crate) fn wait(&self, now: Instant) -> Option<Duration> {
+        self.due().map(|at| at.saturating_duration_since(now))
+    }
+
+    /// Notes what the process said; whether it serves for the first time in this life.
+    pub(crate) fn heard(&mut self, report: &Report) -> bool {
+        report.state.clone_into(&mut self.state);
+        let first = report.state == "serving" && !self.served;
+        self.served |= first;
+        first
+    }
+
+    /// `kill -9`, and nobody for so long.
+    pub(crate) fn kill(&mut self, down: Duration) -> bool {
+        self.down = Some(down);
+        self.signal(Signal::KILL)
+    }
+
+    /// Asks it to end in order, and wants it back.
+    pub(crate) fn restart(&mut self) -> bool {
+        self.down = Some(Duration::ZERO);
+        self.ask_to_stop()
+    }
+
+    /// Asks it to end in order.
+    pub(crate) fn ask_to_stop(&mut self) -> bool {
+        self.cont();
+        let Some(child) = &mut self.child else { return false };
+        child.ask_to_stop();
+        true
+    }
+
+    /// SIGSTOP.
+    pub(crate) fn pause(&mut self) -> bool {
+        self.paused = self.signal(Signal::STOP);
+        self.paused
+    }
+
+    /// SIGCONT.
+    pub(crate) fn cont(&mut self) -> bool {
+        self.paused = false;
+        self.signal(Signal::CONT)
+    }
+
+    /// Cuts it off, or lets it back; so is the process that follows.
+    pub(crate) fn partition(&mut self, on: bool) -> bool {
+        self.partitioned = on;
+        let Some(child) = &mut self.child else { return false };
+        child.tell(PARTITION[usize::from(on)]);
+        true
+    }
+
+    fn signal(&self, signal: Signal) -> bool {
+        let pid =
+            self.child.as_ref().and_then(|child| i32::try_from(child.pid()).ok()).and_then(Pid::from_raw);
+        // The child is not waited for yet, so the number is its own.
+        pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
+    }
+}

@@ -1,0 +1,166 @@
+//! What a drill and the supervisor say to each other over `drill.socket`: one JSON object a line, a request
+//! and its answer.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+/// Longest line, in bytes, in either direction.
+pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(crate) enum Request {
+    /// How everyone is.
+    Status,
+    /// `kill -9`. The node is started again after `down_ms`, if the supervisor starts nodes again at all.
+    Kill {
+        /// Which.
+        node: u16,
+        /// Milliseconds without a process.
+        #[serde(default)]
+        down_ms: u64,
+    },
+    /// SIGSTOP: the process stands still, its memory stays where it is.
+    Stop {
+        /// Which.
+        node: u16,
+    },
+    /// SIGCONT.
+    Cont {
+        /// Which.
+        node: u16,
+    },
+    /// An ordered stop, then a new start.
+    Restart {
+        /// Which.
+        node: u16,
+    },
+    /// Cut off from peers, clients and the coordinator, or no longer.
+    Partition {
+        /// Which.
+        node: u16,
+        /// Begin or end.
+        on: bool,
+    },
+}
+
+impl Request {
+    /// The node that it is about.
+    pub(crate) fn node(self) -> Option<u16> {
+        match self {
+            Request::Status => None,
+            Request::Kill { node, .. }
+            | Request::Stop { node }
+            | Request::Cont { node }
+            | Request::Restart { node }
+            | Request::Partition { node, .. } => Some(node),
+        }
+    }
+
+    /// What it does, in a word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Request::Status => "status",
+            Request::Kill { .. } => "kill",
+            Request::Stop { .. } => "stop",
+            Request::Cont { .. } => "cont",
+            Request::Restart { .. } => "restart",
+            Request::Partition { on: true, .. } => "partition",
+            Request::Partition { on: false, .. } => "heal",
+        }
+    }
+}
+
+/// What comes back.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// When it was done, on CLOCK_BOOTTIME, in nanoseconds.
+    pub(crate) at_ns: u64,
+    /// Why it was not done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<Refused>,
+    /// To `status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) status: Option<Status>,
+}
+
+/// A request that was not carried out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Refused {
+    /// What and why.
+    pub(crate) what: String,
+    /// What to do.
+    pub(crate) next: String,
+}
+
+/// The cluster as its supervisor and its coordinator see it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    /// Its processes.
+    pub(crate) nodes: Vec<NodeView>,
+    /// The region table.
+    pub(crate) pairs: Vec<PairView>,
+    /// The incarnations that own or owned a pair and whose leases have not ended.
+    pub(crate) leases: Vec<u64>,
+    /// What survivors have recorded of nodes that died, as it stands in the coordinator.
+    pub(crate) incidents: Vec<serde_json::Value>,
+}
+
+/// A node's process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NodeView {
+    /// Its number.
+    pub(crate) node: u16,
+    /// Its process; none while it is down.
+    pub(crate) pid: Option<u32>,
+    /// What it last said of itself, or `down`, `stopped`, `given up`.
+    pub(crate) state: String,
+    /// How often it was started.
+    pub(crate) lives: u64,
+    /// Whether it is cut off.
+    pub(crate) partitioned: bool,
+    /// Where clients reach it.
+    pub(crate) server: SocketAddr,
+    /// Its HTTP.
+    pub(crate) http: SocketAddr,
+}
+
+/// A row of the region table, as far as a drill looks at it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PairView {
+    /// The pair.
+    pub(crate) pair: u32,
+    /// The node of its owner, or of the last one.
+    pub(crate) node: u32,
+    /// Its owner.
+    pub(crate) owner: Option<u64>,
+    /// Counts the owners.
+    pub(crate) epoch: u32,
+    /// What can be done with it: `new`, `recovering`, `serving`, `read_only`, `released`, `unavailable`.
+    pub(crate) state: String,
+    /// The highest epoch that has a cut.
+    pub(crate) cut_epoch: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn request_is_one_line_as_documented() {
+        let cases = [
+            (Request::Status, r#"{"do":"status"}"#),
+            (Request::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
+            (Request::Partition { node: 2, on: true }, r#"{"do":"partition","node":2,"on":true}"#),
+        ];
+        for (request, text) in cases {
+            assert_eq!(serde_json::to_string(&request).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
+        }
+        let short = serde_json::from_str::<Request>(r#"{"do":"kill","node":1}"#).unwrap();
+        assert_eq!(short, Request::Kill { node: 1, down_ms: 0 });
+        assert!(serde_json::from_str::<Request>(r#"{"do":"explode"}"#).is_err());
+    }
+}
