@@ -132,7 +132,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     }
 
     /// An inner node that must be of this level.
-    fn inner<const B: usize>(&self, node: NodeIndex, level: u8) -> Result<Header, PlanError> {
+    pub(crate) fn inner<const B: usize>(&self, node: NodeIndex, level: u8) -> Result<Header, PlanError> {
         if node.get() >= self.nodes {
             return Err(PlanError::Damaged(node));
         }
@@ -215,7 +215,7 @@ fn off_boundary(node: NodeIndex) -> PlanError {
 }
 
 /// The low fence of a child: the separator in front of it.
-fn low_of_child<W: Words + ?Sized, const B: usize>(
+pub(crate) fn low_of_child<W: Words + ?Sized, const B: usize>(
     view: &View<'_, W, B>,
     header: &Header,
     i: usize,

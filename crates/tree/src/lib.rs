@@ -17,6 +17,7 @@
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
 //! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
+//! | rebuilding after deletes | [`Meganode::plan_rebuild`] |
 //! | routing | [`Meganode::floor`], [`NodeRef::floor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
@@ -50,6 +51,7 @@ mod page;
 mod patch;
 mod plan;
 mod probe;
+mod rebuild;
 mod scan;
 mod search;
 mod seek;
@@ -74,6 +76,7 @@ pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max
 pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
 pub use plan::{Plan, PlanError, plan_ahead, plan_put, plan_remove};
+pub use rebuild::{RebuildLimits, RebuildNext, RebuildPlan};
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
 pub use snapshot::LeafSnapshot;

@@ -4,7 +4,8 @@
 //! is the one at the right link, and it counts only if its low fence is this one's high fence; otherwise the
 //! scan descends again to that key. Backward there are no links, so the scan descends to the leaf that covers
 //! the keys just below this one's low fence. Either way the leaves of one scan join without gap or overlap,
-//! each as of its own moment.
+//! each as of its own moment; of a leaf that was rebuilt meanwhile and covers what was seen, the rest is
+//! seen.
 
 use std::cmp::Ordering;
 
@@ -76,6 +77,9 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             None => self.snapshot(Target::At(Probe::new(&bound)), leaf),
             Some(node) => sized!(self.geometry, B => self.follow::<B>(node, &Probe::new(&bound), leaf)),
         };
+        if outcome.is_ok() {
+            leaf.begin_at(&bound);
+        }
         // The bound's owner is the last leaf: the one before if this one was read, else still this one.
         let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
         owner.high = bound;
@@ -88,14 +92,15 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// # Errors
     /// As [`Meganode::leaf_after`].
     pub fn leaf_ahead(&self, leaf: &LeafSnapshot, next: &mut LeafSnapshot) -> Result<bool, ReadError> {
-        let Some(bound) = leaf.high() else { return Ok(false) };
-        let (bound, right) = (Probe::new(bound), leaf.right());
+        let Some(high) = leaf.high() else { return Ok(false) };
+        let (bound, right) = (Probe::new(high), leaf.right());
         match self.geometry.node_of(self.slot, right) {
             None if !right.is_null() => Err(ReadError::Beyond(right)),
             None => self.snapshot(Target::At(bound), next),
             Some(node) => sized!(self.geometry, B => self.follow::<B>(node, &bound, next)),
-        }
-        .map(|()| true)
+        }?;
+        next.begin_at(high);
+        Ok(true)
     }
 
     /// Goes on to the leaf before this one: false at the beginning of the tree.
@@ -108,6 +113,9 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         }
         let bound = std::mem::take(&mut leaf.now.low);
         let outcome = self.snapshot(Target::Below(Probe::new(&bound)), leaf);
+        if outcome.is_ok() {
+            leaf.end_at(&bound);
+        }
         let owner = if outcome.is_ok() { &mut leaf.next } else { &mut leaf.now };
         owner.low = bound;
         outcome.map(|()| true)

@@ -170,6 +170,10 @@ impl SlotAllocator {
     pub(crate) fn grow(&mut self) {
         self.height += 1;
     }
+
+    pub(crate) fn shrink(&mut self) {
+        self.height -= 1;
+    }
 }
 
 #[cfg(test)]

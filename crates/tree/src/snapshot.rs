@@ -30,6 +30,9 @@ const _: () = assert!(SPARE_BYTES.is_multiple_of(WORD_BYTES));
 ///
 /// For each entry the durability rule of a hit holds; for what is not there, that of a miss:
 /// [`LeafSnapshot::csn_removed`].
+///
+/// Who goes on from leaf to leaf gets what follows and nothing twice: a leaf that was rebuilt meanwhile, and
+/// has what the one before had too, is seen from there on, as if it began (or going backward, ended) there.
 #[derive(Clone, Debug, Default)]
 pub struct LeafSnapshot {
     pub(crate) now: Content,
@@ -42,6 +45,9 @@ pub(crate) struct Content {
     words: Copied,
     node_bytes: usize,
     header: Header,
+    /// The entries that are seen: all, unless the leaf was come to from another that has some of them.
+    from: usize,
+    to: usize,
     pub(crate) low: Vec<u8>,
     pub(crate) high: Vec<u8>,
     pub(crate) is_last: bool,
@@ -91,7 +97,7 @@ impl LeafSnapshot {
     /// How many entries the leaf has.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.now.header.count
+        self.now.to - self.now.from
     }
 
     /// Whether the leaf has no entries: deletes leave such leaves.
@@ -126,7 +132,7 @@ impl LeafSnapshot {
     #[inline]
     pub fn append_key(&self, i: usize, out: &mut Vec<u8>) {
         self.check(i);
-        sized!(self.now, B => self.now.append_key::<B>(i, out));
+        sized!(self.now, B => self.now.append_key::<B>(self.now.from + i, out));
     }
 
     /// Entry `i`.
@@ -137,7 +143,7 @@ impl LeafSnapshot {
     #[inline]
     pub fn entry(&self, i: usize) -> LeafEntry {
         self.check(i);
-        sized!(self.now, B => self.now.entry::<B>(i))
+        sized!(self.now, B => self.now.entry::<B>(self.now.from + i))
     }
 
     /// Keys and entries in key order.
@@ -154,21 +160,9 @@ impl LeafSnapshot {
     /// The first entry that is not below `key`, and whether it is the key's.
     #[must_use]
     pub fn find(&self, key: &[u8]) -> (usize, bool) {
-        if self.is_empty() {
-            return (0, false);
-        }
-        let probe = Probe::new(key);
-        sized!(self.now, B => {
-            let view = self.now.view::<B>();
-            match view.side(&self.now.header, &probe) {
-                Side::Below => (0, false),
-                Side::Here(window) => {
-                    let (at, cell) = view.find(&self.now.header, &probe, window);
-                    (at, cell.is_some())
-                }
-                Side::Right => (self.len(), false),
-            }
-        })
+        let (at, present) = self.now.find(key);
+        let seen = at.clamp(self.now.from, self.now.to);
+        (seen - self.now.from, present && seen == at && at < self.now.to)
     }
 
     /// The leaf's keys are at or above this.
@@ -213,6 +207,27 @@ impl LeafSnapshot {
         std::mem::swap(&mut self.now, &mut self.next);
     }
 
+    /// Sees the leaf from a key on, which is in its range.
+    pub(crate) fn begin_at(&mut self, key: &[u8]) {
+        if *self.now.low != *key {
+            self.now.from = self.now.find(key).0.min(self.now.to);
+            self.now.low.clear();
+            self.now.low.extend_from_slice(key);
+            self.now.keys.take();
+        }
+    }
+
+    /// Sees the leaf up to a key, which is in its range or ends it.
+    pub(crate) fn end_at(&mut self, key: &[u8]) {
+        if self.now.is_last || *self.now.high != *key {
+            self.now.to = self.now.find(key).0.max(self.now.from);
+            self.now.high.clear();
+            self.now.high.extend_from_slice(key);
+            self.now.is_last = false;
+            self.now.keys.take();
+        }
+    }
+
     #[inline]
     fn check(&self, i: usize) {
         assert!(i < self.len(), "a leaf of {} entries has no entry {i}", self.len());
@@ -243,6 +258,7 @@ impl Content {
             view.copy(range.start, &mut self.words.0[range]);
         }
         (self.node_bytes, self.header, self.node) = (B, *header, node);
+        (self.from, self.to) = (0, header.count);
         self.right = view.right();
         self.csn_changed = view.csn_changed();
         self.csn_removed = view.csn_removed();
@@ -253,6 +269,25 @@ impl Content {
         self.is_last = high_len.is_none();
         self.high.truncate(high_len.unwrap_or(0));
         self.keys.take();
+    }
+
+    /// The first of all entries that is not below `key`, and whether it is the key's.
+    fn find(&self, key: &[u8]) -> (usize, bool) {
+        if self.header.count == 0 {
+            return (0, false);
+        }
+        let probe = Probe::new(key);
+        sized!(self, B => {
+            let view = self.view::<B>();
+            match view.side(&self.header, &probe) {
+                Side::Below => (0, false),
+                Side::Here(window) => {
+                    let (at, cell) = view.find(&self.header, &probe, window);
+                    (at, cell.is_some())
+                }
+                Side::Right => (self.header.count, false),
+            }
+        })
     }
 
     /// Slot of entry `i`.

@@ -18,8 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
 use cell_tree::{
-    Change, Geometry, Image, LeafEntry, Meganode, NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply,
-    empty_root, plan_put, plan_remove,
+    Change, Geometry, Image, LeafEntry, Meganode, NodeIndex, Plan, PlanError, RebuildLimits, RebuildNext,
+    RebuildPlan, Slot, SlotAllocator, apply, empty_root, plan_put, plan_remove,
 };
 
 pub(crate) const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(1) };
@@ -128,6 +128,48 @@ impl Tree {
         let old = self.plan.old();
         self.apply_plan();
         Ok(old)
+    }
+}
+
+/// Where a rebuild of a tree is.
+#[derive(Debug, Default)]
+pub(crate) struct Rebuild {
+    pub(crate) level: u8,
+    pub(crate) from: Vec<u8>,
+    pub(crate) plan: RebuildPlan,
+}
+
+/// Runs that hold less than four tenths are packed.
+pub(crate) const SPARSE: RebuildLimits =
+    RebuildLimits { sparse_permille: 400, fill_percent: 85, fills: 4, run: 32 };
+
+/// All runs are packed that become fewer nodes.
+pub(crate) const ALWAYS: RebuildLimits = RebuildLimits { sparse_permille: 1_000, ..SPARSE };
+
+impl Tree {
+    /// One step of a rebuild, `each` being called after each change; false when the last level is done. Freed
+    /// nodes can be used again at once: whoever still comes to one looks at its fences.
+    pub(crate) fn rebuild_step(
+        &mut self,
+        rebuild: &mut Rebuild,
+        limits: &RebuildLimits,
+        mut each: impl FnMut(&Tree),
+    ) -> bool {
+        let next = reading!(self, meganode => {
+            meganode.plan_rebuild(rebuild.level, &rebuild.from, limits, &mut rebuild.plan).unwrap()
+        });
+        for change in rebuild.plan.changes() {
+            self.record(&change);
+            each(self);
+        }
+        rebuild.plan.commit(&mut self.allocator);
+        rebuild.plan.freed().iter().for_each(|node| self.allocator.free(*node));
+        match next {
+            RebuildNext::From(from) => rebuild.from = from,
+            RebuildNext::LevelDone => (rebuild.level, rebuild.from) = (rebuild.level + 1, Vec::new()),
+            RebuildNext::TreeDone => return false,
+        }
+        true
     }
 }
 
