@@ -14,6 +14,7 @@ use crate::driver::Driver;
 use crate::error::{ClientError, Setback};
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage, TreeShape};
 use crate::scanner::{ScanRange, Scanner};
+use crate::spin::Spin;
 use crate::transport;
 use crate::{ClientOptions, Condition, Operation, Ticket};
 
@@ -50,9 +51,7 @@ pub struct Client {
     driver: Driver<HostEndpoint>,
     poller: Poller,
     clock: Clock,
-    spin_ns: u64,
-    /// When something last happened.
-    busy_ns: u64,
+    spin: Spin,
 }
 
 impl Client {
@@ -73,9 +72,9 @@ impl Client {
         let patience = Duration::from_millis(options.connect_timeout_ms);
         let transport = options.transport;
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
-        let spin_ns = options.spin_us.saturating_mul(1_000);
+        let spin = Spin::new(options.spin_us.saturating_mul(1_000));
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
-        let mut client = Client { driver, poller, clock: Clock::start(), spin_ns, busy_ns: 0 };
+        let mut client = Client { driver, poller, clock: Clock::start(), spin };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
                 return Err(error);
@@ -344,7 +343,9 @@ impl Client {
     /// Waits for one operation; its own deadline bounds the wait.
     fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
         let clock = self.clock;
-        self.driver.settle(&mut || clock.now_ns());
+        if !self.driver.settle(&mut || clock.now_ns()) {
+            self.spin.wait_begins(self.now_ns());
+        }
         loop {
             if let Some(completion) = self.driver.core().completion_of(ticket) {
                 return completion.outcome;
@@ -358,10 +359,10 @@ impl Client {
         let happened = self.step();
         let now_ns = self.driver.now_ns();
         if happened > 0 {
-            self.busy_ns = now_ns;
+            self.spin.happened(now_ns);
             return now_ns;
         }
-        if now_ns < self.busy_ns.saturating_add(self.spin_ns) {
+        if self.spin.looks_on(now_ns) {
             std::thread::yield_now();
             return now_ns;
         }
@@ -370,6 +371,7 @@ impl Client {
         }
         let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX).min(until_ns);
         let wait = Duration::from_nanos(due_ns.saturating_sub(now_ns)).min(SLEEP_MAX);
+        self.spin.sleeps();
         self.poller.wait(Some(wait));
         self.now_ns()
     }

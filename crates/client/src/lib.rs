@@ -31,6 +31,7 @@ mod outgoing;
 mod output;
 mod scanner;
 mod session;
+mod spin;
 mod stream;
 mod transport;
 mod verdict;
