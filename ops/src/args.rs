@@ -90,7 +90,8 @@ impl EncodingArgs {
     }
 }
 
-fn parse_transport(text: &str) -> Result<Transport, String> {
+/// Reads what to talk over.
+pub(crate) fn parse_transport(text: &str) -> Result<Transport, String> {
     text.parse().map_err(|()| "takes auto, tcp or shm".to_owned())
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 ok, 1 error, 2 usage, 3 not found or precondition failed, 4 unreachable, 5 unhealthy, \
-6 partial, 7 verification failed, 130 interrupted.
+6 partial, 7 verification failed, 8 inconclusive, 130 interrupted.
 
 Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in another terminal.";
 
@@ -80,6 +80,8 @@ pub(crate) enum Command {
     Verify(command::verify::VerifyArgs),
     /// Show what is on disk: logs, images, the region table
     Inspect(command::inspect::InspectArgs),
+    /// Do a fault on purpose and prove that nothing acknowledged was lost
+    Drill(command::drill::DrillArgs),
     /// Measure
     Bench(command::bench::BenchArgs),
     /// List every setting with its meaning, bounds and default

@@ -22,6 +22,8 @@ pub(crate) enum Exit {
     Partial = 6,
     /// A verification found something missing or wrong.
     VerificationFailed = 7,
+    /// Nothing is wrong, but too little happened to say that all is well.
+    Inconclusive = 8,
     /// Stopped by a signal.
     Interrupted = 130,
 }
@@ -38,6 +40,7 @@ impl Exit {
             Exit::Unhealthy => "unhealthy",
             Exit::Partial => "partial",
             Exit::VerificationFailed => "verification_failed",
+            Exit::Inconclusive => "inconclusive",
             Exit::Interrupted => "interrupted",
         }
     }

@@ -75,6 +75,11 @@ impl Store {
         }
     }
 
+    /// An operation that ended; waits for one at most so long.
+    pub(crate) fn poll_for(&mut self, wait: Duration) -> Option<Completion> {
+        self.client.poll(wait)
+    }
+
     /// What the one-sided path has counted, if this client searches itself.
     pub(crate) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
         self.client.one_sided_counters().copied()

@@ -5,6 +5,7 @@ pub(crate) mod cas;
 pub(crate) mod completion;
 pub(crate) mod del;
 pub(crate) mod dev;
+pub(crate) mod drill;
 pub(crate) mod dump;
 pub(crate) mod get;
 pub(crate) mod inspect;
@@ -37,6 +38,7 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Scan(arguments) => scan::run_scan(global, arguments),
         Command::Count(arguments) => scan::run_count(global, arguments),
         Command::Load(arguments) => load::run(global, arguments),
+        Command::Drill(arguments) => drill::run(global, arguments),
         Command::Dump(arguments) => dump::run(global, arguments),
         Command::Status(arguments) => status::run(global, arguments),
         Command::Tree(arguments) => tree::run(global, arguments),

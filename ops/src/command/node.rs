@@ -65,8 +65,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "data_dir",
-        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, an embedded \
-                  coordinator's table in `coordinator`.",
+        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, which nodes of one \
+                  machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
         default: "./cell-data",
         bounds: Bounds::Text { max: 4096 },
         applies: Applies::Restart,
@@ -131,6 +131,7 @@ fn start(settings: &Settings, listen: SocketAddr, partition: Partition) -> anyho
     let options = NodeOptions {
         node: NodeId(id),
         folder: data.join("log"),
+        home: data.join(format!("node-{id}")),
         listen,
         http_address: settings.text("http_address").to_owned(),
         partition: partition.clone(),

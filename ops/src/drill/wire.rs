@@ -104,8 +104,51 @@ pub(crate) struct Status {
     pub(crate) pairs: Vec<PairView>,
     /// The incarnations that own or owned a pair and whose leases have not ended.
     pub(crate) leases: Vec<u64>,
-    /// What survivors have recorded of nodes that died, as it stands in the coordinator.
-    pub(crate) incidents: Vec<serde_json::Value>,
+    /// What survivors have recorded of nodes that died.
+    pub(crate) incidents: Vec<Incident>,
+}
+
+/// What survivors did about a node that died, as it stands in the coordinator. Times are milliseconds on
+/// CLOCK_BOOTTIME; zero: not yet, or not needed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Incident {
+    /// The incarnation that died.
+    pub(crate) dead: u64,
+    /// When somebody noticed.
+    pub(crate) detected_ms: u64,
+    /// When its lease was seen to have ended.
+    pub(crate) lease_seen_ms: u64,
+    /// Its pairs.
+    pub(crate) plan: Vec<Planned>,
+}
+
+/// One pair of an incident.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Planned {
+    /// The pair.
+    pub(crate) pair: u32,
+    /// The incarnation that takes it over.
+    pub(crate) survivor: Option<u64>,
+    /// How far it is.
+    pub(crate) times: Times,
+}
+
+/// How far a pair's takeover is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Times {
+    /// Its epoch was raised.
+    pub(crate) claimed_ms: u64,
+    /// Where its logs end was recorded.
+    pub(crate) cut_ms: u64,
+    /// Image and logs were replayed.
+    pub(crate) replayed_ms: u64,
+    /// Bytes of them.
+    pub(crate) replayed_bytes: u64,
+    /// It is served.
+    pub(crate) serving_ms: u64,
 }
 
 /// A node's process.
@@ -142,6 +185,13 @@ pub(crate) struct PairView {
     pub(crate) state: String,
     /// The highest epoch that has a cut.
     pub(crate) cut_epoch: Option<u32>,
+}
+
+impl PairView {
+    /// Whether reads are answered.
+    pub(crate) fn is_served(&self) -> bool {
+        self.state == "serving" || self.state == "read_only"
+    }
 }
 
 #[cfg(test)]

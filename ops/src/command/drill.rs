@@ -1,0 +1,199 @@
+//! `cell drill`: faults on purpose, in a cluster of `cell dev --allow-drills`, and the proof that nothing
+//! acknowledged was lost.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cell_client::Transport;
+use clap::{Args, Subcommand, ValueEnum, value_parser};
+use serde_json::json;
+
+use crate::args::{ServerArgs, parse_time, parse_transport};
+use crate::cli::Global;
+use crate::drill::line::Line;
+use crate::drill::run::{Drill, Fault};
+use crate::drill::traffic::Load;
+use crate::drill::wire::{NodeView, Request, Status};
+use crate::exit::Exit;
+use crate::output::{message, table};
+use crate::signal;
+
+/// Arguments of `cell drill`.
+#[derive(Debug, Args)]
+pub(crate) struct DrillArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Show the nodes that faults can be done to, and the pairs that they own
+    Ls(LsArgs),
+    /// Do a fault under traffic, and prove that nothing acknowledged was lost
+    Run(RunArgs),
+    /// Take back every fault that still lasts
+    Heal(LsArgs),
+}
+
+/// Arguments of `cell drill ls` and `cell drill heal`.
+#[derive(Debug, Args)]
+struct LsArgs {
+    /// The cluster's folder
+    #[arg(long, value_name = "DIR", default_value = "./cell-data")]
+    dir: PathBuf,
+}
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// kill -9 of the node's process
+    Kill,
+    /// SIGSTOP, then SIGCONT
+    Stop,
+    /// An ordered stop and a new start
+    Restart,
+    /// Cut off from clients, peers and the coordinator, then let back
+    Partition,
+}
+
+/// Arguments of `cell drill run`.
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// The fault
+    #[arg(value_enum)]
+    kind: Kind,
+    /// The node that it is done to
+    #[arg(long, value_name = "N", value_parser = value_parser!(u16).range(0..64))]
+    node: u16,
+    /// How long it lasts (kill: how long no process follows) [default: 3s; kill of an only node, restart: 0]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    duration: Option<Duration>,
+    /// Traffic before the fault
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
+    before: Duration,
+    /// How long everything may take to be back, once the fault is over
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_time)]
+    patience: Duration,
+    /// Clients, each a thread; every second one searches the servers' memory itself
+    #[arg(long, value_name = "T", default_value_t = 4, value_parser = value_parser!(u16).range(1..=64))]
+    threads: u16,
+    /// Operations a second, all clients together
+    #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    rate: u32,
+    /// What to talk over [default: auto]
+    #[arg(long, value_name = "auto|tcp|shm", value_parser = parse_transport)]
+    transport: Option<Transport>,
+    /// Leave the drill's entries in the store; without it a drill that passes removes them
+    #[arg(long)]
+    keep: bool,
+    /// The cluster's folder
+    #[arg(long, value_name = "DIR", default_value = "./cell-data")]
+    dir: PathBuf,
+}
+
+/// Runs the command.
+pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit> {
+    match &arguments.what {
+        What::Ls(arguments) => list(global, arguments),
+        What::Heal(arguments) => heal(global, arguments),
+        What::Run(arguments) => drill(global, arguments),
+    }
+}
+
+fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
+    let interrupted = signal::stop_flag()?;
+    let drill = Drill {
+        dir: arguments.dir.clone(),
+        fault: match arguments.kind {
+            Kind::Kill => Fault::Kill,
+            Kind::Stop => Fault::Stop,
+            Kind::Restart => Fault::Restart,
+            Kind::Partition => Fault::Partition,
+        },
+        node: arguments.node,
+        lasts: arguments.duration,
+        before: arguments.before,
+        patience: arguments.patience,
+        load: Load { threads: arguments.threads, rate: arguments.rate },
+        server: ServerArgs {
+            server: String::new(),
+            timeout: None,
+            search: None,
+            transport: arguments.transport,
+        },
+        keep: arguments.keep,
+    };
+    let report = drill.run(&interrupted)?;
+    if global.json {
+        message::print_json(report.to_json())?;
+    } else {
+        let mut out = io::stdout().lock();
+        out.write_all(report.to_text().as_bytes())?;
+        out.flush()?;
+    }
+    Ok(report.verdict().exit())
+}
+
+fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
+    let (_, status) = Line::open(&arguments.dir)?.status()?;
+    if global.json {
+        message::print_json(json!({
+            "drills": Kind::value_variants().iter().map(|kind| word(*kind)).collect::<Vec<_>>(),
+            "nodes": status.nodes, "pairs": status.pairs, "incidents": status.incidents,
+        }))?;
+        return Ok(Exit::Ok);
+    }
+    let rows = status.nodes.iter().map(|node| row(node, &status)).collect();
+    let text = table::plain(&["node", "pid", "state", "lives", "server", "pairs"], &[0, 1, 3], rows);
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    let kinds: Vec<_> = Kind::value_variants().iter().map(|kind| word(*kind)).collect();
+    writeln!(out, "\ndrills: {}\n  cell drill run {} --node 0", kinds.join(", "), kinds[0])?;
+    Ok(Exit::Ok)
+}
+
+fn word(kind: Kind) -> String {
+    kind.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+}
+
+fn row(node: &NodeView, status: &Status) -> Vec<String> {
+    let own = status.pairs.iter().filter(|pair| pair.node == u32::from(node.node));
+    let pairs: Vec<_> = own.map(|pair| format!("{} {}", pair.pair, pair.state)).collect();
+    let cut_off = if node.partitioned { ", cut off" } else { "" };
+    vec![
+        node.node.to_string(),
+        node.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        format!("{}{cut_off}", node.state),
+        node.lives.to_string(),
+        node.server.to_string(),
+        pairs.join(", "),
+    ]
+}
+
+fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
+    let mut line = Line::open(&arguments.dir)?;
+    let (_, status) = line.status()?;
+    let mut healed = Vec::new();
+    for node in &status.nodes {
+        if node.state == "stopped" {
+            line.ask(Request::Cont { node: node.node })?;
+            healed.push(node.node);
+        }
+        if node.partitioned {
+            line.ask(Request::Partition { node: node.node, on: false })?;
+            healed.push(node.node);
+        }
+    }
+    if global.json {
+        message::print_json(json!({"healed": healed}))?;
+    } else if healed.is_empty() {
+        message::note("no fault lasts");
+    } else {
+        for node in healed {
+            println!("node {node}");
+        }
+    }
+    Ok(Exit::Ok)
+}

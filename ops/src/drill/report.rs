@@ -1,0 +1,306 @@
+//! What a drill says at its end: a verdict with its reasons, for people and as JSON.
+
+use serde_json::{Value, json};
+
+use super::journal::{Tally, Wait};
+use super::verify::Proof;
+use super::watch::{Event, Watch};
+use crate::exit::Exit;
+use crate::output::{number, table};
+
+/// Writes during the fault below which nothing is shown.
+const WRITES_MIN: u64 = 20;
+
+/// How a drill ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing acknowledged was lost, nothing stale was read, and everything is served again.
+    Pass,
+    /// Something is wrong.
+    Fail,
+    /// Nothing is wrong, but too little happened to say so.
+    Inconclusive,
+}
+
+impl Verdict {
+    /// Its word.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Verdict::Pass => "PASS",
+            Verdict::Fail => "FAIL",
+            Verdict::Inconclusive => "INCONCLUSIVE",
+        }
+    }
+
+    /// Its exit code.
+    pub(crate) fn exit(self) -> Exit {
+        match self {
+            Verdict::Pass => Exit::Ok,
+            Verdict::Fail => Exit::VerificationFailed,
+            Verdict::Inconclusive => Exit::Inconclusive,
+        }
+    }
+}
+
+/// Times that clients waited, of keys that were asked for while the fault and its consequences lasted.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Unavailable {
+    /// The longest wait of the key that waited longest.
+    pub(crate) max_ms: f64,
+    /// Of a hundred keys, one waited longer than this.
+    pub(crate) p99_ms: f64,
+    /// Keys that were asked for.
+    pub(crate) keys: u64,
+    /// Writes that were begun or still under way.
+    pub(crate) writes: u64,
+}
+
+impl Unavailable {
+    /// Of operations that overlap a time, on CLOCK_BOOTTIME.
+    pub(crate) fn within(waits: &[Wait], from_ns: u64, to_ns: u64) -> Unavailable {
+        let mut longest: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
+        let mut writes = 0;
+        let overlaps = |wait: &&Wait| wait.ended_ns >= from_ns && wait.begun_ns <= to_ns;
+        for wait in waits.iter().filter(overlaps) {
+            writes += u64::from(wait.write);
+            if !wait.impatient {
+                let of_key = longest.entry(&wait.key).or_default();
+                *of_key = (*of_key).max(wait.ended_ns.saturating_sub(wait.begun_ns.max(from_ns)));
+            }
+        }
+        let mut sorted: Vec<u64> = longest.into_values().collect();
+        sorted.sort_unstable();
+        let ms = |ns: Option<&u64>| number::real(ns.copied().unwrap_or(0) / 10_000) / 100.0;
+        let at = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
+        Unavailable {
+            max_ms: ms(sorted.last()),
+            p99_ms: ms(sorted.get(at)),
+            keys: sorted.len() as u64,
+            writes,
+        }
+    }
+}
+
+/// Everything that a drill found.
+pub(crate) struct Report {
+    /// The fault's word.
+    pub(crate) fault: &'static str,
+    /// The node that it was done to.
+    pub(crate) node: u16,
+    /// The drill's number, as in its keys.
+    pub(crate) run: u64,
+    /// What happened.
+    pub(crate) watch: Watch,
+    /// What was done.
+    pub(crate) tally: Tally,
+    /// How long it was not.
+    pub(crate) unavailable: Unavailable,
+    /// What was found; none if the cluster could not be read any more.
+    pub(crate) proof: Option<Proof>,
+    /// Why the cluster could not be read, or did not come back.
+    pub(crate) troubles: Vec<String>,
+}
+
+impl Report {
+    /// The verdict.
+    pub(crate) fn verdict(&self) -> Verdict {
+        match &self.proof {
+            None => Verdict::Fail,
+            Some(proof) if proof.has_failed() || !self.troubles.is_empty() => Verdict::Fail,
+            Some(proof) if proof.undecided > 0 || self.unavailable.writes < WRITES_MIN => {
+                Verdict::Inconclusive
+            }
+            Some(_) => Verdict::Pass,
+        }
+    }
+
+    /// Why it is not a pass.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let mut reasons = self.troubles.clone();
+        let Some(proof) = &self.proof else { return reasons };
+        let counts = [
+            (proof.lost, "acknowledged, and not there"),
+            (proof.stale, "there with a value that was replaced or removed"),
+            (proof.phantom, "that nobody wrote, or with a value that nobody wrote"),
+            (proof.not_linearizable, "whose history has no order that fits what every client was told"),
+            (proof.undecided, "whose history is too wide to be decided"),
+        ];
+        for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
+            reasons.push(format!("{} {what}", number::counted(count, "key", "keys")));
+        }
+        if self.unavailable.writes < WRITES_MIN {
+            let writes = number::counted(self.unavailable.writes, "write", "writes");
+            reasons.push(format!("{writes} during the fault, {WRITES_MIN} are needed: give a higher --rate"));
+        }
+        reasons
+    }
+
+    /// As one JSON object.
+    pub(crate) fn to_json(&self) -> Value {
+        let proof = self.proof.clone().unwrap_or_default();
+        let moment = |moment: &super::watch::Moment| json!({"at_ms": self.watch.since_ms(moment.at_ns), "event": moment.event.word(), "pair": moment.pair});
+        let ways: serde_json::Map<String, Value> = proof
+            .ways
+            .iter()
+            .map(|(name, way)| {
+                let counts = json!({"found": way.found, "lost": way.lost, "stale": way.stale,
+                    "phantom": way.phantom});
+                ((*name).to_owned(), counts)
+            })
+            .collect();
+        let named = proof
+            .named
+            .iter()
+            .map(|(key, what)| json!({"key": key.escape_ascii().to_string(), "what": what}));
+        json!({
+            "drill": self.fault, "node": self.node, "run": format!("{:016x}", self.run),
+            "verdict": self.verdict().word(), "reasons": self.reasons(),
+            "acknowledged": proof.acknowledged, "found": proof.found, "lost": proof.lost,
+            "phantom": proof.phantom, "stale": proof.stale, "unknown": self.tally.unknown,
+            "not_linearizable": proof.not_linearizable, "undecided": proof.undecided,
+            "histories": proof.histories, "operations": self.tally.operations,
+            "writes_acknowledged": self.tally.writes, "refused": self.tally.refused,
+            "writes_during_fault": self.unavailable.writes,
+            "unavailable_ms_max": self.unavailable.max_ms, "unavailable_ms_p99": self.unavailable.p99_ms,
+            "pairs_owned": self.watch.owned(),
+            "detected_ms": self.watch.first_ms(Event::Detected),
+            "lease_ended_ms": self.watch.first_ms(Event::LeaseEnded),
+            "claimed_ms": self.watch.first_ms(Event::Claimed),
+            "first_served_ms": self.watch.first_ms(Event::Serving),
+            "served_ms": self.watch.served_ms(),
+            "all_back_ms": self.watch.first_ms(Event::AllBack),
+            "replayed_bytes": self.watch.replayed_bytes(),
+            "ways": ways, "wrong": named.collect::<Vec<_>>(),
+            "timeline": self.watch.moments().iter().map(moment).collect::<Vec<_>>(),
+        })
+    }
+
+    /// For people.
+    pub(crate) fn to_text(&self) -> String {
+        let mut text = format!("{}: {} node {}", self.verdict().word(), self.fault, self.node);
+        for reason in self.reasons() {
+            text.push_str(&format!("\n  {reason}"));
+        }
+        text.push_str("\n\n");
+        let rows = self.watch.moments().into_iter().map(|moment| {
+            let of = moment.pair.map_or(String::new(), |pair| format!("pair {pair}"));
+            vec![milliseconds(self.watch.since_ms(moment.at_ns)), moment.event.word().replace('_', " "), of]
+        });
+        text.push_str(&table::plain(&["after", "event", ""], &[0], rows.collect()));
+        text.push_str(&self.sentences());
+        for (key, what) in self.proof.iter().flat_map(|proof| &proof.named) {
+            text.push_str(&format!("  {what}: {}\n", key.escape_ascii()));
+        }
+        text
+    }
+
+    fn sentences(&self) -> String {
+        let tally = self.tally;
+        let mut lines = vec![format!(
+            "{} by the clients, {} writes acknowledged, {} of unknown outcome",
+            number::counted(tally.operations, "operation", "operations"),
+            number::count(tally.writes),
+            number::count(tally.unknown),
+        )];
+        let unavailable = self.unavailable;
+        lines.push(format!(
+            "{} asked for during the fault: unavailable for {} at most, 99 % of them for less than {}",
+            number::counted(unavailable.keys, "key", "keys"),
+            milliseconds(unavailable.max_ms),
+            milliseconds(unavailable.p99_ms),
+        ));
+        if let Some(bytes) = self.watch.replayed_bytes() {
+            lines.push(format!("{} replayed", number::bytes(bytes)));
+        }
+        if let Some(proof) = &self.proof {
+            lines.push(format!(
+                "{} acknowledged: {} found, {} lost, {} stale, {} phantom (read by one-sided search, by the \
+                 servers, and by a full scan)",
+                number::counted(proof.acknowledged, "key", "keys"),
+                number::count(proof.found),
+                number::count(proof.lost),
+                number::count(proof.stale),
+                number::count(proof.phantom),
+            ));
+            lines.push(format!(
+                "{} checked, {} not linearizable",
+                number::counted(proof.histories, "history", "histories"),
+                number::count(proof.not_linearizable),
+            ));
+        }
+        format!("\n{}\n", lines.join("\n"))
+    }
+}
+
+fn milliseconds(ms: f64) -> String {
+    format!("{ms:.0} ms")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drill::wire::Status;
+
+    fn wait(key: u8, begun_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
+        let ns = 1_000_000;
+        Wait { key: vec![key], write: true, begun_ns: begun_ms * ns, ended_ns: ended_ms * ns, impatient }
+    }
+
+    fn report(proof: Option<Proof>, writes: u64) -> Report {
+        Report {
+            fault: "kill",
+            node: 0,
+            run: 7,
+            watch: Watch::new(0, &Status::default(), 0),
+            tally: Tally::default(),
+            unavailable: Unavailable { writes, ..Unavailable::default() },
+            proof,
+            troubles: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn unavailable_counts_from_the_fault_and_patient_clients_alone() {
+        let waits = [
+            wait(1, 0, 5, false),         // before
+            wait(1, 90, 700, false),      // from the injection on
+            wait(2, 300, 340, false),     // short
+            wait(2, 400, 410, false),     // shorter
+            wait(3, 200, 5_000, true),    // gave up by design
+            wait(4, 2_000, 9_000, false), // after
+        ];
+        let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000);
+        assert_eq!(unavailable, Unavailable { max_ms: 600.0, p99_ms: 600.0, keys: 2, writes: 4 });
+    }
+
+    #[test]
+    fn verdict_of_each_case_has_its_exit_code() {
+        let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
+        let cases = [
+            (Some(good.clone()), 100, Verdict::Pass, 0),
+            (Some(good.clone()), 19, Verdict::Inconclusive, 8),
+            (Some(Proof { undecided: 1, ..good.clone() }), 100, Verdict::Inconclusive, 8),
+            (Some(Proof { lost: 1, ..good.clone() }), 100, Verdict::Fail, 7),
+            (Some(Proof { stale: 1, ..good.clone() }), 0, Verdict::Fail, 7),
+            (Some(Proof { not_linearizable: 1, ..good.clone() }), 100, Verdict::Fail, 7),
+            (None, 100, Verdict::Fail, 7),
+        ];
+        for (proof, writes, verdict, exit) in cases {
+            let report = report(proof.clone(), writes);
+            assert_eq!((report.verdict(), verdict.exit() as u8), (verdict, exit), "{proof:?}");
+            assert_eq!(report.reasons().is_empty(), verdict == Verdict::Pass || proof.is_none());
+        }
+        let troubled = Report { troubles: vec!["it did not come back".into()], ..report(Some(good), 100) };
+        assert_eq!(troubled.verdict(), Verdict::Fail);
+    }
+
+    #[test]
+    fn to_json_has_the_fields_that_scripts_rely_on() {
+        let document = report(Some(Proof::default()), 0).to_json();
+        let fields = "verdict acknowledged found lost phantom stale unknown unavailable_ms_max \
+                      unavailable_ms_p99 detected_ms first_served_ms served_ms replayed_bytes";
+        for field in fields.split_whitespace() {
+            assert!(document.get(field).is_some(), "{field} is not in {document}");
+        }
+    }
+}

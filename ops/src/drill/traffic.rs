@@ -1,0 +1,181 @@
+//! The clients of a drill: threads that write and read at a steady rate, whatever the cluster does, and note
+//! everything in the journal.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cell_client::{ClientError, Completion, Fate, Operation, Output, Ticket};
+use cell_history::{Call, Outcome, payload};
+use cell_protocol::Condition;
+
+use super::journal::{Begun, Ending, Journal};
+use super::keys::Keys;
+use crate::args::{SearchArg, ServerArgs};
+use crate::bench::random::Random;
+use crate::store::Store;
+
+/// How long an operation is tried, unless its client is impatient.
+const PATIENT: Duration = Duration::from_secs(60);
+/// Shorter than an outage: such a client leaves writes of unknown outcome.
+const IMPATIENT: Duration = Duration::from_millis(300);
+/// Operations that a thread has outstanding at most.
+const OUTSTANDING_MAX: usize = 512;
+/// Longest sleep of a thread.
+const NAP: Duration = Duration::from_millis(5);
+
+/// How much traffic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// Threads, each with a client of its own; odd ones search the servers' memory themselves.
+    pub(crate) threads: u16,
+    /// Operations a second, all threads together.
+    pub(crate) rate: u32,
+}
+
+/// One thread.
+pub(crate) struct Traffic<'a> {
+    store: Store,
+    keys: &'a Keys,
+    journal: &'a Journal,
+    thread: u16,
+    impatient: bool,
+    random: Random,
+    interval: Duration,
+    written: u64,
+    busy: BTreeSet<Vec<u8>>,
+    outstanding: BTreeMap<Ticket, Begun>,
+}
+
+impl<'a> Traffic<'a> {
+    /// Connects a thread's client. Of several threads the first is impatient.
+    pub(crate) fn connect(
+        server: &ServerArgs,
+        keys: &'a Keys,
+        journal: &'a Journal,
+        load: Load,
+        thread: u16,
+    ) -> anyhow::Result<Traffic<'a>> {
+        let impatient = load.threads > 1 && thread == 0;
+        let search = if thread % 2 == 1 { SearchArg::Client } else { SearchArg::Server };
+        let server = ServerArgs { search: Some(search), timeout: None, ..server.clone() };
+        let mut store = Store::connect_with(&server, PATIENT, OUTSTANDING_MAX)?;
+        if impatient {
+            let hasty = ServerArgs { timeout: Some(IMPATIENT), ..server };
+            store = Store::connect_with(&hasty, IMPATIENT, OUTSTANDING_MAX)?;
+        }
+        Ok(Traffic {
+            store,
+            keys,
+            journal,
+            thread,
+            impatient,
+            random: Random::new(keys.run() ^ (u64::from(thread) << 40)),
+            interval: Duration::from_secs(1) * u32::from(load.threads) / load.rate.max(1),
+            written: 0,
+            busy: BTreeSet::new(),
+            outstanding: BTreeMap::new(),
+        })
+    }
+
+    /// Runs until told to stop, and until everything outstanding has ended.
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+        let mut due = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            while due <= now && self.outstanding.len() < OUTSTANDING_MAX {
+                self.send()?;
+                due += self.interval;
+            }
+            let wait = due.saturating_duration_since(Instant::now()).min(NAP);
+            if self.outstanding.is_empty() {
+                thread::sleep(wait);
+            } else {
+                self.take(wait);
+            }
+        }
+        while !self.outstanding.is_empty() {
+            self.take(NAP);
+        }
+        Ok(())
+    }
+
+    /// Sends one operation; a key that is busy is left alone.
+    fn send(&mut self) -> anyhow::Result<()> {
+        let (key, call, own) = self.pick();
+        if !self.busy.insert(key.clone()) {
+            return Ok(());
+        }
+        let begun = self.journal.begin(key, call, own, self.impatient);
+        let value = match call {
+            Call::Put(value) | Call::PutIfAbsent(value) => payload::encode(value),
+            _ => Vec::new(),
+        };
+        let (key, value) = (begun.key.as_slice(), value.as_slice());
+        let operation = match call {
+            Call::Get => Operation::Get { key },
+            Call::Delete => Operation::Delete { key, condition: Condition::Always },
+            Call::PutIfAbsent(_) => Operation::Put { key, value, condition: Condition::IfAbsent },
+            _ => Operation::Put { key, value, condition: Condition::Always },
+        };
+        let ticket = self.store.submit(&operation)?;
+        self.outstanding.insert(ticket, begun);
+        Ok(())
+    }
+
+    /// Mostly new entries, some changed or removed again, some read, some met with others.
+    fn pick(&mut self) -> (Vec<u8>, Call, bool) {
+        let value = self.journal.value();
+        let roll = self.random.below(100);
+        if roll >= 85 {
+            let key = self.keys.shared(self.thread, self.random.below(Keys::SHARED));
+            let call = match self.random.below(10) {
+                0..=4 => Call::Get,
+                5..=7 => Call::Put(value),
+                8 => Call::Delete,
+                _ => Call::PutIfAbsent(value),
+            };
+            return (key, call, false);
+        }
+        if roll < 55 || self.written == 0 {
+            self.written += 1;
+            return (self.keys.own(self.thread, self.written), Call::Put(value), true);
+        }
+        let older = 1 + self.random.below(self.written);
+        let call = match roll {
+            55..=69 => Call::Put(value),
+            70..=74 => Call::Delete,
+            _ => Call::Get,
+        };
+        (self.keys.own(self.thread, older), call, true)
+    }
+
+    fn take(&mut self, wait: Duration) {
+        let mut completion = self.store.poll_for(wait);
+        while let Some(Completion { ticket, outcome, .. }) = completion {
+            if let Some(begun) = self.outstanding.remove(&ticket) {
+                self.busy.remove(&begun.key);
+                let ending = ending(begun.call, outcome);
+                self.journal.end(begun, ending);
+            }
+            completion = self.store.poll_for(Duration::ZERO);
+        }
+    }
+}
+
+/// What an outcome says of an operation.
+fn ending(call: Call, outcome: Result<Output, ClientError>) -> Ending {
+    match outcome {
+        Ok(Output::Written(_) | Output::Deleted(true)) => Ending::Told(Outcome::Done),
+        Ok(Output::Deleted(false)) => Ending::Told(Outcome::Refused),
+        // A value that is nobody's fits no history, whatever its name.
+        Ok(Output::Value(item)) => {
+            Ending::Told(Outcome::Found(item.map(|item| payload::decode(&item.value).unwrap_or(u64::MAX))))
+        }
+        Ok(_) => Ending::NotDone,
+        Err(ClientError::ConditionFailed { .. }) => Ending::Told(Outcome::Refused),
+        Err(error) if error.fate() == Fate::Unknown && call != Call::Get => Ending::Told(Outcome::Unknown),
+        Err(_) => Ending::NotDone,
+    }
+}

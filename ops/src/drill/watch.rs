@@ -1,0 +1,313 @@
+//! What happens to a cluster during a fault: made of its statuses, one after the other.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::wire::{Incident, PairView, Status};
+
+/// An event of the timeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Event {
+    /// The fault began.
+    Injected,
+    /// Somebody noticed: the supervisor, a survivor, or the coordinator by the lease's end.
+    Detected,
+    /// The lease of the incarnation that owned the pairs has ended.
+    LeaseEnded,
+    /// A pair has a new owner, who rebuilds it.
+    Claimed,
+    /// Where its logs end is recorded.
+    Cut,
+    /// Its image and its logs are replayed.
+    Replayed,
+    /// It is served again.
+    Serving,
+    /// The fault was taken back, or the node started again.
+    Healed,
+    /// Every pair is served, and every node that is to run does.
+    AllBack,
+}
+
+impl Event {
+    /// Its name in the JSON report, and in the table.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Event::Injected => "injected",
+            Event::Detected => "detected",
+            Event::LeaseEnded => "lease_ended",
+            Event::Claimed => "claimed",
+            Event::Cut => "cut",
+            Event::Replayed => "replayed",
+            Event::Serving => "serving",
+            Event::Healed => "healed",
+            Event::AllBack => "all_back",
+        }
+    }
+}
+
+/// Something that happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Moment {
+    /// When, in nanoseconds on CLOCK_BOOTTIME.
+    pub(crate) at_ns: u64,
+    /// What.
+    pub(crate) event: Event,
+    /// To which pair; none if it is about the node.
+    pub(crate) pair: Option<u32>,
+}
+
+/// The watcher of one node's fault.
+pub(crate) struct Watch {
+    node: u16,
+    pid: Option<u32>,
+    lives: u64,
+    /// The pairs that the node owned when the fault began, and their epochs.
+    owned: BTreeMap<u32, u32>,
+    /// The incarnations that owned them.
+    victims: BTreeSet<u64>,
+    injected_ns: u64,
+    moments: BTreeMap<(Event, Option<u32>), u64>,
+    /// Bytes replayed of each pair.
+    replayed: BTreeMap<u32, u64>,
+}
+
+impl Watch {
+    /// Watches from the injection on; `before` is the cluster just before it.
+    pub(crate) fn new(node: u16, before: &Status, injected_ns: u64) -> Watch {
+        let process = before.nodes.get(usize::from(node));
+        let owned = before.pairs.iter().filter(|pair| pair.node == u32::from(node) && pair.owner.is_some());
+        let victims = owned.clone().filter_map(|pair| pair.owner).collect();
+        let mut watch = Watch {
+            node,
+            pid: process.and_then(|process| process.pid),
+            lives: process.map_or(0, |process| process.lives),
+            owned: owned.map(|pair| (pair.pair, pair.epoch)).collect(),
+            victims,
+            injected_ns,
+            moments: BTreeMap::new(),
+            replayed: BTreeMap::new(),
+        };
+        watch.note(injected_ns, Event::Injected, None);
+        watch
+    }
+
+    /// When the fault began.
+    pub(crate) fn injected_ns(&self) -> u64 {
+        self.injected_ns
+    }
+
+    /// The number of pairs that the node owned.
+    pub(crate) fn owned(&self) -> usize {
+        self.owned.len()
+    }
+
+    /// Notes an event once.
+    pub(crate) fn note(&mut self, at_ns: u64, event: Event, pair: Option<u32>) {
+        self.moments.entry((event, pair)).or_insert(at_ns);
+    }
+
+    /// Takes a status in.
+    pub(crate) fn look(&mut self, at_ns: u64, status: &Status) {
+        let lease_ended =
+            !self.victims.is_empty() && !self.victims.iter().any(|victim| status.leases.contains(victim));
+        if lease_ended {
+            self.note(at_ns, Event::LeaseEnded, None);
+        }
+        let process = status.nodes.get(usize::from(self.node));
+        let replaced = process.is_some_and(|process| process.pid != self.pid || process.lives != self.lives);
+        for pair in &status.pairs {
+            self.look_at_pair(at_ns, pair);
+        }
+        if lease_ended || replaced || self.of(Event::Claimed).next().is_some() {
+            self.note(at_ns, Event::Detected, None);
+        }
+        for incident in &status.incidents {
+            if self.victims.contains(&incident.dead) {
+                self.look_at_incident(incident);
+            }
+        }
+    }
+
+    /// Survivors know better when what happened than who looks from outside, now and then.
+    fn look_at_incident(&mut self, incident: &Incident) {
+        let mut told = |event: Event, pair: Option<u32>, at_ms: u64| {
+            let at_ns = at_ms.saturating_mul(1_000_000).max(self.injected_ns);
+            if at_ms > 0 {
+                let known = self.moments.entry((event, pair)).or_insert(at_ns);
+                *known = at_ns.min(*known);
+            }
+        };
+        told(Event::Detected, None, incident.detected_ms);
+        told(Event::LeaseEnded, None, incident.lease_seen_ms);
+        for planned in incident.plan.iter().filter(|planned| self.owned.contains_key(&planned.pair)) {
+            let (pair, times) = (Some(planned.pair), planned.times);
+            told(Event::Claimed, pair, times.claimed_ms);
+            told(Event::Cut, pair, times.cut_ms);
+            told(Event::Replayed, pair, times.replayed_ms);
+            told(Event::Serving, pair, times.serving_ms);
+            if times.replayed_ms > 0 {
+                self.replayed.insert(planned.pair, times.replayed_bytes);
+            }
+        }
+    }
+
+    /// Bytes of images and logs that were replayed, where survivors have recorded it.
+    pub(crate) fn replayed_bytes(&self) -> Option<u64> {
+        (!self.replayed.is_empty()).then(|| self.replayed.values().sum())
+    }
+
+    fn look_at_pair(&mut self, at_ns: u64, pair: &PairView) {
+        let Some(epoch) = self.owned.get(&pair.pair).copied() else { return };
+        let of = Some(pair.pair);
+        if pair.epoch <= epoch {
+            return;
+        }
+        self.note(at_ns, Event::Claimed, of);
+        if pair.is_served() {
+            self.note(at_ns, Event::Cut, of); // served without a cut it cannot be
+            self.note(at_ns, Event::Serving, of);
+        } else if pair.cut_epoch.is_some_and(|cut| cut >= epoch) {
+            self.note(at_ns, Event::Cut, of);
+        }
+    }
+
+    /// Whether everything is as it should be again.
+    pub(crate) fn is_all_back(&self, status: &Status) -> bool {
+        let served = |pair: &PairView| {
+            pair.is_served() && pair.owner.is_some_and(|owner| status.leases.contains(&owner))
+        };
+        let runs = |state: &str| matches!(state, "serving" | "read_only" | "given up");
+        status.pairs.iter().all(served) && status.nodes.iter().all(|node| runs(&node.state))
+    }
+
+    /// Milliseconds from the injection to the first event of a kind.
+    pub(crate) fn first_ms(&self, event: Event) -> Option<f64> {
+        self.of(event).min().map(|at_ns| self.since_ms(at_ns))
+    }
+
+    /// Milliseconds from the injection to the last one.
+    pub(crate) fn last_ms(&self, event: Event) -> Option<f64> {
+        self.of(event).max().map(|at_ns| self.since_ms(at_ns))
+    }
+
+    /// Milliseconds until the last pair was served; none while one is not.
+    pub(crate) fn served_ms(&self) -> Option<f64> {
+        (self.of(Event::Serving).count() == self.owned.len()).then(|| self.last_ms(Event::Serving)).flatten()
+    }
+
+    /// A time as milliseconds from the injection.
+    pub(crate) fn since_ms(&self, at_ns: u64) -> f64 {
+        #[allow(clippy::cast_precision_loss, reason = "a drill lasts seconds")]
+        let ns = at_ns.saturating_sub(self.injected_ns) as f64;
+        (ns / 1e4).round() / 100.0
+    }
+
+    /// Everything that happened, in order.
+    pub(crate) fn moments(&self) -> Vec<Moment> {
+        let moment = |(&(event, pair), &at_ns): (&(Event, Option<u32>), &u64)| Moment { at_ns, event, pair };
+        let mut moments: Vec<_> = self.moments.iter().map(moment).collect();
+        moments.sort_by_key(|moment| (moment.at_ns, moment.event, moment.pair));
+        moments
+    }
+
+    fn of(&self, event: Event) -> impl Iterator<Item = u64> {
+        self.moments.iter().filter(move |((of, _), _)| *of == event).map(|(_, at_ns)| *at_ns)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drill::wire::{NodeView, Planned, Times};
+
+    fn node(node: u16, pid: Option<u32>, lives: u64, state: &str) -> NodeView {
+        let address = "127.0.0.1:7000".parse().unwrap();
+        NodeView { node, pid, state: state.into(), lives, partitioned: false, server: address, http: address }
+    }
+
+    fn pair(pair: u32, node: u32, owner: Option<u64>, epoch: u32, state: &str, cut: Option<u32>) -> PairView {
+        PairView { pair, node, owner, epoch, state: state.into(), cut_epoch: cut }
+    }
+
+    #[test]
+    fn look_a_takeover_is_told_in_its_order() {
+        let nodes = || vec![node(0, Some(10), 1, "serving"), node(1, Some(11), 1, "serving")];
+        let before = Status {
+            nodes: nodes(),
+            pairs: vec![
+                pair(1, 0, Some(5), 1, "serving", None),
+                pair(2, 1, Some(6), 3, "serving", Some(2)),
+                pair(3, 1, Some(6), 3, "serving", Some(2)),
+            ],
+            leases: vec![5, 6],
+            incidents: vec![],
+        };
+        let mut watch = Watch::new(1, &before, 1_000_000);
+        assert_eq!(watch.owned(), 2);
+        watch.look(2_000_000, &before);
+        assert_eq!(watch.first_ms(Event::Detected), None);
+
+        let mut now = before.clone();
+        now.nodes[1] = node(1, None, 1, "down");
+        watch.look(6_000_000, &now);
+        assert!(!watch.is_all_back(&now));
+        now.leases = vec![5];
+        watch.look(501_000_000, &now);
+        now.pairs[1] = pair(2, 0, Some(5), 4, "recovering", Some(2));
+        watch.look(511_000_000, &now);
+        now.pairs[1] = pair(2, 0, Some(5), 4, "recovering", Some(3));
+        watch.look(521_000_000, &now);
+        now.pairs[1] = pair(2, 0, Some(5), 4, "serving", Some(3));
+        watch.look(531_000_000, &now);
+        assert_eq!((watch.first_ms(Event::Serving), watch.served_ms()), (Some(530.0), None));
+        now.pairs[2] = pair(3, 0, Some(5), 4, "serving", Some(3));
+        watch.look(601_000_000, &now);
+        assert_eq!(watch.served_ms(), Some(600.0));
+        assert!(!watch.is_all_back(&now), "a node is down");
+        now.nodes[1] = node(1, Some(12), 2, "serving");
+        assert!(watch.is_all_back(&now));
+
+        let words: Vec<_> = watch.moments().iter().map(|moment| moment.event.word()).collect();
+        let expected = "injected detected lease_ended claimed cut serving claimed cut serving";
+        assert_eq!(words.join(" "), expected);
+        assert_eq!(watch.first_ms(Event::Detected), Some(5.0));
+        assert_eq!(watch.first_ms(Event::LeaseEnded), Some(500.0));
+    }
+
+    #[test]
+    fn look_what_survivors_recorded_counts_before_what_was_seen() {
+        let before = Status {
+            nodes: vec![node(0, Some(10), 1, "serving")],
+            pairs: vec![pair(1, 0, Some(5), 1, "serving", None)],
+            leases: vec![5],
+            incidents: vec![Incident { dead: 4, detected_ms: 1, ..Incident::default() }],
+        };
+        let mut watch = Watch::new(0, &before, 100_000_000);
+        watch.look(101_000_000, &before);
+        assert_eq!(watch.first_ms(Event::Detected), None, "another node's death, long ago");
+        let times =
+            Times { claimed_ms: 610, cut_ms: 620, replayed_ms: 640, replayed_bytes: 4096, serving_ms: 650 };
+        let plan = vec![Planned { pair: 1, survivor: Some(6), times }];
+        let mut now = before.clone();
+        now.incidents.push(Incident { dead: 5, detected_ms: 605, plan, ..Incident::default() });
+        now.pairs = vec![pair(1, 0, Some(6), 2, "serving", Some(1))];
+        now.leases = vec![6];
+        watch.look(700_000_000, &now);
+        let told: Vec<_> = watch.moments().iter().map(|it| (it.event.word(), it.at_ns / 1_000_000)).collect();
+        let expected = [("injected", 100), ("detected", 605), ("claimed", 610), ("cut", 620)];
+        assert_eq!(told[..4], expected);
+        assert_eq!(told[4..], [("replayed", 640), ("serving", 650), ("lease_ended", 700)]);
+        assert_eq!(watch.replayed_bytes(), Some(4096));
+    }
+
+    #[test]
+    fn look_a_pair_served_by_nobody_alive_is_not_back() {
+        let status = Status {
+            nodes: vec![node(0, Some(10), 1, "serving")],
+            pairs: vec![pair(1, 0, Some(5), 1, "serving", None)],
+            leases: vec![],
+            incidents: vec![],
+        };
+        let watch = Watch::new(0, &status, 0);
+        assert!(!watch.is_all_back(&status));
+    }
+}
