@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io;
 
+use rustix::io::Errno;
+
 use crate::hello::{FORMAT_VERSION, Refusal};
 
 /// Why a connection ended or was never opened.
@@ -59,6 +61,13 @@ pub enum CloseReason {
     /// Output was waiting and the peer took none of it within the idle time-out.
     #[error("the peer did not read within the idle time-out")]
     Stalled,
+}
+
+impl CloseReason {
+    /// A failed system call on a connection, as the reason to close it.
+    pub(crate) fn network(errno: Errno) -> CloseReason {
+        CloseReason::Network(io::Error::from(errno).kind())
+    }
 }
 
 /// What a stranger's first bytes look like.

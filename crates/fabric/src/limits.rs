@@ -2,6 +2,8 @@
 
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
+use crate::close::CloseReason;
+
 /// The longest message any endpoint may permit; what is longer goes in chunks.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 
@@ -82,6 +84,18 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// Why a connection that has been silent for so long is closed, if it is: `pending` says whether output
+    /// waits for the peer.
+    pub(crate) fn overdue(&self, is_open: bool, silent_ns: u64, pending: bool) -> Option<CloseReason> {
+        if !is_open {
+            return (silent_ns >= self.handshake_timeout_ns).then_some(CloseReason::HandshakeTimeout);
+        }
+        if self.idle_timeout_ns == 0 || silent_ns < self.idle_timeout_ns {
+            return None;
+        }
+        Some(if pending { CloseReason::Stalled } else { CloseReason::Idle })
+    }
+
     /// The settings in force.
     ///
     /// # Panics

@@ -17,7 +17,7 @@ use crate::registry::LedgerView;
 use super::connection::{Connection, Link, Phase};
 use super::control::{self, Answer, Packet};
 use super::door::open_socket;
-use super::messenger::{Messenger, Sink, network};
+use super::messenger::{Messenger, Sink};
 
 /// Packets of one connection that one poll reads.
 const PACKETS_PER_POLL: usize = 16;
@@ -52,7 +52,7 @@ impl Messenger {
         let peer = PeerAddress::Shm { user: 0 };
         let id = self.adopt(socket, peer, Phase::AnswerAwaited)?;
         if let Err(errno) = begun {
-            self.end_later(id, network(errno));
+            self.end_later(id, CloseReason::network(errno));
         }
         Ok(id)
     }
@@ -93,7 +93,7 @@ impl Messenger {
                 }
                 // Said once, before what the peer had sent.
                 Err(Errno::INTR | Errno::CONNRESET) => Ok(()),
-                Err(errno) => Err(network(errno)),
+                Err(errno) => Err(CloseReason::network(errno)),
             };
             if let Err(reason) = served {
                 return self.end(id, reason, sink);
@@ -195,7 +195,7 @@ impl Messenger {
         let bytes = answer.encode().map_err(|_| CloseReason::HelloInvalid)?;
         let mut descriptors = offer.descriptors(&link).to_vec();
         descriptors.extend(ledger);
-        control::send(&connection.socket, &bytes, &descriptors).map_err(network)?;
+        control::send(&connection.socket, &bytes, &descriptors).map_err(CloseReason::network)?;
         let peer = connection.peer;
         agree(connection, hello);
         self.open(id, link)?;
@@ -260,7 +260,7 @@ impl Messenger {
             Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
             // It asks and does not read.
             Err(Errno::AGAIN | Errno::TOOMANYREFS) => Err(CloseReason::Stalled),
-            Err(errno) => Err(network(errno)),
+            Err(errno) => Err(CloseReason::network(errno)),
         }
     }
 

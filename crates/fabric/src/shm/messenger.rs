@@ -6,14 +6,12 @@
 
 use std::cell::Cell;
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
-use rustix::io::Errno;
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
@@ -152,7 +150,7 @@ impl Messenger {
         let token = EventData::new_u64(id.0 | MARK_TOKEN);
         // A bell that is read falls silent; one that is not is heard once a ring.
         let flags = if link.drains { EventFlags::IN } else { EventFlags::IN | EventFlags::ET };
-        epoll::add(&self.epoll, &link.bell_here, token, flags).map_err(network)?;
+        epoll::add(&self.epoll, &link.bell_here, token, flags).map_err(CloseReason::network)?;
         self.scratch.resize(self.scratch.len().max(link.ring_words), [0; WORD_BYTES]);
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         (connection.link, connection.phase) = (Some(link), Phase::Open);
@@ -556,9 +554,4 @@ impl Drop for Messenger {
 /// Whether the ring takes so many words now. A count that cannot be is reported by the next flush or poll.
 fn has_room(link: &mut Link, wanted: usize) -> bool {
     link.outgoing.room(&link.words, wanted).is_ok_and(|room| room >= wanted)
-}
-
-/// A failed system call on a connection, as the reason to close it.
-pub(super) fn network(errno: Errno) -> CloseReason {
-    CloseReason::Network(io::Error::from(errno).kind())
 }

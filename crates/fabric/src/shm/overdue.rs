@@ -40,16 +40,8 @@ impl Messenger {
             connection.backlog.relax();
             connection.reads.unmap_ended();
             let silent_ns = now_ns.saturating_sub(connection.heard_ns);
-            let reason = if connection.phase != Phase::Open {
-                (silent_ns >= limits.handshake_timeout_ns).then_some(CloseReason::HandshakeTimeout)
-            } else if limits.idle_timeout_ns == 0 || silent_ns < limits.idle_timeout_ns {
-                None
-            } else if connection.backlog.pending() > 0 {
-                Some(CloseReason::Stalled)
-            } else {
-                Some(CloseReason::Idle)
-            };
-            reason.map(|reason| (connection.id, reason))
+            let (is_open, pending) = (connection.phase == Phase::Open, connection.backlog.pending() > 0);
+            limits.overdue(is_open, silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()
     }

@@ -16,7 +16,7 @@ use crate::greeting::Greeting;
 use crate::hello::{Decoded, Hello, Refusal};
 
 use super::connection::{Connection, Phase};
-use super::messenger::{Messenger, Sink, network};
+use super::messenger::{Messenger, Sink};
 
 impl Messenger {
     /// Begins a connection; what goes wrong after the socket exists is an event.
@@ -32,7 +32,7 @@ impl Messenger {
         let id = self.adopt(socket, PeerAddress::Tcp(target), Phase::Connecting, address.worker, lane)?;
         match started {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
-            Err(errno) => self.end_later(id, network(errno)),
+            Err(errno) => self.end_later(id, CloseReason::network(errno)),
         }
         Ok(id)
     }
@@ -43,14 +43,14 @@ impl Messenger {
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         match rustix::net::sockopt::socket_error(&connection.socket) {
             Ok(Ok(())) => {}
-            Ok(Err(errno)) | Err(errno) => return Err(network(errno)),
+            Ok(Err(errno)) | Err(errno) => return Err(CloseReason::network(errno)),
         }
         let (near, far) =
             (rustix::net::getsockname(&connection.socket), rustix::net::getpeername(&connection.socket));
         match (near, far) {
             // Not connected yet: an early edge.
             (_, Err(Errno::NOTCONN)) => return Ok(()),
-            (_, Err(errno)) | (Err(errno), _) => return Err(network(errno)),
+            (_, Err(errno)) | (Err(errno), _) => return Err(CloseReason::network(errno)),
             // Where nobody listens on a port that the kernel also gives to connectors, it may happen to give
             // that
             // very port, and TCP connects the socket to itself: it would answer its own requests.
@@ -215,7 +215,7 @@ fn read_hello_bytes(connection: &mut Connection) -> Result<Option<Hello>, CloseR
                 connection.readable = false;
                 return Ok(None);
             }
-            Err(errno) => return Err(network(errno)),
+            Err(errno) => return Err(CloseReason::network(errno)),
         }
     }
 }
@@ -226,7 +226,7 @@ fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
     match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
         Ok(count) if count == bytes.len() => Ok(()),
         Ok(_) => Err(CloseReason::Network(io::ErrorKind::WriteZero)),
-        Err(errno) => Err(network(errno)),
+        Err(errno) => Err(CloseReason::network(errno)),
     }
 }
 

@@ -173,7 +173,7 @@ impl Messenger {
             }
             Err(errno) => {
                 // The connection ends after what the peer had still sent.
-                connection.deaf = Some(network(errno));
+                connection.deaf = Some(CloseReason::network(errno));
                 connection.hung_up = true;
                 connection.readable = true;
                 connection.output.clear();
@@ -334,7 +334,7 @@ impl Messenger {
                 connection.deaf.map_or(Ok(()), Err)
             }
             Received::Failed(Errno::INTR) => Ok(()),
-            Received::Failed(errno) => Err(network(errno)),
+            Received::Failed(errno) => Err(CloseReason::network(errno)),
         }
     }
 
@@ -424,16 +424,8 @@ impl Messenger {
             connection.input.relax();
             connection.output.relax();
             let silent_ns = now_ns.saturating_sub(connection.heard_ns);
-            let reason = if connection.phase != Phase::Open {
-                (silent_ns >= limits.handshake_timeout_ns).then_some(CloseReason::HandshakeTimeout)
-            } else if limits.idle_timeout_ns == 0 || silent_ns < limits.idle_timeout_ns {
-                None
-            } else if connection.output.pending() > 0 {
-                Some(CloseReason::Stalled)
-            } else {
-                Some(CloseReason::Idle)
-            };
-            reason.map(|reason| (connection.id, reason))
+            let (is_open, pending) = (connection.phase == Phase::Open, connection.output.pending() > 0);
+            limits.overdue(is_open, silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()
     }
@@ -447,9 +439,4 @@ impl Drop for Messenger {
             desk.close();
         }
     }
-}
-
-/// A failed system call on a connection, as the reason to close it.
-pub(super) fn network(errno: Errno) -> CloseReason {
-    CloseReason::Network(io::Error::from(errno).kind())
 }
