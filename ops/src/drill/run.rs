@@ -25,7 +25,7 @@ use crate::store::Store;
 /// How often the cluster is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Traffic goes on for so long after everything is back.
-const AFTERWARDS: Duration = Duration::from_secs(1);
+const AFTERWARDS: Duration = Duration::from_millis(500);
 /// How long one read of the proof may take.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
 /// Keys that are removed at once.

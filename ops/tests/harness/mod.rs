@@ -45,24 +45,39 @@ pub(crate) struct Dev {
     pub(crate) folder: TempDir,
     pub(crate) port: u16,
     pub(crate) process: Child,
+    flags: Vec<String>,
     events: Receiver<Value>,
 }
 
 impl Dev {
     /// Starts and waits until it serves.
     pub(crate) fn start() -> Dev {
+        Dev::start_with(&[])
+    }
+
+    /// Starts with further flags and waits until it serves.
+    pub(crate) fn start_with(flags: &[&str]) -> Dev {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
-        let (process, events) = launch(&folder, port);
-        let mut dev = Dev { folder, port, process, events };
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let (process, events) = launch(&folder, port, &flags);
+        let mut dev = Dev { folder, port, process, flags, events };
         dev.wait_for("serving");
         dev
     }
 
     /// Starts it again in the same folder.
     pub(crate) fn restart(&mut self) {
-        (self.process, self.events) = launch(&self.folder, self.port);
+        (self.process, self.events) = launch(&self.folder, self.port, &self.flags);
         self.wait_for("serving");
+    }
+
+    /// Waits until its status says that it is healthy.
+    pub(crate) fn wait_healthy(&self) {
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.code(&["status"]) != 0 {
+            assert!(Instant::now() < until, "it is not healthy within a minute");
+        }
     }
 
     /// Waits for an event of this name.
@@ -129,10 +144,10 @@ impl Drop for Dev {
     }
 }
 
-fn launch(folder: &TempDir, port: u16) -> (Child, Receiver<Value>) {
+fn launch(folder: &TempDir, port: u16, flags: &[String]) -> (Child, Receiver<Value>) {
     let (dir, port) = (folder.path().join("data"), port.to_string());
     let mut command = command(&["dev", "--json", "--port", &port, "--dir", dir.to_str().unwrap()]);
-    let mut process = command.args(FLAGS).stdout(Stdio::piped()).spawn().unwrap();
+    let mut process = command.args(FLAGS).args(flags).stdout(Stdio::piped()).spawn().unwrap();
     let stdout = process.stdout.take().unwrap();
     let (sender, events) = channel();
     std::thread::spawn(move || {
