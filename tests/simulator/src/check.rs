@@ -14,15 +14,15 @@
 //!   decided
 //!   twice, a lost delete are all histories that are not.
 //!
-//! Not checked: order across keys (the store promises none), one-sided reads (there is no client for them
-//! yet), async
-//! and none durability, splits of meganodes.
+//! Not checked: order across keys (the store promises none), async and none durability.
+
+use std::collections::BTreeSet;
 
 use cell_client::{ClientError, Completion, Fate, Output};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_node::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
-use cell_recovery::{Recovered, RecoveredMeganode, SlotUse, SourceState};
+use cell_recovery::{Recovered, SlotUse, SourceSplit, SourceState, SplitName};
 use cell_terms::Version;
 use cell_tests::history::{Call, Outcome, Value};
 use cell_tests::linearizability;
@@ -36,48 +36,71 @@ use crate::traffic::{Deed, Range};
 /// Values above this many bytes go in chunks.
 const STREAM_BYTES: usize = 63 << 10;
 
+/// An entry as a recovery found it.
+pub type Entry = (Vec<u8>, Version, Vec<u8>);
+
+/// Keys from the low one on, below the high one.
+type Fences = (Vec<u8>, Option<Vec<u8>>);
+
 /// What a recovered pair holds, by key.
 pub struct Snapshot {
-    entries: Vec<(Vec<u8>, Version, Vec<u8>)>,
+    entries: Vec<Entry>,
+    /// The ranges that it holds: what is not among the entries is not there.
+    ranges: Vec<Fences>,
+    /// What it has adopted and shows nobody yet: whether it is the truth, its source knows.
+    hidden: Vec<(SplitName, Fences, Vec<Entry>)>,
+    /// Splits whose upper half has surely left this pair.
+    cut: Vec<SplitName>,
     /// Tree nodes in use.
     pub tree_nodes: u64,
 }
 
-/// Looks at recovered pairs before anybody is served.
+/// Looks at a recovered pair before anybody is served.
 ///
 /// # Errors
-/// They break a rule.
-pub fn examine(recovered: &[Recovered]) -> Result<Snapshot, Broken> {
-    let mut snapshot = Snapshot { entries: Vec::new(), tree_nodes: 0 };
-    for pair in recovered {
-        examine_pair(pair, recovered, &mut snapshot)?;
-    }
-    snapshot.entries.sort();
+/// It breaks a rule.
+pub fn examine(recovered: &Recovered) -> Result<Snapshot, Broken> {
+    let mut snapshot = Snapshot {
+        entries: Vec::new(),
+        ranges: Vec::new(),
+        hidden: Vec::new(),
+        cut: recovered.splits.sources().filter(|(_, source)| is_cut(source)).map(|(name, _)| name).collect(),
+        tree_nodes: 0,
+    };
+    examine_pair(recovered, &mut snapshot)?;
+    let names = snapshot.cut.clone();
+    snapshot.show(&names);
     if let Some(twice) = snapshot.entries.windows(2).find(|two| two[0].0 == two[1].0) {
         return Err(broken(format_args!("{:x?} is in two meganodes after a recovery", twice[0].0)));
     }
     let beyond = |version: &Version| {
-        let pair = recovered.iter().find(|pair| pair.pair == version.pair);
-        pair.is_none_or(|pair| version.csn > pair.csn_cut || version.epoch >= pair.epoch)
+        let own = version.pair == recovered.pair;
+        own && (version.csn > recovered.csn_cut || version.epoch >= recovered.epoch)
     };
-    if let Some((key, version, _)) = snapshot.entries.iter().find(|(_, version, _)| beyond(version)) {
+    let hidden = snapshot.hidden.iter().flat_map(|(_, _, entries)| entries);
+    if let Some((key, version, _)) =
+        snapshot.entries.iter().chain(hidden).find(|(_, version, _)| beyond(version))
+    {
         return Err(broken(format_args!("{key:x?} has version {version}, beyond the cut")));
     }
     Ok(snapshot)
 }
 
-fn examine_pair(recovered: &Recovered, all: &[Recovered], snapshot: &mut Snapshot) -> Result<(), Broken> {
-    let target = |found: &RecoveredMeganode| CheckTarget {
-        node: recovered.memory.node.region().clone(),
-        extent: recovered.memory.extent.region().clone(),
-        geometry: recovered.geometry,
-        slot: found.slot,
-        nodes_end: found.allocator.high_water(),
-        router: found.used == SlotUse::Router,
-    };
+fn is_cut(source: &SourceSplit) -> bool {
+    matches!(source.state, SourceState::Applied | SourceState::Finished)
+}
+
+fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Broken> {
     let mut entries = 0;
     for found in &recovered.meganodes {
-        let target = target(found);
+        let target = CheckTarget {
+            node: recovered.memory.node.region().clone(),
+            extent: recovered.memory.extent.region().clone(),
+            geometry: recovered.geometry,
+            slot: found.slot,
+            nodes_end: found.allocator.high_water(),
+            router: found.used == SlotUse::Router,
+        };
         let meganode = Meganode::new(&target.node, target.geometry, target.slot);
         let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
         meganode
@@ -86,29 +109,26 @@ fn examine_pair(recovered: &Recovered, all: &[Recovered], snapshot: &mut Snapsho
         if found.used != SlotUse::Leaf {
             continue;
         }
-        if !found.hidden {
-            let outcome = check(std::slice::from_ref(&target), || {});
-            if outcome.violations > 0 {
-                return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
-            }
-            entries += outcome.entries;
-            snapshot.tree_nodes += outcome.tree_nodes;
+        let fences = (found.low.clone(), found.high.clone());
+        if found.hidden {
+            let split = recovered.splits.target_of(found.slot.index);
+            let held = read_all(&target)?;
+            snapshot.hidden.extend(split.map(|(name, _)| (name, fences, held)));
+            continue;
         }
-        if !found.hidden || is_handed_over(recovered, found, all) {
-            snapshot.entries.extend(read_all(&target)?);
+        let outcome = check(std::slice::from_ref(&target), || {});
+        if outcome.violations > 0 {
+            return Err(broken(format_args!("after a recovery: {}", outcome.first_violation)));
         }
+        entries += outcome.entries;
+        snapshot.tree_nodes += outcome.tree_nodes;
+        snapshot.entries.extend(read_all(&target)?);
+        snapshot.ranges.push(fences);
     }
     if entries != recovered.entries {
         return Err(broken(format_args!("{entries} entries, recovery counted {}", recovered.entries)));
     }
     Ok(())
-}
-
-/// Whether a hidden meganode is the truth of its range: its source is cut.
-fn is_handed_over(recovered: &Recovered, found: &RecoveredMeganode, all: &[Recovered]) -> bool {
-    let Some((name, _)) = recovered.splits.target_of(found.slot.index) else { return false };
-    let source = all.iter().find(|pair| pair.pair == name.pair).and_then(|pair| pair.splits.source(name));
-    source.is_some_and(|source| matches!(source.state, SourceState::Applied | SourceState::Finished))
 }
 
 /// All entries of a meganode, hidden or not, in key order.
@@ -132,7 +152,33 @@ fn read_all(target: &CheckTarget) -> Result<Vec<(Vec<u8>, Version, Vec<u8>)>, Br
 }
 
 impl Snapshot {
-    /// Holds a recovered pair against the model, and notes it as a read of every key.
+    /// Splits whose upper half has surely left the pair.
+    #[must_use]
+    pub fn cut(&self) -> &[SplitName] {
+        &self.cut
+    }
+
+    /// These splits' sources are cut: what was adopted by them is the truth.
+    pub fn show(&mut self, names: &[SplitName]) {
+        for (name, fences, entries) in std::mem::take(&mut self.hidden) {
+            if names.contains(&name) {
+                self.entries.extend(entries);
+                self.ranges.push(fences);
+            } else {
+                self.hidden.push((name, fences, entries));
+            }
+        }
+        self.entries.sort();
+    }
+
+    fn covers(&self, key: &[u8]) -> bool {
+        let within = |(low, high): &Fences| {
+            low.as_slice() <= key && high.as_ref().is_none_or(|high| key < high.as_slice())
+        };
+        self.ranges.iter().any(within)
+    }
+
+    /// Holds a recovered pair against the model, and notes it as a read of every key that it speaks for.
     ///
     /// # Errors
     /// It has what nobody wrote, or an older version than somebody was told.
@@ -148,7 +194,9 @@ impl Snapshot {
         }
         let returned = model.now();
         for (key, value) in found.into_iter().enumerate() {
-            model.record(key, Call::Get, Outcome::Found(value), begun, returned);
+            if self.covers(&model.keys[key].bytes) {
+                model.record(key, Call::Get, Outcome::Found(value), begun, returned);
+            }
         }
         Ok(())
     }
@@ -157,12 +205,12 @@ impl Snapshot {
     pub fn lose_entry(&mut self) -> bool {
         self.entries.pop().is_some()
     }
+}
 
-    /// Whether another pair has the same entries.
-    #[must_use]
-    pub fn same_entries(&self, other: &Snapshot) -> bool {
-        self.entries == other.entries
-    }
+/// What pairs hold together, wherever it is.
+#[must_use]
+pub fn entries_of<'s>(pairs: impl Iterator<Item = &'s Snapshot>) -> BTreeSet<&'s Entry> {
+    pairs.flat_map(|pair| &pair.entries).collect()
 }
 
 /// Takes a client's answer into the model.

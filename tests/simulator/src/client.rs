@@ -9,7 +9,7 @@ use cell_client::{
 use cell_fabric::{Address, Endpoint, Limits, SimEndpoint, SimNetwork};
 
 use crate::model::{Begun, Model};
-use crate::plan::{CLIENT_HOST, HOSTS, Plan};
+use crate::plan::{CLIENT_HOST, Plan};
 use crate::traffic::Deed;
 
 /// What a client was asked.
@@ -42,7 +42,7 @@ impl Client {
         let searches = plan.searches[number % plan.searches.len()];
         let search = if searches { Search::Client } else { Search::Server };
         let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);
-        let addresses = HOSTS.iter().map(|host| Address::sim(*host)).collect();
+        let addresses = plan.hosts().map(Address::sim).collect();
         let driver = Driver::new(endpoint, core, addresses);
         Client { host, driver, asked: BTreeMap::new(), kicked_ns: 0, frozen_until_ns: 0 }
     }

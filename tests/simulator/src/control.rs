@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, Tenure};
+use cell_memory::Watermarks;
 use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check};
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, PairId};
 use cell_tree::Slot;
+use cell_wal::sim::SimDevice;
 
 use crate::node::{News, Node};
 use crate::plan::US;
@@ -37,6 +39,10 @@ pub(crate) struct ServedPair {
     /// Its memory.
     pub(crate) source: Arc<ImageSource>,
     ends: Arc<SlotEnds>,
+    /// Its log's device.
+    pub(crate) device: SimDevice,
+    /// The watermarks that were last seen: they only grow within an epoch.
+    pub(crate) watermarks: Option<Watermarks>,
     written: Option<WrittenImage>,
 }
 
@@ -55,8 +61,14 @@ pub struct Control {
 
 impl Control {
     /// The pair is served from here on.
-    pub(crate) fn begin(&mut self, tenure: Tenure, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
-        self.pairs.push(ServedPair { tenure, source, ends, written: None });
+    pub(crate) fn begin(
+        &mut self,
+        tenure: Tenure,
+        source: Arc<ImageSource>,
+        ends: Arc<SlotEnds>,
+        device: SimDevice,
+    ) {
+        self.pairs.push(ServedPair { tenure, source, ends, device, watermarks: None, written: None });
     }
 
     fn pair(&mut self, pair: PairId) -> Option<&mut ServedPair> {

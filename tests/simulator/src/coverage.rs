@@ -117,6 +117,10 @@ events! {
     CoordinatorCuts: "coordinator cut off",
     /// Restarts of the coordinator.
     CoordinatorRestarts: "coordinator restarts",
+    /// Nodes cut off from everybody.
+    Isolations: "nodes cut off from everybody",
+    /// Stops of all processes at once.
+    AllStopped: "all processes stopped",
     /// Clean stops.
     Stops: "clean stops",
     /// Answers that clients read themselves.

@@ -1,5 +1,6 @@
 //! How processes end, and what of them goes on: writes in flight, connections, the coordinator's opinion.
 
+use cell_cluster::Tenure;
 use cell_recovery::Recovered;
 use cell_wal::Storage;
 use cell_wal::segment::{LogName, parse_segment};
@@ -32,6 +33,7 @@ impl World {
         say!(self, "host {host}: the process is gone: {death:?}");
         self.note(u64::from(host) << 16 | (death as u64) << 8 | 4);
         let node = self.nodes.remove(at);
+        self.operators.ended(host);
         let violent = death != Death::ByItself;
         self.coverage.add(Event::RecoveryDied, u64::from(violent && node.is_recovering()));
         self.coverage.add(Event::CheckpointDied, u64::from(violent && node.is_checkpointing()));
@@ -42,7 +44,8 @@ impl World {
         self.coverage.add(Event::SplitsAborted, splits.aborted);
         self.coverage.add(Event::SplitDied, u64::from(violent && splits.under_way > 0));
         self.coverage.add(Event::BelowFloor, node.serving.below_floor);
-        self.coverage.add(Event::Rotations, self.rotations(node.log_name()));
+        let rotations = node.logs().map(|log| self.rotations(log)).sum();
+        self.coverage.add(Event::Rotations, rotations);
         self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));
         let how = if death == Death::Dark || death == Death::PowerCut {
             cell_fabric::SimCrash::Host
@@ -58,7 +61,7 @@ impl World {
             }
         }
         if self.phase == Phase::Traffic && self.random.percent(self.plan.recovery_deaths_percent) {
-            self.next_fuse = Some((self.random.below(90), self.random.percent(50)));
+            self.operators.fuse = Some((self.random.below(90), self.random.percent(50)));
         }
     }
 
@@ -72,36 +75,38 @@ impl World {
         }
     }
 
-    /// The pairs were taken over and examined.
+    /// A pair was taken over and examined.
     pub(crate) fn has_recovered(
         &mut self,
         host: u32,
-        recovered: &[Recovered],
+        recovered: &Recovered,
         mut snapshot: Snapshot,
+        wanted: bool,
     ) -> Result<(), Broken> {
         if self.planted == Some(Planted::EntryLost) && snapshot.lose_entry() {
             self.planted = None;
         }
-        self.coverage.saw(Event::Recoveries);
-        self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
-        let meganodes: usize = recovered.iter().map(|pair| pair.meganodes.len()).sum();
-        self.coverage.add(Event::Meganodes, (meganodes as u64).saturating_sub(1));
-        self.coverage.add(Event::MorePairs, (recovered.len() as u64).saturating_sub(1));
-        let unfinished = recovered.iter().flat_map(|pair| pair.splits.sources());
-        self.coverage.add(Event::SplitsSettled, unfinished.count() as u64);
-        self.coverage
-            .add(Event::FromCheckpoint, u64::from(recovered.iter().any(|pair| pair.csn_checkpoint.0 > 0)));
-        self.coverage.add(Event::Survivor, u64::from(host != self.last_host));
-        self.last_host = host;
-        self.rot_survived(&snapshot)?;
+        self.owners.learn(&mut snapshot);
         snapshot.note(&mut self.model)?;
-        self.recovered = Some(snapshot);
-        Ok(())
+        let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return Ok(()) };
+        let incarnation = node.incarnation().unwrap_or_default();
+        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+        if !wanted {
+            self.coverage.saw(Event::Recoveries);
+            self.coverage.add(Event::TreeNodes, snapshot.tree_nodes);
+            self.coverage.add(Event::Meganodes, (recovered.meganodes.len() as u64).saturating_sub(1));
+            self.coverage.add(Event::MorePairs, u64::from(recovered.pair.0 > 1));
+            self.coverage.add(Event::SplitsSettled, recovered.splits.sources().count() as u64);
+            self.coverage.add(Event::FromCheckpoint, u64::from(recovered.csn_checkpoint.0 > 0));
+        }
+        self.owners.begins(tenure, snapshot, &self.coordinator)?;
+        let survived = self.hosts_of.insert(recovered.pair, host).is_some_and(|before| before != host);
+        self.coverage.add(Event::Survivor, u64::from(survived));
+        self.rot_survived()
     }
 
     /// How many segments a log had moved to.
-    fn rotations(&self, log: Option<LogName>) -> u64 {
-        let Some(log) = log else { return 0 };
+    fn rotations(&self, log: LogName) -> u64 {
         let names = self.disk.list(&log.folder()).unwrap_or_default();
         let highest = names.iter().filter_map(|name| parse_segment(name)).max().unwrap_or(0);
         u64::from(highest).saturating_sub(2) // spares are prepared ahead

@@ -7,7 +7,7 @@
 //!   reordered, lost);
 //! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
-//! - a network that delays, resets, and cuts one way or both;
+//! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
@@ -50,8 +50,11 @@ pub enum Fault {
     PausePastLease,
     /// Connections are reset.
     Reset,
-    /// Nothing passes between a client and the node, one way or both.
+    /// Nothing passes between a client and a node, one way or both.
     Partition,
+    /// A node is cut off from everybody, the coordinator included, one way or both, for about a lease or for
+    /// much longer.
+    Isolation,
     /// What a client has sent on its connection arrives much later, while it goes on on another.
     Stall,
     /// The network is at its worst for a while.
@@ -62,8 +65,10 @@ pub enum Fault {
     CoordinatorCut,
     /// The coordinator restarts.
     CoordinatorRestart,
-    /// The operator stops the node.
+    /// The operator stops a node.
     Stop,
+    /// Every process ends, each in its way; they are started again in any order.
+    StopAll,
     /// A client dies, and another takes its place.
     ClientRestart,
     /// Clients ask nothing for a while: logs are sealed, sessions of the dead end, checkpoints come of age.
@@ -73,7 +78,7 @@ pub enum Fault {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 24] = [
+pub const FAULTS: [Fault; 26] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -89,12 +94,14 @@ pub const FAULTS: [Fault; 24] = [
     Fault::PausePastLease,
     Fault::Reset,
     Fault::Partition,
+    Fault::Isolation,
     Fault::Stall,
     Fault::Storm,
     Fault::CoordinatorFaults,
     Fault::CoordinatorCut,
     Fault::CoordinatorRestart,
     Fault::Stop,
+    Fault::StopAll,
     Fault::ClientRestart,
     Fault::Lull,
     Fault::ClientPause,

@@ -4,14 +4,14 @@
 
 use cell_client::{Completion, Output};
 use cell_recovery::RecoveryError;
+use cell_terms::PairId;
 use cell_wal::Storage;
 
-use crate::check::{self, Snapshot};
+use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::model::{Broken, broken};
-use crate::node::Node;
 use crate::plan::MS;
 use crate::traffic::{Deed, Range};
 use crate::world::{World, say};
@@ -45,7 +45,7 @@ impl World {
     /// Goes on to the next phase when its time has come.
     pub(crate) fn step_phase(&mut self) -> Result<(), Broken> {
         self.look_at_patience()?;
-        let served = self.nodes.iter().any(Node::serves);
+        let served = self.all_served();
         let idle = self.clients.iter().all(|client| client.outstanding() == 0);
         match self.phase {
             Phase::Traffic if self.traffic_is_over() => {
@@ -59,10 +59,10 @@ impl World {
             Phase::Reading if idle => self.enter(Phase::Sealing),
             Phase::Sealing if self.now_ns - self.phase_since_ns > 200 * MS && served => {
                 self.enter(Phase::Restarting);
-                self.recovered = None;
-                self.end_life();
+                self.owners.forget();
+                self.end_lives();
             }
-            Phase::Restarting if self.recovered.is_some() && served => {
+            Phase::Restarting if self.owners.all_recovered() && served => {
                 if self.plan.rot {
                     self.rot();
                 } else {
@@ -74,14 +74,28 @@ impl World {
         Ok(())
     }
 
-    fn end_life(&mut self) {
-        let Some(host) = self.nodes.last().map(|node| node.host) else { return };
-        match self.random.below(4) {
-            0 => self.bury(host, Death::Killed),
-            1 => self.power_cut(),
-            choice => {
-                if let Some(node) = self.nodes.last_mut() {
-                    node.stop(choice == 2);
+    /// Whether every pair is served by somebody.
+    pub(crate) fn all_served(&self) -> bool {
+        let mut pairs = self.owners.pairs().peekable();
+        let served = |pair: PairId| {
+            let mut nodes = self.nodes.iter();
+            nodes.any(|node| node.tenures().any(|tenure| tenure.pair == pair))
+        };
+        pairs.peek().is_some() && pairs.all(served)
+    }
+
+    /// Everything ends, each process in its way.
+    pub(crate) fn end_lives(&mut self) {
+        let hosts: Vec<u32> = self.nodes.iter().map(|node| node.host).collect();
+        if self.random.percent(25) {
+            return self.power_cut();
+        }
+        for host in hosts {
+            match self.random.below(3) {
+                0 => self.bury(host, Death::Killed),
+                choice => {
+                    let node = self.nodes.iter_mut().find(|node| node.host == host);
+                    node.into_iter().for_each(|node| node.stop(choice == 1));
                 }
             }
         }
@@ -129,9 +143,12 @@ impl World {
 
     /// Flips a bit of some file that a recovery may read.
     fn rot(&mut self) {
-        let Some(host) = self.nodes.last().map(|node| node.host) else { return };
         self.enter(Phase::Rotten);
-        self.bury(host, Death::Killed);
+        self.held = Some(self.owners.entries());
+        self.owners.forget();
+        for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
+            self.bury(host, Death::Killed);
+        }
         while self.disk.land_late() {}
         let files = self.files("");
         let (path, length) = files[self.random.index(files.len())].clone();
@@ -159,7 +176,7 @@ impl World {
 
     /// A refusal is right after damage; it says what is damaged.
     pub(crate) fn rot_refused(&mut self, error: &RecoveryError) -> Result<(), Broken> {
-        if error.missing(cell_terms::PairId(1)).is_none() {
+        if error.missing(PairId(1)).is_none() {
             return Err(broken(format_args!("damage was met without naming it: {error}")));
         }
         self.coverage.saw(Event::BitRotRefused);
@@ -168,13 +185,12 @@ impl World {
     }
 
     /// What was damaged was not needed, or it is refused: other entries are never served.
-    pub(crate) fn rot_survived(&mut self, snapshot: &Snapshot) -> Result<(), Broken> {
-        if self.phase != Phase::Rotten {
+    pub(crate) fn rot_survived(&mut self) -> Result<(), Broken> {
+        if self.phase != Phase::Rotten || !self.owners.all_recovered() {
             return Ok(());
         }
-        let same = self.recovered.as_ref().is_some_and(|before| before.same_entries(snapshot));
-        if !same {
-            return Err(broken("a damaged pair is served with other entries"));
+        if self.held != Some(self.owners.entries()) {
+            return Err(broken("damaged pairs are served with other entries"));
         }
         self.enter(Phase::Over);
         Ok(())

@@ -6,22 +6,19 @@
 //! |---|---|
 //! | `world` | the loop, and everything in it: nodes, clients, network, disk, coordinator, clock |
 //! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
-//! | `node`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
-//! | `faults`, `mishap`, `death` | what goes wrong and when; how it is done; how processes end |
+//! | `node`, `claims`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
+//! | `operator`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
-//! | `model`, `check` | what is known of each key; the rules |
+//! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `finale` | how a run ends |
 //! | `coverage`, `sweep` | what happened; many seeds on all cores |
-//!
-//! This is its first room: one pair, one node at a time (and a second host that takes over from a stopped
-//! one), some clients, which ask the server or search its memory themselves, cache line by cache line in any
-//! order. `world` holds lists of nodes and clients, so that more of them find their place.
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
 #![allow(clippy::type_complexity, clippy::large_enum_variant, reason = "a tool: said once, used once")]
 
 pub mod check;
+mod claims;
 pub mod client;
 pub mod control;
 pub mod coverage;
@@ -31,6 +28,8 @@ mod finale;
 mod mishap;
 pub mod model;
 pub mod node;
+mod operator;
+pub mod owners;
 pub mod plan;
 pub mod process;
 pub mod random;

@@ -10,8 +10,12 @@ use crate::coverage::Event;
 use crate::death::Death;
 use crate::faults::Fault;
 use crate::finale::Phase;
-use crate::plan::{HOSTS, MS};
+use crate::node::Node;
+use crate::plan::MS;
 use crate::world::{World, say};
+
+/// More calls than a node makes before its lease ends.
+const UNHEARD_CALLS: usize = 2_000;
 
 /// What happens later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +28,10 @@ pub(crate) enum Undo {
     CalmNetwork,
     /// One direction passes again.
     Unblock(u32, u32),
-    /// The coordinator is reached again.
+    /// The coordinator is reached again, by all.
     Mend,
+    /// The coordinator is reached again from a host.
+    MendOne(u32),
     /// A write of a dead process lands.
     LandLate,
 }
@@ -33,7 +39,7 @@ pub(crate) enum Undo {
 impl World {
     /// A fault happens.
     pub(crate) fn befall(&mut self, fault: Fault) {
-        let host = self.nodes.iter().map(|node| node.host).next_back();
+        let host = self.victim();
         match (fault, host) {
             (Fault::Kill, Some(host)) => {
                 self.coverage.saw(Event::Kills);
@@ -44,11 +50,20 @@ impl World {
                 self.bury(host, Death::Dark);
             }
             (Fault::PowerCut, _) => self.power_cut(),
+            (Fault::StopAll, _) => {
+                self.coverage.saw(Event::AllStopped);
+                self.end_lives();
+                let rest_ns = self.random.between(0, 3 * self.plan.lease_ns());
+                self.operators.rest(self.now_ns + rest_ns);
+            }
+            (Fault::Isolation, Some(host)) => self.isolate(host),
             (Fault::PowerInOperation, _) => {
                 let operations = self.random.below(30);
                 self.disk.arm_power_cut(operations);
             }
-            (Fault::DieAtTouch | Fault::DieInCheckpoint | Fault::Stop, Some(_)) => self.end_node(fault),
+            (Fault::DieAtTouch | Fault::DieInCheckpoint | Fault::Stop, Some(host)) => {
+                self.end_node(fault, host);
+            }
             (Fault::WriteError, _) => {
                 self.coverage.saw(Event::WriteErrors);
                 let writes = self.random.below(20);
@@ -75,7 +90,7 @@ impl World {
                 self.coverage.saw(Event::DiskSlow);
                 self.disk_slow_until_ns = self.now_ns + self.random.time_ns(50 * MS);
             }
-            (Fault::Pause | Fault::PausePastLease, Some(_)) => self.pause(fault),
+            (Fault::Pause | Fault::PausePastLease, Some(host)) => self.pause(fault, host),
             (Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm, _) => self.disturb_network(fault),
             (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
                 self.disturb_coordinator(fault);
@@ -98,10 +113,24 @@ impl World {
         }
     }
 
-    fn end_node(&mut self, fault: Fault) {
+    /// One of the processes.
+    fn victim(&mut self) -> Option<u32> {
+        let hosts: Vec<u32> = self.nodes.iter().map(|node| node.host).collect();
+        match hosts.as_slice() {
+            [] => None,
+            [host] => Some(*host),
+            hosts => Some(self.random.pick(hosts)),
+        }
+    }
+
+    fn node_at(&mut self, host: u32) -> Option<&mut Node> {
+        self.nodes.iter_mut().find(|node| node.host == host)
+    }
+
+    fn end_node(&mut self, fault: Fault, host: u32) {
         let touches = self.random.below(60);
         let (after, checkpoint) = (self.random.percent(50), self.random.percent(50));
-        let Some(node) = self.nodes.last_mut() else { return };
+        let Some(node) = self.node_at(host) else { return };
         match fault {
             Fault::DieAtTouch => node.fuse.light(touches, after),
             Fault::DieInCheckpoint => node.die_in_checkpoint(touches % 20, after),
@@ -109,8 +138,8 @@ impl World {
         }
     }
 
-    fn pause(&mut self, fault: Fault) {
-        let lease_ns = self.plan.lease.ttl_ms * MS;
+    fn pause(&mut self, fault: Fault, host: u32) {
+        let lease_ns = self.plan.lease_ns();
         let past = fault == Fault::PausePastLease;
         let lasts_ns = if past {
             self.random.between(lease_ns, 4 * lease_ns)
@@ -119,14 +148,44 @@ impl World {
         };
         self.coverage.saw(Event::Pauses);
         let until_ns = self.now_ns + lasts_ns;
-        if let Some(node) = self.nodes.last_mut() {
+        if let Some(node) = self.node_at(host) {
             node.freeze(until_ns, past);
+        }
+    }
+
+    /// Nobody hears a node, or it hears nobody, or both.
+    fn isolate(&mut self, host: u32) {
+        self.coverage.saw(Event::Isolations);
+        let lease_ns = self.plan.lease_ns();
+        let longest_ns = self.random.pick(&[lease_ns / 2, lease_ns, 6 * lease_ns]);
+        let lasts_ns = self.random.between(MS, longest_ns);
+        let ways = self.random.below(3);
+        let others: Vec<u32> =
+            self.clients.iter().map(|client| client.host).chain(self.plan.hosts()).collect();
+        for other in others.into_iter().filter(|other| *other != host) {
+            for (way, (from, to)) in [(other, host), (host, other)].into_iter().enumerate() {
+                if ways == 2 || ways == way as u64 {
+                    self.network.block(from, to);
+                    self.later(lasts_ns, Undo::Unblock(from, to));
+                }
+            }
+        }
+        let Some(link) = self.node_at(host).map(|node| node.link.clone()) else { return };
+        if ways == 0 {
+            // It reaches the coordinator and does not hear its answers.
+            link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS));
+        } else {
+            link.set_cut(true);
+        }
+        self.later(lasts_ns, Undo::MendOne(host));
+        if lasts_ns > lease_ns {
+            self.faults.hold(self.now_ns + lasts_ns / 2);
         }
     }
 
     fn disturb_network(&mut self, fault: Fault) {
         let client = self.clients[self.random.index(self.clients.len())].host;
-        let host = self.nodes.last().map_or(HOSTS[0], |node| node.host);
+        let host = self.victim().unwrap_or(1);
         match fault {
             Fault::Reset => {
                 self.coverage.add(Event::Resets, u64::from(self.network.reset(client, host) > 0));
@@ -168,6 +227,8 @@ impl World {
     fn disturb_coordinator(&mut self, fault: Fault) {
         const KINDS: [CallFault; 5] =
             [CallFault::None, CallFault::NotReached, CallFault::Lost, CallFault::AnswerLost, CallFault::Late];
+        let host = self.victim();
+        let link = host.and_then(|host| self.node_at(host)).map(|node| node.link.clone());
         match fault {
             Fault::CoordinatorRestart => {
                 self.coverage.saw(Event::CoordinatorRestarts);
@@ -175,9 +236,7 @@ impl World {
             }
             Fault::CoordinatorCut => {
                 self.coverage.saw(Event::CoordinatorCuts);
-                if let Some(node) = self.nodes.last() {
-                    node.link.set_cut(true);
-                }
+                link.into_iter().for_each(|link| link.set_cut(true));
                 let lasts_ns = self.random.time_ns(self.plan.lease.ttl_ms * MS / 4);
                 self.later(lasts_ns, Undo::Mend);
             }
@@ -185,9 +244,7 @@ impl World {
                 self.coverage.saw(Event::CoordinatorFaults);
                 let count = self.random.between(1, 12);
                 let planned: Vec<CallFault> = (0..count).map(|_| self.random.pick(&KINDS)).collect();
-                if let Some(node) = self.nodes.last() {
-                    node.link.plan(planned);
-                }
+                link.into_iter().for_each(|link| link.plan(planned.clone()));
             }
         }
     }
@@ -245,6 +302,9 @@ impl World {
             Undo::CalmNetwork => self.network.set_options(self.plan.network),
             Undo::Unblock(from, to) => self.network.unblock(from, to),
             Undo::Mend => self.nodes.iter().for_each(|node| node.link.mend()),
+            Undo::MendOne(host) => {
+                self.node_at(host).into_iter().for_each(|node| node.link.mend());
+            }
             Undo::LandLate => {
                 let landed = self.disk.land_late();
                 self.coverage.add(Event::LateWrites, u64::from(landed));
@@ -262,7 +322,7 @@ impl World {
         self.disk_slow_until_ns = 0;
         self.network.set_options(self.calm_network());
         self.network.heal();
-        self.next_fuse = None;
+        self.operators.fuse = None;
         let now_ns = self.now_ns;
         for node in &mut self.nodes {
             node.link.mend();

@@ -19,8 +19,8 @@ pub const US: u64 = 1_000;
 /// A millisecond.
 pub const MS: u64 = 1_000_000;
 
-/// Hosts on which nodes run; one owns the pair, the other may take it over.
-pub const HOSTS: [u32; 2] = [1, 2];
+/// Hosts on which nodes may run, at most: host `n + 1` is node `n`'s.
+pub const HOSTS_MAX: usize = 5;
 /// The first client's host.
 pub const CLIENT_HOST: u32 = 100;
 /// Part of a lease that is not relied on, and so the clocks' largest drift.
@@ -41,9 +41,17 @@ pub struct Plan {
     pub outstanding: usize,
     /// Time between an answer and the next operation.
     pub think_ns: u64,
-    /// Sizes of the pair.
+    /// Nodes among which the first pairs are spread, and processes that the operators want.
+    pub nodes: usize,
+    /// Hosts on which processes may run: never fewer than two.
+    pub hosts: usize,
+    /// Ranges that each of the first pairs begins with.
+    pub ranges_each: u32,
+    /// Of a hundred deaths, after how many the host is left alone until others have taken over.
+    pub abandoned_percent: u64,
+    /// Sizes of a pair.
     pub geometry: Geometry,
-    /// Pairs that there is memory for.
+    /// Pairs that a node has memory for.
     pub pairs_max: usize,
     /// The worker's.
     pub worker: WorkerOptions,
@@ -73,8 +81,8 @@ pub struct Plan {
     pub fault_gap_operations: u64,
     /// Of a hundred deaths, after how many the next process dies in its recovery.
     pub recovery_deaths_percent: u64,
-    /// Drift of the clocks of the two hosts, in millionths.
-    pub drift_ppm: [i64; 2],
+    /// Drift of the hosts' clocks, in millionths.
+    pub drift_ppm: [i64; HOSTS_MAX],
     /// Whether the run ends with damage to the disk.
     pub rot: bool,
     /// Which clients search the nodes' memory themselves, by number.
@@ -127,6 +135,10 @@ impl Plan {
             clients: random.pick(&[1, 1, 2, 3]),
             outstanding: random.pick(&[1, 4, 16, 32]),
             think_ns: random.pick(&[1, 10, 100]) * US,
+            nodes: 1,
+            hosts: 2,
+            ranges_each: 1,
+            abandoned_percent: 0,
             geometry: Geometry {
                 node_region_bytes: HEADER_BYTES + slots * slot_bytes,
                 extent_region_bytes,
@@ -148,11 +160,22 @@ impl Plan {
             fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
             fault_gap_operations: operations / random.between(12, 40),
             recovery_deaths_percent: random.pick(&[0, 20, 50]),
-            drift_ppm: [drift(&mut random), drift(&mut random)],
+            drift_ppm: [(); HOSTS_MAX].map(|()| drift(&mut random)),
             rot: random.percent(30),
             searches: [false; 4],
         };
         Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan }
+    }
+
+    /// The hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = u32> + use<> {
+        (1..=self.hosts).map(|host| u32::try_from(host).unwrap_or(1))
+    }
+
+    /// A lease's time.
+    #[must_use]
+    pub fn lease_ns(&self) -> u64 {
+        self.lease.ttl_ms * MS
     }
 }
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cell_cluster::Coordinator;
 use cell_fabric::{ConnectionId, Endpoint, Event, SendError, SimEndpoint};
-use cell_memory::Watermarks;
 use cell_protocol::{Reply, StatusCode};
 use cell_wal::LogDevice;
 
@@ -23,8 +22,6 @@ pub struct Serving {
     /// The thread is not scheduled before this time: so messages gather.
     pub(crate) rests_until_ns: u64,
     overflow: Overflow,
-    /// The watermarks that were last seen, by pair: they only grow within an epoch.
-    watermarks: Vec<Option<Watermarks>>,
     log_events: Vec<cell_wal::LogEvent>,
     /// Delayed copies of writes that it turned away.
     pub(crate) below_floor: u64,
@@ -82,19 +79,16 @@ impl Node {
         self.serving.tick_due_ns = now_ns + TICK_NS;
         worker.tick(clock_ns, lease_until_ns);
         self.endpoint.tick(clock_ns);
-        if !self.control.pairs.is_empty() {
-            for (pair, device) in self.devices.iter_mut().enumerate() {
-                worker.log_tick(pair, device);
-            }
+        for (pair, served) in self.control.pairs.iter_mut().enumerate() {
+            worker.log_tick(pair, &mut served.device);
         }
     }
 
     fn poll_log(&mut self) -> bool {
-        let Some(worker) = self.worker.as_mut().filter(|_| !self.control.pairs.is_empty()) else {
-            return false;
-        };
+        let Some(worker) = &mut self.worker else { return false };
         let mut busy = false;
-        for (pair, device) in self.devices.iter_mut().enumerate() {
+        for (pair, served) in self.control.pairs.iter_mut().enumerate() {
+            let device = &mut served.device;
             device.poll(&mut self.serving.log_events);
             busy |= !self.serving.log_events.is_empty();
             for event in self.serving.log_events.drain(..) {
@@ -122,10 +116,8 @@ impl Node {
     fn commit(&mut self) {
         let Some(worker) = &mut self.worker else { return };
         worker.end_of_poll();
-        if self.control.pairs.is_empty() {
-            return;
-        }
-        for (pair, device) in self.devices.iter_mut().enumerate() {
+        for (pair, served) in self.control.pairs.iter_mut().enumerate() {
+            let device = &mut served.device;
             worker.commit(pair, device);
             if device.submit().is_err() {
                 worker.give_up(cell_node::FailureKind::LogFailed);
@@ -173,16 +165,15 @@ impl Node {
 
     /// Watermarks only grow within an epoch, and visible is durable.
     fn look_at_watermark(&mut self, news: &mut Vec<News>) {
-        self.serving.watermarks.resize(self.control.pairs.len(), None);
-        for (pair, seen) in self.control.pairs.iter().zip(&mut self.serving.watermarks) {
-            let (now, before) = (pair.source.node.watermark(), *seen);
+        for pair in &mut self.control.pairs {
+            let (now, before) = (pair.source.node.watermark(), pair.watermarks);
             let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
             let fell =
                 before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
             if (same_epoch && fell) || now.visible != now.durable || pair.source.extent.watermark() != now {
                 news.push(News::Broken(format!("watermark {now:?} after {before:?}")));
             }
-            *seen = Some(now);
+            pair.watermarks = Some(now);
         }
     }
 }

@@ -5,11 +5,13 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::Sim;
-use cell_fabric::{Greeting, Limits, SimNetwork, SimOptions};
+use cell_fabric::{SimNetwork, SimOptions};
+use cell_recovery::Recovered;
+use cell_terms::PairId;
 use cell_terms::mutant::Mutant;
-use cell_wal::sim::{PowerCut, SimDisk};
+use cell_wal::sim::{SimDevice, SimDisk};
 
-use crate::check::{self, Snapshot};
+use crate::check;
 use crate::client::Client;
 use crate::coverage::{Coverage, Event};
 use crate::death::Death;
@@ -17,8 +19,10 @@ use crate::faults::{FAULTS, Faults};
 use crate::finale::Phase;
 use crate::mishap::Undo;
 use crate::model::{Broken, Model, broken};
-use crate::node::{Exit, Ground, News, Node, is_excused};
-use crate::plan::{HOSTS, MS, Plan, US};
+use crate::node::{Exit, News, Node, is_excused};
+use crate::operator::Operators;
+use crate::owners::{Entries, Owners};
+use crate::plan::{MS, Plan, US};
 use crate::random::{Random, mix};
 use crate::traffic::{self, Traffic};
 
@@ -28,7 +32,7 @@ const START_NS: u64 = 1_000 * MS;
 const TURNS_MAX: u64 = 20_000_000;
 /// After so long the faults end, however little was done.
 const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
-/// Without faults, everything is answered within this time.
+/// Without faults, something is answered within this time, as long as anything is asked.
 const PATIENCE_NS: u64 = 60_000 * MS;
 
 /// How a run goes.
@@ -88,16 +92,17 @@ pub struct World {
     pub(crate) undo: BTreeMap<(u64, u64), Undo>,
     pub(crate) phase: Phase,
     pub(crate) phase_since_ns: u64,
-    /// When the operator starts a node.
-    pub(crate) start_due_ns: Option<u64>,
-    /// How the next process dies in its recovery, if it does.
-    pub(crate) next_fuse: Option<(u64, bool)>,
-    pub(crate) last_host: u32,
-    /// What the last recovery brought back.
-    pub(crate) recovered: Option<Snapshot>,
+    pub(crate) operators: Operators,
+    pub(crate) owners: Owners,
+    /// Where each pair was served last.
+    pub(crate) hosts_of: BTreeMap<PairId, u32>,
+    /// What everything held before a bit was flipped.
+    pub(crate) held: Option<Entries>,
     pub(crate) planted: Option<Planted>,
     traffic: Traffic,
     asked: u64,
+    /// When the last answer came.
+    answered_ns: u64,
     turns: u64,
     sequence: u64,
     digest: u64,
@@ -155,13 +160,14 @@ impl World {
             undo: BTreeMap::new(),
             phase: Phase::Traffic,
             phase_since_ns: START_NS,
-            start_due_ns: Some(START_NS),
-            next_fuse: None,
-            last_host: HOSTS[0],
-            recovered: None,
+            operators: Operators::default(),
+            owners: Owners::default(),
+            hosts_of: BTreeMap::new(),
+            held: None,
             planted: options.planted,
             traffic: Traffic::new(random.part()),
             asked: 0,
+            answered_ns: START_NS,
             turns: 0,
             sequence: 0,
             digest: plan.seed,
@@ -224,7 +230,7 @@ impl World {
         self.step_undo();
         self.step_faults()?;
         self.step_nodes()?;
-        self.step_operator();
+        self.step_operators();
         self.step_clients()?;
         self.step_traffic()?;
         self.step_phase()
@@ -234,7 +240,7 @@ impl World {
         let mut due_ns = self.network.next_due_ns().unwrap_or(u64::MAX);
         due_ns = due_ns.min(self.disk_due.values().copied().min().unwrap_or(u64::MAX));
         due_ns = due_ns.min(self.undo.first_key_value().map_or(u64::MAX, |((due_ns, _), _)| *due_ns));
-        due_ns = due_ns.min(self.start_due_ns.unwrap_or(u64::MAX));
+        due_ns = due_ns.min(self.operators.due_ns());
         if self.phase == Phase::Traffic {
             due_ns = due_ns.min(self.faults.due_ns());
             let asks = self.clients.iter().zip(&self.asks_due_ns);
@@ -340,27 +346,9 @@ impl World {
     }
 
     fn hear(&mut self, host: u32, news: News) -> Result<(), Broken> {
-        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return Ok(()) };
         match news {
-            News::Recovered(recovered) => {
-                let snapshot = check::examine(&recovered)?;
-                for recovered in &recovered {
-                    say!(
-                        self,
-                        "host {host} has recovered {}, {}: cut {}, {} entries, {} log bytes, checkpoint {}",
-                        recovered.pair,
-                        recovered.epoch,
-                        recovered.csn_cut,
-                        recovered.entries,
-                        recovered.log_bytes,
-                        recovered.csn_checkpoint
-                    );
-                    self.note(recovered.csn_cut.0 << 8 | 2);
-                }
-                self.has_recovered(host, &recovered, snapshot)?;
-                if self.nodes[at].install(recovered).is_err() {
-                    self.bury(host, Death::ByItself); // the coordinator was not reached
-                }
+            News::Recovered { recovered, device, wanted } => {
+                self.recovered(host, *recovered, device, wanted)?;
             }
             News::Checkpointed => {
                 say!(self, "host {host}: a checkpoint is recorded");
@@ -371,6 +359,35 @@ impl World {
             News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),
             News::Broken(what) => return Err(broken(what)),
             News::Exit(exit) => self.exited(host, &exit)?,
+        }
+        Ok(())
+    }
+
+    /// A pair was taken over: it is looked at, and then served.
+    fn recovered(
+        &mut self,
+        host: u32,
+        recovered: Recovered,
+        device: SimDevice,
+        wanted: bool,
+    ) -> Result<(), Broken> {
+        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return Ok(()) };
+        let snapshot = check::examine(&recovered)?;
+        say!(
+            self,
+            "host {host} has recovered {}, {}: cut {}, {} entries, {} log bytes, checkpoint {}",
+            recovered.pair,
+            recovered.epoch,
+            recovered.csn_cut,
+            recovered.entries,
+            recovered.log_bytes,
+            recovered.csn_checkpoint
+        );
+        self.note(recovered.csn_cut.0 << 8 | 2);
+        self.has_recovered(host, &recovered, snapshot, wanted)?;
+        let now_ns = self.now_ns;
+        if self.nodes[at].hand_over(recovered, device, wanted, now_ns).is_err() {
+            self.bury(host, Death::ByItself); // the coordinator was not reached
         }
         Ok(())
     }
@@ -398,48 +415,6 @@ impl World {
         Ok(())
     }
 
-    /// The operator, or a supervisor, wants one node that works.
-    fn step_operator(&mut self) {
-        let now_ns = self.now_ns;
-        // One that had been given up and goes on would stand by for ever once nobody dies any more, and put
-        // its clients off.
-        let older = self.nodes.iter().map(|node| node.host).find(|host| *host != self.last_host);
-        if let Some(host) = older.filter(|_| self.phase == Phase::Quiet) {
-            self.bury(host, Death::Killed);
-        }
-        if self.nodes.iter().any(|node| !node.is_given_up(now_ns)) || self.phase == Phase::Over {
-            self.start_due_ns = None;
-            return;
-        }
-        let due_ns = *self.start_due_ns.get_or_insert_with(|| now_ns + self.random.time_ns(2 * MS));
-        if now_ns < due_ns {
-            return;
-        }
-        self.start_due_ns = None;
-        let free = |host: &u32| self.nodes.iter().all(|node| node.host != *host);
-        let hosts: Vec<u32> = HOSTS.into_iter().filter(free).collect();
-        let stays = hosts.contains(&self.last_host) && self.random.percent(75);
-        let host = match (stays, hosts.as_slice()) {
-            (true, _) => self.last_host,
-            (false, []) => return,
-            (false, hosts) => self.random.pick(hosts),
-        };
-        let node = Node::start(Ground {
-            plan: &self.plan,
-            host,
-            disk: self.disk.process(),
-            link: self.coordinator.link(),
-            endpoint: self.network.listen(host, 0, Limits::default(), Greeting::default()),
-            random: self.random.part(),
-            now_ns,
-        });
-        if let Some((touches, after)) = self.next_fuse.take() {
-            node.fuse.light(touches, after);
-        }
-        say!(self, "host {host} starts a process");
-        self.nodes.push(node);
-    }
-
     fn step_clients(&mut self) -> Result<(), Broken> {
         let mut spoken = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
@@ -454,6 +429,7 @@ impl World {
             self.falsify(&mut completion);
             say!(self, "client {number}: {}", crate::telling::answer(&asked, &completion));
             self.note(completion.elapsed_ns << 8 | 3);
+            self.answered_ns = self.now_ns;
             check::answered(&asked, &completion, &mut self.model, &mut self.coverage)?;
             self.asks_due_ns[number] = self.now_ns + self.random.time_ns(self.plan.think_ns);
             self.read_on(number, &asked, &completion)?;
@@ -516,7 +492,8 @@ impl World {
 
     /// Whether a phase without faults takes too long.
     pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
-        if self.phase != Phase::Traffic && self.now_ns - self.phase_since_ns > PATIENCE_NS {
+        let since_ns = self.phase_since_ns.max(self.answered_ns);
+        if self.phase != Phase::Traffic && self.now_ns - since_ns > PATIENCE_NS {
             let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
             let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
             return Err(broken(format_args!(
@@ -525,19 +502,6 @@ impl World {
             )));
         }
         Ok(())
-    }
-
-    /// The power fails: every process on the disk's machines ends.
-    pub(crate) fn power_cut(&mut self) {
-        let cut = PowerCut::random(self.random.next());
-        say!(self, "power cut: {cut:?}");
-        self.coverage.saw(Event::PowerCuts);
-        for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
-            self.bury(host, Death::PowerCut);
-        }
-        self.disk.power_cut(cut);
-        self.disk = self.disk.process();
-        self.disk_due.clear();
     }
 
     /// The network as the plan has it.

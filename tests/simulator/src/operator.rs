@@ -1,0 +1,132 @@
+//! The operator, or a supervisor on each host: wants so many nodes that work, starts processes again, and cuts
+//! the power when the seed says so.
+
+use cell_fabric::{Greeting, Limits};
+use cell_wal::sim::PowerCut;
+
+use crate::coverage::Event;
+use crate::death::Death;
+use crate::finale::Phase;
+use crate::node::{Ground, Node};
+use crate::plan::MS;
+use crate::world::{World, say};
+
+/// What the operators are about.
+#[derive(Debug, Default)]
+pub(crate) struct Operators {
+    /// Hosts on which a process is to be started, and when.
+    due: Vec<(u32, u64)>,
+    /// The host whose process ended last.
+    last: Option<u32>,
+    /// Nobody starts anything before this time.
+    idle_until_ns: u64,
+    /// How the next process to take something over dies in it, if it does.
+    pub(crate) fuse: Option<(u64, bool)>,
+}
+
+impl Operators {
+    /// When something is to be started.
+    pub(crate) fn due_ns(&self) -> u64 {
+        self.due.iter().map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX)
+    }
+
+    /// A host's process has ended.
+    pub(crate) fn ended(&mut self, host: u32) {
+        self.last = Some(host);
+    }
+
+    /// Nobody starts anything for a while.
+    pub(crate) fn rest(&mut self, until_ns: u64) {
+        self.idle_until_ns = self.idle_until_ns.max(until_ns);
+    }
+}
+
+impl World {
+    /// Starts what is to be started.
+    pub(crate) fn step_operators(&mut self) {
+        if self.phase == Phase::Over {
+            return;
+        }
+        self.bury_surplus();
+        let now_ns = self.now_ns;
+        let works = self.nodes.iter().filter(|node| !node.is_given_up(now_ns)).count();
+        while works + self.operators.due.len() < self.plan.nodes && self.plan_start() {}
+        if works >= self.plan.nodes {
+            self.operators.due.clear();
+        }
+        let (due, later): (Vec<_>, Vec<_>) =
+            self.operators.due.iter().copied().partition(|(_, due_ns)| *due_ns <= now_ns);
+        self.operators.due = later;
+        due.into_iter().for_each(|(host, _)| self.start(host));
+    }
+
+    /// One that had been given up and goes on would stand by for ever once nobody dies any more, and put its
+    /// clients off.
+    fn bury_surplus(&mut self) {
+        if self.phase != Phase::Quiet || self.nodes.len() <= self.plan.nodes {
+            return;
+        }
+        let first = self.nodes.first().map(|node| node.host);
+        first.into_iter().for_each(|host| self.bury(host, Death::Killed));
+    }
+
+    /// Decides where and when the next process starts; false if there is no host.
+    fn plan_start(&mut self) -> bool {
+        let due = &self.operators.due;
+        let free = |host: &u32| {
+            self.nodes.iter().all(|node| node.host != *host) && due.iter().all(|(planned, _)| planned != host)
+        };
+        let hosts: Vec<u32> = self.plan.hosts().filter(free).collect();
+        let last = self.operators.last.filter(|last| hosts.contains(last));
+        let stays = last.filter(|_| self.random.percent(75));
+        let host = match (stays, hosts.as_slice()) {
+            (Some(host), _) => host,
+            (None, []) => return false,
+            (None, hosts) => self.random.pick(hosts),
+        };
+        let abandoned = self.phase == Phase::Traffic
+            && self.operators.last.is_some()
+            && self.random.percent(self.plan.abandoned_percent);
+        let after_ns = if abandoned {
+            self.random.between(self.plan.lease_ns(), 6 * self.plan.lease_ns())
+        } else {
+            self.random.time_ns(2 * MS)
+        };
+        let due_ns = (self.now_ns + after_ns).max(self.operators.idle_until_ns);
+        self.operators.due.push((host, due_ns));
+        true
+    }
+
+    fn start(&mut self, host: u32) {
+        if self.nodes.iter().any(|node| node.host == host) {
+            return;
+        }
+        let node = Node::start(Ground {
+            plan: &self.plan,
+            host,
+            disk: self.disk.process(),
+            link: self.coordinator.link(),
+            endpoint: self.network.listen(host, 0, Limits::default(), Greeting::default()),
+            random: self.random.part(),
+            now_ns: self.now_ns,
+        });
+        if let Some((touches, after)) = self.operators.fuse.take() {
+            node.fuse.light(touches, after);
+        }
+        say!(self, "host {host} starts a process");
+        self.nodes.push(node);
+    }
+
+    /// The power fails: every process on the disk's machines ends.
+    pub(crate) fn power_cut(&mut self) {
+        let cut = PowerCut::random(self.random.next());
+        say!(self, "power cut: {cut:?}");
+        self.coverage.saw(Event::PowerCuts);
+        for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
+            self.bury(host, Death::PowerCut);
+        }
+        self.disk.power_cut(cut);
+        self.disk = self.disk.process();
+        self.disk_due.clear();
+    }
+}
