@@ -12,7 +12,7 @@ use crate::client_core::ClientCore;
 use crate::connection::ServerInfo;
 use crate::driver::Driver;
 use crate::error::{ClientError, Setback};
-use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, ScanPage, TreeShape};
+use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::scanner::{ScanRange, Scanner};
 use crate::spin::Spin;
 use crate::transport;
@@ -55,15 +55,16 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects, and returns when the server has welcomed the client. `server` is `host:port` or
+    /// Connects, and returns when a server has welcomed the client. `server` is `host:port` or
     /// `host:port/worker`, the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
-    /// host is tried once, shared memory first where [`ClientOptions::transport`] permits it and the server
+    /// host is tried once; several servers of one cluster are separated by commas, and one is enough: the
+    /// others are learnt from it. Shared memory is tried first where [`ClientOptions::transport`] permits it and the server
     /// is on this host; later, lost connections are opened anew for as long as operations have time.
     ///
     /// # Errors
     /// Nobody answers, something else serves there, or the server does not want this client.
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
-        let addresses = resolve(server)?;
+        let addresses = resolve_all(server)?;
         let mut endpoint = HostEndpoint::client(Limits::default())?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
@@ -74,6 +75,7 @@ impl Client {
         let addresses = transport::choose(&mut endpoint, &mut poller, addresses, transport, patience)?;
         let spin = Spin::new(options.spin_us.saturating_mul(1_000));
         let driver = Driver::new(endpoint, ClientCore::new(options, seed()), addresses.clone());
+        let driver = driver.over(transport);
         let mut client = Client { driver, poller, clock: Clock::start(), spin };
         while !client.driver.core().is_up() {
             if let Some(error) = client.driver.core().dismissed() {
@@ -253,6 +255,23 @@ impl Client {
         }
     }
 
+    /// The region table as the node at the door knows it, from so many rows on.
+    ///
+    /// # Errors
+    /// See [`ClientError`].
+    pub fn table(&mut self, from: u32) -> Result<RegionTable, ClientError> {
+        match self.call(&Operation::Table { from })? {
+            Output::Table(table) => Ok(table),
+            other => unfitting(&other),
+        }
+    }
+
+    /// What was counted of the routing.
+    #[must_use]
+    pub fn routing_counters(&self) -> crate::RoutingCounters {
+        self.driver.core_ref().routing_counters()
+    }
+
     /// Has the server check every invariant of its tree and every extent; it takes its time, so it has its
     /// own.
     ///
@@ -408,6 +427,22 @@ fn nanoseconds(duration: Duration) -> u64 {
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
+}
+
+/// All addresses of a list of servers; one that has none is left out as long as another one has.
+fn resolve_all(servers: &str) -> Result<Vec<Address>, ClientError> {
+    let mut addresses: Vec<Address> = Vec::new();
+    let mut failed = None;
+    for server in servers.split(',').map(str::trim) {
+        match resolve(server) {
+            Ok(found) => addresses.extend(found),
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    match failed {
+        Some(error) if addresses.is_empty() => Err(error),
+        _ => Ok(addresses),
+    }
 }
 
 /// All addresses of `host:port` or `host:port/worker`, or the one of `shm:`.

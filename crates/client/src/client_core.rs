@@ -5,9 +5,9 @@
 //! commands until there is none, and takes completions:
 //!
 //! ```text
-//! core.submit(now, operation)      core.connected(now)   core.message(now, bytes)   core.closed(now, why)
-//! core.writable()                  core.tick(now)        -- then --
-//! while let Some(command) = core.command(now) { connect / send / close }
+//! core.submit(now, operation)    core.connected(link)   core.message(link, now, bytes)
+//! core.closed(link, now, why)    core.writable(link)    core.tick(now)        -- then --
+//! while let Some(command) = core.command(now) { connect / send / close, on the link that it names }
 //! while let Some(completion) = core.completion() { .. }        sleep until core.due_ns()
 //! ```
 //!
@@ -17,74 +17,64 @@
 //! guesses; any other error says that it was surely not done.
 //!
 //! This file holds the state, submission and time; what goes out is in `outgoing`, what comes in in
-//! `incoming`.
+//! `incoming`; which node an operation is for is decided in `routing`.
 
 use std::collections::VecDeque;
 
-use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{Refusal, RequestId};
 
 use crate::backoff::{Backoff, Random};
-use crate::connection::{Connection, Overdue, Owed, Phase, ServerInfo};
+use crate::connection::{Overdue, Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Flights, Place, State};
-use crate::onesided::{Ended, OneSidedCounters, Reader};
-use crate::outgoing::{Control, Outbox, check_hello};
+use crate::link::{ControlIds, Link, LinkId};
+use crate::onesided::Reader;
+use crate::outgoing::{Control, check_hello};
+use crate::peers::Peers;
+use crate::routes::Routes;
+use crate::routing::{RoutingCounters, Watch};
 use crate::session::Session;
 use crate::{ClientError, ClientOptions, Completion, Operation, Output, Search, Ticket};
 
 /// What the shell is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
-    /// Begin a connection. The first attempt has number 0; a shell that knows several addresses tries them in
-    /// turn.
+    /// Begin a connection.
     Connect {
-        /// Counts the attempts of this client.
+        /// Which.
+        link: LinkId,
+        /// Where it leads, as the region table has it. None: to one of the addresses that the user gave; a
+        /// shell that has several tries them in turn.
+        address: Option<&'a str>,
+        /// Counts the attempts at what the user gave; the first is 0.
         attempt: u64,
     },
     /// Send this message. If the connection takes no more, say so with [`ClientCore::not_taken`].
-    Send(
+    Send {
+        /// On which connection.
+        link: LinkId,
         /// The message.
-        &'a [u8],
-    ),
+        message: &'a [u8],
+    },
     /// Close the connection. No event is expected of it any more.
-    Close,
+    Close {
+        /// Which.
+        link: LinkId,
+    },
 }
 
-/// Requests of the client's own whose answers are due.
-#[derive(Debug, Default)]
-pub(crate) struct ControlIds {
-    pub(crate) hello: Option<RequestId>,
-    pub(crate) open_session: Option<RequestId>,
-    pub(crate) close_session: Option<RequestId>,
-    /// With the time before they left: what their replies say of the lease is counted from there.
-    pub(crate) regions: Option<(RequestId, u64)>,
-    pub(crate) trust: Option<(RequestId, u64)>,
-}
-
-/// A client of one worker. See the module's text.
+/// A client of the nodes of a cluster. See the module's text.
 #[derive(Debug)]
 pub struct ClientCore {
     pub(crate) options: ClientOptions,
-    pub(crate) connection: Connection,
+    /// The door first; a place is used again when its connection is of no more use.
+    pub(crate) links: Vec<Link>,
     pub(crate) session: Session,
+    /// By which connection the session is kept alive.
+    pub(crate) session_home: LinkId,
     pub(crate) flights: Flights,
-    /// Operations to be sent, oldest first.
-    pub(crate) ready: VecDeque<Place>,
     /// Writes that wait for a session.
     pub(crate) waiting_for_session: VecDeque<Place>,
-    /// Streamed puts that wait for another one to end.
-    pub(crate) waiting_for_stream: VecDeque<Place>,
-    /// Streamed puts that have credit and something to send.
-    pub(crate) uploads: VecDeque<Place>,
-    pub(crate) upload_count: usize,
-    /// Operations whose answer is due; and those of them that are answered promptly.
-    pub(crate) in_flight: usize,
-    pub(crate) in_flight_prompt: usize,
-    pub(crate) control: VecDeque<Control>,
-    pub(crate) control_ids: ControlIds,
-    pub(crate) outbox: Outbox,
-    pub(crate) close_wanted: bool,
     /// A session could not be opened; the next try is due then.
     pub(crate) session_not_before_ns: u64,
     pub(crate) session_failed_count: u32,
@@ -92,12 +82,17 @@ pub struct ClientCore {
     pub(crate) dismissal: Option<Dismissal>,
     pub(crate) backoff: Backoff,
     pub(crate) random: Random,
-    pub(crate) attempt: u64,
     pub(crate) last_setback: Option<Setback>,
-    /// Whether a chunk goes before the next operation.
-    pub(crate) chunk_turn: bool,
     /// The one-sided path, if it is wanted.
     pub(crate) reader: Option<Box<Reader>>,
+    /// Keys are at several nodes, as far as is known: each operation is routed.
+    pub(crate) spread: bool,
+    pub(crate) routes: Routes,
+    pub(crate) peers: Peers,
+    pub(crate) watch: Watch,
+    pub(crate) counters: RoutingCounters,
+    /// Whose commands come next.
+    pub(crate) turn: usize,
     /// Set until the first welcome: a client is asked to connect before there is an operation.
     connect_wanted: bool,
     completions: VecDeque<Completion>,
@@ -110,30 +105,25 @@ impl ClientCore {
     #[must_use]
     pub fn new(options: ClientOptions, seed: u64) -> ClientCore {
         ClientCore {
-            connection: Connection::new(&options),
+            links: vec![Link::new(&options, None)],
             session: Session::default(),
+            session_home: LinkId::DOOR,
             flights: Flights::new(options.operations_max()),
-            ready: VecDeque::new(),
             waiting_for_session: VecDeque::new(),
-            waiting_for_stream: VecDeque::new(),
-            uploads: VecDeque::new(),
-            upload_count: 0,
-            in_flight: 0,
-            in_flight_prompt: 0,
-            control: VecDeque::new(),
-            control_ids: ControlIds::default(),
-            outbox: Outbox::default(),
-            close_wanted: false,
             session_not_before_ns: 0,
             session_failed_count: 0,
             session_closing: false,
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             random: Random::new(seed),
-            attempt: 0,
             last_setback: None,
-            chunk_turn: false,
             reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
+            spread: false,
+            routes: Routes::default(),
+            peers: Peers::default(),
+            watch: Watch::default(),
+            counters: RoutingCounters::default(),
+            turn: 0,
             connect_wanted: true,
             completions: VecDeque::new(),
             next_ticket: 1,
@@ -176,122 +166,14 @@ impl ClientCore {
         if self.begin_one_sided(place, now_ns) {
             self.take_ended(now_ns);
         } else {
-            self.ready.push_back(place);
+            self.enlist(place, now_ns);
         }
         Ok(ticket)
     }
 
-    /// Begins a read one-sided; false if it is one for the server.
-    fn begin_one_sided(&mut self, place: Place, now_ns: u64) -> bool {
-        let idle = self.owed() == Owed::Nothing;
-        let Some(reader) = &mut self.reader else { return false };
-        let flight = self.flights.get_mut(place);
-        if !flight.is_one_sided() || !reader.begin(place, now_ns, &flight.message) {
-            return false;
-        }
-        flight.state = State::OneSided;
-        if idle {
-            self.connection.heard(now_ns);
-        }
-        true
-    }
-
-    /// One-sided operations that have ended: complete, or on their way to the server.
-    pub(crate) fn take_ended(&mut self, now_ns: u64) {
-        while let Some((place, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
-            match ended {
-                Ended::Done(output) => self.finish(place, now_ns, Ok(output)),
-                Ended::Server => {
-                    self.flights.get_mut(place).state = State::Ready;
-                    self.ready.push_back(place);
-                }
-            }
-        }
-    }
-
-    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything
-    /// else.
-    pub fn set_reads_ordered(&mut self, ordered: bool) {
-        if let Some(reader) = &mut self.reader {
-            reader.set_reads_ordered(ordered);
-        }
-    }
-
-    /// The next one-sided read to be posted; call it until there is none.
-    pub fn next_read(&mut self) -> Option<(RemoteRead, ReadTag)> {
-        self.reader.as_mut().filter(|_| self.connection.is_up())?.next_read()
-    }
-
-    /// The connection did not take the read; it is yielded again once [`ClientCore::writable`] was called.
-    pub fn read_not_taken(&mut self, read: RemoteRead, tag: ReadTag) {
-        if let Some(reader) = &mut self.reader {
-            reader.not_taken(read, tag);
-        }
-    }
-
-    /// A one-sided read has come back. Nothing is answered before [`ClientCore::settle`].
-    pub fn read_done(&mut self, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
-        if let Some(reader) = &mut self.reader {
-            reader.read_done(tag, outcome);
-        }
-    }
-
-    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock,
-    /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
-    /// was used again.
-    pub fn settle(&mut self, now_ns: u64) {
-        let owes_answer = self.owes_answer();
-        if let Some(reader) = &mut self.reader {
-            // A sign of life of the host, but not of a worker whose answer is due.
-            if reader.take_came() && !owes_answer {
-                self.connection.heard(now_ns);
-            }
-            reader.settle(now_ns);
-            self.take_ended(now_ns);
-        }
-    }
-
-    /// Whether the fabric is to be asked which regions are mapped: see [`ClientCore::map_regions`].
-    #[must_use]
-    pub fn wants_mapping(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.wants_mapping())
-    }
-
-    /// Lets the one-sided path look at regions in place, as far as `mapped` has them.
-    pub fn map_regions(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) {
-        if let Some(reader) = &mut self.reader {
-            reader.map(mapped);
-        }
-    }
-
-    /// Whether there are answers that wait for nothing but [`ClientCore::settle`].
-    #[must_use]
-    pub fn is_settling(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.is_settling())
-    }
-
-    /// What the one-sided path has counted, if there is one.
-    #[must_use]
-    pub fn one_sided_counters(&self) -> Option<&OneSidedCounters> {
-        self.reader.as_ref().map(|reader| reader.counters())
-    }
-
-    /// Asks for registrations and for trust, when the one-sided path wants them.
-    fn ask_for_reader(&mut self, now_ns: u64) {
-        let Some(reader) = self.reader.as_mut().filter(|_| self.connection.is_up()) else { return };
-        if reader.wants_regions(now_ns) {
-            reader.regions_asked();
-            self.control.push_back(Control::Regions);
-        }
-        if reader.wants_trust(now_ns) {
-            reader.trust_asked(now_ns);
-            self.control.push_back(Control::Trust);
-        }
-    }
-
     /// What the server would refuse anyway, as far as its limits are known.
     fn check_limits(&self, operation: &Operation<'_>) -> Result<(), ClientError> {
-        let Some(server) = &self.connection.server else { return Ok(()) };
+        let Some(server) = self.server() else { return Ok(()) };
         let Operation::Put { value, .. } = operation else { return Ok(()) };
         let max = server.limits.value_bytes_max;
         match u32::try_from(value.len()) {
@@ -323,16 +205,16 @@ impl ClientCore {
         self.flights.len()
     }
 
-    /// What the server said of itself in its last hello.
+    /// What the server at the door said of itself in its last hello, or another one.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
-        self.connection.server.as_ref()
+        self.links.iter().find_map(|link| link.connection.server.as_ref())
     }
 
-    /// Whether the server has welcomed this client on the present connection.
+    /// Whether a server has welcomed this client on a present connection.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.connection.is_up()
+        self.links.iter().any(|link| link.connection.is_up())
     }
 
     /// Why the last attempt of anything came to nothing; for the shell's report of a failed start.
@@ -350,9 +232,12 @@ impl ClientCore {
     /// Ends the session, if one is open: no write may follow, and what is unanswered stays unknown. Done when
     /// [`ClientCore::session_is_open`] says no; a shell waits for that only a little.
     pub fn close_session(&mut self) {
-        if self.session.id().is_some() && self.connection.is_up() && !self.session_closing {
+        if self.session.id().is_some()
+            && !self.session_closing
+            && let Some(link) = self.find_session_home()
+        {
             self.session_closing = true;
-            self.control.push_back(Control::CloseSession);
+            self.links[link.index()].control.push_back(Control::CloseSession);
         }
     }
 
@@ -362,49 +247,70 @@ impl ClientCore {
         self.session.id().is_some()
     }
 
+    /// By which connection the session is spoken for: the one where it was opened, or another one when that
+    /// is lost.
+    fn find_session_home(&mut self) -> Option<LinkId> {
+        let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
+        let home = Some(self.session_home).filter(is_up).or_else(|| self.all_links().find(is_up))?;
+        self.session_home = home;
+        Some(home)
+    }
+
+    /// Every connection.
+    pub(crate) fn all_links(&self) -> impl Iterator<Item = LinkId> + use<> {
+        (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId)
+    }
+
     /// The connection that [`Command::Connect`] began is open.
-    pub fn connected(&mut self) {
-        if self.connection.opened() {
-            self.control.clear();
-            self.control.push_back(Control::Hello);
+    pub fn connected(&mut self, link: LinkId) {
+        let link = &mut self.links[link.index()];
+        if link.connection.opened() {
+            link.control.clear();
+            link.control.push_back(Control::Hello);
         }
     }
 
     /// The connection is gone, or could not be begun.
-    pub fn closed(&mut self, now_ns: u64, why: Setback) {
-        if !matches!(self.connection.phase, Phase::Down { .. }) {
-            self.lose(now_ns, why);
+    pub fn closed(&mut self, link: LinkId, now_ns: u64, why: Setback) {
+        if !matches!(self.links[link.index()].connection.phase, Phase::Down { .. }) {
+            self.lose(link, now_ns, why);
         }
     }
 
     /// The connection takes messages again.
-    pub fn writable(&mut self) {
-        self.connection.blocked = false;
+    pub fn writable(&mut self, link: LinkId) {
+        self.links[link.index()].connection.blocked = false;
         if let Some(reader) = &mut self.reader {
-            reader.writable();
+            reader.writable(link);
         }
     }
 
     /// The connection did not take the message of the last [`Command::Send`]; it is yielded again once
     /// [`ClientCore::writable`] was called.
-    pub fn not_taken(&mut self) {
-        self.connection.blocked = true;
-        self.outbox.keep();
+    pub fn not_taken(&mut self, link: LinkId) {
+        let link = &mut self.links[link.index()];
+        link.connection.blocked = true;
+        link.outbox.keep();
     }
 
     /// Time has passed: deadlines, waits, silence. Cheap while nothing is due.
     pub fn tick(&mut self, now_ns: u64) {
-        let owed = self.owed();
-        match self.connection.overdue(now_ns, owed) {
-            Some(Overdue::Probe) => self.control.push_back(Control::KeepAlive),
-            Some(Overdue::GiveUp(why)) => self.abandon_connection(now_ns, why),
-            None => {}
+        for link in self.all_links() {
+            let owed = self.owed(link);
+            match self.links[link.index()].connection.overdue(now_ns, owed) {
+                Some(Overdue::Probe) => self.links[link.index()].control.push_back(Control::KeepAlive),
+                Some(Overdue::GiveUp(why)) => self.abandon_connection(link, now_ns, why),
+                None => {}
+            }
         }
-        if self.connection.is_up() && self.session.keep_alive_due_ns().is_some_and(|due| now_ns >= due) {
+        if self.session.keep_alive_due_ns().is_some_and(|due| now_ns >= due)
+            && let Some(home) = self.find_session_home()
+        {
             self.session.used(now_ns);
-            self.control.push_back(Control::KeepAlive);
+            self.links[home.index()].control.push_back(Control::KeepAlive);
         }
         self.ask_for_reader(now_ns);
+        self.watch_table(now_ns);
         self.settle_due(now_ns);
     }
 
@@ -412,47 +318,43 @@ impl ClientCore {
     /// until then.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        let connection = self.connection.due_ns(self.owed(), self.has_work());
-        let keep_alive = self.session.keep_alive_due_ns().filter(|_| self.connection.is_up());
+        let is_up = self.is_up();
+        let mut due = self.flights.due_ns();
+        for link in self.all_links() {
+            let connection = &self.links[link.index()].connection;
+            due = due.min(connection.due_ns(self.owed(link), self.has_work(link)));
+        }
+        let keep_alive = self.session.keep_alive_due_ns().filter(|_| is_up);
         let opening = self.session_not_before_ns;
-        let opening = (!self.waiting_for_session.is_empty() && self.connection.is_up()).then_some(opening);
+        let opening = (!self.waiting_for_session.is_empty() && is_up).then_some(opening);
         let opening = opening.filter(|_| !self.session.is_opening());
-        let due = self.flights.due_ns().min(connection);
         let due = due.min(keep_alive.unwrap_or(u64::MAX)).min(opening.unwrap_or(u64::MAX));
+        let due = due.min(self.watch_due_ns());
         let due = due.min(self.reader.as_ref().map_or(u64::MAX, |reader| reader.due_ns()));
         (due != u64::MAX).then_some(due)
     }
 
-    /// What the server owes.
-    pub(crate) fn owed(&self) -> Owed {
-        // A read that does not come back: the host is gone, or nobody has its connection any more.
-        if self.owes_answer() || self.reader.as_ref().is_some_and(|reader| reader.is_busy()) {
-            Owed::Promptly
-        } else if self.in_flight > 0 {
-            Owed::Sometime
-        } else {
-            Owed::Nothing
-        }
-    }
-
-    /// Whether the worker owes an answer promptly; reads are its host's business.
-    fn owes_answer(&self) -> bool {
-        let ids = &self.control_ids;
-        let asked = ids.open_session.is_some() || ids.regions.is_some() || ids.trust.is_some();
-        self.in_flight_prompt > 0 || asked
-    }
-
     /// Whether a connection is needed.
-    pub(crate) fn has_work(&self) -> bool {
-        self.dismissal.is_none() && (self.connect_wanted || self.flights.len() > 0)
+    pub(crate) fn has_work(&self, link: LinkId) -> bool {
+        if self.dismissal.is_some() {
+            return false;
+        }
+        let known = &self.links[link.index()];
+        if link != LinkId::DOOR {
+            return known.wanted || known.has_operations();
+        }
+        // Without another connection everything goes by the door.
+        let alone = self.links.len() == 1 || !self.is_up();
+        self.connect_wanted || known.has_operations() || (self.flights.len() > 0 && alone)
     }
 
-    pub(crate) fn welcomed(&mut self, now_ns: u64, server: ServerInfo) {
+    pub(crate) fn welcomed(&mut self, link: LinkId, now_ns: u64, server: ServerInfo) {
         self.connect_wanted = false;
         if let Some(reader) = &mut self.reader {
-            reader.set_scan_entries_max(server.limits.scan_entries_max);
+            reader.welcomed(link, server.limits.scan_entries_max);
         }
-        self.connection.welcomed(server, now_ns);
+        self.links[link.index()].connection.welcomed(server, now_ns);
+        self.watch.wanted |= !self.peers.is_known();
     }
 
     /// Deadlines and waits that are over.
@@ -462,16 +364,21 @@ impl ClientCore {
         }
         let mut due = std::mem::take(&mut self.scratch);
         self.flights.collect_due(now_ns, &mut due);
-        let no_connection = self.last_setback.filter(|_| !self.connection.is_up());
+        let is_up = self.is_up();
         for &place in &due {
             let flight = self.flights.get_mut(place);
-            flight.last = flight.last.or(no_connection);
+            if flight.state == State::Free {
+                continue; // it ended with another one that it was a part of
+            }
+            let link = &self.links[flight.link.index()];
+            let lacking = link.last_setback.filter(|_| !link.connection.is_up());
+            flight.last = flight.last.or(lacking).or(self.last_setback.filter(|_| !is_up));
             if now_ns >= flight.deadline_ns {
                 let error = flight.given_up(now_ns);
                 self.finish(place, now_ns, Err(error));
             } else {
-                self.flights.get_mut(place).state = State::Ready;
-                self.ready.push_back(place);
+                flight.hops = 0;
+                self.enlist(place, now_ns);
             }
         }
         self.scratch = due;
@@ -479,29 +386,41 @@ impl ClientCore {
     }
 
     /// Gives the connection up from this side.
-    pub(crate) fn abandon_connection(&mut self, now_ns: u64, why: Setback) {
-        self.close_wanted = true;
-        self.lose(now_ns, why);
+    pub(crate) fn abandon_connection(&mut self, link: LinkId, now_ns: u64, why: Setback) {
+        self.links[link.index()].close_wanted = true;
+        self.lose(link, now_ns, why);
     }
 
-    /// What was sent and not answered is sent again on the next connection; a write's fate is open until
-    /// then.
-    pub(crate) fn lose(&mut self, now_ns: u64, why: Setback) {
-        tracing::debug!(%why, in_flight = self.in_flight, "connection lost");
+    /// What was sent and not answered is sent again on the next connection, there or elsewhere; a write's
+    /// fate is open until then.
+    pub(crate) fn lose(&mut self, id: LinkId, now_ns: u64, why: Setback) {
+        let link = &mut self.links[id.index()];
+        tracing::debug!(link = id.0, %why, in_flight = link.in_flight, "connection lost");
         self.last_setback = Some(why);
-        self.connection.lost(now_ns, &mut self.random);
-        self.session.opening_failed();
-        self.session_closing = false;
-        self.control.clear();
-        self.control_ids = ControlIds::default();
-        self.outbox.discard();
+        link.last_setback = Some(why);
+        link.connection.lost(now_ns, &mut self.random);
+        if link.control_ids.open_session.is_some() || link.control.contains(&Control::OpenSession) {
+            self.session.opening_failed();
+        }
+        if link.control_ids.close_session.is_some() || link.control.contains(&Control::CloseSession) {
+            self.session_closing = false;
+        }
+        link.control.clear();
+        link.control_ids = ControlIds::default();
+        link.outbox.discard();
+        if id == LinkId::DOOR {
+            link.address = None; // the next attempt may lead elsewhere
+        }
         if let Some(reader) = &mut self.reader {
-            reader.lost();
+            reader.lost(id);
         }
         self.take_ended(now_ns);
         let mut sent = std::mem::take(&mut self.scratch);
-        self.flights.collect(&mut sent, |flight| flight.state == State::Sent);
+        self.flights.collect(&mut sent, |flight| flight.state == State::Sent && flight.link == id);
         for &place in sent.iter().rev() {
+            if self.flights.get(place).state != State::Sent {
+                continue; // it ended with another one that it was a part of
+            }
             self.unsend(place);
             let flight = self.flights.get_mut(place);
             flight.fate_open |= flight.is_write();
@@ -510,10 +429,11 @@ impl ClientCore {
                 let error = flight.given_up(now_ns);
                 self.finish(place, now_ns, Err(error));
             } else {
-                self.ready.push_front(place);
+                self.links[id.index()].ready.push_front(place);
             }
         }
         self.scratch = sent;
+        self.link_is_lost(id);
     }
 
     /// The server wants nothing to do with this client: all that is held ends.
@@ -523,6 +443,9 @@ impl ClientCore {
         self.flights.collect(&mut held, |_| true);
         for &place in &held {
             let flight = self.flights.get(place);
+            if flight.state == State::Free {
+                continue;
+            }
             let unknown = flight.is_write() && flight.fate_open;
             let error = if unknown { flight.given_up(now_ns) } else { dismissal.into() };
             self.finish(place, now_ns, Err(error));
@@ -536,49 +459,70 @@ impl ClientCore {
         flight.state = State::Ready;
         flight.id = RequestId(0);
         flight.download = None;
-        self.in_flight -= 1;
-        self.in_flight_prompt -= usize::from(flight.is_prompt());
+        let link = &mut self.links[flight.link.index()];
+        link.in_flight -= 1;
+        link.in_flight_prompt -= usize::from(flight.is_prompt());
         if flight.upload.take().is_some() {
-            self.upload_count -= 1;
-            self.uploads.retain(|&listed| listed != place);
-            if let Some(next) = self.waiting_for_stream.pop_front() {
+            link.upload_count -= 1;
+            link.uploads.retain(|&listed| listed != place);
+            if let Some(next) = link.waiting_for_stream.pop_front() {
                 self.flights.get_mut(next).state = State::Ready;
-                self.ready.push_front(next);
+                link.ready.push_front(next);
             }
+        }
+    }
+
+    /// Takes an operation out of the list in which it waits, if it does.
+    pub(crate) fn unlist(&mut self, place: Place) {
+        let flight = self.flights.get(place);
+        let link = &mut self.links[flight.link.index()];
+        let list = match flight.state {
+            State::Ready => Some(&mut link.ready),
+            State::WaitsForStream => Some(&mut link.waiting_for_stream),
+            State::WaitsForSession => Some(&mut self.waiting_for_session),
+            State::BacksOff { .. } | State::Sent | State::OneSided | State::Joins | State::Free => None,
+        };
+        if let Some(list) = list {
+            list.retain(|&listed| listed != place);
         }
     }
 
     /// An operation ends, from whichever state.
     pub(crate) fn finish(&mut self, place: Place, now_ns: u64, outcome: Result<Output, ClientError>) {
+        self.withdraw(place, outcome.is_err());
         let flight = self.flights.get(place);
-        let list = match flight.state {
-            State::Ready => Some(&mut self.ready),
-            State::WaitsForSession => Some(&mut self.waiting_for_session),
-            State::WaitsForStream => Some(&mut self.waiting_for_stream),
-            State::BacksOff { .. } | State::Sent | State::OneSided | State::Free => None,
-        };
-        if let Some(list) = list {
-            list.retain(|&listed| listed != place);
+        let elapsed_ns = now_ns.saturating_sub(flight.submitted_ns);
+        let (ticket, part_of) = (flight.ticket, flight.part_of);
+        self.flights.end(place);
+        match part_of {
+            None => self.completions.push_back(Completion { ticket, elapsed_ns, outcome }),
+            Some((whole, part)) => self.part_ended(whole, part, now_ns, outcome),
         }
-        if flight.state == State::OneSided
-            && let Some(reader) = &mut self.reader
-        {
-            reader.abandon(place);
-        }
-        if flight.state == State::Sent {
-            let streaming = flight.upload.is_some() || flight.download.is_some();
-            if streaming && outcome.is_err() && self.connection.is_up() {
-                let stream = flight.id;
-                self.control.push_back(Control::Cancel { stream });
+    }
+
+    /// Nothing is to be done for an operation any more.
+    pub(crate) fn withdraw(&mut self, place: Place, failed: bool) {
+        self.unlist(place);
+        let flight = self.flights.get(place);
+        match flight.state {
+            State::OneSided => {
+                if let Some(reader) = &mut self.reader {
+                    reader.abandon(place);
+                }
             }
-            self.unsend(place);
+            State::Joins => self.end_parts(place),
+            State::Sent => {
+                let streaming = flight.upload.is_some() || flight.download.is_some();
+                let (link, stream) = (flight.link.index(), flight.id);
+                if streaming && failed && self.links[link].connection.is_up() {
+                    self.links[link].control.push_back(Control::Cancel { stream });
+                }
+                self.unsend(place);
+            }
+            _ => {}
         }
-        let flight = self.flights.get(place);
-        if let Some((session, number)) = flight.name {
+        if let Some((session, number)) = self.flights.get(place).name {
             self.session.settle(session, number);
         }
-        let elapsed_ns = now_ns.saturating_sub(flight.submitted_ns);
-        self.completions.push_back(Completion { ticket: flight.ticket, elapsed_ns, outcome });
-        self.flights.end(place);
     }
 }

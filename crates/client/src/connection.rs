@@ -16,6 +16,9 @@ use crate::ClientOptions;
 use crate::backoff::{Backoff, Random};
 use crate::error::Setback;
 
+/// A server that owes an answer and says nothing for so long may be dead: others are asked.
+const DOUBTFUL_MS: u64 = 100;
+
 /// What the server said of itself and permits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerInfo {
@@ -98,6 +101,24 @@ impl Connection {
 
     pub(crate) fn is_up(&self) -> bool {
         self.phase == Phase::Up
+    }
+
+    /// Whether there is one, or one is being opened.
+    pub(crate) fn is_open(&self) -> bool {
+        !matches!(self.phase, Phase::Down { .. })
+    }
+
+    /// From when on the server is so silent that others are asked what became of it.
+    pub(crate) fn doubtful_ns(&self, owed: Owed) -> u64 {
+        match self.phase {
+            Phase::Up if owed == Owed::Promptly => after(self.waiting_since_ns, DOUBTFUL_MS),
+            _ => u64::MAX,
+        }
+    }
+
+    /// Whether it is.
+    pub(crate) fn is_doubtful(&self, now_ns: u64, owed: Owed) -> bool {
+        now_ns >= self.doubtful_ns(owed)
     }
 
     /// Whether to begin a connection now, given that there is something to do.

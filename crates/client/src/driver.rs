@@ -5,6 +5,8 @@ use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided,
 
 use crate::client_core::{ClientCore, Command};
 use crate::error::Setback;
+use crate::link::LinkId;
+use crate::transport::{self, Transport};
 
 /// How often the endpoint is told the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
@@ -12,15 +14,29 @@ const TICK_NS: u64 = 10_000_000;
 /// For so long answers that were found in place are given without a look at the endpoint.
 const SETTLE_ALONE_NS: u64 = 1_000_000;
 
+/// One of the core's connections.
+#[derive(Debug, Default)]
+struct Line {
+    connection: Option<ConnectionId>,
+    /// Where it leads or led.
+    address: Option<Address>,
+    greeting: Greeting,
+    /// It leads to an address of the region table: shared memory is looked for behind it.
+    learnt: bool,
+    /// The present attempt is over shared memory that was met behind it, and has not come to anything yet.
+    nearing: bool,
+    /// Its shared memory could not be had.
+    far: bool,
+}
+
 /// A core and the endpoint that it uses.
 #[derive(Debug)]
 pub struct Driver<E> {
     endpoint: E,
     core: ClientCore,
     addresses: Vec<Address>,
-    address: Address,
-    connection: Option<ConnectionId>,
-    greeting: Greeting,
+    lines: Vec<Line>,
+    transport: Transport,
     fabric_error: Option<FabricError>,
     failed_count: usize,
     ticked_ns: u64,
@@ -28,26 +44,31 @@ pub struct Driver<E> {
 }
 
 impl<E: OneSided> Driver<E> {
-    /// A driver of one worker's addresses, which are tried in turn.
+    /// A driver of the addresses that the user gave, which are tried in turn; others are learnt.
     ///
     /// # Panics
     /// If there is no address.
     #[must_use]
     pub fn new(endpoint: E, mut core: ClientCore, addresses: Vec<Address>) -> Driver<E> {
         core.set_reads_ordered(endpoint.reads_ordered());
-        let address = addresses[0];
+        let door = Line { address: Some(addresses[0]), ..Line::default() };
         Driver {
             endpoint,
             core,
             addresses,
-            address,
-            connection: None,
-            greeting: Greeting::default(),
+            lines: vec![door],
+            transport: Transport::Tcp,
             fabric_error: None,
             failed_count: 0,
             ticked_ns: 0,
             now_ns: 0,
         }
+    }
+
+    /// What to talk over where an address was learnt.
+    #[must_use]
+    pub fn over(self, transport: Transport) -> Driver<E> {
+        Driver { transport, ..self }
     }
 
     /// The core: to submit to and to take completions from.
@@ -66,16 +87,16 @@ impl<E: OneSided> Driver<E> {
         &mut self.endpoint
     }
 
-    /// The address that was tried last, or is connected.
+    /// The address at the door: the one that was tried last, or is connected.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.address
+        self.lines[0].address.unwrap_or(self.addresses[0])
     }
 
-    /// What the present or last host said of itself when it accepted the connection.
+    /// What the present or last host at the door said of itself when it accepted the connection.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
-        &self.greeting
+        &self.lines[0].greeting
     }
 
     /// When the last step last looked at the clock.
@@ -112,15 +133,13 @@ impl<E: OneSided> Driver<E> {
             now_ns = clock();
         }
         self.now_ns = now_ns;
-        let complete = self.core.completions();
         self.core.settle(now_ns);
-        let answered = self.core.completions() - complete;
         self.core.tick(now_ns);
         let commands = self.carry_out(now_ns);
         let reads = self.post_reads();
         self.map_regions();
         self.endpoint.flush();
-        events + answered + commands + reads
+        events + commands + reads
     }
 
     /// Answers what was found in place, which waits for nothing but the time. False if that is nothing, or if
@@ -138,26 +157,59 @@ impl<E: OneSided> Driver<E> {
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {
-        let Driver { endpoint, core, connection, greeting, failed_count, .. } = self;
-        endpoint.poll(&mut |event| match event {
-            Event::Connected { connection: opened, greeting: said } if Some(opened) == *connection => {
-                greeting.clone_from(said);
-                core.connected();
+        let Driver { endpoint, core, lines, failed_count, transport, .. } = self;
+        let of = |lines: &[Line], connection: ConnectionId| {
+            let at = lines.iter().position(|line| line.connection == Some(connection))?;
+            Some(LinkId(u16::try_from(at).ok()?))
+        };
+        let mut nearer = Vec::new();
+        let count = endpoint.poll(&mut |event| match event {
+            Event::Connected { connection, greeting: said } => {
+                let Some(link) = of(lines, connection) else { return };
+                let line = &mut lines[link.index()];
+                line.greeting.clone_from(said);
+                line.nearing = false;
+                let address = line.address.filter(|_| line.learnt && !line.far);
+                match address.and_then(|address| transport::shared_memory(*transport, said, address)) {
+                    Some(shared) => nearer.push((link, shared)),
+                    None => core.connected(link),
+                }
             }
-            Event::Message { connection: source, message } if Some(source) == *connection => {
-                core.message(now_ns, message);
+            Event::Message { connection, message } => {
+                if let Some(link) = of(lines, connection) {
+                    core.message(link, now_ns, message);
+                }
             }
-            Event::ReadDone { connection: source, tag, outcome } if Some(source) == *connection => {
-                core.read_done(tag, outcome);
+            Event::ReadDone { connection, tag, outcome } => {
+                if let Some(link) = of(lines, connection) {
+                    core.read_done(link, tag, outcome);
+                }
             }
-            Event::Writable { connection: freed } if Some(freed) == *connection => core.writable(),
-            Event::Closed { connection: gone, reason } if Some(gone) == *connection => {
-                *connection = None;
-                *failed_count += 1;
-                core.closed(now_ns, Setback::Closed(reason));
+            Event::Writable { connection } => {
+                if let Some(link) = of(lines, connection) {
+                    core.writable(link);
+                }
+            }
+            Event::Closed { connection, reason } => {
+                if let Some(link) = of(lines, connection) {
+                    let line = &mut lines[link.index()];
+                    line.connection = None;
+                    line.far |= std::mem::take(&mut line.nearing);
+                    *failed_count += 1;
+                    core.closed(link, now_ns, Setback::Closed(reason));
+                }
             }
             _ => {}
-        })
+        });
+        for (link, shared) in nearer {
+            let line = &mut self.lines[link.index()];
+            line.nearing = true;
+            if let Some(connection) = line.connection.take() {
+                self.endpoint.close(connection);
+            }
+            self.begin(now_ns, link, shared);
+        }
+        count
     }
 
     fn carry_out(&mut self, now_ns: u64) -> usize {
@@ -165,25 +217,41 @@ impl<E: OneSided> Driver<E> {
         while let Some(command) = self.core.command(now_ns) {
             count += 1;
             match command {
-                Command::Connect { attempt } => self.connect(now_ns, attempt),
-                Command::Close => {
-                    if let Some(connection) = self.connection.take() {
+                Command::Connect { link, address: None, attempt } => {
+                    let count = self.addresses.len();
+                    let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
+                    let address = self.addresses[turn];
+                    self.line(link).learnt = false;
+                    self.begin(now_ns, link, address);
+                }
+                Command::Connect { link, address: Some(text), .. } => {
+                    let address: Result<Address, FabricError> = text.parse();
+                    let line = self.line(link);
+                    (line.learnt, line.nearing) = (true, false);
+                    match address {
+                        Ok(address) => self.begin(now_ns, link, address),
+                        Err(error) => self.not_begun(now_ns, link, error),
+                    }
+                }
+                Command::Close { link } => {
+                    if let Some(connection) = self.lines[link.index()].connection.take() {
                         self.failed_count += 1;
                         self.endpoint.close(connection);
                     }
                 }
-                Command::Send(message) => {
-                    let Some(connection) = self.connection else { continue };
+                Command::Send { link, message } => {
+                    let line = &mut self.lines[link.index()];
+                    let Some(connection) = line.connection else { continue };
                     match self.endpoint.send(connection, message) {
                         Ok(()) => {}
-                        Err(SendError::Full) => self.core.not_taken(),
+                        Err(SendError::Full) => self.core.not_taken(link),
                         // The event that says why was or will be reported.
                         Err(SendError::Closed) => break,
                         Err(SendError::TooLong { .. }) => {
                             self.endpoint.close(connection);
-                            self.connection = None;
+                            line.connection = None;
                             self.failed_count += 1;
-                            self.core.closed(now_ns, Setback::NotBegun);
+                            self.core.closed(link, now_ns, Setback::NotBegun);
                         }
                     }
                 }
@@ -193,37 +261,49 @@ impl<E: OneSided> Driver<E> {
     }
 
     fn post_reads(&mut self) -> usize {
-        let Some(connection) = self.connection else { return 0 };
         let mut count = 0;
-        while let Some((read, tag)) = self.core.next_read() {
-            match self.endpoint.post_read(connection, read, tag) {
-                Ok(()) => count += 1,
-                Err(SendError::Full) => self.core.read_not_taken(read, tag),
-                Err(_) => self.core.read_done(tag, Err(ReadFailure::ConnectionClosed)),
+        while let Some((link, read, tag)) = self.core.next_read() {
+            let connection = self.lines[link.index()].connection;
+            match connection.map(|connection| self.endpoint.post_read(connection, read, tag)) {
+                Some(Ok(())) => count += 1,
+                Some(Err(SendError::Full)) => self.core.read_not_taken(link, read, tag),
+                _ => self.core.read_done(link, tag, Err(ReadFailure::ConnectionClosed)),
             }
         }
         count
     }
 
     fn map_regions(&mut self) {
-        let Driver { endpoint, core, connection, .. } = self;
-        if let Some(connection) = connection.filter(|_| core.wants_mapping()) {
-            core.map_regions(&mut |key| endpoint.mapped(connection, key));
+        let Driver { endpoint, core, lines, .. } = self;
+        if core.wants_mapping() {
+            core.map_regions(&mut |link, key| {
+                let connection = lines.get(link.index())?.connection?;
+                endpoint.mapped(connection, key)
+            });
         }
     }
 
-    fn connect(&mut self, now_ns: u64, attempt: u64) {
-        let count = self.addresses.len();
-        let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
-        self.address = self.addresses[turn];
-        match self.endpoint.connect(&self.address) {
-            Ok(connection) => self.connection = Some(connection),
-            Err(error) => {
-                self.failed_count += 1;
-                self.fabric_error = Some(error);
-                self.core.closed(now_ns, Setback::NotBegun);
-            }
+    fn line(&mut self, link: LinkId) -> &mut Line {
+        while self.lines.len() <= link.index() {
+            self.lines.push(Line::default());
         }
+        &mut self.lines[link.index()]
+    }
+
+    fn begin(&mut self, now_ns: u64, link: LinkId, address: Address) {
+        self.line(link).address = Some(address);
+        match self.endpoint.connect(&address) {
+            Ok(connection) => self.line(link).connection = Some(connection),
+            Err(error) => self.not_begun(now_ns, link, error),
+        }
+    }
+
+    fn not_begun(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
+        let line = self.line(link);
+        line.far |= std::mem::take(&mut line.nearing);
+        self.failed_count += 1;
+        self.fabric_error = Some(error);
+        self.core.closed(link, now_ns, Setback::NotBegun);
     }
 
     /// Whether the thread may sleep: call it right before.

@@ -7,6 +7,8 @@ use cell_protocol::{RequestId, RequestKind};
 use cell_terms::{OperationNumber, SessionId};
 
 use crate::error::Setback;
+use crate::join::Join;
+use crate::link::LinkId;
 use crate::operation::Prepared;
 use crate::stream::{Download, Upload};
 use crate::{ClientError, Operation, Ticket};
@@ -42,6 +44,8 @@ pub(crate) enum State {
     Sent,
     /// A read that the client does itself: see `onesided`.
     OneSided,
+    /// A multi-get over several nodes, whose parts are under way.
+    Joins,
 }
 
 /// An operation.
@@ -51,6 +55,16 @@ pub(crate) struct Flight {
     pub(crate) state: State,
     pub(crate) kind: RequestKind,
     pub(crate) keys: usize,
+    /// Where the key stands in the encoded request, of an operation on one key.
+    pub(crate) key: (u32, u32),
+    /// By which connection it goes.
+    pub(crate) link: LinkId,
+    /// Hints followed since its last wait.
+    pub(crate) hops: u8,
+    /// Of which operation it is which part.
+    pub(crate) part_of: Option<(Place, u16)>,
+    /// What its parts have found.
+    pub(crate) join: Option<Box<Join>>,
     /// The encoded request; id and name are stamped in with each attempt.
     pub(crate) message: Vec<u8>,
     /// The value of a streamed put.
@@ -78,6 +92,11 @@ impl Flight {
             state: State::Free,
             kind: RequestKind::Status,
             keys: 0,
+            key: (0, 0),
+            link: LinkId::DOOR,
+            hops: 0,
+            part_of: None,
+            join: None,
             message: Vec::new(),
             value: Vec::new(),
             id: RequestId(0),
@@ -135,6 +154,8 @@ impl Flight {
 pub(crate) struct Flights {
     places: Vec<Flight>,
     free: Vec<Place>,
+    /// Places that hold parts of operations.
+    parts: usize,
     max: usize,
     attempt: u64,
     /// No operation has anything due before this time; it may be too early, never too late.
@@ -144,11 +165,12 @@ pub(crate) struct Flights {
 impl Flights {
     pub(crate) fn new(max: usize) -> Flights {
         let max = max.min(usize::from(PLACE_OF_CONTROL));
-        Flights { places: Vec::new(), free: Vec::new(), max, attempt: 0, due_ns: u64::MAX }
+        Flights { places: Vec::new(), free: Vec::new(), parts: 0, max, attempt: 0, due_ns: u64::MAX }
     }
 
+    /// Operations, parts of others not counted.
     pub(crate) fn len(&self) -> usize {
-        self.places.len() - self.free.len()
+        self.places.len() - self.free.len() - self.parts
     }
 
     /// Takes an operation in, ready to be sent.
@@ -168,13 +190,55 @@ impl Flights {
                 return Err(error.into());
             }
         };
-        let Prepared { keys, kind } = prepared;
+        let Prepared { keys, kind, key } = prepared;
         let (message, value) = (std::mem::take(&mut flight.message), std::mem::take(&mut flight.value));
         let state = State::Ready;
-        *flight =
-            Flight { ticket, state, kind, keys, message, value, submitted_ns, deadline_ns, ..Flight::free() };
+        *flight = Flight {
+            ticket,
+            state,
+            kind,
+            keys,
+            key,
+            message,
+            value,
+            submitted_ns,
+            deadline_ns,
+            ..Flight::free()
+        };
         self.due_ns = self.due_ns.min(deadline_ns);
         Ok(place)
+    }
+
+    /// Takes a part of an operation in; none if there is no place.
+    pub(crate) fn begin_part(
+        &mut self,
+        whole: Place,
+        part: u16,
+        message: Vec<u8>,
+        keys: usize,
+    ) -> Option<Place> {
+        let place = match self.free.pop() {
+            Some(place) => place,
+            None => {
+                let place = Place::try_from(self.places.len()).ok().filter(|&at| at < PLACE_OF_CONTROL)?;
+                self.places.push(Flight::free());
+                place
+            }
+        };
+        let Flight { ticket, submitted_ns, deadline_ns, .. } = *self.get(whole);
+        self.places[usize::from(place)] = Flight {
+            ticket,
+            state: State::Ready,
+            kind: RequestKind::MultiGet,
+            keys,
+            part_of: Some((whole, part)),
+            message,
+            submitted_ns,
+            deadline_ns,
+            ..Flight::free()
+        };
+        self.parts += 1;
+        Some(place)
     }
 
     fn take_place(&mut self) -> Result<Place, ClientError> {
@@ -182,7 +246,7 @@ impl Flights {
             return Ok(place);
         }
         match Place::try_from(self.places.len()) {
-            Ok(place) if self.places.len() < self.max => {
+            Ok(place) if self.len() < self.max && place < PLACE_OF_CONTROL => {
                 self.places.push(Flight::free());
                 Ok(place)
             }
@@ -195,7 +259,8 @@ impl Flights {
         let flight = &mut self.places[usize::from(place)];
         flight.state = State::Free;
         flight.id = RequestId(0);
-        (flight.upload, flight.download) = (None, None);
+        (flight.upload, flight.download, flight.join) = (None, None, None);
+        self.parts -= usize::from(flight.part_of.take().is_some());
         for buffer in [&mut flight.message, &mut flight.value] {
             if buffer.capacity() > BUFFER_KEPT_BYTES {
                 *buffer = Vec::new();
@@ -250,6 +315,11 @@ impl Flights {
     pub(crate) fn settle_due(&mut self) {
         let held = self.places.iter().filter(|flight| flight.state != State::Free);
         self.due_ns = held.map(Flight::due_ns).min().unwrap_or(u64::MAX);
+    }
+
+    /// Whether there is such an operation.
+    pub(crate) fn any(&self, wanted: impl Fn(&Flight) -> bool) -> bool {
+        self.places.iter().any(|flight| flight.state != State::Free && wanted(flight))
     }
 
     /// The places of all operations of a kind, in the order of their tickets, into `found`.

@@ -6,8 +6,9 @@ use crate::client_core::ClientCore;
 use crate::connection::{Phase, ServerInfo};
 use crate::error::{Dismissal, Setback};
 use crate::flight::{Place, State};
+use crate::link::LinkId;
 use crate::outgoing::Control;
-use crate::output::{CheckResult, FoundValues, NodeStatus, ScanPage, TreeShape};
+use crate::output::{CheckResult, FoundValues, NodeStatus, RegionTable, ScanPage, TreeShape};
 use crate::stream::{Download, Progress};
 use crate::verdict::{Verdict, verdict};
 use crate::{ClientError, Item, Output};
@@ -28,49 +29,57 @@ enum Answer {
 impl ClientCore {
     /// A message came on the connection. A reply that nobody waits for (a duplicate, or one to an operation
     /// that was given up) is ignored; a message that makes no sense costs the connection.
-    pub fn message(&mut self, now_ns: u64, message: &[u8]) {
+    pub fn message(&mut self, link: LinkId, now_ns: u64, message: &[u8]) {
         let decoded = Reply::decode(message);
-        let taken = match (self.connection.phase, decoded) {
+        let connection = &mut self.links[link.index()].connection;
+        let taken = match (connection.phase, decoded) {
             (Phase::Down { .. } | Phase::Opening { .. }, _) => return,
             (_, Err(error)) => Err(Setback::Undecodable(error)),
-            (Phase::Greeting { .. }, Ok((header, reply))) => self.greeted(now_ns, &header, &reply),
+            (Phase::Greeting { .. }, Ok((header, reply))) => self.greeted(link, now_ns, &header, &reply),
             (Phase::Up, Ok((header, reply))) => {
-                self.connection.heard(now_ns);
-                self.heard_header(&header);
-                let taken = self.replied(now_ns, &header, &reply, message);
+                connection.heard(now_ns);
+                self.heard_header(link, &header);
+                let taken = self.replied(link, now_ns, &header, &reply, message);
                 self.take_ended(now_ns);
                 taken
             }
         };
         if let Err(why) = taken {
             tracing::warn!(%why, "the server broke the protocol; connecting anew");
-            self.abandon_connection(now_ns, why);
+            self.abandon_connection(link, now_ns, why);
         }
     }
 
     /// What every reply says of lease and watermark.
-    fn heard_header(&mut self, header: &ReplyHeader) {
+    fn heard_header(&mut self, link: LinkId, header: &ReplyHeader) {
         let id = header.id;
         let Some(reader) = &mut self.reader else { return };
         let of_operation = self.flights.waiting_for(id).map(|place| self.flights.get(place).sent_ns);
-        let own = [self.control_ids.regions, self.control_ids.trust];
+        let ids = &self.links[link.index()].control_ids;
+        let own = [ids.regions, ids.trust];
         let of_own = own.into_iter().flatten().find(|(asked, _)| *asked == id).map(|(_, sent_ns)| sent_ns);
-        reader.heard(header, of_operation.or(of_own));
+        reader.heard(link, header, of_operation.or(of_own));
     }
 
-    fn greeted(&mut self, now_ns: u64, header: &ReplyHeader, reply: &Reply<'_>) -> Result<(), Setback> {
-        if Some(header.id) != self.control_ids.hello {
+    fn greeted(
+        &mut self,
+        link: LinkId,
+        now_ns: u64,
+        header: &ReplyHeader,
+        reply: &Reply<'_>,
+    ) -> Result<(), Setback> {
+        if Some(header.id) != self.links[link.index()].control_ids.hello {
             return Err(Setback::Unfitting);
         }
         match *reply {
             Reply::Hello(hello) => {
                 let (node, incarnation, limits) = (hello.node, hello.incarnation, hello.limits);
                 let name = hello.name.to_owned();
-                self.welcomed(now_ns, ServerInfo { node, incarnation, limits, name });
+                self.welcomed(link, now_ns, ServerInfo { node, incarnation, limits, name });
                 Ok(())
             }
             Reply::Refused(refusal) => {
-                self.not_welcome(now_ns, refusal);
+                self.not_welcome(link, now_ns, refusal);
                 Ok(())
             }
             _ => Err(Setback::Unfitting),
@@ -78,7 +87,7 @@ impl ClientCore {
     }
 
     /// The hello was refused: for now, or for good.
-    fn not_welcome(&mut self, now_ns: u64, refusal: Refusal) {
+    fn not_welcome(&mut self, link: LinkId, now_ns: u64, refusal: Refusal) {
         let dismissal = match refusal {
             Refusal::Busy
             | Refusal::Recovering
@@ -89,14 +98,16 @@ impl ClientCore {
             Refusal::Unauthorized => Some(Dismissal::Unauthorized),
             other => Some(Dismissal::Refused(other)),
         };
-        self.abandon_connection(now_ns, Setback::Refused(refusal));
-        if let Some(dismissal) = dismissal {
+        self.abandon_connection(link, now_ns, Setback::Refused(refusal));
+        // One node of several is no reason to give all of them up.
+        if let Some(dismissal) = dismissal.filter(|_| self.links.len() == 1) {
             self.dismiss(now_ns, dismissal);
         }
     }
 
     fn replied(
         &mut self,
+        link: LinkId,
         now_ns: u64,
         header: &ReplyHeader,
         reply: &Reply<'_>,
@@ -106,32 +117,44 @@ impl ClientCore {
         if let Some(place) = self.flights.waiting_for(id) {
             return self.answered(place, now_ns, reply, message);
         }
-        if Some(id) == self.control_ids.open_session {
-            self.control_ids.open_session = None;
+        let ids = &mut self.links[link.index()].control_ids;
+        if Some(id) == ids.open_session {
+            ids.open_session = None;
             return self.session_answered(now_ns, reply);
         }
-        if Some(id) == self.control_ids.close_session {
-            self.control_ids.close_session = None;
+        if Some(id) == ids.close_session {
+            ids.close_session = None;
             self.session_closing = false;
             if let Some(session) = self.session.id() {
                 self.session.ended(session);
             }
             return Ok(());
         }
-        if self.control_ids.trust.is_some_and(|(asked, _)| asked == id) {
-            self.control_ids.trust = None;
+        if Some(id) == ids.table {
+            ids.table = None;
+            return match reply {
+                Reply::Table(report) => {
+                    self.table_came(link, now_ns, report);
+                    Ok(())
+                }
+                Reply::Refused(_) => Ok(()),
+                _ => Err(Setback::Unfitting),
+            };
+        }
+        if ids.trust.is_some_and(|(asked, _)| asked == id) {
+            ids.trust = None;
             if let Some(reader) = &mut self.reader {
-                reader.trust_answered();
+                reader.trust_answered(link);
             }
             return Ok(());
         }
-        if self.control_ids.regions.is_some_and(|(asked, _)| asked == id) {
-            return self.regions_answered(now_ns, header, reply);
+        if ids.regions.is_some_and(|(asked, _)| asked == id) {
+            return self.regions_answered(link, now_ns, header, reply);
         }
         if matches!(reply, Reply::ValueBegin(_)) {
             // Its get was given up before the server began to answer, so nobody returns credit: free the
             // stream.
-            self.control.push_back(Control::Cancel { stream: id });
+            self.links[link.index()].control.push_back(Control::Cancel { stream: id });
         }
         // A sign of life is good for being one; that a kept session has ended is learnt from the next write.
         Ok(())
@@ -139,20 +162,21 @@ impl ClientCore {
 
     fn regions_answered(
         &mut self,
+        link: LinkId,
         now_ns: u64,
         header: &ReplyHeader,
         reply: &Reply<'_>,
     ) -> Result<(), Setback> {
         if let Some(reader) = &mut self.reader {
             match reply {
-                Reply::Regions(regions) => reader.regions_answered(now_ns, Some(regions)),
-                Reply::Refused(_) => reader.regions_answered(now_ns, None),
+                Reply::Regions(regions) => reader.regions_answered(link, now_ns, Some(regions)),
+                Reply::Refused(_) => reader.regions_answered(link, now_ns, None),
                 _ => return Err(Setback::Unfitting),
             }
         }
         // What the reply says of the lease could not be taken in before its registrations were.
-        self.heard_header(header);
-        self.control_ids.regions = None;
+        self.heard_header(link, header);
+        self.links[link.index()].control_ids.regions = None;
         Ok(())
     }
 
@@ -163,8 +187,9 @@ impl ClientCore {
                 self.session.opened(session, idle_ms, now_ns);
                 self.session_failed_count = 0;
                 while let Some(place) = self.waiting_for_session.pop_back() {
-                    self.flights.get_mut(place).state = State::Ready;
-                    self.ready.push_front(place);
+                    let flight = self.flights.get_mut(place);
+                    flight.state = State::Ready;
+                    self.links[flight.link.index()].ready.push_front(place);
                 }
                 Ok(())
             }
@@ -196,7 +221,11 @@ impl ClientCore {
                 Ok(())
             }
             (Answer::Further, Reply::Refused(refusal)) => self.refused(place, now_ns, refusal),
-            (Answer::Further, Reply::Elsewhere(_)) => self.refused(place, now_ns, Refusal::NotOwner),
+            (Answer::Further, Reply::Elsewhere(route)) => {
+                self.flights.get_mut(place).last = Some(Setback::Refused(Refusal::NotOwner));
+                self.elsewhere(place, now_ns, Some(&route));
+                Ok(())
+            }
             (Answer::Further, Reply::ValueBegin(begin)) => self.value_begins(place, now_ns, begin),
             (Answer::Further, Reply::Chunk(chunk)) => self.value_goes_on(place, now_ns, &chunk),
             (Answer::Further, Reply::Credit { bytes }) => {
@@ -212,7 +241,12 @@ impl ClientCore {
         let verdict = verdict(refusal.status(), flight.is_write(), flight.fate_open);
         flight.last = Some(Setback::Refused(refusal));
         let error = match verdict {
+            Verdict::Elsewhere => {
+                self.elsewhere(place, now_ns, None);
+                return Ok(());
+            }
             Verdict::Again => {
+                self.watch.trouble |= self.spread && refusal == Refusal::Recovering;
                 self.again(place, now_ns);
                 return Ok(());
             }
@@ -245,14 +279,18 @@ impl ClientCore {
     /// Sends the operation again after a wait, unless that was often enough.
     fn again(&mut self, place: Place, now_ns: u64) {
         self.unsend(place);
+        self.again_from_ready(place, now_ns);
+    }
+
+    /// As [`ClientCore::again`], of one that is not in flight any more.
+    pub(crate) fn again_from_ready(&mut self, place: Place, now_ns: u64) {
         let flight = self.flights.get(place);
         if flight.attempts > self.options.retries_max {
             let error = flight.given_up(now_ns);
             self.finish(place, now_ns, Err(error));
             return;
         }
-        let wait_ns = self.backoff.wait_ns(flight.attempts, &mut self.random);
-        self.flights.back_off(place, now_ns.saturating_add(wait_ns));
+        self.rest(place, now_ns);
     }
 
     /// The session has ended, and the one copy that was sent was refused: the write may have another name.
@@ -271,7 +309,8 @@ impl ClientCore {
     }
 
     fn value_begins(&mut self, place: Place, now_ns: u64, begin: ValueBegin) -> Result<(), Setback> {
-        let server = self.connection.server.as_ref();
+        let link = self.flights.get(place).link.index();
+        let server = self.links[link].connection.server.as_ref();
         let permitted = server.map_or(0, |server| server.limits.value_bytes_max);
         // A server whose limit was lowered still has its old values.
         let value_bytes_max = permitted.max(VALUE_BYTES_MAX_LEAST);
@@ -300,8 +339,9 @@ impl ClientCore {
         match progress {
             Ok(Progress::More { credit: None }) => {}
             Ok(Progress::More { credit: Some(bytes) }) => {
-                let stream: RequestId = self.flights.get(place).id;
-                self.control.push_back(Control::Credit { stream, bytes });
+                let flight = self.flights.get(place);
+                let (link, stream): (_, RequestId) = (flight.link.index(), flight.id);
+                self.links[link].control.push_back(Control::Credit { stream, bytes });
             }
             Ok(Progress::Whole(item)) => self.finish(place, now_ns, Ok(Output::Value(Some(item)))),
             Err(why @ Setback::Damaged { .. }) => {
@@ -320,7 +360,7 @@ impl ClientCore {
         upload.grant(bytes);
         if !upload.listed && upload.can_send(&flight.value) {
             upload.listed = true;
-            self.uploads.push_back(place);
+            self.links[flight.link.index()].uploads.push_back(place);
         }
     }
 }
@@ -346,6 +386,7 @@ fn answer(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> 
         }
         (K::Scan, Reply::Page(_)) => Output::Page(ScanPage::keep(message)),
         (K::Status, Reply::Status(_)) => Output::Status(NodeStatus::keep(message)),
+        (K::Table, Reply::Table(_)) => Output::Table(RegionTable::keep(message)),
         (K::Tree, Reply::Tree(_)) => Output::Tree(TreeShape::keep(message)),
         (K::Check, Reply::Checked(_)) => Output::Checked(CheckResult::keep(message)),
         _ => return Answer::Unfitting,

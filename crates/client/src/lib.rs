@@ -6,10 +6,9 @@
 //! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
-//! A client talks to one worker of one node. It reads by messages, or searches the node's memory itself with
-//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on). Routing by the
-//! region table, the cache of paths and the selector between the two ways of searching will stand between
-//! [`Client`] and several cores, one a connection.
+//! A client talks to the nodes of a cluster, over one connection each ([`LinkId`]); one address is enough, the
+//! rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself with
+//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on).
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
@@ -24,11 +23,17 @@ mod driver;
 mod error;
 mod flight;
 mod incoming;
+mod join;
+mod link;
 mod onesided;
 mod operation;
 mod options;
 mod outgoing;
 mod output;
+mod peers;
+mod reading;
+mod routes;
+mod routing;
 mod scanner;
 mod session;
 mod spin;
@@ -42,9 +47,13 @@ pub use client_core::{ClientCore, Command};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{ClientError, Fate, Setback};
+pub use link::LinkId;
 pub use onesided::{COUNTERS, OneSidedCounters};
 pub use operation::{Operation, Ticket};
 pub use options::{ClientOptions, SETTINGS, Search};
-pub use output::{CheckResult, Completion, FoundValues, Item, NodeStatus, Output, ScanPage, TreeShape};
+pub use output::{
+    CheckResult, Completion, FoundValues, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape,
+};
+pub use routing::RoutingCounters;
 pub use scanner::{ScanEntry, ScanRange, Scanner};
 pub use transport::Transport;

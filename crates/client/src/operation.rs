@@ -60,6 +60,11 @@ pub enum Operation<'a> {
         /// Number of the first meganode that is wanted.
         from: u32,
     },
+    /// The region table, as the node at the door knows it.
+    Table {
+        /// Number of the first row that is wanted.
+        from: u32,
+    },
     /// Check every invariant of the worker's pairs; takes its time.
     Check,
 }
@@ -71,6 +76,8 @@ pub(crate) struct Prepared {
     pub(crate) keys: usize,
     /// The kind that is sent.
     pub(crate) kind: RequestKind,
+    /// Where the key stands in the message, of an operation on one key.
+    pub(crate) key: (u32, u32),
 }
 
 const UNNAMED: WriteName =
@@ -100,10 +107,20 @@ impl Operation<'_> {
             Operation::Scan(scan) => Request::Scan(scan),
             Operation::Status => Request::Status,
             Operation::Tree { from } => Request::Tree { from },
+            Operation::Table { from } => Request::Table { from },
             Operation::Check => Request::Check,
         };
         request.encode(RequestHeader::default(), message)?;
-        Ok(Prepared { keys: 0, kind: request.kind() })
+        // Key and value come last in their messages.
+        let (key_len, behind) = match request {
+            Request::Search { key } | Request::Get { key } => (key.len(), 0),
+            Request::Put(put) => (put.key.len(), put.value.len()),
+            Request::Delete(Delete { key, .. }) | Request::PutBegin(PutBegin { key, .. }) => (key.len(), 0),
+            _ => (0, 0),
+        };
+        let end = u32::try_from(message.len() - behind).unwrap_or(u32::MAX);
+        let key = (end.saturating_sub(u32::try_from(key_len).unwrap_or(u32::MAX)), end);
+        Ok(Prepared { keys: 0, kind: request.kind(), key })
     }
 }
 
@@ -117,5 +134,5 @@ fn prepare_keys(keys: &[&[u8]], message: &mut Vec<u8>) -> Result<Prepared, Encod
     let mut writer = KeysWriter::begin(RequestHeader::default(), message)?;
     keys.iter().try_for_each(|key| writer.push(key))?;
     writer.finish();
-    Ok(Prepared { keys: keys.len(), kind: RequestKind::MultiGet })
+    Ok(Prepared { keys: keys.len(), kind: RequestKind::MultiGet, key: (0, 0) })
 }

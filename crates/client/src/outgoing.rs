@@ -9,6 +9,7 @@ use crate::ClientOptions;
 use crate::client_core::{ClientCore, Command};
 use crate::connection::{Owed, Phase};
 use crate::flight::{PLACE_OF_CONTROL, Place, State};
+use crate::link::LinkId;
 use crate::stream::Upload;
 
 /// A request of the client's own, or of a stream.
@@ -18,6 +19,10 @@ pub(crate) enum Control {
     OpenSession,
     CloseSession,
     KeepAlive,
+    /// The region table, from a row on.
+    Table {
+        from: u32,
+    },
     /// The registrations, for one-sided reads.
     Regions,
     /// How long the lease holds: the tiniest request, for its reply's header.
@@ -64,64 +69,113 @@ pub(crate) fn check_hello(options: &ClientOptions) -> Result<(), EncodeError> {
     hello(options).encode(RequestHeader::default(), &mut Vec::new())
 }
 
-/// Which pair a request is for: whichever the worker serves. Routing by key comes with the region table.
+/// Which pair a request is for: whichever has the key.
 const PAIR_ANY: PairId = PairId(0);
+
+/// A command, before what it borrows.
+enum Next {
+    Connect,
+    Send,
+    Close,
+}
 
 impl ClientCore {
     /// What the shell is to do next; call it until there is nothing.
     pub fn command(&mut self, now_ns: u64) -> Option<Command<'_>> {
-        if std::mem::take(&mut self.close_wanted) {
-            return Some(Command::Close);
+        let count = self.links.len();
+        for step in 0..count {
+            let at = (self.turn + step) % count;
+            let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
+            if let Some(next) = self.next_of(id, now_ns) {
+                self.turn = at;
+                return Some(match next {
+                    Next::Close => Command::Close { link: id },
+                    Next::Connect => self.connect(id),
+                    Next::Send => Command::Send { link: id, message: &self.links[at].outbox.message },
+                });
+            }
         }
-        if self.has_work() && self.connection.begin(now_ns) {
-            let attempt = self.attempt;
-            self.attempt += 1;
-            return Some(Command::Connect { attempt });
+        None
+    }
+
+    fn next_of(&mut self, id: LinkId, now_ns: u64) -> Option<Next> {
+        let link = &mut self.links[id.index()];
+        if std::mem::take(&mut link.close_wanted) {
+            return Some(Next::Close);
         }
-        if self.connection.blocked {
+        if !link.connection.is_open() && self.has_work(id) && self.links[id.index()].connection.begin(now_ns)
+        {
+            return Some(Next::Connect);
+        }
+        let link = &mut self.links[id.index()];
+        if link.connection.blocked {
             return None;
         }
-        if !std::mem::take(&mut self.outbox.kept) && !self.next_message(now_ns) {
-            return None;
+        let sends = std::mem::take(&mut link.outbox.kept) || self.next_message(id, now_ns);
+        sends.then_some(Next::Send)
+    }
+
+    /// The door tries what the user gave and, in turn with it, what was learnt since.
+    fn connect(&mut self, id: LinkId) -> Command<'_> {
+        let link = &mut self.links[id.index()];
+        let attempt = link.attempt;
+        link.attempt += 1;
+        if id != LinkId::DOOR {
+            return Command::Connect {
+                link: id,
+                address: self.links[id.index()].address.as_deref(),
+                attempt,
+            };
         }
-        Some(Command::Send(&self.outbox.message))
+        let learnt = self.peers.addresses();
+        let count = learnt.clone().count() as u64;
+        let turn = attempt / 2;
+        match usize::try_from(turn.checked_rem(count).unwrap_or(0)) {
+            Ok(at) if count > 0 && attempt % 2 == 1 => {
+                Command::Connect { link: id, address: learnt.clone().nth(at), attempt }
+            }
+            _ if count > 0 => Command::Connect { link: id, address: None, attempt: turn },
+            _ => Command::Connect { link: id, address: None, attempt },
+        }
     }
 
     /// Puts the next message into the outbox; false if there is none.
-    fn next_message(&mut self, now_ns: u64) -> bool {
-        match self.connection.phase {
+    fn next_message(&mut self, id: LinkId, now_ns: u64) -> bool {
+        match self.links[id.index()].connection.phase {
             Phase::Down { .. } | Phase::Opening { .. } => false,
-            Phase::Greeting { .. } => self.next_control(now_ns),
+            Phase::Greeting { .. } => self.next_control(id, now_ns),
             Phase::Up => {
                 // Chunks go between operations, so that neither keeps the other waiting.
-                let chunk_first = self.take_turns();
-                self.next_control(now_ns)
-                    || (chunk_first && self.next_chunk())
-                    || self.next_operation(now_ns)
-                    || (self.ask_for_session(now_ns) && self.next_control(now_ns))
-                    || self.next_chunk()
+                let chunk_first = self.take_turns(id);
+                self.next_control(id, now_ns)
+                    || (chunk_first && self.next_chunk(id))
+                    || self.next_operation(id, now_ns)
+                    || (self.ask_for_session(id, now_ns) && self.next_control(id, now_ns))
+                    || self.next_chunk(id)
             }
         }
     }
 
-    fn take_turns(&mut self) -> bool {
-        self.chunk_turn = !self.chunk_turn;
-        self.chunk_turn
+    fn take_turns(&mut self, id: LinkId) -> bool {
+        let link = &mut self.links[id.index()];
+        link.chunk_turn = !link.chunk_turn;
+        link.chunk_turn
     }
 
     /// Whether a session is to be asked for, because writes wait for one.
-    fn ask_for_session(&mut self, now_ns: u64) -> bool {
+    fn ask_for_session(&mut self, id: LinkId, now_ns: u64) -> bool {
         let wanted = !self.waiting_for_session.is_empty() && now_ns >= self.session_not_before_ns;
         let ask = wanted && self.session.begin_opening();
         if ask {
-            self.control.push_back(Control::OpenSession);
+            self.session_home = id;
+            self.links[id.index()].control.push_back(Control::OpenSession);
         }
         ask
     }
 
-    fn next_control(&mut self, now_ns: u64) -> bool {
-        while let Some(control) = self.control.pop_front() {
-            if self.encode_control(control, now_ns) {
+    fn next_control(&mut self, id: LinkId, now_ns: u64) -> bool {
+        while let Some(control) = self.links[id.index()].control.pop_front() {
+            if self.encode_control(id, control, now_ns) {
                 return true;
             }
         }
@@ -129,63 +183,74 @@ impl ClientCore {
     }
 
     /// False if the request has lost its point.
-    fn encode_control(&mut self, control: Control, now_ns: u64) -> bool {
+    fn encode_control(&mut self, link_id: LinkId, control: Control, now_ns: u64) -> bool {
         let own = self.flights.next_id(PLACE_OF_CONTROL);
+        let owed = self.owed(link_id);
+        let link = &mut self.links[link_id.index()];
+        let own_answer_is_due = matches!(
+            control,
+            Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. }
+        );
+        if own_answer_is_due && owed != Owed::Promptly {
+            link.connection.heard(now_ns);
+        }
         let (id, request) = match control {
             Control::Hello => {
-                self.control_ids.hello = Some(own);
+                link.control_ids.hello = Some(own);
                 (own, hello(&self.options))
             }
             Control::OpenSession => {
-                if self.owed() != Owed::Promptly {
-                    self.connection.heard(now_ns);
-                }
-                self.control_ids.open_session = Some(own);
+                link.control_ids.open_session = Some(own);
                 (own, Request::OpenSession)
             }
             Control::CloseSession => {
                 let Some(session) = self.session.id() else { return false };
-                self.control_ids.close_session = Some(own);
+                link.control_ids.close_session = Some(own);
                 (own, Request::CloseSession { session })
             }
             Control::KeepAlive => {
-                self.session.used(now_ns);
-                (own, Request::KeepAlive { session: self.session.id() })
+                // Only one node is to speak for the session.
+                let session = self.session.id().filter(|_| link_id == self.session_home);
+                if session.is_some() {
+                    self.session.used(now_ns);
+                }
+                (own, Request::KeepAlive { session })
             }
-            Control::Regions | Control::Trust => {
-                if self.owed() != Owed::Promptly {
-                    self.connection.heard(now_ns);
-                }
-                if control == Control::Regions {
-                    self.control_ids.regions = Some((own, now_ns));
-                    (own, Request::Regions)
-                } else {
-                    self.control_ids.trust = Some((own, now_ns));
-                    (own, Request::KeepAlive { session: None })
-                }
+            Control::Table { from } => {
+                link.control_ids.table = Some(own);
+                (own, Request::Table { from })
+            }
+            Control::Regions => {
+                link.control_ids.regions = Some((own, now_ns));
+                (own, Request::Regions)
+            }
+            Control::Trust => {
+                link.control_ids.trust = Some((own, now_ns));
+                (own, Request::KeepAlive { session: None })
             }
             Control::Credit { stream, .. } if self.flights.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),
             Control::Cancel { stream } => (stream, Request::Cancel),
         };
-        self.outbox.message.clear();
+        link.outbox.message.clear();
         let header = RequestHeader { id, pair: PAIR_ANY };
-        let encoded = request.encode(header, &mut self.outbox.message);
+        let encoded = request.encode(header, &mut link.outbox.message);
         // Only a hello has parts of free length, and those were checked when the core was made.
         encoded.is_ok()
     }
 
-    fn window(&self) -> usize {
-        let server = self.connection.server.as_ref();
+    fn window(&self, id: LinkId) -> usize {
+        let server = self.links[id.index()].connection.server.as_ref();
         let permitted = server.map_or(1, |server| server.limits.in_flight_max);
         self.options.in_flight_max.min(usize::try_from(permitted).unwrap_or(usize::MAX)).max(1)
     }
 
-    fn next_operation(&mut self, now_ns: u64) -> bool {
-        while self.in_flight < self.window() {
-            let Some(place) = self.ready.pop_front() else { return false };
-            if self.name(place) && self.admit_stream(place) {
-                self.send(place, now_ns);
+    fn next_operation(&mut self, id: LinkId, now_ns: u64) -> bool {
+        let window = self.window(id);
+        while self.links[id.index()].in_flight < window {
+            let Some(place) = self.links[id.index()].ready.pop_front() else { return false };
+            if self.name(place) && self.admit_stream(id, place) {
+                self.send(id, place, now_ns);
                 return true;
             }
         }
@@ -207,29 +272,32 @@ impl ClientCore {
     }
 
     /// A streamed put waits while as many are open as the server permits.
-    fn admit_stream(&mut self, place: Place) -> bool {
+    fn admit_stream(&mut self, id: LinkId, place: Place) -> bool {
         if self.flights.get(place).kind != RequestKind::PutBegin {
             return true;
         }
-        let limits = self.connection.server.as_ref().map(|server| server.limits);
+        let link = &mut self.links[id.index()];
+        let limits = link.connection.server.as_ref().map(|server| server.limits);
         let permitted = limits.map_or(1, |limits| limits.streams_max.max(1));
-        if self.upload_count >= usize::try_from(permitted).unwrap_or(usize::MAX) {
+        if link.upload_count >= usize::try_from(permitted).unwrap_or(usize::MAX) {
             self.flights.get_mut(place).state = State::WaitsForStream;
-            self.waiting_for_stream.push_back(place);
+            link.waiting_for_stream.push_back(place);
             return false;
         }
         let mut upload = Upload::new(limits.map_or(0, |limits| limits.stream_credit_bytes));
         upload.listed = upload.can_send(&self.flights.get(place).value);
         if upload.listed {
-            self.uploads.push_back(place);
+            link.uploads.push_back(place);
         }
-        self.upload_count += 1;
+        link.upload_count += 1;
         self.flights.get_mut(place).upload = Some(upload);
         true
     }
 
-    fn send(&mut self, place: Place, now_ns: u64) {
+    fn send(&mut self, link_id: LinkId, place: Place, now_ns: u64) {
         let id = self.flights.next_id(place);
+        let owed = self.owed(link_id);
+        let link = &mut self.links[link_id.index()];
         let flight = self.flights.get_mut(place);
         flight.state = State::Sent;
         flight.id = id;
@@ -238,33 +306,35 @@ impl ClientCore {
         RequestHeader { id, pair: PAIR_ANY }.stamp(&mut flight.message);
         if let Some((session, number)) = flight.name {
             WriteName { session, number, floor: self.session.floor(session) }.stamp(&mut flight.message);
-            self.session.used(now_ns);
+            if link_id == self.session_home {
+                self.session.used(now_ns);
+            }
         }
-        self.outbox.message.clear();
-        self.outbox.message.extend_from_slice(&flight.message);
+        link.outbox.message.clear();
+        link.outbox.message.extend_from_slice(&flight.message);
         let prompt = flight.is_prompt();
-        let owed = self.owed();
         if owed == Owed::Nothing || (prompt && owed == Owed::Sometime) {
-            self.connection.heard(now_ns);
+            link.connection.heard(now_ns);
         }
-        self.in_flight_prompt += usize::from(prompt);
-        self.in_flight += 1;
+        link.in_flight_prompt += usize::from(prompt);
+        link.in_flight += 1;
     }
 
-    fn next_chunk(&mut self) -> bool {
-        while let Some(place) = self.uploads.pop_front() {
+    fn next_chunk(&mut self, id: LinkId) -> bool {
+        let link = &mut self.links[id.index()];
+        while let Some(place) = link.uploads.pop_front() {
             let flight = self.flights.get_mut(place);
             let (id, value) = (flight.id, &flight.value);
             let Some(upload) = &mut flight.upload else { continue };
             let chunk = upload.next_chunk(value);
             upload.listed = upload.can_send(value);
             if upload.listed {
-                self.uploads.push_back(place);
+                link.uploads.push_back(place);
             }
             let Some(chunk) = chunk else { continue };
-            self.outbox.message.clear();
+            link.outbox.message.clear();
             let header = RequestHeader { id, pair: PAIR_ANY };
-            if Request::Chunk(chunk).encode(header, &mut self.outbox.message).is_ok() {
+            if Request::Chunk(chunk).encode(header, &mut link.outbox.message).is_ok() {
                 return true;
             }
         }

@@ -1,6 +1,6 @@
 //! What an operation gives when it succeeds.
 
-use cell_protocol::{CheckReport, Found, Page, Reply, StatusReport, TreeReport, Values};
+use cell_protocol::{CheckReport, Found, Page, Reply, StatusReport, TableReport, TreeReport, Values};
 use cell_terms::Version;
 
 use crate::{ClientError, Ticket};
@@ -45,6 +45,8 @@ pub enum Output {
     Status(NodeStatus),
     /// Of a question for the tree's shape.
     Tree(TreeShape),
+    /// Of a question for the region table.
+    Table(RegionTable),
     /// Of a check.
     Checked(CheckResult),
 }
@@ -94,6 +96,12 @@ kept!(
 kept!(
     /// The shape of a tree, or a part of it.
     TreeShape, Tree(TreeReport),
+    /// The report.
+    report
+);
+kept!(
+    /// The region table, or a part of it.
+    RegionTable, Table(TableReport),
     /// The report.
     report
 );

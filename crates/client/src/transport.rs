@@ -73,17 +73,24 @@ pub(crate) fn choose(
         // Nobody is there: the attempt to connect says so with its reason.
         return Ok(named);
     };
-    let here = Greeting::of_this_host().boot_id;
-    let is_here = greeting.boot_id == here && here != [0; 16];
-    let shm = SocketName::new(&greeting.shared_memory_socket)
-        .filter(|_| is_here)
-        .map(|name| Address::shm(name).with_worker(address.worker));
+    let shm = shared_memory(transport, &greeting, address);
     match (transport, shm) {
         (Transport::Shm, Some(shm)) => Ok(vec![shm]),
         (Transport::Shm, None) => Err(ClientError::NoSharedMemory { server: Box::new(address) }),
         (_, Some(shm)) => Ok(std::iter::once(shm).chain(named).collect()),
         (_, None) => Ok(named),
     }
+}
+
+/// A TCP address's place over shared memory, if its host is this one and offers it, and it is wanted.
+pub(crate) fn shared_memory(transport: Transport, greeting: &Greeting, address: Address) -> Option<Address> {
+    if transport == Transport::Tcp || !matches!(address.host, Host::Tcp(_)) {
+        return None;
+    }
+    let name = SocketName::new(&greeting.shared_memory_socket)?;
+    let here = Greeting::of_this_host().boot_id;
+    let is_here = greeting.boot_id == here && here != [0; 16];
+    is_here.then(|| Address::shm(name).with_worker(address.worker))
 }
 
 /// What the host behind an address says of itself; none if nobody answers in time.

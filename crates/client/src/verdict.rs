@@ -6,7 +6,8 @@
 //! | refusal | read | write, fate not open | write, fate open |
 //! |---|---|---|---|
 //! | condition failed | unfitting | decided | decided |
-//! | busy, recovering, not owner, shutdown | again | again | again |
+//! | busy, recovering, shutdown | again | again | again |
+//! | not owner | elsewhere | elsewhere | elsewhere |
 //! | internal | again | again, fate open | again |
 //! | session unknown | unfitting | again, under a new name | unknown |
 //! | number below floor | unfitting | unknown | unknown |
@@ -19,6 +20,8 @@ use cell_protocol::StatusCode;
 pub(crate) enum Verdict {
     /// The recorded result: the condition failed.
     Decided,
+    /// Try at another node.
+    Elsewhere,
     /// Try again later.
     Again,
     /// Try again later; the fate is open from now on.
@@ -40,7 +43,8 @@ pub(crate) fn verdict(status: StatusCode, write: bool, fate_open: bool) -> Verdi
     let (read, closed, open) = match status {
         S::Ok | S::NotFound => (V::Unfitting, V::Unfitting, V::Unfitting),
         S::ConditionFailed => (V::Unfitting, V::Decided, V::Decided),
-        S::Busy | S::Recovering | S::NotOwner | S::Shutdown => (V::Again, V::Again, V::Again),
+        S::Busy | S::Recovering | S::Shutdown => (V::Again, V::Again, V::Again),
+        S::NotOwner => (V::Elsewhere, V::Elsewhere, V::Elsewhere),
         S::Internal => (V::Again, V::AgainOpen, V::Again),
         S::SessionUnknown => (V::Unfitting, V::Rename, V::Unknown),
         S::NumberBelowFloor => (V::Unfitting, V::Unknown, V::Unknown),
@@ -82,7 +86,7 @@ mod tests {
 
     #[test]
     fn verdict_not_done_statuses_close_a_single_copy() {
-        let again = [StatusCode::Busy, StatusCode::Recovering, StatusCode::NotOwner, StatusCode::Shutdown];
+        let again = [StatusCode::Busy, StatusCode::Recovering, StatusCode::Shutdown];
         assert!(again.iter().all(|&status| verdict(status, true, false) == Verdict::Again));
         assert_eq!(verdict(StatusCode::Internal, true, false), Verdict::AgainOpen);
         assert_eq!(verdict(StatusCode::SessionUnknown, true, false), Verdict::Rename);

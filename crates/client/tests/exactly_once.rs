@@ -17,7 +17,8 @@ mod model;
 use std::collections::{BTreeMap, VecDeque};
 
 use cell_client::{
-    ClientCore, ClientError, ClientOptions, Command, Condition, Fate, Operation, Output, Setback, Ticket,
+    ClientCore, ClientError, ClientOptions, Command, Condition, Fate, LinkId, Operation, Output, Setback,
+    Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Refusal, Request};
@@ -129,22 +130,26 @@ impl World {
                     assert!(self.wire.is_none());
                     let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
                     if self.faults && self.dice.roll(8) == 0 {
-                        self.core.closed(self.now_ns, Setback::Closed(CloseReason::HandshakeTimeout));
+                        self.core.closed(
+                            LinkId::DOOR,
+                            self.now_ns,
+                            Setback::Closed(CloseReason::HandshakeTimeout),
+                        );
                     } else {
                         self.wire = Some(Wire { peer: Peer::default(), to_server, to_client });
-                        self.core.connected();
+                        self.core.connected(LinkId::DOOR);
                     }
                 }
-                Command::Send(message) => {
+                Command::Send { message, .. } => {
                     let message = message.to_vec();
                     let wire = self.wire.as_mut().expect("the core sends on an open connection");
                     if wire.to_server.len() >= 40 {
-                        self.core.not_taken();
+                        self.core.not_taken(LinkId::DOOR);
                     } else {
                         wire.to_server.push_back(message);
                     }
                 }
-                Command::Close => self.forget_wire(),
+                Command::Close { .. } => self.forget_wire(),
             }
         }
         while let Some(completion) = self.core.completion() {
@@ -177,7 +182,7 @@ impl World {
     fn cut(&mut self) {
         if self.wire.is_some() {
             self.forget_wire();
-            self.core.closed(self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            self.core.closed(LinkId::DOOR, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
         }
     }
 
@@ -217,7 +222,7 @@ impl World {
     fn receive(&mut self) {
         let message = self.wire.as_mut().and_then(|wire| wire.to_client.pop_front());
         if let Some(message) = message {
-            self.core.message(self.now_ns, &message);
+            self.core.message(LinkId::DOOR, self.now_ns, &message);
         }
     }
 
@@ -243,7 +248,7 @@ impl World {
             34 if self.faults && self.dice.roll(4) == 0 => self.cut(),
             35 => self.arrive_late(),
             36 if self.faults && self.dice.roll(20) == 0 => self.now_ns += self.dice.roll(40) * MS,
-            37 => self.core.writable(),
+            37 => self.core.writable(LinkId::DOOR),
             38 if self.faults && self.dice.roll(20) == 0 => {
                 self.stalled_until_ns = self.now_ns + self.dice.roll(150) * MS;
             }
@@ -266,7 +271,7 @@ impl World {
             }
             self.serve();
             self.receive();
-            self.core.writable();
+            self.core.writable(LinkId::DOOR);
             self.now_ns += MS / 4;
             self.commands();
         }

@@ -43,11 +43,13 @@ use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::{PairId, Pointer};
 
 pub use counter::{COUNTERS, OneSidedCounters};
+pub(crate) use page::first_aim;
 
+use crate::link::LinkId;
 use crate::{ClientOptions, Output};
 use cache::NodeCache;
 use reads::{Owner, Reads};
-use regions::{PairAt, Regions};
+use regions::{PairAt, PairRow, Regions};
 use task::{GiveUp, State, Task};
 use trust::Trust;
 
@@ -61,7 +63,8 @@ const MAPPING_EVERY_MAX: u32 = 4_096;
 #[derive(Debug)]
 pub(crate) struct Ground {
     regions: Regions,
-    reads: Reads,
+    /// By connection.
+    reads: Vec<Reads>,
     cache: NodeCache,
     /// Of what is looked at in place.
     extents: ExtentReader,
@@ -71,14 +74,16 @@ pub(crate) struct Ground {
     /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
     /// these.
     registrations: u32,
-    /// A pointer led to a region that is not known: the worker has more of them by now.
+    /// A pointer led to a region that is not known: some worker has more of them by now.
     region_unknown: bool,
 }
 
 impl Ground {
-    fn post(&mut self, read: RemoteRead, owner: Owner) -> Result<(), GiveUp> {
+    fn post(&mut self, pair: PairAt, read: RemoteRead, owner: Owner) -> Result<(), GiveUp> {
+        let link = self.regions.pair(pair).link;
+        let reads = self.reads.get_mut(link.index()).ok_or(GiveUp)?;
         self.counters.reads += 1;
-        self.reads.push(read, owner);
+        reads.push(read, owner);
         Ok(())
     }
 
@@ -89,15 +94,17 @@ impl Ground {
 
     /// The root may not be what it was: its header is read again.
     fn root_is_doubtful(&mut self) {
-        self.ask_header(0);
+        if !self.regions.is_empty() {
+            self.ask_header(0);
+        }
     }
 
     fn ask_header(&mut self, pair: PairAt) {
         if !self.regions.pair(pair).header_asked {
             self.regions.pair_mut(pair).header_asked = true;
-            self.counters.reads += 1;
             let owner = Owner::Header { pair, registrations: self.registrations };
-            self.reads.push(self.regions.header_read(pair), owner);
+            let posted = self.post(pair, self.regions.header_read(pair), owner);
+            debug_assert_eq!(posted, Ok(()), "a pair's connection has a list of reads");
         }
     }
 }
@@ -129,16 +136,37 @@ pub(crate) enum Ended {
     Server,
 }
 
-/// The one-sided half of a client core.
+/// What is known of one node's worker.
 #[derive(Debug)]
-pub(crate) struct Reader {
-    ground: Ground,
-    tasks: Vec<Task>,
+struct Shore {
     known: Known,
     trust: Trust,
     trust_asked: bool,
     /// Something was answered by it since it was asked for.
     trust_used: bool,
+    scan_entries_max: u32,
+}
+
+impl Default for Shore {
+    fn default() -> Shore {
+        let (known, trust) = (Known::Wanted, Trust::default());
+        Shore { known, trust, trust_asked: false, trust_used: false, scan_entries_max: u32::MAX }
+    }
+}
+
+impl Shore {
+    fn is_here(&self) -> bool {
+        matches!(self.known, Known::Here | Known::Renewed)
+    }
+}
+
+/// The one-sided half of a client core.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    ground: Ground,
+    tasks: Vec<Task>,
+    /// By connection.
+    shores: Vec<Shore>,
     reads_ordered: bool,
     in_flight_max: usize,
     active: usize,
@@ -148,8 +176,8 @@ pub(crate) struct Reader {
     ended: VecDeque<(u16, Ended)>,
     scratch: Vec<u16>,
     now_ns: u64,
-    /// A read came back with what it read, since somebody asked.
-    came: bool,
+    /// From which connections a read came back with what it read, since somebody asked.
+    came: u64,
     mapping: Mapping,
 }
 
@@ -172,7 +200,7 @@ impl Reader {
         Reader {
             ground: Ground {
                 regions: Regions::default(),
-                reads: Reads::default(),
+                reads: vec![Reads::default()],
                 cache: NodeCache::new(options.cache_bytes),
                 extents: ExtentReader::new(),
                 counters: OneSidedCounters::default(),
@@ -182,10 +210,7 @@ impl Reader {
                 region_unknown: false,
             },
             tasks: Vec::new(),
-            known: Known::Wanted,
-            trust: Trust::default(),
-            trust_asked: false,
-            trust_used: false,
+            shores: vec![Shore::default()],
             reads_ordered: true,
             in_flight_max: options.in_flight_max.max(1),
             active: 0,
@@ -195,7 +220,7 @@ impl Reader {
             ended: VecDeque::new(),
             scratch: Vec::new(),
             now_ns: 0,
-            came: false,
+            came: 0,
             mapping: Mapping::default(),
         }
     }
@@ -205,48 +230,65 @@ impl Reader {
         self.reads_ordered = ordered;
     }
 
-    /// A page has at most so many entries.
-    pub(crate) fn set_scan_entries_max(&mut self, entries_max: u32) {
-        self.ground.scan_entries_max = entries_max.max(1);
+    /// A worker has welcomed the client; its pages have at most so many entries.
+    pub(crate) fn welcomed(&mut self, link: LinkId, scan_entries_max: u32) {
+        while self.shores.len() <= link.index() {
+            let known = Known::Nowhere { until_ns: u64::MAX };
+            self.shores.push(Shore { known, ..Shore::default() });
+            self.ground.reads.push(Reads::default());
+        }
+        let shore = &mut self.shores[link.index()];
+        shore.scan_entries_max = scan_entries_max.max(1);
+        if matches!(shore.known, Known::Nowhere { .. }) {
+            shore.known = Known::Wanted;
+        }
+        let least = self.shores.iter().map(|shore| shore.scan_entries_max).min();
+        self.ground.scan_entries_max = least.unwrap_or(u32::MAX);
     }
 
     pub(crate) fn counters(&self) -> &OneSidedCounters {
         &self.ground.counters
     }
 
-    /// Whether the registrations are to be asked for.
-    pub(crate) fn wants_regions(&self, now_ns: u64) -> bool {
-        match self.known {
-            Known::Wanted => true,
-            Known::Nowhere { until_ns } => now_ns >= until_ns,
-            Known::Here => self.ground.region_unknown,
-            Known::Asked | Known::Renewed => false,
+    /// Whether a worker's registrations are to be asked for.
+    pub(crate) fn wants_regions(&self, link: LinkId, now_ns: u64) -> bool {
+        match self.shores.get(link.index()).map(|shore| shore.known) {
+            Some(Known::Wanted) => true,
+            Some(Known::Nowhere { until_ns }) => now_ns >= until_ns,
+            Some(Known::Here) => self.ground.region_unknown,
+            Some(Known::Asked | Known::Renewed) | None => false,
         }
     }
 
     /// They are asked for.
-    pub(crate) fn regions_asked(&mut self) {
-        let here = matches!(self.known, Known::Here | Known::Renewed);
-        self.known = if here { Known::Renewed } else { Known::Asked };
-        self.ground.region_unknown = false;
+    pub(crate) fn regions_asked(&mut self, link: LinkId) {
+        let shore = &mut self.shores[link.index()];
+        shore.known = if shore.is_here() { Known::Renewed } else { Known::Asked };
+    }
+
+    /// Whether a pointer led to a region that nobody has told of, since this was asked last; all workers that
+    /// are known have been asked again then.
+    pub(crate) fn take_region_unknown(&mut self) -> bool {
+        std::mem::take(&mut self.ground.region_unknown)
     }
 
     /// What the worker said; none if it refused.
-    pub(crate) fn regions_answered(&mut self, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
-        let regions = reply.and_then(|reply| Regions::new(reply, self.reads_ordered));
+    pub(crate) fn regions_answered(&mut self, link: LinkId, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
+        let regions = reply.and_then(|reply| Regions::new(link, reply, self.reads_ordered));
         let Some(regions) = regions else {
-            return self.nowhere(now_ns);
+            return self.nowhere(link, now_ns);
         };
-        if self.known == Known::Renewed && self.ground.regions.grow(&regions) {
-            self.known = Known::Here;
+        let known = &mut self.shores[link.index()].known;
+        if *known == Known::Renewed && self.ground.regions.grow(link, &regions) {
+            *known = Known::Here;
             return;
         }
-        self.forget_regions();
-        self.ground.regions = regions;
+        self.forget_regions(link);
+        self.ground.regions.replace(link, regions);
         self.ground.registrations = self.ground.registrations.wrapping_add(1);
-        self.known = Known::Here;
+        self.shores[link.index()].known = Known::Here;
         self.mapping = Mapping::default();
-        self.ground.ask_header(0);
+        self.ground.root_is_doubtful();
     }
 
     /// Whether the fabric is to be asked which regions are mapped.
@@ -255,9 +297,13 @@ impl Reader {
     }
 
     /// Takes the regions that are mapped, so that they are looked at in place from now on.
-    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) {
+    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) {
         let unmapped = self.ground.regions.pairs_mut().filter(|pair| pair.mapped.is_none());
-        let found = unmapped.map(|pair| pair.map(mapped)).filter(|found| *found).count() > 0;
+        let map = |pair: &mut PairRow| {
+            let link = pair.link;
+            pair.map(&mut |key| mapped(link, key))
+        };
+        let found = unmapped.map(map).filter(|found| *found).count() > 0;
         let every = if found { 1 } else { self.mapping.every.saturating_mul(2).min(MAPPING_EVERY_MAX) };
         self.mapping = Mapping { left: every, every };
     }
@@ -267,71 +313,92 @@ impl Reader {
         !self.settling.is_empty()
     }
 
-    /// Whether the owner's lease is to be asked for.
-    pub(crate) fn wants_trust(&self, now_ns: u64) -> bool {
-        let used = self.active > 0 || self.trust_used;
-        used && self.is_here() && !self.trust_asked && self.trust.is_low(now_ns)
+    /// Whether an owner's lease is to be asked for.
+    pub(crate) fn wants_trust(&self, link: LinkId, now_ns: u64) -> bool {
+        let Some(shore) = self.shores.get(link.index()) else { return false };
+        let used = self.active > 0 || shore.trust_used;
+        used && shore.is_here() && !shore.trust_asked && shore.trust.is_low(now_ns)
     }
 
     /// It is asked for.
-    pub(crate) fn trust_asked(&mut self, now_ns: u64) {
-        self.trust_asked = true;
-        self.trust_used = false;
-        self.trust.asked(now_ns);
+    pub(crate) fn trust_asked(&mut self, link: LinkId, now_ns: u64) {
+        let shore = &mut self.shores[link.index()];
+        shore.trust_asked = true;
+        shore.trust_used = false;
+        shore.trust.asked(now_ns);
     }
 
     /// The question has been answered; the header was heard before. What waits is looked at again, by a time
     /// after all that came with the answer: not by the time at which the answer was taken in.
-    pub(crate) fn trust_answered(&mut self) {
-        self.trust_asked = false;
+    pub(crate) fn trust_answered(&mut self, link: LinkId) {
+        self.shores[link.index()].trust_asked = false;
         self.settling.append(&mut self.waiting);
     }
 
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
-    pub(crate) fn heard(&mut self, header: &ReplyHeader, asked_ns: Option<u64>) {
-        if header.lease_remaining_us == 0 || !self.is_here() {
+    pub(crate) fn heard(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
+        let Some(shore) = self.shores.get_mut(link.index()) else { return };
+        if header.lease_remaining_us == 0 || !shore.is_here() {
             return;
         }
         let regions = &mut self.ground.regions;
-        if !regions.watermark_came(header.pair, header.watermark) {
+        if !regions.watermark_came(link, header.pair, header.watermark) {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
-            return self.nowhere(self.now_ns);
+            return self.nowhere(link, self.now_ns);
         }
-        let vouched = header.pair == PairId(0) || regions.has(header.pair);
+        let vouched = header.pair == PairId(0) || regions.has(link, header.pair);
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
-            self.trust.granted(asked_ns, header.lease_remaining_us);
+            shore.trust.granted(asked_ns, header.lease_remaining_us);
         }
     }
 
-    /// The registrations are of no use any more: what is under way is the server's, and they are asked for
-    /// anew.
-    fn forget_regions(&mut self) {
-        self.known = Known::Wanted;
-        self.trust.reset();
+    /// A worker's registrations are of no use any more: what is under way is the server's, and they are asked
+    /// for anew.
+    fn forget_regions(&mut self, link: LinkId) {
+        let shore = &mut self.shores[link.index()];
+        shore.known = Known::Wanted;
+        shore.trust.reset();
         self.ground.cache.clear();
         self.give_up_active();
+        self.ground.regions.drop_link(link);
+        self.ground.registrations = self.ground.registrations.wrapping_add(1);
+        self.ground.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
     }
 
     /// There are none for now.
-    fn nowhere(&mut self, now_ns: u64) {
-        self.forget_regions();
+    fn nowhere(&mut self, link: LinkId, now_ns: u64) {
+        self.forget_regions(link);
         self.give_up_held();
-        self.known = Known::Nowhere { until_ns: now_ns.saturating_add(ASK_AGAIN_NS) };
+        let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
+        self.shores[link.index()].known = Known::Nowhere { until_ns };
     }
 
     /// The connection is gone.
-    pub(crate) fn lost(&mut self) {
-        self.ground.reads.lost();
-        self.trust_asked = false;
-        self.forget_regions();
+    pub(crate) fn lost(&mut self, link: LinkId) {
+        if self.shores.len() <= link.index() {
+            return;
+        }
+        self.ground.reads[link.index()].lost();
+        self.shores[link.index()].trust_asked = false;
+        self.forget_regions(link);
         self.give_up_held();
+        if self.shores.len() > 1 {
+            // Whether it comes again is not known: nobody waits for it.
+            self.shores[link.index()].known = Known::Nowhere { until_ns: u64::MAX };
+        }
+    }
+
+    /// Whether the root may still come.
+    fn is_coming(&self) -> bool {
+        let expected = |shore: &Shore| matches!(shore.known, Known::Wanted | Known::Asked);
+        self.shores.iter().any(expected) || self.ground.regions.first_header_is_asked()
     }
 
     /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
     /// ended.
     pub(crate) fn begin(&mut self, place: u16, now_ns: u64, message: &[u8]) -> bool {
-        if matches!(self.known, Known::Nowhere { .. }) {
+        if self.ground.regions.root().is_none() && !self.is_coming() {
             return false;
         }
         while self.tasks.len() <= usize::from(place) {
@@ -349,13 +416,13 @@ impl Reader {
     }
 
     fn is_here(&self) -> bool {
-        matches!(self.known, Known::Here | Known::Renewed)
+        self.shores.iter().any(Shore::is_here)
     }
 
     /// Begins what waits for its turn.
     fn begin_held(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        if !self.is_here() || self.ground.regions.root().is_none() {
+        if self.ground.regions.root().is_none() {
             return;
         }
         while self.active < self.in_flight_max
@@ -390,7 +457,7 @@ impl Reader {
         match ended {
             Ended::Done(_) => {
                 self.ground.counters.done += 1;
-                self.trust_used = true;
+                self.shores.iter_mut().for_each(|shore| shore.trust_used = true);
             }
             Ended::Server => self.ground.counters.fell_back += 1,
         }
@@ -416,40 +483,59 @@ impl Reader {
         self.ended.pop_front()
     }
 
-    /// The next read to be posted.
-    pub(crate) fn next_read(&mut self) -> Option<(RemoteRead, ReadTag)> {
-        self.ground.reads.pop()
+    /// The next read to be posted, on a connection that is up.
+    pub(crate) fn next_read(
+        &mut self,
+        is_up: impl Fn(LinkId) -> bool,
+    ) -> Option<(LinkId, RemoteRead, ReadTag)> {
+        for (at, reads) in self.ground.reads.iter_mut().enumerate() {
+            let link = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
+            if reads.can_pop() && is_up(link) {
+                return reads.pop().map(|(read, tag)| (link, read, tag));
+            }
+        }
+        None
     }
 
     /// The read was not taken; it comes again after [`Reader::writable`].
-    pub(crate) fn not_taken(&mut self, read: RemoteRead, tag: ReadTag) {
-        self.ground.reads.not_taken(read, tag);
+    pub(crate) fn not_taken(&mut self, link: LinkId, read: RemoteRead, tag: ReadTag) {
+        self.ground.reads[link.index()].not_taken(read, tag);
     }
 
     /// The fabric takes reads again.
-    pub(crate) fn writable(&mut self) {
-        self.ground.reads.blocked = false;
+    pub(crate) fn writable(&mut self, link: LinkId) {
+        if let Some(reads) = self.ground.reads.get_mut(link.index()) {
+            reads.blocked = false;
+        }
     }
 
-    /// Whether reads are on their way, or answers wait.
-    pub(crate) fn is_busy(&self) -> bool {
-        self.active > 0 || self.ground.reads.outstanding() > 0
+    /// Whether reads are on their way to a host, or answers wait.
+    pub(crate) fn is_busy(&self, link: LinkId) -> bool {
+        let alone = self.shores.len() == 1 && self.active > 0;
+        alone || self.ground.reads.get(link.index()).is_some_and(|reads| reads.outstanding() > 0)
     }
 
-    /// Whether a read came back since this was asked last.
-    pub(crate) fn take_came(&mut self) -> bool {
+    /// For which connections [`Reader::is_busy`], one bit each.
+    pub(crate) fn busy_links(&self) -> u64 {
+        let busy = |at: usize| self.is_busy(LinkId(u16::try_from(at).unwrap_or(u16::MAX)));
+        (0..self.shores.len().min(64)).fold(0, |bits, at| bits | u64::from(busy(at)) << at)
+    }
+
+    /// From which connections a read came back since this was asked last, one bit each.
+    pub(crate) fn take_came(&mut self) -> u64 {
         std::mem::take(&mut self.came)
     }
 
     /// A read has come back.
-    pub(crate) fn read_done(&mut self, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
-        let owner = self.ground.reads.take(tag);
+    pub(crate) fn read_done(&mut self, link: LinkId, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
+        let Some(reads) = self.ground.reads.get_mut(link.index()) else { return };
+        let owner = reads.take(tag);
         let words = match outcome {
             Ok(words) => {
-                self.came = true;
+                self.came |= 1u64.checked_shl(link.0.into()).unwrap_or(0);
                 words
             }
-            Err(failure) => return self.read_failed(owner, failure),
+            Err(failure) => return self.read_failed(link, owner, failure),
         };
         match owner {
             Owner::None => {}
@@ -481,19 +567,19 @@ impl Reader {
         self.settling.append(&mut self.waiting);
     }
 
-    fn read_failed(&mut self, owner: Owner, failure: ReadFailure) {
+    fn read_failed(&mut self, link: LinkId, owner: Owner, failure: ReadFailure) {
         match failure {
             ReadFailure::KeyUnknown => {
                 self.ground.counters.key_unknown += 1;
                 if owner != Owner::None {
-                    self.forget_regions();
+                    self.forget_regions(link);
                 }
             }
             _ => {
                 self.ground.counters.failed += 1;
                 match owner {
                     Owner::None => {}
-                    Owner::Header { .. } => self.nowhere(self.now_ns),
+                    Owner::Header { .. } => self.nowhere(link, self.now_ns),
                     Owner::Lane { place, serial, .. } => {
                         let task = &self.tasks[usize::from(place)];
                         if task.serial == serial && task.state == State::Reading {

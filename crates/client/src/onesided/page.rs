@@ -75,12 +75,7 @@ impl PagePlan {
         match (&self.next, scan.reverse) {
             (Next::From(key), false) => Aim::At(key),
             (Next::From(key), true) => Aim::Below(key),
-            (Next::Begin, false) => scan.start.key().map_or(Aim::First, Aim::At),
-            (Next::Begin, true) => match scan.end {
-                Bound::Unbounded => Aim::Last,
-                Bound::Included(key) => Aim::At(key),
-                Bound::Excluded(key) => Aim::Below(key),
-            },
+            (Next::Begin, _) => begin_of(scan),
         }
     }
 
@@ -151,6 +146,23 @@ impl PagePlan {
         let short = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
         (short(self.limit_entries), short(self.limit_bytes))
     }
+}
+
+/// Where a range begins, in its direction.
+fn begin_of<'a>(scan: &Scan<'a>) -> Aim<'a> {
+    if !scan.reverse {
+        return scan.start.key().map_or(Aim::First, Aim::At);
+    }
+    match scan.end {
+        Bound::Unbounded => Aim::Last,
+        Bound::Included(key) => Aim::At(key),
+        Bound::Excluded(key) => Aim::Below(key),
+    }
+}
+
+/// Where an encoded scan begins.
+pub(crate) fn first_aim(message: &[u8]) -> Option<Aim<'_>> {
+    super::task::scan_of(message).map(|scan| begin_of(&scan))
 }
 
 fn is_before(start: &Bound<'_>, key: &[u8]) -> bool {

@@ -86,6 +86,11 @@ impl Reads {
         *self = Reads { connection, ..Reads::default() };
     }
 
+    /// Whether there is a read to be posted, and the fabric takes it.
+    pub(crate) fn can_pop(&self) -> bool {
+        !self.blocked && !self.queue.is_empty()
+    }
+
     /// Reads on their way or to be posted.
     pub(crate) fn outstanding(&self) -> usize {
         self.owners.len() - self.free.len()

@@ -9,6 +9,7 @@ use cell_tree::{Geometry, NodeIndex, Slot};
 use cell_fabric::{RegionKey, RemoteRead};
 
 use super::direct::MappedPair;
+use crate::link::LinkId;
 
 /// A pair's place in the list.
 pub(crate) type PairAt = u16;
@@ -20,6 +21,8 @@ const HEADER_READ_BYTES: u32 = 128;
 #[derive(Clone, Debug)]
 pub(crate) struct PairRow {
     pub(crate) row: PairRegions,
+    /// By which connection its owner is reached.
+    pub(crate) link: LinkId,
     pub(crate) geometry: Geometry,
     /// Everything at or below may be returned; as last seen, under the row's epoch.
     pub(crate) visible: Csn,
@@ -29,7 +32,7 @@ pub(crate) struct PairRow {
     pub(crate) mapped: Option<MappedPair>,
 }
 
-/// The list.
+/// The list, over all nodes that are known.
 #[derive(Debug, Default)]
 pub(crate) struct Regions {
     /// By node region.
@@ -47,9 +50,9 @@ pub(crate) struct Place {
 }
 
 impl Regions {
-    /// Takes what the worker told. `None`: it permits no reads, or this fabric cannot do them safely.
-    pub(crate) fn new(reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
-        let pairs = reply.pairs.iter().map(|row| PairRow::new(row, reads_ordered));
+    /// Takes what a worker told. `None`: it permits no reads, or this fabric cannot do them safely.
+    pub(crate) fn new(link: LinkId, reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
+        let pairs = reply.pairs.iter().map(|row| PairRow::new(link, row, reads_ordered));
         let mut pairs: Vec<PairRow> = pairs.collect::<Option<_>>()?;
         pairs.sort_by_key(|pair| pair.row.node_region);
         let usable = reply.reads_permitted && !pairs.is_empty() && pairs.len() < usize::from(PairAt::MAX);
@@ -57,14 +60,58 @@ impl Regions {
         usable.then_some(Regions { pairs, root: None, operation_ns_max })
     }
 
-    /// Takes in pairs that were added behind those that are known; false if anything else has changed.
-    pub(crate) fn grow(&mut self, newer: &Regions) -> bool {
-        let same = newer.pairs.iter().map(|pair| pair.row).zip(self.pairs.iter().map(|pair| pair.row));
-        let grown = newer.pairs.len() >= self.pairs.len() && same.into_iter().all(|(new, old)| new == old);
+    /// Takes in pairs of a worker that were added behind all that are known, so that places in the list
+    /// stay what they are; false if anything else has changed.
+    pub(crate) fn grow(&mut self, link: LinkId, newer: &Regions) -> bool {
+        let old = self.pairs.iter().filter(|pair| pair.link == link);
+        let known = old.clone().count();
+        let same = newer.pairs.iter().zip(old).all(|(new, old)| new.row == old.row);
+        let last = self.pairs.last().map(|pair| pair.row.node_region);
+        let behind = newer.pairs.get(known).is_none_or(|pair| Some(pair.row.node_region) > last);
+        let grown = newer.pairs.len() >= known && same && behind;
         if grown {
-            self.pairs.extend_from_slice(&newer.pairs[self.pairs.len()..]);
+            self.pairs.extend_from_slice(&newer.pairs[known..]);
         }
         grown
+    }
+
+    /// Takes in what a worker has, in place of what was known of it; of two claims to a pair the higher epoch
+    /// counts. Places in the list change.
+    pub(crate) fn replace(&mut self, link: LinkId, newer: Regions) {
+        let had_root = self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch));
+        self.drop_link(link);
+        for pair in newer.pairs {
+            let of_pair = |known: &PairRow| known.row.pair == pair.row.pair;
+            if self.pairs.iter().any(|known| of_pair(known) && known.row.epoch > pair.row.epoch) {
+                continue;
+            }
+            self.pairs.retain(|known| !of_pair(known));
+            self.pairs.push(pair);
+        }
+        self.pairs.sort_by_key(|pair| pair.row.node_region);
+        self.pairs.iter_mut().for_each(|pair| pair.header_asked = false);
+        self.operation_ns_max = newer.operation_ns_max;
+        if self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch)) != had_root {
+            self.root = None;
+        }
+    }
+
+    /// A worker's pairs cannot be read any more. Places in the list change.
+    pub(crate) fn drop_link(&mut self, link: LinkId) {
+        if self.pairs.first().is_some_and(|pair| pair.link == link) {
+            self.root = None;
+        }
+        self.pairs.retain(|pair| pair.link != link);
+    }
+
+    /// Whether the header that may keep the root is on its way.
+    pub(crate) fn first_header_is_asked(&self) -> bool {
+        self.pairs.first().is_some_and(|pair| pair.header_asked)
+    }
+
+    /// Whether no pair is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
     }
 
     /// Longest key of the tree.
@@ -95,9 +142,9 @@ impl Regions {
         &mut self.pairs[usize::from(at)]
     }
 
-    /// Whether the pair is known.
-    pub(crate) fn has(&self, pair: PairId) -> bool {
-        self.pairs.iter().any(|known| known.row.pair == pair)
+    /// Whether the pair is known as this worker's.
+    pub(crate) fn has(&self, link: LinkId, pair: PairId) -> bool {
+        self.pairs.iter().any(|known| known.row.pair == pair && known.link == link)
     }
 
     /// What a pointer names, as far as regions and sizes go.
@@ -132,15 +179,21 @@ impl Regions {
         let pair = self.pair_mut(at);
         pair.header_asked = false;
         pair.visible = pair.visible.max(Csn(words[header_word::VISIBLE]));
-        if first {
-            self.root = Some(Root::from_word(words[header_word::ROOT]));
+        let root = Root::from_word(words[header_word::ROOT]);
+        // Only the lowest pair of all keeps it; the lowest of those that are known may be another one.
+        if first && !root.pointer.is_null() {
+            self.root = Some(root);
         }
     }
 
     /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the
     /// same epoch: past a cut the next owner uses the same CSNs again. False if the epoch is another one.
-    pub(crate) fn watermark_came(&mut self, pair: PairId, watermark: Watermark) -> bool {
-        let Some(known) = self.pairs.iter_mut().find(|known| known.row.pair == pair) else { return true };
+    pub(crate) fn watermark_came(&mut self, link: LinkId, pair: PairId, watermark: Watermark) -> bool {
+        let of_pair = |known: &&mut PairRow| known.row.pair == pair;
+        let Some(known) = self.pairs.iter_mut().find(of_pair) else { return true };
+        if known.link != link && known.row.epoch > watermark.epoch {
+            return true; // an earlier owner's words
+        }
         if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {
             return false;
         }
@@ -156,7 +209,7 @@ impl Regions {
 }
 
 impl PairRow {
-    fn new(row: PairRegions, reads_ordered: bool) -> Option<PairRow> {
+    fn new(link: LinkId, row: PairRegions, reads_ordered: bool) -> Option<PairRow> {
         if !reads_ordered && !row.node_crc {
             return None; // a version at each end tells nothing where cache lines come in any order
         }
@@ -164,6 +217,6 @@ impl PairRow {
         let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);
         let geometry = Geometry::new(node, slot, size(row.header_bytes.into())?).ok()?;
         let geometry = geometry.with_node_crc(!reads_ordered);
-        Some(PairRow { row, geometry, visible: Csn::ZERO, header_asked: false, mapped: None })
+        Some(PairRow { row, link, geometry, visible: Csn::ZERO, header_asked: false, mapped: None })
     }
 }

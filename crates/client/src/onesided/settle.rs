@@ -1,9 +1,11 @@
 //! Whether what an operation has read may be told: clock, watermark and trust, looked at after its last read.
 
 use cell_protocol::{Bound, Entry, EntryValue, Found, PageWriter, Reply, ReplyHeader, Request, ValuesWriter};
+use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::fetch::Fetched;
+use super::regions::PairAt;
 use super::task::{Answer, GiveUp, Kind, State, Task, scan_of};
 use super::{Ended, Reader};
 use crate::output::{FoundValues, ScanPage};
@@ -85,7 +87,11 @@ impl Reader {
         if !task.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
             return Verdict::NotCovered;
         }
-        if self.trust.holds(now_ns) || planted(Mutant::TrustUnchecked) {
+        let shores = &self.shores;
+        let trusted = |(pair, _): &(PairAt, Csn)| {
+            shores.get(regions.pair(*pair).link.index()).is_some_and(|shore| shore.trust.holds(now_ns))
+        };
+        if task.needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
             Verdict::Answer
         } else {
             Verdict::NotTrusted

@@ -278,7 +278,7 @@ impl Task {
                 walk.pointer(&ground.regions).filter(|_| walk.is_above_leaves() && ground.cache_inner);
             let Some(words) = pointer.and_then(|pointer| ground.cache.get(pointer)) else {
                 let owner = self.owner(place, lane, 0);
-                return ground.post(ground.regions.node_read(&at), owner);
+                return ground.post(at.pair, ground.regions.node_read(&at), owner);
             };
             let sight = look(
                 &mut self.lanes[lane],
@@ -389,6 +389,7 @@ impl Task {
             return Ok(());
         };
         if self.kind == Kind::Search && ground.regions.covers(at.pair, found.csn_changed) {
+            self.need(at.pair, found.csn_changed); // its owner must be trusted
             return self.done(place, lane, Answer::Exists, ground);
         }
         let fits = value_len(&entry).is_some_and(|len| len <= MULTI_GET_VALUE_BYTES_MAX);
@@ -453,7 +454,7 @@ impl Task {
         let key = ground.regions.pair(pair).row.extent_key;
         while let Some((piece, read)) = fetch.next_piece(key) {
             let owner = self.owner(place, lane, piece);
-            ground.post(read, owner)?;
+            ground.post(pair, read, owner)?;
         }
         self.lanes[lane].stage = Stage::Fetching(pair, fetch);
         Ok(())

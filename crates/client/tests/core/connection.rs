@@ -1,7 +1,7 @@
 //! Opening, hello, sessions, silence, loss.
 
 use crate::model::refusal;
-use cell_client::{ClientError, ClientOptions, Command, Fate, Operation, Output, Setback};
+use cell_client::{ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output, Setback};
 use cell_protocol::{Malformed, Refusal, Reply, ReplyHeader, RequestId, RequestKind};
 use cell_terms::SessionId;
 
@@ -30,11 +30,11 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
     let mut rig = Rig::up(options(), false);
     rig.submit(&get(b"a"));
     rig.submit(&get(b"b"));
-    let Some(Command::Send(first)) = rig.core.command(rig.now_ns) else { panic!() };
+    let Some(Command::Send { message: first, .. }) = rig.core.command(rig.now_ns) else { panic!() };
     let first = first.to_vec();
-    rig.core.not_taken();
+    rig.core.not_taken(LinkId::DOOR);
     assert_eq!(rig.core.command(rig.now_ns), None);
-    rig.core.writable();
+    rig.core.writable(LinkId::DOOR);
     rig.step();
     assert_eq!(rig.sent.len(), 2);
     assert_eq!(rig.sent[0], first);
@@ -46,8 +46,8 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
 fn message_not_taken_by_a_lost_connection_does_not_open_the_next() {
     let mut rig = Rig::up(options(), false);
     rig.submit(&get(b"a"));
-    assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send(_))));
-    rig.core.not_taken();
+    assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
+    rig.core.not_taken(LinkId::DOOR);
     rig.cut();
     rig.pass(10);
     rig.step();
@@ -114,7 +114,7 @@ fn reply_that_makes_no_sense_costs_the_connection_and_not_the_operation() {
         rig.submit(&get(b"key"));
         rig.step();
         let id = rig.requests()[0].1;
-        rig.core.message(rig.now_ns, &nonsense(id)[which]);
+        rig.core.message(LinkId::DOOR, rig.now_ns, &nonsense(id)[which]);
         rig.step();
         assert_eq!(rig.closed_by_client, 1, "{which}");
         rig.pass(10);

@@ -1,6 +1,6 @@
 //! Refusals, lost replies, deadlines: what is sent again, under which name, and what is said of its fate.
 
-use cell_client::{ClientError, ClientOptions, Command, Fate, Operation, Output, Setback};
+use cell_client::{ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output, Setback};
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Malformed, ReadOnlyReason, Refusal, Reply, RequestId, RequestKind};
 
@@ -146,7 +146,7 @@ fn deadline_without_a_connection_means_not_done() {
     rig.core.tick(rig.now_ns);
     for _ in 0..100 {
         if let Some(Command::Connect { .. }) = rig.core.command(rig.now_ns) {
-            rig.core.closed(rig.now_ns, Setback::Closed(CloseReason::HandshakeTimeout));
+            rig.core.closed(LinkId::DOOR, rig.now_ns, Setback::Closed(CloseReason::HandshakeTimeout));
         }
         rig.now_ns = rig.core.due_ns().unwrap();
         rig.core.tick(rig.now_ns);

@@ -2,7 +2,7 @@
 
 use crate::model::{Peer, Server, refusal};
 use cell_client::{
-    ClientCore, ClientError, ClientOptions, Command, Completion, Fate, Operation, Setback, Ticket,
+    ClientCore, ClientError, ClientOptions, Command, Completion, Fate, LinkId, Operation, Setback, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Refusal, Reply, ReplyHeader, Request, RequestId, RequestKind};
@@ -52,15 +52,21 @@ impl Rig {
         self.core.tick(self.now_ns);
         while let Some(command) = self.core.command(self.now_ns) {
             match command {
-                Command::Connect { attempt } => {
+                Command::Connect { attempt, .. } => {
                     assert_eq!(attempt, self.connects);
                     self.connects += 1;
                     self.peer = Peer::default();
                     self.sent.clear();
-                    self.core.connected();
+                    self.core.connected(LinkId::DOOR);
                 }
-                Command::Send(message) => self.sent.push(message.to_vec()),
-                Command::Close => self.closed_by_client += 1,
+                Command::Send { message, .. } => {
+                    let message = message.to_vec();
+                    match crate::model::table_answer(&message) {
+                        Some(table) => self.core.message(LinkId::DOOR, self.now_ns, &table),
+                        None => self.sent.push(message),
+                    }
+                }
+                Command::Close { .. } => self.closed_by_client += 1,
             }
         }
     }
@@ -83,7 +89,7 @@ impl Rig {
             self.server.handle(&mut self.peer, &message, &mut replies);
         }
         for reply in replies {
-            self.core.message(self.now_ns, &reply);
+            self.core.message(LinkId::DOOR, self.now_ns, &reply);
         }
     }
 
@@ -97,7 +103,7 @@ impl Rig {
 
     pub(crate) fn cut(&mut self) {
         self.sent.clear();
-        self.core.closed(self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+        self.core.closed(LinkId::DOOR, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {
@@ -115,11 +121,11 @@ impl Rig {
     pub(crate) fn reply(&mut self, id: RequestId, reply: &Reply<'_>) {
         let mut message = Vec::new();
         reply.encode(&ReplyHeader { id, ..ReplyHeader::default() }, &mut message).unwrap();
-        self.core.message(self.now_ns, &message);
+        self.core.message(LinkId::DOOR, self.now_ns, &message);
     }
 
     pub(crate) fn refuse(&mut self, id: RequestId, reason: Refusal) {
-        self.core.message(self.now_ns, &refusal(id, reason));
+        self.core.message(LinkId::DOOR, self.now_ns, &refusal(id, reason));
     }
 
     /// Kinds and ids of what was sent.

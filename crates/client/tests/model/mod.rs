@@ -12,7 +12,7 @@ use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{
     Bound, CheckReport, Chunk, Condition, Entry, EntryValue, Found, HelloReply, Limits, PageWriter,
     PairStatuses, Refusal, Reply, ReplyHeader, Request, RequestHeader, RequestId, Scan, StatusReport,
-    ValueBegin, ValuesWriter, WriteName, reply::VALUE_INLINE_BYTES_MAX,
+    TableReport, TableRows, ValueBegin, ValuesWriter, WriteName, reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
 
@@ -120,6 +120,19 @@ pub(crate) fn refusal(id: RequestId, refusal: Refusal) -> Vec<u8> {
 
 fn version(csn: u64) -> Version {
     Version { pair: PairId(1), epoch: Epoch(1), csn: Csn(csn) }
+}
+
+/// The answer to a question for the region table, if a message is one: nothing is in it.
+pub(crate) fn table_answer(message: &[u8]) -> Option<Vec<u8>> {
+    let (RequestHeader { id, .. }, Request::Table { .. }) = Request::decode(message).ok()? else {
+        return None;
+    };
+    Some(empty_table(id))
+}
+
+fn empty_table(id: RequestId) -> Vec<u8> {
+    let rows = TableRows::List(&[]);
+    encode(id, &Reply::Table(TableReport { revision: 1, rows_all: 0, rows }))
 }
 
 impl Server {
@@ -235,6 +248,7 @@ impl Server {
                 out.push(reply);
             }
             Request::Scan(scan) => out.push(self.page(id, &scan)),
+            Request::Table { .. } => out.push(empty_table(id)),
             Request::Status => {
                 let pairs = PairStatuses::List(&[]);
                 let (node, incarnation) = (NodeId(1), Incarnation(1));

@@ -1,12 +1,13 @@
 //! A core that searches itself, a wire and a memory that the test holds in its hands.
 
 use cell_client::{
-    ClientCore, ClientOptions, Command, Completion, OneSidedCounters, Operation, Output, Search, Ticket,
+    ClientCore, ClientOptions, Command, Completion, LinkId, OneSidedCounters, Operation, Output, Search,
+    Ticket,
 };
 use cell_fabric::{ReadTag, RemoteRead};
 use cell_protocol::{
     HelloReply, Limits, PROTOCOL_VERSION, PairRegions, Refusal, RegionRows, RegionsReply, Reply, ReplyHeader,
-    Request, RequestKind,
+    Request, RequestKind, TableReport, TableRows,
 };
 use cell_terms::{Epoch, Incarnation, NodeId, PairId, Watermark};
 
@@ -95,17 +96,17 @@ impl Yard {
         while let Some(command) = self.core.command(self.now_ns) {
             busy = true;
             match command {
-                Command::Connect { .. } => self.core.connected(),
-                Command::Send(message) => messages.push(message.to_vec()),
-                Command::Close => {}
+                Command::Connect { .. } => self.core.connected(LinkId::DOOR),
+                Command::Send { message, .. } => messages.push(message.to_vec()),
+                Command::Close { .. } => {}
             }
         }
         for message in messages {
             self.answer(&message);
         }
-        while let Some(read) = self.core.next_read() {
+        while let Some((_, read, tag)) = self.core.next_read() {
             busy = true;
-            self.posted.push(read);
+            self.posted.push((read, tag));
         }
         self.core.settle(self.now_ns);
         busy
@@ -119,8 +120,8 @@ impl Yard {
         let (read, tag) = self.posted.remove(0);
         self.answered += 1;
         match self.owner.read(&read) {
-            Ok(words) => self.core.read_done(tag, Ok(&words)),
-            Err(failure) => self.core.read_done(tag, Err(failure)),
+            Ok(words) => self.core.read_done(LinkId::DOOR, tag, Ok(&words)),
+            Err(failure) => self.core.read_done(LinkId::DOOR, tag, Err(failure)),
         }
         true
     }
@@ -208,7 +209,7 @@ impl Yard {
     pub(crate) fn tell_alive(&mut self, id: cell_protocol::RequestId) {
         let mut bytes = Vec::new();
         Reply::Alive.encode(&self.header(id), &mut bytes).unwrap();
-        self.core.message(self.now_ns, &bytes);
+        self.core.message(LinkId::DOOR, self.now_ns, &bytes);
     }
 
     pub(crate) fn rows(&self) -> Vec<PairRegions> {
@@ -233,6 +234,9 @@ impl Yard {
                 pairs: RegionRows::List(&rows),
             }),
             Request::KeepAlive { .. } => Reply::Alive,
+            Request::Table { .. } => {
+                Reply::Table(TableReport { revision: 1, rows_all: 0, rows: TableRows::List(&[]) })
+            }
             ref other => {
                 self.asked.push(other.kind());
                 Reply::Refused(Refusal::Malformed { what: cell_protocol::Malformed::Order })
@@ -240,7 +244,7 @@ impl Yard {
         };
         let mut bytes = Vec::new();
         reply.encode(&self.header(header.id), &mut bytes).unwrap();
-        self.core.message(self.now_ns, &bytes);
+        self.core.message(LinkId::DOOR, self.now_ns, &bytes);
     }
 }
 

@@ -1,0 +1,111 @@
+//! One connection of a client, with what waits for it and what is due on it. A client has one to each node
+//! that it needs; the first is its door: it tries the addresses that the user gave.
+
+use std::collections::VecDeque;
+
+use cell_protocol::RequestId;
+
+use crate::ClientOptions;
+use crate::connection::{Connection, Owed};
+use crate::error::Setback;
+use crate::flight::Place;
+use crate::outgoing::{Control, Outbox};
+
+/// Names a connection of a client towards its shell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkId(pub u16);
+
+impl LinkId {
+    /// The connection by which a client comes in.
+    pub const DOOR: LinkId = LinkId(0);
+
+    pub(crate) fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Requests of the client's own whose answers are due.
+#[derive(Debug, Default)]
+pub(crate) struct ControlIds {
+    pub(crate) hello: Option<RequestId>,
+    pub(crate) open_session: Option<RequestId>,
+    pub(crate) close_session: Option<RequestId>,
+    pub(crate) table: Option<RequestId>,
+    /// With the time before they left: what their replies say of the lease is counted from there.
+    pub(crate) regions: Option<(RequestId, u64)>,
+    pub(crate) trust: Option<(RequestId, u64)>,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) connection: Connection,
+    /// Where it leads, as the region table has it; none where that is not known.
+    pub(crate) address: Option<Box<str>>,
+    /// Operations to be sent, oldest first.
+    pub(crate) ready: VecDeque<Place>,
+    /// Streamed puts that wait for another one to end.
+    pub(crate) waiting_for_stream: VecDeque<Place>,
+    /// Streamed puts that have credit and something to send.
+    pub(crate) uploads: VecDeque<Place>,
+    pub(crate) upload_count: usize,
+    /// Operations whose answer is due; and those of them that are answered promptly.
+    pub(crate) in_flight: usize,
+    pub(crate) in_flight_prompt: usize,
+    pub(crate) control: VecDeque<Control>,
+    pub(crate) control_ids: ControlIds,
+    pub(crate) outbox: Outbox,
+    pub(crate) close_wanted: bool,
+    pub(crate) attempt: u64,
+    /// Whether a chunk goes before the next operation.
+    pub(crate) chunk_turn: bool,
+    /// It is wanted though no operation is for it: to ask for the table, or to read one-sided.
+    pub(crate) wanted: bool,
+    pub(crate) last_setback: Option<Setback>,
+}
+
+impl Link {
+    pub(crate) fn new(options: &ClientOptions, address: Option<Box<str>>) -> Link {
+        Link {
+            connection: Connection::new(options),
+            address,
+            ready: VecDeque::new(),
+            waiting_for_stream: VecDeque::new(),
+            uploads: VecDeque::new(),
+            upload_count: 0,
+            in_flight: 0,
+            in_flight_prompt: 0,
+            control: VecDeque::new(),
+            control_ids: ControlIds::default(),
+            outbox: Outbox::default(),
+            close_wanted: false,
+            attempt: 0,
+            chunk_turn: false,
+            wanted: false,
+            last_setback: None,
+        }
+    }
+
+    /// Whether the worker owes an answer promptly; reads are its host's business.
+    pub(crate) fn owes_answer(&self) -> bool {
+        let ids = &self.control_ids;
+        let asked = ids.open_session.is_some() || ids.regions.is_some() || ids.trust.is_some();
+        self.in_flight_prompt > 0 || asked || ids.table.is_some()
+    }
+
+    /// What the server owes. `reading`: one-sided reads are on their way to its host.
+    pub(crate) fn owed(&self, reading: bool) -> Owed {
+        if self.owes_answer() || reading {
+            Owed::Promptly
+        } else if self.in_flight > 0 {
+            Owed::Sometime
+        } else {
+            Owed::Nothing
+        }
+    }
+
+    /// Whether operations are for it.
+    pub(crate) fn has_operations(&self) -> bool {
+        self.in_flight > 0 || !self.ready.is_empty() || !self.waiting_for_stream.is_empty()
+    }
+}

@@ -1,0 +1,146 @@
+//! The region table as nodes tell it: which pair is where. Advice, like the cached paths.
+
+use cell_protocol::{OwnedState, TableReport};
+use cell_terms::{Incarnation, NodeId, PairId};
+
+/// A pair's owner, or a node without a pair (pair 0).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) pair: PairId,
+    pub(crate) node: NodeId,
+    pub(crate) owner: Incarnation,
+    pub(crate) state: OwnedState,
+    pub(crate) address: Box<str>,
+}
+
+/// What a report led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Taken {
+    /// Rows from this one on are still to come.
+    More(u32),
+    /// The table is here.
+    Whole {
+        /// Whether it differs from what was known.
+        changed: bool,
+    },
+}
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    revision: u64,
+    rows: Vec<Peer>,
+    incoming: Vec<Peer>,
+    incoming_revision: u64,
+    distinct: usize,
+}
+
+impl Peers {
+    /// Whether a table was ever told.
+    pub(crate) fn is_known(&self) -> bool {
+        self.revision > 0
+    }
+
+    /// How many places the owners have together.
+    pub(crate) fn places(&self) -> usize {
+        self.distinct
+    }
+
+    /// The rows: nodes without a pair first, then the pairs by id.
+    pub(crate) fn rows(&self) -> &[Peer] {
+        &self.rows
+    }
+
+    /// Where owners are, each place once or more.
+    pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> + Clone {
+        self.rows.iter().map(|row| &*row.address).filter(|address| !address.is_empty())
+    }
+
+    /// Who has a pair.
+    pub(crate) fn of(&self, pair: PairId) -> Option<&Peer> {
+        let first = self.rows.partition_point(|row| row.pair < pair);
+        self.rows.get(first).filter(|row| row.pair == pair)
+    }
+
+    /// Who has the lowest pair, and with it the router.
+    pub(crate) fn first(&self) -> Option<&Peer> {
+        self.rows.iter().find(|row| row.pair != PairId(0))
+    }
+
+    /// Takes rows in that were asked for from the number of those that came before on.
+    pub(crate) fn take(&mut self, report: &TableReport<'_>) -> Taken {
+        if report.revision != self.incoming_revision {
+            let begun = !self.incoming.is_empty();
+            self.incoming.clear();
+            self.incoming_revision = report.revision;
+            if begun {
+                return Taken::More(0); // it has changed between two parts
+            }
+        }
+        self.incoming.extend(report.rows.iter().map(|row| Peer {
+            pair: row.pair,
+            node: row.node,
+            owner: row.owner,
+            state: row.state,
+            address: row.address.into(),
+        }));
+        let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
+        if here < report.rows_all && !report.rows.is_empty() {
+            return Taken::More(here);
+        }
+        let mut rows = std::mem::take(&mut self.incoming);
+        self.incoming_revision = 0;
+        rows.sort_by_key(|row| row.pair);
+        // A node that has just heard less than another is no reason to go back.
+        let newer = report.revision > self.revision;
+        let changed = newer && rows != self.rows;
+        if newer {
+            self.revision = report.revision;
+            let mut places: Vec<&str> = rows.iter().map(|row| &*row.address).collect();
+            places.sort_unstable();
+            places.dedup();
+            self.distinct = places.iter().filter(|place| !place.is_empty()).count();
+            self.rows = rows;
+        }
+        Taken::Whole { changed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cell_protocol::{TableRow, TableRows};
+    use cell_terms::Epoch;
+
+    fn row(pair: u32, address: &str) -> TableRow<'_> {
+        TableRow {
+            pair: PairId(pair),
+            node: NodeId(1),
+            owner: Incarnation(1),
+            epoch: Epoch(1),
+            state: OwnedState::Serving,
+            address,
+            http: "",
+        }
+    }
+
+    #[test]
+    fn take_in_parts_is_whole_at_the_end_and_begins_again_when_it_changes() {
+        let mut peers = Peers::default();
+        let rows = [row(2, "b"), row(1, "a"), row(0, "c"), row(3, "")];
+        let part = |revision, from: usize, upto: usize| TableReport {
+            revision,
+            rows_all: 4,
+            rows: TableRows::List(&rows[from..upto]),
+        };
+        assert_eq!(peers.take(&part(5, 0, 3)), Taken::More(3));
+        assert_eq!(peers.take(&part(6, 3, 4)), Taken::More(0), "another table");
+        assert_eq!(peers.take(&part(6, 0, 2)), Taken::More(2));
+        assert_eq!(peers.take(&part(6, 2, 4)), Taken::Whole { changed: true });
+        assert_eq!((peers.places(), peers.first().unwrap().pair), (3, PairId(1)));
+        assert_eq!(peers.of(PairId(2)).map(|peer| &*peer.address), Some("b"));
+        assert_eq!(peers.of(PairId(4)), None);
+        assert_eq!(peers.take(&part(5, 0, 4)), Taken::Whole { changed: false }, "an older one");
+        assert_eq!(peers.take(&part(7, 0, 4)), Taken::Whole { changed: false }, "the same rows");
+    }
+}

@@ -1,0 +1,154 @@
+//! The core's side of the one-sided path: which operations go by it, what it is told and what it asks for.
+
+use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
+
+use crate::OneSidedCounters;
+use crate::client_core::ClientCore;
+use crate::connection::Owed;
+use crate::flight::{Place, State};
+use crate::link::LinkId;
+use crate::onesided::Ended;
+use crate::outgoing::Control;
+
+impl ClientCore {
+    /// Begins a read one-sided; false if it is one for the server.
+    pub(crate) fn begin_one_sided(&mut self, place: Place, now_ns: u64) -> bool {
+        let Some(reader) = &mut self.reader else { return false };
+        let flight = self.flights.get_mut(place);
+        if !flight.is_one_sided() {
+            return false;
+        }
+        let busy = reader.busy_links();
+        if !reader.begin(place, now_ns, &flight.message) {
+            return false;
+        }
+        flight.state = State::OneSided;
+        self.reads_begun(busy, now_ns);
+        true
+    }
+
+    /// Counts silence from now on where reads are the first that is owed.
+    fn reads_begun(&mut self, busy_before: u64, now_ns: u64) {
+        let Some(reader) = &self.reader else { return };
+        let begun = reader.busy_links() & !busy_before;
+        if begun == 0 {
+            return;
+        }
+        for (at, link) in self.links.iter_mut().enumerate().take(64) {
+            if begun >> at & 1 == 1 && link.owed(false) == Owed::Nothing {
+                link.connection.heard(now_ns);
+            }
+        }
+    }
+
+    /// One-sided operations that have ended: complete, or on their way to the server.
+    pub(crate) fn take_ended(&mut self, now_ns: u64) {
+        while let Some((place, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
+            match ended {
+                Ended::Done(output) => self.finish(place, now_ns, Ok(output)),
+                Ended::Server => self.enlist(place, now_ns),
+            }
+        }
+    }
+
+    /// Whether the fabric loads the cache lines of a one-sided read in address order. Told before anything
+    /// else.
+    pub fn set_reads_ordered(&mut self, ordered: bool) {
+        if let Some(reader) = &mut self.reader {
+            reader.set_reads_ordered(ordered);
+        }
+    }
+
+    /// The next one-sided read to be posted, and on which connection; call it until there is none.
+    pub fn next_read(&mut self) -> Option<(LinkId, RemoteRead, ReadTag)> {
+        let ClientCore { reader, links, .. } = self;
+        reader.as_mut()?.next_read(|link| links[link.index()].connection.is_up())
+    }
+
+    /// The connection did not take the read; it is yielded again once [`ClientCore::writable`] was called.
+    pub fn read_not_taken(&mut self, link: LinkId, read: RemoteRead, tag: ReadTag) {
+        if let Some(reader) = &mut self.reader {
+            reader.not_taken(link, read, tag);
+        }
+    }
+
+    /// A one-sided read has come back. Nothing is answered before [`ClientCore::settle`].
+    pub fn read_done(&mut self, link: LinkId, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
+        if let Some(reader) = &mut self.reader {
+            reader.read_done(link, tag, outcome);
+        }
+    }
+
+    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock,
+    /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
+    /// was used again.
+    pub fn settle(&mut self, now_ns: u64) {
+        if let Some(reader) = &mut self.reader {
+            let came = reader.take_came();
+            for (at, link) in self.links.iter_mut().enumerate().take(64) {
+                // A sign of life of the host, but not of a worker whose answer is due.
+                if came >> at & 1 == 1 && !link.owes_answer() {
+                    link.connection.heard(now_ns);
+                }
+            }
+            let busy = reader.busy_links();
+            reader.settle(now_ns);
+            self.take_ended(now_ns);
+            self.reads_begun(busy, now_ns);
+        }
+    }
+
+    /// Whether the fabric is to be asked which regions are mapped: see [`ClientCore::map_regions`].
+    #[must_use]
+    pub fn wants_mapping(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.wants_mapping())
+    }
+
+    /// Lets the one-sided path look at regions in place, as far as `mapped` has them.
+    pub fn map_regions(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) {
+        if let Some(reader) = &mut self.reader {
+            reader.map(mapped);
+        }
+    }
+
+    /// Whether there are answers that wait for nothing but [`ClientCore::settle`].
+    #[must_use]
+    pub fn is_settling(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.is_settling())
+    }
+
+    /// What the one-sided path has counted, if there is one.
+    #[must_use]
+    pub fn one_sided_counters(&self) -> Option<&OneSidedCounters> {
+        self.reader.as_ref().map(|reader| reader.counters())
+    }
+
+    /// Asks for registrations and for trust, where the one-sided path wants them.
+    pub(crate) fn ask_for_reader(&mut self, now_ns: u64) {
+        let Some(reader) = &mut self.reader else { return };
+        for (at, link) in self.links.iter_mut().enumerate() {
+            if !link.connection.is_up() {
+                continue;
+            }
+            let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
+            if reader.wants_regions(id, now_ns) {
+                reader.regions_asked(id);
+                link.control.push_back(Control::Regions);
+            }
+            if reader.wants_trust(id, now_ns) {
+                reader.trust_asked(id, now_ns);
+                link.control.push_back(Control::Trust);
+            }
+        }
+        if reader.take_region_unknown() {
+            self.watch.wanted = true; // there is a pair that is not in the table that is known
+        }
+    }
+
+    /// What the server of a connection owes.
+    pub(crate) fn owed(&self, link: LinkId) -> Owed {
+        // A read that does not come back: the host is gone, or nobody has its connection any more.
+        let reading = self.reader.as_ref().is_some_and(|reader| reader.is_busy(link));
+        self.links[link.index()].owed(reading)
+    }
+}

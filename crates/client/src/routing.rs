@@ -1,0 +1,392 @@
+//! Which node an operation is for: by the cached paths and the region table, both advice. A node that is
+//! asked for what it does not have refuses, with a hint if it can.
+//!
+//! ```text
+//! key --cached paths--> pair --table--> owner's address --> link        unknown: the owner of the lowest pair
+//!  ^                                                          |
+//!  +--- hint: learn the path, go on at once (a few times) ----+--- no hint, a dead node: wait, ask for the table
+//! ```
+//!
+//! While something is not where it is said to be, or somebody is silent, the table is asked for again and
+//! again, at any node that answers; once it has changed, what waits is routed anew. So a dead node costs the
+//! operations for its keys, until its pairs are served elsewhere, and no others.
+
+use cell_protocol::{Refusal, RequestKind, Route, TableReport};
+use cell_tree::Aim;
+
+use crate::client_core::ClientCore;
+use crate::error::Setback;
+use crate::flight::{Flight, Place, State};
+use crate::join::keys_of;
+use crate::link::{Link, LinkId};
+use crate::onesided::first_aim;
+use crate::outgoing::Control;
+use crate::peers::{Peer, Taken};
+
+/// Connections of a client, at most.
+pub(crate) const LINKS_MAX: usize = 64;
+
+/// Hints that an operation follows before it waits.
+const HOPS_MAX: u8 = 8;
+
+/// Time between two questions for the table while something is amiss.
+const ASK_EVERY_NS: u64 = 20_000_000;
+
+/// A node that is asked for the table and says nothing for so long is not waited for; others are asked too.
+const ANSWER_WITHIN_NS: u64 = 100_000_000;
+
+/// What a client has counted of its routing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoutingCounters {
+    /// Hints followed.
+    pub hints: u64,
+    /// Refusals without a hint, or with one that led nowhere.
+    pub misses: u64,
+    /// Times that the region table was learnt.
+    pub tables: u64,
+    /// Operations that were taken from a silent or lost connection to another node.
+    pub moved: u64,
+}
+
+/// When the table is asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Once more.
+    pub(crate) wanted: bool,
+    /// Again and again: something is not where it is said to be.
+    pub(crate) trouble: bool,
+    /// Who is asked, since when.
+    asked: Option<(LinkId, u64)>,
+    not_before_ns: u64,
+    turn: usize,
+}
+
+/// Where an operation goes.
+enum Target {
+    Link(LinkId),
+    /// It goes in parts: this is where each of its keys is.
+    Parts(Vec<LinkId>),
+    /// Nobody has it.
+    Nobody,
+}
+
+impl ClientCore {
+    /// What was counted of the routing.
+    #[must_use]
+    pub fn routing_counters(&self) -> RoutingCounters {
+        self.counters
+    }
+
+    /// Puts an operation among those that are to be sent, on the connection that leads to its keys.
+    pub(crate) fn enlist(&mut self, place: Place, now_ns: u64) {
+        let link = if self.spread {
+            match self.route(place) {
+                Target::Link(link) => link,
+                Target::Parts(targets) if self.split(place, &targets) => return,
+                Target::Parts(_) | Target::Nobody => {
+                    self.watch.trouble = true;
+                    return self.rest(place, now_ns);
+                }
+            }
+        } else {
+            LinkId::DOOR
+        };
+        let flight = self.flights.get_mut(place);
+        (flight.state, flight.link) = (State::Ready, link);
+        self.links[link.index()].ready.push_back(place);
+    }
+
+    /// Lets an operation wait a little, longer each time.
+    pub(crate) fn rest(&mut self, place: Place, now_ns: u64) {
+        let attempts = self.flights.get(place).attempts;
+        let wait_ns = self.backoff.wait_ns(attempts.max(1), &mut self.random);
+        self.flights.back_off(place, now_ns.saturating_add(wait_ns));
+    }
+
+    fn route(&mut self, place: Place) -> Target {
+        let message = std::mem::take(&mut self.flights.get_mut(place).message);
+        let target = self.target(place, &message);
+        self.flights.get_mut(place).message = message;
+        target
+    }
+
+    fn target(&mut self, place: Place, message: &[u8]) -> Target {
+        let flight = self.flights.get(place);
+        if flight.kind == RequestKind::MultiGet {
+            return self.target_of_keys(message);
+        }
+        let Some(aim) = aim_of(flight, message) else { return Target::Link(LinkId::DOOR) };
+        self.link_for(aim).map_or(Target::Nobody, Target::Link)
+    }
+
+    fn target_of_keys(&mut self, message: &[u8]) -> Target {
+        let Some(keys) = keys_of(message) else { return Target::Link(LinkId::DOOR) };
+        let links: Option<Vec<LinkId>> = keys.iter().map(|key| self.link_for(Aim::At(key))).collect();
+        let Some(links) = links else { return Target::Nobody };
+        let first = links.first().copied().unwrap_or(LinkId::DOOR);
+        if links.iter().all(|link| *link == first) { Target::Link(first) } else { Target::Parts(links) }
+    }
+
+    /// The connection that leads to the keys at an aim, as far as is known.
+    fn link_for(&mut self, aim: Aim<'_>) -> Option<LinkId> {
+        let peer = match self.routes.find(aim) {
+            Some(pair) => self.peers.of(pair),
+            None => self.peers.first(),
+        };
+        match peer {
+            Some(peer) => {
+                let peer = peer.clone();
+                self.link_to(&peer)
+            }
+            None => Some(LinkId::DOOR),
+        }
+    }
+
+    /// The connection to a pair's owner; it is made if there is none.
+    fn link_to(&mut self, peer: &Peer) -> Option<LinkId> {
+        let meets = |link: &Link| {
+            let server = link.connection.server.as_ref().filter(|_| link.connection.is_up());
+            server.is_some_and(|server| server.incarnation == peer.owner)
+        };
+        if let Some(at) = self.links.iter().position(meets) {
+            return Some(LinkId(u16::try_from(at).ok()?));
+        }
+        if peer.address.is_empty() {
+            return None;
+        }
+        let leads = |link: &Link| link.address.as_deref() == Some(&peer.address);
+        if let Some(at) = self.links.iter().position(leads) {
+            return Some(LinkId(u16::try_from(at).ok()?));
+        }
+        self.open_link(&peer.address)
+    }
+
+    fn open_link(&mut self, address: &str) -> Option<LinkId> {
+        let link = Link::new(&self.options, Some(address.into()));
+        let rests = |link: &Link| !link.connection.is_open() && !link.wanted && !link.has_operations();
+        let free = self.links.iter().skip(1).position(rests).map(|at| at + 1);
+        let at = match free.filter(|_| self.links.len() >= LINKS_MAX) {
+            Some(at) => {
+                self.links[at] = link;
+                at
+            }
+            None if self.links.len() < LINKS_MAX => {
+                self.links.push(link);
+                self.links.len() - 1
+            }
+            None => return None,
+        };
+        Some(LinkId(u16::try_from(at).ok()?))
+    }
+
+    /// A worker does not have what it was asked for.
+    pub(crate) fn elsewhere(&mut self, place: Place, now_ns: u64, hint: Option<&Route<'_>>) {
+        self.unsend(place);
+        let link = self.flights.get(place).link;
+        if let Some(route) = hint {
+            self.routes.learn(route);
+            self.spread = true;
+            let target = self.peers.of(route.pair).cloned().and_then(|peer| self.link_to(&peer));
+            let flight = self.flights.get_mut(place);
+            if target.is_some_and(|target| target != link) && flight.hops < HOPS_MAX {
+                flight.hops += 1;
+                self.counters.hints += 1;
+                return self.enlist(place, now_ns);
+            }
+        } else if self.spread {
+            self.forget_route(place);
+        }
+        self.counters.misses += 1;
+        self.watch.trouble = true;
+        self.again_from_ready(place, now_ns);
+    }
+
+    fn forget_route(&mut self, place: Place) {
+        let flight = self.flights.get(place);
+        match aim_of(flight, &flight.message) {
+            Some(aim) => self.routes.forget(aim),
+            None => {
+                let keys = keys_of(&flight.message);
+                keys.iter().flat_map(|keys| keys.iter()).for_each(|key| self.routes.forget(Aim::At(key)));
+            }
+        }
+    }
+
+    /// A connection is gone: whoever it led to may have lost its pairs.
+    pub(crate) fn link_is_lost(&mut self, link: LinkId) {
+        if self.watch.asked.is_some_and(|(asked, _)| asked == link) {
+            self.watch.asked = None;
+        }
+        self.watch.trouble |= self.peers.places() > 1 && self.flights.len() > 0;
+    }
+
+    /// Whether a connection's server is so silent that others are asked what became of it.
+    fn is_doubtful(&self, link: LinkId, now_ns: u64) -> bool {
+        self.links[link.index()].connection.is_doubtful(now_ns, self.owed(link))
+    }
+
+    /// Asks for the table, if that is due.
+    pub(crate) fn watch_table(&mut self, now_ns: u64) {
+        if self.peers.places() > 1 && !self.watch.trouble {
+            self.watch.trouble = self.all_links().any(|link| self.is_doubtful(link, now_ns));
+        }
+        if !(self.watch.wanted || self.watch.trouble) || now_ns < self.watch.not_before_ns {
+            return;
+        }
+        if self.watch.asked.is_some_and(|(_, since_ns)| now_ns < since_ns.saturating_add(ANSWER_WITHIN_NS)) {
+            return;
+        }
+        let links = self.links.len();
+        let can_answer = |at: &usize| {
+            let link = &self.links[*at];
+            let id = LinkId(u16::try_from(*at).unwrap_or(u16::MAX));
+            link.connection.is_up() && link.control_ids.table.is_none() && !self.is_doubtful(id, now_ns)
+        };
+        let turn = self.watch.turn;
+        let Some(at) = (0..links).map(|step| (turn + step) % links).find(can_answer) else {
+            if self.watch.trouble {
+                self.watch.not_before_ns = now_ns.saturating_add(ASK_EVERY_NS);
+                self.open_all();
+            }
+            return;
+        };
+        let link = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
+        self.watch.turn = at + 1;
+        self.watch.asked = Some((link, now_ns));
+        self.watch.wanted = false;
+        self.watch.not_before_ns = now_ns.saturating_add(ASK_EVERY_NS);
+        self.links[at].control.push_back(Control::Table { from: 0 });
+    }
+
+    /// When the table is to be asked for.
+    pub(crate) fn watch_due_ns(&self) -> u64 {
+        let mut due_ns = u64::MAX;
+        if (self.watch.wanted || self.watch.trouble) && (self.is_up() || self.peers.places() > 1) {
+            let asked = self.watch.asked.map(|(_, since_ns)| since_ns.saturating_add(ANSWER_WITHIN_NS));
+            due_ns = self.watch.not_before_ns.max(asked.unwrap_or(0));
+        }
+        if self.peers.places() > 1 && !self.watch.trouble {
+            for link in self.all_links() {
+                due_ns = due_ns.min(self.links[link.index()].connection.doubtful_ns(self.owed(link)));
+            }
+        }
+        due_ns
+    }
+
+    /// Connects to everybody that is known, so that somebody tells the table.
+    fn open_all(&mut self) {
+        let peers: Vec<Peer> = self.peers.rows().to_vec();
+        for peer in &peers {
+            if let Some(link) = self.link_to(peer) {
+                self.links[link.index()].wanted = true;
+            }
+        }
+    }
+
+    /// A node has told the table, or a part of it.
+    pub(crate) fn table_came(&mut self, link: LinkId, now_ns: u64, report: &TableReport<'_>) {
+        let changed = match self.peers.take(report) {
+            Taken::More(from) => {
+                return self.links[link.index()].control.push_back(Control::Table { from });
+            }
+            Taken::Whole { changed } => changed,
+        };
+        self.counters.tables += 1;
+        self.watch.asked = None;
+        self.spread = self.peers.places() > 1 || !self.routes.is_empty();
+        let door = &mut self.links[0];
+        let server = door.connection.server.as_ref().filter(|_| door.connection.is_up());
+        let met = server.and_then(|server| {
+            self.peers.rows().iter().find(|peer| peer.owner == server.incarnation && !peer.address.is_empty())
+        });
+        if let Some(peer) = met {
+            door.address = Some(peer.address.clone());
+        }
+        if self.reader.is_some() && self.spread {
+            self.open_all();
+        }
+        self.reroute(now_ns, changed);
+        self.watch.trouble = self.is_in_trouble(now_ns);
+        if !self.watch.trouble && self.reader.is_none() {
+            self.links.iter_mut().for_each(|link| link.wanted = false);
+        }
+    }
+
+    /// Routes anew what waits for a node that does not answer; when the table has changed, what rests too.
+    fn reroute(&mut self, now_ns: u64, changed: bool) {
+        if !self.spread {
+            return;
+        }
+        let lame: Vec<bool> = self
+            .all_links()
+            .map(|link| !self.links[link.index()].connection.is_up() || self.is_doubtful(link, now_ns))
+            .collect();
+        let mut places = Vec::new();
+        self.flights.collect(&mut places, |flight| match flight.state {
+            State::Ready | State::WaitsForStream | State::Sent => lame[flight.link.index()],
+            State::BacksOff { .. } => changed && waits_for_owner(flight),
+            _ => false,
+        });
+        for place in places {
+            let flight = self.flights.get(place);
+            let (state, before) = (flight.state, flight.link);
+            // Operations on a node itself stay with it; parts are routed like the whole.
+            if aim_of(flight, &flight.message).is_none() && flight.kind != RequestKind::MultiGet {
+                continue;
+            }
+            if matches!(state, State::BacksOff { .. }) {
+                self.enlist(place, now_ns);
+                continue;
+            }
+            if matches!(self.route(place), Target::Link(link) if link == before) {
+                continue;
+            }
+            if state == State::Sent {
+                self.unsend(place);
+                let silence_ms = self.options.silence_ms;
+                let flight = self.flights.get_mut(place);
+                flight.fate_open |= flight.is_write();
+                flight.last = Some(Setback::Silent { silence_ms });
+            } else {
+                self.unlist(place);
+            }
+            self.counters.moved += 1;
+            self.enlist(place, now_ns);
+        }
+    }
+
+    fn is_in_trouble(&self, now_ns: u64) -> bool {
+        let lame = |link: LinkId| {
+            let known = &self.links[link.index()];
+            (!known.connection.is_up() && known.has_operations()) || self.is_doubtful(link, now_ns)
+        };
+        self.all_links().any(lame)
+            || self
+                .flights
+                .any(|flight| matches!(flight.state, State::BacksOff { .. }) && waits_for_owner(flight))
+    }
+}
+
+/// Whether what an operation waits for is that somebody owns its keys.
+fn waits_for_owner(flight: &Flight) -> bool {
+    match flight.last {
+        Some(Setback::Refused(refusal)) => {
+            matches!(refusal, Refusal::NotOwner | Refusal::Recovering | Refusal::Shutdown)
+        }
+        Some(_) => true,
+        None => flight.attempts == 0,
+    }
+}
+
+/// What an operation is about; none if that is no key, or many.
+fn aim_of<'m>(flight: &Flight, message: &'m [u8]) -> Option<Aim<'m>> {
+    use RequestKind as K;
+    match flight.kind {
+        K::Get | K::Search | K::Put | K::Delete | K::PutBegin => {
+            let (begin, end) = flight.key;
+            message.get(begin as usize..end as usize).map(Aim::At)
+        }
+        K::Scan => first_aim(message),
+        _ => None,
+    }
+}
