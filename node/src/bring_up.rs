@@ -1,34 +1,38 @@
-//! From a lease to served pairs, on the control thread: take this node's pairs over, or create the first,
-//! hand them to the worker, serve the worker's commands, and at the end give the pairs up in the table.
+//! From a lease to a member of the cluster: the layout of an empty table, the member's row, then the control
+//! thread's loop; and what takeovers and new pairs are made of. At the end the pairs are given up in the table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender};
 
-use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, PairRow, Place, Sessions, Table, Tenure};
+use cell_cluster::{
+    ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, Place, Sessions, Table,
+    Tenure, boottime_ns,
+};
 use cell_memory::{MemoryError, Region, RegionSettings};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
-    complete, find_logs, take_over,
+    complete, find_logs,
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogOptions, RealStorage};
 
-use crate::control::{Control, PairControl, ToWorker};
+use crate::control::{Control, PairControl, ToWorker, Work};
+use crate::membership::memory_bytes;
 use crate::populate;
+use crate::recoverer::{Recoverer, pause};
 use crate::settings::WorkerOptions;
-use crate::shell::{Inbound, PairLine, ServedPair};
+use crate::shell::{PairLine, ServedPair};
 use crate::start::{NodeError, NodeOptions};
 use crate::store::Store;
-use crate::worker::Command;
 
 /// What the control thread starts with.
 pub(crate) struct BringUp {
     pub(crate) options: NodeOptions,
+    pub(crate) storage: RealStorage,
     pub(crate) worker_options: WorkerOptions,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) incarnation: Incarnation,
@@ -37,29 +41,41 @@ pub(crate) struct BringUp {
     pub(crate) progress: Arc<Progress>,
 }
 
+/// A pair that was recovered, with its log's device.
+pub(crate) struct Mine {
+    pub(crate) recovered: Recovered,
+    pub(crate) device: Box<Ring>,
+}
+
 impl BringUp {
     /// Runs until the worker is gone.
-    pub(crate) fn run(&self, commands: &Receiver<Command>) -> Result<(), NodeError> {
-        let storage = RealStorage::open(&self.options.folder).map_err(cell_wal::WalError::from)?;
-        let environment = self.environment(&storage);
-        let recovered = self.recover(&environment, &storage)?;
-        let mut control = self.hand_over(&environment, &storage, recovered)?;
-        control.run(commands);
+    pub(crate) fn run(
+        self: &Arc<BringUp>,
+        sender: &Sender<Work>,
+        work: &Receiver<Work>,
+    ) -> Result<(), NodeError> {
+        let environment = self.environment();
+        environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
+        self.lay_out(&environment.table)?;
+        Members::new(self.coordinator.clone()).enter(&self.member_row())?;
+        let recoverer = Recoverer::start(self.clone(), environment.clone(), sender.clone())?;
+        let mut control = Control::new(self.clone(), environment.clone(), sender.clone(), recoverer);
+        let ended = control.run(work);
         // The worker has stopped appending and answering: nothing of it is in flight any more.
-        for pair in &control.pairs {
-            if let Err(error) = environment.table.release(pair.tenure) {
+        for tenure in control.end() {
+            if let Err(error) = environment.table.release(tenure) {
                 tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
             }
         }
-        Ok(())
+        ended
     }
 
-    fn environment(&self, storage: &RealStorage) -> Environment {
+    fn environment(&self) -> Environment {
         let settings = &self.options.settings;
         let threads = usize::try_from(settings.integer("recovery_threads")).unwrap_or(1);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Environment {
-            storage: Arc::new(storage.clone()),
+            storage: Arc::new(self.storage.clone()),
             table: Table::new(self.coordinator.clone()),
             sessions: Sessions::new(self.coordinator.clone()),
             options: RecoveryOptions {
@@ -70,36 +86,39 @@ impl BringUp {
         }
     }
 
-    fn ring_options(&self) -> RingOptions {
-        let log = LogOptions::from_settings(&self.options.settings);
-        RingOptions { buffer_bytes: log.batch_bytes, ..RingOptions::default() }
-    }
-
-    /// Takes this node's own pairs over, as anyone would; the first start of all creates one.
-    fn recover(&self, environment: &Environment, storage: &RealStorage) -> Result<Vec<Mine>, NodeError> {
-        environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
-        let (rows, _) = environment.table.pairs()?;
-        let own: Vec<_> = rows.iter().filter(|row| row.node == self.options.node).collect();
-        if own.is_empty() {
-            return Ok(vec![self.create(environment, storage, &self.progress)?]);
+    /// The first start of all says how the key space is spread; one of several nodes wins.
+    fn lay_out(&self, table: &Table) -> Result<(), NodeError> {
+        if !table.pairs()?.0.is_empty() {
+            return Ok(());
         }
-        own.into_iter()
-            .map(|row| {
-                check_geometry(row, &self.options.settings)?;
-                let mut device = self.device(storage)?;
-                let (claim, publish) = (self.claim(row.pair), self.publish());
-                let (progress, log) = (&self.progress, device.as_mut());
-                let recovered = take_over(environment, &claim, &publish, log, progress, &mut pause)?;
-                Ok(Mine { recovered, device })
-            })
-            .collect()
+        let settings = &self.options.settings;
+        let geometry = geometry_wanted(&RegionSettings::new(settings))?;
+        let slots = (geometry.node_region_bytes / geometry.slot_bytes.max(1)).max(1);
+        let layout = layout_wanted(settings, slots);
+        if u64::from(layout.slots_max()) > slots {
+            return Err(NodeError::Layout { slots, wanted: layout.slots_max() });
+        }
+        Ok(table.lay_out(&layout, geometry, self.incarnation)?)
     }
 
-    fn device(&self, storage: &RealStorage) -> Result<Box<Ring>, NodeError> {
-        Ok(Box::new(Ring::open(storage, self.ring_options())?))
+    fn member_row(&self) -> MemberRow {
+        MemberRow {
+            incarnation: self.incarnation,
+            node: self.options.node,
+            fabric: self.address.to_string(),
+            http: self.options.http_address.clone(),
+            pid: std::process::id(),
+            memory_limit_bytes: self.options.settings.integer("memory_limit_bytes"),
+        }
     }
 
-    fn publish(&self) -> PublishRequest {
+    pub(crate) fn device(&self) -> Result<Box<Ring>, NodeError> {
+        let log = LogOptions::from_settings(&self.options.settings);
+        let options = RingOptions { buffer_bytes: log.batch_bytes, ..RingOptions::default() };
+        Ok(Box::new(Ring::open(&self.storage, options)?))
+    }
+
+    pub(crate) fn publish(&self) -> PublishRequest {
         PublishRequest {
             durability: self.worker_options.durability,
             place: Place { address: self.address.to_string(), worker: 0, node_key: 0, extent_key: 0 },
@@ -108,69 +127,31 @@ impl BringUp {
         }
     }
 
-    /// This process holds the lock that its predecessor held for life, so the predecessor appends nothing any
-    /// more.
-    fn claim(&self, pair: PairId) -> ClaimRequest {
-        let ground = ClaimGround::HostLock;
+    pub(crate) fn claim(&self, pair: PairId, ground: ClaimGround) -> ClaimRequest {
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
     }
 
-    fn create(
-        &self,
-        environment: &Environment,
-        storage: &RealStorage,
-        progress: &Arc<Progress>,
-    ) -> Result<Mine, NodeError> {
+    fn create(&self, environment: &Environment, progress: &Arc<Progress>) -> Result<Mine, NodeError> {
         let geometry = geometry_wanted(&RegionSettings::new(&self.options.settings))?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
         let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, progress)?;
-        let mut device = self.device(storage)?;
+        let mut device = self.device()?;
         let (publish, log) = (self.publish(), device.as_mut());
-        let recovered = complete(environment, rebuild, &publish, log, progress, &mut pause)?;
+        let mut waits = |for_ns| {
+            pause(for_ns);
+            true
+        };
+        let recovered = complete(environment, rebuild, &publish, log, progress, &mut waits)?;
         Ok(Mine { recovered, device })
     }
 
-    /// Hands the pairs and their logs to the worker, which serves them from then on.
-    fn hand_over<'b>(
-        &'b self,
-        environment: &'b Environment,
-        storage: &'b RealStorage,
-        mine: Vec<Mine>,
-    ) -> Result<Control<'b>, NodeError> {
-        let settings = &self.options.settings;
-        let (open, _) = environment.sessions.open_sessions()?;
-        let (mut pairs, mut served) = (Vec::new(), Vec::new());
-        for mine in mine {
-            let (pair, line) = self.serve(mine)?;
-            pairs.push(pair);
-            served.push(line);
-        }
-        let sessions = open.iter().map(|row| row.session).collect();
-        self.to_worker.send(Inbound::Install { pairs: served, sessions });
-        Ok(Control {
-            to_worker: self.to_worker.clone(),
-            table: environment.table.clone(),
-            sessions: environment.sessions.clone(),
-            incarnation: self.incarnation,
-            storage: environment.storage.clone(),
-            image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
-            pairs,
-            grow: Box::new(move || self.grow(environment, storage)),
-        })
-    }
-
     /// One more pair, if the memory limit permits it.
-    fn grow(
-        &self,
-        environment: &Environment,
-        storage: &RealStorage,
-    ) -> Result<(PairControl, ServedPair), NodeError> {
+    pub(crate) fn grow(&self, environment: &Environment) -> Result<Mine, NodeError> {
         let settings = &self.options.settings;
         let regions = RegionSettings::new(settings);
         let (rows, _) = environment.table.pairs()?;
-        let own = rows.iter().filter(|row| row.node == self.options.node);
-        let taken: u64 =
-            own.map(|row| row.geometry.node_region_bytes + row.geometry.extent_region_bytes).sum();
+        let own = rows.iter().filter(|row| row.owner == Some(self.incarnation));
+        let taken: u64 = own.map(memory_bytes).sum();
         let (node, extent) =
             (regions.node_spec(PairId(1), Epoch(1))?, regions.extent_spec(PairId(1), Epoch(1))?);
         let (wanted, limit) = (taken + node.bytes + extent.bytes, settings.integer("memory_limit_bytes"));
@@ -180,11 +161,11 @@ impl BringUp {
         // A pair that is in the table must be served: so the memory is tried before.
         let tried = [node, extent].map(|spec| Region::create(&spec, regions.options));
         tried.into_iter().try_for_each(|tried| tried.map(drop))?;
-        let progress = Arc::new(Progress::new(cell_cluster::boottime_ns()));
-        self.serve(self.create(environment, storage, &progress)?)
+        self.create(environment, &Arc::new(Progress::new(boottime_ns())))
     }
 
-    fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {
+    /// What the control thread and the worker keep of a pair that is served from here on.
+    pub(crate) fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {
         let Mine { recovered, device } = mine;
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
         let store = Store::new(recovered, &self.worker_options);
@@ -193,23 +174,32 @@ impl BringUp {
         let control = PairControl::new(tenure, &store);
         Ok((control, ServedPair { store, line: PairLine { device, populate } }))
     }
+
+    /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
+    pub(crate) fn check_geometry(&self, row: &PairRow) -> Result<(), NodeError> {
+        check_geometry(row, &self.options.settings)
+    }
 }
 
-/// A pair that was recovered, with its log's device.
-struct Mine {
-    recovered: Recovered,
-    device: Box<Ring>,
-}
-
-/// Recovery waits for the disk, the coordinator, or an earlier lease: there is nothing else that this thread
-/// could do.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a shell; what is waited for is asked about again by the caller"
-)]
-fn pause(duration_ns: u64) -> bool {
-    std::thread::sleep(Duration::from_nanos(duration_ns));
-    true
+/// How the settings want the key space spread: over no more slots than a region has, one of which is left for
+/// the first split.
+fn layout_wanted(settings: &Settings, slots: u64) -> Layout {
+    let nodes = u32::try_from(settings.integer("cluster_nodes")).unwrap_or(1);
+    let keys: Vec<String> = settings
+        .text("initial_split_keys")
+        .split(',')
+        .map(str::trim)
+        .filter(|key| !key.is_empty())
+        .map(str::to_owned)
+        .collect();
+    if !keys.is_empty() {
+        return Layout::new(nodes, keys);
+    }
+    if nodes == 1 {
+        return Layout::single();
+    }
+    let most = u32::try_from(slots.saturating_sub(2)).unwrap_or(u32::MAX).max(1);
+    Layout::even(nodes, u32::try_from(settings.integer("initial_ranges")).unwrap_or(1).min(most))
 }
 
 /// The sizes that the settings ask for, as the table has them: whole regions, headers included.

@@ -1,19 +1,25 @@
-//! The control thread: carries out what the worker asks for and must not wait for itself. Calls to the
-//! coordinator are made here, copies and checks of the pairs on threads of their own.
+//! The control thread: carries out what the worker asks for and must not wait for itself, and follows the
+//! cluster. Calls to the coordinator are made here; takeovers, new pairs, copies and checks of the pairs have
+//! threads of their own.
 
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use cell_cluster::{CheckpointRow, Sessions, Table, Tenure};
+use cell_cluster::{CheckpointRow, Incidents, Sessions, Table, Tenure, Watch, boottime_ns};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
-use cell_recovery::remove_unneeded;
+use cell_recovery::{Environment, remove_unneeded};
 use cell_terms::{Csn, Incarnation, PairId};
 use cell_tree::Slot;
 use cell_wal::Storage;
 
+use crate::bring_up::{BringUp, Mine};
 use crate::check::{CheckTarget, check};
-use crate::shell::{Inbound, ServedPair};
+use crate::follow::Following;
+use crate::membership::{Membership, MembershipOptions};
+use crate::recoverer::{Recoverer, Told};
+use crate::shell::Inbound;
 use crate::start::NodeError;
 use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
@@ -32,22 +38,41 @@ impl ToWorker {
         }
     }
 
-    fn event(&self, event: ControlEvent) {
+    pub(crate) fn event(&self, event: ControlEvent) {
         self.send(Inbound::Control(event));
     }
 }
 
-/// What the thread works with, once the pairs are recovered.
-pub(crate) struct Control<'b> {
+/// What reaches the control thread.
+pub(crate) enum Work {
+    /// Of the worker.
+    Command(Command),
+    /// Of the thread that takes pairs over.
+    Told(Told),
+    /// One more pair, or why there is none.
+    Grown(Result<Box<Mine>, NodeError>),
+    /// The worker's thread has ended.
+    WorkerEnded,
+}
+
+/// What the thread works with.
+pub(crate) struct Control {
+    pub(crate) bring_up: Arc<BringUp>,
+    pub(crate) environment: Environment,
     pub(crate) to_worker: ToWorker,
     pub(crate) table: Table,
     pub(crate) sessions: Sessions,
+    pub(crate) incidents: Incidents,
     pub(crate) incarnation: Incarnation,
-    pub(crate) storage: Arc<dyn Storage>,
-    pub(crate) image_level: i32,
+    pub(crate) watch: Watch,
+    pub(crate) membership: Membership,
+    pub(crate) following: Following,
+    pub(crate) recoverer: Recoverer,
+    /// Into this thread's own queue, for helpers.
+    sender: Sender<Work>,
+    storage: Arc<dyn Storage>,
+    image_level: i32,
     pub(crate) pairs: Vec<PairControl>,
-    /// Creates one more pair, ready to be served.
-    pub(crate) grow: Box<dyn Fn() -> Result<(PairControl, ServedPair), NodeError> + 'b>,
 }
 
 /// A pair that is served.
@@ -71,43 +96,109 @@ impl PairControl {
     }
 }
 
-impl Control<'_> {
-    /// Serves commands until the worker is gone.
-    pub(crate) fn run(&mut self, commands: &Receiver<Command>) {
-        while let Ok(command) = commands.recv() {
-            match command {
-                Command::OpenSession { connection, header } => {
-                    let session = self.sessions.open(self.incarnation);
-                    let session = session.inspect_err(|error| tracing::warn!(%error, "no session")).ok();
-                    self.to_worker.event(ControlEvent::SessionOpened { connection, header, session });
-                }
-                Command::EndSession { session, answer } => {
-                    let ended = self.sessions.end(session);
-                    let recorded =
-                        ended.inspect_err(|error| tracing::warn!(%error, "a session goes on")).is_ok();
-                    self.to_worker.event(ControlEvent::SessionEnded { session, answer, recorded });
-                }
-                Command::Check { connection, header } => self.check(connection, header),
-                Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
-                Command::AddPair => self.add_pair(),
-                Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
+impl Control {
+    pub(crate) fn new(
+        bring_up: Arc<BringUp>,
+        environment: Environment,
+        sender: Sender<Work>,
+        recoverer: Recoverer,
+    ) -> Control {
+        let settings = &bring_up.options.settings;
+        let membership = Membership::new(MembershipOptions {
+            incarnation: bring_up.incarnation,
+            node: bring_up.options.node,
+            joined_ns: boottime_ns(),
+            grace_ns: settings.integer("unclaimed_grace_ms") * 1_000_000,
+        });
+        Control {
+            to_worker: bring_up.to_worker.clone(),
+            table: environment.table.clone(),
+            sessions: environment.sessions.clone(),
+            incidents: Incidents::new(bring_up.coordinator.clone()),
+            incarnation: bring_up.incarnation,
+            watch: Watch::new(bring_up.coordinator.clone()),
+            membership,
+            following: Following::new(settings.integer("membership_poll_ms") * 1_000_000),
+            recoverer,
+            sender,
+            storage: environment.storage.clone(),
+            image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
+            pairs: Vec::new(),
+            bring_up,
+            environment,
+        }
+    }
+
+    /// Serves the worker and follows the cluster until the worker is gone.
+    pub(crate) fn run(&mut self, work: &Receiver<Work>) -> Result<(), NodeError> {
+        loop {
+            let wait_ns = self.following.due_ns.saturating_sub(boottime_ns());
+            match work.recv_timeout(Duration::from_nanos(wait_ns)) {
+                Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(Work::Command(command)) => self.carry_out(command),
+                Ok(Work::Told(told)) => self.hear(told)?,
+                Ok(Work::Grown(grown)) => self.grown(grown),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if boottime_ns() >= self.following.due_ns {
+                self.look()?;
             }
         }
     }
 
-    fn add_pair(&mut self) {
-        match (self.grow)() {
+    /// The worker is gone: breaks takeovers off and says which pairs are to be given up.
+    pub(crate) fn end(self) -> Vec<Tenure> {
+        self.pairs.iter().map(|pair| pair.tenure).collect()
+    }
+
+    fn carry_out(&mut self, command: Command) {
+        match command {
+            Command::OpenSession { connection, header } => {
+                let session = self.sessions.open(self.incarnation);
+                let session = session.inspect_err(|error| tracing::warn!(%error, "no session")).ok();
+                self.to_worker.event(ControlEvent::SessionOpened { connection, header, session });
+            }
+            Command::EndSession { session, answer } => {
+                let ended = self.sessions.end(session);
+                let recorded = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on")).is_ok();
+                self.to_worker.event(ControlEvent::SessionEnded { session, answer, recorded });
+            }
+            Command::Check { connection, header } => self.check(connection, header),
+            Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
+            Command::AddPair => self.grow(),
+            Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
+        }
+    }
+
+    /// Creates one more pair on a thread of its own: it waits for the disk.
+    fn grow(&self) {
+        let (bring_up, environment) = (self.bring_up.clone(), self.environment.clone());
+        let sender = self.sender.clone();
+        let spawned = std::thread::Builder::new().name("cell-grow".into()).spawn(move || {
+            let grown = bring_up.grow(&environment).map(Box::new);
+            let _ = sender.send(Work::Grown(grown)); // the control thread has ended: so has the node
+        });
+        if let Err(error) = spawned {
+            self.not_grown(&NodeError::Thread(error));
+        }
+    }
+
+    fn grown(&mut self, grown: Result<Box<Mine>, NodeError>) {
+        match grown.and_then(|mine| self.bring_up.serve(*mine)) {
             Ok((control, served)) => {
                 tracing::info!(pair = control.tenure.pair.0, "a pair is added");
                 self.pairs.push(control);
                 self.to_worker.send(Inbound::AddPair(Box::new(served)));
+                self.to_worker.event(ControlEvent::PairAdded);
             }
-            Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "no pair can be added: the node's room is what it is");
-                self.to_worker.event(ControlEvent::PairRefused);
-            }
+            Err(error) => self.not_grown(&error),
         }
+    }
+
+    fn not_grown(&self, error: &NodeError) {
+        let error = error as &dyn std::error::Error;
+        tracing::warn!(error, "no pair can be added: the node's room is what it is");
+        self.to_worker.event(ControlEvent::PairRefused);
     }
 
     fn checkpoint(&self, pair: PairId, command: CheckpointCommand) {

@@ -3,16 +3,19 @@
 //! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its
 //! hands;
 //! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks
-//! for.
+//! for and follows the cluster, as `membership`, a core too, decides.
 
 mod bring_up;
 mod check;
 mod control;
 mod counters;
 mod directory;
+mod follow;
 mod grace;
+mod membership;
 mod outbox;
 mod populate;
+mod recoverer;
 mod settings;
 mod shell;
 mod snapshot;
@@ -23,11 +26,15 @@ mod table_view;
 mod worker;
 
 pub use check::{CheckOutcome, CheckTarget, check};
+pub use membership::{
+    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, memory_bytes, share_out,
+};
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
 pub use shell::Ended;
 pub use snapshot::{
-    FailureKind, NodeSnapshot, NodeState, OperationCounts, PairSnapshot, ReadOnlyReason, RecoveryProgress,
+    ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
+    ReadOnlyReason, RecoveryProgress,
 };
 pub use split::SplitCounts;
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};

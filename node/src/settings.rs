@@ -79,10 +79,57 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "cluster_nodes",
+        meaning: "Nodes over which the key space is spread when the store is created: nodes 0 to N - 1. With one, \
+                  there is one range.",
+        default: "1",
+        bounds: Bounds::Integer { min: 1, max: 64 },
+        applies: Applies::Creation,
+    },
+    Setting {
+        name: "initial_ranges",
+        meaning: "Ranges of keys that each of several nodes begins with, evenly over keys that begin with \
+                  digits and letters.",
+        default: "4",
+        bounds: Bounds::Integer { min: 1, max: 64 },
+        applies: Applies::Creation,
+    },
+    Setting {
+        name: "initial_split_keys",
+        meaning: "The keys at which ranges begin, separated by commas, in place of initial_ranges; the first \
+                  range begins below all of them.",
+        default: "",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Creation,
+    },
+    Setting {
+        name: "membership_poll_ms",
+        meaning: "How often a node looks for changes of the cluster: of the table, of who lives, of incidents.",
+        default: "50 ms",
+        bounds: Bounds::Milliseconds { min: 5, max: 5_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "unclaimed_grace_ms",
+        meaning: "How long pairs that belong to nobody, or to nodes that were dead before this one came, are left \
+                  to their own nodes before others take them over.",
+        default: "5 s",
+        bounds: Bounds::Milliseconds { min: 100, max: 3_600_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "split_fill_percent",
         meaning: "A meganode is split when so much of its slot is in use, in percent.",
         default: "85",
         bounds: Bounds::Integer { min: 20, max: 100 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "rebuild_ratio",
+        meaning: "After deletes, neighbouring tree nodes of which entries take less than this part are packed \
+                  densely while they are read and written. 0 packs none.",
+        default: "0.4",
+        bounds: Bounds::Real { min: 0.0, max: 0.75 },
         applies: Applies::Restart,
     },
     Setting {
@@ -141,6 +188,8 @@ pub struct WorkerOptions {
     pub session_idle_ns: u64,
     /// How much of a slot is in use when its meganode is split, in percent.
     pub split_fill_percent: usize,
+    /// Tree nodes that hold less than so many thousandths are packed densely; 0: none are.
+    pub rebuild_permille: usize,
 }
 
 impl WorkerOptions {
@@ -169,6 +218,7 @@ impl WorkerOptions {
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
             split_fill_percent: bytes("split_fill_percent"),
+            rebuild_permille: permille(settings.real("rebuild_ratio")),
         }
     }
 
@@ -177,4 +227,10 @@ impl WorkerOptions {
     pub fn key_bytes_max(&self) -> usize {
         cell_tree::key_max(self.tree_node_bytes)
     }
+}
+
+/// A ratio between 0 and 1 in thousandths.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "between 0 and 1000")]
+fn permille(ratio: f64) -> usize {
+    (ratio.clamp(0.0, 1.0) * 1_000.0).round() as usize
 }

@@ -15,10 +15,11 @@ use cell_terms::SessionId;
 use cell_wal::LogDevice;
 use cell_wal::ring::Ring;
 
+use crate::control::Work;
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::store::Store;
-use crate::worker::{Command, ControlEvent, IN_FLIGHT_MAX, Worker, pair_regions};
+use crate::worker::{ControlEvent, IN_FLIGHT_MAX, Worker, pair_regions};
 
 /// How often time is told when nothing happens.
 const TICK: Duration = Duration::from_millis(10);
@@ -30,7 +31,8 @@ const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
     /// The recovered pairs, each with its log's device.
-    Install { pairs: Vec<ServedPair>, sessions: Vec<SessionId> },
+    /// `whole`: they must have every key.
+    Install { pairs: Vec<ServedPair>, sessions: Vec<SessionId>, whole: bool },
     /// A pair that was added.
     AddPair(Box<ServedPair>),
     /// For the core.
@@ -72,7 +74,7 @@ pub(crate) struct Shell {
     /// The logs alone.
     log_poller: Poller,
     inbound: Receiver<Inbound>,
-    commands: Sender<Command>,
+    commands: Sender<Work>,
     lease_until_ns: Arc<AtomicU64>,
     snapshot: SharedSnapshot,
     snapshot_due_ns: u64,
@@ -92,7 +94,7 @@ impl Shell {
         endpoint: HostEndpoint,
         [poller, log_poller]: [Poller; 2],
         inbound: Receiver<Inbound>,
-        commands: Sender<Command>,
+        commands: Sender<Work>,
         lease_until_ns: Arc<AtomicU64>,
         snapshot: SharedSnapshot,
     ) -> Shell {
@@ -165,7 +167,7 @@ impl Shell {
         busy |= self.worker.has_work();
         for command in self.worker.take_commands() {
             busy = true;
-            if self.commands.send(command).is_err() {
+            if self.commands.send(Work::Command(command)).is_err() {
                 tracing::debug!("the control thread has ended");
             }
         }
@@ -205,7 +207,7 @@ impl Shell {
             match self.inbound.try_recv() {
                 Ok(Inbound::Control(event)) => self.worker.control(event),
                 Ok(Inbound::GiveUp(kind)) => self.worker.give_up(kind),
-                Ok(Inbound::Install { pairs, sessions }) => self.install(pairs, sessions),
+                Ok(Inbound::Install { pairs, sessions, whole }) => self.install(pairs, sessions, whole),
                 Ok(Inbound::AddPair(served)) => self.add_pair(*served),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
             }
@@ -229,7 +231,7 @@ impl Shell {
         }
     }
 
-    fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>) {
+    fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>, whole: bool) {
         let mut stores = Vec::new();
         for ServedPair { store, line } in pairs {
             if !self.watch(&line) {
@@ -240,6 +242,10 @@ impl Shell {
         }
         let sources: Vec<_> = stores.iter().map(Store::source).collect();
         self.worker.install(stores, sessions);
+        if whole && !self.worker.has_every_key() {
+            tracing::error!("the meganodes of this node's pairs do not cover all keys");
+            return self.worker.give_up(FailureKind::RecoveryRefused);
+        }
         sources.iter().for_each(|source| self.register(source));
         self.snapshot_due_ns = 0;
         self.tick_due_ns = 0;

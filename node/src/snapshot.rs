@@ -2,6 +2,10 @@
 //! without
 //! touching the data path.
 
+use std::sync::Arc;
+
+use cell_cluster::{IncidentRow, MemberRow, PairRow};
+use cell_recovery::ProgressView;
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 
 /// What a node is doing.
@@ -121,6 +125,44 @@ pub struct PairSnapshot {
     pub sync_us: [u64; 3],
 }
 
+/// A takeover that this node is at.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PairRecovery {
+    /// The pair.
+    pub pair: PairId,
+    /// How far it is.
+    pub progress: RecoveryProgress,
+}
+
+impl PairRecovery {
+    pub(crate) fn new(pair: PairId, view: &ProgressView) -> PairRecovery {
+        PairRecovery {
+            pair,
+            progress: RecoveryProgress {
+                stage: view.stage.name(),
+                bytes_done: view.bytes_done,
+                bytes_total: view.bytes_total,
+                bytes_per_second: view.bytes_per_second,
+            },
+        }
+    }
+}
+
+/// The cluster as the node's last look showed it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClusterSnapshot {
+    /// The coordinator's revision; zero: nothing was seen yet.
+    pub revision: u64,
+    /// The region table.
+    pub pairs: Vec<PairRow>,
+    /// Who lives.
+    pub members: Vec<MemberRow>,
+    /// What became of the pairs of those that died.
+    pub incidents: Vec<IncidentRow>,
+    /// Takeovers under way at this node.
+    pub recoveries: Vec<PairRecovery>,
+}
+
 /// A node's figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSnapshot {
@@ -144,4 +186,6 @@ pub struct NodeSnapshot {
     pub operations: OperationCounts,
     /// Its pairs.
     pub pairs: Vec<PairSnapshot>,
+    /// The others.
+    pub cluster: Arc<ClusterSnapshot>,
 }

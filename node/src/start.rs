@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use cell_memory::MemoryError;
 use cell_recovery::Progress;
 use cell_terms::setting::Settings;
 use cell_terms::{Incarnation, NodeId};
-use cell_wal::WalError;
+use cell_wal::{RealStorage, WalError};
 
 use crate::bring_up::BringUp;
-use crate::control::ToWorker;
+use crate::control::{ToWorker, Work};
 use crate::settings::WorkerOptions;
 use crate::shell::{Ended, Inbound, SharedSnapshot, Shell};
 use crate::snapshot::{NodeSnapshot, NodeState};
-use crate::worker::{Command, ControlEvent, Worker, WorkerIdentity};
+use crate::worker::{ControlEvent, Worker, WorkerIdentity};
 
 /// How long a node waits for its first lease.
 const LEASE_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,8 +31,10 @@ const LEASE_PATIENCE: Duration = Duration::from_secs(10);
 pub struct NodeOptions {
     /// Which node it is.
     pub node: NodeId,
-    /// Its log root: logs, images and the lock.
+    /// The log root, which all nodes of the machine share: logs and images.
     pub folder: PathBuf,
+    /// Its own folder: the lock and the socket for shared memory.
+    pub home: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,
     /// Where its HTTP listens, to tell clients; empty: nowhere.
@@ -73,6 +75,17 @@ pub enum NodeError {
         /// The setting.
         limit: u64,
     },
+    /// The regions have fewer slots than the pairs are to begin with.
+    #[error(
+        "a pair begins with {wanted} meganodes, and its region has {slots} slots; give larger node_region_bytes \
+         or fewer initial_ranges"
+    )]
+    Layout {
+        /// Slots of a region.
+        slots: u64,
+        /// Slots that are needed.
+        wanted: u32,
+    },
     /// A setting that was fixed when the pair was created has another value now.
     #[error(
         "`{setting}` is {wanted}, but the pair was created with {found}; remove the setting or start a new folder"
@@ -103,7 +116,8 @@ pub struct NodeHandle {
 /// # Errors
 /// See [`NodeError`]: another process on the folder, no lease, no address.
 pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<NodeHandle, NodeError> {
-    let lock = FolderLock::acquire(&options.folder)?;
+    let lock = FolderLock::acquire(&options.home)?;
+    let storage = RealStorage::open(&options.folder).map_err(WalError::from)?;
     let settings = &options.settings;
     let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
     let endpoint = HostEndpoint::listen(options.listen, 1, &fabric_options(&options))?.remove(0);
@@ -117,7 +131,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
 
     let (inbound, inbound_receiver) = channel();
-    let (commands, commands_receiver) = channel();
+    let (work, work_receiver) = channel();
     let mut poller = Poller::new()?;
     if let Some(descriptor) = cell_fabric::Endpoint::wake_descriptor(&endpoint) {
         poller.add(descriptor)?;
@@ -128,27 +142,33 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         endpoint,
         [poller, Poller::new()?],
         inbound_receiver,
-        commands,
+        work.clone(),
         lease.surely_until_ns(),
         snapshot.clone(),
     )
     .spinning(settings.integer("worker_spin_us") * 1_000);
-    let worker = spawn("cell-worker", move || shell.run())?;
-    let bring_up = BringUp {
+    let control_hears = work.clone();
+    let worker = spawn("cell-worker", move || {
+        let ended = shell.run();
+        let _ = control_hears.send(Work::WorkerEnded); // unless it has ended before
+        ended
+    })?;
+    let bring_up = Arc::new(BringUp {
         options,
+        storage,
         worker_options,
         coordinator,
         incarnation,
         address,
         to_worker: to_worker.clone(),
         progress,
-    };
-    let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, &commands_receiver))?;
+    });
+    let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, (work, work_receiver)))?;
     tracing::info!(%address, %incarnation, "listening");
     Ok(NodeHandle { address, incarnation, snapshot, to_worker, worker: Some(worker), control: Some(control) })
 }
 
-/// Where clients of this host and of others find the node. The folder's lock is held, so a socket that is
+/// Where clients of this host and of others find the node. Its own folder's lock is held, so a socket that is
 /// there is a dead node's.
 fn fabric_options(options: &NodeOptions) -> HostOptions {
     let settings = &options.settings;
@@ -158,11 +178,11 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
         partition: options.partition.clone(),
         ..ShmOptions::from_settings(settings)
     };
-    let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.folder)).flatten();
+    let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();
     HostOptions { shm, socket }
 }
 
-/// The socket for shared memory lies beside the data; where the path is too long for one, there is none.
+/// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is none.
 fn socket_name(folder: &Path) -> Option<SocketName> {
     let path = std::fs::canonicalize(folder).ok()?.join("fabric.socket");
     let name = SocketName::of_path(&path);
@@ -183,12 +203,12 @@ fn spawn<T: Send + 'static>(
 /// are held
 /// to the very end.
 fn run_control(
-    bring_up: &BringUp,
+    bring_up: &Arc<BringUp>,
     lock: FolderLock,
     lease: LeaseThread,
-    commands: &Receiver<Command>,
+    (sender, work): (Sender<Work>, Receiver<Work>),
 ) -> Result<(), NodeError> {
-    let result = bring_up.run(commands);
+    let result = bring_up.run(&sender, &work);
     if let Err(error) = &result {
         tracing::error!(error = error as &dyn std::error::Error, "the node cannot serve");
         bring_up.to_worker.send(Inbound::GiveUp(crate::snapshot::FailureKind::RecoveryRefused));

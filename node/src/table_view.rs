@@ -136,7 +136,8 @@ mod tests {
 
     fn member(incarnation: u64, node: u32) -> MemberRow {
         let (fabric, http) = (format!("f{node}"), format!("h{node}"));
-        MemberRow { incarnation: Incarnation(incarnation), node: NodeId(node), fabric, http, pid: 1 }
+        let incarnation = Incarnation(incarnation);
+        MemberRow { incarnation, node: NodeId(node), fabric, http, pid: 1, memory_limit_bytes: 0 }
     }
 
     #[test]

@@ -65,6 +65,26 @@ pub fn remove_unneeded(storage: &dyn Storage, row: &PairRow) -> Result<usize, Wa
     Ok(removed)
 }
 
+/// Image and log bytes that the next recovery of a pair reads, at most: what a takeover of it costs.
+///
+/// # Errors
+/// What the disk says.
+pub fn replay_bytes(storage: &dyn Storage, row: &PairRow) -> Result<u64, WalError> {
+    let first = row.checkpoint.as_ref().map_or(Epoch(0), |checkpoint| checkpoint.epoch);
+    let mut bytes = 0;
+    if let Some(checkpoint) = &row.checkpoint
+        && let Ok(file) = storage.open(&checkpoint.file, cell_wal::storage::Access::Read)
+    {
+        bytes += file.length()?; // one that is missing is the recovery's to report
+    }
+    for old in row.history.iter().filter(|old| old.epoch >= first) {
+        for region in [row.node_region, row.extent_region] {
+            bytes += log_bytes(storage, LogName { region, epoch: old.epoch })?;
+        }
+    }
+    Ok(bytes)
+}
+
 /// Bytes of the segments of one log: what a recovery will read at most.
 pub(crate) fn log_bytes(storage: &dyn Storage, log: LogName) -> Result<u64, WalError> {
     let mut bytes = 0;

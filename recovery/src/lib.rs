@@ -25,7 +25,7 @@ mod verify;
 
 pub use completion::{Admission, CompletionTable};
 pub use error::{ContentFault, RecoveryError};
-pub use folders::{find_logs, remove_unneeded};
+pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};
 pub use rebuild::{
     ClaimRequest, Environment, OpenSessions, Rebuild, Rebuilt, RecoveryOptions, RegionSource, Step,

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Place, Tenure};
+use cell_cluster::{ClusterError, Missing, Place, Tenure};
 use cell_terms::{Durability, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::{
@@ -173,6 +173,22 @@ impl Takeover {
             }
             Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
         }
+    }
+
+    /// Whether every cut is recorded.
+    #[must_use]
+    pub fn is_cut(&self) -> bool {
+        match &self.stage {
+            Stage::Rebuild(rebuild) => rebuild.predecessor().is_some(),
+            Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_) => true,
+            Stage::Claim(_) | Stage::Failed => false,
+        }
+    }
+
+    /// Whether everything up to the cut is rebuilt and verified.
+    #[must_use]
+    pub fn is_rebuilt(&self) -> bool {
+        matches!(self.stage, Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_))
     }
 
     /// Nobody steps it any more: why it is given up.
@@ -371,7 +387,11 @@ fn begin_log(
 /// gone that nobody needs any more: that is the reason then, and the pair is another's.
 fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> RecoveryError {
     if let Some(missing) = error.missing(tenure.pair) {
-        match environment.table.mark_unavailable(tenure, &missing) {
+        let marked = match missing {
+            Missing::Memory { bytes } => environment.table.decline(tenure, bytes),
+            missing => environment.table.mark_unavailable(tenure, &missing).map(drop),
+        };
+        match marked {
             Err(superseded @ ClusterError::Superseded { .. }) => return superseded.into(),
             Err(failed) => {
                 let error = &failed as &dyn Error;
@@ -381,7 +401,7 @@ fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> Re
                     "the region table does not say that the pair is unavailable"
                 );
             }
-            Ok(_) => {}
+            Ok(()) => {}
         }
     }
     tracing::error!(pair = tenure.pair.0, error = &error as &dyn Error, "the pair cannot be recovered");

@@ -55,6 +55,8 @@ fn pair(pair: &PairSnapshot) -> Value {
         "completions": pair.completions,
         "replies_held": pair.replies_held,
         "checkpoints": pair.checkpoints,
+        "rebuilds": pair.rebuilds,
+        "rebuild_nodes_freed": pair.rebuild_nodes_freed,
         "checkpoint_running": pair.checkpoint_running,
         "sync_us": {"p50": pair.sync_us[0], "p99": pair.sync_us[1], "max": pair.sync_us[2]},
     })
@@ -141,6 +143,7 @@ pub(crate) mod tests {
                 entries: 9,
                 ..PairSnapshot::default()
             }],
+            cluster: std::sync::Arc::default(),
         }
     }
 

@@ -11,6 +11,9 @@
 //! | [`Layout`] | how the key space is spread over the first pairs |
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
+//! | [`Incidents`] | what becomes of the pairs of those that died |
+//! | [`Notes`] | what owners of a split's sides tell each other across nodes |
+//! | [`Watch`] | all of that, as a member follows it |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
 //! Every write of the typed layers is *one* transaction, conditional on what it was decided from and on the
@@ -21,12 +24,14 @@ mod clock;
 mod coordinator;
 mod embedded;
 mod error;
+mod incident;
 mod layout;
 mod lease;
 mod lease_thread;
 mod line;
 mod lock;
 mod member;
+mod note;
 mod number;
 mod remote;
 mod request;
@@ -37,16 +42,19 @@ mod settings;
 mod sim;
 mod store;
 mod table;
+mod watch;
 
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use coordinator::{Coordinator, initialise};
 pub use embedded::Embedded;
 pub use error::ClusterError;
+pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes};
 pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::LeaseThread;
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
+pub use note::{NoteKind, NoteRow, Notes, SourceNote, TargetNote, note_key, parse_note_key};
 pub use remote::Remote;
 pub use request::{
     Change, Condition, Grant, KeyValue, Operation, Page, Refusal, Request, Response, Revision, Transaction,
@@ -59,3 +67,4 @@ pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage, StoreMeta};
 pub use table::{Claim, ClaimGround, NewPair, Table, Tenure};
+pub use watch::{ClusterView, Look, Watch};

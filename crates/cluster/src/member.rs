@@ -11,7 +11,7 @@ use crate::number;
 use crate::request::{Condition, Refusal, Transaction, TransactionOutcome};
 
 /// Under which the members' rows lie.
-const KEY_MEMBERS: &str = "member/";
+pub(crate) const KEY_MEMBERS: &str = "member/";
 
 /// A member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub struct MemberRow {
     pub http: String,
     /// Its process.
     pub pid: u32,
+    /// Memory that its pairs may take, in bytes; zero: what the machine has.
+    #[serde(default)]
+    pub memory_limit_bytes: u64,
 }
 
 /// The members. Clones share the coordinator.

@@ -208,7 +208,7 @@ fn session_key(session: SessionId) -> String {
     format!("{KEY_SESSIONS}{:016x}", session.0)
 }
 
-fn parse_key(key: &str) -> Option<SessionId> {
+pub(crate) fn parse_key(key: &str) -> Option<SessionId> {
     let digits = key.strip_prefix(KEY_SESSIONS)?;
     u64::from_str_radix(digits, 16).ok().map(SessionId)
 }

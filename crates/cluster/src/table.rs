@@ -415,6 +415,26 @@ impl Table {
         })
     }
 
+    /// Says that the claimer has no memory for the pair, and gives it up, so that others may try.
+    ///
+    /// # Errors
+    /// [`ClusterError::State`] if it is served.
+    pub fn decline(&self, tenure: Tenure, memory_bytes: u64) -> Result<(), ClusterError> {
+        let declined = self.change(tenure, &[], |row| {
+            if row.is_published() {
+                return Err(ClusterError::State { pair: tenure.pair });
+            }
+            row.owner = None;
+            row.state = PairState::Unavailable { missing: Missing::Memory { bytes: memory_bytes } };
+            Ok(())
+        });
+        match declined {
+            // Nobody else sets it free: this is the first try, whose answer was lost.
+            Err(ClusterError::Superseded { epoch, owner: None, .. }) if epoch == tenure.epoch => Ok(()),
+            other => other.map(|_| ()),
+        }
+    }
+
     /// Gives the pair up: the owner has stopped appending and answering for it, and all that it wrote is
     /// durable. Its trust lasts as long as its lease.
     ///

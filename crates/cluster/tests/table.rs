@@ -307,6 +307,7 @@ fn members_row_goes_with_the_lease() {
         node: NODE,
         fabric: "127.0.0.1:7000".to_owned(),
         http: String::new(),
+        memory_limit_bytes: 0,
         pid: 1,
     };
     one.link.plan([Fault::AnswerLost]);

@@ -95,20 +95,20 @@ impl Splits {
     /// Takes up what the recovered pairs have left to do, before anybody is served: what must be readable is
     /// made so, and the directory is completed.
     pub(crate) fn install(&mut self, pairs: &mut Pairs) {
-        for at in pairs.all() {
-            let store = pairs.store(at);
-            let root = store.root();
-            let left = settle(store.book(), root, store.router(), |_| None);
-            for settlement in left {
-                match settlement {
-                    Settlement::Source { name, .. } => {
-                        self.sources.extend(Source::recovered(pairs, at, name))
-                    }
-                    Settlement::Target { name, slot, .. } => {
-                        self.install_target(pairs, at, name, slot);
-                    }
-                    Settlement::FreeRouter { slot } => self.parents.free_router(at, slot),
-                }
+        pairs.all().for_each(|at| self.install_pair(pairs, at));
+    }
+
+    /// [`Splits::install`] for one pair. What it has to settle with a pair that comes later, or that is
+    /// elsewhere, waits for that.
+    pub(crate) fn install_pair(&mut self, pairs: &mut Pairs, at: PairAt) {
+        let store = pairs.store(at);
+        let root = store.root();
+        let left = settle(store.book(), root, store.router(), |_| None);
+        for settlement in left {
+            match settlement {
+                Settlement::Source { name, .. } => self.sources.extend(Source::recovered(pairs, at, name)),
+                Settlement::Target { name, slot, .. } => self.install_target(pairs, at, name, slot),
+                Settlement::FreeRouter { slot } => self.parents.free_router(at, slot),
             }
         }
     }

@@ -9,7 +9,7 @@ use cell_terms::{Csn, PairId, SessionId};
 use super::checkpointing::CheckpointCommand;
 use super::{Phase, Worker};
 use crate::check::CheckOutcome;
-use crate::snapshot::FailureKind;
+use crate::snapshot::{ClusterSnapshot, FailureKind};
 use crate::table_view::TableView;
 
 /// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
@@ -93,6 +93,10 @@ pub enum ControlEvent {
     },
     /// The region table, as clients are told it from now on.
     Table(Arc<TableView>),
+    /// The cluster, as it is shown to people from now on.
+    Cluster(Arc<ClusterSnapshot>),
+    /// Of [`Command::AddPair`]: it was added.
+    PairAdded,
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
     PairRefused,
     /// The operator wants the node to stop, with a last checkpoint or without.
@@ -117,6 +121,8 @@ impl Worker {
             }
             ControlEvent::StructureChecked => self.structure_checked(),
             ControlEvent::Table(table) => self.table_came(table),
+            ControlEvent::Cluster(cluster) => self.cluster = cluster,
+            ControlEvent::PairAdded => self.splits.pair_added(true, self.now_ns),
             ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),

@@ -26,7 +26,7 @@ use cell_wal::{LogDevice, LogEvent, WalError};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::{PairAt, ReplyList};
 use crate::settings::WorkerOptions;
-use crate::snapshot::{FailureKind, OperationCounts};
+use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::Splits;
 use crate::store::{Store, StoreError};
 use crate::table_view::TableView;
@@ -117,6 +117,7 @@ pub struct Worker {
     reads: ReadQueue,
     regions: RegionBook,
     table: Arc<TableView>,
+    cluster: Arc<ClusterSnapshot>,
     connections: HashMap<ConnectionId, Connection>,
     sessions: SessionBook,
     streams: Streams,
@@ -156,6 +157,7 @@ impl Worker {
             reads: ReadQueue::default(),
             regions: RegionBook::default(),
             table: Arc::default(),
+            cluster: Arc::default(),
             connections: HashMap::new(),
             sessions: SessionBook::default(),
             streams: Streams::default(),
@@ -186,21 +188,24 @@ impl Worker {
             self.sessions.open(session, self.now_ns);
         }
         self.splits.install(&mut self.pairs);
-        if !self.pairs.directory.is_whole() {
-            tracing::error!("the meganodes of this node's pairs do not cover all keys");
-            return self.fail(FailureKind::RecoveryRefused);
-        }
         if self.phase == Phase::Recovering {
             self.phase = Phase::Serving;
         }
     }
 
-    /// A pair that was added while others are served; its number is the next one.
+    /// Whether every key is in some pair of this worker.
+    #[must_use]
+    pub fn has_every_key(&self) -> bool {
+        self.pairs.directory.is_whole()
+    }
+
+    /// A pair that was created or taken over while others are served; its number is the next one.
     pub fn add_pair(&mut self, store: Store) {
+        self.options.tree_node_bytes = store.tree_node_bytes();
         match self.add(store) {
-            Ok(_) => self.splits.pair_added(true, self.now_ns),
+            Ok(at) => self.splits.install_pair(&mut self.pairs, at),
             Err(error) => {
-                tracing::error!(%error, "a new pair cannot be read");
+                tracing::error!(%error, "a pair cannot be read");
                 self.fail(FailureKind::RecoveryRefused);
             }
         }

@@ -177,6 +177,7 @@ impl Worker {
             backing: self.pairs.iter().next().map_or(["none", "none"], |pair| pair.store.backing()),
             operations: self.operations,
             pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
+            cluster: self.cluster.clone(),
         }
     }
 

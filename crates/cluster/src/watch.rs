@@ -1,0 +1,146 @@
+//! What a member follows of the coordinator: pairs, members, incidents and notes of splits, kept up with one
+//! call a look.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_terms::{Incarnation, PairId, SessionId};
+
+use crate::coordinator::{Coordinator, parse};
+use crate::error::ClusterError;
+use crate::incident::{IncidentRow, KEY_INCIDENTS};
+use crate::member::{KEY_MEMBERS, MemberRow};
+use crate::note::{KEY_NOTES, NoteRow};
+use crate::request::{Change, Refusal, Revision};
+use crate::row::{KEY_PAIRS, PairRow};
+use crate::session::parse_key;
+
+/// The rows as they were at a revision.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterView {
+    /// The revision.
+    pub revision: Revision,
+    /// The region table.
+    pub pairs: BTreeMap<PairId, PairRow>,
+    /// The members whose leases live.
+    pub members: BTreeMap<Incarnation, MemberRow>,
+    /// The incidents, by who died.
+    pub incidents: BTreeMap<Incarnation, IncidentRow>,
+    /// Notes of splits, by their keys.
+    pub notes: BTreeMap<String, NoteRow>,
+}
+
+/// What a look found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Whether anything of the view changed.
+    pub changed: bool,
+    /// Sessions that ended since the last look. Not all: those of a gap in the watch are not told.
+    pub ended: Vec<SessionId>,
+}
+
+/// The watch.
+pub struct Watch {
+    coordinator: Arc<dyn Coordinator>,
+    view: ClusterView,
+    /// Nothing is known yet, or what was kept of changes does not reach back.
+    lost: bool,
+}
+
+impl Watch {
+    /// A watch that has seen nothing.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Watch {
+        Watch { coordinator, view: ClusterView::default(), lost: true }
+    }
+
+    /// The rows as of the last look.
+    #[must_use]
+    pub fn view(&self) -> &ClusterView {
+        &self.view
+    }
+
+    /// Looks at what changed.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`]; the view stays as it was.
+    pub fn look(&mut self) -> Result<Look, ClusterError> {
+        if self.lost {
+            return self.begin();
+        }
+        match self.coordinator.changes_since(self.view.revision) {
+            Ok((revision, changes)) => {
+                let mut look = Look::default();
+                for change in &changes {
+                    look.changed |= self.view.take(change)?;
+                    let ended = change.value.is_none().then(|| parse_key(&change.key)).flatten();
+                    look.ended.extend(ended);
+                }
+                self.view.revision = revision;
+                Ok(look)
+            }
+            Err(ClusterError::Refused(Refusal::Compacted { .. })) => self.begin(),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Everything, from the start. A change that comes between two listings is seen again by the next look.
+    fn begin(&mut self) -> Result<Look, ClusterError> {
+        let mut view = ClusterView::default();
+        let mut first = None;
+        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, KEY_NOTES] {
+            let listing = self.coordinator.list(prefix)?;
+            first.get_or_insert(listing.revision);
+            for entry in listing.entries {
+                let revision = entry.revision;
+                view.take(&Change { revision, key: entry.key.clone(), value: Some(entry) })?;
+            }
+        }
+        view.revision = first.unwrap_or(0);
+        (self.view, self.lost) = (view, false);
+        Ok(Look { changed: true, ended: Vec::new() })
+    }
+}
+
+impl ClusterView {
+    /// Takes one change in; whether it is about the view.
+    fn take(&mut self, change: &Change) -> Result<bool, ClusterError> {
+        let Change { key, value, .. } = change;
+        let text = value.as_ref().map(|entry| entry.value.as_str());
+        let Some((prefix, id)) = key.split_once('/') else { return Ok(false) };
+        match (format!("{prefix}/").as_str(), text) {
+            (KEY_PAIRS, Some(text)) => {
+                let row: PairRow = parse("a row of the region table", text)?;
+                self.pairs.insert(row.pair, row);
+            }
+            (KEY_PAIRS, None) => {} // pairs are never removed
+            (KEY_MEMBERS, Some(text)) => {
+                let row: MemberRow = parse("a member", text)?;
+                self.members.insert(row.incarnation, row);
+            }
+            (KEY_INCIDENTS, Some(text)) => {
+                let row: IncidentRow = parse("an incident", text)?;
+                self.incidents.insert(row.dead, row);
+            }
+            (KEY_MEMBERS | KEY_INCIDENTS, None) => {
+                let id = u64::from_str_radix(id, 16).map(Incarnation).unwrap_or_default();
+                match prefix {
+                    "member" => drop(self.members.remove(&id)),
+                    _ => drop(self.incidents.remove(&id)),
+                }
+            }
+            (KEY_NOTES, Some(text)) => {
+                self.notes.insert(key.clone(), parse("a note of a split", text)?);
+            }
+            (KEY_NOTES, None) => drop(self.notes.remove(key)),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    /// Whether an incarnation lives, as of this view. One that never entered does not.
+    #[must_use]
+    pub fn lives(&self, incarnation: Incarnation) -> bool {
+        self.members.contains_key(&incarnation)
+    }
+}

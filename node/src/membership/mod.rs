@@ -1,0 +1,369 @@
+//! Who takes which pairs over, and when: a core without clock, thread, socket or file. It is shown the
+//! cluster as the coordinator has it and says what to do; claims of pairs decide who gets one, so that two
+//! survivors that see different things do no harm to each other.
+//!
+//! - A node claims what was its own as soon as it starts: it holds the lock that its predecessor held.
+//! - The pairs of an incarnation whose lease has ended are an *incident*. One survivor claims it and shares
+//!   the pairs out; each survivor takes its share over. Of a survivor that dies, the shares that it had not
+//!   claimed are shared out again, and the pairs that it had claimed are an incident of its own.
+//! - Whoever was seen alive is missed at once. Whoever was dead before this node came, and pairs that belong
+//!   to nobody, get a *grace period*: when a whole cluster starts, each node is to find its own.
+
+mod share;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cell_cluster::{ClaimGround, ClusterView, IncidentRow, Missing, PairRow, PairState, ShareRow};
+use cell_terms::{Incarnation, NodeId, PairId};
+
+pub use share::{Orphan, memory_bytes, share_out};
+
+/// A pair for which nobody had room is offered again after so long.
+const ROOM_RETRY_NS: u64 = 10_000_000_000;
+/// A takeover that came to nothing for a passing reason is tried again after so long.
+const RETRY_NS: u64 = 1_000_000_000;
+/// In place of the dead one: pairs that belong to nobody.
+const NOBODY: Incarnation = Incarnation(0);
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembershipOptions {
+    /// This life of the node.
+    pub incarnation: Incarnation,
+    /// The node.
+    pub node: NodeId,
+    /// When it joined.
+    pub joined_ns: u64,
+    /// How long pairs of those that were dead before, and of nobody, are left to their own nodes.
+    pub grace_ns: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MembershipCommand {
+    /// Take a pair over; answered by [`Membership::taken`] or [`Membership::refused`].
+    TakeOver {
+        /// The pair.
+        pair: PairId,
+        /// By what right.
+        ground: ClaimGround,
+        /// In which incident its share is noted.
+        dead: Incarnation,
+    },
+    /// Claim an incident.
+    Claim {
+        /// Who died; zero: nobody's pairs.
+        dead: Incarnation,
+        /// The node of the pairs.
+        node: NodeId,
+        /// The last look at which the lease still lived; zero: none.
+        lease_seen_ns: u64,
+        /// When it was seen to have ended.
+        detected_ns: u64,
+        /// Whether the process is gone for sure, and takes its own pairs itself.
+        host_lock: bool,
+    },
+    /// Weigh these pairs, share them out, and write their shares into the plan.
+    Plan {
+        /// Of which incident.
+        dead: Incarnation,
+        /// The pairs, each with those that had no room for it.
+        pairs: Vec<(PairId, Vec<Incarnation>)>,
+    },
+    /// Nothing is left to do of an incident: note that.
+    Close {
+        /// Of which incident.
+        dead: Incarnation,
+    },
+}
+
+/// Why a takeover came to nothing here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusedKind {
+    /// Others have the pair, or its owner lives: the table tells what to do next.
+    Others,
+    /// There is no memory for it: the table says so, and that it belongs to nobody.
+    NoRoom,
+    /// Its data is not whole, and the table says so: a person has to look.
+    Damaged,
+    /// Something that may pass.
+    Passing,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub struct Membership {
+    options: MembershipOptions,
+    /// The own pairs that are not taken yet; none before the first look.
+    own: Option<BTreeSet<PairId>>,
+    /// When each incarnation was last seen alive.
+    seen_ns: BTreeMap<Incarnation, u64>,
+    /// When each dead one was first missed.
+    missed_ns: BTreeMap<Incarnation, u64>,
+    /// Since when pairs belong to nobody.
+    unowned_ns: BTreeMap<PairId, u64>,
+    /// Takeovers under way here.
+    busy: BTreeSet<PairId>,
+    /// Takeovers that came to nothing here: not again before that time, unless another had the pair meanwhile.
+    refused_ns: BTreeMap<PairId, u64>,
+    /// When pairs that nobody had room for are offered again.
+    offer_ns: BTreeMap<PairId, u64>,
+}
+
+impl Membership {
+    /// A node that has just joined.
+    #[must_use]
+    pub fn new(options: MembershipOptions) -> Membership {
+        Membership {
+            options,
+            own: None,
+            seen_ns: BTreeMap::new(),
+            missed_ns: BTreeMap::new(),
+            unowned_ns: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            refused_ns: BTreeMap::new(),
+            offer_ns: BTreeMap::new(),
+        }
+    }
+
+    /// Takeovers under way here.
+    #[must_use]
+    pub fn busy(&self) -> usize {
+        self.busy.len()
+    }
+
+    /// A pair was taken over here.
+    pub fn taken(&mut self, pair: PairId) {
+        self.busy.remove(&pair);
+        self.refused_ns.remove(&pair);
+        self.is_own_no_more(pair);
+    }
+
+    fn is_own_no_more(&mut self, pair: PairId) {
+        if let Some(own) = &mut self.own {
+            own.remove(&pair);
+        }
+    }
+
+    /// A takeover came to nothing.
+    pub fn refused(&mut self, pair: PairId, kind: RefusedKind, now_ns: u64) {
+        self.busy.remove(&pair);
+        let until_ns = match kind {
+            RefusedKind::Others => return,
+            RefusedKind::NoRoom => {
+                self.is_own_no_more(pair);
+                now_ns + ROOM_RETRY_NS
+            }
+            RefusedKind::Damaged => u64::MAX,
+            RefusedKind::Passing => now_ns + RETRY_NS,
+        };
+        self.refused_ns.insert(pair, until_ns);
+    }
+
+    /// Looks at the cluster; what is to be done now. Called again and again, with the same view too.
+    pub fn look(&mut self, view: &ClusterView, now_ns: u64) -> Vec<MembershipCommand> {
+        let mut commands = Vec::new();
+        self.note_life(view, now_ns);
+        if self.own.is_none() {
+            self.begin(view, now_ns, &mut commands);
+        }
+        self.take_own(view, now_ns, &mut commands);
+        for (dead, pairs) in self.orphans(view, now_ns) {
+            self.incident(view, dead, &pairs, now_ns, &mut commands);
+        }
+        self.close(view, &mut commands);
+        commands
+    }
+
+    fn note_life(&mut self, view: &ClusterView, now_ns: u64) {
+        for incarnation in view.members.keys() {
+            self.seen_ns.insert(*incarnation, now_ns);
+            self.missed_ns.remove(incarnation);
+        }
+        let incarnation = self.options.incarnation;
+        let of_others = |pair: &PairId| {
+            let owner = view.pairs.get(pair).and_then(|row| row.owner);
+            owner.is_some_and(|owner| owner != incarnation && view.lives(owner))
+        };
+        self.refused_ns.retain(|pair, _| !of_others(pair));
+        let unowned: BTreeSet<_> =
+            view.pairs.values().filter(|row| row.owner.is_none()).map(|row| row.pair).collect();
+        self.unowned_ns.retain(|pair, _| unowned.contains(pair));
+        for pair in unowned {
+            self.unowned_ns.entry(pair).or_insert(now_ns);
+        }
+    }
+
+    /// What was the node's own: its predecessors are gone, because it holds their lock.
+    fn begin(&mut self, view: &ClusterView, now_ns: u64, commands: &mut Vec<MembershipCommand>) {
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        let own = view.pairs.values().filter(|row| row.node == node && row.owner != Some(incarnation));
+        let own: Vec<_> = own.collect();
+        let dead: BTreeSet<_> = own.iter().filter_map(|row| row.owner).collect();
+        commands.extend(dead.into_iter().map(|dead| MembershipCommand::Claim {
+            dead,
+            node,
+            lease_seen_ns: 0,
+            detected_ns: now_ns,
+            host_lock: true,
+        }));
+        self.own = Some(own.iter().map(|row| row.pair).collect());
+    }
+
+    /// Own pairs, as long as nobody else has them, and those whose takeover here was broken off.
+    fn take_own(&mut self, view: &ClusterView, now_ns: u64, commands: &mut Vec<MembershipCommand>) {
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        let mut own = self.own.take().unwrap_or_default();
+        own.retain(|pair| view.pairs.get(pair).is_some_and(|row| row.node == node));
+        for row in view.pairs.values().filter(|row| self.may_try(row, now_ns)) {
+            let broken_off = row.owner == Some(incarnation) && row.state == PairState::Recovering;
+            let left = own.contains(&row.pair) && row.owner != Some(incarnation);
+            if left || (broken_off && !row.is_published()) {
+                let dead = row.owner.filter(|owner| *owner != incarnation).unwrap_or(NOBODY);
+                let ground = ClaimGround::HostLock;
+                commands.push(MembershipCommand::TakeOver { pair: row.pair, ground, dead });
+            }
+        }
+        for command in &*commands {
+            if let MembershipCommand::TakeOver { pair, .. } = command {
+                self.busy.insert(*pair);
+            }
+        }
+        self.own = Some(own);
+    }
+
+    /// The pairs whose owners have died, and those of nobody, that somebody is to take over now.
+    fn orphans<'v>(
+        &mut self,
+        view: &'v ClusterView,
+        now_ns: u64,
+    ) -> BTreeMap<Incarnation, Vec<&'v PairRow>> {
+        let settled = now_ns >= self.options.joined_ns.saturating_add(self.options.grace_ns);
+        let mut orphans: BTreeMap<Incarnation, Vec<&PairRow>> = BTreeMap::new();
+        for row in view.pairs.values() {
+            let dead = match row.owner {
+                Some(owner) if view.lives(owner) || owner == self.options.incarnation => continue,
+                Some(owner) if self.seen_ns.contains_key(&owner) || settled => owner,
+                None if settled && self.is_abandoned(row, now_ns) => NOBODY,
+                _ => continue,
+            };
+            self.missed_ns.entry(dead).or_insert(now_ns);
+            orphans.entry(dead).or_default().push(row);
+        }
+        orphans
+    }
+
+    /// A pair of nobody whose own node has had its time. Where there was no room for it, there is nobody to
+    /// wait for.
+    fn is_abandoned(&self, row: &PairRow, now_ns: u64) -> bool {
+        let no_room = matches!(row.state, PairState::Unavailable { missing: Missing::Memory { .. } });
+        let since = self.unowned_ns.get(&row.pair).copied().unwrap_or(now_ns);
+        no_room || now_ns >= since.saturating_add(self.options.grace_ns)
+    }
+
+    fn incident(
+        &mut self,
+        view: &ClusterView,
+        dead: Incarnation,
+        pairs: &[&PairRow],
+        now_ns: u64,
+        commands: &mut Vec<MembershipCommand>,
+    ) {
+        let row = view.incidents.get(&dead).filter(|row| !row.is_over());
+        let Some(row) = row.filter(|row| view.lives(row.claimed_by)) else {
+            commands.push(MembershipCommand::Claim {
+                dead,
+                node: pairs.first().map_or(self.options.node, |row| row.node),
+                lease_seen_ns: self.seen_ns.get(&dead).copied().unwrap_or(0),
+                detected_ns: self.missed_ns.get(&dead).copied().unwrap_or(now_ns),
+                host_lock: false,
+            });
+            return;
+        };
+        if row.claimed_by == self.options.incarnation {
+            let unshared = self.unshared(view, row, pairs, now_ns);
+            if !unshared.is_empty() {
+                commands.push(MembershipCommand::Plan { dead, pairs: unshared });
+            }
+        }
+        for pair in pairs {
+            let me = self.options.incarnation;
+            let mine = |share: &ShareRow| share.survivor == Some(me) && !share.declined.contains(&me);
+            if row.share(pair.pair).is_some_and(mine) && self.may_try(pair, now_ns) {
+                self.busy.insert(pair.pair);
+                let ground = ClaimGround::LeaseEnded;
+                commands.push(MembershipCommand::TakeOver { pair: pair.pair, ground, dead });
+            }
+        }
+    }
+
+    fn may_try(&self, row: &PairRow, now_ns: u64) -> bool {
+        let rests = self.refused_ns.get(&row.pair).is_some_and(|until_ns| now_ns < *until_ns);
+        !rests && !self.busy.contains(&row.pair)
+    }
+
+    /// Pairs of an incident that nobody alive is to take over.
+    fn unshared(
+        &mut self,
+        view: &ClusterView,
+        incident: &IncidentRow,
+        pairs: &[&PairRow],
+        now_ns: u64,
+    ) -> Vec<(PairId, Vec<Incarnation>)> {
+        let mut unshared = Vec::new();
+        for row in pairs {
+            let Some(share) = incident.share(row.pair) else {
+                unshared.push((row.pair, Vec::new()));
+                continue;
+            };
+            let survives = share.survivor.is_some_and(|survivor| view.lives(survivor));
+            let declined = share.survivor.is_some_and(|survivor| share.declined.contains(&survivor));
+            if survives && !declined {
+                self.offer_ns.remove(&row.pair);
+                continue;
+            }
+            unshared.extend(self.offer(view, share, now_ns).map(|declined| (row.pair, declined)));
+        }
+        unshared
+    }
+
+    /// Whether a pair is offered now, and whom not to ask: once all have declined, it rests for a while.
+    fn offer(&mut self, view: &ClusterView, share: &ShareRow, now_ns: u64) -> Option<Vec<Incarnation>> {
+        let asked = |member: &Incarnation| share.declined.contains(member);
+        if share.survivor.is_some() && !view.members.keys().all(asked) {
+            return Some(share.declined.clone());
+        }
+        let due_ns = *self.offer_ns.entry(share.pair).or_insert(now_ns + ROOM_RETRY_NS);
+        if now_ns < due_ns {
+            return None;
+        }
+        self.offer_ns.insert(share.pair, now_ns + ROOM_RETRY_NS);
+        Some(Vec::new())
+    }
+
+    /// Incidents of this node's in which every pair is served or reported.
+    fn close(&self, view: &ClusterView, commands: &mut Vec<MembershipCommand>) {
+        let own = |row: &&IncidentRow| row.claimed_by == self.options.incarnation && !row.is_over();
+        for incident in view.incidents.values().filter(own) {
+            let owned = view.pairs.values().any(|row| row.owner == Some(incident.dead));
+            let settled = |share: &ShareRow| view.pairs.get(&share.pair).is_none_or(|row| is_settled(row, view));
+            let shared = !incident.plan.is_empty() || incident.dead != NOBODY;
+            if !owned && shared && incident.plan.iter().all(settled) {
+                commands.push(MembershipCommand::Close { dead: incident.dead });
+            }
+        }
+    }
+}
+
+/// Whether a pair is served, or a person has to look; an owner that died is another incident.
+fn is_settled(row: &PairRow, view: &ClusterView) -> bool {
+    match (&row.state, row.owner) {
+        (PairState::Serving | PairState::ReadOnly, _) => true,
+        (PairState::Unavailable { .. }, Some(_)) => true,
+        (_, Some(owner)) => !view.lives(owner),
+        (_, None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

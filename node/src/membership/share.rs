@@ -1,0 +1,102 @@
+//! Sharing the pairs of a dead incarnation out over the living: by bytes to replay, within their memory.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::{MemberRow, PairRow, ShareRow};
+use cell_terms::{Incarnation, PairId};
+
+/// A pair to be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Orphan {
+    /// The pair.
+    pub pair: PairId,
+    /// Image and log bytes that a recovery reads.
+    pub replay_bytes: u64,
+    /// Bytes of its regions.
+    pub memory_bytes: u64,
+    /// Those that had no room for it.
+    pub declined: Vec<Incarnation>,
+}
+
+/// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first. A
+/// pair that nobody has room for gets nobody.
+#[must_use]
+pub fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRow]) -> Vec<ShareRow> {
+    let mut taken: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    for row in rows {
+        if let Some(owner) = row.owner {
+            *taken.entry(owner).or_default() += memory_bytes(row);
+        }
+    }
+    let mut to_replay: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    let mut shares: BTreeMap<Incarnation, u64> = BTreeMap::new();
+    orphans.sort_by_key(|orphan| (std::cmp::Reverse(orphan.replay_bytes), orphan.pair));
+    let mut plan = Vec::new();
+    for Orphan { pair, replay_bytes, memory_bytes, declined } in orphans {
+        let fits = |member: &&MemberRow| {
+            let limit = member.memory_limit_bytes;
+            let has = taken.get(&member.incarnation).copied().unwrap_or(0);
+            !declined.contains(&member.incarnation) && (limit == 0 || has + memory_bytes <= limit)
+        };
+        let load = |member: &&MemberRow| {
+            let of = |map: &BTreeMap<Incarnation, u64>| map.get(&member.incarnation).copied().unwrap_or(0);
+            (of(&to_replay), of(&shares), of(&taken), member.incarnation)
+        };
+        let survivor = members.iter().filter(fits).min_by_key(load).map(|member| member.incarnation);
+        if let Some(survivor) = survivor {
+            *to_replay.entry(survivor).or_default() += replay_bytes;
+            *shares.entry(survivor).or_default() += 1;
+            *taken.entry(survivor).or_default() += memory_bytes;
+        }
+        let times = cell_cluster::ShareTimes::default();
+        plan.push(ShareRow { pair, survivor, bytes: replay_bytes, declined, times });
+    }
+    plan.sort_by_key(|share| share.pair);
+    plan
+}
+
+/// Bytes of a pair's regions.
+#[must_use]
+pub fn memory_bytes(row: &PairRow) -> u64 {
+    row.geometry.node_region_bytes.saturating_add(row.geometry.extent_region_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{member, row};
+    use super::*;
+
+    fn orphan(pair: u32, replay_bytes: u64) -> Orphan {
+        Orphan { pair: PairId(pair), replay_bytes, memory_bytes: 10, declined: Vec::new() }
+    }
+
+    fn survivors(plan: &[ShareRow]) -> Vec<Option<u64>> {
+        plan.iter().map(|share| share.survivor.map(|survivor| survivor.0)).collect()
+    }
+
+    #[test]
+    fn share_out_is_balanced_by_bytes_to_replay() {
+        let orphans = vec![orphan(1, 10), orphan(2, 100), orphan(3, 60), orphan(4, 50)];
+        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)]);
+        assert_eq!(survivors(&plan), [Some(7), Some(7), Some(8), Some(8)]);
+    }
+
+    #[test]
+    fn share_out_empty_pairs_are_spread_by_number() {
+        let orphans = (1..=4).map(|pair| orphan(pair, 0)).collect();
+        let plan = share_out(orphans, &[], &[member(7, 1), member(8, 2)]);
+        assert_eq!(survivors(&plan), [Some(7), Some(8), Some(7), Some(8)]);
+    }
+
+    #[test]
+    fn share_out_respects_memory_and_who_declined() {
+        let mut small = member(7, 1);
+        small.memory_limit_bytes = 25;
+        let rows = [row(9, Some(7), 1)]; // takes 10 of its 25
+        let mut declined = orphan(3, 1);
+        declined.declined = vec![Incarnation(8)];
+        let orphans = vec![orphan(1, 3), orphan(2, 2), declined];
+        let plan = share_out(orphans, &rows, &[small, member(8, 2)]);
+        assert_eq!(survivors(&plan), [Some(8), Some(7), None], "the third finds no room anywhere");
+    }
+}

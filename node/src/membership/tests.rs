@@ -1,0 +1,242 @@
+use super::*;
+use cell_cluster::{Geometry, MemberRow};
+
+const SECOND: u64 = 1_000_000_000;
+const GRACE: u64 = 5 * SECOND;
+
+pub(super) fn member(incarnation: u64, node: u32) -> MemberRow {
+    let (fabric, http) = (format!("f{node}"), String::new());
+    let (incarnation, node) = (Incarnation(incarnation), NodeId(node));
+    MemberRow { incarnation, node, fabric, http, pid: 1, memory_limit_bytes: 0 }
+}
+
+pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
+    PairRow {
+        pair: PairId(pair),
+        node_region: PairId(pair).node_region(),
+        extent_region: PairId(pair).extent_region(),
+        owner: owner.map(Incarnation),
+        node: NodeId(node),
+        epoch: cell_terms::Epoch(1),
+        state: if owner.is_some() { PairState::Serving } else { PairState::Released },
+        place: None,
+        geometry: Geometry { node_region_bytes: 4, extent_region_bytes: 6, slot_bytes: 2, node_bytes: 1 },
+        history: Vec::new(),
+        checkpoint: None,
+        trusted: Vec::new(),
+    }
+}
+
+fn core(incarnation: u64, node: u32) -> Membership {
+    let (incarnation, node) = (Incarnation(incarnation), NodeId(node));
+    Membership::new(MembershipOptions { incarnation, node, joined_ns: 0, grace_ns: GRACE })
+}
+
+fn view(members: &[(u64, u32)], pairs: &[PairRow]) -> ClusterView {
+    ClusterView {
+        members: members.iter().map(|(of, node)| (Incarnation(*of), member(*of, *node))).collect(),
+        pairs: pairs.iter().map(|row| (row.pair, row.clone())).collect(),
+        ..ClusterView::default()
+    }
+}
+
+fn incident(dead: u64, claimed_by: u64, shares: &[(u32, Option<u64>, &[u64])]) -> IncidentRow {
+    let share = |(pair, survivor, declined): &(u32, Option<u64>, &[u64])| ShareRow {
+        pair: PairId(*pair),
+        survivor: survivor.map(Incarnation),
+        declined: declined.iter().map(|of| Incarnation(*of)).collect(),
+        ..ShareRow::default()
+    };
+    IncidentRow {
+        dead: Incarnation(dead),
+        node: NodeId(0),
+        claimed_by: Incarnation(claimed_by),
+        lease_seen_ms: 0,
+        detected_ms: 0,
+        claimed_ms: 0,
+        over_ms: 0,
+        plan: shares.iter().map(share).collect(),
+    }
+}
+
+fn with(mut view: ClusterView, row: IncidentRow) -> ClusterView {
+    view.incidents.insert(row.dead, row);
+    view
+}
+
+fn take(pair: u32, ground: ClaimGround, dead: u64) -> MembershipCommand {
+    MembershipCommand::TakeOver { pair: PairId(pair), ground, dead: Incarnation(dead) }
+}
+
+fn plan(dead: u64, pairs: &[(u32, &[u64])]) -> MembershipCommand {
+    let declined = |of: &[u64]| of.iter().map(|of| Incarnation(*of)).collect();
+    let pairs = pairs.iter().map(|(pair, of)| (PairId(*pair), declined(of))).collect();
+    MembershipCommand::Plan { dead: Incarnation(dead), pairs }
+}
+
+fn claims(commands: &[MembershipCommand]) -> Vec<u64> {
+    let dead = |command: &MembershipCommand| match command {
+        MembershipCommand::Claim { dead, .. } => Some(dead.0),
+        _ => None,
+    };
+    commands.iter().filter_map(dead).collect()
+}
+
+#[test]
+fn look_first_start_claims_the_own_row_and_leaves_the_others_to_their_nodes() {
+    let mut core = core(7, 1);
+    let view = view(&[(7, 1)], &[row(1, None, 0), row(2, None, 1), row(3, None, 2)]);
+    assert_eq!(core.look(&view, 0), [take(2, ClaimGround::HostLock, 0)]);
+    assert_eq!(core.look(&view, SECOND), [], "it is busy with its own");
+    let late = core.look(&view, GRACE);
+    assert_eq!(claims(&late), [0], "nobody came for the others");
+}
+
+#[test]
+fn look_restarted_node_claims_what_was_its_own_and_opens_the_incident() {
+    let mut core = core(9, 1);
+    let view = view(&[(8, 2), (9, 1)], &[row(1, Some(7), 1), row(2, Some(8), 2)]);
+    let commands = core.look(&view, 0);
+    assert_eq!(claims(&commands), [7]);
+    assert_eq!(commands[1..], [take(1, ClaimGround::HostLock, 7)]);
+}
+
+#[test]
+fn look_restarted_node_whose_pairs_survivors_have_joins_empty() {
+    let mut core = core(9, 1);
+    let view = view(&[(8, 2), (9, 1)], &[row(1, Some(8), 2), row(2, Some(8), 2)]);
+    assert_eq!(core.look(&view, 0), []);
+    assert_eq!(core.look(&view, 10 * GRACE), []);
+}
+
+#[test]
+fn look_owner_that_was_seen_alive_is_missed_at_once_and_shared_out() {
+    let mut core = core(7, 1);
+    let pairs = [row(1, Some(7), 1), row(2, Some(8), 2), row(3, Some(8), 2)];
+    assert_eq!(core.look(&view(&[(7, 1), (8, 2), (9, 3)], &pairs), SECOND), []);
+    let gone = view(&[(7, 1), (9, 3)], &pairs);
+    let expected = MembershipCommand::Claim {
+        dead: Incarnation(8),
+        node: NodeId(2),
+        lease_seen_ns: SECOND,
+        detected_ns: SECOND + 50,
+        host_lock: false,
+    };
+    assert_eq!(core.look(&gone, SECOND + 50), [expected]);
+    let claimed = with(gone.clone(), incident(8, 7, &[]));
+    assert_eq!(core.look(&claimed, SECOND + 60), [plan(8, &[(2, &[]), (3, &[])])]);
+    let planned = with(gone, incident(8, 7, &[(2, Some(7), &[]), (3, Some(9), &[])]));
+    assert_eq!(core.look(&planned, SECOND + 70), [take(2, ClaimGround::LeaseEnded, 8)]);
+    assert_eq!(core.look(&planned, SECOND + 80), [], "once");
+}
+
+#[test]
+fn look_owner_that_was_dead_before_gets_the_grace_period() {
+    let mut core = core(7, 1);
+    let view = view(&[(7, 1)], &[row(1, Some(7), 1), row(2, Some(3), 2)]);
+    assert_eq!(core.look(&view, SECOND), []);
+    assert_eq!(claims(&core.look(&view, GRACE)), [3]);
+}
+
+#[test]
+fn look_incident_of_another_only_the_own_share_is_taken() {
+    let mut core = core(7, 1);
+    let pairs = [row(2, Some(8), 2), row(3, Some(8), 2)];
+    core.look(&view(&[(7, 1), (8, 2), (9, 3)], &pairs), 0);
+    let shares = incident(8, 9, &[(2, Some(9), &[]), (3, Some(7), &[])]);
+    let planned = with(view(&[(7, 1), (9, 3)], &pairs), shares);
+    assert_eq!(core.look(&planned, 1), [take(3, ClaimGround::LeaseEnded, 8)]);
+}
+
+#[test]
+fn look_claimer_that_died_is_followed_by_another_and_dead_survivors_shares_are_shared_again() {
+    let mut core = core(7, 1);
+    let pairs = [row(2, Some(8), 2), row(3, Some(8), 2)];
+    core.look(&view(&[(7, 1), (8, 2), (9, 3)], &pairs), 0);
+    let shares = [(2, Some(9), &[][..]), (3, Some(7), &[][..])];
+    let dead = with(view(&[(7, 1)], &pairs), incident(8, 9, &shares));
+    assert_eq!(claims(&core.look(&dead, 1)), [8]);
+    let mine = with(view(&[(7, 1)], &pairs), incident(8, 7, &shares));
+    assert_eq!(core.look(&mine, 2), [plan(8, &[(2, &[])]), take(3, ClaimGround::LeaseEnded, 8)]);
+}
+
+#[test]
+fn look_pair_that_a_survivor_had_claimed_is_an_incident_of_that_survivor() {
+    let mut core = core(7, 1);
+    core.look(&view(&[(7, 1), (9, 3)], &[row(2, Some(9), 3)]), 0);
+    let mut claimed = row(2, Some(9), 3);
+    claimed.state = PairState::Recovering;
+    let old = incident(8, 7, &[(2, Some(9), &[])]);
+    let commands = core.look(&with(view(&[(7, 1)], &[claimed]), old), 1);
+    assert_eq!(claims(&commands), [9]);
+    assert!(commands.contains(&MembershipCommand::Close { dead: Incarnation(8) }), "{commands:?}");
+}
+
+#[test]
+fn look_declined_share_is_offered_to_others_then_rests() {
+    let mut core = core(7, 1);
+    let mut pair = row(2, None, 2);
+    pair.state = PairState::Unavailable { missing: Missing::Memory { bytes: 10 } };
+    let members = [(7, 1), (9, 3)];
+    let shown = |declined: &[u64], survivor| {
+        with(view(&members, &[pair.clone()]), incident(0, 7, &[(2, survivor, declined)]))
+    };
+    core.look(&view(&members, &[]), 0);
+    let now = GRACE;
+    assert_eq!(core.look(&shown(&[9], Some(9)), now), [plan(0, &[(2, &[9])])]);
+    assert_eq!(core.look(&shown(&[9, 7], Some(7)), now + 1), [], "nobody has room: it rests");
+    let later = now + 1 + ROOM_RETRY_NS;
+    assert_eq!(core.look(&shown(&[9, 7], Some(7)), later), [plan(0, &[(2, &[])])], "all are asked again");
+    let joined = with(
+        view(&[(7, 1), (9, 3), (11, 4)], &[pair.clone()]),
+        incident(0, 7, &[(2, Some(7), &[9, 7])]),
+    );
+    assert_eq!(core.look(&joined, later + 1), [plan(0, &[(2, &[9, 7])])], "a newcomer is asked at once");
+}
+
+#[test]
+fn refused_takeovers_are_tried_again_by_kind() {
+    let shown = view(&[(7, 1)], &[row(1, None, 1)]);
+    let own = take(1, ClaimGround::HostLock, 0);
+    for (kind, again_ns) in [
+        (RefusedKind::Others, Some(0)),
+        (RefusedKind::Passing, Some(RETRY_NS)),
+        (RefusedKind::Damaged, None),
+    ] {
+        let mut core = core(7, 1);
+        assert_eq!(core.look(&shown, 0), [own.clone()]);
+        core.refused(PairId(1), kind, 0);
+        let before = again_ns.map_or(GRACE - 1, |again| again.saturating_sub(1));
+        if again_ns != Some(0) {
+            assert_eq!(core.look(&shown, before), [], "{kind:?}");
+        }
+        if let Some(again_ns) = again_ns {
+            assert_eq!(core.look(&shown, again_ns), [own.clone()], "{kind:?}");
+        }
+    }
+}
+
+#[test]
+fn look_own_claim_that_was_broken_off_is_taken_up() {
+    let mut core = core(7, 1);
+    let mut claimed = row(1, Some(7), 1);
+    claimed.state = PairState::Recovering;
+    assert_eq!(core.look(&view(&[(7, 1)], &[claimed]), 0), [take(1, ClaimGround::HostLock, 0)]);
+}
+
+#[test]
+fn look_incident_is_closed_when_every_pair_is_served_or_reported() {
+    let mut core = core(7, 1);
+    let mut recovering = row(2, Some(9), 3);
+    recovering.state = PairState::Recovering;
+    let shares = incident(8, 7, &[(2, Some(9), &[])]);
+    let members = [(7, 1), (9, 3)];
+    assert_eq!(core.look(&with(view(&members, &[recovering]), shares.clone()), 0), []);
+    let close = [MembershipCommand::Close { dead: Incarnation(8) }];
+    assert_eq!(core.look(&with(view(&members, &[row(2, Some(9), 3)]), shares.clone()), 1), close);
+    let mut damaged = row(2, Some(9), 3);
+    damaged.state = PairState::Unavailable {
+        missing: Missing::Log { region: PairId(2).node_region(), epoch: cell_terms::Epoch(1) },
+    };
+    assert_eq!(core.look(&with(view(&members, &[damaged]), shares), 2), close);
+}
