@@ -9,6 +9,7 @@
 mod adoption;
 mod log;
 mod meganodes;
+mod rebuild;
 mod scan;
 mod split;
 
@@ -21,7 +22,7 @@ use cell_recovery::{
     Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered, SlotUse, SplitBook,
 };
 use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SlotIndex, Version};
-use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
+use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
 use cell_wal::PairLog;
 
 use crate::grace::{Freed, GraceQueue};
@@ -32,6 +33,7 @@ use meganodes::Meganodes;
 pub(crate) use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
 pub(crate) use meganodes::Fences;
 pub use meganodes::SlotEnds;
+pub(crate) use rebuild::{RebuildCounts, RebuildStep, RebuildWalk};
 pub(crate) use scan::{ScanDirection, ScanRange};
 pub(crate) use split::CutHalf;
 
@@ -135,6 +137,7 @@ pub(crate) struct Figures {
     pub(crate) extent_region_bytes: u64,
     pub(crate) grace_bytes: u64,
     pub(crate) completions: u64,
+    pub(crate) rebuilds: RebuildCounts,
 }
 
 /// See the module's text.
@@ -165,6 +168,10 @@ pub struct Store {
     split_fill_percent: usize,
     /// A meganode that has come to the fill at which it is to be split.
     crowded: Option<SlotIndex>,
+    /// Runs of tree nodes that hold less are rebuilt, in thousandths; 0: none.
+    rebuild_permille: usize,
+    rebuild_plan: RebuildPlan,
+    rebuilds: RebuildCounts,
 }
 
 impl std::fmt::Debug for Store {
@@ -184,8 +191,10 @@ impl Store {
         let mut meganodes = Meganodes::new(recovered.geometry, node.spec().id, slots);
         for found in recovered.meganodes {
             meganodes.add(found.slot.index, found.allocator, found.stats.entries);
-            if found.used == SlotUse::Router {
-                meganodes.set_router(found.slot.index);
+            match found.used {
+                SlotUse::Router => meganodes.set_router(found.slot.index),
+                // What was deleted before is not known.
+                SlotUse::Leaf | SlotUse::Free => meganodes.note_thinned(found.slot.index),
             }
         }
         Store {
@@ -213,6 +222,9 @@ impl Store {
             checking: false,
             split_fill_percent: options.split_fill_percent,
             crowded: None,
+            rebuild_permille: options.rebuild_permille,
+            rebuild_plan: RebuildPlan::new(),
+            rebuilds: RebuildCounts::default(),
         }
     }
 
@@ -278,6 +290,7 @@ impl Store {
             extent_region_bytes: self.extent.spec().bytes,
             grace_bytes: self.grace.bytes(),
             completions: self.completions.results() as u64,
+            rebuilds: self.rebuilds,
         }
     }
 
@@ -447,7 +460,7 @@ impl Store {
         let Some(old) = self.plan.old() else { return Err(WriteError::Store(StoreError::Reply)) };
         let last = self.change_tree(slot, Some(completion));
         self.release(&old, last, now_ns);
-        self.meganodes.count(slot, -1);
+        self.meganodes.removed(slot);
         self.no_room = None;
         Ok((completion.outcome, last))
     }

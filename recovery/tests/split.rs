@@ -1,11 +1,13 @@
-//! Splits of meganodes that a crash ends at every step, on one pair and between two, with and without
-//! checkpoints in between; each recovery twice, and crashes in the settling too.
+//! Splits of meganodes, and rebuilds after deletes, that a crash ends at every step, on one pair and on two,
+//! with and without checkpoints in between; each recovery twice, and crashes in what is left to do too.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod cluster;
 mod owner;
 
-use cluster::world::{Met, run};
+use std::collections::BTreeSet;
+
+use cluster::world::{Met, run, run_rebuild};
 
 /// Each round has other luck.
 fn rounds() -> u64 {
@@ -43,4 +45,38 @@ fn split_within_a_pair_with_checkpoints_survives_a_crash_at_every_step() {
 #[test]
 fn split_between_pairs_with_checkpoints_survives_a_crash_at_every_step() {
     every_crash_point(2, true);
+}
+
+fn every_crash_point_of_a_rebuild(pairs: u32, checkpoints: bool) {
+    let mut sizes = BTreeSet::new();
+    for round in 0..rounds() {
+        let mut fuel = 0;
+        while run_rebuild((round << 32) | (fuel + 1), pairs, checkpoints, fuel, &mut sizes) {
+            fuel += 1;
+        }
+        println!("round {round}: {fuel} steps, trees of {sizes:?} tree nodes recovered");
+        assert!(fuel > 20, "a rebuild of {fuel} steps");
+    }
+    let (least, most) = (sizes.first().unwrap(), sizes.last().unwrap());
+    assert!(sizes.len() > 5 && least * 2 < *most, "recoveries before, amid and after a rebuild: {sizes:?}");
+}
+
+#[test]
+fn rebuild_of_the_only_meganode_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_rebuild(1, false);
+}
+
+#[test]
+fn rebuild_of_several_meganodes_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_rebuild(2, false);
+}
+
+#[test]
+fn rebuild_of_the_only_one_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_rebuild(1, true);
+}
+
+#[test]
+fn rebuild_of_several_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_rebuild(2, true);
 }

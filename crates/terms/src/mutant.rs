@@ -83,6 +83,10 @@ mutants! {
     WritableEarly: "writable-early",
     /// A source is cut before its split is linked durably.
     CutEarly: "cut-early",
+    /// A meganode is rebuilt while a checkpoint copies it.
+    RebuildUnderImage: "rebuild-under-image",
+    /// A rebuild leaves the tree nodes that it has emptied readable.
+    RebuiltRunKept: "rebuilt-run-kept",
     /// A client that reads one-sided does not ask whether what it found is durable.
     WatermarkUnchecked: "watermark-unchecked",
     /// A client takes a watermark for that of another epoch.

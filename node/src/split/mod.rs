@@ -13,6 +13,7 @@
 //! ```
 
 mod parent;
+mod rebuild;
 mod source;
 mod target;
 mod trigger;
@@ -27,6 +28,7 @@ use crate::outbox::PairAt;
 use crate::store::{AdoptionRange, StoreError};
 use crate::worker::pairs::Pairs;
 use parent::Parents;
+use rebuild::Rebuilds;
 use source::Source;
 use target::Target;
 
@@ -69,6 +71,7 @@ pub(crate) struct Splits {
     targets: Vec<Target>,
     parents: Parents,
     growth: Growth,
+    rebuilds: Rebuilds,
     /// Meganodes that have no room for a put and may get some.
     starved: BTreeSet<MeganodeAt>,
     /// Something changed for which writes may have waited.
@@ -169,6 +172,7 @@ impl Splits {
             return false;
         }
         let mut busy = self.step_adoptions(pairs);
+        busy |= self.step_rebuild(pairs, now_ns);
         for _ in 0..STEPS_AT_ONCE {
             let mut moved = false;
             while let Some(message) = self.messages.pop_front() {
@@ -194,6 +198,7 @@ impl Splits {
             self.changed = true;
         }
         self.trigger(pairs, now_ns);
+        self.trigger_rebuild(pairs);
     }
 
     /// Whether writes that waited may go on, once.

@@ -25,7 +25,7 @@ pub(crate) struct Need {
 }
 
 /// Bytes of a change besides its keys or image, at the most.
-const CHANGE_BYTES_MAX: usize = 32;
+pub(super) const CHANGE_BYTES_MAX: usize = 32;
 
 /// Payload of an extent's record.
 pub(crate) const fn record_bytes_max(extent_bytes: usize) -> usize {

@@ -1,5 +1,6 @@
 //! The meganodes of a pair: one a slot in use, each with its free tree nodes and its count of entries.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
@@ -67,6 +68,17 @@ pub(crate) struct OwnedMeganode {
     pub(crate) entries: u64,
     /// Tree nodes that were freed and wait for their reuse.
     pub(crate) resting: usize,
+    /// Entries removed since a rebuild looked at it.
+    pub(crate) removed: u64,
+    /// It is to be looked at.
+    noted: bool,
+}
+
+impl OwnedMeganode {
+    /// Tree nodes in use, those that rest left out.
+    pub(crate) fn nodes_used(&self) -> usize {
+        self.allocator.nodes_used().saturating_sub(self.resting)
+    }
 }
 
 /// The range of a meganode: its root's fences.
@@ -84,12 +96,18 @@ pub(crate) struct Meganodes {
     slots: Vec<Option<OwnedMeganode>>,
     ends: Arc<SlotEnds>,
     monotone: bool,
+    /// Meganodes that a rebuild should look at, in their order.
+    thinned: VecDeque<SlotIndex>,
 }
+
+/// Entries removed for each tree node in use that make a meganode worth a look.
+const REMOVED_A_NODE: u64 = 2;
 
 impl Meganodes {
     pub(super) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
-        Meganodes { geometry, region, slots: (0..slots).map(|_| None).collect(), ends, monotone: false }
+        let slots = (0..slots).map(|_| None).collect();
+        Meganodes { geometry, region, slots, ends, monotone: false, thinned: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
@@ -97,7 +115,7 @@ impl Meganodes {
         allocator.set_monotone(self.monotone);
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
-            *owned = Some(OwnedMeganode { allocator, entries, resting: 0 });
+            *owned = Some(OwnedMeganode { allocator, entries, resting: 0, removed: 0, noted: false });
         }
     }
 
@@ -139,6 +157,36 @@ impl Meganodes {
         }
     }
 
+    /// An entry was removed.
+    pub(super) fn removed(&mut self, slot: SlotIndex) {
+        let Some(owned) = self.get_mut(slot) else { return };
+        owned.entries = owned.entries.saturating_sub(1);
+        owned.removed += 1;
+        if !owned.noted && owned.removed >= REMOVED_A_NODE * owned.nodes_used() as u64 {
+            self.note_thinned(slot);
+        }
+    }
+
+    /// A rebuild should look at a meganode.
+    pub(super) fn note_thinned(&mut self, slot: SlotIndex) {
+        if let Some(owned) = self.get_mut(slot)
+            && !std::mem::replace(&mut owned.noted, true)
+        {
+            self.thinned.push_back(slot);
+        }
+    }
+
+    /// The next meganode that a rebuild should look at.
+    pub(super) fn take_thinned(&mut self) -> Option<SlotIndex> {
+        while let Some(slot) = self.thinned.pop_front() {
+            if let Some(owned) = self.get_mut(slot).filter(|owned| owned.noted) {
+                (owned.noted, owned.removed) = (false, 0);
+                return Some(slot);
+            }
+        }
+        None
+    }
+
     /// A slot's meganode leads to others.
     pub(super) fn set_router(&self, slot: SlotIndex) {
         if let Some(router) = usize::try_from(slot.0).ok().and_then(|slot| self.ends.routers.get(slot)) {
@@ -173,10 +221,7 @@ impl Meganodes {
 
     /// Whether so many percent of a meganode's tree nodes are in use.
     pub(super) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
-        self.get(slot).is_some_and(|owned| {
-            let used = owned.allocator.nodes_used().saturating_sub(owned.resting);
-            used * 100 >= self.geometry.nodes() * percent
-        })
+        self.get(slot).is_some_and(|owned| owned.nodes_used() * 100 >= self.geometry.nodes() * percent)
     }
 
     pub(super) fn entries(&self) -> u64 {
@@ -185,6 +230,11 @@ impl Meganodes {
 
     pub(super) fn nodes_used(&self) -> u64 {
         self.used().map(|(_, owned)| owned.allocator.nodes_used() as u64).sum()
+    }
+
+    /// Whether freed tree nodes are not used again just now: somebody copies the pair.
+    pub(super) fn is_monotone(&self) -> bool {
+        self.monotone
     }
 
     pub(super) fn set_monotone(&mut self, monotone: bool) {

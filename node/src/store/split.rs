@@ -355,7 +355,7 @@ impl Store {
             _ => MeganodeUse::Leaf,
         };
         let owned = self.meganodes.get(slot);
-        let nodes = owned.map_or(0, |owned| owned.allocator.nodes_used().saturating_sub(owned.resting));
+        let nodes = owned.map_or(0, |owned| owned.nodes_used());
         MeganodeRow {
             pair: self.pair,
             slot,

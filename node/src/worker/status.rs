@@ -228,6 +228,8 @@ impl OwnedPair {
             completions: figures.completions,
             replies_held: self.held.len() as u64,
             checkpoints: self.batches.checkpoints,
+            rebuilds: figures.rebuilds.rebuilt,
+            rebuild_nodes_freed: figures.rebuilds.nodes_freed,
             checkpoint_running: self.checkpointing.is_running(),
             sync_us: self.batches.sync_us(),
         }

@@ -9,6 +9,7 @@
 )]
 
 mod check;
+mod rebuild;
 mod split;
 pub mod world;
 
@@ -72,8 +73,8 @@ struct Done {
     pair: PairId,
     csn: Csn,
     key: Vec<u8>,
-    value: Vec<u8>,
-    version: Version,
+    /// The entry's value and version; none if it was deleted.
+    written: Option<(Vec<u8>, Version)>,
     number: OperationNumber,
 }
 
@@ -301,9 +302,18 @@ impl Cluster {
             assert!(cuts[&pair] >= durable, "{pair} lost what was acknowledged");
         }
         for done in std::mem::take(&mut self.known.done) {
-            if done.csn <= cuts[&done.pair] {
-                self.known.entries.insert(done.key.clone(), (done.value, done.version));
-                self.known.results.push((done.number, done.key, done.version));
+            if done.csn > cuts[&done.pair] {
+                continue;
+            }
+            match done.written {
+                Some((value, version)) => {
+                    self.known.entries.insert(done.key.clone(), (value, version));
+                    self.known.results.push((done.number, done.key, version));
+                }
+                None => {
+                    self.known.entries.remove(&done.key);
+                    self.known.results.clear(); // deletes move the floor past them
+                }
             }
         }
     }
@@ -418,8 +428,8 @@ impl Cluster {
             pair.free_extent(&old, csn);
         }
         let pair = pair.id();
-        let (key, value) = (key.to_vec(), value.to_vec());
-        self.known.done.push(Done { pair, csn, key, value, version, number });
+        let (key, written) = (key.to_vec(), Some((value.to_vec(), version)));
+        self.known.done.push(Done { pair, csn, key, written, number });
         Ok(())
     }
 }

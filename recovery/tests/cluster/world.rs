@@ -1,6 +1,6 @@
 //! The story that is ended at every step: two splits, a crash, recoveries, settling, and what comes after.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::Sim;
 use cell_recovery::SlotUse;
@@ -142,6 +142,52 @@ impl Met {
             assert!(self.0.contains_key(case), "no recovery met: {case}");
         }
     }
+}
+
+/// Most entries go.
+fn thin_out(cluster: &mut Cluster) -> Result<(), Crash> {
+    let keys: Vec<Vec<u8>> = cluster.entries().into_keys().collect();
+    for key in keys.iter().enumerate().filter(|(at, _)| at % 7 != 3).map(|(_, key)| key) {
+        cluster.delete(key)?;
+    }
+    cluster.settle()
+}
+
+/// As [`run`], a rebuild after deletes; `sizes` is told how many tree nodes the first recovery found.
+pub fn run_rebuild(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, sizes: &mut BTreeSet<usize>) -> bool {
+    let mut world = World::new(seed, checkpoints);
+    let mut cluster = world.begin(pairs);
+    if pairs > 1 {
+        split_twice(&mut cluster).unwrap();
+    }
+    for key in 0..250_u32 {
+        cluster.put(format!("key {:05} more", key * 7919 % 1000).as_bytes(), b"for a while").unwrap();
+    }
+    thin_out(&mut cluster).unwrap();
+    cluster.fuel = fuel;
+    let died = cluster.rebuild().and_then(|_| cluster.settle()).is_err();
+    world.crash(&cluster);
+    let mut cluster = world.recover(cluster);
+    sizes.insert(cluster.nodes_used());
+    // What is left of it; perhaps that is ended by a crash as well.
+    cluster.fuel = world.random.below(60);
+    if cluster.rebuild().and_then(|_| cluster.settle()).is_err() {
+        world.crash(&cluster);
+        cluster = world.recover(cluster);
+    }
+    cluster.fuel = u64::MAX;
+    assert!((0..8).any(|_| cluster.rebuild().unwrap() == 0), "a rebuild has an end");
+    for key in (0..1000_u32).step_by(43) {
+        cluster.put(format!("key {key:05} later").as_bytes(), b"afterwards").unwrap();
+    }
+    cluster.settle().unwrap();
+    world.crash(&cluster);
+    let mut cluster = world.recover(cluster);
+    while cluster.pairs.iter().any(|pair| pair.recovered.splits.targets().count() > 0) {
+        cluster.settle_splits().unwrap();
+    }
+    cluster.check_settled();
+    died
 }
 
 /// Runs with so much fuel; whether the process died.

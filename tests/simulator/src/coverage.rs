@@ -65,6 +65,8 @@ events! {
     Splits: "splits of meganodes begun",
     /// Splits that were finished.
     SplitsFinished: "splits of meganodes finished",
+    /// Tree nodes that rebuilds after deletes gave back.
+    RebuildsFreed: "tree nodes freed by rebuilds",
     /// Splits that were aborted.
     SplitsAborted: "splits of meganodes aborted",
     /// Deaths with a split in progress.

@@ -181,6 +181,13 @@ impl Node {
         self.worker.as_ref().map(Worker::split_counts).unwrap_or_default()
     }
 
+    /// Tree nodes that rebuilds freed in its life.
+    #[must_use]
+    pub fn rebuild_nodes_freed(&self) -> u64 {
+        let freed = |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.rebuild_nodes_freed).sum();
+        self.worker.as_ref().map_or(0, freed)
+    }
+
     /// How many writes it answered from the completion table.
     #[must_use]
     pub fn repeated(&self) -> u64 {

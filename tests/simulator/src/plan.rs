@@ -73,6 +73,8 @@ pub struct Plan {
     pub keys_cold: usize,
     /// Keys that ascend.
     pub keys_ascending: usize,
+    /// Whether most entries are deleted from time to time.
+    pub thins_out: bool,
     /// How likely each kind of fault is, beside the others: see `faults`.
     pub fault_weights: Vec<u64>,
     /// Usual time between two faults.
@@ -120,6 +122,7 @@ impl Plan {
             checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
             session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
             split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
+            rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
         };
         let lease_ms = random.pick(&[100, 100, 300]);
         let drift = |random: &mut Random| {
@@ -156,6 +159,7 @@ impl Plan {
             keys_hot: random.pick(&[1, 4, 10]),
             keys_cold: random.pick(&[50, 300, 1_000]),
             keys_ascending: random.pick(&[0, 400, 1_200]),
+            thins_out: Random::new(seed ^ 0x7468_696e).percent(40),
             fault_weights,
             fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
             fault_gap_operations: operations / random.between(12, 40),

@@ -161,14 +161,20 @@ pub struct Traffic {
     random: Random,
     ascended: usize,
     values_large: bool,
+    writes: u64,
+    /// Ascending keys that were deleted, the oldest first.
+    dropped: usize,
 }
+
+/// Where entries come and go by turns, a turn has so many writes.
+const TURN: u64 = 400;
 
 impl Traffic {
     /// The traffic of a run.
     #[must_use]
     pub fn new(mut random: Random) -> Traffic {
         let values_large = random.percent(60);
-        Traffic { random, ascended: 0, values_large }
+        Traffic { random, ascended: 0, values_large, writes: 0, dropped: 0 }
     }
 
     /// What a client does next.
@@ -204,13 +210,25 @@ impl Traffic {
         self.key(plan)
     }
 
+    /// The oldest of the ascending keys, or any.
+    fn key_to_delete(&mut self, plan: &Plan) -> usize {
+        if self.dropped < self.ascended && self.random.percent(50) {
+            self.dropped += 1;
+            return plan.keys_hot + plan.keys_cold + self.dropped - 1;
+        }
+        self.key(plan)
+    }
+
     fn write(&mut self, plan: &Plan, model: &mut Model) -> Deed {
-        let key = self.key_to_write(plan);
+        self.writes += 1;
+        let thins_out = plan.thins_out && self.writes / TURN % 2 == 1;
+        let key = if thins_out { self.key_to_delete(plan) } else { self.key_to_write(plan) };
         if model.keys[key].writing >= WRITING_MAX {
             return Deed::Get(key);
         }
         let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
-        let kind = self.random.weighted(&[50, 10, 6, 14, 14, 6]);
+        let kinds = if thins_out { [8, 2, 1, 3, 80, 6] } else { [50, 10, 6, 14, 14, 6] };
+        let kind = self.random.weighted(&kinds);
         let (length, value_of) = (self.value_length(plan), |value: Value| value);
         let put = |call: fn(Value) -> Call, condition, model: &mut Model| {
             let (name, value) = model.new_value(length);

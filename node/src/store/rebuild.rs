@@ -1,0 +1,157 @@
+//! The store's side of rebuilds after deletes: which meganodes have become thin, and one step of a rebuild.
+//! When one may happen is `crate::split`'s to know; why a step is right, `cell_tree`'s `rebuild.rs` says.
+
+use cell_recovery::{NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_terms::mutant::{Mutant, planted};
+use cell_terms::{Csn, SlotIndex};
+use cell_tree::{Change, RebuildLimits, RebuildNext, RebuildPlan};
+use cell_wal::record_space;
+
+use super::log::{CHANGE_BYTES_MAX, Need};
+use super::{NoRoom, Store, StoreError};
+use crate::grace::Freed;
+
+/// How full rebuilt tree nodes become, in percent.
+const FILL_PERCENT: usize = 85;
+/// Tree nodes of a run, and how many of them are filled anew: of a usual log, and of one whose frames are
+/// smaller than that.
+const RUNS: [(usize, usize); 2] = [(32, 4), (8, 1)];
+
+/// Rebuilds of a pair's meganodes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RebuildCounts {
+    /// Meganodes that were gone through and gave up tree nodes.
+    pub(crate) rebuilt: u64,
+    /// Tree nodes that they gave up.
+    pub(crate) nodes_freed: u64,
+}
+
+/// Where a rebuild of a meganode is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RebuildWalk {
+    level: u8,
+    from: Vec<u8>,
+}
+
+/// What a step of a rebuild did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RebuildStep {
+    /// It looked at a run and freed so many tree nodes.
+    Went(usize),
+    /// The log has no room now, or somebody reads the whole meganode: step again later.
+    Waits,
+    /// Every level was gone through.
+    Done,
+}
+
+impl Store {
+    /// Takes the next step of a rebuild: one run of tree nodes, in one batch.
+    pub(crate) fn rebuild(
+        &mut self,
+        slot: SlotIndex,
+        walk: &mut RebuildWalk,
+        now_ns: u64,
+    ) -> Result<RebuildStep, StoreError> {
+        // A copier goes by ascending index: what is packed into a place that it has passed, it would miss.
+        let copied = self.meganodes.is_monotone() && !planted(Mutant::RebuildUnderImage);
+        if self.checking || copied {
+            return Ok(RebuildStep::Waits);
+        }
+        let limits = match self.rebuild_limits() {
+            Ok(limits) => limits,
+            Err(NoRoom::LogBusy) => return Ok(RebuildStep::Waits),
+            Err(_) => return Ok(RebuildStep::Done), // a full disk: another time
+        };
+        let mut plan = std::mem::take(&mut self.rebuild_plan);
+        let next = self.meganode(slot).plan_rebuild(walk.level, &walk.from, &limits, &mut plan);
+        if next.is_ok() && !plan.is_empty() {
+            self.carry_out_rebuild(slot, &mut plan, now_ns);
+        }
+        let freed = plan.freed().len();
+        self.rebuild_plan = plan;
+        match next.map_err(StoreError::Plan)? {
+            RebuildNext::From(from) => walk.from = from,
+            RebuildNext::LevelDone => *walk = RebuildWalk { level: walk.level + 1, from: Vec::new() },
+            RebuildNext::TreeDone => return Ok(RebuildStep::Done),
+        }
+        Ok(RebuildStep::Went(freed))
+    }
+
+    /// The largest runs that the log surely takes now.
+    fn rebuild_limits(&mut self) -> Result<RebuildLimits, NoRoom> {
+        let mut refused = NoRoom::Region;
+        for (run, fills) in RUNS {
+            let limits = RebuildLimits {
+                sparse_permille: self.rebuild_permille,
+                fill_percent: FILL_PERCENT,
+                fills,
+                run,
+            };
+            let marks = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX) * run;
+            let mut need = Need::fills(limits.fills_max(), &self.geometry);
+            need.node_bytes += marks;
+            let before = self.no_room;
+            let room = self.log_room(&need);
+            self.no_room = before; // the pair's own writes are not refused for this
+            match room {
+                Ok(()) => return Ok(limits),
+                Err(error) => refused = error,
+            }
+            if refused == NoRoom::LogBusy {
+                break;
+            }
+        }
+        Err(refused)
+    }
+
+    fn carry_out_rebuild(&mut self, slot: SlotIndex, plan: &mut RebuildPlan, now_ns: u64) {
+        let there = self.slot(slot);
+        let first = self.appended().next();
+        for change in plan.changes() {
+            let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
+            self.csn_unlogged = csn;
+        }
+        let mut last = first;
+        for (index, change) in plan.changes().enumerate() {
+            last = Csn(first.0 + index as u64);
+            if matches!(change, Change::Mark { .. }) && planted(Mutant::RebuiltRunKept) {
+                continue;
+            }
+            cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, last);
+        }
+        if let Some(owned) = self.meganodes.get_mut(slot) {
+            plan.commit(&mut owned.allocator);
+        }
+        self.meganodes.rest(slot, plan.freed().len());
+        for node in plan.freed() {
+            self.grace.push(last, now_ns + self.reuse_grace_ns, Freed::Node(slot, *node));
+        }
+        self.rebuilds.nodes_freed += plan.freed().len() as u64;
+        self.written(last);
+    }
+
+    /// A rebuild has gone through a meganode and freed something.
+    pub(crate) fn count_rebuilt(&mut self) {
+        self.rebuilds.rebuilt += 1;
+    }
+
+    /// The next meganode of which so much was deleted that it should be looked at.
+    pub(crate) fn take_thinned(&mut self) -> Option<SlotIndex> {
+        (self.rebuild_permille > 0).then(|| self.meganodes.take_thinned()).flatten()
+    }
+
+    /// The meganode is to be looked at another time.
+    pub(crate) fn put_back_thinned(&mut self, slot: SlotIndex) {
+        self.meganodes.note_thinned(slot);
+    }
+
+    /// Whether something was deleted from a meganode since it was looked at last.
+    pub(crate) fn may_be_thin(&self, slot: SlotIndex) -> bool {
+        self.rebuild_permille > 0 && self.meganodes.get(slot).is_some_and(|owned| owned.removed > 0)
+    }
+
+    /// Tree nodes of a meganode that are in use.
+    pub(crate) fn nodes_used(&self, slot: SlotIndex) -> usize {
+        self.meganodes.get(slot).map_or(0, |owned| owned.nodes_used())
+    }
+}
