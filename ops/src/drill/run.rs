@@ -225,7 +225,9 @@ impl Drill {
                     return Ok((watch, back_ns, Vec::new()));
                 }
             } else {
+                // A node that stood still may look well until it notices that its lease is over.
                 back = None;
+                watch.forget(Event::AllBack);
                 if now >= given_up {
                     return Ok((watch, at_ns, vec![lacking(&status)]));
                 }

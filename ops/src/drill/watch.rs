@@ -105,6 +105,11 @@ impl Watch {
         self.moments.entry((event, pair)).or_insert(at_ns);
     }
 
+    /// It was not so after all.
+    pub(crate) fn forget(&mut self, event: Event) {
+        self.moments.retain(|(of, _), _| *of != event);
+    }
+
     /// Takes a status in.
     pub(crate) fn look(&mut self, at_ns: u64, status: &Status) {
         let lease_ended =

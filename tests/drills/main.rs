@@ -1,0 +1,128 @@
+//! Drills on real processes, as a user runs them: faults of every kind on a cluster of three nodes and on one
+//! node, over every transport; each must pass.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use cell_tests::program::{self, Said};
+use cell_tests::server::Server;
+use serde_json::Value;
+
+/// How long a cluster may take until all of it serves.
+const HEALTHY: Duration = Duration::from_secs(60);
+/// Faults, and how long they last: longer than a lease, so that survivors take over; and one that is over
+/// before anyone can.
+const FAULTS: [(&str, &str); 5] =
+    [("kill", "1200ms"), ("stop", "1200ms"), ("partition", "1200ms"), ("restart", "1ms"), ("kill", "1ms")];
+const TRANSPORTS: [&str; 3] = ["auto", "tcp", "shm"];
+/// Small regions: several pairs a node after a while.
+const FLAGS: [&str; 6] = [
+    "--allow-drills",
+    "--node-region-bytes=64MiB",
+    "--slot-bytes=4MiB",
+    "--extent-region-bytes=256MiB",
+    "--checkpoint-log-bytes-min=8MiB",
+    "--tracing-filter=info",
+];
+
+/// How many drills this variant of the run demands.
+fn drills() -> usize {
+    match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("full" | "quick") => 20,
+        _ => 5,
+    }
+}
+
+fn drill(server: &Server, arguments: &[&str]) -> Said {
+    let dir = server.folder().to_str().expect("the folder's name is UTF-8");
+    program::run(&[&["--json", "drill"], arguments, &["--dir", dir]].concat())
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {said:?}"))
+}
+
+/// Waits until every node serves and every pair is served; how many pairs each node owns.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+fn wait_healthy(server: &Server) -> BTreeMap<u64, usize> {
+    let deadline = Instant::now() + HEALTHY;
+    loop {
+        let status = json(&drill(server, &["ls"]));
+        let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
+        let serving = |of: &Value| of["state"] == "serving";
+        if list("nodes").iter().all(serving) && list("pairs").iter().all(serving) {
+            let mut owned: BTreeMap<u64, usize> = BTreeMap::new();
+            for node in list("nodes") {
+                owned.insert(node["node"].as_u64().expect("a number"), 0);
+            }
+            for pair in list("pairs") {
+                *owned.entry(pair["node"].as_u64().expect("a number")).or_default() += 1;
+            }
+            return owned;
+        }
+        assert!(Instant::now() < deadline, "the cluster is not healthy: {status}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// One drill, which must pass.
+fn pass(server: &Server, node: u64, fault: (&str, &str), transport: &str) -> Value {
+    let (kind, duration) = fault;
+    let node = node.to_string();
+    let said = drill(
+        server,
+        &[
+            &["run", kind, "--node", &node, "--duration", duration, "--transport", transport][..],
+            &["--before", "300ms", "--rate", "1000", "--threads", "4"],
+        ]
+        .concat(),
+    );
+    assert_eq!(said.code, Some(0), "{kind} node {node} over {transport}: {said:?}");
+    let report = json(&said);
+    assert_eq!(report["verdict"], "PASS", "{report}");
+    assert_eq!(report["found"], report["acknowledged"], "{report}");
+    assert!(report["acknowledged"].as_u64() > Some(50), "{report}");
+    println!(
+        "{kind} for {duration} of node {node} over {transport}: {} keys found, detected {} ms, first served {} \
+         ms, served {} ms, unavailable {} ms, {} bytes replayed",
+        report["found"],
+        report["detected_ms"],
+        report["first_served_ms"],
+        report["served_ms"],
+        report["unavailable_ms_max"],
+        report["replayed_bytes"],
+    );
+    report
+}
+
+#[test]
+fn drills_of_every_fault_on_three_nodes_pass() {
+    let mut server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+    let mut last = BTreeMap::new();
+    for number in 0..drills() {
+        let owned = wait_healthy(&server);
+        // Who owns something, and was not drilled for the longest.
+        let owners = owned.iter().filter(|(_, pairs)| **pairs > 0).map(|(node, _)| *node);
+        let node = owners.min_by_key(|node| last.get(node).copied()).expect("somebody owns a pair");
+        last.insert(node, number);
+        let fault = FAULTS[number % FAULTS.len()];
+        let report = pass(&server, node, fault, TRANSPORTS[number % TRANSPORTS.len()]);
+        assert!(report["served_ms"].is_number(), "what it owned was taken over: {report}");
+    }
+    assert!(last.len() > 1, "nodes took over from one another: {last:?}");
+    wait_healthy(&server);
+    server.kill_all();
+    server.resume();
+    wait_healthy(&server);
+    assert_eq!(server.stop(), Some(0), "{}", server.log());
+}
+
+#[test]
+fn drills_of_an_only_node_pass_over_each_transport() {
+    let server = Server::start_with(&FLAGS);
+    let faults = if drills() > 5 { FAULTS.len() } else { 2 };
+    for (number, fault) in FAULTS.iter().enumerate().take(faults) {
+        wait_healthy(&server);
+        pass(&server, 0, *fault, TRANSPORTS[number % TRANSPORTS.len()]);
+    }
+}
