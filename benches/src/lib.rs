@@ -23,4 +23,5 @@ pub mod restart;
 pub mod rival;
 pub mod served;
 pub mod split;
+pub mod takeover;
 pub mod zipf;

@@ -1,11 +1,11 @@
-//! `cargo run --release -p cell-benches -- local|onesided|put|restart|split|memory [--entries N] [--json]`:
-//! one row a figure.
+//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of local, onesided,
+//! put, restart, split, takeover, memory: one row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local, onesided, put, restart, split};
+use cell_benches::{footprint, local, onesided, put, restart, split, takeover};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -17,6 +17,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {
             drop(out);
             println!("{}", footprint::run_child(arguments)?);

@@ -31,6 +31,8 @@ pub enum Command {
     Restart(Options),
     /// Random inserts while meganodes split beside the same into one meganode
     Split(Options),
+    /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again
+    Takeover(Options),
     /// One engine of `memory`, for that command's own use
     #[command(hide = true)]
     MemoryOf(MemoryOf),

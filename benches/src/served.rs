@@ -55,6 +55,24 @@ impl Served {
         Ok(Self { server, client })
     }
 
+    /// As [`Served::start`], of a cluster: `words` are flags without values.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn start_cluster(
+        folder: &Path,
+        entries: u64,
+        more: &[(&str, &str)],
+        words: &[&str],
+    ) -> Result<Self, BenchError> {
+        let flags = flags(entries, more);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        let mut server = Server::prepared(folder, &flags);
+        server.resume();
+        let client = connect(&server)?;
+        Ok(Self { server, client })
+    }
+
     /// One more client of it.
     ///
     /// # Errors

@@ -82,3 +82,16 @@ fn restart_small_prints_every_figure() {
     ];
     assert_rows("restart", &rows, &wanted);
 }
+
+#[test]
+fn takeover_small_prints_every_figure() {
+    let rows = rows("takeover");
+    let wanted = [
+        "takeover/first pair, two survivors",
+        "takeover/all pairs, two survivors",
+        "takeover/first pair, one survivor",
+        "takeover/all pairs, one survivor",
+        "takeover/a key unavailable",
+    ];
+    assert_rows("takeover", &rows, &wanted);
+}
