@@ -593,6 +593,9 @@ impl Reader {
 
     /// When [`Reader::settle`] has something to do though nothing happens.
     pub(crate) fn due_ns(&self) -> u64 {
+        if self.is_settling() {
+            return 0; // found in place by the last look: told at the next
+        }
         let waiting = self.waiting.iter().map(|&place| self.tasks[usize::from(place)].due_ns);
         waiting.min().unwrap_or(u64::MAX)
     }
