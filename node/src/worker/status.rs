@@ -117,7 +117,7 @@ impl Worker {
     }
 
     pub(super) fn check(&mut self, connection: ConnectionId, header: RequestHeader) {
-        if self.pairs.is_empty() {
+        if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         if self.checking {
