@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cell_cluster::{CheckpointRow, Incidents, Sessions, Table, Tenure, Watch, boottime_ns};
+use cell_cluster::{CheckpointRow, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
 use cell_recovery::{Environment, remove_unneeded};
@@ -63,6 +63,7 @@ pub(crate) struct Control {
     pub(crate) table: Table,
     pub(crate) sessions: Sessions,
     pub(crate) incidents: Incidents,
+    notes: Notes,
     pub(crate) incarnation: Incarnation,
     pub(crate) watch: Watch,
     pub(crate) membership: Membership,
@@ -115,6 +116,7 @@ impl Control {
             table: environment.table.clone(),
             sessions: environment.sessions.clone(),
             incidents: Incidents::new(bring_up.coordinator.clone()),
+            notes: Notes::new(bring_up.coordinator.clone()),
             incarnation: bring_up.incarnation,
             watch: Watch::new(bring_up.coordinator.clone()),
             membership,
@@ -166,6 +168,14 @@ impl Control {
             Command::Check { connection, header } => self.check(connection, header),
             Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
             Command::AddPair => self.grow(),
+            Command::Note { key, note } => {
+                match self.notes.set(&key, note.as_ref(), self.incarnation) {
+                    Ok(revision) => self.to_worker.event(ControlEvent::NoteWritten { key, revision }),
+                    Err(error) => tracing::debug!(%error, key, "a note of a split is not written just now"),
+                }
+                self.following.note_written = true;
+                self.following.due_ns = 0;
+            }
             Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
         }
     }

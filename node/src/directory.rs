@@ -109,6 +109,18 @@ impl Directory {
         true
     }
 
+    /// A range is cut: from `low` on, its keys are elsewhere. False if no range has the key inside.
+    pub(crate) fn cut(&mut self, low: &[u8]) -> bool {
+        let Some(at) = self.position(low).filter(|at| *self.ranges[*at].low < *low) else { return false };
+        let left = &mut self.ranges[at];
+        if left.high.as_deref().is_some_and(|high| low >= high) {
+            return false;
+        }
+        left.high = Some(low.into());
+        self.look_for_gaps();
+        true
+    }
+
     fn look_for_gaps(&mut self) {
         let joined = self.ranges.windows(2).all(|pair| pair[0].high.as_deref() == Some(&*pair[1].low));
         let first = self.ranges.first().is_some_and(|range| range.low.is_empty());
@@ -164,6 +176,15 @@ mod tests {
         assert_eq!(directory.range_below(b"m").map(|range| range.at), Some(at(0, 0)));
         assert_eq!(directory.range_below(b"ma").map(|range| range.at), Some(at(0, 1)));
         assert_eq!(directory.range_below(b""), None);
+    }
+
+    #[test]
+    fn cut_range_ends_there_and_leaves_a_gap() {
+        let mut directory = whole();
+        assert!(directory.cut(b"m"));
+        assert_eq!((directory.find(b"lz"), directory.find(b"m")), (Some(at(0, 0)), None));
+        assert!(!directory.is_whole());
+        assert!(!directory.cut(b"m"), "it ends there already");
     }
 
     #[test]

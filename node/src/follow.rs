@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{ClusterError, MemberRow, NewIncident, PairRow, ShareRow, ShareTimes, boottime_ns};
+use cell_cluster::{ClusterError, MemberRow, NewIncident, NoteRow, PairRow, ShareRow, ShareTimes, boottime_ns};
 use cell_recovery::{Progress, RecoveryError, replay_bytes};
 use cell_terms::{Incarnation, PairId};
 
@@ -14,6 +14,7 @@ use crate::membership::{MembershipCommand, Orphan, RefusedKind, memory_bytes, sh
 use crate::recoverer::{Job, Told};
 use crate::shell::{Inbound, ServedPair};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
+use crate::split::NotesView;
 use crate::start::NodeError;
 use crate::table_view::TableView;
 use crate::worker::ControlEvent;
@@ -25,6 +26,10 @@ pub(crate) struct Following {
     /// The worker serves; before, pairs are gathered.
     installed: bool,
     gathered: Vec<ServedPair>,
+    /// The notes of splits that the worker knows.
+    notes: BTreeMap<String, NoteRow>,
+    /// One was written since.
+    pub(crate) note_written: bool,
     /// Takeovers under way.
     progress: BTreeMap<PairId, Arc<Progress>>,
 }
@@ -36,6 +41,8 @@ impl Following {
             every_ns,
             installed: false,
             gathered: Vec::new(),
+            notes: BTreeMap::new(),
+            note_written: false,
             progress: BTreeMap::new(),
         }
     }
@@ -66,6 +73,7 @@ impl Control {
         if look.changed || !self.following.progress.is_empty() {
             self.tell_worker(look.changed);
         }
+        self.tell_notes();
         let commands = self.membership.look(self.watch.view(), boottime_ns());
         if !commands.is_empty() {
             self.following.due_ns = 0; // what they change is to be seen at once
@@ -83,6 +91,18 @@ impl Control {
     fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
         let view = self.watch.view();
         (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
+    }
+
+    /// The notes of splits, if they have changed, or if the worker waits to see what it has written.
+    fn tell_notes(&mut self) {
+        let view = self.watch.view();
+        if self.following.notes == view.notes && !self.following.note_written {
+            return;
+        }
+        let told = NotesView { revision: view.revision, notes: view.notes.clone() };
+        self.following.notes.clone_from(&view.notes);
+        self.following.note_written = false;
+        self.to_worker.event(ControlEvent::Notes(Arc::new(told)));
     }
 
     fn tell_worker(&self, changed: bool) {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Missing, Place, Tenure};
-use cell_terms::{Durability, RegionKind};
+use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::{
     Errno, LogDevice, LogEvent, LogId, LogName, LogOptions, LogStart, PairLog, Predecessor, WalError,
@@ -357,6 +357,9 @@ fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
         }
         Ok(_) => return, // another owner's by now
         Err(error) => return warn(&error),
+    }
+    if predecessor.epoch == Epoch(0) {
+        return; // there was none
     }
     for kind in [RegionKind::Node, RegionKind::Extent] {
         let name = LogName { region: log.pair.region(kind), epoch: predecessor.epoch };

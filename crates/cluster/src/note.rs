@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::coordinator::{ATTEMPTS_MAX, Coordinator, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{Condition, Transaction, TransactionOutcome};
+use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
 
 /// Under which the notes lie.
 pub(crate) const KEY_NOTES: &str = "split/";
@@ -31,6 +31,9 @@ pub enum NoteRow {
         /// The source pair, whose owner is asked.
         #[serde(with = "number")]
         source: PairId,
+        /// The target pair, whose owner asks.
+        #[serde(with = "number")]
+        target: PairId,
         /// How far.
         state: TargetNote,
     },
@@ -141,11 +144,17 @@ impl Notes {
         Notes { coordinator }
     }
 
-    /// Writes a note, or with none removes it, in the name of a living writer.
+    /// Writes a note, or with none removes it, in the name of a living writer. The revision from which on
+    /// everybody sees it.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the writer.
-    pub fn set(&self, key: &str, note: Option<&NoteRow>, writer: Incarnation) -> Result<(), ClusterError> {
+    pub fn set(
+        &self,
+        key: &str,
+        note: Option<&NoteRow>,
+        writer: Incarnation,
+    ) -> Result<Revision, ClusterError> {
         let mut write = Transaction::new().when(Condition::LeaseAlive { lease: writer });
         write = match note {
             Some(note) => write.put(key, text(note)),
@@ -153,7 +162,7 @@ impl Notes {
         };
         for _ in 0..ATTEMPTS_MAX {
             match self.coordinator.transact(write.clone()) {
-                Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
+                Ok(TransactionOutcome::Applied { revision }) => return Ok(revision),
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }

@@ -12,6 +12,7 @@
 //! root:                                                              parent entry
 //! ```
 
+mod note;
 mod parent;
 mod rebuild;
 mod source;
@@ -27,11 +28,13 @@ use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::store::{AdoptionRange, StoreError};
 use crate::worker::pairs::Pairs;
+use note::SplitNotes;
 use parent::Parents;
 use rebuild::Rebuilds;
 use source::Source;
 use target::Target;
 
+pub use note::NotesView;
 pub(crate) use trigger::Growth;
 
 /// How often a target that waits for an answer asks.
@@ -70,6 +73,7 @@ pub(crate) struct Splits {
     sources: Vec<Source>,
     targets: Vec<Target>,
     parents: Parents,
+    notes: SplitNotes,
     growth: Growth,
     rebuilds: Rebuilds,
     /// Meganodes that have no room for a put and may get some.
@@ -134,10 +138,6 @@ impl Splits {
             target.is_shown();
             pairs.directory.insert(range);
         }
-        if state == TargetState::Opened {
-            // Its source may have finished it before it could say so.
-            self.messages.push_back(SplitMessage::Ask { name, by: pairs.store(at).pair() });
-        }
         self.targets.push(target);
     }
 
@@ -197,6 +197,7 @@ impl Splits {
             self.starved.clear();
             self.changed = true;
         }
+        self.exchange_notes(pairs, now_ns);
         self.trigger(pairs, now_ns);
         self.trigger_rebuild(pairs);
     }
@@ -225,6 +226,8 @@ impl Splits {
     fn deliver(&mut self, pairs: &mut Pairs, message: SplitMessage, now_ns: u64) {
         match message {
             SplitMessage::Adopt { to, range, from, kept } => self.adopt(pairs, to, range, from, kept),
+            // A target that is elsewhere learns it by a note.
+            SplitMessage::Linked { to, .. } | SplitMessage::Open { to, .. } if pairs.at(to).is_none() => {}
             SplitMessage::Linked { to, name } => self.target_linked(pairs, to, name),
             SplitMessage::Open { to, name } => self.target_open(pairs, to, name),
             SplitMessage::Finished { to, name } => self.target_finished(pairs, to, name),
@@ -232,10 +235,11 @@ impl Splits {
                 self.target_answered(pairs, to, name, answer, now_ns)
             }
             SplitMessage::Ask { name, by } => {
-                let source = pairs.at(name.pair).map(|at| pairs.store(at));
-                // An owner that is not here answers for itself; one that has no trace of a split says no.
-                let answer = source.map_or(Answer::Wait, |store| store.book().answer(name, store.durable()));
-                self.messages.push_back(SplitMessage::Answer { to: by, name, answer });
+                // An owner that is not here answers by a note; one that has no trace of a split says no.
+                if let Some(store) = pairs.at(name.pair).map(|at| pairs.store(at)) {
+                    let answer = store.book().answer(name, store.durable());
+                    self.messages.push_back(SplitMessage::Answer { to: by, name, answer });
+                }
             }
             SplitMessage::Adopted { name, left_behind } => self.source_adopted(name, left_behind),
             SplitMessage::Failed { name } => self.source_failed(name),

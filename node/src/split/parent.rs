@@ -6,12 +6,15 @@
 use std::collections::VecDeque;
 
 use cell_recovery::SplitName;
-use cell_terms::{Csn, Pointer, Root, SlotIndex};
+use cell_terms::{Csn, PairId, Pointer, Root, SlotIndex};
 
 use super::Splits;
 use crate::outbox::PairAt;
 use crate::store::{NoRoom, WriteError};
 use crate::worker::pairs::Pairs;
+
+/// Whose node region has the lowest id.
+const ROOT_PAIR: PairId = PairId(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
@@ -28,11 +31,16 @@ enum Phase {
     Inserting(Csn),
 }
 
+/// An entry on its way into the router.
 #[derive(Debug)]
-struct Entry {
-    name: SplitName,
-    low: Box<[u8]>,
-    to: Pointer,
+pub(super) struct Entry {
+    pub(super) name: SplitName,
+    pub(super) low: Box<[u8]>,
+    pub(super) to: Pointer,
+    /// Its split's source is elsewhere: this note asked for it, and goes when it is durable.
+    pub(super) note: Option<String>,
+    /// The router is elsewhere: the revision of the note that asks for it.
+    pub(super) asked: Option<u64>,
 }
 
 /// Entries on their way into the router.
@@ -45,7 +53,27 @@ pub(super) struct Parents {
 
 impl Parents {
     pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer) {
-        self.queue.push_back(Entry { name, low, to });
+        self.queue.push_back(Entry { name, low, to, note: None, asked: None });
+    }
+
+    /// An entry that a node without the router asks for.
+    pub(super) fn push_noted(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, note: String) {
+        self.queue.push_back(Entry { name, low, to, note: Some(note), asked: None });
+    }
+
+    pub(super) fn queue(&self) -> impl Iterator<Item = &Entry> {
+        self.queue.iter()
+    }
+
+    pub(super) fn queue_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.queue.iter_mut()
+    }
+
+    /// Takes the entries out that are where they belong.
+    pub(super) fn take_done(&mut self, is_done: impl Fn(&Entry) -> bool) -> Vec<SplitName> {
+        let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue).into_iter().partition(is_done);
+        self.queue = left.into();
+        done.into_iter().map(|entry| entry.name).collect()
     }
 
     /// A router that nobody is led to.
@@ -54,15 +82,15 @@ impl Parents {
     }
 }
 
-/// The pair that keeps the root: the one with the lowest id.
+/// The pair that keeps the root, the one with the lowest id of all; none if it is elsewhere.
 pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
-    pairs.all().min_by_key(|at| pairs.store(*at).pair())
+    pairs.at(ROOT_PAIR)
 }
 
 impl Splits {
     pub(super) fn step_parents(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
-        let Some(at) = root_pair(pairs) else { return false };
         self.parents.lost_routers.retain(|(at, slot)| !pairs.store_mut(*at).free_router(*slot, now_ns));
+        let Some(at) = root_pair(pairs) else { return false };
         let store = pairs.store_mut(at);
         let durable = store.durable();
         let next = match self.parents.phase {
@@ -99,7 +127,10 @@ impl Splits {
             Phase::Setting(csn) if csn <= durable => Phase::Idle,
             Phase::Inserting(csn) if csn <= durable => {
                 if let Some(entry) = self.parents.queue.pop_front() {
-                    self.source_inserted(entry.name);
+                    match entry.note {
+                        Some(note) => self.notes.is_inserted(note),
+                        None => self.source_inserted(entry.name),
+                    }
                 }
                 Phase::Idle
             }

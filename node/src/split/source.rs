@@ -250,11 +250,8 @@ impl Splits {
 
     /// Cuts the meganode and hands its upper half over: readers go to the target from here on.
     fn cut(&mut self, pairs: &mut Pairs, source: &mut Source, now_ns: u64) -> Phase {
-        let Some(to) = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot })
-        else {
-            return Phase::Readable;
-        };
-        let right = pairs.store(to.pair).pointer(to.slot);
+        let to = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot });
+        let right = pairs.store(source.at).pointer_to(source.target, source.target_slot);
         let extents = source.left_behind.clone();
         let store = pairs.store_mut(source.at);
         match store.cut(source.name, source.slot, &source.key, right, extents, now_ns) {
@@ -262,7 +259,11 @@ impl Splits {
             Ok(Some(half)) => {
                 source.half = Some(half);
                 source.left_behind = None;
-                self.hand_over(pairs, source.there(), &source.key, to);
+                match to {
+                    Some(to) => self.hand_over(pairs, source.there(), &source.key, to),
+                    None if pairs.directory.cut(&source.key) => {}
+                    None => tracing::error!(name = %source.name, "a split does not fit the directory"),
+                }
                 self.changed = true; // writes wait at the target now
                 Phase::Cut
             }
@@ -302,11 +303,9 @@ impl Splits {
             return;
         };
         source.phase = Phase::Inserting;
-        let (target, slot, key) = (source.target, source.target_slot, source.key.clone());
-        match pairs.at(target) {
-            Some(at) => self.parents.push(name, key, pairs.store(at).pointer(slot)),
-            None => tracing::error!(%name, "the target of a split is not here"),
-        }
+        let key = source.key.clone();
+        let to = pairs.store(source.at).pointer_to(source.target, source.target_slot);
+        self.parents.push(name, key, to);
     }
 
     /// The parent's entry is durable.

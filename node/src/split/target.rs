@@ -1,5 +1,6 @@
 //! The target's role: Adopt, Adopted, readable, Opened; or Discarded.
 
+use cell_cluster::{SourceNote, TargetNote};
 use cell_recovery::{Answer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{PairId, SlotIndex};
@@ -65,6 +66,27 @@ impl Target {
         self.phase = Phase::Shown;
     }
 
+    pub(super) fn name(&self) -> SplitName {
+        self.name
+    }
+
+    pub(super) fn at(&self) -> PairAt {
+        self.at
+    }
+
+    /// How far it is, as its source's owner is told.
+    pub(super) fn told(&self) -> TargetNote {
+        match self.phase {
+            Phase::Opened => TargetNote::Opened,
+            Phase::Shown | Phase::Open | Phase::Opening => TargetNote::Readable,
+            _ => TargetNote::Hidden,
+        }
+    }
+
+    fn is_asking(&self) -> bool {
+        matches!(self.phase, Phase::Asking { .. })
+    }
+
     fn there(&self) -> MeganodeAt {
         MeganodeAt { pair: self.at, slot: self.slot }
     }
@@ -88,6 +110,12 @@ impl Target {
 fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
     let Some(source) = pairs.at(name.pair).map(|at| pairs.store(at)) else { return true };
     matches!(source.book().answer(name, source.durable()), Answer::Linked | Answer::Open)
+}
+
+/// Whether a source that is here has finished a split, durably: nobody asks for it any more.
+fn source_is_done(pairs: &Pairs, name: SplitName) -> bool {
+    let source = pairs.at(name.pair).map(|at| pairs.store(at));
+    source.is_some_and(|store| store.book().answer(name, store.durable()) == Answer::No)
 }
 
 impl Splits {
@@ -172,6 +200,10 @@ impl Splits {
 
     fn step_target(&mut self, pairs: &mut Pairs, target: &mut Target, now_ns: u64, moved: &mut bool) -> bool {
         let (name, slot) = (target.name, target.slot);
+        if matches!(target.phase, Phase::Opened) && source_is_done(pairs, name) {
+            pairs.store_mut(target.at).forget_split(name);
+            return false;
+        }
         if let Phase::Showing { .. } = target.phase {
             assert!(may_be_shown(pairs, name), "{name} is readable before it is linked durably");
         }
@@ -221,6 +253,27 @@ impl Splits {
         *moved = true;
         target.phase = next;
         true
+    }
+
+    /// What the owner of a source that is elsewhere answers. It may be late, never wrong.
+    pub(super) fn target_hears(
+        &mut self,
+        pairs: &mut Pairs,
+        to: PairId,
+        name: SplitName,
+        answer: SourceNote,
+        now_ns: u64,
+    ) {
+        let Some(target) = self.target_mut(pairs, to, name) else { return };
+        let (asking, shown) = (target.is_asking(), matches!(target.phase, Phase::Shown));
+        match answer {
+            SourceNote::No if asking || matches!(target.phase, Phase::Opened) => {
+                self.target_answered(pairs, to, name, Answer::No, now_ns);
+            }
+            SourceNote::Linked if asking => self.target_linked(pairs, to, name),
+            SourceNote::Open if asking || shown => self.target_open(pairs, to, name),
+            _ => {}
+        }
     }
 
     fn target_mut(&mut self, pairs: &Pairs, to: PairId, name: SplitName) -> Option<&mut Target> {

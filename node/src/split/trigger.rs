@@ -104,11 +104,11 @@ impl Splits {
 
     /// The pair with the most free extents among those that have a slot and extents enough.
     fn target_for(&self, pairs: &Pairs, there: MeganodeAt, needs: Needs) -> Option<MeganodeAt> {
-        let root = parent::root_pair(pairs)?;
+        let root = parent::root_pair(pairs);
         let candidates = pairs.all().filter_map(|at| {
             let store = pairs.store(at);
             // The router wants a slot of its own.
-            let kept = usize::from(at == root && store.router().is_none());
+            let kept = usize::from(Some(at) == root && store.router().is_none());
             let slot = store.free_slots().nth(kept).and_then(|_| store.free_slots().next())?;
             let fits = store.extent_bytes_free() >= needs.extent_bytes;
             let there = at != there.pair || !needs.elsewhere;
@@ -119,7 +119,7 @@ impl Splits {
 
     /// Asks for one more pair. Whether one may come.
     fn want_pair(&mut self, pairs: &Pairs, now_ns: u64) -> bool {
-        let splits = parent::root_pair(pairs).is_some_and(|root| pairs.store(root).slot_count() > 1);
+        let splits = pairs.iter().any(|pair| pair.store.slot_count() > 1);
         if !splits || now_ns < self.growth.refused_until_ns {
             return false;
         }

@@ -3,7 +3,7 @@
 
 use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitBook, SplitName, SplitRecord};
-use cell_terms::{Csn, ExtentOffset, Pointer, Root, SlotIndex};
+use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, NodeState, SlotAllocator, SplitPlan};
 use cell_wal::{Space, record_space};
 
@@ -36,6 +36,11 @@ impl Store {
     /// The pointer to a meganode's root tree node.
     pub(crate) fn pointer(&self, slot: SlotIndex) -> Pointer {
         self.geometry.pointer(self.slot(slot), NodeIndex::ROOT)
+    }
+
+    /// The pointer to a meganode's root tree node in another pair: all have the same sizes.
+    pub(crate) fn pointer_to(&self, pair: PairId, index: SlotIndex) -> Pointer {
+        self.geometry.pointer(cell_tree::Slot { region: pair.node_region(), index }, NodeIndex::ROOT)
     }
 
     /// Where the keys behind a meganode are.

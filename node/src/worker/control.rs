@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cell_cluster::NoteRow;
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId, SessionId};
@@ -10,6 +11,7 @@ use super::checkpointing::CheckpointCommand;
 use super::{Phase, Worker};
 use crate::check::CheckOutcome;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
+use crate::split::NotesView;
 use crate::table_view::TableView;
 
 /// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
@@ -40,6 +42,13 @@ pub enum Command {
     Checkpoint(PairId, CheckpointCommand),
     /// Create one more pair for this node and hand it over ([`Worker::add_pair`]), if there is memory.
     AddPair,
+    /// Write a note of a split, or with none remove it; answered by [`ControlEvent::NoteWritten`].
+    Note {
+        /// Its key.
+        key: String,
+        /// What it says.
+        note: Option<NoteRow>,
+    },
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
 }
@@ -95,6 +104,15 @@ pub enum ControlEvent {
     Table(Arc<TableView>),
     /// The cluster, as it is shown to people from now on.
     Cluster(Arc<ClusterSnapshot>),
+    /// The notes of splits, as all nodes have written them.
+    Notes(Arc<NotesView>),
+    /// Of [`Command::Note`], unless it failed.
+    NoteWritten {
+        /// Its key.
+        key: String,
+        /// The coordinator's revision from which on it is seen.
+        revision: u64,
+    },
     /// Of [`Command::AddPair`]: it was added.
     PairAdded,
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
@@ -122,6 +140,8 @@ impl Worker {
             ControlEvent::StructureChecked => self.structure_checked(),
             ControlEvent::Table(table) => self.table_came(table),
             ControlEvent::Cluster(cluster) => self.cluster = cluster,
+            ControlEvent::Notes(notes) => self.splits.notes_came(notes),
+            ControlEvent::NoteWritten { key, revision } => self.splits.note_written(&key, revision),
             ControlEvent::PairAdded => self.splits.pair_added(true, self.now_ns),
             ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),

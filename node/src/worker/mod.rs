@@ -303,6 +303,9 @@ impl Worker {
         if let Some(error) = self.splits.take_broken() {
             panic!("a split met memory that breaks an invariant: {error}");
         }
+        for (key, note) in self.splits.take_note_wishes() {
+            self.commands.push(Command::Note { key, note });
+        }
         if self.splits.take_wanted_pair() {
             self.commands.push(Command::AddPair);
         }

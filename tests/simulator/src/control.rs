@@ -157,6 +157,13 @@ impl Node {
                 self.tell(ControlEvent::CheckpointRecorded { pair, recorded });
             }
             Command::AddPair => self.add_pair(now_ns),
+            Command::Note { key, note } => {
+                let incarnation = self.incarnation().unwrap_or_default();
+                let notes = cell_cluster::Notes::new(self.coordinator.clone());
+                if let Ok(revision) = notes.set(&key, note.as_ref(), incarnation) {
+                    self.tell(ControlEvent::NoteWritten { key, revision });
+                }
+            }
             Command::Failed(_) => {}
         }
     }
