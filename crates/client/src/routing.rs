@@ -197,6 +197,7 @@ impl ClientCore {
             self.forget_route(place);
         }
         self.counters.misses += 1;
+        tracing::trace!(ticket = self.flights.get(place).ticket.0, link = link.0, "nobody is known to have its keys");
         self.watch.trouble = true;
         self.again_from_ready(place, now_ns);
     }
@@ -292,8 +293,10 @@ impl ClientCore {
             Taken::Whole { changed } => changed,
         };
         self.counters.tables += 1;
+        tracing::debug!(link = link.0, changed, places = self.peers.places(), "the region table was told");
         self.watch.asked = None;
-        self.spread = self.peers.places() > 1 || !self.routes.is_empty();
+        // Who has met several goes by the table even when one is left: operations may wait for the others.
+        self.spread = self.peers.places() > 1 || self.links.len() > 1 || !self.routes.is_empty();
         let door = &mut self.links[0];
         let server = door.connection.server.as_ref().filter(|_| door.connection.is_up());
         let met = server.and_then(|server| {
@@ -352,6 +355,8 @@ impl ClientCore {
             }
             self.counters.moved += 1;
             self.enlist(place, now_ns);
+            let flight = self.flights.get(place);
+            tracing::trace!(ticket = flight.ticket.0, from = before.0, to = flight.link.0, "moved");
         }
     }
 
