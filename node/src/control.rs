@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cell_cluster::{CheckpointRow, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns};
+use cell_cluster::{CheckpointRow, ClusterError, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
 use cell_recovery::{Environment, remove_unneeded};
@@ -161,9 +161,21 @@ impl Control {
                 self.to_worker.event(ControlEvent::SessionOpened { connection, header, session });
             }
             Command::EndSession { session, answer } => {
-                let ended = self.sessions.end(session);
-                let recorded = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on")).is_ok();
+                let ended = match answer {
+                    Some(_) => self.sessions.end(session).map(|()| true),
+                    None => self.sessions.end_idle(session, self.incarnation),
+                };
+                let ended = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on"));
+                let recorded = ended.unwrap_or(false);
                 self.to_worker.event(ControlEvent::SessionEnded { session, answer, recorded });
+            }
+            Command::AskSession { session } => {
+                let open = match self.sessions.adopt(session, self.incarnation) {
+                    Ok(()) => Some(true),
+                    Err(ClusterError::SessionUnknown { .. }) => Some(false),
+                    Err(_) => None,
+                };
+                self.to_worker.event(ControlEvent::SessionAsked { session, open });
             }
             Command::Check { connection, header } => self.check(connection, header),
             Command::Checkpoint(pair, command) => self.checkpoint(pair, command),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use cell_node::{NodeSnapshot, NodeState};
 use serde::Serialize;
 
+use crate::cluster;
 use crate::freshness::STALE_AFTER;
 use crate::status::{failure_words, read_only_words};
 
@@ -25,7 +26,7 @@ pub(crate) struct Check {
 
 /// Every check, for a snapshot that is so old.
 pub(crate) fn checks(snapshot: &NodeSnapshot, age: Duration) -> Vec<Check> {
-    vec![reads(&snapshot.state), writes(&snapshot.state), lease(snapshot), snapshot_age(age)]
+    vec![reads(&snapshot.state), writes(&snapshot.state), lease(snapshot), snapshot_age(age), pairs(snapshot)]
 }
 
 /// Whether all that is required holds.
@@ -75,6 +76,13 @@ fn lease(snapshot: &NodeSnapshot) -> Check {
     let left = snapshot.lease_remaining_ms;
     let seen = if left == 0 { "over".into() } else { format!("held, {left} ms ahead").into() };
     Check { name: "lease", ok: left > 0, required: true, seen }
+}
+
+/// Whether every pair of the cluster is served, by whomever.
+fn pairs(snapshot: &NodeSnapshot) -> Check {
+    let troubles = cluster::troubles(snapshot);
+    let seen = if troubles.is_empty() { "all served".into() } else { troubles.join("; ").into() };
+    Check { name: "pairs", ok: troubles.is_empty(), required: false, seen }
 }
 
 fn snapshot_age(age: Duration) -> Check {

@@ -14,7 +14,7 @@ use axum::routing::get;
 use crate::freshness::Freshness;
 use crate::problem::Problem;
 use crate::source::StatusSource;
-use crate::{health, host, metrics, status};
+use crate::{cluster, health, host, metrics, status};
 
 /// What handlers share.
 pub(crate) struct Shared {
@@ -55,6 +55,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_text))
         .route("/api/v1/status", get(status_json))
+        .route("/api/v1/cluster", get(cluster_json))
         .fallback(|request: Request| async move { problem(Problem::NotFound, &request) })
         .method_not_allowed_fallback(|request: Request| async move {
             problem(Problem::MethodNotAllowed, &request)
@@ -121,4 +122,9 @@ async fn metrics_text(State(shared): State<Arc<Shared>>, request: Request) -> Re
 async fn status_json(State(shared): State<Arc<Shared>>) -> Response {
     let (snapshot, age) = shared.look();
     axum::Json(status::document(&snapshot, age)).into_response()
+}
+
+async fn cluster_json(State(shared): State<Arc<Shared>>) -> Response {
+    let (snapshot, age) = shared.look();
+    axum::Json(cluster::document(&snapshot, age)).into_response()
 }

@@ -118,6 +118,22 @@ impl Sessions {
         self.coordinator.transact(Transaction::new().delete(session_key(session))).map(|_| ())
     }
 
+    /// Records the end of a session that its client has left, if nobody else speaks for it: `keeper` does, or
+    /// whoever did has ended. Whether it is over.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn end_idle(&self, session: SessionId, keeper: Incarnation) -> Result<bool, ClusterError> {
+        let key = session_key(session);
+        let Some(entry) = self.coordinator.read(&key)? else { return Ok(true) };
+        let row: SessionRow = parse("a session", &entry.value)?;
+        let mut end = Transaction::new().when(Condition::Revision { key: key.clone(), revision: entry.revision });
+        if row.keeper != keeper {
+            end = end.when(Condition::LeaseEnded { lease: row.keeper });
+        }
+        Ok(matches!(self.coordinator.transact(end.delete(key))?, TransactionOutcome::Applied { .. }))
+    }
+
     /// Whether a session is open. An id that was never given out is not, and neither is an ended one.
     ///
     /// # Errors

@@ -31,6 +31,11 @@ pub enum Command {
         /// Who asked, if a client did.
         answer: Option<(ConnectionId, RequestHeader)>,
     },
+    /// Is a session open? If it is, this node speaks for it from now on.
+    AskSession {
+        /// The session.
+        session: SessionId,
+    },
     /// Check the trees and every extent of all pairs.
     Check {
         /// Who asked.
@@ -73,6 +78,13 @@ pub enum ControlEvent {
         answer: Option<(ConnectionId, RequestHeader)>,
         /// Whether the coordinator has recorded it.
         recorded: bool,
+    },
+    /// Of [`Command::AskSession`].
+    SessionAsked {
+        /// The session.
+        session: SessionId,
+        /// Whether it is open; `None` when the coordinator did not answer in time.
+        open: Option<bool>,
     },
     /// Of [`Command::Check`]: the trees have been walked, writes may go on.
     StructureChecked,
@@ -134,6 +146,7 @@ impl Worker {
             ControlEvent::SessionEnded { session, answer, recorded } => {
                 self.session_ended(session, answer, recorded);
             }
+            ControlEvent::SessionAsked { session, open } => self.session_asked(session, open),
             ControlEvent::Checked { connection, header, outcome } => {
                 self.checked(connection, header, &outcome)
             }

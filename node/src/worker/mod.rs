@@ -49,6 +49,8 @@ const STREAMS_MAX: u32 = 64;
 const STREAM_CREDIT_BYTES: u32 = 512 << 10;
 /// Writes that wait for splits, past which no more input is taken.
 const PARKED_BYTES_MAX: usize = 32 << 20;
+/// Writes of sessions that the coordinator is asked about, past which no more input is taken.
+const ASKING_BYTES_MAX: usize = 8 << 20;
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
 const IDLE_MS: u32 = 60_000;
 
@@ -290,7 +292,8 @@ impl Worker {
     /// the queues of the network fill and not ours.
     #[must_use]
     pub fn takes_input(&self) -> bool {
-        !self.pairs.is_backlog_full() && self.parked_bytes < PARKED_BYTES_MAX
+        let asking = self.sessions.asking_bytes() < ASKING_BYTES_MAX;
+        !self.pairs.is_backlog_full() && self.parked_bytes < PARKED_BYTES_MAX && asking
     }
 
     /// The end of one poll: carries out the reads that were gathered, and takes splits further.

@@ -29,6 +29,8 @@ impl Worker {
         if !state.greeted {
             self.count_in(connection);
             self.greet(connection, header, &request);
+        } else if self.asks_first(connection, header, &request, message) {
+            // It is handled again once the coordinator has told whether its session is open.
         } else if let Some(wait) = self.must_wait(connection, header, &request) {
             return Handled::Waits(wait);
         } else if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {

@@ -3,50 +3,85 @@
 use std::collections::HashMap;
 
 use cell_fabric::ConnectionId;
-use cell_protocol::{Refusal, Reply, RequestHeader};
+use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId};
 use cell_terms::SessionId;
 
 use super::pairs::Dependence;
-use super::{Command, Worker};
+use super::{Command, Phase, Worker};
 
 /// How often idle sessions are looked for.
 const SWEEP_NS: u64 = 5_000_000_000;
 
-/// The sessions that may write, and when each last did anything.
+/// A session that is used here is spoken for by this node, so that no other ends it: that is renewed after this
+/// part of the time for which it may be idle.
+const KEEP_PART: u64 = 4;
+
+/// When a session was last used here, and when the coordinator last said that this node speaks for it.
+#[derive(Clone, Copy, Debug)]
+struct Use {
+    used_ns: u64,
+    kept_ns: u64,
+}
+
+/// Messages that wait until the coordinator has said whether their session is open, in their order.
+#[derive(Debug, Default)]
+struct Asking {
+    messages: Vec<(ConnectionId, Vec<u8>)>,
+    streams: Vec<(ConnectionId, RequestId)>,
+}
+
+/// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that is
+/// not known here is asked for there before it is refused.
 #[derive(Debug, Default)]
 pub(super) struct SessionBook {
-    last_used_ns: HashMap<SessionId, u64>,
+    known: HashMap<SessionId, Use>,
+    asking: HashMap<SessionId, Asking>,
+    asking_bytes: usize,
+    /// The coordinator said that it is not open; while what waited for that is answered.
+    denied: Option<SessionId>,
     swept_ns: u64,
 }
 
 impl SessionBook {
     pub(super) fn open(&mut self, session: SessionId, now_ns: u64) {
-        self.last_used_ns.insert(session, now_ns);
+        self.known.insert(session, Use { used_ns: now_ns, kept_ns: now_ns });
     }
 
     /// Notes a use; false if there is no such session.
     pub(super) fn touch(&mut self, session: SessionId, now_ns: u64) -> bool {
-        self.last_used_ns.get_mut(&session).map(|used| *used = now_ns).is_some()
+        self.known.get_mut(&session).map(|used| used.used_ns = now_ns).is_some()
     }
 
     pub(super) fn end(&mut self, session: SessionId) {
-        self.last_used_ns.remove(&session);
+        self.known.remove(&session);
     }
 
     pub(super) fn len(&self) -> usize {
-        self.last_used_ns.len()
+        self.known.len()
     }
 
-    fn idle(&mut self, now_ns: u64, idle_ns: u64) -> Vec<SessionId> {
+    /// Bytes of messages that wait for the coordinator.
+    pub(super) fn asking_bytes(&self) -> usize {
+        self.asking_bytes
+    }
+
+    /// Sessions that nobody uses, and those in use that are to be spoken for again.
+    fn sweep(&mut self, now_ns: u64, idle_ns: u64) -> (Vec<SessionId>, Vec<SessionId>) {
         if now_ns.saturating_sub(self.swept_ns) < SWEEP_NS {
-            return Vec::new();
+            return Default::default();
         }
         self.swept_ns = now_ns;
-        let long_ago = |used: &u64| now_ns.saturating_sub(*used) >= idle_ns;
-        let idle = self.last_used_ns.iter().filter(|(_, used)| long_ago(used));
-        let mut idle: Vec<_> = idle.map(|(session, _)| *session).collect();
+        let (mut idle, mut kept) = (Vec::new(), Vec::new());
+        for (session, of) in &self.known {
+            if now_ns.saturating_sub(of.used_ns) >= idle_ns {
+                idle.push(*session);
+            } else if of.used_ns > of.kept_ns && now_ns - of.kept_ns >= idle_ns / KEEP_PART {
+                kept.push(*session);
+            }
+        }
         idle.sort_unstable(); // a core's order follows from its input alone
-        idle
+        kept.sort_unstable();
+        (idle, kept)
     }
 }
 
@@ -124,9 +159,77 @@ impl Worker {
     }
 
     pub(super) fn sessions_tick(&mut self) {
-        for session in self.sessions.idle(self.now_ns, self.options.session_idle_ns) {
+        let (idle, kept) = self.sessions.sweep(self.now_ns, self.options.session_idle_ns);
+        for session in idle {
             self.sessions.touch(session, self.now_ns); // asked once; again after another idle period
             self.commands.push(Command::EndSession { session, answer: None });
         }
+        self.commands.extend(kept.into_iter().map(|session| Command::AskSession { session }));
+    }
+
+    /// Keeps a message of a session that is not known here, or of a stream that such a session begins, until the
+    /// coordinator has said whether it is open.
+    pub(super) fn asks_first(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+        message: &[u8],
+    ) -> bool {
+        let stream = (connection, header.id);
+        let begins = matches!(request, Request::PutBegin(_));
+        let session = match request {
+            Request::Put(Put { name, key, .. })
+            | Request::PutBegin(PutBegin { name, key, .. })
+            | Request::Delete(Delete { name, key, .. })
+                if self.pairs.find(key).is_some() =>
+            {
+                name.session
+            }
+            Request::KeepAlive { session: Some(session) } => *session,
+            Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {
+                let waits = |(_, asking): &(&SessionId, &Asking)| asking.streams.contains(&stream);
+                match self.sessions.asking.iter().find(waits) {
+                    Some((session, _)) => *session,
+                    None => return false,
+                }
+            }
+            _ => return false,
+        };
+        let known = self.sessions.known.contains_key(&session) || self.sessions.denied == Some(session);
+        if known || self.phase != Phase::Serving {
+            return false;
+        }
+        if !self.sessions.asking.contains_key(&session) {
+            self.commands.push(Command::AskSession { session });
+        }
+        let asking = self.sessions.asking.entry(session).or_default();
+        asking.messages.push((connection, message.to_vec()));
+        asking.streams.extend(begins.then_some(stream));
+        self.sessions.asking_bytes += message.len();
+        true
+    }
+
+    /// Whether a session is open; `None` when the coordinator did not answer in time.
+    pub(super) fn session_asked(&mut self, session: SessionId, open: Option<bool>) {
+        match open {
+            Some(true) => {
+                let now_ns = self.now_ns;
+                let new = Use { used_ns: now_ns, kept_ns: now_ns };
+                self.sessions.known.entry(session).or_insert(new).kept_ns = now_ns;
+            }
+            Some(false) => self.session_ended(session, None, true),
+            None if self.sessions.asking.contains_key(&session) => {
+                return self.commands.push(Command::AskSession { session });
+            }
+            None => return,
+        }
+        let Some(asking) = self.sessions.asking.remove(&session) else { return };
+        self.sessions.denied = (open == Some(false)).then_some(session);
+        for (connection, message) in asking.messages {
+            self.sessions.asking_bytes -= message.len();
+            self.message(connection, &message);
+        }
+        self.sessions.denied = None;
     }
 }

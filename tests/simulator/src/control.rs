@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, Tenure};
+use cell_cluster::{CheckpointRow, ClusterError, Tenure};
 use cell_memory::Watermarks;
 use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check};
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
@@ -142,9 +142,21 @@ impl Node {
                 self.tell(ControlEvent::SessionOpened { connection, header, session });
             }
             Command::EndSession { session, answer } => {
-                let recorded = self.environment.sessions.end(session).is_ok();
+                let incarnation = self.incarnation().unwrap_or_default();
+                let recorded = match answer {
+                    Some(_) => self.environment.sessions.end(session).is_ok(),
+                    None => self.environment.sessions.end_idle(session, incarnation).unwrap_or(false),
+                };
                 news.extend(recorded.then_some(News::SessionEnded));
                 self.tell(ControlEvent::SessionEnded { session, answer, recorded });
+            }
+            Command::AskSession { session } => {
+                let open = match self.environment.sessions.adopt(session, self.incarnation().unwrap_or_default()) {
+                    Ok(()) => Some(true),
+                    Err(ClusterError::SessionUnknown { .. }) => Some(false),
+                    Err(_) => None,
+                };
+                self.tell(ControlEvent::SessionAsked { session, open });
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
             Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
