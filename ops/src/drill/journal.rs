@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use cell_cluster::boottime_ns;
 use cell_history::ledger::Ledger;
-use cell_history::{Call, Operation, Outcome, Recorder, Value};
+use cell_history::{Call, Operation, Outcome, Recorder, Value, payload};
 
 /// Keys whose one writer has one write outstanding at a time: the entries that must be found again.
 #[derive(Debug, Default)]
@@ -22,14 +22,32 @@ pub(crate) struct Accounts {
 pub(crate) struct Wait {
     /// The key.
     pub(crate) key: Vec<u8>,
-    /// Whether it wrote.
-    pub(crate) write: bool,
+    /// What was asked.
+    pub(crate) call: Call,
     /// From, on CLOCK_BOOTTIME.
     pub(crate) begun_ns: u64,
     /// To, likewise.
     pub(crate) ended_ns: u64,
     /// Whether it was given up early by design: its time says nothing about the cluster.
     pub(crate) impatient: bool,
+}
+
+impl Wait {
+    /// Whether it wrote.
+    pub(crate) fn is_write(&self) -> bool {
+        self.call != Call::Get
+    }
+
+    /// What was asked, in words.
+    pub(crate) fn words(&self) -> String {
+        match self.call {
+            Call::Get => "get".to_owned(),
+            Call::Put(value) | Call::PutIfAbsent(value) => {
+                format!("put of {} bytes", payload::encode(value).len())
+            }
+            _ => "delete".to_owned(),
+        }
+    }
 }
 
 /// What is counted.
@@ -128,8 +146,8 @@ impl Journal {
         if begun.own {
             state.accounts.settle(&begun.key, begun.call, ending);
         }
-        let Begun { key, begun_ns, impatient, .. } = begun;
-        state.waits.push(Wait { key, write, begun_ns, ended_ns, impatient });
+        let Begun { key, call, begun_ns, impatient, .. } = begun;
+        state.waits.push(Wait { key, call, begun_ns, ended_ns, impatient });
     }
 
     /// The traffic is over.

@@ -43,7 +43,7 @@ impl Verdict {
 }
 
 /// Times that clients waited, of keys that were asked for while the fault and its consequences lasted.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Unavailable {
     /// The longest wait of the key that waited longest.
     pub(crate) max_ms: f64,
@@ -53,7 +53,12 @@ pub(crate) struct Unavailable {
     pub(crate) keys: u64,
     /// Writes that were begun or still under way.
     pub(crate) writes: u64,
+    /// The operations that took longest: key, what it was, milliseconds.
+    pub(crate) slowest: Vec<(Vec<u8>, String, f64)>,
 }
+
+/// Operations that are named as the slowest.
+const SLOWEST: usize = 5;
 
 impl Unavailable {
     /// Of operations that overlap a time, on CLOCK_BOOTTIME.
@@ -61,13 +66,18 @@ impl Unavailable {
         let mut longest: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
         let mut writes = 0;
         let overlaps = |wait: &&Wait| wait.ended_ns >= from_ns && wait.begun_ns <= to_ns;
+        let time = |wait: &Wait| wait.ended_ns.saturating_sub(wait.begun_ns.max(from_ns));
+        let mut patient = Vec::new();
         for wait in waits.iter().filter(overlaps) {
-            writes += u64::from(wait.write);
+            writes += u64::from(wait.is_write());
             if !wait.impatient {
                 let of_key = longest.entry(&wait.key).or_default();
-                *of_key = (*of_key).max(wait.ended_ns.saturating_sub(wait.begun_ns.max(from_ns)));
+                *of_key = (*of_key).max(time(wait));
+                patient.push(wait);
             }
         }
+        patient.sort_unstable_by_key(|wait| std::cmp::Reverse(time(wait)));
+        patient.truncate(SLOWEST);
         let mut sorted: Vec<u64> = longest.into_values().collect();
         sorted.sort_unstable();
         let ms = |ns: Option<&u64>| number::real(ns.copied().unwrap_or(0) / 10_000) / 100.0;
@@ -77,6 +87,10 @@ impl Unavailable {
             p99_ms: ms(sorted.get(at)),
             keys: sorted.len() as u64,
             writes,
+            slowest: patient
+                .iter()
+                .map(|wait| (wait.key.clone(), wait.words(), ms(Some(&time(wait)))))
+                .collect(),
         }
     }
 }
@@ -148,6 +162,7 @@ impl Report {
                 ((*name).to_owned(), counts)
             })
             .collect();
+        let slow = |(key, what, ms): &(Vec<u8>, String, f64)| json!({"key": key.escape_ascii().to_string(), "what": what, "ms": ms});
         let named = proof
             .named
             .iter()
@@ -162,6 +177,7 @@ impl Report {
             "writes_acknowledged": self.tally.writes, "refused": self.tally.refused,
             "writes_during_fault": self.unavailable.writes,
             "unavailable_ms_max": self.unavailable.max_ms, "unavailable_ms_p99": self.unavailable.p99_ms,
+            "slowest": self.unavailable.slowest.iter().map(slow).collect::<Vec<_>>(),
             "pairs_owned": self.watch.owned(),
             "detected_ms": self.watch.first_ms(Event::Detected),
             "lease_ended_ms": self.watch.first_ms(Event::LeaseEnded),
@@ -202,7 +218,7 @@ impl Report {
             number::count(tally.writes),
             number::count(tally.unknown),
         )];
-        let unavailable = self.unavailable;
+        let unavailable = &self.unavailable;
         lines.push(format!(
             "{} asked for during the fault: unavailable for {} at most, 99 % of them for less than {}",
             number::counted(unavailable.keys, "key", "keys"),
@@ -238,12 +254,20 @@ fn milliseconds(ms: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use cell_history::Call;
+
     use super::*;
     use crate::drill::wire::Status;
 
     fn wait(key: u8, begun_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
         let ns = 1_000_000;
-        Wait { key: vec![key], write: true, begun_ns: begun_ms * ns, ended_ns: ended_ms * ns, impatient }
+        Wait {
+            key: vec![key],
+            call: Call::Put(1),
+            begun_ns: begun_ms * ns,
+            ended_ns: ended_ms * ns,
+            impatient,
+        }
     }
 
     fn report(proof: Option<Proof>, writes: u64) -> Report {
@@ -270,7 +294,9 @@ mod tests {
             wait(4, 2_000, 9_000, false), // after
         ];
         let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000);
-        assert_eq!(unavailable, Unavailable { max_ms: 600.0, p99_ms: 600.0, keys: 2, writes: 4 });
+        assert_eq!((unavailable.max_ms, unavailable.p99_ms), (600.0, 600.0));
+        assert_eq!((unavailable.keys, unavailable.writes), (2, 4));
+        assert_eq!(unavailable.slowest[0].2, 600.0);
     }
 
     #[test]

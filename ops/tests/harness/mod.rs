@@ -29,13 +29,13 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
     command
 }
 
-/// A port P so that P, P+80 and P+200 are free now.
+/// A port P so that a cluster of three nodes can listen from it on.
 pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let fits = (1024..60_000).contains(&port);
         let is_free = |offset| TcpListener::bind(("127.0.0.1", port + offset)).is_ok();
-        if fits && [0, 80, 200].into_iter().all(is_free) {
+        if fits && [0, 1, 2, 80, 81, 82, 200].into_iter().all(is_free) {
             return port;
         }
     }
@@ -57,13 +57,18 @@ impl Dev {
 
     /// Starts with further flags and waits until it serves.
     pub(crate) fn start_with(flags: &[&str]) -> Dev {
+        let mut dev = Dev::launched_with(flags);
+        dev.wait_for("serving");
+        dev
+    }
+
+    /// Starts with further flags and waits for nothing.
+    pub(crate) fn launched_with(flags: &[&str]) -> Dev {
         let folder = tempfile::tempdir().unwrap();
         let port = free_port();
         let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
         let (process, events) = launch(&folder, port, &flags);
-        let mut dev = Dev { folder, port, process, flags, events };
-        dev.wait_for("serving");
-        dev
+        Dev { folder, port, process, flags, events }
     }
 
     /// Starts it again in the same folder.
