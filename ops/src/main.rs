@@ -27,7 +27,6 @@ mod version;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Ok(f) = std::env::var("CELL_TRACE") { let _ = logging::start(&f); }
     let (cli, matches) = match cli::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
         Err(error) => return cli::report_usage(&error),
