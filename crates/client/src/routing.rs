@@ -213,12 +213,17 @@ impl ClientCore {
         }
     }
 
+    /// Whether there are, or were, several nodes: operations may wait for one that is gone.
+    fn has_choice(&self) -> bool {
+        self.peers.places() > 1 || self.links.len() > 1
+    }
+
     /// A connection is gone: whoever it led to may have lost its pairs.
     pub(crate) fn link_is_lost(&mut self, link: LinkId) {
         if self.watch.asked.is_some_and(|(asked, _)| asked == link) {
             self.watch.asked = None;
         }
-        self.watch.trouble |= self.peers.places() > 1 && self.flights.len() > 0;
+        self.watch.trouble |= self.has_choice() && self.flights.len() > 0;
     }
 
     /// Whether a connection's server is so silent that others are asked what became of it.
@@ -228,7 +233,7 @@ impl ClientCore {
 
     /// Asks for the table, if that is due.
     pub(crate) fn watch_table(&mut self, now_ns: u64) {
-        if self.peers.places() > 1 && !self.watch.trouble {
+        if self.has_choice() && !self.watch.trouble {
             self.watch.trouble = self.all_links().any(|link| self.is_doubtful(link, now_ns));
         }
         if !(self.watch.wanted || self.watch.trouble) || now_ns < self.watch.not_before_ns {
@@ -262,11 +267,11 @@ impl ClientCore {
     /// When the table is to be asked for.
     pub(crate) fn watch_due_ns(&self) -> u64 {
         let mut due_ns = u64::MAX;
-        if (self.watch.wanted || self.watch.trouble) && (self.is_up() || self.peers.places() > 1) {
+        if (self.watch.wanted || self.watch.trouble) && (self.is_up() || self.has_choice()) {
             let asked = self.watch.asked.map(|(_, since_ns)| since_ns.saturating_add(ANSWER_WITHIN_NS));
             due_ns = self.watch.not_before_ns.max(asked.unwrap_or(0));
         }
-        if self.peers.places() > 1 && !self.watch.trouble {
+        if self.has_choice() && !self.watch.trouble {
             for link in self.all_links() {
                 due_ns = due_ns.min(self.links[link.index()].connection.doubtful_ns(self.owed(link)));
             }
@@ -296,7 +301,7 @@ impl ClientCore {
         tracing::debug!(link = link.0, changed, places = self.peers.places(), "the region table was told");
         self.watch.asked = None;
         // Who has met several goes by the table even when one is left: operations may wait for the others.
-        self.spread = self.peers.places() > 1 || self.links.len() > 1 || !self.routes.is_empty();
+        self.spread = self.has_choice() || !self.routes.is_empty();
         let door = &mut self.links[0];
         let server = door.connection.server.as_ref().filter(|_| door.connection.is_up());
         let met = server.and_then(|server| {
