@@ -40,7 +40,12 @@ impl Door {
         let listener = UnixListener::bind(&path).with_context(cannot)?;
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).with_context(cannot)?;
         let accept = move || {
-            for stream in listener.incoming().map_while(Result::ok) {
+            for stream in listener.incoming() {
+                let Ok(stream) = stream else {
+                    // Out of descriptors, most likely: let some go before the next try.
+                    thread::park_timeout(Duration::from_millis(50));
+                    continue;
+                };
                 let (coordinator, events) = (coordinator.clone(), events.clone());
                 let serve = move || {
                     if let Err(error) = serve(&stream, &coordinator, &events) {

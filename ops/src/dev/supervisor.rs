@@ -189,7 +189,7 @@ impl Supervisor {
             (Request::Restart { .. }, Some((_, Some(slot)))) => slot.restart(),
             // What is not there now is cut off when it comes.
             (Request::Partition { on, .. }, Some((_, Some(slot)))) => {
-                slot.partition(on) || slot.due().is_some()
+                slot.partition(on) || !on || slot.due().is_some()
             }
         };
         let at_ns = boottime_ns();

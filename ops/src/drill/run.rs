@@ -16,7 +16,7 @@ use super::report::{Report, Unavailable, Verdict};
 use super::traffic::{Load, Traffic};
 use super::verify::{Proof, Reader, prove};
 use super::watch::{Event, Watch};
-use super::wire::{Request, Status};
+use super::wire::{NodeView, Request, Status};
 use crate::args::{SearchArg, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
@@ -165,7 +165,11 @@ impl Drill {
             let what = format!("there is no node {}: the cluster has {count}, counted from 0", self.node);
             return Err(Failure::usage(what).next("`cell drill ls` lists them").into());
         };
-        let idle = status.nodes.iter().find(|node| node.state != "serving" || node.partitioned);
+        let fit = |of: &NodeView| {
+            let spared = of.state == "given up" && of.node != node.node;
+            spared || (of.state == "serving" && !of.partitioned)
+        };
+        let idle = status.nodes.iter().find(|node| !fit(node));
         if let Some(node) = idle {
             let state = if node.partitioned { "cut off" } else { &node.state };
             let what = format!("a drill begins with a healthy cluster, but node {} is {state}", node.node);
@@ -276,9 +280,10 @@ impl Reader for Store {
     }
 }
 
-/// Where clients connect: every node is asked.
+/// Where clients connect: every node that has a process.
 fn servers(status: &Status) -> String {
-    let servers: Vec<_> = status.nodes.iter().map(|node| node.server.to_string()).collect();
+    let living = status.nodes.iter().filter(|node| node.pid.is_some());
+    let servers: Vec<_> = living.map(|node| node.server.to_string()).collect();
     servers.join(",")
 }
 
