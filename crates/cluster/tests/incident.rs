@@ -1,0 +1,167 @@
+//! Incidents, notes and the watch, over every provider that stands for a real one.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    ClusterError, Coordinator, Embedded, Incidents, Layout, ManualClock, MemberRow, Members, NewIncident,
+    NoteKind, NoteRow, Notes, Sessions, ShareRow, Sim, SourceNote, Table, Watch, note_key,
+};
+use cell_terms::{Incarnation, NodeId, PairId};
+
+const MS: u64 = 1_000_000;
+const GEOMETRY: cell_cluster::Geometry =
+    cell_cluster::Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+type Advance = Box<dyn Fn(u64)>;
+
+fn each(check: impl Fn(&Arc<dyn Coordinator>, &dyn Fn(u64))) {
+    let sim = Sim::new(7);
+    let (link, advance): (_, Advance) = (sim.link(), Box::new(move |by| sim.advance(by)));
+    let in_memory: Arc<dyn Coordinator> = Arc::new(link);
+    check(&in_memory, &*advance);
+    let folder = tempfile::tempdir().unwrap();
+    let clock = Arc::new(ManualClock::new(1));
+    let on_sled: Arc<dyn Coordinator> =
+        Arc::new(Embedded::open_with_clock(folder.path(), clock.clone()).unwrap());
+    check(&on_sled, &move |by| clock.advance(by));
+}
+
+fn lease(coordinator: &Arc<dyn Coordinator>) -> Incarnation {
+    coordinator.grant(500).unwrap().lease
+}
+
+fn death(dead: Incarnation) -> NewIncident {
+    NewIncident { dead, node: NodeId(1), lease_seen_ms: 3, detected_ms: 4, host_lock: false }
+}
+
+#[test]
+fn claim_of_a_living_ones_incident_is_refused_but_to_who_holds_its_lock() {
+    each(|coordinator, advance| {
+        let incidents = Incidents::new(coordinator.clone());
+        let (one, two) = (lease(coordinator), lease(coordinator));
+        assert!(!incidents.claim(&death(one), two, 5).unwrap());
+        assert!(incidents.claim(&NewIncident { host_lock: true, ..death(one) }, two, 5).unwrap());
+        advance(400 * MS);
+        let three = lease(coordinator);
+        advance(100 * MS);
+        assert!(incidents.claim(&death(one), three, 6).unwrap(), "its claimer has died too");
+        assert!(matches!(incidents.claim(&death(two), two, 6), Err(ClusterError::LeaseEnded { .. })));
+    });
+}
+
+#[test]
+fn claim_racing_survivors_one_has_it_and_keeps_the_shares() {
+    each(|coordinator, advance| {
+        let incidents = Incidents::new(coordinator.clone());
+        let dead = lease(coordinator);
+        advance(500 * MS);
+        let (one, two) = (lease(coordinator), lease(coordinator));
+        assert!(incidents.claim(&death(dead), one, 5).unwrap());
+        assert!(incidents.claim(&death(dead), one, 5).unwrap(), "again");
+        assert!(!incidents.claim(&death(dead), two, 5).unwrap());
+        let share = ShareRow { pair: PairId(3), survivor: Some(two), ..ShareRow::default() };
+        incidents.change(dead, one, |row| row.plan = vec![share.clone()]).unwrap();
+        advance(400 * MS);
+        coordinator.keep_alive(two).unwrap();
+        advance(100 * MS);
+        assert!(incidents.claim(&death(dead), two, 6).unwrap(), "the claimer has died");
+        let row = incidents.list().unwrap().remove(0);
+        assert_eq!((row.claimed_by, row.claimed_ms, row.plan), (two, 5, vec![share]));
+        incidents.change(dead, two, |row| row.over_ms = 9).unwrap();
+        let three = lease(coordinator);
+        assert!(incidents.claim(&death(dead), three, 10).unwrap(), "one that is over begins again");
+        assert_eq!(incidents.list().unwrap()[0].plan, []);
+        assert_eq!(incidents.change(three, three, |row| row.over_ms = 1).unwrap(), None, "there is none");
+    });
+}
+
+#[test]
+fn forget_old_keeps_what_is_not_over_and_the_last() {
+    each(|coordinator, _| {
+        let incidents = Incidents::new(coordinator.clone());
+        let me = lease(coordinator);
+        for dead in 1..=40 {
+            let new = NewIncident { host_lock: true, ..death(Incarnation(dead)) };
+            incidents.claim(&new, me, 1).unwrap();
+            if dead > 2 {
+                incidents.change(Incarnation(dead), me, |row| row.over_ms = dead).unwrap();
+            }
+        }
+        incidents.forget_old(me).unwrap();
+        let left: Vec<_> = incidents.list().unwrap().iter().map(|row| row.dead.0).collect();
+        assert_eq!((left.len(), &left[..4]), (34, &[1, 2, 9, 10][..]));
+    });
+}
+
+#[test]
+fn watch_follows_pairs_members_incidents_and_notes_and_tells_ended_sessions() {
+    each(|coordinator, advance| {
+        let mut watch = Watch::new(coordinator.clone());
+        let (one, two) = (lease(coordinator), lease(coordinator));
+        let row = |incarnation, node| MemberRow {
+            incarnation,
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let members = Members::new(coordinator.clone());
+        members.enter(&row(one, 1)).unwrap();
+        assert!(watch.look().unwrap().changed);
+        assert!(watch.view().lives(one) && !watch.view().lives(two));
+        assert!(!watch.look().unwrap().changed, "nothing since");
+        members.enter(&row(two, 2)).unwrap();
+        Table::new(coordinator.clone()).lay_out(&Layout::even(2, 1), GEOMETRY, one).unwrap();
+        let session = Sessions::new(coordinator.clone()).open(one).unwrap();
+        let notes = Notes::new(coordinator.clone());
+        let key = note_key("1.2.3", NoteKind::Source);
+        let note = NoteRow::Source { target: PairId(2), answer: SourceNote::Linked };
+        let written = notes.set(&key, Some(&note), two).unwrap();
+        assert!(watch.look().unwrap().changed);
+        assert_eq!((watch.view().pairs.len(), watch.view().notes.get(&key)), (2, Some(&note)));
+        assert!(watch.view().revision >= written);
+        Sessions::new(coordinator.clone()).end(session).unwrap();
+        notes.set(&key, None, two).unwrap();
+        let look = watch.look().unwrap();
+        assert_eq!((look.ended, watch.view().notes.len()), (vec![session], 0));
+        advance(400 * MS);
+        coordinator.keep_alive(two).unwrap();
+        advance(100 * MS);
+        assert!(watch.look().unwrap().changed, "its row goes with its lease");
+        assert!(!watch.view().lives(one) && watch.view().lives(two));
+        assert!(matches!(notes.set(&key, Some(&note), one), Err(ClusterError::LeaseEnded { .. })));
+    });
+}
+
+#[test]
+fn watch_of_a_coordinator_that_restarted_begins_again() {
+    let sim = Sim::new(7);
+    let coordinator: Arc<dyn Coordinator> = Arc::new(sim.link());
+    let mut watch = Watch::new(coordinator.clone());
+    watch.look().unwrap();
+    let one = lease(&coordinator);
+    Table::new(coordinator.clone()).lay_out(&Layout::single(), GEOMETRY, one).unwrap();
+    sim.restart();
+    assert!(watch.look().unwrap().changed);
+    assert_eq!(watch.view().pairs.len(), 1);
+}
+
+#[test]
+fn end_idle_session_is_ended_by_who_speaks_for_it_alone() {
+    each(|coordinator, advance| {
+        let sessions = Sessions::new(coordinator.clone());
+        let (one, two) = (lease(coordinator), lease(coordinator));
+        let session = sessions.open(one).unwrap();
+        assert!(!sessions.end_idle(session, two).unwrap());
+        sessions.adopt(session, two).unwrap();
+        assert!(!sessions.end_idle(session, one).unwrap());
+        assert!(sessions.end_idle(session, two).unwrap());
+        assert!(sessions.end_idle(session, one).unwrap(), "it is over");
+        let orphan = sessions.open(one).unwrap();
+        advance(500 * MS);
+        assert!(sessions.end_idle(orphan, lease(coordinator)).unwrap(), "nobody else speaks for it");
+    });
+}
