@@ -1,229 +1,448 @@
-//! From a lease to served pairs, without threads: what `cell_node`'s bring-up and its recovery threads do, a
-//! step at a time.
+//! From a lease to served pairs, without threads: what `cell_node`'s control thread does to follow the
+//! cluster, and its recovery thread, a step at a time. What is decided is decided by the production core
+//! (`cell_node::Membership`); what a takeover does, by `cell_recovery::Takeover`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{ClaimGround, ClusterError, NewPair, PairRow, Place, Tenure};
+use cell_cluster::{
+    ClaimGround, ClusterError, Incidents, MemberRow, Members, NewIncident, NewPair, PairRow, Place, ShareRow,
+    ShareTimes, Tenure, Watch,
+};
 use cell_fabric::OneSided;
-use cell_node::{ControlEvent, Store, Worker, WorkerIdentity, pair_regions};
+use cell_node::{
+    ControlEvent, Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, Store, TableView,
+    Worker, WorkerIdentity, memory_bytes, pair_regions, share_out,
+};
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
 use cell_recovery::{
-    ClaimRequest, PublishRequest, Rebuild, Recovered, RecoveryError, Takeover, Turn, find_logs,
+    ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, Takeover, Turn, find_logs,
+    replay_bytes,
 };
-use cell_terms::{Durability, Incarnation, NodeId};
+use cell_terms::{Durability, Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
 
 use crate::node::{Exit, News, Node, is_excused};
 use crate::plan::{MS, US};
 
-/// How long a process that finds another owner's lease waits at most before it asks again.
-const PATIENCE_NS: u64 = 50 * MS;
+/// A pair that is to be taken over.
+struct Job {
+    pair: PairId,
+    ground: ClaimGround,
+    dead: Incarnation,
+}
 
 /// A pair that is being taken over, or created.
 struct Taking {
+    pair: PairId,
+    /// In whose incident its share is noted; none: the worker has asked for one more.
+    dead: Option<Incarnation>,
     takeover: Takeover,
     device: SimDevice,
+    progress: Arc<Progress>,
     due_ns: u64,
-    /// The worker has asked for one more.
-    wanted: bool,
+    times: ShareTimes,
 }
 
-/// What a process has claimed and does not serve yet.
-#[derive(Default)]
+/// What a process has claimed and does not serve yet, and what it knows of the cluster.
 pub(crate) struct Claims {
-    takings: Vec<Taking>,
-    /// Pairs that are still to be taken over, once the table has told which there are.
-    pending: Option<VecDeque<PairRow>>,
-    /// Recovered, and to be served together with the others.
-    ready: Vec<(Recovered, SimDevice)>,
-    /// When the next is to be claimed, for the first time or again.
-    begin_due_ns: u64,
+    watch: Watch,
+    incidents: Incidents,
+    membership: Option<Membership>,
+    /// Takeovers to come, one after another.
+    jobs: VecDeque<Job>,
+    taking: Option<Taking>,
+    growing: Option<Taking>,
+    /// The worker serves; before, pairs are gathered.
+    installed: bool,
+    gathered: Vec<(Recovered, SimDevice)>,
+    look_due_ns: u64,
 }
 
 impl Claims {
     /// Of a process that begins.
-    pub(crate) fn new(now_ns: u64) -> Claims {
-        Claims { begin_due_ns: now_ns, ..Claims::default() }
+    pub(crate) fn new(watch: Watch, incidents: Incidents, now_ns: u64) -> Claims {
+        Claims {
+            watch,
+            incidents,
+            membership: None,
+            jobs: VecDeque::new(),
+            taking: None,
+            growing: None,
+            installed: false,
+            gathered: Vec::new(),
+            look_due_ns: now_ns,
+        }
     }
 
     /// Whether pairs are being taken over.
     pub(crate) fn is_recovering(&self) -> bool {
-        self.takings.iter().any(|taking| !taking.wanted) || !self.ready.is_empty()
+        self.taking.is_some() || !self.gathered.is_empty()
     }
 }
 
 impl Node {
-    /// Claims what is to be claimed and takes it further; when the next step is due.
+    /// Follows the cluster and takes takeovers further; when the next step is due.
     pub(crate) fn step_claims(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
-        if now_ns >= self.claims.begin_due_ns
-            && let Some(incarnation) = self.incarnation()
-        {
-            self.claims.begin_due_ns = u64::MAX;
-            if let Err(error) = self.begin(incarnation, now_ns) {
+        let Some(incarnation) = self.incarnation() else { return u64::MAX };
+        if now_ns >= self.claims.look_due_ns {
+            self.claims.look_due_ns = now_ns + self.plan.poll_ns;
+            let joined =
+                if self.claims.membership.is_none() { self.join(incarnation, now_ns) } else { Ok(()) };
+            if let Err(error) = joined.and_then(|()| self.look(now_ns, news)) {
                 news.push(News::Exit(Exit::Refused(error)));
                 return u64::MAX;
             }
         }
-        let mut at = 0;
-        while at < self.claims.takings.len() {
-            let before = self.claims.takings.len();
-            if self.claims.takings[at].due_ns <= now_ns {
-                self.step_taking(at, now_ns, news);
-            }
-            at += usize::from(self.claims.takings.len() == before);
+        if self.claims.taking.is_none()
+            && let Some(job) = self.claims.jobs.pop_front()
+        {
+            self.begin(job, incarnation, now_ns);
+            news.push(News::Claiming);
         }
-        let takings = self.claims.takings.iter().map(|taking| taking.due_ns);
-        let begin_due_ns = self.incarnation().map_or(u64::MAX, |_| self.claims.begin_due_ns);
-        takings.fold(begin_due_ns, u64::min)
+        if self.claims.taking.as_ref().is_some_and(|taking| taking.due_ns <= now_ns) {
+            let taking = self.claims.taking.take();
+            self.claims.taking = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
+        }
+        if self.claims.growing.as_ref().is_some_and(|taking| taking.due_ns <= now_ns) {
+            let taking = self.claims.growing.take();
+            self.claims.growing = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
+        }
+        let takings = self.claims.taking.iter().chain(&self.claims.growing).map(|taking| taking.due_ns);
+        takings.fold(self.claims.look_due_ns, u64::min)
     }
 
-    /// From a lease to a takeover: `BringUp::recover`.
-    fn begin(&mut self, incarnation: Incarnation, now_ns: u64) -> Result<(), RecoveryError> {
-        let node = self.node_id();
-        let clock_ns = self.clock_ns(now_ns);
+    /// `BringUp::run`, up to its loop.
+    fn join(&mut self, incarnation: Incarnation, now_ns: u64) -> Result<(), RecoveryError> {
+        let (node, clock_ns) = (self.node_id(), self.clock_ns(now_ns));
         self.worker.get_or_insert_with(|| {
             let identity = WorkerIdentity { node, incarnation };
             Worker::new(identity, self.plan.worker, self.progress.clone(), clock_ns)
         });
-        let publish = self.publish();
-        let environment = &self.environment;
-        if self.claims.pending.is_none() {
-            environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
-            let (rows, _) = environment.table.pairs()?;
-            self.claims.pending = Some(rows.into());
+        let table = &self.environment.table;
+        table.check_logs_found(&find_logs(&*self.environment.storage)?)?;
+        if table.pairs()?.0.is_empty() {
+            table.lay_out(&self.plan.layout, self.plan.geometry, incarnation)?;
         }
-        let takeover = match self.claims.pending.as_ref().and_then(VecDeque::front) {
-            Some(row) => {
-                // Nobody else runs on this host; of another host's owner only the lease tells.
-                let ground = if row.node == node { ClaimGround::HostLock } else { ClaimGround::LeaseEnded };
-                let claim = ClaimRequest { pair: row.pair, incarnation, node, ground };
-                Takeover::new(environment, claim, publish, &self.progress)
-            }
-            None => {
-                let new = NewPair { incarnation, node, geometry: self.plan.geometry };
-                let claim = environment.table.create_pair(&new)?;
-                let rebuild = Rebuild::new(environment, claim, &self.progress)?;
-                Takeover::claimed(environment, rebuild, publish, &self.progress)
-            }
+        let row = MemberRow {
+            incarnation,
+            node,
+            fabric: self.address(),
+            http: String::new(),
+            pid: self.host,
+            memory_limit_bytes: 0,
         };
-        self.take(takeover, false, now_ns);
+        Members::new(self.coordinator.clone()).enter(&row)?;
+        self.claims.membership = Some(Membership::new(MembershipOptions {
+            incarnation,
+            node,
+            joined_ns: clock_ns,
+            grace_ns: self.plan.grace_ns,
+        }));
         Ok(())
     }
 
-    fn take(&mut self, takeover: Takeover, wanted: bool, now_ns: u64) {
-        let device = self.disk.device();
-        self.claims.takings.push(Taking { takeover, device, due_ns: now_ns, wanted });
+    /// `Control::look`.
+    fn look(&mut self, now_ns: u64, news: &mut Vec<News>) -> Result<(), RecoveryError> {
+        let look = match self.claims.watch.look() {
+            Ok(look) => look,
+            Err(error) if error.is_transient() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        for session in look.ended {
+            self.tell(ControlEvent::SessionEnded { session, answer: None, recorded: true });
+        }
+        if look.changed {
+            let (pairs, members) = self.rows();
+            let revision = self.claims.watch.view().revision;
+            self.tell(ControlEvent::Table(Arc::new(TableView::new(revision, &pairs, &members))));
+        }
+        let clock_ns = self.clock_ns(now_ns);
+        let Some(membership) = &mut self.claims.membership else { return Ok(()) };
+        let commands = membership.look(self.claims.watch.view(), clock_ns);
+        if !commands.is_empty() {
+            self.claims.look_due_ns = now_ns + 1; // what they change is to be seen at once
+        }
+        for command in commands {
+            if self.follow(command, clock_ns).is_err() {
+                self.claims.look_due_ns = now_ns + self.plan.poll_ns;
+            }
+        }
+        self.install(false, now_ns, news);
+        Ok(())
+    }
+
+    fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
+        let view = self.claims.watch.view();
+        (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
+    }
+
+    /// `Control::follow`.
+    fn follow(&mut self, command: MembershipCommand, clock_ns: u64) -> Result<(), ClusterError> {
+        let incarnation = self.incarnation().unwrap_or_default();
+        let now_ms = clock_ns / MS;
+        match command {
+            MembershipCommand::TakeOver { pair, ground, dead } => {
+                self.claims.jobs.push_back(Job { pair, ground, dead });
+                Ok(())
+            }
+            MembershipCommand::Claim { dead, node, lease_seen_ns, detected_ns, host_lock } => {
+                let (lease_seen_ms, detected_ms) = (lease_seen_ns / MS, detected_ns / MS);
+                let new = NewIncident { dead, node, lease_seen_ms, detected_ms, host_lock };
+                if self.claims.incidents.claim(&new, incarnation, now_ms)? {
+                    self.claims.incidents.forget_old(incarnation)?;
+                    if host_lock {
+                        let own = self.claims.watch.view().pairs.values();
+                        let own = own.filter(|row| row.owner == Some(dead) && row.node == self.node_id());
+                        let plan: Vec<_> = own.map(|row| self.share_of(row, incarnation)).collect();
+                        self.write_plan(dead, &plan)?;
+                    }
+                }
+                Ok(())
+            }
+            MembershipCommand::Plan { dead, pairs } => {
+                let (rows, members) = self.rows();
+                let orphans = pairs.into_iter().filter_map(|(pair, declined)| {
+                    let row = self.claims.watch.view().pairs.get(&pair)?;
+                    let (replay_bytes, memory_bytes) = (self.replay_bytes(row), memory_bytes(row));
+                    Some(Orphan { pair, replay_bytes, memory_bytes, declined })
+                });
+                let plan = share_out(orphans.collect(), &rows, &members);
+                self.write_plan(dead, &plan)
+            }
+            MembershipCommand::Close { dead } => {
+                let closed = self.claims.incidents.change(dead, incarnation, |row| {
+                    if row.claimed_by == incarnation && !row.is_over() {
+                        row.over_ms = now_ms;
+                    }
+                });
+                closed.map(drop)
+            }
+        }
+    }
+
+    fn share_of(&self, row: &PairRow, survivor: Incarnation) -> ShareRow {
+        let bytes = self.replay_bytes(row);
+        ShareRow { pair: row.pair, survivor: Some(survivor), bytes, ..ShareRow::default() }
+    }
+
+    fn replay_bytes(&self, row: &PairRow) -> u64 {
+        replay_bytes(&*self.environment.storage, row).unwrap_or(0)
+    }
+
+    fn write_plan(&self, dead: Incarnation, plan: &[ShareRow]) -> Result<(), ClusterError> {
+        let incarnation = self.incarnation().unwrap_or_default();
+        let written = self.claims.incidents.change(dead, incarnation, |row| {
+            if row.claimed_by == incarnation {
+                for share in plan {
+                    row.plan.retain(|old| old.pair != share.pair);
+                    row.plan.push(share.clone());
+                }
+            }
+        });
+        written.map(drop)
+    }
+
+    fn begin(&mut self, job: Job, incarnation: Incarnation, now_ns: u64) {
+        let Job { pair, ground, dead } = job;
+        let claim = ClaimRequest { pair, incarnation, node: self.node_id(), ground };
+        let progress = Arc::new(Progress::new(now_ns));
+        let publish = self.publish();
+        let takeover = Takeover::new(&self.environment, claim, publish, &progress);
+        self.claims.taking = Some(self.taking(pair, Some(dead), takeover, progress, now_ns));
+    }
+
+    fn taking(
+        &self,
+        pair: PairId,
+        dead: Option<Incarnation>,
+        takeover: Takeover,
+        progress: Arc<Progress>,
+        due_ns: u64,
+    ) -> Taking {
+        let (device, times) = (self.disk.device(), ShareTimes::default());
+        Taking { pair, dead, takeover, device, progress, due_ns, times }
     }
 
     fn publish(&mut self) -> PublishRequest {
         PublishRequest {
             durability: Durability::Sync,
-            place: Place { address: format!("sim:{}", self.host), worker: 0, node_key: 0, extent_key: 0 },
+            place: Place { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
             log: self.plan.log,
             salt: self.random.next(),
         }
     }
 
-    /// One more pair: `BringUp::grow`.
+    /// One more pair: `Control::grow`.
     pub(crate) fn add_pair(&mut self, now_ns: u64) {
         let room = self.control.pairs.len() < self.plan.pairs_max;
-        let busy = self.claims.takings.iter().any(|taking| taking.wanted);
-        let Some(incarnation) = self.incarnation().filter(|_| room && !busy) else {
+        let Some(incarnation) = self.incarnation().filter(|_| room && self.claims.growing.is_none()) else {
             return self.tell(ControlEvent::PairRefused);
         };
         let new = NewPair { incarnation, node: self.node_id(), geometry: self.plan.geometry };
-        let publish = self.publish();
+        let (publish, progress) = (self.publish(), Arc::new(Progress::new(now_ns)));
         let environment = &self.environment;
         let created = environment.table.create_pair(&new).map_err(RecoveryError::from);
-        match created.and_then(|claim| Rebuild::new(environment, claim, &self.progress)) {
-            Ok(rebuild) => {
-                let takeover = Takeover::claimed(environment, rebuild, publish, &self.progress);
-                self.take(takeover, true, now_ns);
+        match created.and_then(|claim| Ok((claim.tenure.pair, Rebuild::new(environment, claim, &progress)?)))
+        {
+            Ok((pair, rebuild)) => {
+                let takeover = Takeover::claimed(environment, rebuild, publish, &progress);
+                self.claims.growing = Some(self.taking(pair, None, takeover, progress, now_ns));
             }
             Err(_) => self.tell(ControlEvent::PairRefused),
         }
     }
 
-    fn step_taking(&mut self, at: usize, now_ns: u64, news: &mut Vec<News>) {
-        let taking = &mut self.claims.takings[at];
+    fn step_taking(&mut self, mut taking: Taking, now_ns: u64, news: &mut Vec<News>) -> Option<Taking> {
         match taking.takeover.step(&mut taking.device) {
             Ok(Turn::More) => taking.due_ns = now_ns + self.random.time_ns(20 * US),
-            Ok(Turn::Wait(for_ns)) => taking.due_ns = now_ns + for_ns,
+            Ok(Turn::Wait(for_ns)) => taking.due_ns = now_ns + for_ns.min(10 * MS),
             Ok(Turn::Done) => {
-                let Taking { takeover, device, wanted, .. } = self.claims.takings.remove(at);
-                news.push(News::Recovered { recovered: Box::new(takeover.finish()), device, wanted });
+                self.note_times(&mut taking, true, now_ns);
+                let Taking { takeover, device, dead, .. } = taking;
+                let (recovered, wanted) = (Box::new(takeover.finish()), dead.is_none());
+                news.push(News::Recovered { recovered, device, wanted });
+                return None;
             }
             Err(error) => {
-                let Taking { wanted, .. } = self.claims.takings.remove(at);
-                self.taking_failed(wanted, error, now_ns, news);
+                self.not_taken(taking.pair, taking.dead, error, now_ns, news);
+                return None;
             }
         }
+        self.note_times(&mut taking, false, now_ns);
+        Some(taking)
     }
 
-    fn taking_failed(&mut self, wanted: bool, error: RecoveryError, now_ns: u64, news: &mut Vec<News>) {
-        match error {
-            error if wanted => {
-                if !is_excused(&error) {
-                    news.push(News::Broken(format!("a new pair was refused: {error}")));
-                }
-                self.tell(ControlEvent::PairRefused);
+    /// `Runner::note` and `Control::note`.
+    fn note_times(&self, taking: &mut Taking, done: bool, now_ns: u64) {
+        let Some(dead) = taking.dead else { return };
+        let before = taking.times;
+        let clock_ns = self.clock_ns(now_ns);
+        let mark = |at: &mut u64, is: bool| {
+            if is && *at == 0 {
+                *at = clock_ns / MS;
             }
-            RecoveryError::Cluster(ClusterError::OwnerLives { remaining_ns, .. }) => {
-                self.claims.begin_due_ns = now_ns + remaining_ns.clamp(MS, PATIENCE_NS);
-            }
-            RecoveryError::Cluster(ClusterError::LeaseEnded { .. }) => {
-                news.push(News::Exit(Exit::LeaseEnded));
-            }
-            error => news.push(News::Exit(Exit::Refused(error))),
+        };
+        let (times, takeover) = (&mut taking.times, &taking.takeover);
+        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
+        mark(&mut times.cut_ms, takeover.is_cut());
+        mark(&mut times.replayed_ms, takeover.is_rebuilt());
+        mark(&mut times.serving_ms, done);
+        if *times == before {
+            return;
         }
+        times.replayed_bytes = taking.progress.view(clock_ns).bytes_done;
+        let times = *times;
+        self.note_share(taking.pair, dead, |share| share.times = times);
     }
 
-    /// A pair was taken over and looked at: it is served, with the others that the process starts with.
-    ///
-    /// # Errors
-    /// The coordinator does not tell the open sessions.
-    pub fn hand_over(
+    fn note_share(&self, pair: PairId, dead: Incarnation, edit: impl Fn(&mut ShareRow)) {
+        let incarnation = self.incarnation().unwrap_or_default();
+        // For people: the takeover does not depend on it.
+        let _ = self.claims.incidents.change(dead, incarnation, |row| {
+            let mine = |share: &&mut ShareRow| share.pair == pair && share.survivor == Some(incarnation);
+            row.plan.iter_mut().find(mine).into_iter().for_each(&edit);
+        });
+    }
+
+    /// A takeover came to nothing: `Control::hear`, of `Told::Refused`.
+    fn not_taken(
+        &mut self,
+        pair: PairId,
+        dead: Option<Incarnation>,
+        error: RecoveryError,
+        now_ns: u64,
+        news: &mut Vec<News>,
+    ) {
+        let Some(dead) = dead else {
+            if !is_excused(&error) {
+                news.push(News::Broken(format!("a new pair was refused: {error}")));
+            }
+            return self.tell(ControlEvent::PairRefused);
+        };
+        let kind = refused_kind(&error, pair);
+        if self.is_alone() && kind != RefusedKind::Others {
+            return news.push(News::Exit(Exit::Refused(error)));
+        }
+        let (clock_ns, incarnation) = (self.clock_ns(now_ns), self.incarnation().unwrap_or_default());
+        if let Some(membership) = &mut self.claims.membership {
+            membership.refused(pair, kind, clock_ns);
+        }
+        self.note_share(pair, dead, |share| {
+            share.times = ShareTimes { refused_ms: clock_ns / MS, ..share.times };
+            if kind == RefusedKind::NoRoom && !share.declined.contains(&incarnation) {
+                share.declined.push(incarnation);
+            }
+        });
+        self.claims.look_due_ns = now_ns + 1;
+        news.push(News::Refused { pair, error, stays: kind == RefusedKind::Damaged });
+    }
+
+    /// Whether all pairs are this node's.
+    fn is_alone(&self) -> bool {
+        self.claims.watch.view().pairs.values().all(|row| row.node == self.node_id())
+    }
+
+    /// A pair was taken over and looked at: it is served, alone or with the others that the process starts
+    /// with.
+    pub(crate) fn hand_over(
         &mut self,
         recovered: Recovered,
         device: SimDevice,
         wanted: bool,
         now_ns: u64,
-    ) -> Result<(), ClusterError> {
-        if wanted {
-            let (store, row) = self.serve(recovered, device);
-            if let Some(worker) = &mut self.worker {
-                worker.add_pair(store);
-                row.into_iter().for_each(|row| worker.registered(row));
+        news: &mut Vec<News>,
+    ) {
+        let pair = recovered.pair;
+        if wanted || self.claims.installed {
+            self.add(recovered, device);
+            if wanted {
+                return self.tell(ControlEvent::PairAdded);
             }
-            return Ok(());
+        } else {
+            self.claims.gathered.push((recovered, device));
         }
-        self.claims.ready.push((recovered, device));
-        let pending = self.claims.pending.get_or_insert_default();
-        pending.pop_front();
-        if !pending.is_empty() {
-            self.claims.begin_due_ns = now_ns + 1;
-            return Ok(());
+        if let Some(membership) = &mut self.claims.membership {
+            membership.taken(pair);
         }
-        self.install()
+        self.claims.look_due_ns = now_ns + 1;
+        // Of several nodes each pair is served as soon as it can be.
+        self.install(!self.is_alone(), now_ns, news);
     }
 
-    /// The first pairs are handed to the worker: `BringUp::hand_over`.
-    fn install(&mut self) -> Result<(), ClusterError> {
-        let (open, _) = self.environment.sessions.open_sessions()?;
+    fn add(&mut self, recovered: Recovered, device: SimDevice) {
+        let (store, row) = self.serve(recovered, device);
+        if let Some(worker) = &mut self.worker {
+            worker.add_pair(store);
+            row.into_iter().for_each(|row| worker.registered(row));
+        }
+    }
+
+    /// `Control::install`: lets the worker serve, once the node's own pairs are there, or at once.
+    fn install(&mut self, now: bool, now_ns: u64, news: &mut Vec<News>) {
+        let busy = self.claims.membership.as_ref().is_none_or(|membership| membership.busy() > 0);
+        if self.claims.installed || !(now || !busy) {
+            return;
+        }
+        let Ok((open, _)) = self.environment.sessions.open_sessions() else { return };
+        self.claims.installed = true;
         let (mut stores, mut rows) = (Vec::new(), Vec::new());
-        for (recovered, device) in std::mem::take(&mut self.claims.ready) {
+        for (recovered, device) in std::mem::take(&mut self.claims.gathered) {
             let (store, row) = self.serve(recovered, device);
             stores.push(store);
             rows.extend(row);
         }
+        let alone = self.is_alone();
         if let Some(worker) = &mut self.worker {
             worker.install(stores, open.iter().map(|row| row.session));
+            if alone && !worker.has_every_key() {
+                news.push(News::Broken("the meganodes do not cover all keys".to_owned()));
+            }
             rows.into_iter().for_each(|row| worker.registered(row));
         }
         self.serving.serve();
-        Ok(())
+        self.wake(now_ns);
     }
 
     fn serve(&mut self, recovered: Recovered, device: SimDevice) -> (Store, Option<PairRegions>) {
@@ -248,5 +467,26 @@ impl Node {
     #[must_use]
     pub fn node_id(&self) -> NodeId {
         NodeId(self.host - 1)
+    }
+
+    /// Where it is reached.
+    fn address(&self) -> String {
+        format!("sim:{}", self.host)
+    }
+}
+
+/// `cell_node`'s own: what a takeover's failure means for the pair.
+fn refused_kind(error: &RecoveryError, pair: PairId) -> RefusedKind {
+    match error {
+        RecoveryError::Cluster(
+            ClusterError::Superseded { .. }
+            | ClusterError::OwnerLives { .. }
+            | ClusterError::LeaseEnded { .. },
+        ) => RefusedKind::Others,
+        RecoveryError::Cluster(ClusterError::TableOlder { .. }) => RefusedKind::Damaged,
+        RecoveryError::Cluster(_) => RefusedKind::Passing,
+        RecoveryError::Memory { .. } => RefusedKind::NoRoom,
+        error if error.missing(pair).is_some() => RefusedKind::Damaged,
+        _ => RefusedKind::Passing,
     }
 }

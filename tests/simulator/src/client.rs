@@ -102,8 +102,9 @@ impl Client {
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let asked = self.asked.values().next()?;
+        let due_ns = self.driver.core_ref().due_ns();
         Some(format!(
-            "host {} waits for {:?}, {:?}",
+            "host {} (due at {due_ns:?}) waits for {:?}, {:?}",
             self.host,
             asked.deed,
             self.driver.core_ref().one_sided_counters()

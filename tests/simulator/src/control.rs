@@ -151,11 +151,12 @@ impl Node {
                 self.tell(ControlEvent::SessionEnded { session, answer, recorded });
             }
             Command::AskSession { session } => {
-                let open = match self.environment.sessions.adopt(session, self.incarnation().unwrap_or_default()) {
-                    Ok(()) => Some(true),
-                    Err(ClusterError::SessionUnknown { .. }) => Some(false),
-                    Err(_) => None,
-                };
+                let open =
+                    match self.environment.sessions.adopt(session, self.incarnation().unwrap_or_default()) {
+                        Ok(()) => Some(true),
+                        Err(ClusterError::SessionUnknown { .. }) => Some(false),
+                        Err(_) => None,
+                    };
                 self.tell(ControlEvent::SessionAsked { session, open });
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),

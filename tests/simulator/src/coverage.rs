@@ -49,6 +49,10 @@ events! {
     RecoveryFailed: "recoveries that an injected error ended",
     /// Takeovers by a host that was not the last owner's.
     Survivor: "takeovers by another host",
+    /// Runs in which a host took over from another.
+    SurvivorRuns: "runs with a takeover by another host",
+    /// Runs of several nodes.
+    Clusters: "runs of several nodes",
     /// Recoveries from a checkpoint.
     FromCheckpoint: "recoveries from a checkpoint",
     /// Checkpoints recorded.

@@ -76,12 +76,13 @@ impl World {
 
     /// Whether every pair is served by somebody.
     pub(crate) fn all_served(&self) -> bool {
-        let mut pairs = self.owners.pairs().peekable();
+        let first = self.plan.layout.ranges().iter().map(|range| range.pair);
+        let mut pairs = first.chain(self.owners.pairs());
         let served = |pair: PairId| {
             let mut nodes = self.nodes.iter();
             nodes.any(|node| node.tenures().any(|tenure| tenure.pair == pair))
         };
-        pairs.peek().is_some() && pairs.all(served)
+        pairs.all(served)
     }
 
     /// Everything ends, each process in its way.

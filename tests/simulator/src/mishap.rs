@@ -32,6 +32,8 @@ pub(crate) enum Undo {
     Mend,
     /// The coordinator is reached again from a host.
     MendOne(u32),
+    /// The operator starts a node anew, because a pair of it is not served.
+    Restart(u32),
     /// A write of a dead process lands.
     LandLate,
 }
@@ -305,6 +307,7 @@ impl World {
             Undo::MendOne(host) => {
                 self.node_at(host).into_iter().for_each(|node| node.link.mend());
             }
+            Undo::Restart(host) => self.bury(host, Death::Killed),
             Undo::LandLate => {
                 let landed = self.disk.land_late();
                 self.coverage.add(Event::LateWrites, u64::from(landed));

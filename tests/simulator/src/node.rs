@@ -7,12 +7,13 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, Coordinator, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
+    ClusterError, Coordinator, Incidents, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table,
+    Tenure, Watch,
 };
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_node::{FailureKind, SplitCounts, Worker};
 use cell_recovery::{Environment, Progress, Recovered, RecoveryError, RecoveryOptions, RegionSource};
-use cell_terms::{Incarnation, RegionKind};
+use cell_terms::{Incarnation, PairId, RegionKind};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{Errno, LogId, LogName, WalError};
 
@@ -34,6 +35,17 @@ pub enum News {
         device: SimDevice,
         /// It was created because the worker asked for one more.
         wanted: bool,
+    },
+    /// A takeover begins.
+    Claiming,
+    /// A takeover came to nothing; the process goes on.
+    Refused {
+        /// The pair.
+        pair: PairId,
+        /// Why.
+        error: RecoveryError,
+        /// It is reported: a person has to look.
+        stays: bool,
     },
     /// A checkpoint is recorded in the table.
     Checkpointed,
@@ -135,7 +147,7 @@ impl Node {
             frozen_until_ns: 0,
             given_up: false,
             plan: plan.clone(),
-            coordinator,
+            coordinator: coordinator.clone(),
             environment,
             endpoint,
             worker: None,
@@ -144,7 +156,7 @@ impl Node {
             serving: Serving::default(),
             control: Control::default(),
             progress: Arc::new(Progress::new(now_ns)),
-            claims: Claims::new(now_ns),
+            claims: Claims::new(Watch::new(coordinator.clone()), Incidents::new(coordinator), now_ns),
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             due_ns: now_ns,
@@ -184,7 +196,8 @@ impl Node {
     /// Tree nodes that rebuilds freed in its life.
     #[must_use]
     pub fn rebuild_nodes_freed(&self) -> u64 {
-        let freed = |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.rebuild_nodes_freed).sum();
+        let freed =
+            |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.rebuild_nodes_freed).sum();
         self.worker.as_ref().map_or(0, freed)
     }
 

@@ -110,9 +110,6 @@ impl World {
             random: self.random.part(),
             now_ns: self.now_ns,
         });
-        if let Some((touches, after)) = self.operators.fuse.take() {
-            node.fuse.light(touches, after);
-        }
         say!(self, "host {host} starts a process");
         self.nodes.push(node);
     }

@@ -2,10 +2,11 @@
 //! sees more
 //! of others, so that rare combinations come up (swarm testing, Groce et al., ISSTA 2012).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cell_client::ClientOptions;
-use cell_cluster::{Geometry, LeaseTerms};
+use cell_cluster::{Geometry, Layout, LeaseTerms};
 use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
 use cell_node::WorkerOptions;
@@ -23,6 +24,11 @@ pub const MS: u64 = 1_000_000;
 pub const HOSTS_MAX: usize = 5;
 /// The first client's host.
 pub const CLIENT_HOST: u32 = 100;
+/// How many nodes.
+const NODES: [usize; 8] = [1, 1, 2, 2, 3, 3, 3, 4];
+/// Where ranges may begin, so that clients' keys lie in all of them.
+const LOWS: [&str; 16] =
+    ["-", "0", "1", "4", "7", "a", "ab", "abb", "b", "ba", "c", "e", "hot-", "hot-3", "seq/", "seq/00000200"];
 /// Part of a lease that is not relied on, and so the clocks' largest drift.
 const DRIFT_MARGIN: f64 = 0.05;
 /// Clocks of nodes run so much faster or slower at most, in millionths: within the margin.
@@ -45,8 +51,12 @@ pub struct Plan {
     pub nodes: usize,
     /// Hosts on which processes may run: never fewer than two.
     pub hosts: usize,
-    /// Ranges that each of the first pairs begins with.
-    pub ranges_each: u32,
+    /// How the first pairs share the key space.
+    pub layout: Layout,
+    /// How often a node looks at the cluster.
+    pub poll_ns: u64,
+    /// How long pairs of those who were dead before are left to their own nodes.
+    pub grace_ns: u64,
     /// Of a hundred deaths, after how many the host is left alone until others have taken over.
     pub abandoned_percent: u64,
     /// Sizes of a pair.
@@ -140,7 +150,9 @@ impl Plan {
             think_ns: random.pick(&[1, 10, 100]) * US,
             nodes: 1,
             hosts: 2,
-            ranges_each: 1,
+            layout: Layout::single(),
+            poll_ns: 10 * MS,
+            grace_ns: 1_000 * MS,
             abandoned_percent: 0,
             geometry: Geometry {
                 node_region_bytes: HEADER_BYTES + slots * slot_bytes,
@@ -168,7 +180,37 @@ impl Plan {
             rot: random.percent(30),
             searches: [false; 4],
         };
-        Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan }
+        let plan = Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan };
+        plan.of_several(&mut Random::new(seed ^ 0x6e6f_6465))
+    }
+
+    /// How many nodes there are, and what follows.
+    fn of_several(mut self, random: &mut Random) -> Plan {
+        self.nodes = random.pick(&NODES);
+        self.hosts = (self.nodes + usize::from(random.percent(20))).clamp(2, HOSTS_MAX);
+        self.poll_ns = random.pick(&[5, 20, 50]) * MS;
+        self.grace_ns = self.lease_ns() * random.pick(&[2, 5]);
+        self.abandoned_percent = random.pick(&[0, 30, 60]);
+        if self.nodes == 1 {
+            return self;
+        }
+        let nodes = u32::try_from(self.nodes).unwrap_or(1);
+        let each = random.between(1, 3);
+        self.layout = if random.percent(25) {
+            Layout::even(nodes, u32::try_from(each).unwrap_or(1))
+        } else {
+            let wanted = self.nodes * usize::try_from(each).unwrap_or(1);
+            let mut lows = BTreeSet::new();
+            while lows.len() + 1 < wanted {
+                lows.insert(random.pick(&LOWS).to_owned());
+            }
+            Layout::new(nodes, lows.into_iter().collect())
+        };
+        self.pairs_max += 1;
+        let (slot_bytes, slots) = (self.geometry.slot_bytes, u64::from(self.layout.slots_max()) + 1);
+        self.geometry.node_region_bytes =
+            self.geometry.node_region_bytes.max(HEADER_BYTES + slots * slot_bytes);
+        self
     }
 
     /// The hosts.

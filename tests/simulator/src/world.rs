@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use cell_cluster::Sim;
 use cell_fabric::{SimNetwork, SimOptions};
-use cell_recovery::Recovered;
+use cell_recovery::{Recovered, RecoveryError};
 use cell_terms::PairId;
 use cell_terms::mutant::Mutant;
 use cell_wal::sim::{SimDevice, SimDisk};
@@ -203,6 +203,9 @@ impl World {
         while self.phase != Phase::Over {
             self.turn()?;
         }
+        self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
+        let survived = self.coverage.count(Event::Survivor) > 0;
+        self.coverage.add(Event::SurvivorRuns, u64::from(survived));
         check::linearizable(&mut self.model)
     }
 
@@ -350,6 +353,14 @@ impl World {
             News::Recovered { recovered, device, wanted } => {
                 self.recovered(host, *recovered, device, wanted)?;
             }
+            News::Claiming => {
+                let fuse = self.operators.fuse.take();
+                let node = self.nodes.iter().find(|node| node.host == host);
+                if let (Some((touches, after)), Some(node)) = (fuse, node) {
+                    node.fuse.light(touches, after);
+                }
+            }
+            News::Refused { pair, error, stays } => self.refused(host, pair, &error, stays)?,
             News::Checkpointed => {
                 say!(self, "host {host}: a checkpoint is recorded");
                 self.coverage.saw(Event::Checkpoints);
@@ -386,8 +397,24 @@ impl World {
         self.note(recovered.csn_cut.0 << 8 | 2);
         self.has_recovered(host, &recovered, snapshot, wanted)?;
         let now_ns = self.now_ns;
-        if self.nodes[at].hand_over(recovered, device, wanted, now_ns).is_err() {
-            self.bury(host, Death::ByItself); // the coordinator was not reached
+        let mut news = Vec::new();
+        self.nodes[at].hand_over(recovered, device, wanted, now_ns, &mut news);
+        news.into_iter().try_for_each(|news| self.hear(host, news))
+    }
+
+    /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.
+    fn refused(&mut self, host: u32, pair: PairId, error: &RecoveryError, stays: bool) -> Result<(), Broken> {
+        say!(self, "host {host} does not get {pair}: {error}");
+        if self.phase == Phase::Rotten && error.missing(pair).is_some() {
+            return self.rot_refused(error);
+        }
+        if !is_excused(error) {
+            return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
+        }
+        self.coverage.saw(Event::RecoveryFailed);
+        if stays {
+            let after_ns = self.random.time_ns(20 * MS);
+            self.later(after_ns, Undo::Restart(host));
         }
         Ok(())
     }
