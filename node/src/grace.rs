@@ -24,11 +24,25 @@ pub(crate) enum Freed {
     Slot(SlotIndex),
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Resting {
+/// What was freed, and when it may be used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Resting {
     csn: Csn,
     reusable_at_ns: u64,
     freed: Freed,
+}
+
+impl Resting {
+    /// What it is, for its allocator.
+    ///
+    /// # Panics
+    /// If one of the two conditions does not hold: a checksum tells a reader of an extent that was used again
+    /// too early, but nobody would tell its owner.
+    pub(crate) fn into_freed(self, durable: Csn, now_ns: u64) -> Freed {
+        let rested = self.csn <= durable && self.reusable_at_ns <= now_ns;
+        assert!(rested, "{:?} is used again before it has rested", self.freed);
+        self.freed
+    }
 }
 
 /// What is on its way back to the allocators, oldest first.
@@ -47,15 +61,15 @@ impl GraceQueue {
 
     /// The next whose two conditions hold. The time grows along the queue; a record that is older than the
     /// one before it is durable when that is. So the front decides.
-    pub(crate) fn pop(&mut self, durable: Csn, now_ns: u64) -> Option<Freed> {
+    pub(crate) fn pop(&mut self, durable: Csn, now_ns: u64) -> Option<Resting> {
         let front = self.resting.front()?;
         let rests = front.reusable_at_ns > now_ns && !planted(Mutant::GraceSkipped);
         if front.csn > durable || rests {
             return None;
         }
-        let freed = self.resting.pop_front()?.freed;
-        self.bytes -= extent_bytes(&freed);
-        Some(freed)
+        let rested = self.resting.pop_front()?;
+        self.bytes -= extent_bytes(&rested.freed);
+        Some(rested)
     }
 
     /// Bytes of extents that wait.
@@ -84,8 +98,9 @@ mod tests {
         assert_eq!(queue.pop(Csn(9), 5_000), None, "not durable");
         assert_eq!(queue.pop(Csn(10), 999), None, "within the grace period");
         assert_eq!(queue.bytes(), 64);
-        assert_eq!(queue.pop(Csn(10), 1_000), Some(extent));
-        assert_eq!(queue.pop(Csn(10), 1_000), Some(Freed::Slot(SlotIndex(2))));
+        let mut pop = |at| queue.pop(Csn(10), at).map(|rested| rested.into_freed(Csn(10), at));
+        assert_eq!(pop(1_000), Some(extent));
+        assert_eq!(pop(1_000), Some(Freed::Slot(SlotIndex(2))));
         assert_eq!(queue.pop(Csn(99), 9_999), None);
         assert_eq!(queue.bytes(), 0);
     }

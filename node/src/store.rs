@@ -518,12 +518,13 @@ impl Store {
     pub(crate) fn reuse(&mut self, now_ns: u64) -> bool {
         self.prune_book();
         let mut any = false;
+        let durable = self.durable();
         for _ in 0..REUSED_AT_ONCE {
-            match self.grace.pop(self.durable(), now_ns) {
-                Some(Freed::Extent(offset, bytes)) => self.extents.free(offset, bytes),
-                Some(Freed::Node(slot, node)) => self.meganodes.free_node(slot, node),
-                Some(Freed::Slot(slot)) => self.meganodes.free_slot(slot),
-                None => break,
+            let Some(rested) = self.grace.pop(durable, now_ns) else { break };
+            match rested.into_freed(durable, now_ns) {
+                Freed::Extent(offset, bytes) => self.extents.free(offset, bytes),
+                Freed::Node(slot, node) => self.meganodes.free_node(slot, node),
+                Freed::Slot(slot) => self.meganodes.free_slot(slot),
             }
             any = true;
         }

@@ -1,0 +1,7 @@
+//! The worker core on simulated disks and a simulated coordinator, message by message: delayed copies of
+//! writes, and the driver of splits and rebuilds.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+mod delayed;
+mod splits;
+mod world;

@@ -1,0 +1,310 @@
+//! A worker, its pairs and one client's session, in one process after another.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table};
+use cell_fabric::ConnectionId;
+use cell_node::{Command, Store, Worker, WorkerIdentity, WorkerOptions};
+use cell_protocol::{
+    Condition, Delete, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, StatusCode,
+    WriteName,
+};
+use cell_recovery::{
+    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
+};
+use cell_terms::{Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
+use cell_wal::sim::{SimDevice, SimDisk};
+use cell_wal::{LogDevice, LogOptions};
+
+const NODE: NodeId = NodeId(0);
+const CONNECTION: ConnectionId = ConnectionId::from_number(7);
+const MS: u64 = 1_000_000;
+/// Turns in which something must happen.
+const TURNS: u32 = 100_000;
+
+/// Four slots of 128 small tree nodes.
+pub(crate) const GEOMETRY: Geometry = Geometry {
+    node_region_bytes: 4096 + 4 * (64 << 10),
+    extent_region_bytes: 4 << 20,
+    slot_bytes: 64 << 10,
+    node_bytes: 512,
+};
+
+/// What a worker runs with here: splits early, no checkpoints.
+pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
+    durability: Durability::Sync,
+    tree_node_bytes: 512,
+    value_bytes_max: 4096,
+    extent_headroom_bytes: 0,
+    reuse_grace_ns: 5 * MS,
+    one_sided_reads: true,
+    stream_bytes_max: 1 << 20,
+    scan_page_entries_max: 100,
+    checkpoint_log_ratio: 100.0,
+    checkpoint_log_bytes_min: 1 << 40,
+    checkpoint_age_ns: u64::MAX,
+    session_idle_ns: u64::MAX,
+    split_fill_percent: 50,
+    rebuild_permille: 400,
+};
+
+/// A reply, owned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    Written(Version),
+    Deleted,
+    NotFound,
+    Value(Vec<u8>),
+    Refused(StatusCode),
+    Other,
+}
+
+/// A process that serves, and what outlives it.
+pub(crate) struct World {
+    disk: SimDisk,
+    sim: Sim,
+    geometry: Geometry,
+    options: WorkerOptions,
+    pub(crate) session: SessionId,
+    process: Process,
+    next_id: u32,
+    told: BTreeMap<u32, Told>,
+}
+
+struct Process {
+    disk: SimDisk,
+    environment: Environment,
+    lease: Incarnation,
+    worker: Worker,
+    devices: Vec<SimDevice>,
+    now_ns: u64,
+    commands: Vec<Command>,
+}
+
+impl Process {
+    fn begin(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Process {
+        let disk = disk.process();
+        let link = sim.link();
+        let lease = link.grant(500).unwrap().lease;
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link);
+        let environment = Environment {
+            storage: Arc::new(disk.clone()),
+            table: Table::new(Arc::clone(&coordinator)),
+            sessions: Sessions::new(coordinator),
+            options: RecoveryOptions {
+                threads: 1,
+                read_bytes: 64 << 10,
+                regions: RegionSource::Private,
+                node_crc: false,
+            },
+        };
+        let identity = WorkerIdentity { node: NODE, incarnation: lease };
+        let worker = Worker::new(identity, options, Arc::new(Progress::new(0)), 0);
+        Process { disk, environment, lease, worker, devices: Vec::new(), now_ns: MS, commands: Vec::new() }
+    }
+
+    /// Takes a pair as far as it can be served.
+    fn complete(&mut self, sim: &Sim, rebuild: Rebuild, options: &WorkerOptions) -> Store {
+        let request = PublishRequest {
+            durability: options.durability,
+            place: Place { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
+            log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
+            salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+        };
+        let (disk, lease) = (self.disk.clone(), self.lease);
+        let mut device = disk.device();
+        let mut pause = |ns: u64| {
+            sim.advance(ns.min(100 * MS));
+            disk.step();
+            sim.link().keep_alive(lease).is_ok()
+        };
+        let progress = Arc::new(Progress::new(0));
+        let recovered =
+            complete(&self.environment, rebuild, &request, &mut device, &progress, &mut pause).unwrap();
+        self.devices.push(device);
+        Store::new(recovered, options)
+    }
+
+    fn turn(&mut self) {
+        self.now_ns += MS;
+        self.worker.tick(self.now_ns, u64::MAX);
+        while self.disk.step() {}
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            let mut events = Vec::new();
+            device.poll(&mut events);
+            for event in events {
+                self.worker.log_event(pair, event, device);
+            }
+        }
+        self.worker.end_of_poll();
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            self.worker.commit(pair, device);
+            device.submit().unwrap();
+        }
+        assert_eq!(self.worker.failure(), None);
+        self.commands.append(&mut self.worker.take_commands());
+    }
+}
+
+impl World {
+    /// A first process with so many pairs.
+    pub(crate) fn new(pairs: u32, geometry: Geometry, options: WorkerOptions) -> World {
+        let (disk, sim) = (SimDisk::new(5), Sim::new(3));
+        let mut process = Process::begin(&disk, &sim, options);
+        let session = process.environment.sessions.open(process.lease).unwrap();
+        let new = NewPair { incarnation: process.lease, node: NODE, geometry };
+        let mut stores = Vec::new();
+        for _ in 0..pairs {
+            let claim = process.environment.table.create_pair(&new).unwrap();
+            let progress = Arc::new(Progress::new(0));
+            let rebuild = Rebuild::new(&process.environment, claim, &progress).unwrap();
+            stores.push(process.complete(&sim, rebuild, &options));
+        }
+        process.worker.install(stores, [session]);
+        let told = BTreeMap::new();
+        let mut world = World { disk, sim, geometry, options, session, process, next_id: 0, told };
+        world.greet();
+        world
+    }
+
+    /// The process dies, and another takes its pairs over.
+    pub(crate) fn restart(&mut self) {
+        self.process.disk.kill();
+        let pairs = u32::try_from(self.process.devices.len()).unwrap();
+        let mut process = Process::begin(&self.disk, &self.sim, self.options);
+        let mut stores = Vec::new();
+        for pair in (1..=pairs).map(PairId) {
+            let ground = ClaimGround::HostLock;
+            let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
+            let progress = Arc::new(Progress::new(0));
+            let rebuild = Rebuild::claim(&process.environment, &request, &progress).unwrap();
+            stores.push(process.complete(&self.sim, rebuild, &self.options));
+        }
+        process.worker.install(stores, [self.session]);
+        self.process = process;
+        self.greet();
+    }
+
+    /// One more pair, as its node adds it.
+    pub(crate) fn add_pair(&mut self) {
+        let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: self.geometry };
+        let claim = self.process.environment.table.create_pair(&new).unwrap();
+        let progress = Arc::new(Progress::new(0));
+        let rebuild = Rebuild::new(&self.process.environment, claim, &progress).unwrap();
+        let store = self.process.complete(&self.sim, rebuild, &self.options);
+        self.process.worker.add_pair(store);
+    }
+
+    fn greet(&mut self) {
+        self.process.worker.accepted(CONNECTION);
+        let hello =
+            Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
+        let id = self.send(&Request::Hello(hello));
+        assert_eq!(self.answer(id), Told::Other);
+    }
+
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.process.worker
+    }
+
+    /// Whether the worker has asked for one more pair since this was asked last.
+    pub(crate) fn wants_pair(&mut self) -> bool {
+        let asked = self.process.commands.iter().any(|command| matches!(command, Command::AddPair));
+        self.process.commands.clear();
+        asked
+    }
+
+    /// Hands the worker a request; its number.
+    pub(crate) fn send(&mut self, request: &Request<'_>) -> u32 {
+        self.next_id += 1;
+        let id = self.next_id;
+        let mut message = Vec::new();
+        request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
+        self.process.worker.message(CONNECTION, &message);
+        id
+    }
+
+    /// One turn of the worker's thread.
+    pub(crate) fn turn(&mut self) {
+        self.process.turn();
+        let now_ns = self.process.now_ns;
+        for (_, reply) in self.process.worker.release(now_ns, u64::MAX).iter() {
+            let (header, reply) = Reply::decode(reply).unwrap();
+            let told = match reply {
+                Reply::Written { version } => Told::Written(version),
+                Reply::Deleted => Told::Deleted,
+                Reply::NotFound => Told::NotFound,
+                Reply::Value { value, .. } => Told::Value(value.to_vec()),
+                Reply::Refused(refusal) => Told::Refused(refusal.status()),
+                _ => Told::Other,
+            };
+            self.told.insert(u32::try_from(header.id.0).unwrap(), told);
+        }
+        self.process.worker.replies_sent();
+    }
+
+    /// The answer to a request, if it is there.
+    pub(crate) fn answered(&mut self, id: u32) -> Option<Told> {
+        self.told.remove(&id)
+    }
+
+    /// The answer to a request, waited for.
+    pub(crate) fn answer(&mut self, id: u32) -> Told {
+        for _ in 0..TURNS {
+            if let Some(told) = self.answered(id) {
+                return told;
+            }
+            self.turn();
+        }
+        panic!("request {id} is not answered");
+    }
+
+    /// Turns until something holds.
+    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
+        for _ in 0..TURNS {
+            if holds(self) {
+                return;
+            }
+            self.turn();
+        }
+        panic!("it never came to {what}");
+    }
+
+    pub(crate) fn name(&self, number: u64, floor: u64) -> WriteName {
+        let (number, floor) = (OperationNumber(number), OperationNumber(floor));
+        WriteName { session: self.session, number, floor }
+    }
+
+    pub(crate) fn put(&mut self, name: WriteName, key: &[u8], value: &[u8]) -> Told {
+        let id = self.send(&Request::Put(Put { name, condition: Condition::Always, key, value }));
+        self.answer(id)
+    }
+
+    pub(crate) fn delete(&mut self, name: WriteName, key: &[u8]) -> Told {
+        let id = self.send(&Request::Delete(Delete { name, condition: Condition::Always, key }));
+        self.answer(id)
+    }
+
+    pub(crate) fn get(&mut self, key: &[u8]) -> Told {
+        let id = self.send(&Request::Get { key });
+        self.answer(id)
+    }
+
+    /// Writes many entries with small values, numbered from `first` on.
+    pub(crate) fn load(&mut self, first: u64, keys: impl Iterator<Item = Vec<u8>>) -> u64 {
+        let mut number = first;
+        for key in keys {
+            let name = self.name(number, number);
+            let told = self.put(name, &key, &key);
+            assert!(matches!(told, Told::Written(_)), "{told:?}");
+            number += 1;
+        }
+        number
+    }
+
+    /// Entries of each pair.
+    pub(crate) fn entries(&self) -> Vec<u64> {
+        self.worker().snapshot().pairs.iter().map(|pair| pair.entries).collect()
+    }
+}
