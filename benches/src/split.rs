@@ -16,6 +16,8 @@ use crate::served::Served;
 
 /// Puts outstanding.
 const OUTSTANDING: usize = 256;
+/// Puts between two looks at whether a split runs.
+const PIECE: usize = 1_024;
 /// A node whose meganodes split.
 const SMALL: [(&str, &str); 2] = [("--slot-bytes", "8MiB"), ("--node-region-bytes", "2050MiB")];
 
@@ -32,7 +34,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let size = data.entries / rounds as u64;
     let batch = RefCell::new(Batch::default());
     let first = First::default();
-    let writers = [Writer::new(&small)?, Writer::new(&large)?].map(RefCell::new);
+    let writers = [Writer::new(&small, true)?, Writer::new(&large, false)?].map(RefCell::new);
     let mut reader = small.client(ClientOptions { search: Search::Client, ..plain() })?;
     let mut longest_get = Duration::ZERO;
     let put = |index: usize| {
@@ -68,6 +70,21 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         theirs,
         Goal::None,
     ))?;
+    if let Some(watch) = &writers[0].borrow().watch {
+        let [ours, theirs] = [&watch.splitting, &watch.calm].map(Span::rate);
+        report.add(Figure::beside(
+            "split/puts while one runs",
+            "op/s",
+            ours,
+            "between",
+            theirs,
+            Goal::None,
+        ))?;
+        let [ours, theirs] = [&watch.splitting, &watch.calm].map(|span| span.longest.as_secs_f64() * 1e3);
+        // Nobody waits longer than a write of the upper half, from the split's start until its target is open.
+        let name = "split/longest write stall of an upper half";
+        report.add(Figure::beside(name, "ms", ours, "longest put between", theirs, Goal::None))?;
+    }
     let longest = longest_get.as_secs_f64() * 1e3;
     report.add(Figure::alone("split/longest get between", "ms", longest))?;
     let address = small.server.address().to_string();
@@ -86,21 +103,77 @@ fn plain() -> ClientOptions {
     }
 }
 
+/// What was put while splits ran, or while none did.
+#[derive(Default)]
+struct Span {
+    puts: u64,
+    time: Duration,
+    longest: Duration,
+}
+
+impl Span {
+    fn rate(&self) -> f64 {
+        self.puts as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Tells pieces in which a split ran from those in which none did.
+struct Watch {
+    client: Client,
+    begun: u64,
+    looked: Instant,
+    ran: bool,
+    splitting: Span,
+    calm: Span,
+}
+
+impl Watch {
+    fn new(served: &Served) -> Result<Self, BenchError> {
+        let client = served.client(plain())?;
+        let (splitting, calm) = (Span::default(), Span::default());
+        Ok(Self { client, begun: 0, looked: now(), ran: false, splitting, calm })
+    }
+
+    /// A turn of this contender begins.
+    fn begin(&mut self) {
+        self.looked = now();
+    }
+
+    /// So many puts were done since the last look, the longest in so long.
+    fn look(&mut self, puts: usize, longest: Duration) -> Result<(), BenchError> {
+        let time = now() - self.looked;
+        let [begun, _, _, under_way] = self.client.tree(u32::MAX)?.report().splits;
+        let ran = std::mem::replace(&mut self.ran, under_way > 0) || begun != self.begun || under_way > 0;
+        let span = if ran { &mut self.splitting } else { &mut self.calm };
+        span.puts += puts as u64;
+        span.time += time;
+        span.longest = span.longest.max(longest);
+        (self.begun, self.looked) = (begun, now());
+        Ok(())
+    }
+}
+
 /// Puts, each with its time.
 struct Writer {
     client: Client,
     times: Vec<Duration>,
     longest: Duration,
+    watch: Option<Watch>,
 }
 
 impl Writer {
-    fn new(served: &Served) -> Result<Self, BenchError> {
-        Ok(Self { client: served.client(plain())?, times: Vec::new(), longest: Duration::ZERO })
+    fn new(served: &Served, watched: bool) -> Result<Self, BenchError> {
+        let watch = if watched { Some(Watch::new(served)?) } else { None };
+        Ok(Self { client: served.client(plain())?, times: Vec::new(), longest: Duration::ZERO, watch })
     }
 
     fn put(&mut self, batch: &Batch) -> Result<u64, BenchError> {
         let (count, mut submitted) = (batch.keys.len(), 0);
         let mut under_way = BTreeMap::new();
+        let (mut piece, mut longest) = (0, Duration::ZERO);
+        if let Some(watch) = &mut self.watch {
+            watch.begin();
+        }
         while submitted < count || !under_way.is_empty() {
             while submitted < count && under_way.len() < OUTSTANDING {
                 let (key, value) = (batch.keys.get(submitted), batch.values.get(submitted));
@@ -114,7 +187,13 @@ impl Writer {
                     let took = now() - asked;
                     self.times.push(took);
                     self.longest = self.longest.max(took);
+                    (piece, longest) = (piece + 1, longest.max(took));
                 }
+            }
+            if piece >= PIECE
+                && let Some(watch) = &mut self.watch
+            {
+                watch.look(std::mem::take(&mut piece), std::mem::take(&mut longest))?;
             }
         }
         Ok(count as u64)
