@@ -13,7 +13,7 @@ use crate::exit::Failure;
 /// Which server to ask, and for how long.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ServerArgs {
-    /// The server's fabric address
+    /// The servers' fabric addresses, separated by commas; of a cluster one is enough, as long as it is there
     #[arg(long, value_name = "HOST:PORT", env = "CELL_SERVER", default_value = "127.0.0.1:7000")]
     pub(crate) server: String,
     /// How long one operation may take, retries and waits for a recovering server included

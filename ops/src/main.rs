@@ -15,6 +15,7 @@ mod encoding;
 mod exit;
 mod input;
 mod load;
+mod members;
 mod logging;
 mod output;
 mod range;

@@ -7,8 +7,8 @@ use cell_client::{
     Operation, ScanEntry, ScanRange, Setback, Ticket, TreeShape,
 };
 use cell_protocol::{Condition, Refusal};
-use cell_terms::Version;
 use cell_terms::setting::Source;
+use cell_terms::{NodeId, Version};
 
 use crate::args::ServerArgs;
 use crate::exit::{Exit, Failure};
@@ -129,6 +129,27 @@ impl Store {
             count += 1;
         }
         Ok(count)
+    }
+
+    /// Where nodes are, as the region table says; a node may be there more than once.
+    pub(crate) fn places(&mut self) -> anyhow::Result<Vec<(NodeId, String)>> {
+        let mut places = Vec::new();
+        let mut rows = 0;
+        loop {
+            let kept = self.client.table(rows).map_err(|error| self.failure(&error))?;
+            let report = kept.report();
+            let known = report.rows.iter().filter(|row| !row.address.is_empty());
+            places.extend(known.map(|row| (row.node, row.address.to_owned())));
+            rows += u32::try_from(report.rows.len()).unwrap_or(u32::MAX);
+            if report.rows.is_empty() || rows >= report.rows_all {
+                return Ok(places);
+            }
+        }
+    }
+
+    /// The node at the door.
+    pub(crate) fn node(&self) -> Option<NodeId> {
+        self.client.server().map(|server| server.node)
     }
 
     /// What the node says of itself.

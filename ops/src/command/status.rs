@@ -1,20 +1,22 @@
-//! `cell status`: what a node says of itself.
+//! `cell status`: what the nodes say of themselves.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cell_client::NodeStatus;
 use cell_protocol::{PairState, PairStatus, StatusReport};
+use cell_terms::NodeId;
 use clap::Args;
 use serde_json::{Value, json};
 
 use crate::args::{ServerArgs, parse_time};
 use crate::cli::Global;
 use crate::exit::{Exit, classify};
+use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::signal;
-use crate::store::Store;
 
 /// Arguments of `cell status`.
 #[derive(Debug, Args)]
@@ -29,7 +31,7 @@ pub(crate) struct StatusArgs {
     server: ServerArgs,
 }
 
-/// Prints the status; exit code 5 if the node is not healthy, 4 if it does not answer.
+/// Prints the status; exit code 5 if a node is not healthy, 4 if none answers.
 pub(crate) fn run(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
     if !arguments.watch {
         return once(global, arguments);
@@ -57,32 +59,129 @@ pub(crate) fn run(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exi
     Ok(last)
 }
 
+/// A node's answer.
+struct Asked {
+    server: String,
+    node: Option<NodeId>,
+    status: anyhow::Result<NodeStatus>,
+}
+
+fn ask(arguments: &StatusArgs) -> anyhow::Result<Vec<Asked>> {
+    let ask = |Member { server, node, store }| {
+        let status = store.and_then(|mut store| store.status());
+        Asked { server, node, status }
+    };
+    Ok(members(&arguments.server, Duration::from_secs(2))?.into_iter().map(ask).collect())
+}
+
+fn failed(server: &str, error: &anyhow::Error) -> Value {
+    let (exit, _) = classify(error);
+    json!({"server": server, "error": {"code": exit.word(), "message": format!("{error:#}")}})
+}
+
 fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
-    let server = &arguments.server.server;
-    let status =
-        Store::connect(&arguments.server, Duration::from_secs(2)).and_then(|mut store| store.status());
-    let kept = match status {
-        Ok(kept) => kept,
+    let mut asked = match ask(arguments) {
+        Ok(asked) => asked,
         Err(error) if global.json => {
-            let (exit, _) = classify(&error);
-            let failed =
-                json!({"server": server, "error": {"code": exit.word(), "message": format!("{error:#}")}});
-            message::print_json(json!({"nodes": [failed]}))?;
-            return Ok(exit);
+            message::print_json(json!({"nodes": [failed(&arguments.server.server, &error)]}))?;
+            return Ok(classify(&error).0);
         }
         Err(error) => return Err(error),
     };
-    let report = kept.report();
-    let is_healthy =
-        !report.pairs.is_empty() && report.pairs.iter().all(|pair| pair.state == PairState::Serving);
-    if global.json {
-        message::print_json(json!({"healthy": is_healthy, "nodes": [document(server, &report)]}))?;
-    } else {
-        let mut out = io::stdout().lock();
-        out.write_all(text(server, &report, is_healthy).as_bytes())?;
-        out.flush()?;
+    if asked.len() == 1 && !global.json {
+        let Asked { server, status, .. } = asked.remove(0);
+        let kept = status?;
+        let report = kept.report();
+        let is_healthy = !report.pairs.is_empty() && serves(&report);
+        return print(&text(&server, &report, is_healthy), is_healthy);
     }
+    let served: usize = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(pairs_of).sum();
+    let all_serve = |one: &Asked| one.status.as_ref().is_ok_and(|kept| serves(&kept.report()));
+    let is_healthy = served > 0 && asked.iter().all(all_serve);
+    if global.json {
+        let node = |one: &Asked| match &one.status {
+            Ok(kept) => document(&one.server, &kept.report()),
+            Err(error) => failed(&one.server, error),
+        };
+        let nodes: Vec<Value> = asked.iter().map(node).collect();
+        message::print_json(json!({"healthy": is_healthy, "nodes": nodes}))?;
+        return Ok(exit_of(is_healthy, &asked));
+    }
+    print(&text_of_many(&asked, is_healthy), is_healthy)
+}
+
+/// A node alone that does not answer says how; one of several is part of an unhealthy whole.
+fn exit_of(is_healthy: bool, asked: &[Asked]) -> Exit {
+    match asked {
+        [Asked { status: Err(error), .. }] => classify(error).0,
+        _ if is_healthy => Exit::Ok,
+        _ => Exit::Unhealthy,
+    }
+}
+
+fn print(text: &str, is_healthy: bool) -> anyhow::Result<Exit> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
     Ok(if is_healthy { Exit::Ok } else { Exit::Unhealthy })
+}
+
+fn pairs_of(kept: &NodeStatus) -> usize {
+    kept.report().pairs.len()
+}
+
+fn serves(report: &StatusReport<'_>) -> bool {
+    report.pairs.iter().all(|pair| pair.state == PairState::Serving)
+}
+
+/// A row a node, then a row a pair.
+fn text_of_many(asked: &[Asked], is_healthy: bool) -> String {
+    let name = |node: Option<NodeId>| node.map_or_else(|| "?".to_owned(), |node| node.0.to_string());
+    let mut nodes = Vec::new();
+    let mut pairs = Vec::new();
+    for one in asked {
+        let mut cells = vec![name(one.node), one.server.clone()];
+        match &one.status {
+            Ok(kept) => {
+                let report = kept.report();
+                let entries = report.pairs.iter().map(|pair| pair.entries).sum();
+                cells.push(if serves(&report) { "answers" } else { "not healthy" }.to_owned());
+                cells.push(report.pairs.len().to_string());
+                cells.push(number::count(entries));
+                cells.push(number::count(report.connections.into()));
+                cells.push(number::time(Duration::from_millis(report.uptime_ms)));
+                let rows = report.pairs.iter().map(|pair| {
+                    let mut cells = row(pair);
+                    cells.insert(1, name(Some(report.node)));
+                    (pair.pair, cells)
+                });
+                pairs.extend(rows);
+            }
+            Err(error) => cells.push(classify(error).0.word().to_owned()),
+        }
+        cells.resize(7, String::new());
+        nodes.push(cells);
+    }
+    pairs.sort();
+    let verdict = if is_healthy { "all serve" } else { "not all are healthy" };
+    let headings = ["node", "server", "state", "pairs", "entries", "connections", "up"];
+    let of_nodes = table::plain(&headings, &[3, 4, 5, 6], nodes);
+    let headings = [
+        "pair",
+        "node",
+        "state",
+        "epoch",
+        "entries",
+        "durable",
+        "checkpoint",
+        "tree",
+        "extents",
+        "log",
+        "sessions",
+    ];
+    let rows = pairs.into_iter().map(|(_, cells)| cells).collect();
+    let of_pairs = table::plain(&headings, &[3, 4, 5, 6, 7, 8, 9, 10], rows);
+    format!("{} nodes, {verdict}.\n\n{of_nodes}\n{of_pairs}", asked.len())
 }
 
 fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {

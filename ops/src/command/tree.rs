@@ -1,4 +1,4 @@
-//! `cell tree`: the shape of a node's tree.
+//! `cell tree`: the shape of the tree, over all nodes.
 
 use std::io::{self, Write};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::args::ServerArgs;
 use crate::cli::Global;
 use crate::exit::Exit;
+use crate::members::members;
 use crate::output::{message, number, table};
 use crate::store::Store;
 
@@ -40,13 +41,22 @@ struct Shape {
     root: Root,
     splits: [u64; 4],
     rows: Vec<MeganodeRow>,
+    /// Nodes that did not tell theirs.
+    missing: Vec<(String, anyhow::Error)>,
 }
 
 /// Prints the shape.
 pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit> {
     let TreeCommand::Show(arguments) = &arguments.what;
-    let mut store = Store::connect(&arguments.server, Duration::from_secs(5))?;
-    let shape = fetch(&mut store)?;
+    let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new(), missing: Vec::new() };
+    for member in members(&arguments.server, Duration::from_secs(5))? {
+        let server = member.server;
+        match member.store.and_then(|mut store| fetch(&mut store, &mut shape)) {
+            Ok(()) => {}
+            Err(error) => shape.missing.push((server, error)),
+        }
+    }
+    shape.rows.sort_by_key(|row| (row.used != MeganodeUse::Router, row.low, row.pair, row.slot));
     if global.json {
         message::print_json(document(&shape))?;
     } else {
@@ -54,19 +64,27 @@ pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit>
         out.write_all(text(&shape).as_bytes())?;
         out.flush()?;
     }
-    Ok(Exit::Ok)
+    for (server, error) in &shape.missing {
+        message::warning(&format!("the meganodes at {server} are not shown: {error:#}"));
+    }
+    Ok(if shape.missing.is_empty() { Exit::Ok } else { Exit::Unhealthy })
 }
 
-fn fetch(store: &mut Store) -> anyhow::Result<Shape> {
-    let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new() };
+/// Adds a node's meganodes. The root is the one of the node that keeps it.
+fn fetch(store: &mut Store, shape: &mut Shape) -> anyhow::Result<()> {
+    let mut count = 0;
     loop {
-        let kept = store.tree(u32::try_from(shape.rows.len()).unwrap_or(u32::MAX))?;
+        let kept = store.tree(u32::try_from(count).unwrap_or(u32::MAX))?;
         let report = kept.report();
-        (shape.root, shape.splits) = (Root::from_word(report.root), report.splits);
-        let before = shape.rows.len();
+        let root = Root::from_word(report.root);
+        if count == 0 {
+            shape.root = if root.pointer.is_null() { shape.root } else { root };
+            shape.splits.iter_mut().zip(report.splits).for_each(|(all, of_node)| *all += of_node);
+        }
         shape.rows.extend(report.rows.iter());
-        if shape.rows.len() == before || shape.rows.len() >= report.meganodes as usize {
-            return Ok(shape);
+        count += report.rows.len();
+        if report.rows.is_empty() || count >= report.meganodes as usize {
+            return Ok(());
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cell_client::ScanRange;
+use cell_protocol::CheckReport;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
@@ -23,6 +24,7 @@ use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
 use crate::load::progress::{Fingerprint, Progress, ProgressFile};
 use crate::load::proof::{Claim, Finding, Prover, Verdict, What};
+use crate::members::members;
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
@@ -77,14 +79,14 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(600), IN_FLIGHT)?;
     let mut findings = Findings::default();
-    let before = durable(&mut store)?;
-    let entries_checked = check_tree(&mut store, &mut findings)?;
+    let before = durable(&arguments.server)?;
+    let entries_checked = check_tree(&arguments.server, &mut findings)?;
     let source_keys = match &arguments.file {
         Some(file) if arguments.exact => Some(keys_of(&mut store, arguments, file, &stop)?),
         _ => None,
     };
     let scanned = scan_all(&mut store, source_keys.as_ref(), arguments.findings, &mut findings, &stop)?;
-    let is_quiet = before == durable(&mut store)?;
+    let is_quiet = before == durable(&arguments.server)?;
     compare_counts(scanned, entries_checked, is_quiet, &mut findings);
     if let Some(file) = &arguments.file {
         prove_source(&mut store, arguments, file, &mut findings, &stop)?;
@@ -103,15 +105,40 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
 }
 
 /// The durable watermarks, to tell whether the store was written to meanwhile.
-fn durable(store: &mut Store) -> anyhow::Result<Vec<(u32, u32, u64)>> {
-    let status = store.status()?;
-    Ok(status.report().pairs.iter().map(|pair| (pair.pair.0, pair.epoch.0, pair.durable.0)).collect())
+fn durable(server: &ServerArgs) -> anyhow::Result<Vec<(u32, u32, u64)>> {
+    let mut durable = Vec::new();
+    for member in members(server, Duration::from_secs(60))? {
+        let status = member.store?.status()?;
+        let pairs = status.report().pairs;
+        durable.extend(pairs.iter().map(|pair| (pair.pair.0, pair.epoch.0, pair.durable.0)));
+    }
+    durable.sort_unstable();
+    Ok(durable)
 }
 
-fn check_tree(store: &mut Store, findings: &mut Findings) -> anyhow::Result<u64> {
-    message::note("asking the server to check its tree and every extent");
-    let kept = store.check(CHECK_MAX)?;
-    let report = kept.report();
+/// What all nodes' checks found together, one after the other.
+fn check_nodes(server: &ServerArgs) -> anyhow::Result<(CheckReport<'static>, String)> {
+    let (mut sum, mut violation) = (CheckReport::default(), String::new());
+    for member in members(server, Duration::from_secs(60))? {
+        let kept = member.store?.check(CHECK_MAX)?;
+        let report = kept.report();
+        sum.meganodes += report.meganodes;
+        sum.tree_nodes += report.tree_nodes;
+        sum.entries += report.entries;
+        sum.extent_bytes += report.extent_bytes;
+        sum.violations += report.violations;
+        sum.duration_us += report.duration_us;
+        if violation.is_empty() {
+            report.first_violation.clone_into(&mut violation);
+        }
+    }
+    Ok((sum, violation))
+}
+
+fn check_tree(server: &ServerArgs, findings: &mut Findings) -> anyhow::Result<u64> {
+    message::note("asking the servers to check their trees and every extent");
+    let (report, violation) = check_nodes(server)?;
+    let report = CheckReport { first_violation: &violation, ..report };
     let words = if report.violations == 0 {
         format!(
             "{} entries in {} tree nodes of {} meganodes, {} of extents against their checksums, {}",
