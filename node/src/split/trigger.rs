@@ -11,6 +11,8 @@ const GROWTH_RETRY_NS: u64 = 10_000_000_000;
 const RETRY_NS: u64 = 100_000_000;
 /// After so many such in a row, it waits as long as for a pair.
 const ABORTED_MAX: u32 = 3;
+/// A pair is asked for when a split leaves so few places for the next ones, the one that it takes included.
+const PLACES_AHEAD: usize = 2;
 /// A pair is short of extents when less than this part of its region is free.
 const SHORT_PART: u64 = 16;
 
@@ -34,6 +36,29 @@ struct Needs {
     extent_bytes: u64,
     /// Not the source's own pair: that is short of extents.
     elsewhere: bool,
+}
+
+/// A pair that can take the upper half of a meganode.
+struct Candidate {
+    extent_bytes_free: u64,
+    at: MeganodeAt,
+    /// How many could go there, as far as slots go.
+    slots: usize,
+}
+
+/// The pairs that have a slot and extents enough.
+fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<Item = Candidate> + '_ {
+    let root = parent::root_pair(pairs);
+    pairs.all().filter_map(move |at| {
+        let store = pairs.store(at);
+        // The router wants a slot of its own.
+        let kept = usize::from(Some(at) == root && store.router().is_none());
+        let slots = store.free_slots().count().saturating_sub(kept);
+        let slot = store.free_slots().next().filter(|_| slots > 0)?;
+        let extent_bytes_free = store.extent_bytes_free();
+        let fits = extent_bytes_free >= needs.extent_bytes && (at != there.pair || !needs.elsewhere);
+        fits.then_some(Candidate { extent_bytes_free, at: MeganodeAt { pair: at, slot }, slots })
+    })
 }
 
 impl Splits {
@@ -96,25 +121,17 @@ impl Splits {
         // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
         let most = pairs.store(there.pair).extent_bytes_usable() / 8 * 7;
         let needs = Needs { extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
-        match self.target_for(pairs, there, needs) {
-            Some(to) => self.begin_split(pairs, there, &key, to, now_ns),
+        let most_free = candidates(pairs, there, needs).max_by_key(|place| place.extent_bytes_free);
+        match most_free.map(|place| place.at) {
+            Some(to) => {
+                // A pair takes its time to be made: it is asked for before writes wait for it.
+                if candidates(pairs, there, needs).map(|place| place.slots).sum::<usize>() <= PLACES_AHEAD {
+                    self.want_pair(pairs, now_ns);
+                }
+                self.begin_split(pairs, there, &key, to, now_ns)
+            }
             None => self.want_pair(pairs, now_ns),
         }
-    }
-
-    /// The pair with the most free extents among those that have a slot and extents enough.
-    fn target_for(&self, pairs: &Pairs, there: MeganodeAt, needs: Needs) -> Option<MeganodeAt> {
-        let root = parent::root_pair(pairs);
-        let candidates = pairs.all().filter_map(|at| {
-            let store = pairs.store(at);
-            // The router wants a slot of its own.
-            let kept = usize::from(Some(at) == root && store.router().is_none());
-            let slot = store.free_slots().nth(kept).and_then(|_| store.free_slots().next())?;
-            let fits = store.extent_bytes_free() >= needs.extent_bytes;
-            let there = at != there.pair || !needs.elsewhere;
-            (fits && there).then_some((store.extent_bytes_free(), MeganodeAt { pair: at, slot }))
-        });
-        candidates.max_by_key(|(free, _)| *free).map(|(_, at)| at)
     }
 
     /// Asks for one more pair. Whether one may come.
