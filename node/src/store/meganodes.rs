@@ -219,9 +219,12 @@ impl Meganodes {
         self.ends.set(slot, NodeIndex(0));
     }
 
-    /// Whether so many percent of a meganode's tree nodes are in use.
+    /// Whether so many percent of a meganode's tree nodes are in use, so that it is to be split. A router is
+    /// not, however full: readers go by right links then. (Drills with slots of 128 tree nodes found a worker
+    /// that tried, and so did each that followed it.)
     pub(super) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
-        self.get(slot).is_some_and(|owned| owned.nodes_used() * 100 >= self.geometry.nodes() * percent)
+        let crowded = |owned: &OwnedMeganode| owned.nodes_used() * 100 >= self.geometry.nodes() * percent;
+        !self.ends.is_router(slot) && self.get(slot).is_some_and(crowded)
     }
 
     pub(super) fn entries(&self) -> u64 {
