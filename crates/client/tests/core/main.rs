@@ -3,10 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test's helper may give up")]
 
+mod cluster;
 mod connection;
 mod exchange;
 #[path = "../model/mod.rs"]
 mod model;
+mod nodes;
 mod repeats;
 mod rig;
 mod streams;

@@ -104,11 +104,11 @@ impl Default for Server {
     }
 }
 
-fn header(id: RequestId) -> ReplyHeader {
+pub(crate) fn header(id: RequestId) -> ReplyHeader {
     ReplyHeader { id, pair: PairId(1), ..ReplyHeader::default() }
 }
 
-fn encode(id: RequestId, reply: &Reply<'_>) -> Vec<u8> {
+pub(crate) fn encode(id: RequestId, reply: &Reply<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     reply.encode(&header(id), &mut out).unwrap();
     out
