@@ -81,7 +81,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
             Goal::None,
         ))?;
         let [ours, theirs] = [&watch.splitting, &watch.calm].map(|span| span.longest.as_secs_f64() * 1e3);
-        // Nobody waits longer than a write of the upper half, from the split's start until its target is open.
+        // Nobody waits longer than a write of the upper half: from the split's start until its target opens.
         let name = "split/longest write stall of an upper half";
         report.add(Figure::beside(name, "ms", ours, "longest put between", theirs, Goal::None))?;
     }

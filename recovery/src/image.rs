@@ -26,9 +26,9 @@
 //!    says so (`nodes_end`) before it cuts the left half: so what moved right before its left half was copied
 //!    is copied later, and what moved after that is in the copied half. The copier ends with a slot when it
 //!    has reached its nodes' end; what moves there later comes from nodes that are copied already. A rebuild
-//!    after deletes moves entries to lower places, so **no step of one is taken while the pair is copied**:
-//!    (1) the copier passes a sparse leaf; (2) the entries of its right neighbours are packed into it; (3) the
-//!    copier finds those free, and nobody has the extents that were written below B.
+//!    after deletes moves entries to lower places, so **no step of one is taken while a pair is copied**:
+//!    (1) the copier passes a sparse leaf; (2) the entries of its right neighbours are packed into it; (3)
+//!    the copier finds those free, and nobody has the extents that were written below B.
 //! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its
 //!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
 //! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above

@@ -4,7 +4,8 @@
 //! few neighbours under one parent. One step takes a sparse run apart, packs its entries densely into the
 //! places of the run's first nodes, and frees the others. A step is one write like any other: planned, logged
 //! as fills and marks in one batch, applied. So a crash is before or after it, recovery has nothing to
-//! settle, and writes go on between steps. Nothing new is taken, so a slot without a free node can be rebuilt.
+//! settle, and writes go on between steps. Nothing new is taken, so a slot without a free node can be
+//! rebuilt.
 //!
 //! # The order of a step's changes
 //!
@@ -153,8 +154,8 @@ struct Packed {
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
     /// Plans the next step of a rebuild: looks at the run on `level` that begins with the node that has
-    /// `from`, and packs it if it is sparse. For the meganode's writer; the plan is good until the next change.
-    /// With an empty plan the run stays as it is.
+    /// `from`, and packs it if it is sparse. For the meganode's writer; the plan is good until the next
+    /// change. With an empty plan the run stays as it is.
     ///
     /// # Errors
     /// [`PlanError::Damaged`].

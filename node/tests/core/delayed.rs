@@ -44,8 +44,8 @@ fn delayed_copies_do_nothing(written: Written) {
     assert_eq!(world.get(KEY), Told::NotFound);
 }
 
-/// Entries come until the key's meganode was split and the key is in the second pair. The floor stays, so that
-/// results are what goes along.
+/// Entries come until the key's meganode was split and the key is in the second pair. The floor stays, so
+/// that results are what goes along.
 fn split_away(written: &mut Written) {
     let world = &mut written.world;
     let mut count = 0;
