@@ -7,7 +7,7 @@ use cell_terms::{PairId, SlotIndex};
 use cell_tree::NodeIndex;
 
 use super::{ASK_NS, SplitMessage, Splits};
-use crate::directory::MeganodeAt;
+use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::store::{Adoption, AdoptionRange, AdoptionStep, SourceView};
 use crate::worker::pairs::Pairs;
@@ -112,6 +112,18 @@ fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
     matches!(source.book().answer(name, source.durable()), Answer::Linked | Answer::Open)
 }
 
+/// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed it
+/// over.
+fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
+    if pairs.directory.of(there).is_some() {
+        return;
+    }
+    if let Some(split) = pairs.store(there.pair).book().target(name) {
+        let (low, high) = (split.low.clone(), split.high.clone());
+        pairs.directory.insert(Range { low, high, at: there });
+    }
+}
+
 /// Whether a source that is here has finished a split, durably: nobody asks for it any more.
 fn source_is_done(pairs: &Pairs, name: SplitName) -> bool {
     let source = pairs.at(name.pair).map(|at| pairs.store(at));
@@ -203,6 +215,9 @@ impl Splits {
         if matches!(target.phase, Phase::Opened) && source_is_done(pairs, name) {
             pairs.store_mut(target.at).forget_split(name);
             return false;
+        }
+        if let Phase::Open = target.phase {
+            enter_directory(pairs, target.there(), name);
         }
         if let Phase::Showing { .. } = target.phase {
             assert!(may_be_shown(pairs, name), "{name} is readable before it is linked durably");

@@ -1,7 +1,7 @@
 //! The store's side of rebuilds after deletes: which meganodes have become thin, and one step of a rebuild.
 //! When one may happen is `crate::split`'s to know; why a step is right, `cell_tree`'s `rebuild.rs` says.
 
-use cell_recovery::{NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_recovery::{NodeRecord, SlotUse, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex};
 use cell_tree::{Change, RebuildLimits, RebuildNext, RebuildPlan};
@@ -137,7 +137,12 @@ impl Store {
 
     /// The next meganode of which so much was deleted that it should be looked at.
     pub(crate) fn take_thinned(&mut self) -> Option<SlotIndex> {
-        (self.rebuild_permille > 0).then(|| self.meganodes.take_thinned()).flatten()
+        if self.rebuild_permille == 0 {
+            return None;
+        }
+        // A slot whose adoption was thrown away meanwhile holds nothing, though it rests for a while.
+        std::iter::from_fn(|| self.meganodes.take_thinned())
+            .find(|slot| self.splits.slot_use(*slot) == SlotUse::Leaf)
     }
 
     /// The meganode is to be looked at another time.

@@ -2,6 +2,7 @@
 //! writes, and the driver of splits and rebuilds.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+mod across;
 mod delayed;
 mod splits;
 mod world;

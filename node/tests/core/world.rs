@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table};
 use cell_fabric::ConnectionId;
-use cell_node::{Command, Store, Worker, WorkerIdentity, WorkerOptions};
+use cell_node::{Command, ControlEvent, Store, Worker, WorkerIdentity, WorkerOptions};
 use cell_protocol::{
     Condition, Delete, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, StatusCode,
     WriteName,
@@ -68,6 +68,8 @@ pub(crate) struct World {
     options: WorkerOptions,
     pub(crate) session: SessionId,
     process: Process,
+    /// Once the pairs are at several nodes.
+    others: Vec<Process>,
     next_id: u32,
     told: BTreeMap<u32, Told>,
 }
@@ -163,7 +165,9 @@ impl World {
         }
         process.worker.install(stores, [session]);
         let told = BTreeMap::new();
-        let mut world = World { disk, sim, geometry, options, session, process, next_id: 0, told };
+        let others = Vec::new();
+        let mut world =
+            World { disk, sim, geometry, options, session, process, others, next_id: 0, told };
         world.greet();
         world
     }
@@ -186,6 +190,54 @@ impl World {
         self.greet();
     }
 
+    /// The process dies, and its pairs are taken over by as many processes as there are lists.
+    pub(crate) fn scatter(&mut self, lists: &[&[u32]]) {
+        self.process.disk.kill();
+        let mut processes: Vec<Process> = Vec::new();
+        for pairs in lists {
+            let mut process = Process::begin(&self.disk, &self.sim, self.options);
+            let mut stores = Vec::new();
+            for pair in pairs.iter().copied().map(PairId) {
+                let ground = ClaimGround::HostLock;
+                let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
+                let progress = Arc::new(Progress::new(0));
+                let rebuild = Rebuild::claim(&process.environment, &request, &progress).unwrap();
+                stores.push(process.complete(&self.sim, rebuild, &self.options));
+            }
+            process.worker.install(stores, [self.session]);
+            processes.push(process);
+        }
+        self.process = processes.remove(0);
+        self.others = processes;
+        (0..self.processes()).for_each(|at| self.greet_of(at));
+    }
+
+    /// Processes that serve.
+    pub(crate) fn processes(&self) -> usize {
+        1 + self.others.len()
+    }
+
+    fn process_mut(&mut self, at: usize) -> &mut Process {
+        if at == 0 { &mut self.process } else { &mut self.others[at - 1] }
+    }
+
+    fn process_of(&self, at: usize) -> &Process {
+        if at == 0 { &self.process } else { &self.others[at - 1] }
+    }
+
+    pub(crate) fn worker_of(&self, at: usize) -> &Worker {
+        &self.process_of(at).worker
+    }
+
+    /// What a worker has asked its control thread for.
+    pub(crate) fn take_commands(&mut self, at: usize) -> Vec<Command> {
+        std::mem::take(&mut self.process_mut(at).commands)
+    }
+
+    pub(crate) fn tell(&mut self, at: usize, event: ControlEvent) {
+        self.process_mut(at).worker.control(event);
+    }
+
     /// One more pair, as its node adds it.
     pub(crate) fn add_pair(&mut self) {
         let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: self.geometry };
@@ -197,11 +249,15 @@ impl World {
     }
 
     fn greet(&mut self) {
-        self.process.worker.accepted(CONNECTION);
+        self.greet_of(0);
+    }
+
+    fn greet_of(&mut self, at: usize) {
+        self.process_mut(at).worker.accepted(CONNECTION);
         let hello =
             Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
-        let id = self.send(&Request::Hello(hello));
-        assert_eq!(self.answer(id), Told::Other);
+        let id = self.send_to(at, &Request::Hello(hello));
+        assert_eq!(self.answer_of(at, id), Told::Other);
     }
 
     pub(crate) fn worker(&self) -> &Worker {
@@ -217,19 +273,29 @@ impl World {
 
     /// Hands the worker a request; its number.
     pub(crate) fn send(&mut self, request: &Request<'_>) -> u32 {
+        self.send_to(0, request)
+    }
+
+    fn send_to(&mut self, at: usize, request: &Request<'_>) -> u32 {
         self.next_id += 1;
         let id = self.next_id;
         let mut message = Vec::new();
         request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
-        self.process.worker.message(CONNECTION, &message);
+        self.process_mut(at).worker.message(CONNECTION, &message);
         id
     }
 
     /// One turn of the worker's thread.
     pub(crate) fn turn(&mut self) {
-        self.process.turn();
-        let now_ns = self.process.now_ns;
-        for (_, reply) in self.process.worker.release(now_ns, u64::MAX).iter() {
+        self.turn_of(0);
+    }
+
+    /// One turn of one of the workers' threads.
+    pub(crate) fn turn_of(&mut self, at: usize) {
+        let process = if at == 0 { &mut self.process } else { &mut self.others[at - 1] };
+        process.turn();
+        let now_ns = process.now_ns;
+        for (_, reply) in process.worker.release(now_ns, u64::MAX).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
             let told = match reply {
                 Reply::Written { version } => Told::Written(version),
@@ -241,7 +307,7 @@ impl World {
             };
             self.told.insert(u32::try_from(header.id.0).unwrap(), told);
         }
-        self.process.worker.replies_sent();
+        process.worker.replies_sent();
     }
 
     /// The answer to a request, if it is there.
@@ -251,11 +317,15 @@ impl World {
 
     /// The answer to a request, waited for.
     pub(crate) fn answer(&mut self, id: u32) -> Told {
+        self.answer_of(0, id)
+    }
+
+    fn answer_of(&mut self, at: usize, id: u32) -> Told {
         for _ in 0..TURNS {
             if let Some(told) = self.answered(id) {
                 return told;
             }
-            self.turn();
+            self.turn_of(at);
         }
         panic!("request {id} is not answered");
     }
@@ -289,6 +359,19 @@ impl World {
     pub(crate) fn get(&mut self, key: &[u8]) -> Told {
         let id = self.send(&Request::Get { key });
         self.answer(id)
+    }
+
+    pub(crate) fn get_of(&mut self, at: usize, key: &[u8]) -> Told {
+        let id = self.send_to(at, &Request::Get { key });
+        self.answer_of(at, id)
+    }
+
+    /// Writes an entry whose value is its key, at one of the workers.
+    pub(crate) fn put_of(&mut self, at: usize, number: u64, key: &[u8]) -> Told {
+        let name = self.name(number, number);
+        let put = Put { name, condition: Condition::Always, key, value: key };
+        let id = self.send_to(at, &Request::Put(put));
+        self.answer_of(at, id)
     }
 
     /// Writes many entries with small values, numbered from `first` on.

@@ -2,17 +2,17 @@
 //! cluster, and its recovery thread, a step at a time. What is decided is decided by the production core
 //! (`cell_node::Membership`); what a takeover does, by `cell_recovery::Takeover`.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, ClusterError, Incidents, MemberRow, Members, NewIncident, NewPair, PairRow, Place, ShareRow,
-    ShareTimes, Tenure, Watch,
+    ClaimGround, ClusterError, Incidents, MemberRow, Members, NewIncident, NewPair, NoteRow, PairRow, Place,
+    ShareRow, ShareTimes, Tenure, Watch,
 };
 use cell_fabric::OneSided;
 use cell_node::{
-    ControlEvent, Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, Store, TableView,
-    Worker, WorkerIdentity, memory_bytes, pair_regions, share_out,
+    ControlEvent, Membership, MembershipCommand, MembershipOptions, NotesView, Orphan, RefusedKind, Store,
+    TableView, Worker, WorkerIdentity, memory_bytes, pair_regions, share_out,
 };
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
@@ -57,6 +57,10 @@ pub(crate) struct Claims {
     /// The worker serves; before, pairs are gathered.
     installed: bool,
     gathered: Vec<(Recovered, SimDevice)>,
+    /// The notes of splits that the worker knows.
+    notes: BTreeMap<String, NoteRow>,
+    /// One was written since.
+    pub(crate) note_written: bool,
     look_due_ns: u64,
 }
 
@@ -72,6 +76,8 @@ impl Claims {
             growing: None,
             installed: false,
             gathered: Vec::new(),
+            notes: BTreeMap::new(),
+            note_written: false,
             look_due_ns: now_ns,
         }
     }
@@ -158,6 +164,7 @@ impl Node {
             let revision = self.claims.watch.view().revision;
             self.tell(ControlEvent::Table(Arc::new(TableView::new(revision, &pairs, &members))));
         }
+        self.tell_notes();
         let clock_ns = self.clock_ns(now_ns);
         let Some(membership) = &mut self.claims.membership else { return Ok(()) };
         let commands = membership.look(self.claims.watch.view(), clock_ns);
@@ -171,6 +178,18 @@ impl Node {
         }
         self.install(false, now_ns, news);
         Ok(())
+    }
+
+    /// `Control::tell_notes`.
+    fn tell_notes(&mut self) {
+        let view = self.claims.watch.view();
+        if self.claims.notes == view.notes && !self.claims.note_written {
+            return;
+        }
+        let told = NotesView { revision: view.revision, notes: view.notes.clone() };
+        self.claims.notes.clone_from(&told.notes);
+        self.claims.note_written = false;
+        self.tell(ControlEvent::Notes(Arc::new(told)));
     }
 
     fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {

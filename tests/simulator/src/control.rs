@@ -176,6 +176,7 @@ impl Node {
                 if let Ok(revision) = notes.set(&key, note.as_ref(), incarnation) {
                     self.tell(ControlEvent::NoteWritten { key, revision });
                 }
+                self.claims.note_written = true;
             }
             Command::Failed(_) => {}
         }
