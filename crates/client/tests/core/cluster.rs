@@ -229,7 +229,7 @@ impl Cluster {
         let mut out = Vec::new();
         let mut page = PageWriter::begin(&header(id), 2, 0, &mut out).unwrap();
         let mut resume = match scan.reverse {
-            false => high.map(|high| Bound::Included(high)),
+            false => high.map(Bound::Included),
             true => Some(low).filter(|low| !low.is_empty()).map(Bound::Excluded),
         };
         for (key, (version, value)) in found {

@@ -28,6 +28,11 @@ pub(crate) fn filled(mut yard: Yard, count: u32) -> Yard {
 
 /// A yard whose tree is a router over three meganodes, the last two of the second pair.
 pub(crate) fn routed() -> Yard {
+    filled(Yard::with(options(), routed_owner(), true), 300)
+}
+
+/// Its memory, empty.
+pub(crate) fn routed_owner() -> Owner {
     let mut owner = Owner::new(false);
     let bounds = [key(100), key(200)];
     let (second, third) = (owner.root_of(1, 0), owner.root_of(1, 2));
@@ -50,7 +55,7 @@ pub(crate) fn routed() -> Yard {
     owner.build(0, 1, &BulkFrame::WHOLE, &entries);
     owner.set_root(Root::router(owner.root_of(0, 1)));
     owner.raise();
-    filled(Yard::with(options(), owner, true), 300)
+    owner
 }
 
 /// Pages of a range, until it is through.

@@ -10,6 +10,7 @@ mod answers;
 mod astray;
 #[cfg(cell_mutants)]
 mod mutants;
+mod nodes;
 mod owner;
 mod rules;
 mod stopped;

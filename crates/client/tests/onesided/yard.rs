@@ -248,7 +248,7 @@ impl Yard {
     }
 }
 
-const LIMITS: Limits = Limits {
+pub(crate) const LIMITS: Limits = Limits {
     key_bytes_max: 76,
     value_bytes_max: 1 << 20,
     in_flight_max: 1024,

@@ -1,0 +1,256 @@
+//! One-sided reads over two nodes: the first has the root, the router and the keys below `key-00100`, the
+//! second the others. Each tells its own regions, and is trusted by its own word.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use cell_client::{ClientCore, Command, Completion, LinkId, Operation, Output, Setback};
+use cell_fabric::{CloseReason, ReadFailure, ReadTag, RemoteRead};
+use cell_protocol::{
+    Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
+    ReplyHeader, Request, RequestKind, Scan, TableReport, TableRow, TableRows,
+};
+use cell_terms::{Incarnation, NodeId, Watermark};
+
+use crate::answers::{key, routed_owner, value};
+use crate::owner::{EPOCH, Owner};
+use crate::yard::{LIMITS, MS, options};
+
+struct Shore {
+    core: ClientCore,
+    owner: Owner,
+    now_ns: u64,
+    /// The node at the other end of each connection.
+    links: BTreeMap<LinkId, usize>,
+    alive: [bool; 2],
+    lease_us: [u32; 2],
+    posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
+    /// What each node was asked that it could have been spared.
+    asked: [Vec<RequestKind>; 2],
+}
+
+impl Shore {
+    fn new() -> Shore {
+        let mut owner = routed_owner();
+        for number in 0..300 {
+            owner.put(&key(number), &value(number));
+        }
+        let mut shore = Shore {
+            core: ClientCore::new(options(), 1),
+            owner,
+            now_ns: 1,
+            links: BTreeMap::new(),
+            alive: [true; 2],
+            lease_us: [10_000_000; 2],
+            posted: VecDeque::new(),
+            asked: [Vec::new(), Vec::new()],
+        };
+        shore.core.set_reads_ordered(true);
+        shore.run();
+        shore
+    }
+
+    fn header(&self, node: usize, id: cell_protocol::RequestId) -> ReplyHeader {
+        let memory = &self.owner.pairs[node];
+        let watermark = Watermark { epoch: EPOCH, csn: memory.visible() };
+        ReplyHeader { id, pair: memory.pair, watermark, lease_remaining_us: self.lease_us[node] }
+    }
+
+    fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {
+        let (header, request) = Request::decode(message).unwrap();
+        let rows = [self.owner.pairs[node].row(self.owner.geometry)];
+        let address = ["n0", "n1"];
+        let row = |node: usize| TableRow {
+            pair: self.owner.pairs[node].pair,
+            node: NodeId(u32::try_from(node).unwrap()),
+            owner: Incarnation(node as u64 + 1),
+            epoch: EPOCH,
+            state: OwnedState::Serving,
+            address: address[node],
+            http: "",
+        };
+        let table = [row(0), row(1)];
+        let reply = match request {
+            Request::Hello(_) => Reply::Hello(HelloReply {
+                version: PROTOCOL_VERSION,
+                node: NodeId(u32::try_from(node).unwrap()),
+                incarnation: Incarnation(node as u64 + 1),
+                limits: LIMITS,
+                name: "shore",
+            }),
+            Request::Regions => Reply::Regions(RegionsReply {
+                reads_permitted: true,
+                one_sided_max_us: 200_000,
+                pairs: RegionRows::List(&rows),
+            }),
+            Request::Table { .. } => {
+                Reply::Table(TableReport { revision: 1, rows_all: 2, rows: TableRows::List(&table) })
+            }
+            Request::KeepAlive { .. } => Reply::Alive,
+            ref other => {
+                self.asked[node].push(other.kind());
+                Reply::Refused(Refusal::Busy)
+            }
+        };
+        let mut bytes = Vec::new();
+        reply.encode(&self.header(node, header.id), &mut bytes).unwrap();
+        bytes
+    }
+
+    fn run(&mut self) {
+        for _ in 0..100_000 {
+            self.core.settle(self.now_ns);
+            self.core.tick(self.now_ns);
+            let (mut sent, mut begun) = (Vec::new(), Vec::new());
+            while let Some(command) = self.core.command(self.now_ns) {
+                match command {
+                    Command::Connect { link, address, .. } => {
+                        begun.push((link, usize::from(address == Some("n1"))));
+                    }
+                    Command::Send { link, message } => sent.push((link, message.to_vec())),
+                    Command::Close { link } => drop(self.links.remove(&link)),
+                }
+            }
+            let busy = !sent.is_empty() || !begun.is_empty();
+            for (link, node) in begun {
+                if self.alive[node] {
+                    self.links.insert(link, node);
+                    self.core.connected(link);
+                } else {
+                    self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+                }
+            }
+            for (link, message) in sent {
+                let Some(&node) = self.links.get(&link) else { continue };
+                let reply = self.answer(node, &message);
+                self.core.message(link, self.now_ns, &reply);
+            }
+            while let Some(read) = self.core.next_read() {
+                self.posted.push_back(read);
+            }
+            if let Some((link, read, tag)) = self.posted.pop_front() {
+                self.complete(link, &read, tag);
+            } else if !busy {
+                return self.core.settle(self.now_ns);
+            }
+        }
+        panic!("it does not come to rest");
+    }
+
+    /// A read reaches the memory of its connection's node and no other.
+    fn complete(&mut self, link: LinkId, read: &RemoteRead, tag: ReadTag) {
+        let node = self.links.get(&link).copied();
+        let own = node.is_some_and(|node| read.key.0 / 100 == u64::from(self.owner.pairs[node].pair.0));
+        assert!(own, "a read of another node's memory");
+        let words = self.owner.read(read);
+        let outcome: Result<&[u64], ReadFailure> = words.as_deref().map_err(|failure| *failure);
+        self.core.read_done(link, tag, outcome);
+    }
+
+    fn kill(&mut self, node: usize) {
+        self.alive[node] = false;
+        let gone: Vec<LinkId> =
+            self.links.iter().filter(|(_, at)| **at == node).map(|(link, _)| *link).collect();
+        for link in gone {
+            self.links.remove(&link);
+            self.posted.retain(|(of, ..)| *of != link);
+            self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+        }
+    }
+
+    fn wait(&mut self, ms_max: u64) -> Option<Completion> {
+        for _ in 0..ms_max * 10 {
+            self.run();
+            if let Some(completion) = self.core.completion() {
+                return Some(completion);
+            }
+            self.now_ns += MS / 10;
+        }
+        None
+    }
+
+    fn call(&mut self, operation: &Operation<'_>) -> Output {
+        self.core.submit(self.now_ns, operation).unwrap();
+        self.wait(100).expect("it is complete").outcome.unwrap()
+    }
+
+    fn get(&mut self, key: &[u8]) -> Option<Vec<u8>> {
+        match self.call(&Operation::Get { key }) {
+            Output::Value(item) => item.map(|item| item.value),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn is_spared(&self) -> bool {
+        self.asked.iter().all(Vec::is_empty)
+    }
+}
+
+#[test]
+fn walk_goes_from_the_router_on_one_node_to_a_leaf_on_the_other() {
+    let mut shore = Shore::new();
+    for number in [3, 150, 250, 99, 100, 299] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)), "{number}");
+    }
+    assert_eq!(shore.get(b"key-00150x"), None);
+    assert_eq!(shore.call(&Operation::Search { key: &key(222) }), Output::Exists(true));
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+    let (low, high) = (key(50), key(250));
+    let Output::Values(values) = shore.call(&Operation::MultiGet { keys: &[&high, &low] }) else { panic!() };
+    let found: Vec<bool> = values.iter().map(|found| matches!(found, Found::Value { .. })).collect();
+    assert_eq!(found, [true, true]);
+    assert!(shore.is_spared(), "one walk each, whatever the node");
+}
+
+#[test]
+fn scan_over_nodes_meets_every_entry_once_in_both_directions() {
+    for reverse in [false, true] {
+        let mut shore = Shore::new();
+        let Output::Page(kept) = shore.call(&Operation::Scan(Scan { reverse, ..Scan::default() })) else {
+            panic!()
+        };
+        let page = kept.page();
+        let met: Vec<Vec<u8>> = page.iter().map(|entry| entry.key.to_vec()).collect();
+        let mut expected: Vec<Vec<u8>> = shore.owner.entries.keys().cloned().collect();
+        if reverse {
+            expected.reverse();
+        }
+        assert!(met == expected && page.resume == Bound::Unbounded);
+        assert!(shore.is_spared());
+    }
+}
+
+#[test]
+fn each_node_is_trusted_by_its_own_word_alone() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.lease_us[1] = 0; // it promises nothing any more
+    shore.now_ns += 20_000 * MS;
+    assert_eq!(shore.get(&key(3)), Some(value(3)), "the first node's lease is renewed");
+    shore.core.submit(shore.now_ns, &Operation::Get { key: &key(150) }).unwrap();
+    assert!(shore.wait(30).is_none(), "the first node's lease says nothing of the second's keys");
+    assert!(!shore.asked[1].is_empty() || !shore.asked[0].is_empty(), "a server is asked");
+}
+
+#[test]
+fn lost_node_costs_one_sided_reads_of_its_keys_alone() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(1);
+    let deadline_ns = shore.now_ns + 5 * MS;
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+    let completion = shore.wait(10).expect("at its deadline");
+    assert!(completion.outcome.is_err(), "its memory is nobody's word any more");
+    shore.asked = [Vec::new(), Vec::new()];
+    for number in [1, 50, 99] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)));
+    }
+    assert!(shore.is_spared(), "without asking the first node's worker: {:?}", shore.asked);
+    shore.alive[1] = true;
+    let one_sided = shore.core.one_sided_counters().unwrap().done;
+    for _ in 0..50 {
+        shore.now_ns += 20 * MS;
+        shore.run();
+    }
+    assert_eq!(shore.get(&key(200)), Some(value(200)));
+    assert!(shore.core.one_sided_counters().unwrap().done > one_sided, "its regions are asked for again");
+}
