@@ -28,7 +28,7 @@ fn harness(mutant: Mutant) -> fn() -> bool {
 
 #[test]
 fn every_mutant_is_caught_by_its_harness() {
-    for mutant in Mutant::ALL {
+    for &mutant in Mutant::ALL {
         plant(None);
         assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
         plant(Some(mutant));
