@@ -341,11 +341,24 @@ impl Membership {
         Some(Vec::new())
     }
 
-    /// Incidents of this node's in which every pair is served or reported.
+    /// Incidents of this node's in which every pair is served or reported; those of a claimer that has died,
+    /// with nothing left to share, are taken up to be closed.
     fn close(&self, view: &ClusterView, commands: &mut Vec<MembershipCommand>) {
-        let own = |row: &&IncidentRow| row.claimed_by == self.options.incarnation && !row.is_over();
-        for incident in view.incidents.values().filter(own) {
+        let open = view.incidents.values().filter(|row| !row.is_over());
+        for incident in open {
             let owned = view.pairs.values().any(|row| row.owner == Some(incident.dead));
+            if incident.claimed_by != self.options.incarnation {
+                if !owned && incident.dead != NOBODY && !view.lives(incident.claimed_by) {
+                    commands.push(MembershipCommand::Claim {
+                        dead: incident.dead,
+                        node: incident.node,
+                        lease_seen_ns: 0,
+                        detected_ns: 0,
+                        host_lock: false,
+                    });
+                }
+                continue;
+            }
             let settled = |share: &ShareRow| view.pairs.get(&share.pair).is_none_or(|row| is_settled(row, view));
             let shared = !incident.plan.is_empty() || incident.dead != NOBODY;
             if !owned && shared && incident.plan.iter().all(settled) {

@@ -240,3 +240,13 @@ fn look_incident_is_closed_when_every_pair_is_served_or_reported() {
     };
     assert_eq!(core.look(&with(view(&members, &[damaged]), shares), 2), close);
 }
+
+#[test]
+fn look_incident_whose_claimer_died_with_nothing_left_is_taken_up_to_be_closed() {
+    let mut core = core(7, 1);
+    let members = [(7, 1), (9, 3)];
+    let left = with(view(&members, &[row(2, Some(9), 3)]), incident(8, 5, &[(2, Some(9), &[])]));
+    assert_eq!(claims(&core.look(&left, 0)), [8]);
+    let living = with(view(&members, &[row(2, Some(9), 3)]), incident(8, 9, &[(2, Some(9), &[])]));
+    assert_eq!(core.look(&living, 1), [], "its claimer lives");
+}
