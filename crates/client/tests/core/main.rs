@@ -8,6 +8,7 @@ mod connection;
 mod exchange;
 #[path = "../model/mod.rs"]
 mod model;
+mod moves;
 mod nodes;
 mod repeats;
 mod rig;
