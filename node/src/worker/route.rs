@@ -51,6 +51,12 @@ impl Worker {
         if self.is_awaiting_pairs() {
             return self.refuse(connection, header, Refusal::Recovering);
         }
+        // A bound may be longer than any key: what is at or below it is at or below its beginning.
+        let key_max = self.options.key_bytes_max();
+        let aim = match aim {
+            Aim::At(bound) | Aim::Below(bound) if bound.len() > key_max => Aim::At(&bound[..key_max]),
+            aim => aim,
+        };
         let Some(hint) = self.pairs.hint(aim) else {
             return self.refuse(connection, header, Refusal::NotOwner);
         };
