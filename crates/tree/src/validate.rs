@@ -127,6 +127,15 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         sized!(self.geometry, B => Walk::<W, B>::new(self, state).run(full))
     }
 
+    /// Checks the tree nodes on the way to a key, each by itself and against the one above it: for the owner,
+    /// after a step. False if the key is not here, or if no reader may look here.
+    ///
+    /// # Errors
+    /// The first [`Violation`].
+    pub fn validate_path(&self, key: &[u8]) -> Result<bool, Violation> {
+        sized!(self.geometry, B => Walk::<W, B>::new(self, NodeState::Valid).path(key))
+    }
+
     /// The nodes of the slot that are in use, hidden or valid, in ascending order.
     pub fn built_nodes(&self) -> impl Iterator<Item = NodeIndex> + '_ {
         let nodes = u32::try_from(self.geometry.nodes()).unwrap_or(u32::MAX);
@@ -181,6 +190,39 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
             }
         }
         Ok(self.stats)
+    }
+
+    fn path(&self, key: &[u8]) -> Result<bool, Violation> {
+        let root = self.meganode.view::<B>(NodeIndex::ROOT);
+        if root.header().state() != self.state {
+            return Ok(false);
+        }
+        let mut page = self.copy(NodeIndex::ROOT)?;
+        if key < low_of(&page).as_slice() || high_of(&page).is_some_and(|high| key >= high.as_slice()) {
+            return Ok(false);
+        }
+        loop {
+            let (level, low) = (page.view().header().level(), low_of(&page));
+            let mut below = Vec::new();
+            announce(&page, &low, &mut below);
+            let after = below.partition_point(|child| child.low.as_slice() <= key);
+            let Some(Announced { node, low }) = after.checked_sub(1).and_then(|at| below.get(at)) else {
+                return Ok(true);
+            };
+            let (node, child) = (*node, self.copy(*node)?);
+            let found = child.view().header().level();
+            if level == 0 || found != level - 1 {
+                return Err(Violation::Level { node, level: found, expected: level.saturating_sub(1) });
+            }
+            if low_of(&child) != *low {
+                return Err(Violation::LowFence(node));
+            }
+            let high = below.get(after).map(|next| next.low.clone()).or_else(|| high_of(&page));
+            if high_of(&child) != high {
+                return Err(Violation::HighFence(node));
+            }
+            page = child;
+        }
     }
 
     fn copy(&self, node: NodeIndex) -> Result<Page<B>, Violation> {

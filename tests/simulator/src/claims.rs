@@ -57,11 +57,11 @@ pub(crate) struct Claims {
     /// The worker serves; before, pairs are gathered.
     installed: bool,
     gathered: Vec<(Recovered, SimDevice)>,
+    look_due_ns: u64,
     /// The notes of splits that the worker knows.
     notes: BTreeMap<String, NoteRow>,
-    /// One was written since.
-    pub(crate) note_written: bool,
-    look_due_ns: u64,
+    /// The worker waits to see what it has written.
+    note_written: bool,
 }
 
 impl Claims {
@@ -76,10 +76,16 @@ impl Claims {
             growing: None,
             installed: false,
             gathered: Vec::new(),
+            look_due_ns: now_ns,
             notes: BTreeMap::new(),
             note_written: false,
-            look_due_ns: now_ns,
         }
+    }
+
+    /// The worker has written a note, or could not: what there is now is to be seen.
+    pub(crate) fn note_written(&mut self, now_ns: u64) {
+        self.note_written = true;
+        self.look_due_ns = now_ns + 1;
     }
 
     /// Whether pairs are being taken over.
@@ -180,6 +186,11 @@ impl Node {
         Ok(())
     }
 
+    fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
+        let view = self.claims.watch.view();
+        (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
+    }
+
     /// `Control::tell_notes`.
     fn tell_notes(&mut self) {
         let view = self.claims.watch.view();
@@ -187,14 +198,9 @@ impl Node {
             return;
         }
         let told = NotesView { revision: view.revision, notes: view.notes.clone() };
-        self.claims.notes.clone_from(&told.notes);
+        self.claims.notes.clone_from(&view.notes);
         self.claims.note_written = false;
         self.tell(ControlEvent::Notes(Arc::new(told)));
-    }
-
-    fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
-        let view = self.claims.watch.view();
-        (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
     }
 
     /// `Control::follow`.

@@ -11,9 +11,10 @@ use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds,
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, PairId};
-use cell_tree::Slot;
+use cell_tree::{Meganode, Slot};
 use cell_wal::sim::SimDevice;
 
+use crate::model::{Broken, broken};
 use crate::node::{News, Node};
 use crate::plan::US;
 
@@ -87,6 +88,36 @@ impl Node {
     pub fn is_checkpointing(&self) -> bool {
         let pairs = self.worker.as_ref().map(|worker| worker.snapshot().pairs).unwrap_or_default();
         pairs.iter().any(|pair| pair.checkpoint_running) || self.control.ended_checkpoint
+    }
+
+    /// Checks the tree nodes on the way to a key that was just written, if this node has it.
+    ///
+    /// # Errors
+    /// They break a rule.
+    pub fn check_path(&self, key: &[u8]) -> Result<(), Broken> {
+        for pair in &self.control.pairs {
+            for target in pair.targets().iter().filter(|target| !target.router) {
+                let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+                let path = meganode.validate_path(key);
+                if path.map_err(|violation| broken(format_args!("after a write of {key:x?}: {violation}")))? {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks everything that is served here.
+    ///
+    /// # Errors
+    /// It breaks a rule.
+    pub fn check_everything(&self) -> Result<(), Broken> {
+        let targets: Vec<_> = self.control.pairs.iter().flat_map(ServedPair::targets).collect();
+        let outcome = check(&targets, || {});
+        if outcome.violations > 0 {
+            return Err(broken(format_args!("between two steps: {}", outcome.first_violation)));
+        }
+        Ok(())
     }
 
     /// Lets the process die after so many touches of the world by, or beside, its next checkpoint.
@@ -176,7 +207,7 @@ impl Node {
                 if let Ok(revision) = notes.set(&key, note.as_ref(), incarnation) {
                     self.tell(ControlEvent::NoteWritten { key, revision });
                 }
-                self.claims.note_written = true;
+                self.claims.note_written(now_ns);
             }
             Command::Failed(_) => {}
         }

@@ -23,6 +23,8 @@ macro_rules! events {
 events! {
     /// Operations that ended.
     Operations: "operations",
+    /// Faults that befell.
+    Faults: "faults",
     /// Writes that were acknowledged.
     Acknowledged: "writes acknowledged",
     /// Writes whose client gave up.

@@ -117,7 +117,12 @@ pub struct Faults {
     due_ns: u64,
     due_operations: u64,
     held_until_ns: u64,
+    /// Operations when the last one was taken.
+    taken_operations: u64,
 }
+
+/// Operations between two faults that come late.
+const LATE_OPERATIONS: u64 = 50;
 
 impl Faults {
     /// The faults of a run.
@@ -129,16 +134,21 @@ impl Faults {
             let at = FAULTS.iter().position(|fault| *fault == always).unwrap_or(0);
             weights[at] = weights[at].max(2);
         }
-        let mut faults = Faults { random, weights, due_ns: 0, due_operations: 0, held_until_ns: 0 };
+        let mut faults =
+            Faults { random, weights, due_ns: 0, due_operations: 0, held_until_ns: 0, taken_operations: 0 };
         faults.plan_next(plan, 0, 0);
         faults
     }
 
     /// The fault that is due, if one is.
     pub fn take(&mut self, plan: &Plan, now_ns: u64, operations: u64) -> Option<Fault> {
-        if now_ns < self.held_until_ns || (now_ns < self.due_ns && operations < self.due_operations) {
+        // Who has had few by the time that all has been asked gets the rest at once.
+        let late = operations >= plan.operations && operations >= self.taken_operations + LATE_OPERATIONS;
+        let held = now_ns < self.held_until_ns;
+        if !late && (held || (now_ns < self.due_ns && operations < self.due_operations)) {
             return None;
         }
+        self.taken_operations = operations;
         self.plan_next(plan, now_ns, operations);
         Some(FAULTS[self.random.weighted(&self.weights)])
     }

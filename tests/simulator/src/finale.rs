@@ -48,6 +48,11 @@ impl World {
         let served = self.all_served();
         let idle = self.clients.iter().all(|client| client.outstanding() == 0);
         match self.phase {
+            Phase::Traffic if self.faults_are_over() && !self.healed => {
+                self.healed = true;
+                self.phase_since_ns = self.now_ns;
+                self.heal();
+            }
             Phase::Traffic if self.traffic_is_over() => {
                 self.heal();
                 self.enter(Phase::Quiet);

@@ -11,7 +11,7 @@
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `finale` | how a run ends |
-//! | `coverage`, `sweep` | what happened; many seeds on all cores |
+//! | `coverage`, `sweep`, `shrink` | what happened; many seeds on all cores; the shortest way to a failure |
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
@@ -34,6 +34,7 @@ pub mod plan;
 pub mod process;
 pub mod random;
 pub mod serving;
+pub mod shrink;
 pub mod sweep;
 pub mod telling;
 pub mod traffic;

@@ -2,11 +2,16 @@
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
+use cell_simulator::shrink::{Without, shortest};
 use cell_simulator::sweep::{Sweep, serve, sweep};
 use cell_simulator::{Event, OPERATIONS, RunOptions, run};
 use cell_terms::mutant::Mutant;
 use clap::Parser;
+
+/// How long the shortest way to a failure is looked for.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs production cores under a seeded clock, disk, network and coordinator.
 #[derive(Debug, Parser)]
@@ -27,6 +32,15 @@ struct Arguments {
     /// Operations of each run.
     #[arg(long, default_value_t = OPERATIONS)]
     operations: u64,
+    /// Operations after which the clients of a run ask no more: see the shortest way to a failure.
+    #[arg(long, default_value_t = 0)]
+    stop_after: u64,
+    /// Faults of a run that do not happen, by number.
+    #[arg(long, value_parser = Without::parse, default_value = "")]
+    without: Without,
+    /// With --seed: look for the shortest way to its failure.
+    #[arg(long, requires = "seed")]
+    shortest: bool,
     /// Processes of a sweep; 0 takes one a core.
     #[arg(long, default_value_t = 0)]
     processes: usize,
@@ -44,13 +58,28 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let options =
-        RunOptions { operations: arguments.operations, mutant: arguments.mutant, ..RunOptions::default() };
+    let options = RunOptions {
+        operations: arguments.operations,
+        stop_after: arguments.stop_after,
+        without: arguments.without,
+        mutant: arguments.mutant,
+        ..RunOptions::default()
+    };
     if (options.mutant.is_some() || arguments.mutants) && cfg!(not(cell_mutants)) {
         eprintln!("this build has no mutants: build with RUSTFLAGS=\"--cfg cell_mutants\"");
         return ExitCode::FAILURE;
     }
     match arguments.seed {
+        Some(seed) if arguments.shortest => match shortest(seed, options, PATIENCE) {
+            Some(found) => {
+                found.tell();
+                ExitCode::FAILURE
+            }
+            None => {
+                println!("seed {seed} passes");
+                ExitCode::SUCCESS
+            }
+        },
         Some(seed) => one(seed, RunOptions { verbose: !arguments.quiet, ..options }),
         None if arguments.serve => {
             serve(arguments.seed_from, arguments.seeds, options);
@@ -129,7 +158,7 @@ fn one(seed: u64, options: RunOptions) -> ExitCode {
 fn many(arguments: &Arguments, options: RunOptions) -> ExitCode {
     match sweep(sweep_of(arguments, options)) {
         Ok(report) => {
-            report.tell(&commit());
+            report.tell(&commit(), options);
             // A mutant is there to be caught.
             let good = report.failures.is_empty() == options.mutant.is_none();
             if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }

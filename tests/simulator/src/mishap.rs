@@ -21,7 +21,7 @@ const UNHEARD_CALLS: usize = 2_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Undo {
     /// A fault befalls.
-    Befall(Fault),
+    Befall(Fault, usize),
     /// There is room on the disk again.
     Room,
     /// The network is as it was.
@@ -295,11 +295,11 @@ impl World {
     /// Something that was put off.
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Befall(fault) if self.phase == Phase::Traffic => {
-                say!(self, "fault: {fault:?}");
+            Undo::Befall(fault, number) if self.phase == Phase::Traffic && !self.healed => {
+                say!(self, "fault {number}: {fault:?}");
                 self.befall(fault);
             }
-            Undo::Befall(_) => {}
+            Undo::Befall(..) => {}
             Undo::Room => self.disk.set_capacity(None),
             Undo::CalmNetwork => self.network.set_options(self.plan.network),
             Undo::Unblock(from, to) => self.network.unblock(from, to),

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};
 
+use crate::shrink::{Shortest, Told, arguments, shortest};
 use crate::{Coverage, Event, RunOptions, run};
 
 /// Seeds that a child is given at once; of a run with a mutant, which ends with the first seed that fails.
@@ -15,6 +16,8 @@ const SEEDS_AT_ONCE: u64 = 16;
 const SEEDS_AT_ONCE_OF_MUTANTS: u64 = 4;
 /// How often progress is told.
 const PROGRESS: Duration = Duration::from_secs(5);
+/// How long the shortest way to a failure is looked for.
+const SHRINKING: Duration = Duration::from_secs(60);
 /// Failures that are told whole.
 const FAILURES_TOLD: usize = 10;
 
@@ -61,7 +64,7 @@ pub fn serve(from: u64, seeds: u64, options: RunOptions) {
         tell(format!("begin {seed}"));
         match run(seed, options) {
             Ok(passed) => tell(format!("passed {}", passed.coverage.to_line())),
-            Err(failed) => tell(format!("failed {}", failed.broken.what)),
+            Err(failed) => tell(format!("failed {}", failed.told.to_line())),
         }
     }
 }
@@ -133,8 +136,7 @@ fn take_seeds(sweep: &Sweep, next: &AtomicU64, send: Sender<Ended>) -> std::io::
 fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std::io::Result<u64> {
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--serve", "--seed-from", &from.to_string(), "--seeds", &seeds.to_string()])
-        .args(["--operations", &sweep.options.operations.to_string()])
-        .args(sweep.options.mutant.iter().flat_map(|mutant| ["--mutant", mutant.name()]))
+        .args(arguments(&sweep.options))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -145,7 +147,7 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
         match word {
             "begin" => continue,
             "passed" => drop(send.send(Ended::Passed(Coverage::from_line(rest).unwrap_or_default()))),
-            _ => drop(send.send(Ended::Failed(seed, rest.to_owned()))),
+            _ => drop(send.send(Ended::Failed(seed, Told::from_line(rest).what))),
         }
         seed += 1;
     }
@@ -160,7 +162,7 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
 
 impl Report {
     /// Tells everything, the verdict last.
-    pub fn tell(&self, commit: &str) {
+    pub fn tell(&self, commit: &str, options: RunOptions) {
         let seeds = self.passed + self.failures.len() as u64;
         println!("what happened in {} runs:", self.passed);
         for event in Event::ALL {
@@ -175,6 +177,9 @@ impl Report {
             let failed: Vec<String> = self.failures.iter().map(|(seed, _)| seed.to_string()).collect();
             println!("commit {commit}; failed seeds: {}", failed.join(" "));
             println!("reproduce: cargo run --release -p cell-simulator -- --seed {}", failed[0]);
+            let wanted = options.mutant.is_none();
+            let first = wanted.then(|| shortest(self.failures[0].0, options, SHRINKING)).flatten();
+            first.iter().for_each(Shortest::tell);
         }
         println!("{} passed, {} failed", self.passed, self.failures.len());
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use cell_client::Completion;
 use cell_cluster::Sim;
 use cell_fabric::{SimNetwork, SimOptions};
 use cell_recovery::{Recovered, RecoveryError};
@@ -12,7 +13,7 @@ use cell_terms::mutant::Mutant;
 use cell_wal::sim::{SimDevice, SimDisk};
 
 use crate::check;
-use crate::client::Client;
+use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
 use crate::death::Death;
 use crate::faults::{FAULTS, Faults};
@@ -24,14 +25,19 @@ use crate::operator::Operators;
 use crate::owners::{Entries, Owners};
 use crate::plan::{MS, Plan, US};
 use crate::random::{Random, mix};
-use crate::traffic::{self, Traffic};
+use crate::shrink::{Told, Without};
+use crate::traffic::{self, Deed, Traffic};
 
 /// The clock starts here, so that no time is zero.
 const START_NS: u64 = 1_000 * MS;
 /// A run that turns more often than this does not get anywhere.
 const TURNS_MAX: u64 = 20_000_000;
-/// After so long the faults end, however little was done.
+/// After so long the faults end, however little was done: the rest is asked without.
 const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
+/// Operations between two checks of everything.
+const EVERYTHING_EVERY: u64 = 1_000;
+/// Faults that each run has at least.
+const FAULTS_MIN: usize = 10;
 /// Without faults, something is answered within this time, as long as anything is asked.
 const PATIENCE_NS: u64 = 60_000 * MS;
 
@@ -42,6 +48,10 @@ pub struct RunOptions {
     pub operations: u64,
     /// Whether everything that happens is told on standard error.
     pub verbose: bool,
+    /// Operations after which clients ask no more; zero: all.
+    pub stop_after: u64,
+    /// Faults that do not happen.
+    pub without: Without,
     /// A defect to be planted in the world, for tests of the checks.
     pub planted: Option<Planted>,
     /// A defect to be planted in production code: only in builds with `--cfg cell_mutants`.
@@ -99,6 +109,12 @@ pub struct World {
     /// What everything held before a bit was flipped.
     pub(crate) held: Option<Entries>,
     pub(crate) planted: Option<Planted>,
+    /// Faults have had their time.
+    pub(crate) healed: bool,
+    /// Faults so far, those left out among them.
+    faults_begun: usize,
+    /// Those that happened.
+    befallen: Vec<usize>,
     traffic: Traffic,
     asked: u64,
     /// When the last answer came.
@@ -130,6 +146,8 @@ pub struct Failed {
     pub now_ns: u64,
     /// What had happened.
     pub coverage: Coverage,
+    /// The same in one line, for [`crate::shrink`].
+    pub told: Told,
 }
 
 impl World {
@@ -166,6 +184,9 @@ impl World {
             held: None,
             planted: options.planted,
             traffic: Traffic::new(random.part()),
+            healed: false,
+            faults_begun: 0,
+            befallen: Vec::new(),
             asked: 0,
             answered_ns: START_NS,
             turns: 0,
@@ -194,7 +215,8 @@ impl World {
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");
-                Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage }))
+                let told = Told { asked: self.asked, faults: self.befallen, what: broken.what.clone() };
+                Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage, told }))
             }
         }
     }
@@ -245,7 +267,9 @@ impl World {
         due_ns = due_ns.min(self.undo.first_key_value().map_or(u64::MAX, |((due_ns, _), _)| *due_ns));
         due_ns = due_ns.min(self.operators.due_ns());
         if self.phase == Phase::Traffic {
-            due_ns = due_ns.min(self.faults.due_ns());
+            if !self.faults_are_over() {
+                due_ns = due_ns.min(self.faults.due_ns());
+            }
             let asks = self.clients.iter().zip(&self.asks_due_ns);
             let free = asks.filter(|(client, _)| client.outstanding() < self.plan.outstanding);
             due_ns = due_ns.min(free.map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX));
@@ -309,16 +333,22 @@ impl World {
     }
 
     fn step_faults(&mut self) -> Result<(), Broken> {
-        if self.phase != Phase::Traffic {
+        if self.phase != Phase::Traffic || self.faults_are_over() {
             return Ok(());
         }
         let operations = self.coverage.count(Event::Operations);
         while let Some(fault) = self.faults.take(&self.plan, self.now_ns, operations) {
             let kind = FAULTS.iter().position(|known| *known == fault).unwrap_or(0) as u64;
             self.note(kind << 8 | 1);
+            let number = self.faults_begun;
+            self.faults_begun += 1;
             // Not at the very moment of an answer: that is when nothing is in flight.
             let after_ns = self.random.below(300 * US);
-            self.later(after_ns, Undo::Befall(fault));
+            if !self.options.without.has(number) {
+                self.befallen.push(number);
+                self.coverage.saw(Event::Faults);
+                self.later(after_ns, Undo::Befall(fault, number));
+            }
         }
         Ok(())
     }
@@ -458,6 +488,7 @@ impl World {
             self.note(completion.elapsed_ns << 8 | 3);
             self.answered_ns = self.now_ns;
             check::answered(&asked, &completion, &mut self.model, &mut self.coverage)?;
+            self.look_at_touched(&asked, &completion)?;
             self.asks_due_ns[number] = self.now_ns + self.random.time_ns(self.plan.think_ns);
             self.read_on(number, &asked, &completion)?;
         }
@@ -467,6 +498,18 @@ impl World {
         }
     }
 
+    /// After a write the tree nodes on the way to its key are checked, and now and then everything.
+    fn look_at_touched(&self, asked: &Asked, completion: &Completion) -> Result<(), Broken> {
+        if let (Deed::Write { key, .. }, Ok(_)) = (&asked.deed, &completion.outcome) {
+            let key = &self.model.keys[*key].bytes;
+            self.nodes.iter().try_for_each(|node| node.check_path(key))?;
+        }
+        if self.coverage.count(Event::Operations) % EVERYTHING_EVERY == 0 {
+            self.nodes.iter().try_for_each(Node::check_everything)?;
+        }
+        Ok(())
+    }
+
     fn step_traffic(&mut self) -> Result<(), Broken> {
         if self.phase != Phase::Traffic {
             return Ok(());
@@ -474,7 +517,7 @@ impl World {
         for number in 0..self.clients.len() {
             while self.asks_due_ns[number] <= self.now_ns
                 && self.clients[number].outstanding() < self.plan.outstanding
-                && self.asked < self.plan.operations
+                && self.asked < self.operations_wanted()
             {
                 let deed = self.traffic.next(&self.plan, &mut self.model);
                 let patience_ns =
@@ -514,13 +557,28 @@ impl World {
 
     /// Whether the clients have asked for all that they are to ask, or time is up.
     pub(crate) fn traffic_is_over(&self) -> bool {
-        self.asked >= self.plan.operations || self.now_ns - START_NS > TRAFFIC_NS_MAX
+        self.asked >= self.operations_wanted()
+    }
+
+    /// Whether faults have had their time: what is still to be asked is asked without.
+    pub(crate) fn faults_are_over(&self) -> bool {
+        self.now_ns - START_NS > TRAFFIC_NS_MAX
+    }
+
+    fn operations_wanted(&self) -> u64 {
+        let stop_after = self.options.stop_after;
+        if stop_after > 0 {
+            return stop_after;
+        }
+        let more = self.befallen.len() < FAULTS_MIN && !self.faults_are_over();
+        if more { u64::MAX } else { self.plan.operations }
     }
 
     /// Whether a phase without faults takes too long.
     pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
         let since_ns = self.phase_since_ns.max(self.answered_ns);
-        if self.phase != Phase::Traffic && self.now_ns - since_ns > PATIENCE_NS {
+        let waits = self.phase != Phase::Traffic || self.healed;
+        if waits && self.now_ns - since_ns > PATIENCE_NS {
             let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
             let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();
             return Err(broken(format_args!(
