@@ -6,10 +6,11 @@
 mod cluster;
 mod owner;
 
+use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
 use cell_recovery::mutant::{Mutant, plant};
-use cluster::world::{Met, run};
+use cluster::world::{Met, run, run_rebuild};
 
 /// Whether every crash point, with and without checkpoints, ends well.
 fn clean() -> bool {
@@ -19,6 +20,7 @@ fn clean() -> bool {
             while run(fuel + 1, pairs, checkpoints, fuel, &mut met) {
                 fuel += 1;
             }
+            run_rebuild(1, pairs, checkpoints, u64::MAX, &mut BTreeSet::new());
         })
         .is_ok()
     };
@@ -29,7 +31,7 @@ fn clean() -> bool {
 fn every_mutant_is_caught_by_the_crash_harness() {
     plant(None);
     assert!(clean(), "the harness is not clean");
-    for mutant in Mutant::ALL {
+    for &mutant in Mutant::ALL {
         plant(Some(mutant));
         assert!(!clean(), "{mutant:?} was not caught");
     }

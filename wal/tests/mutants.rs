@@ -119,7 +119,7 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
     for (name, run) in runs {
         assert!(run(), "{name} without a mutant");
     }
-    for mutant in Mutant::ALL {
+    for &mutant in Mutant::ALL {
         plant(Some(mutant));
         let caught: Vec<_> = runs.iter().filter(|(_, run)| !clean(*run)).map(|(name, _)| *name).collect();
         plant(None);
