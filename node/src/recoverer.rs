@@ -30,22 +30,11 @@ pub(crate) struct Job {
 /// What the thread tells.
 pub(crate) enum Told {
     /// A takeover came further.
-    Times {
-        pair: PairId,
-        dead: Incarnation,
-        times: ShareTimes,
-    },
+    Times { pair: PairId, dead: Incarnation, times: ShareTimes },
     /// The pair is this node's, published.
-    Taken {
-        pair: PairId,
-        mine: Box<Mine>,
-    },
+    Taken { pair: PairId, mine: Box<Mine> },
     /// It is not.
-    Refused {
-        pair: PairId,
-        dead: Incarnation,
-        error: NodeError,
-    },
+    Refused { pair: PairId, dead: Incarnation, error: NodeError },
 }
 
 /// The running thread.
@@ -137,9 +126,9 @@ impl Runner {
         }
     }
 
-    /// Tells when something worth noting has happened.
+    /// Notes when what happened, and tells all of it at the end: each telling is a write of the
+    /// coordinator's, which renews leases meanwhile.
     fn note(&self, job: &Job, takeover: &Takeover, turn: Turn, times: &mut ShareTimes) {
-        let before = *times;
         let now_ms = boottime_ns() / 1_000_000;
         let mark = |at: &mut u64, is: bool| {
             if is && *at == 0 {
@@ -150,7 +139,7 @@ impl Runner {
         mark(&mut times.cut_ms, takeover.is_cut());
         mark(&mut times.replayed_ms, takeover.is_rebuilt());
         mark(&mut times.serving_ms, turn == Turn::Done);
-        if *times != before {
+        if turn == Turn::Done {
             times.replayed_bytes = job.progress.view(boottime_ns()).bytes_done;
             self.tell(Told::Times { pair: job.claim.pair, dead: job.dead, times: *times });
         }

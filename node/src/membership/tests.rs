@@ -1,3 +1,5 @@
+//! What a member decides, case by case, and many members at random.
+
 use super::*;
 use cell_cluster::{Geometry, MemberRow};
 
@@ -187,10 +189,8 @@ fn look_declined_share_is_offered_to_others_then_rests() {
     assert_eq!(core.look(&shown(&[9, 7], Some(7)), now + 1), [], "nobody has room: it rests");
     let later = now + 1 + ROOM_RETRY_NS;
     assert_eq!(core.look(&shown(&[9, 7], Some(7)), later), [plan(0, &[(2, &[])])], "all are asked again");
-    let joined = with(
-        view(&[(7, 1), (9, 3), (11, 4)], &[pair.clone()]),
-        incident(0, 7, &[(2, Some(7), &[9, 7])]),
-    );
+    let joined =
+        with(view(&[(7, 1), (9, 3), (11, 4)], &[pair.clone()]), incident(0, 7, &[(2, Some(7), &[9, 7])]));
     assert_eq!(core.look(&joined, later + 1), [plan(0, &[(2, &[9, 7])])], "a newcomer is asked at once");
 }
 
@@ -198,20 +198,18 @@ fn look_declined_share_is_offered_to_others_then_rests() {
 fn refused_takeovers_are_tried_again_by_kind() {
     let shown = view(&[(7, 1)], &[row(1, None, 1)]);
     let own = take(1, ClaimGround::HostLock, 0);
-    for (kind, again_ns) in [
-        (RefusedKind::Others, Some(0)),
-        (RefusedKind::Passing, Some(RETRY_NS)),
-        (RefusedKind::Damaged, None),
-    ] {
+    for (kind, again_ns) in
+        [(RefusedKind::Others, Some(0)), (RefusedKind::Passing, Some(RETRY_NS)), (RefusedKind::Damaged, None)]
+    {
         let mut core = core(7, 1);
-        assert_eq!(core.look(&shown, 0), [own.clone()]);
+        assert_eq!(core.look(&shown, 0), std::slice::from_ref(&own));
         core.refused(PairId(1), kind, 0);
         let before = again_ns.map_or(GRACE - 1, |again| again.saturating_sub(1));
         if again_ns != Some(0) {
             assert_eq!(core.look(&shown, before), [], "{kind:?}");
         }
         if let Some(again_ns) = again_ns {
-            assert_eq!(core.look(&shown, again_ns), [own.clone()], "{kind:?}");
+            assert_eq!(core.look(&shown, again_ns), std::slice::from_ref(&own), "{kind:?}");
         }
     }
 }
