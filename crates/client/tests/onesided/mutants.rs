@@ -26,7 +26,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         assert!(!passes(test), "{} was not caught", mutant.name());
     }
     plant(None);
-    tree::switch(Some(tree::Mutant::FencesIgnored));
+    tree::plant(Some(tree::Mutant::FencesIgnored));
     assert!(!passes(astray::stale_parents_cost_a_step_aside), "fences ignored was not caught");
-    tree::switch(None);
+    tree::plant(None);
 }
