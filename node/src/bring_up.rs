@@ -1,5 +1,6 @@
 //! From a lease to a member of the cluster: the layout of an empty table, the member's row, then the control
-//! thread's loop; and what takeovers and new pairs are made of. At the end the pairs are given up in the table.
+//! thread's loop; and what takeovers and new pairs are made of. At the end the pairs are given up in the
+//! table.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;

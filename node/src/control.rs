@@ -6,7 +6,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cell_cluster::{CheckpointRow, ClusterError, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns};
+use cell_cluster::{
+    CheckpointRow, ClusterError, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns,
+};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
 use cell_recovery::{Environment, remove_unneeded};

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{ClusterError, MemberRow, NewIncident, NoteRow, PairRow, ShareRow, ShareTimes, boottime_ns};
+use cell_cluster::{
+    ClusterError, MemberRow, NewIncident, NoteRow, PairRow, ShareRow, ShareTimes, boottime_ns,
+};
 use cell_recovery::{Progress, RecoveryError, replay_bytes};
 use cell_terms::{Incarnation, PairId};
 
@@ -131,8 +133,7 @@ impl Control {
                 // The first ones are the node's own; of those the worker tells how far it is.
                 let first = !self.following.installed;
                 let shared = self.bring_up.progress.clone();
-                let progress =
-                    if first { shared } else { Arc::new(Progress::new(boottime_ns())) };
+                let progress = if first { shared } else { Arc::new(Progress::new(boottime_ns())) };
                 self.following.progress.insert(pair, progress.clone());
                 self.recoverer.push(Job { claim: self.bring_up.claim(pair, ground), dead, progress });
                 Ok(())

@@ -182,7 +182,8 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
     HostOptions { shm, socket }
 }
 
-/// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is none.
+/// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is
+/// none.
 fn socket_name(folder: &Path) -> Option<SocketName> {
     let path = std::fs::canonicalize(folder).ok()?.join("fabric.socket");
     let name = SocketName::of_path(&path);

@@ -1,7 +1,7 @@
-//! Nodes that die and survivors that race, by seed: the membership core of each over the simulated coordinator,
-//! with takeovers that only claim, cut, wait and publish. What must hold: nobody publishes a pair before the
-//! leases of all who served it have ended; a cut is recorded once; in the end every pair is served by one living
-//! node, whatever happened.
+//! Nodes that die and survivors that race, by seed: the membership core of each over the simulated
+//! coordinator, with takeovers that only claim, cut, wait and publish. What must hold: nobody publishes a
+//! pair before the leases of all who served it have ended; a cut is recorded once; in the end every pair is
+//! served by one living node, whatever happened.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -193,12 +193,7 @@ impl Node {
     }
 
     /// One step of one takeover.
-    fn work(
-        &mut self,
-        sim: &Sim,
-        random: &mut Random,
-        served: &mut BTreeMap<PairId, BTreeSet<Incarnation>>,
-    ) {
+    fn work(&mut self, sim: &Sim, random: &mut Random, served: &mut BTreeMap<PairId, BTreeSet<Incarnation>>) {
         if self.jobs.is_empty() {
             return;
         }
@@ -211,7 +206,10 @@ impl Node {
                 self.membership.taken(pair);
                 let times = ShareTimes { serving_ms: sim.now_ns() / MS, ..ShareTimes::default() };
                 let _ = self.incidents.change(job.dead, self.incarnation, |row| {
-                    row.plan.iter_mut().filter(|share| share.pair == pair).for_each(|share| share.times = times);
+                    row.plan
+                        .iter_mut()
+                        .filter(|share| share.pair == pair)
+                        .for_each(|share| share.times = times);
                 });
             }
             Err(error) if error.is_transient() => {}
@@ -249,8 +247,7 @@ impl Node {
         if self.table.trust_remaining_ns(claim)?.is_some() {
             return Ok(false);
         }
-        let place =
-            Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
+        let place = Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
         match self.table.publish(claim.tenure, Durability::Sync, &place) {
             Ok(_) => {}
             Err(ClusterError::TrustRemains { .. }) => return Ok(false),

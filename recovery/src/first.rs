@@ -3,7 +3,9 @@
 
 use cell_cluster::Layout;
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
-use cell_tree::{BulkError, BulkFrame, Change, Geometry, LeafEntry, NodeIndex, Slot, SlotAllocator, bulk_build};
+use cell_tree::{
+    BulkError, BulkFrame, Change, Geometry, LeafEntry, NodeIndex, Slot, SlotAllocator, bulk_build,
+};
 
 use crate::split::{SlotUse, SplitBook};
 

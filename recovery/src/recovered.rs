@@ -72,7 +72,10 @@ pub(crate) fn entries_of(meganodes: &[RecoveredMeganode]) -> u64 {
 }
 
 /// What was adopted and is not settled yet has not changed since: it is what its record says.
-pub(crate) fn check_adoptions(splits: &SplitBook, meganodes: &[RecoveredMeganode]) -> Result<(), RecoveryError> {
+pub(crate) fn check_adoptions(
+    splits: &SplitBook,
+    meganodes: &[RecoveredMeganode],
+) -> Result<(), RecoveryError> {
     for (_, split) in splits.targets().filter(|(_, split)| split.state == TargetState::Adopted) {
         let found = meganodes.iter().find(|meganode| meganode.slot.index == split.slot);
         let (nodes, entries) = found.map_or((0, 0), |found| (found.stats.nodes(), found.stats.entries));

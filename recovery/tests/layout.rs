@@ -65,11 +65,10 @@ fn rebuild_new_pairs_of_a_layout_join_to_all_keys_twice() {
 fn assert_router(pairs: &[Recovered], all: &Ranges) {
     let slot = Slot { region: PairId(1).node_region(), index: SlotIndex(4) };
     let place = pairs[0].geometry.pointer(slot, NodeIndex::ROOT);
-    assert_eq!(pairs.iter().map(|pair| pair.root).collect::<Vec<_>>(), [
-        Root::router(place),
-        Root::NONE,
-        Root::NONE
-    ]);
+    assert_eq!(
+        pairs.iter().map(|pair| pair.root).collect::<Vec<_>>(),
+        [Root::router(place), Root::NONE, Root::NONE]
+    );
     let router = Meganode::new(pairs[0].memory.node.region(), pairs[0].geometry, slot);
     for (low, _, _, there) in all {
         for key in [[low, &b"0"[..]].concat(), [low, &[0][..]].concat()] {
@@ -88,10 +87,10 @@ fn lay_out_twice_or_beside_pairs_changes_nothing() {
     table.lay_out(&Layout::even(5, 3), SIZES, life.lease).unwrap();
     assert_eq!(table.layout().unwrap(), Layout::even(2, 1));
     let (rows, _) = table.pairs().unwrap();
-    assert_eq!(rows.iter().map(|row| (row.pair.0, row.node.0, row.owner)).collect::<Vec<_>>(), [
-        (1, 0, None),
-        (2, 1, None)
-    ]);
+    assert_eq!(
+        rows.iter().map(|row| (row.pair.0, row.node.0, row.owner)).collect::<Vec<_>>(),
+        [(1, 0, None), (2, 1, None)]
+    );
     let other = Sim::new(8);
     let life = Life::begin(&disk, &other, 1);
     life.create();

@@ -56,7 +56,9 @@ fn missing_words(missing: &Missing) -> String {
         Missing::Checkpoint { file } => format!("the checkpoint {file} cannot be read whole"),
         Missing::Unreadable { file, errno } => format!("{file} cannot be read, error {errno}"),
         Missing::Record { region, csn } => format!("record {} of {region} cannot be applied", csn.0),
-        Missing::Verification { region } => format!("what was rebuilt of {region} does not satisfy its checks"),
+        Missing::Verification { region } => {
+            format!("what was rebuilt of {region} does not satisfy its checks")
+        }
         Missing::Memory { bytes } => format!("nobody has {bytes} bytes of memory for it"),
     }
 }

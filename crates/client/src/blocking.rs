@@ -58,8 +58,9 @@ impl Client {
     /// Connects, and returns when a server has welcomed the client. `server` is `host:port` or
     /// `host:port/worker`, the port being the fabric's, or `shm:/path` or `shm:@name`. Each address of the
     /// host is tried once; several servers of one cluster are separated by commas, and one is enough: the
-    /// others are learnt from it. Shared memory is tried first where [`ClientOptions::transport`] permits it and the server
-    /// is on this host; later, lost connections are opened anew for as long as operations have time.
+    /// others are learnt from it. Shared memory is tried first where [`ClientOptions::transport`] permits it
+    /// and the server is on this host; later, lost connections are opened anew for as long as operations have
+    /// time.
     ///
     /// # Errors
     /// Nobody answers, something else serves there, or the server does not want this client.

@@ -21,8 +21,8 @@ struct Line {
     /// Where it leads or led.
     address: Option<Address>,
     greeting: Greeting,
-    /// It leads to an address of the region table: shared memory is looked for behind it.
-    learnt: bool,
+    /// The address of the region table that it leads to: shared memory is looked for behind it.
+    learnt: Option<Address>,
     /// The present attempt is over shared memory that was met behind it, and has not come to anything yet.
     nearing: bool,
     /// Its shared memory could not be had.
@@ -169,7 +169,7 @@ impl<E: OneSided> Driver<E> {
                 let line = &mut lines[link.index()];
                 line.greeting.clone_from(said);
                 line.nearing = false;
-                let address = line.address.filter(|_| line.learnt && !line.far);
+                let address = line.address.filter(|_| line.learnt.is_some() && !line.far);
                 match address.and_then(|address| transport::shared_memory(*transport, said, address)) {
                     Some(shared) => nearer.push((link, shared)),
                     None => core.connected(link),
@@ -221,15 +221,19 @@ impl<E: OneSided> Driver<E> {
                     let count = self.addresses.len();
                     let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
                     let address = self.addresses[turn];
-                    self.line(link).learnt = false;
+                    self.line(link).learnt = None;
                     self.begin(now_ns, link, address);
                 }
                 Command::Connect { link, address: Some(text), .. } => {
                     let address: Result<Address, FabricError> = text.parse();
                     let line = self.line(link);
-                    (line.learnt, line.nearing) = (true, false);
+                    line.nearing = false;
                     match address {
-                        Ok(address) => self.begin(now_ns, link, address),
+                        Ok(address) => {
+                            line.far &= line.learnt == Some(address); // a link may lead elsewhere now
+                            line.learnt = Some(address);
+                            self.begin(now_ns, link, address);
+                        }
                         Err(error) => self.not_begun(now_ns, link, error),
                     }
                 }

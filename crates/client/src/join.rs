@@ -89,7 +89,7 @@ impl ClientCore {
     ) {
         let found = match outcome {
             Ok(Output::Values(found)) => found,
-            Ok(_) => return self.finish(whole, now_ns, Err(unfitting(now_ns))),
+            Ok(_) => return self.finish(whole, now_ns, Err(unfitting())),
             Err(error) => return self.finish(whole, now_ns, Err(error)),
         };
         let flight = self.flights.get_mut(whole);
@@ -97,7 +97,7 @@ impl ClientCore {
         join.found[usize::from(part)] = Some(found);
         join.left -= 1;
         if join.left == 0 {
-            let joined = joined(join, &flight.message).ok_or_else(|| unfitting(now_ns));
+            let joined = joined(join, &flight.message).ok_or_else(unfitting);
             self.finish(whole, now_ns, joined.map(Output::Values));
         }
     }
@@ -115,7 +115,7 @@ impl ClientCore {
 
 /// A part that was answered with what it did not ask for: the core matches replies to requests, so this is
 /// for completeness only.
-fn unfitting(_now_ns: u64) -> ClientError {
+fn unfitting() -> ClientError {
     ClientError::Deadline { waited_ms: 0, last: Some(Setback::Unfitting) }
 }
 

@@ -6,8 +6,8 @@
 //! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
-//! A client talks to the nodes of a cluster, over one connection each ([`LinkId`]); one address is enough, the
-//! rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself with
+//! A client talks to the nodes of a cluster, over one connection each ([`LinkId`]); one address is enough,
+//! the rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself with
 //! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on).
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most

@@ -2,9 +2,10 @@
 //! asked for what it does not have refuses, with a hint if it can.
 //!
 //! ```text
-//! key --cached paths--> pair --table--> owner's address --> link        unknown: the owner of the lowest pair
+//! key --cached paths--> pair --table--> owner's address --> link     unknown: the lowest pair's owner
 //!  ^                                                          |
-//!  +--- hint: learn the path, go on at once (a few times) ----+--- no hint, a dead node: wait, ask for the table
+//!  +--- hint: learn the path, go on at once (a few times) ----+--- no hint, a dead node: wait, ask for
+//!                                                                  the table
 //! ```
 //!
 //! While something is not where it is said to be, or somebody is silent, the table is asked for again and
@@ -112,34 +113,42 @@ impl ClientCore {
 
     fn target(&mut self, place: Place, message: &[u8]) -> Target {
         let flight = self.flights.get(place);
+        let attempts = flight.attempts;
         if flight.kind == RequestKind::MultiGet {
-            return self.target_of_keys(message);
+            return self.target_of_keys(message, attempts);
         }
         let Some(aim) = aim_of(flight, message) else { return Target::Link(LinkId::DOOR) };
-        self.link_for(aim).map_or(Target::Nobody, Target::Link)
+        self.link_for(aim, attempts).map_or(Target::Nobody, Target::Link)
     }
 
-    fn target_of_keys(&mut self, message: &[u8]) -> Target {
+    fn target_of_keys(&mut self, message: &[u8], attempts: u32) -> Target {
         let Some(keys) = keys_of(message) else { return Target::Link(LinkId::DOOR) };
-        let links: Option<Vec<LinkId>> = keys.iter().map(|key| self.link_for(Aim::At(key))).collect();
+        let links: Option<Vec<LinkId>> =
+            keys.iter().map(|key| self.link_for(Aim::At(key), attempts)).collect();
         let Some(links) = links else { return Target::Nobody };
         let first = links.first().copied().unwrap_or(LinkId::DOOR);
         if links.iter().all(|link| *link == first) { Target::Link(first) } else { Target::Parts(links) }
     }
 
-    /// The connection that leads to the keys at an aim, as far as is known.
-    fn link_for(&mut self, aim: Aim<'_>) -> Option<LinkId> {
-        let peer = match self.routes.find(aim) {
-            Some(pair) => self.peers.of(pair),
-            None => self.peers.first(),
-        };
-        match peer {
-            Some(peer) => {
-                let peer = peer.clone();
-                self.link_to(&peer)
-            }
-            None => Some(LinkId::DOOR),
+    /// The connection that leads to the keys at an aim, as far as is known. Where it is not, the owner of the
+    /// router is asked, and while that one does not answer the others in turn: one of them may have the keys.
+    fn link_for(&mut self, aim: Aim<'_>, attempts: u32) -> Option<LinkId> {
+        let known = self.routes.find(aim).and_then(|pair| self.peers.of(pair)).cloned();
+        if let Some(peer) = known {
+            return self.link_to(&peer);
         }
+        let Some(first) = self.peers.first().cloned() else { return Some(LinkId::DOOR) };
+        let link = self.link_to(&first);
+        let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
+        if link.as_ref().is_some_and(is_up) {
+            return link;
+        }
+        let up: Vec<LinkId> = self.all_links().filter(is_up).collect();
+        if let Some(link) = link {
+            self.links[link.index()].wanted = true; // it may be there by the next try
+        }
+        let turn = usize::try_from(attempts).unwrap_or(0).checked_rem(up.len());
+        turn.map(|turn| up[turn]).or(link)
     }
 
     /// The connection to a pair's owner; it is made if there is none.
@@ -197,7 +206,11 @@ impl ClientCore {
             self.forget_route(place);
         }
         self.counters.misses += 1;
-        tracing::trace!(ticket = self.flights.get(place).ticket.0, link = link.0, "nobody is known to have its keys");
+        tracing::trace!(
+            ticket = self.flights.get(place).ticket.0,
+            link = link.0,
+            "nobody is known to have its keys"
+        );
         self.watch.trouble = true;
         self.again_from_ready(place, now_ns);
     }

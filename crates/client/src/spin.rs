@@ -1,9 +1,9 @@
 //! Whether a thread that waits for an answer looks for it a while before it sleeps.
 //!
-//! A wake-up costs more than most answers take to come (`benches/RESULTS.md`: 8 to 44 us against 0.13 us for a
-//! round trip of two threads that look). So a wait begins with looking; where the answers take longer than
-//! that, because the server is busy or the write goes to a disk, looking only takes the processor from others:
-//! it is left out for twice as many waits each time that it was in vain.
+//! A wake-up costs more than most answers take to come (`benches/RESULTS.md`: 8 to 44 us against 0.13 us for
+//! a round trip of two threads that look). So a wait begins with looking; where the answers take longer than
+//! that, because the server is busy or the write goes to a disk, looking only takes the processor from
+//! others: it is left out for twice as many waits each time that it was in vain.
 
 /// Waits without a look, at most.
 const PLAIN_WAITS_MAX: u32 = 255;

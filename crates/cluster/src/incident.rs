@@ -142,12 +142,7 @@ impl Incidents {
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the caller.
-    pub fn claim(
-        &self,
-        new: &NewIncident,
-        claimer: Incarnation,
-        now_ms: u64,
-    ) -> Result<bool, ClusterError> {
+    pub fn claim(&self, new: &NewIncident, claimer: Incarnation, now_ms: u64) -> Result<bool, ClusterError> {
         let key = IncidentRow::key(new.dead);
         for _ in 0..ATTEMPTS_MAX {
             let found = self.read(&key)?;

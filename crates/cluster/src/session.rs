@@ -127,7 +127,8 @@ impl Sessions {
         let key = session_key(session);
         let Some(entry) = self.coordinator.read(&key)? else { return Ok(true) };
         let row: SessionRow = parse("a session", &entry.value)?;
-        let mut end = Transaction::new().when(Condition::Revision { key: key.clone(), revision: entry.revision });
+        let mut end =
+            Transaction::new().when(Condition::Revision { key: key.clone(), revision: entry.revision });
         if row.keeper != keeper {
             end = end.when(Condition::LeaseEnded { lease: row.keeper });
         }

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// connections and new ones alike: nobody is told anything, as behind a network that drops all. What had left
 /// before arrives. When it is switched off, everything goes on where it stood, unless the peer has given up.
 ///
-/// What a peer has mapped (`shm`) it can go on reading: no filter of the owner stands between. That is why the
-/// rule of trust (see "Zombies" in ARCHITECTURE.md) asks for the lease after every read.
+/// What a peer has mapped (`shm`) it can go on reading: no filter of the owner stands between. That is why
+/// the rule of trust (see "Zombies" in ARCHITECTURE.md) asks for the lease after every read.
 #[derive(Clone, Debug, Default)]
 pub struct Partition(Arc<AtomicBool>);
 

@@ -104,7 +104,8 @@ pub struct Membership {
     unowned_ns: BTreeMap<PairId, u64>,
     /// Takeovers under way here.
     busy: BTreeSet<PairId>,
-    /// Takeovers that came to nothing here: not again before that time, unless another had the pair meanwhile.
+    /// Takeovers that came to nothing here: not again before that time, unless another had the pair
+    /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
     /// When pairs that nobody had room for are offered again.
     offer_ns: BTreeMap<PairId, u64>,
@@ -233,11 +234,7 @@ impl Membership {
     }
 
     /// The pairs whose owners have died, and those of nobody, that somebody is to take over now.
-    fn orphans<'v>(
-        &mut self,
-        view: &'v ClusterView,
-        now_ns: u64,
-    ) -> BTreeMap<Incarnation, Vec<&'v PairRow>> {
+    fn orphans<'v>(&mut self, view: &'v ClusterView, now_ns: u64) -> BTreeMap<Incarnation, Vec<&'v PairRow>> {
         let settled = now_ns >= self.options.joined_ns.saturating_add(self.options.grace_ns);
         let mut orphans: BTreeMap<Incarnation, Vec<&PairRow>> = BTreeMap::new();
         for row in view.pairs.values() {
@@ -359,7 +356,8 @@ impl Membership {
                 }
                 continue;
             }
-            let settled = |share: &ShareRow| view.pairs.get(&share.pair).is_none_or(|row| is_settled(row, view));
+            let settled =
+                |share: &ShareRow| view.pairs.get(&share.pair).is_none_or(|row| is_settled(row, view));
             let shared = !incident.plan.is_empty() || incident.dead != NOBODY;
             if !owned && shared && incident.plan.iter().all(settled) {
                 commands.push(MembershipCommand::Close { dead: incident.dead });

@@ -1,6 +1,6 @@
 //! Sides of a split at different nodes: what each owner writes down for the other, by way of the coordinator
-//! (`cell_cluster::Notes`). Both go by what the notes say *now*, as often as they look: a note that is late, lost
-//! or written twice does no harm.
+//! (`cell_cluster::Notes`). Both go by what the notes say *now*, as often as they look: a note that is late,
+//! lost or written twice does no harm.
 //!
 //! 1. the target's owner writes how far it is, and so asks;
 //! 2. the source's owner sees it, takes its own side as far as that permits, and answers what is durable;
@@ -72,7 +72,8 @@ impl Splits {
 
     /// A note was written, at this revision.
     pub(crate) fn note_written(&mut self, key: &str, revision: u64) {
-        for entry in self.parents.queue_mut().filter(|entry| note_key_of(entry.name, NoteKind::Parent) == key) {
+        for entry in self.parents.queue_mut().filter(|entry| note_key_of(entry.name, NoteKind::Parent) == key)
+        {
             entry.asked = entry.asked.or(Some(revision));
         }
     }

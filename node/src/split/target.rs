@@ -112,8 +112,8 @@ fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
     matches!(source.book().answer(name, source.durable()), Answer::Linked | Answer::Open)
 }
 
-/// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed it
-/// over.
+/// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed
+/// it over.
 fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
     if pairs.directory.of(there).is_some() {
         return;

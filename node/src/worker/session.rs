@@ -12,8 +12,8 @@ use super::{Command, Phase, Worker};
 /// How often idle sessions are looked for.
 const SWEEP_NS: u64 = 5_000_000_000;
 
-/// A session that is used here is spoken for by this node, so that no other ends it: that is renewed after this
-/// part of the time for which it may be idle.
+/// A session that is used here is spoken for by this node, so that no other ends it: that is renewed after
+/// this part of the time for which it may be idle.
 const KEEP_PART: u64 = 4;
 
 /// When a session was last used here, and when the coordinator last said that this node speaks for it.
@@ -30,8 +30,8 @@ struct Asking {
     streams: Vec<(ConnectionId, RequestId)>,
 }
 
-/// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that is
-/// not known here is asked for there before it is refused.
+/// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that
+/// is not known here is asked for there before it is refused.
 #[derive(Debug, Default)]
 pub(super) struct SessionBook {
     known: HashMap<SessionId, Use>,
@@ -167,8 +167,8 @@ impl Worker {
         self.commands.extend(kept.into_iter().map(|session| Command::AskSession { session }));
     }
 
-    /// Keeps a message of a session that is not known here, or of a stream that such a session begins, until the
-    /// coordinator has said whether it is open.
+    /// Keeps a message of a session that is not known here, or of a stream that such a session begins, until
+    /// the coordinator has said whether it is open.
     pub(super) fn asks_first(
         &mut self,
         connection: ConnectionId,

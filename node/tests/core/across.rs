@@ -98,7 +98,8 @@ fn split_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
             board.exchange(&mut world, process);
         }
         for note in board.notes.values() {
-            *met.entry(format!("{note:?}").split('{').next().unwrap_or_default().to_owned()).or_insert(0) += 1;
+            *met.entry(format!("{note:?}").split('{').next().unwrap_or_default().to_owned()).or_insert(0) +=
+                1;
         }
         settle(&mut world, &mut board);
         check(&mut world, 1..number);

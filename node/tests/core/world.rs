@@ -166,8 +166,7 @@ impl World {
         process.worker.install(stores, [session]);
         let told = BTreeMap::new();
         let others = Vec::new();
-        let mut world =
-            World { disk, sim, geometry, options, session, process, others, next_id: 0, told };
+        let mut world = World { disk, sim, geometry, options, session, process, others, next_id: 0, told };
         world.greet();
         world
     }

@@ -28,8 +28,8 @@ pub(crate) struct Door {
 }
 
 impl Door {
-    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is there
-    /// is a dead supervisor's.
+    /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is
+    /// there is a dead supervisor's.
     pub(crate) fn open(
         path: PathBuf,
         coordinator: Arc<dyn Coordinator>,

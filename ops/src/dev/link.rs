@@ -1,8 +1,8 @@
 //! What a supervisor and a node say to each other: lines over the node's stdin and stdout.
 //!
-//! To the node: `stop` (take a last checkpoint and exit), `partition on` and `partition off` (a drill cuts the
-//! node off from its peers and the coordinator, and lets it back). The end of the stream means that the supervisor is
-//! gone: exit at once, because the coordinator went with it.
+//! To the node: `stop` (take a last checkpoint and exit), `partition on` and `partition off` (a drill cuts
+//! the node off from its peers and the coordinator, and lets it back). The end of the stream means that the
+//! supervisor is gone: exit at once, because the coordinator went with it.
 //!
 //! To the supervisor: one JSON object a line, a [`Report`], at each change of state.
 

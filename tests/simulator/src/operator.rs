@@ -1,5 +1,5 @@
-//! The operator, or a supervisor on each host: wants so many nodes that work, starts processes again, and cuts
-//! the power when the seed says so.
+//! The operator, or a supervisor on each host: wants so many nodes that work, starts processes again, and
+//! cuts the power when the seed says so.
 
 use cell_fabric::{Greeting, Limits};
 use cell_wal::sim::PowerCut;

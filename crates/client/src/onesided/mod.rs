@@ -48,6 +48,7 @@ pub(crate) use page::first_aim;
 use crate::link::LinkId;
 use crate::{ClientOptions, Output};
 use cache::NodeCache;
+use direct::Mapping;
 use reads::{Owner, Reads};
 use regions::{PairAt, PairRow, Regions};
 use task::{GiveUp, State, Task};
@@ -55,9 +56,6 @@ use trust::Trust;
 
 /// The registrations are asked for again after so long, when the worker did not tell them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
-
-/// Operations after which a fabric that has nothing mapped is asked again whether it has.
-const MAPPING_EVERY_MAX: u32 = 4_096;
 
 /// What the tasks stand on.
 #[derive(Debug)]
@@ -181,20 +179,6 @@ pub(crate) struct Reader {
     mapping: Mapping,
 }
 
-/// When the fabric is asked again which regions are mapped: after twice as many operations each time that
-/// none was.
-#[derive(Clone, Copy, Debug)]
-struct Mapping {
-    left: u32,
-    every: u32,
-}
-
-impl Default for Mapping {
-    fn default() -> Mapping {
-        Mapping { left: 1, every: 1 }
-    }
-}
-
 impl Reader {
     pub(crate) fn new(options: &ClientOptions) -> Reader {
         Reader {
@@ -293,7 +277,7 @@ impl Reader {
 
     /// Whether the fabric is to be asked which regions are mapped.
     pub(crate) fn wants_mapping(&self) -> bool {
-        self.mapping.left == 0 && self.is_here()
+        self.mapping.is_due() && self.is_here()
     }
 
     /// Takes the regions that are mapped, so that they are looked at in place from now on.
@@ -304,8 +288,7 @@ impl Reader {
             pair.map(&mut |key| mapped(link, key))
         };
         let found = unmapped.map(map).filter(|found| *found).count() > 0;
-        let every = if found { 1 } else { self.mapping.every.saturating_mul(2).min(MAPPING_EVERY_MAX) };
-        self.mapping = Mapping { left: every, every };
+        self.mapping.asked(found);
     }
 
     /// Whether answers wait for nothing but the time.
@@ -423,6 +406,9 @@ impl Reader {
     fn begin_held(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         if self.ground.regions.root().is_none() {
+            if !self.held.is_empty() && !self.is_coming() {
+                self.give_up_held(); // who keeps the root is not there
+            }
             return;
         }
         while self.active < self.in_flight_max
@@ -431,7 +417,7 @@ impl Reader {
             self.active += 1;
             let outcome = self.tasks[usize::from(place)].begin(place, now_ns, &mut self.ground);
             self.stepped(place, outcome);
-            self.mapping.left -= u32::from(outcome.is_ok() && self.mapping.left > 0);
+            self.mapping.begun(outcome.is_ok());
         }
     }
 

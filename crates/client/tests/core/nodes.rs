@@ -241,3 +241,13 @@ fn quiet_client_does_not_ask_for_the_table_again_and_again() {
     let options = ClientOptions::default();
     assert!(cluster.core.due_ns().is_none_or(|due| due > cluster.now_ns + options.silence_ms * MS / 4));
 }
+
+#[test]
+fn key_without_a_known_path_is_looked_for_at_the_living_while_the_routers_node_is_dead() {
+    let mut cluster = three(&[2]);
+    assert_eq!(value(cluster.call(&get(b"s"))), None);
+    cluster.kill(0);
+    for key in [&b"s"[..], b"k"] {
+        assert_eq!(value(cluster.call(&get(key))), None, "its node is there");
+    }
+}

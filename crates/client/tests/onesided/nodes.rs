@@ -254,3 +254,14 @@ fn lost_node_costs_one_sided_reads_of_its_keys_alone() {
     assert_eq!(shore.get(&key(200)), Some(value(200)));
     assert!(shore.core.one_sided_counters().unwrap().done > one_sided, "its regions are asked for again");
 }
+
+#[test]
+fn lost_router_leaves_the_other_nodes_keys_to_their_servers() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(0);
+    let deadline_ns = shore.now_ns + 50 * MS;
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+    shore.wait(60);
+    assert!(shore.asked[1].contains(&RequestKind::Get), "whoever is there is asked: it may have the key");
+}
