@@ -75,8 +75,8 @@ mutants! {
     CompletionsDropped: "completions-dropped",
     /// A worker goes on past its lease.
     LeaseIgnored: "lease-ignored",
-    /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers from
-    /// it; the owner's own assertion does (`node/src/grace.rs`).
+    /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
+    /// from it; the owner's own assertion does (`node/src/grace.rs`).
     GraceSkipped: "grace-skipped",
     /// An adopted meganode is readable before its split is linked.
     ReadableEarly: "readable-early",
@@ -90,9 +90,9 @@ mutants! {
     RebuiltRunKept: "rebuilt-run-kept",
     /// A client that reads one-sided does not ask whether what it found is durable.
     WatermarkUnchecked: "watermark-unchecked",
-    /// A client takes a watermark for that of another epoch. A thousand simulated runs do not show it: regions
-    /// get fresh keys with each epoch, and whose reads span a takeover has outlived clock and lease. The
-    /// client's own twins do (`crates/client/tests/onesided/mutants.rs`).
+    /// A client takes a watermark for that of another epoch. A thousand simulated runs do not show it:
+    /// regions get fresh keys with each epoch, and whose reads span a takeover has outlived clock and lease.
+    /// The client's own twins do (`crates/client/tests/onesided/mutants.rs`).
     WatermarkEpochIgnored: "watermark-epoch-ignored",
     /// A client does not look how long its one-sided reads took.
     ClockUnchecked: "clock-unchecked",
