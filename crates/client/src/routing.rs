@@ -144,9 +144,7 @@ impl ClientCore {
             return link;
         }
         let up: Vec<LinkId> = self.all_links().filter(is_up).collect();
-        if let Some(link) = link {
-            self.links[link.index()].wanted = true; // it may be there by the next try
-        }
+        self.open_all(); // they may be there by the next try
         let turn = usize::try_from(attempts).unwrap_or(0).checked_rem(up.len());
         turn.map(|turn| up[turn]).or(link)
     }
