@@ -501,10 +501,11 @@ impl ClientCore {
     }
 
     /// Nothing is to be done for an operation any more.
+    #[inline]
     pub(crate) fn withdraw(&mut self, place: Place, failed: bool) {
-        self.unlist(place);
         let flight = self.flights.get(place);
         match flight.state {
+            State::Ready | State::WaitsForStream | State::WaitsForSession => self.unlist(place),
             State::OneSided => {
                 if let Some(reader) = &mut self.reader {
                     reader.abandon(place);

@@ -259,8 +259,11 @@ impl Flights {
         let flight = &mut self.places[usize::from(place)];
         flight.state = State::Free;
         flight.id = RequestId(0);
-        (flight.upload, flight.download, flight.join) = (None, None, None);
-        self.parts -= usize::from(flight.part_of.take().is_some());
+        (flight.upload, flight.download) = (None, None);
+        if flight.join.is_some() || flight.part_of.is_some() {
+            flight.join = None;
+            self.parts -= usize::from(flight.part_of.take().is_some());
+        }
         for buffer in [&mut flight.message, &mut flight.value] {
             if buffer.capacity() > BUFFER_KEPT_BYTES {
                 *buffer = Vec::new();

@@ -79,19 +79,27 @@ impl ClientCore {
     }
 
     /// Puts an operation among those that are to be sent, on the connection that leads to its keys.
+    #[inline]
     pub(crate) fn enlist(&mut self, place: Place, now_ns: u64) {
-        let link = if self.spread {
-            match self.route(place) {
-                Target::Link(link) => link,
-                Target::Parts(targets) if self.split(place, &targets) => return,
-                Target::Parts(_) | Target::Nobody => {
-                    self.watch.trouble = true;
-                    return self.rest(place, now_ns);
-                }
+        if self.spread {
+            return self.enlist_routed(place, now_ns);
+        }
+        self.enlist_at(place, LinkId::DOOR);
+    }
+
+    fn enlist_routed(&mut self, place: Place, now_ns: u64) {
+        match self.route(place) {
+            Target::Link(link) => self.enlist_at(place, link),
+            Target::Parts(targets) if self.split(place, &targets) => {}
+            Target::Parts(_) | Target::Nobody => {
+                self.watch.trouble = true;
+                self.rest(place, now_ns);
             }
-        } else {
-            LinkId::DOOR
-        };
+        }
+    }
+
+    #[inline]
+    fn enlist_at(&mut self, place: Place, link: LinkId) {
         let flight = self.flights.get_mut(place);
         (flight.state, flight.link) = (State::Ready, link);
         self.links[link.index()].ready.push_back(place);
