@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
@@ -455,7 +456,7 @@ impl Rebuild {
         if recorded.is_some_and(|old| old.cut.is_some()) {
             return Ok(());
         }
-        if let Some(reader) = &found.reader {
+        if let Some(reader) = found.reader.as_ref().filter(|_| !planted(Mutant::CutUnsynced)) {
             reader.sync()?;
         }
         self.environment.table.record_cut(self.claim.tenure, found.epoch, found.cut)?;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{ClusterError, Missing, Place, Tenure};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::{
@@ -363,6 +364,9 @@ fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
     }
     for kind in [RegionKind::Node, RegionKind::Extent] {
         let name = LogName { region: log.pair.region(kind), epoch: predecessor.epoch };
+        if planted(Mutant::ZombieSegments) {
+            continue;
+        }
         match remove_past_cut(storage, name, predecessor.cut) {
             Err(WalError::Storage(error)) if error.errno == Errno::ENOENT => {} // it had no logs
             Err(error) => warn(&error),

@@ -39,6 +39,9 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
         // Only files that this owner created are written: whose is that one?
         return Err(StorageError::new(DiskOperation::Open, path, Errno::EEXIST));
     }
+    if planted_zombie(storage, path)? {
+        return storage.sync_folder(parent(path));
+    }
     let file = create(storage, preparing)?;
     let zeros = LogBuffer::heap(crate::check::index(bytes.min(FILL_BYTES as u64)));
     let mut offset = 0;
@@ -52,6 +55,25 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
     }
     storage.rename(preparing, path)?;
     if planted(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
+}
+
+/// With that defect planted: takes the last segment of an earlier epoch, if there is one to spare.
+fn planted_zombie(storage: &dyn Storage, path: &str) -> Result<bool, StorageError> {
+    if !cell_terms::mutant::planted(cell_terms::mutant::Mutant::ZombieSegments) {
+        return Ok(false);
+    }
+    let (folder, region) = (parent(path), parent(parent(path)));
+    create_folders(storage, folder)?;
+    let mut epochs = storage.list(region)?;
+    epochs.sort_unstable();
+    let older = epochs.iter().rev().map(|epoch| format!("{region}/{epoch}")).find(|epoch| epoch != folder);
+    let Some(older) = older.filter(|_| path.ends_with("00000000.log")) else { return Ok(false) };
+    let mut segments = storage.list(&older)?;
+    segments.retain(|name| name.starts_with("segment-"));
+    segments.sort_unstable();
+    let Some(last) = segments.pop().filter(|_| !segments.is_empty()) else { return Ok(false) };
+    storage.rename(&format!("{older}/{last}"), path)?;
+    Ok(true)
 }
 
 fn create(storage: &dyn Storage, path: &str) -> Result<Box<dyn StorageFile>, StorageError> {

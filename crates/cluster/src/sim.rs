@@ -27,6 +27,11 @@ pub enum Fault {
     AnswerLost,
     /// The call times out, and is carried out before the next call of anybody.
     Late,
+    /// The call times out, and is carried out when so many more calls of anybody have been.
+    Delayed {
+        /// How many.
+        calls: u64,
+    },
 }
 
 /// The coordinator. Clones are the same one.
@@ -38,7 +43,8 @@ pub struct Sim {
 struct State {
     store: Store,
     now_ns: u64,
-    late: VecDeque<Request>,
+    /// Calls that are still to be carried out, and after how many.
+    late: VecDeque<(u64, Request)>,
     calls: u64,
 }
 
@@ -104,9 +110,16 @@ impl Sim {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn put_off(&self, calls: u64, request: &Request) {
+        let mut state = self.state();
+        let due = state.calls + calls;
+        state.late.push_back((due, request.clone()));
+    }
+
     fn carry_out(&self, request: &Request) -> Response {
         let mut state = self.state();
-        while let Some(late) = state.late.pop_front() {
+        let due = |state: &State| state.late.iter().position(|(calls, _)| *calls <= state.calls);
+        while let Some((_, late)) = due(&state).and_then(|at| state.late.remove(at)) {
             state.serve(&late);
         }
         state.serve(request)
@@ -165,7 +178,11 @@ impl Coordinator for SimLink {
                 Err(timed_out())
             }
             Fault::Late => {
-                self.sim.state().late.push_back(request.clone());
+                self.sim.put_off(0, request);
+                Err(timed_out())
+            }
+            Fault::Delayed { calls } => {
+                self.sim.put_off(calls, request);
                 Err(timed_out())
             }
         }

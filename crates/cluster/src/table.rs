@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_BITS, RegionId};
 
 use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
@@ -268,7 +269,7 @@ impl Table {
             let claimed = claimed_row(row, incarnation, node, ground);
             let mut transaction = Transaction::new()
                 .when(Condition::LeaseAlive { lease: incarnation })
-                .when(Condition::Revision { key: PairRow::key(pair), revision });
+                .when(unchanged(pair, revision));
             if let (ClaimGround::LeaseEnded, Some(lease)) = (ground, previous) {
                 transaction = transaction.when(Condition::LeaseEnded { lease });
             }
@@ -329,7 +330,10 @@ impl Table {
         place: &Place,
     ) -> Result<PairRow, ClusterError> {
         let pair = tenure.pair;
-        let trusted = self.pair(pair)?.trusted;
+        let mut trusted = self.pair(pair)?.trusted;
+        if planted(Mutant::TrustNotAwaited) {
+            trusted.clear();
+        }
         self.change(tenure, &trusted, |row| {
             if row.is_published() {
                 let same = row.place.as_ref() == Some(place) && row.state == PairState::Serving;
@@ -353,7 +357,7 @@ impl Table {
     /// See [`Coordinator::call`].
     pub fn trust_remaining_ns(&self, claim: &Claim) -> Result<Option<u64>, ClusterError> {
         let mut longest = None;
-        for owner in &claim.row.trusted {
+        for owner in claim.row.trusted.iter().filter(|_| !planted(Mutant::TrustNotAwaited)) {
             longest = longest.max(self.coordinator.remaining_ns(*owner)?);
         }
         Ok(longest)
@@ -482,7 +486,7 @@ impl Table {
             }
             let mut transaction = Transaction::new()
                 .when(Condition::LeaseAlive { lease: incarnation })
-                .when(Condition::Revision { key: PairRow::key(pair), revision });
+                .when(unchanged(pair, revision));
             for lease in ended {
                 transaction = transaction.when(Condition::LeaseEnded { lease: *lease });
             }
@@ -501,6 +505,14 @@ impl Table {
         }
         Err(ClusterError::Contended { what: "a pair's row" })
     }
+}
+
+/// That nobody has written a pair's row since it was read.
+fn unchanged(pair: PairId, revision: Revision) -> Condition {
+    if planted(Mutant::TableUnconditional) {
+        return Condition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+    }
+    Condition::Revision { key: PairRow::key(pair), revision }
 }
 
 fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {

@@ -88,6 +88,14 @@ mutants! {
     RebuildUnderImage: "rebuild-under-image",
     /// A rebuild leaves the tree nodes that it has emptied readable.
     RebuiltRunKept: "rebuilt-run-kept",
+    /// A cut is recorded before what it relies on is synced.
+    CutUnsynced: "cut-unsynced",
+    /// Rows of the region table are written whatever they have become meanwhile.
+    TableUnconditional: "table-unconditional",
+    /// A pair is served while its earlier owners may be trusted.
+    TrustNotAwaited: "trust-not-awaited",
+    /// A new epoch's first segments are files of an earlier one.
+    ZombieSegments: "zombie-segments",
     /// A client that reads one-sided does not ask whether what it found is durable.
     WatermarkUnchecked: "watermark-unchecked",
     /// A client takes a watermark for that of another epoch. A thousand simulated runs do not show it:

@@ -245,7 +245,12 @@ impl World {
             _ => {
                 self.coverage.saw(Event::CoordinatorFaults);
                 let count = self.random.between(1, 12);
-                let planned: Vec<CallFault> = (0..count).map(|_| self.random.pick(&KINDS)).collect();
+                let planned: Vec<CallFault> = (0..count)
+                    .map(|_| match self.random.below(6) {
+                        0 => CallFault::Delayed { calls: self.random.between(1, 40) },
+                        _ => self.random.pick(&KINDS),
+                    })
+                    .collect();
                 link.into_iter().for_each(|link| link.plan(planned.clone()));
             }
         }

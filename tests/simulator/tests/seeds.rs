@@ -15,8 +15,12 @@ fn short() -> RunOptions {
 fn seeds_each_hold_every_rule() {
     let mut seen = Coverage::default();
     for seed in 1..=40 {
-        seen.merge(&pass(seed, short()).coverage);
+        let coverage = pass(seed, short()).coverage;
+        assert!(coverage.count(Event::Faults) >= 10, "seed {seed}: {}", coverage.count(Event::Faults));
+        seen.merge(&coverage);
     }
+    let survived = seen.count(Event::SurvivorRuns);
+    assert!(survived >= 20, "takeovers by another host in {survived} of 40 seeds");
     let common = [
         Event::Acknowledged,
         Event::Unknown,
@@ -28,6 +32,10 @@ fn seeds_each_hold_every_rule() {
         Event::RecoveryDied,
         Event::RecoveryFailed,
         Event::Survivor,
+        Event::Clusters,
+        Event::Isolations,
+        Event::AllStopped,
+        Event::SplitsFinished,
         Event::FromCheckpoint,
         Event::CheckpointDied,
         Event::Rotations,

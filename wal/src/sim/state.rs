@@ -185,7 +185,7 @@ impl State {
         let failed = self.faults.operate().and(due(&mut self.faults.write)).and(due(&mut self.faults.sync));
         if let Err(errno) = failed {
             let landed = self.random.land(Landing::Random, bytes.len().div_ceil(512));
-            self.write_sectors(inode, offset, bytes, 512, &landed);
+            self.write_sectors(inode, offset, bytes, 512, &landed, true);
             return Err(errno);
         }
         let file = self.inodes.get_mut(&inode).ok_or(Errno::ENOENT)?;
@@ -225,7 +225,9 @@ impl State {
         let sectors = late.bytes.len().div_ceil(512);
         let landing = if self.random.below(2) == 0 { Landing::Everything } else { Landing::Random };
         let landed = self.random.land(landing, sectors);
-        self.write_sectors(late.inode, late.offset, &late.bytes, 512, &landed);
+        // What nobody waits for may stay in the disk's cache.
+        let cached = self.random.below(2) == 0;
+        self.write_sectors(late.inode, late.offset, &late.bytes, 512, &landed, !cached);
         true
     }
 
@@ -235,7 +237,7 @@ impl State {
         }
         for late in std::mem::take(&mut self.late) {
             let landed = self.random.land(cut.writes, late.bytes.len().div_ceil(cut.sector_bytes));
-            self.write_sectors(late.inode, late.offset, &late.bytes, cut.sector_bytes, &landed);
+            self.write_sectors(late.inode, late.offset, &late.bytes, cut.sector_bytes, &landed, true);
         }
         self.cut_contents(cut);
         self.cut_names(cut);
@@ -249,7 +251,7 @@ impl State {
             file.current = file.stable.clone();
             for (offset, bytes) in std::mem::take(&mut file.unsynced) {
                 let landed = self.random.land(cut.writes, bytes.len().div_ceil(cut.sector_bytes));
-                self.write_sectors(inode, offset, &bytes, cut.sector_bytes, &landed);
+                self.write_sectors(inode, offset, &bytes, cut.sector_bytes, &landed, true);
             }
         }
     }
@@ -284,14 +286,27 @@ impl State {
         }
     }
 
-    fn write_sectors(&mut self, inode: u64, offset: u64, bytes: &[u8], sector_bytes: usize, landed: &[bool]) {
+    /// Writes those sectors that landed: onto stable storage, or into the disk's cache.
+    fn write_sectors(
+        &mut self,
+        inode: u64,
+        offset: u64,
+        bytes: &[u8],
+        sector_bytes: usize,
+        landed: &[bool],
+        stable: bool,
+    ) {
         let Some(file) = self.inodes.get_mut(&inode) else { return };
         for (sector, (chunk, _)) in
             bytes.chunks(sector_bytes).zip(landed).enumerate().filter(|(_, (_, landed))| **landed)
         {
             let at = offset + (sector * sector_bytes) as u64;
             file.current.write(at, chunk);
-            file.stable.write(at, chunk);
+            if stable {
+                file.stable.write(at, chunk);
+            } else {
+                file.unsynced.push((at, chunk.to_vec()));
+            }
         }
     }
 
