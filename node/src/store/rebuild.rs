@@ -95,10 +95,8 @@ impl Store {
             self.no_room = before; // the pair's own writes are not refused for this
             match room {
                 Ok(()) => return Ok(limits),
-                Err(error) => refused = error,
-            }
-            if refused == NoRoom::LogBusy {
-                break;
+                Err(error) if refused != NoRoom::LogBusy => refused = error,
+                Err(_) => {} // a shorter run may fit what is left of the batch; else it waits
             }
         }
         Err(refused)
