@@ -53,6 +53,8 @@ pub(crate) enum Work {
     Told(Told),
     /// One more pair, or why there is none.
     Grown(Result<Box<Mine>, NodeError>),
+    /// The operator wants the node to stop: nothing more is taken over.
+    Stopping,
     /// The worker's thread has ended.
     WorkerEnded,
 }
@@ -142,6 +144,7 @@ impl Control {
                 Ok(Work::Command(command)) => self.carry_out(command),
                 Ok(Work::Told(told)) => self.hear(told)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
+                Ok(Work::Stopping) => self.following.stopping = true,
                 Err(RecvTimeoutError::Timeout) => {}
             }
             if boottime_ns() >= self.following.due_ns {

@@ -25,6 +25,8 @@ use crate::worker::ControlEvent;
 pub(crate) struct Following {
     pub(crate) due_ns: u64,
     every_ns: u64,
+    /// The node goes: others take over what is to be taken over.
+    pub(crate) stopping: bool,
     /// The worker serves; before, pairs are gathered.
     installed: bool,
     gathered: Vec<ServedPair>,
@@ -41,6 +43,7 @@ impl Following {
         Following {
             due_ns: 0,
             every_ns,
+            stopping: false,
             installed: false,
             gathered: Vec::new(),
             notes: BTreeMap::new(),
@@ -76,6 +79,9 @@ impl Control {
             self.tell_worker(look.changed);
         }
         self.tell_notes();
+        if self.following.stopping {
+            return Ok(());
+        }
         let commands = self.membership.look(self.watch.view(), boottime_ns());
         if !commands.is_empty() {
             self.following.due_ns = 0; // what they change is to be seen at once

@@ -106,6 +106,7 @@ pub struct NodeHandle {
     incarnation: Incarnation,
     snapshot: SharedSnapshot,
     to_worker: ToWorker,
+    to_control: Sender<Work>,
     worker: Option<JoinHandle<Ended>>,
     control: Option<JoinHandle<Result<(), NodeError>>>,
 }
@@ -163,9 +164,18 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         to_worker: to_worker.clone(),
         progress,
     });
+    let to_control = work.clone();
     let control = spawn("cell-control", move || run_control(&bring_up, lock, lease, (work, work_receiver)))?;
     tracing::info!(%address, %incarnation, "listening");
-    Ok(NodeHandle { address, incarnation, snapshot, to_worker, worker: Some(worker), control: Some(control) })
+    Ok(NodeHandle {
+        address,
+        incarnation,
+        snapshot,
+        to_worker,
+        to_control,
+        worker: Some(worker),
+        control: Some(control),
+    })
 }
 
 /// Where clients of this host and of others find the node. Its own folder's lock is held, so a socket that is
@@ -254,6 +264,7 @@ impl NodeHandle {
     /// wished, a
     /// last checkpoint is taken. [`NodeHandle::wait`] returns when that is done.
     pub fn stop(&self, checkpoint: bool) {
+        let _ = self.to_control.send(Work::Stopping); // unless it has ended
         self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));
     }
 
