@@ -84,7 +84,8 @@ mutants! {
     WritableEarly: "writable-early",
     /// A source is cut before its split is linked durably.
     CutEarly: "cut-early",
-    /// A meganode is rebuilt while a checkpoint copies it.
+    /// A meganode is rebuilt while a checkpoint copies it. Rare in simulated runs; `node/tests/core/splits.rs`
+    /// catches it each time.
     RebuildUnderImage: "rebuild-under-image",
     /// A rebuild leaves the tree nodes that it has emptied readable.
     RebuiltRunKept: "rebuilt-run-kept",
@@ -102,8 +103,8 @@ mutants! {
     /// regions get fresh keys with each epoch, and whose reads span a takeover has outlived clock and lease.
     /// The client's own twins do (`crates/client/tests/onesided/mutants.rs`).
     WatermarkEpochIgnored: "watermark-epoch-ignored",
-    /// A client does not look how long its one-sided reads took.
+    /// A client does not look how long its one-sided reads took. Its own twins catch it, as the one before.
     ClockUnchecked: "clock-unchecked",
-    /// A client believes one-sided reads past the owner's lease.
+    /// A client believes one-sided reads past the owner's lease. Its own twins catch it, as the one before.
     TrustUnchecked: "trust-unchecked",
 }

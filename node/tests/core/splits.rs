@@ -3,6 +3,7 @@
 use cell_cluster::Geometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, StatusCode};
+use cell_terms::PairId;
 
 use crate::world::{GEOMETRY, OPTIONS, Told, World};
 
@@ -162,4 +163,26 @@ fn rebuild_after_all_is_deleted_leaves_one_tree_node() {
     assert!(world.worker().snapshot().pairs[0].tree_nodes <= 2);
     assert_eq!(world.get(&key(1)), Told::NotFound);
     assert_eq!(fill(&mut world, 4 * full), full, "there is as much room as in the beginning");
+}
+
+/// What is packed into places that a copier has passed, its image would lack.
+#[test]
+fn rebuild_waits_while_an_image_is_copied() {
+    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    // A checkpoint begins with the first write, and nobody writes its image.
+    let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
+    let full = fill(&mut world, 0);
+    let nodes = world.worker().snapshot().pairs[0].tree_nodes;
+    for number in 1..=full {
+        let deleted = world.delete(world.name(2 * full + number, 2 * full + number), &key(number));
+        assert_eq!(deleted, Told::Deleted);
+    }
+    for _ in 0..200 {
+        world.turn();
+    }
+    let pair = world.worker().snapshot().pairs[0];
+    assert!(pair.checkpoint_running);
+    assert_eq!((pair.tree_nodes, pair.rebuild_nodes_freed), (nodes, 0));
+    world.image_failed(PairId(1));
+    world.until("one tree node", |world| world.worker().snapshot().pairs[0].tree_nodes <= 2);
 }

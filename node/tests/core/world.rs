@@ -270,6 +270,11 @@ impl World {
         asked
     }
 
+    /// The worker's image could not be written.
+    pub(crate) fn image_failed(&mut self, pair: PairId) {
+        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max: None });
+    }
+
     /// Hands the worker a request; its number.
     pub(crate) fn send(&mut self, request: &Request<'_>) -> u32 {
         self.send_to(0, request)
