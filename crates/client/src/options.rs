@@ -105,8 +105,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_spin_us",
         meaning: "Microseconds that a client looks for an answer before it sleeps; while it looks, a server over \
-                  shared memory need not wake it, and a core is busy. Where answers take longer it looks ever \
-                  more seldom.",
+                  shared memory need not wake it, and a core is busy. Where answers take longer it looks \
+                  ever more seldom.",
         default: "50",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
         applies: Applies::Restart,
