@@ -18,6 +18,8 @@ use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes gathered for one write.
 const STAGING_BYTES: usize = 4 << 20;
+/// Small images get by with this: larger buffers take longer to clear than such an image to write.
+const STAGING_BYTES_FIRST: usize = 256 << 10;
 /// A block is stored raw unless compression saves more than one part in so many.
 const SAVED_LEAST: usize = 20;
 
@@ -108,7 +110,7 @@ impl ImageWriter {
             path_writing,
             file,
             encoder: BlockEncoder::new(level),
-            staging: LogBuffer::heap(STAGING_BYTES),
+            staging: LogBuffer::heap(STAGING_BYTES_FIRST),
             staged: 0,
             written: 0,
             header_check: 0,
@@ -228,12 +230,16 @@ impl ImageWriter {
 
     fn put(&mut self, mut bytes: &[u8]) -> Result<(), WalError> {
         while !bytes.is_empty() {
-            let count = bytes.len().min(STAGING_BYTES - self.staged);
+            let room = self.staging.bytes().len();
+            let count = bytes.len().min(room - self.staged);
             self.staging.bytes_mut()[self.staged..self.staged + count].copy_from_slice(&bytes[..count]);
             self.staged += count;
             bytes = &bytes[count..];
-            if self.staged == STAGING_BYTES {
+            if self.staged == room {
                 self.flush()?;
+                if room < STAGING_BYTES {
+                    self.staging = LogBuffer::heap(STAGING_BYTES);
+                }
             }
         }
         Ok(())
