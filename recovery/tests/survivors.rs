@@ -195,8 +195,10 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
         }
         let mut second = takeover(&two);
         let refused = second.step(&mut two.disk.device()).unwrap_err();
-        let lives = matches!(refused, RecoveryError::Cluster(ClusterError::OwnerLives { owner, .. }) if owner == one.lease);
-        assert!(lives, "{refused}");
+        let RecoveryError::Cluster(ClusterError::OwnerLives { owner, .. }) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(owner, one.lease);
         while !done {
             match first.step(&mut device).unwrap() {
                 Turn::More => {}
