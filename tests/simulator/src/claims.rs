@@ -447,7 +447,7 @@ impl Node {
     /// `Control::install`: lets the worker serve, once the node's own pairs are there, or at once.
     fn install(&mut self, now: bool, now_ns: u64, news: &mut Vec<News>) {
         let busy = self.claims.membership.as_ref().is_none_or(|membership| membership.busy() > 0);
-        if self.claims.installed || !(now || !busy) {
+        if self.claims.installed || (busy && !now) {
             return;
         }
         let Ok((open, _)) = self.environment.sessions.open_sessions() else { return };

@@ -504,7 +504,7 @@ impl World {
             let key = &self.model.keys[*key].bytes;
             self.nodes.iter().try_for_each(|node| node.check_path(key))?;
         }
-        if self.coverage.count(Event::Operations) % EVERYTHING_EVERY == 0 {
+        if self.coverage.count(Event::Operations).is_multiple_of(EVERYTHING_EVERY) {
             self.nodes.iter().try_for_each(Node::check_everything)?;
         }
         Ok(())
