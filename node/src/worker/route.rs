@@ -57,7 +57,7 @@ impl Worker {
             Aim::At(bound) | Aim::Below(bound) if bound.len() > key_max => Aim::At(&bound[..key_max]),
             aim => aim,
         };
-        let Some(hint) = self.pairs.hint(aim) else {
+        let Some(hint) = self.pairs.hint(aim, key_max) else {
             return self.refuse(connection, header, Refusal::NotOwner);
         };
         self.operations.refused += 1;
@@ -80,12 +80,23 @@ impl Worker {
     }
 }
 
+/// The lowest bound behind a key; behind the longest of keys, also behind all longer bounds that begin so.
+fn behind(key: &[u8], key_max: usize) -> Option<Vec<u8>> {
+    if key.len() < key_max {
+        return Some([key, &[0]].concat());
+    }
+    let last = key.iter().rposition(|byte| *byte < 0xff)?;
+    let mut bound = key[..=last].to_vec();
+    bound[last] += 1;
+    Some(bound)
+}
+
 impl Pairs {
     /// Who has the keys at an aim, as far as this worker's memory says.
-    fn hint(&self, aim: Aim<'_>) -> Option<Hint> {
+    fn hint(&self, aim: Aim<'_>, key_max: usize) -> Option<Hint> {
         self.hint_of_router(aim).filter(|hint| self.at(hint.pair).is_none()).or_else(|| {
             let Aim::At(key) = aim else { return None };
-            self.hint_of_left(key)
+            self.hint_of_left(key, key_max)
         })
     }
 
@@ -120,12 +131,10 @@ impl Pairs {
 
     /// By the right link of the range that ends at or before a key. How far its neighbour goes is not known
     /// here, so the hint is about this key alone.
-    fn hint_of_left(&self, key: &[u8]) -> Option<Hint> {
+    fn hint_of_left(&self, key: &[u8], key_max: usize) -> Option<Hint> {
         let left = self.directory.left_of(key)?;
         let right = self.store(left.at.pair).right_of(left.at.slot)?;
         let pair = PairId(right.region().0 / 2);
-        let high: Vec<u8> = key.iter().copied().chain([0]).collect();
-        let told = pair != PairId(0) && high.len() <= cell_protocol::KEY_BYTES_MAX;
-        told.then(|| Hint { low: key.to_vec(), high: Some(high), pair })
+        (pair != PairId(0)).then(|| Hint { low: key.to_vec(), high: behind(key, key_max), pair })
     }
 }
