@@ -7,11 +7,15 @@
 //!
 //! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing
 //! retries a failed sync. The next start reads what is there.
+//!
+//! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes its
+//! time ends nobody's lease.
 
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cell_terms::Incarnation;
 
@@ -34,16 +38,18 @@ const SLED_FOLDER: &str = "table";
 
 /// A coordinator in this process.
 pub struct Embedded {
-    state: Mutex<State>,
+    /// Locked for a change from before it is decided until it counts; taken before `store`.
+    disk: Mutex<Disk>,
+    /// Locked for as long as memory takes.
+    store: Mutex<Store>,
+    stopped: AtomicBool,
     clock: Arc<dyn Clock>,
     folder: PathBuf,
 }
 
-struct State {
-    store: Store,
+struct Disk {
     database: sled::Db,
     file: File,
-    stopped: bool,
     _lock: FolderLock,
 }
 
@@ -81,11 +87,17 @@ impl Embedded {
             None => (Store::new(random_generation()?), true),
         };
         let meta = store.meta();
-        let mut state = State { store, database, file, stopped: false, _lock: lock };
+        let disk = Disk { database, file, _lock: lock };
         if fresh {
-            state.write_meta(&meta)?;
+            disk.write_meta(&meta)?;
         }
-        let embedded = Embedded { state: Mutex::new(state), clock, folder: folder.to_owned() };
+        let embedded = Embedded {
+            disk: Mutex::new(disk),
+            store: Mutex::new(store),
+            stopped: AtomicBool::new(false),
+            clock,
+            folder: folder.to_owned(),
+        };
         initialise(&embedded, meta.generation)?;
         Ok(embedded)
     }
@@ -95,54 +107,82 @@ impl Embedded {
     pub fn folder(&self) -> &Path {
         &self.folder
     }
+
+    fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Renews a lease that has not run out. A change that is on its way to the disk does not depend on when a
+    /// living lease ends.
+    fn renew(&self, lease: Incarnation) -> bool {
+        let mut store = self.store();
+        // The clock is read under the lock: what ended a lease was decided at an earlier time.
+        !self.stopped.load(Ordering::SeqCst) && store.renew(lease, self.clock.now_ns())
+    }
+
+    /// Makes a change durable, then lets it count.
+    fn change(&self, disk: &Disk, delta: Delta) -> Result<(), ClusterError> {
+        if delta.needs_storage() {
+            disk.write(&delta).inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
+        }
+        self.store().commit(delta);
+        Ok(())
+    }
 }
 
 impl Coordinator for Embedded {
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let State { store, database, file, stopped, .. } = &mut *state;
-        if *stopped {
+        if let Request::KeepAlive { lease } = request
+            && self.renew(*lease)
+        {
+            return Ok(Response::Alive);
+        }
+        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.stopped.load(Ordering::SeqCst) {
             return Ok(Response::Refused(Refusal::Stopped));
         }
-        // The clock is read under the lock: a later request never sees an earlier time.
-        let answer = store.serve(request, self.clock.now_ns(), |delta| write(database, file, delta));
-        if answer.is_err() {
-            *stopped = true;
+        // The clock is read under the lock: a later change never sees an earlier time.
+        let now_ns = self.clock.now_ns();
+        let expiry = self.store().prepare_expiry(now_ns);
+        if expiry.needs_storage() {
+            self.change(&disk, expiry)?;
         }
-        answer
+        let (response, delta) = self.store().prepare(request, now_ns);
+        self.change(&disk, delta)?;
+        Ok(response)
     }
 }
 
-impl State {
-    fn write_meta(&mut self, meta: &StoreMeta) -> Result<(), ClusterError> {
+impl Disk {
+    fn write_meta(&self, meta: &StoreMeta) -> Result<(), ClusterError> {
         let mut batch = sled::Batch::default();
         batch.insert(KEY_META, text(meta).as_bytes());
-        apply(&self.database, &self.file, batch)
+        self.apply(batch)
     }
-}
 
-fn write(database: &sled::Db, file: &File, delta: &Delta) -> Result<(), ClusterError> {
-    let mut batch = sled::Batch::default();
-    batch.insert(KEY_META, text(&delta.meta).as_bytes());
-    for id in &delta.ended {
-        batch.remove(lease_key(*id));
+    fn write(&self, delta: &Delta) -> Result<(), ClusterError> {
+        let mut batch = sled::Batch::default();
+        batch.insert(KEY_META, text(&delta.meta).as_bytes());
+        for id in &delta.ended {
+            batch.remove(lease_key(*id));
+        }
+        for (id, ttl_ns) in &delta.granted {
+            batch.insert(lease_key(*id), text(ttl_ns).as_bytes());
+        }
+        for key in &delta.removed {
+            batch.remove(entry_key(key));
+        }
+        for entry in &delta.written {
+            batch.insert(entry_key(&entry.key), text(entry).as_bytes());
+        }
+        self.apply(batch)
     }
-    for (id, ttl_ns) in &delta.granted {
-        batch.insert(lease_key(*id), text(ttl_ns).as_bytes());
-    }
-    for key in &delta.removed {
-        batch.remove(entry_key(key));
-    }
-    for entry in &delta.written {
-        batch.insert(entry_key(&entry.key), text(entry).as_bytes());
-    }
-    apply(database, file, batch)
-}
 
-fn apply(database: &sled::Db, file: &File, batch: sled::Batch) -> Result<(), ClusterError> {
-    database.apply_batch(batch).map_err(ClusterError::Store)?;
-    database.flush().map_err(ClusterError::Store)?;
-    file.sync_data().map_err(|source| ClusterError::Store(sled::Error::Io(source)))
+    fn apply(&self, batch: sled::Batch) -> Result<(), ClusterError> {
+        self.database.apply_batch(batch).map_err(ClusterError::Store)?;
+        self.database.flush().map_err(ClusterError::Store)?;
+        self.file.sync_data().map_err(|source| ClusterError::Store(sled::Error::Io(source)))
+    }
 }
 
 fn load(database: &sled::Db) -> Result<Option<StoreImage>, ClusterError> {
@@ -219,6 +259,24 @@ mod tests {
         let third = open();
         assert_eq!(third.remaining_ns(lease).unwrap(), None, "an end is remembered");
         assert_eq!(third.read("b").unwrap().unwrap().value, "2");
+    }
+
+    #[test]
+    fn keep_alive_while_the_disk_takes_its_time_is_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::new(5));
+        let embedded = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
+        let lease = embedded.grant(1000).unwrap().lease;
+        clock.advance(900_000_000);
+        let busy = embedded.disk.lock().unwrap();
+        embedded.keep_alive(lease).unwrap();
+        clock.advance(900_000_000);
+        embedded.keep_alive(lease).unwrap();
+        drop(busy);
+        assert_eq!(embedded.remaining_ns(lease).unwrap(), Some(1_000_000_000));
+        clock.advance(1_000_000_000);
+        let ended = embedded.keep_alive(lease);
+        assert!(matches!(ended, Err(ClusterError::LeaseEnded { lease: of }) if of == lease));
     }
 
     #[test]

@@ -153,6 +153,15 @@ impl Store {
         }
     }
 
+    /// Renews a lease that has not run out, which needs no storage. False if it has, or there is none.
+    pub fn renew(&mut self, lease: Incarnation, now_ns: u64) -> bool {
+        let Some(found) = self.leases.get_mut(&lease).filter(|found| found.ends_ns > now_ns) else {
+            return false;
+        };
+        found.ends_ns = found.ends_ns.max(now_ns.saturating_add(found.ttl_ns));
+        true
+    }
+
     /// What the passing of time changes: leases end, and their keys go in the same revision. A provider asks
     /// before each request.
     #[must_use]
