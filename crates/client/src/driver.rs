@@ -247,10 +247,9 @@ impl<E: OneSided> Driver<E> {
                     let line = &mut self.lines[link.index()];
                     let Some(connection) = line.connection else { continue };
                     match self.endpoint.send(connection, message) {
-                        Ok(()) => {}
+                        // Of a closed one the event says why; other links go on.
+                        Ok(()) | Err(SendError::Closed) => {}
                         Err(SendError::Full) => self.core.not_taken(link),
-                        // The event that says why was or will be reported.
-                        Err(SendError::Closed) => break,
                         Err(SendError::TooLong { .. }) => {
                             self.endpoint.close(connection);
                             line.connection = None;
