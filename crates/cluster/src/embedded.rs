@@ -8,8 +8,8 @@
 //! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing
 //! retries a failed sync. The next start reads what is there.
 //!
-//! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes its
-//! time ends nobody's lease.
+//! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
+//! its time ends nobody's lease.
 
 use std::fs::File;
 use std::io::Read;
