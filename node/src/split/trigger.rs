@@ -128,7 +128,9 @@ impl Splits {
                 if candidates(pairs, there, needs).map(|place| place.slots).sum::<usize>() <= PLACES_AHEAD {
                     self.want_pair(pairs, now_ns);
                 }
-                self.begin_split(pairs, there, &key, to, now_ns)
+                // A log that is busy now has room soon, and whoever waits asks again.
+                self.begin_split(pairs, there, &key, to, now_ns);
+                true
             }
             None => self.want_pair(pairs, now_ns),
         }
@@ -156,7 +158,7 @@ impl Splits {
     ) -> bool {
         let store = pairs.store(there.pair);
         let rests = if needs_extents { store.has_resting_extents() } else { store.has_resting(there.slot) };
-        if rests || !needs_extents && self.rebuilds_now(there) {
+        if rests || !needs_extents && (self.rebuilds_now(there) || store.has_room_after_copy(there.slot)) {
             return true;
         }
         if self.sources.iter().any(|source| source.is_of(there) && source.is_cutting()) {
