@@ -303,8 +303,8 @@ impl Store {
         self.meganodes.is_crowded(slot, self.split_fill_percent)
     }
 
-    /// Whether a meganode lacks tree nodes only because the pair is copied, and those that it has freed are not
-    /// used again meanwhile. One that is thinner than this is not split again and again for that.
+    /// Whether a meganode lacks tree nodes only because the pair is copied, and those that it has freed are
+    /// not used again meanwhile. One that is as thin as this is not split again and again for that.
     pub(crate) fn has_room_after_copy(&self, slot: SlotIndex) -> bool {
         let used = self.meganodes.get(slot).map_or(0, |owned| owned.nodes_used());
         self.meganodes.is_monotone() && used * 4 < self.geometry.nodes()
