@@ -5,7 +5,6 @@
 //! is mapped over its aligned middle, and the whole is unmapped as one. The alignment is what lets the kernel
 //! map 2 MiB pages.
 
-use std::alloc::Layout;
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
@@ -35,8 +34,8 @@ pub(crate) struct Mapping {
 enum Owner {
     /// `base` is inside the reservation. The fields are kept for their drop.
     Shared { file: File, _reservation: MmapRaw },
-    /// `base` is from the allocator.
-    Private(Layout),
+    /// `base` is where this begins. The field is kept for its drop.
+    Private { _memory: MmapRaw },
 }
 
 // SAFETY: the memory belongs to the value, is not tied to a thread, and is reached as atomics only (`Live`).
@@ -90,13 +89,14 @@ impl Mapping {
 
     /// Zeroed memory of this process alone: no file, nothing to share.
     pub(crate) fn private(bytes: u64) -> Result<Mapping, MemoryError> {
-        let failed = || MemoryError::Map { bytes, source: io::ErrorKind::OutOfMemory.into() };
-        let layout = Layout::from_size_align(index(bytes), index(PAGE_BYTES)).map_err(|_| failed())?;
-        assert!(layout.size() > 0);
-        // SAFETY: the layout has a size, asserted above.
-        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
-        let base = NonNull::new(memory.cast()).ok_or_else(failed)?;
-        Ok(Mapping { base, bytes: layout.size(), owner: Owner::Private(layout) })
+        let failed = |source: io::Error| MemoryError::Map { bytes, source };
+        assert!(bytes > 0);
+        // Not from the allocator, which would write the zeros: most of a simulated region is never touched.
+        let memory = MmapOptions::new().len(index(bytes)).map_anon().map_err(failed)?;
+        let memory = MmapRaw::from(memory);
+        let base = NonNull::new(memory.as_mut_ptr().cast());
+        let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+        Ok(Mapping { base, bytes: index(bytes), owner: Owner::Private { _memory: memory } })
     }
 
     pub(crate) fn base(&self) -> NonNull<AtomicU64> {
@@ -111,7 +111,7 @@ impl Mapping {
     pub(crate) fn file(&self) -> Option<&File> {
         match &self.owner {
             Owner::Shared { file, .. } => Some(file),
-            Owner::Private(_) => None,
+            Owner::Private { .. } => None,
         }
     }
 
@@ -147,15 +147,5 @@ impl Mapping {
         let (offset, bytes) = (index(offset), index(bytes));
         assert!(offset <= self.bytes && bytes <= self.bytes - offset, "a range outside the mapping");
         (self.base.as_ptr().cast::<u8>().wrapping_add(offset).cast(), bytes)
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        if let Owner::Private(layout) = self.owner {
-            // SAFETY: `base` came from `alloc_zeroed` with this very layout, and nobody refers to it any
-            // more.
-            unsafe { std::alloc::dealloc(self.base.as_ptr().cast(), layout) }
-        }
     }
 }
