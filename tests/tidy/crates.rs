@@ -38,6 +38,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("tokio", &["web", "ops"]),
     ("anyhow", &["ops"]),
     ("masstree", &["benches"]),
+    ("mimalloc", &["simulator"]),
     ("clap", &["ops", "benches", "simulator"]),
     ("indicatif", &["ops"]),
     ("zstd", &["wal", "ops"]),

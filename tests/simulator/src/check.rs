@@ -392,8 +392,8 @@ fn page_answered(
         }
         found.insert(key, (name, entry.version));
     }
-    let within: Vec<usize> =
-        model.by_bytes.iter().filter(|(key, _)| covered.contains(key)).map(|(_, at)| *at).collect();
+    let from = model.by_bytes.range::<[u8], _>((covered.lower(), std::ops::Bound::Unbounded));
+    let within: Vec<usize> = from.take_while(|(key, _)| covered.ends_after(key)).map(|(_, at)| *at).collect();
     for key in within {
         match found.get(&key) {
             Some((Some(name), _)) => {

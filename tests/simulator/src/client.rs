@@ -29,6 +29,8 @@ pub struct Client {
     asked: BTreeMap<Ticket, Asked>,
     /// Something was asked that it has not begun.
     kicked_ns: u64,
+    /// When the core is due: asked once a step, because the world asks at every turn.
+    core_due_ns: u64,
     /// Until then it is stopped, as by SIGSTOP; its reads go on without it.
     frozen_until_ns: u64,
 }
@@ -44,7 +46,8 @@ impl Client {
         let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);
         let addresses = plan.hosts().map(Address::sim).collect();
         let driver = Driver::new(endpoint, core, addresses);
-        Client { host, driver, asked: BTreeMap::new(), kicked_ns: 0, frozen_until_ns: 0 }
+        let asked = BTreeMap::new();
+        Client { host, driver, asked, kicked_ns: 0, core_due_ns: u64::MAX, frozen_until_ns: 0 }
     }
 
     /// Asks for a deed; false if the client takes no more.
@@ -83,6 +86,7 @@ impl Client {
             let asked = self.asked.remove(&completion.ticket);
             answers.extend(asked.map(|asked| (asked, completion)));
         }
+        self.core_due_ns = self.driver.core_ref().due_ns().unwrap_or(u64::MAX);
         answers
     }
 
@@ -136,8 +140,7 @@ impl Client {
     /// When it is to be stepped, if nothing reaches it before.
     #[must_use]
     pub fn due_ns(&self) -> u64 {
-        let due_ns = self.driver.core_ref().due_ns().unwrap_or(u64::MAX).min(self.kicked_ns);
-        due_ns.max(self.frozen_until_ns)
+        self.core_due_ns.min(self.kicked_ns).max(self.frozen_until_ns)
     }
 
     /// Why the server turned it away for good, if it did.

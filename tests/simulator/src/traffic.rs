@@ -110,12 +110,27 @@ impl Range {
             Some((start, true)) => key >= start.as_slice(),
             Some((start, false)) => key > start.as_slice(),
         };
-        let before_end = match &self.end {
+        after_start && self.ends_after(key)
+    }
+
+    /// Where the range begins, for maps.
+    #[must_use]
+    pub fn lower(&self) -> std::ops::Bound<&[u8]> {
+        match &self.start {
+            None => std::ops::Bound::Unbounded,
+            Some((start, true)) => std::ops::Bound::Included(start),
+            Some((start, false)) => std::ops::Bound::Excluded(start),
+        }
+    }
+
+    /// Whether a key is below the upper end.
+    #[must_use]
+    pub fn ends_after(&self, key: &[u8]) -> bool {
+        match &self.end {
             None => true,
             Some((end, true)) => key <= end.as_slice(),
             Some((end, false)) => key < end.as_slice(),
-        };
-        after_start && before_end
+        }
     }
 }
 
