@@ -239,7 +239,7 @@ impl Control {
                 let incarnation = self.incarnation;
                 self.note(pair, dead, |share| {
                     share.times = ShareTimes { refused_ms: now_ms(), ..share.times };
-                    if kind == RefusedKind::NoRoom && !share.declined.contains(&incarnation) {
+                    if kind == RefusedKind::Declined && !share.declined.contains(&incarnation) {
                         share.declined.push(incarnation);
                     }
                 });
@@ -312,7 +312,7 @@ fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
     };
     match error {
         NodeError::Cluster(error) | NodeError::Recovery(RecoveryError::Cluster(error)) => cluster(error),
-        NodeError::Recovery(RecoveryError::Memory { .. }) => RefusedKind::NoRoom,
+        NodeError::Recovery(error) if error.is_of_this_survivor() => RefusedKind::Declined,
         NodeError::Recovery(error) if error.missing(pair).is_some() => RefusedKind::Damaged,
         NodeError::Geometry { .. } => RefusedKind::Damaged,
         _ => RefusedKind::Passing,

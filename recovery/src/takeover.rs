@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Missing, Place, Tenure};
+use cell_cluster::{ClusterError, Place, Tenure};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
@@ -394,9 +394,9 @@ fn begin_log(
 /// gone that nobody needs any more: that is the reason then, and the pair is another's.
 fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> RecoveryError {
     if let Some(missing) = error.missing(tenure.pair) {
-        let marked = match missing {
-            Missing::Memory { bytes } => environment.table.decline(tenure, bytes),
-            missing => environment.table.mark_unavailable(tenure, &missing).map(drop),
+        let marked = match error.is_of_this_survivor() {
+            true => environment.table.decline(tenure, &missing),
+            false => environment.table.mark_unavailable(tenure, &missing).map(drop),
         };
         match marked {
             Err(superseded @ ClusterError::Superseded { .. }) => return superseded.into(),

@@ -168,6 +168,17 @@ fn takeover_unreadable_disk_is_reported_and_recovers_once_it_reads_again() {
     let mut world = World::with_entries(true);
     world.disk.arm_read_error(3, Errno::EIO);
     assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
+    let owner = |world: &World| world.life().environment.table.pair(PAIR).unwrap().owner;
+    assert_eq!(owner(&world), None, "others may try");
+    world.recover(Durability::Sync);
+}
+
+#[test]
+fn takeover_failed_sync_stays_with_who_met_it() {
+    let mut world = World::with_entries(false);
+    world.disk.arm_sync_error(1, Errno::EIO);
+    assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
+    assert!(world.life().environment.table.pair(PAIR).unwrap().owner.is_some());
     world.recover(Durability::Sync);
 }
 

@@ -33,7 +33,7 @@ pub mod writer;
 pub use batch::Appended;
 pub use counter::{COUNTERS, LogCounts};
 pub use device::{LogDevice, LogEvent};
-pub use error::{Errno, Predecessor, Refusal, StorageError, WalError};
+pub use error::{DiskOperation, Errno, Predecessor, Refusal, StorageError, WalError};
 pub use merge::{Ended, PairBatch, PairReader, ReadRequest};
 pub use reader::ReadOptions;
 pub use real::RealStorage;

@@ -419,17 +419,18 @@ impl Table {
         })
     }
 
-    /// Says that the claimer has no memory for the pair, and gives it up, so that others may try.
+    /// Says what keeps the claimer from serving the pair, and gives it up, so that others may try: they may
+    /// have the memory, or read the disk.
     ///
     /// # Errors
     /// [`ClusterError::State`] if it is served.
-    pub fn decline(&self, tenure: Tenure, memory_bytes: u64) -> Result<(), ClusterError> {
+    pub fn decline(&self, tenure: Tenure, missing: &Missing) -> Result<(), ClusterError> {
         let declined = self.change(tenure, &[], |row| {
             if row.is_published() {
                 return Err(ClusterError::State { pair: tenure.pair });
             }
             row.owner = None;
-            row.state = PairState::Unavailable { missing: Missing::Memory { bytes: memory_bytes } };
+            row.state = PairState::Unavailable { missing: missing.clone() };
             Ok(())
         });
         match declined {

@@ -13,13 +13,13 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{ClaimGround, ClusterView, IncidentRow, Missing, PairRow, PairState, ShareRow};
+use cell_cluster::{ClaimGround, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
 use cell_terms::{Incarnation, NodeId, PairId};
 
 pub use share::{Orphan, memory_bytes, share_out};
 
-/// A pair for which nobody had room is offered again after so long.
-const ROOM_RETRY_NS: u64 = 10_000_000_000;
+/// A pair that everybody has declined is offered again after so long.
+const OFFER_AGAIN_NS: u64 = 10_000_000_000;
 /// A takeover that came to nothing for a passing reason is tried again after so long.
 const RETRY_NS: u64 = 1_000_000_000;
 /// In place of the dead one: pairs that belong to nobody.
@@ -82,8 +82,9 @@ pub enum MembershipCommand {
 pub enum RefusedKind {
     /// Others have the pair, or its owner lives: the table tells what to do next.
     Others,
-    /// There is no memory for it: the table says so, and that it belongs to nobody.
-    NoRoom,
+    /// This node lacks the memory, or the disk does not answer it: the table says so, and that the pair
+    /// belongs to nobody.
+    Declined,
     /// Its data is not whole, and the table says so: a person has to look.
     Damaged,
     /// Something that may pass.
@@ -107,7 +108,7 @@ pub struct Membership {
     /// Takeovers that came to nothing here: not again before that time, unless another had the pair
     /// meanwhile.
     refused_ns: BTreeMap<PairId, u64>,
-    /// When pairs that nobody had room for are offered again.
+    /// When pairs that everybody has declined are offered again.
     offer_ns: BTreeMap<PairId, u64>,
 }
 
@@ -151,9 +152,9 @@ impl Membership {
         self.busy.remove(&pair);
         let until_ns = match kind {
             RefusedKind::Others => return,
-            RefusedKind::NoRoom => {
+            RefusedKind::Declined => {
                 self.is_own_no_more(pair);
-                now_ns + ROOM_RETRY_NS
+                now_ns + OFFER_AGAIN_NS
             }
             RefusedKind::Damaged => u64::MAX,
             RefusedKind::Passing => now_ns + RETRY_NS,
@@ -250,12 +251,11 @@ impl Membership {
         orphans
     }
 
-    /// A pair of nobody whose own node has had its time. Where there was no room for it, there is nobody to
-    /// wait for.
+    /// A pair of nobody whose own node has had its time. Where it was declined, there is nobody to wait for.
     fn is_abandoned(&self, row: &PairRow, now_ns: u64) -> bool {
-        let no_room = matches!(row.state, PairState::Unavailable { missing: Missing::Memory { .. } });
+        let declined = matches!(row.state, PairState::Unavailable { .. });
         let since = self.unowned_ns.get(&row.pair).copied().unwrap_or(now_ns);
-        no_room || now_ns >= since.saturating_add(self.options.grace_ns)
+        declined || now_ns >= since.saturating_add(self.options.grace_ns)
     }
 
     fn incident(
@@ -310,7 +310,7 @@ impl Membership {
         let mut unshared = Vec::new();
         for row in pairs {
             let Some(share) = incident.share(row.pair) else {
-                unshared.push((row.pair, Vec::new()));
+                unshared.push((row.pair, declined(view, row.pair)));
                 continue;
             };
             let survives = share.survivor.is_some_and(|survivor| view.lives(survivor));
@@ -330,11 +330,11 @@ impl Membership {
         if share.survivor.is_some() && !view.members.keys().all(asked) {
             return Some(share.declined.clone());
         }
-        let due_ns = *self.offer_ns.entry(share.pair).or_insert(now_ns + ROOM_RETRY_NS);
+        let due_ns = *self.offer_ns.entry(share.pair).or_insert(now_ns + OFFER_AGAIN_NS);
         if now_ns < due_ns {
             return None;
         }
-        self.offer_ns.insert(share.pair, now_ns + ROOM_RETRY_NS);
+        self.offer_ns.insert(share.pair, now_ns + OFFER_AGAIN_NS);
         Some(Vec::new())
     }
 
@@ -364,6 +364,14 @@ impl Membership {
             }
         }
     }
+}
+
+/// Who has declined a pair, in whichever incident: not to be asked first when it becomes one of nobody's.
+fn declined(view: &ClusterView, pair: PairId) -> Vec<Incarnation> {
+    let open = view.incidents.values().filter(|row| !row.is_over());
+    let shares = open.filter_map(|row| row.share(pair));
+    let declined: BTreeSet<_> = shares.flat_map(|share| share.declined.iter().copied()).collect();
+    declined.into_iter().collect()
 }
 
 /// Whether a pair is served, or a person has to look; an owner that died is another incident.

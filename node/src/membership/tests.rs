@@ -1,7 +1,7 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Geometry, MemberRow};
+use cell_cluster::{Geometry, MemberRow, Missing};
 
 const SECOND: u64 = 1_000_000_000;
 const GRACE: u64 = 5 * SECOND;
@@ -187,11 +187,28 @@ fn look_declined_share_is_offered_to_others_then_rests() {
     let now = GRACE;
     assert_eq!(core.look(&shown(&[9], Some(9)), now), [plan(0, &[(2, &[9])])]);
     assert_eq!(core.look(&shown(&[9, 7], Some(7)), now + 1), [], "nobody has room: it rests");
-    let later = now + 1 + ROOM_RETRY_NS;
+    let later = now + 1 + OFFER_AGAIN_NS;
     assert_eq!(core.look(&shown(&[9, 7], Some(7)), later), [plan(0, &[(2, &[])])], "all are asked again");
     let joined =
         with(view(&[(7, 1), (9, 3), (11, 4)], &[pair.clone()]), incident(0, 7, &[(2, Some(7), &[9, 7])]));
     assert_eq!(core.look(&joined, later + 1), [plan(0, &[(2, &[9, 7])])], "a newcomer is asked at once");
+}
+
+/// The survivor that met an error of the disk kept the pair, unserved, until it was restarted.
+#[test]
+fn look_pair_that_a_survivor_could_not_read_goes_to_another_one_first() {
+    let mut core = core(7, 1);
+    let members = [(7, 1), (9, 3)];
+    core.look(&view(&[(7, 1), (8, 2), (9, 3)], &[row(2, Some(8), 2)]), 0);
+    let mut pair = row(2, None, 3);
+    let file = "region-00000004".to_owned();
+    pair.state = PairState::Unavailable { missing: Missing::Unreadable { file, errno: 5 } };
+    let told = with(view(&members, &[pair]), incident(8, 7, &[(2, Some(9), &[9])]));
+    assert_eq!(claims(&core.look(&told, GRACE)), [0], "nobody's now, and not closed");
+    let nobodys = with(told.clone(), incident(0, 7, &[]));
+    assert_eq!(core.look(&nobodys, GRACE + 1), [plan(0, &[(2, &[9])])]);
+    let mine = with(told, incident(0, 7, &[(2, Some(7), &[9])]));
+    assert_eq!(core.look(&mine, GRACE + 2), [take(2, ClaimGround::LeaseEnded, 0)]);
 }
 
 #[test]

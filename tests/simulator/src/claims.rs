@@ -396,7 +396,7 @@ impl Node {
         }
         self.note_share(pair, dead, |share| {
             share.times = ShareTimes { refused_ms: clock_ns / MS, ..share.times };
-            if kind == RefusedKind::NoRoom && !share.declined.contains(&incarnation) {
+            if kind == RefusedKind::Declined && !share.declined.contains(&incarnation) {
                 share.declined.push(incarnation);
             }
         });
@@ -510,7 +510,7 @@ fn refused_kind(error: &RecoveryError, pair: PairId) -> RefusedKind {
         ) => RefusedKind::Others,
         RecoveryError::Cluster(ClusterError::TableOlder { .. }) => RefusedKind::Damaged,
         RecoveryError::Cluster(_) => RefusedKind::Passing,
-        RecoveryError::Memory { .. } => RefusedKind::NoRoom,
+        error if error.is_of_this_survivor() => RefusedKind::Declined,
         error if error.missing(pair).is_some() => RefusedKind::Damaged,
         _ => RefusedKind::Passing,
     }
