@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use cell_cluster::{Missing, PairState};
+use cell_cluster::{PairRow, Trouble};
 use cell_node::NodeSnapshot;
 use serde_json::{Value, json};
 
@@ -35,32 +35,10 @@ pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
 
 /// Pairs that are not served, and why, in words; none if all are.
 pub(crate) fn troubles(snapshot: &NodeSnapshot) -> Vec<String> {
-    let rows = snapshot.cluster.pairs.iter().filter_map(|row| {
-        let lives = |owner| snapshot.cluster.members.iter().any(|member| Some(member.incarnation) == owner);
-        let why = match &row.state {
-            PairState::Serving | PairState::ReadOnly if lives(row.owner) => return None,
-            PairState::Serving | PairState::ReadOnly => "its owner has died".to_owned(),
-            PairState::New | PairState::Released => "nobody has claimed it yet".to_owned(),
-            PairState::Recovering => "recovering".to_owned(),
-            PairState::Unavailable { missing } => format!("unavailable: {}", missing_words(missing)),
-        };
-        Some(format!("{} is {why}", row.pair))
-    });
-    rows.collect()
-}
-
-fn missing_words(missing: &Missing) -> String {
-    match missing {
-        Missing::Log { region, epoch } => format!("the log of {region}, epoch {}, is missing", epoch.0),
-        Missing::Corruption { file, offset } => format!("{file} is damaged at byte {offset}"),
-        Missing::Checkpoint { file } => format!("the checkpoint {file} cannot be read whole"),
-        Missing::Unreadable { file, errno } => format!("{file} cannot be read, error {errno}"),
-        Missing::Record { region, csn } => format!("record {} of {region} cannot be applied", csn.0),
-        Missing::Verification { region } => {
-            format!("what was rebuilt of {region} does not satisfy its checks")
-        }
-        Missing::Memory { bytes } => format!("nobody has {bytes} bytes of memory for it"),
-    }
+    let cluster = &snapshot.cluster;
+    let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
+    let words = |row: &PairRow| Trouble::of(row, lives, &cluster.incidents).map(|it| (row.pair, it.what));
+    cluster.pairs.iter().filter_map(words).map(|(pair, what)| format!("{pair} is {what}")).collect()
 }
 
 #[cfg(test)]
@@ -76,11 +54,5 @@ mod tests {
             assert_eq!(document[list], json!([]));
         }
         assert!(troubles(&snapshot()).is_empty());
-    }
-
-    #[test]
-    fn missing_words_tell_what_a_person_looks_for() {
-        let missing = Missing::Log { region: cell_terms::RegionId(4), epoch: cell_terms::Epoch(2) };
-        assert_eq!(missing_words(&missing), "the log of region-4, epoch 2, is missing");
     }
 }

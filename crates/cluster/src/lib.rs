@@ -42,6 +42,7 @@ mod settings;
 mod sim;
 mod store;
 mod table;
+mod trouble;
 mod watch;
 
 pub use clock::{Clock, ManualClock, boottime_ns};
@@ -67,4 +68,5 @@ pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage, StoreMeta};
 pub use table::{Claim, ClaimGround, NewPair, Table, Tenure};
+pub use trouble::Trouble;
 pub use watch::{ClusterView, Look, Watch};

@@ -147,6 +147,14 @@ pub struct Geometry {
     pub node_bytes: u32,
 }
 
+impl Geometry {
+    /// Bytes of both regions.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.node_region_bytes.saturating_add(self.extent_region_bytes)
+    }
+}
+
 /// An epoch of a pair that was published. Only then are its log folders expected: what an owner created that
 /// never came to publish is not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

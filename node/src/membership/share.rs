@@ -58,7 +58,7 @@ pub fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRo
 /// Bytes of a pair's regions.
 #[must_use]
 pub fn memory_bytes(row: &PairRow) -> u64 {
-    row.geometry.node_region_bytes.saturating_add(row.geometry.extent_region_bytes)
+    row.geometry.bytes()
 }
 
 #[cfg(test)]
