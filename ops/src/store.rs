@@ -6,9 +6,9 @@ use cell_client::{
     CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, OneSidedCounters,
     Operation, ScanEntry, ScanRange, Setback, Ticket, TreeShape,
 };
-use cell_protocol::{Condition, Refusal};
+use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
 use cell_terms::setting::Source;
-use cell_terms::{NodeId, Version};
+use cell_terms::{NodeId, PairId, Version};
 
 use crate::args::ServerArgs;
 use crate::exit::{Exit, Failure};
@@ -134,15 +134,36 @@ impl Store {
     /// Where nodes are, as the region table says; a node may be there more than once.
     pub(crate) fn places(&mut self) -> anyhow::Result<Vec<(NodeId, String)>> {
         let mut places = Vec::new();
+        self.each_row(|row| {
+            if !row.address.is_empty() {
+                places.push((row.node, row.address.to_owned()));
+            }
+        })?;
+        Ok(places)
+    }
+
+    /// Pairs with keys that nobody serves, as the region table says.
+    pub(crate) fn unserved(&mut self) -> anyhow::Result<Vec<(PairId, OwnedState)>> {
+        use OwnedState as S;
+        let mut unserved = Vec::new();
+        self.each_row(|row| {
+            let out = matches!(row.state, S::Recovering | S::Unavailable | S::Released);
+            if out && row.pair != PairId(0) {
+                unserved.push((row.pair, row.state));
+            }
+        })?;
+        Ok(unserved)
+    }
+
+    fn each_row(&mut self, mut take: impl FnMut(&TableRow<'_>)) -> anyhow::Result<()> {
         let mut rows = 0;
         loop {
             let kept = self.client.table(rows).map_err(|error| self.failure(&error))?;
             let report = kept.report();
-            let known = report.rows.iter().filter(|row| !row.address.is_empty());
-            places.extend(known.map(|row| (row.node, row.address.to_owned())));
+            report.rows.iter().for_each(|row| take(&row));
             rows += u32::try_from(report.rows.len()).unwrap_or(u32::MAX);
             if report.rows.is_empty() || rows >= report.rows_all {
-                return Ok(places);
+                return Ok(());
             }
         }
     }
@@ -270,7 +291,11 @@ fn of_refusal(refusal: &Refusal) -> (Exit, Option<String>) {
         Refusal::ReadOnly { .. } => {
             (Exit::Unhealthy, Some("reads and deletes go on; make room, then write again".into()))
         }
-        Refusal::Shutdown | Refusal::NotOwner => (Exit::Unhealthy, None),
+        Refusal::NotOwner => {
+            let next = "nobody serves its pair just now: `cell status` tells which are not served";
+            (Exit::Unhealthy, Some(next.into()))
+        }
+        Refusal::Shutdown => (Exit::Unhealthy, None),
         Refusal::KeyInvalid { .. } | Refusal::ValueTooLarge { .. } | Refusal::TooLong { .. } => {
             (Exit::Usage, None)
         }

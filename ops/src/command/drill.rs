@@ -14,7 +14,7 @@ use crate::cli::Global;
 use crate::drill::line::Line;
 use crate::drill::run::{Drill, Fault};
 use crate::drill::traffic::Load;
-use crate::drill::wire::{NodeView, Request, Status};
+use crate::drill::wire::{NodeView, PairView, Request, Status};
 use crate::exit::Exit;
 use crate::output::{message, table};
 use crate::signal;
@@ -149,6 +149,14 @@ fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
     let text = table::plain(&["node", "pid", "state", "lives", "server", "pairs"], &[0, 1, 3], rows);
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())?;
+    for pair in &status.pairs {
+        if let Some(trouble) = &pair.trouble {
+            writeln!(out, "\npair-{} is {trouble}", pair.pair)?;
+        }
+        if let Some(next) = &pair.next {
+            writeln!(out, "  next: {next}")?;
+        }
+    }
     let kinds: Vec<_> = Kind::value_variants().iter().map(|kind| word(*kind)).collect();
     writeln!(out, "\ndrills: {}\n  cell drill run {} --node 0", kinds.join(", "), kinds[0])?;
     Ok(Exit::Ok)
@@ -160,7 +168,11 @@ fn word(kind: Kind) -> String {
 
 fn row(node: &NodeView, status: &Status) -> Vec<String> {
     let own = status.pairs.iter().filter(|pair| pair.node == u32::from(node.node));
-    let pairs: Vec<_> = own.map(|pair| format!("{} {}", pair.pair, pair.state)).collect();
+    let state = |pair: &PairView| match pair.trouble {
+        Some(_) if pair.is_served() => "unavailable".to_owned(),
+        _ => pair.state.clone(),
+    };
+    let pairs: Vec<_> = own.map(|pair| format!("{} {}", pair.pair, state(pair))).collect();
     let cut_off = if node.partitioned { ", cut off" } else { "" };
     vec![
         node.node.to_string(),

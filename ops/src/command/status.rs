@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_client::NodeStatus;
-use cell_protocol::{PairState, PairStatus, StatusReport};
-use cell_terms::NodeId;
+use cell_protocol::{OwnedState, PairState, PairStatus, StatusReport};
+use cell_terms::{NodeId, PairId};
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -17,6 +17,7 @@ use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::signal;
+use crate::store::Store;
 
 /// Arguments of `cell status`.
 #[derive(Debug, Args)]
@@ -66,12 +67,21 @@ struct Asked {
     status: anyhow::Result<NodeStatus>,
 }
 
-fn ask(arguments: &StatusArgs) -> anyhow::Result<Vec<Asked>> {
-    let ask = |Member { server, node, store }| {
-        let status = store.and_then(|mut store| store.status());
+/// A pair that the region table tells to be not served.
+type Unserved = (PairId, OwnedState);
+
+/// Every node's answer, and what the first of them knows of pairs that none tells of.
+fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
+    let mut unserved = None;
+    let mut ask = |Member { server, node, store }| {
+        let status = store.and_then(|mut store: Store| {
+            unserved = unserved.take().or_else(|| store.unserved().ok());
+            store.status()
+        });
         Asked { server, node, status }
     };
-    Ok(members(&arguments.server, Duration::from_secs(2))?.into_iter().map(ask).collect())
+    let asked = members(&arguments.server, Duration::from_secs(2))?.into_iter().map(&mut ask).collect();
+    Ok((asked, unserved.unwrap_or_default()))
 }
 
 fn failed(server: &str, error: &anyhow::Error) -> Value {
@@ -80,7 +90,7 @@ fn failed(server: &str, error: &anyhow::Error) -> Value {
 }
 
 fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
-    let mut asked = match ask(arguments) {
+    let (mut asked, unserved) = match ask(arguments) {
         Ok(asked) => asked,
         Err(error) if global.json => {
             message::print_json(json!({"nodes": [failed(&arguments.server.server, &error)]}))?;
@@ -92,22 +102,46 @@ fn once(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
         let Asked { server, status, .. } = asked.remove(0);
         let kept = status?;
         let report = kept.report();
-        let is_healthy = !report.pairs.is_empty() && serves(&report);
-        return print(&text(&server, &report, is_healthy), is_healthy);
+        let is_healthy = !report.pairs.is_empty() && serves(&report) && unserved.is_empty();
+        let text = text(&server, &report, is_healthy) + &text_of_unserved(&unserved);
+        return print(&text, is_healthy);
     }
     let served: usize = asked.iter().filter_map(|one| one.status.as_ref().ok()).map(pairs_of).sum();
     let all_serve = |one: &Asked| one.status.as_ref().is_ok_and(|kept| serves(&kept.report()));
-    let is_healthy = served > 0 && asked.iter().all(all_serve);
+    let is_healthy = served > 0 && asked.iter().all(all_serve) && unserved.is_empty();
     if global.json {
         let node = |one: &Asked| match &one.status {
             Ok(kept) => document(&one.server, &kept.report()),
             Err(error) => failed(&one.server, error),
         };
         let nodes: Vec<Value> = asked.iter().map(node).collect();
-        message::print_json(json!({"healthy": is_healthy, "nodes": nodes}))?;
+        let pair = |(pair, state): &Unserved| json!({"pair": pair.0, "state": unserved_word(*state)});
+        let unserved: Vec<Value> = unserved.iter().map(pair).collect();
+        message::print_json(json!({"healthy": is_healthy, "nodes": nodes, "unserved": unserved}))?;
         return Ok(exit_of(is_healthy, &asked));
     }
-    print(&text_of_many(&asked, is_healthy), is_healthy)
+    print(&(text_of_many(&asked, is_healthy) + &text_of_unserved(&unserved)), is_healthy)
+}
+
+/// Pairs that no node's answer has a row of.
+fn text_of_unserved(unserved: &[Unserved]) -> String {
+    if unserved.is_empty() {
+        return String::new();
+    }
+    let line = |(pair, state): &Unserved| format!("{pair} is {}\n", unserved_word(*state));
+    let lines: String = unserved.iter().map(line).collect();
+    format!("\nNot served; a node's /readyz?verbose tells why:\n{lines}")
+}
+
+fn unserved_word(state: OwnedState) -> &'static str {
+    match state {
+        OwnedState::Serving => "serving",
+        OwnedState::ReadOnly => "read_only",
+        OwnedState::Recovering => "recovering",
+        OwnedState::Unavailable => "unavailable",
+        OwnedState::New => "new",
+        OwnedState::Released => "released",
+    }
 }
 
 /// A node alone that does not answer says how; one of several is part of an unhealthy whole.

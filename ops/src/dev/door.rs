@@ -11,14 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context;
-use cell_cluster::{Coordinator, PairRow, PairState, Table};
+use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Table, Trouble};
 use cell_terms::Incarnation;
 
 use super::supervisor::Event;
 use crate::drill::wire::{Answer, LINE_BYTES_MAX, PairView, Refused, Request, Status};
 
-/// Where survivors record what they do about a node that died.
-const KEY_INCIDENTS: &str = "incident/";
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
 
@@ -146,14 +144,17 @@ fn add_table(
             status.leases.push(owner);
         }
     }
-    status.pairs = rows.iter().map(view).collect();
-    let incidents = coordinator.list(KEY_INCIDENTS)?;
-    status.incidents =
-        incidents.entries.iter().filter_map(|entry| serde_json::from_str(&entry.value).ok()).collect();
+    let incidents = Incidents::new(coordinator.clone()).list()?;
+    let leases = &status.leases;
+    let trouble = |row: &PairRow| Trouble::of(row, |owner| leases.contains(&owner.0), &incidents);
+    status.pairs = rows.iter().map(|row| view(row, trouble(row))).collect();
+    let told = |row: &IncidentRow| serde_json::from_value(serde_json::to_value(row).ok()?).ok();
+    status.incidents = incidents.iter().filter_map(told).collect();
     Ok(())
 }
 
-fn view(row: &PairRow) -> PairView {
+fn view(row: &PairRow, trouble: Option<Trouble>) -> PairView {
+    let (trouble, next) = trouble.map_or((None, None), |trouble| (Some(trouble.what), trouble.next));
     PairView {
         pair: row.pair.0,
         node: row.node.0,
@@ -161,6 +162,8 @@ fn view(row: &PairRow) -> PairView {
         epoch: row.epoch.0,
         state: state_word(&row.state).to_owned(),
         cut_epoch: row.history.iter().filter(|epoch| epoch.cut.is_some()).map(|epoch| epoch.epoch.0).max(),
+        trouble,
+        next: next.map(str::to_owned),
     }
 }
 

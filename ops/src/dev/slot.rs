@@ -134,8 +134,13 @@ impl Slot {
         self.signal(Signal::KILL)
     }
 
-    /// Asks it to end in order, and wants it back.
-    pub(crate) fn restart(&mut self) -> bool {
+    /// Asks it to end in order, and wants it back; without a process it gets one now, whatever was meant
+    /// before.
+    pub(crate) fn restart(&mut self, now: Instant) -> bool {
+        if self.child.is_none() {
+            self.next = Next::At(now);
+            return true;
+        }
         self.down = Some(Duration::ZERO);
         self.ask_to_stop()
     }

@@ -186,7 +186,7 @@ impl Supervisor {
             }
             (Request::Stop { .. }, Some((_, Some(slot)))) => slot.pause(),
             (Request::Cont { .. }, Some((_, Some(slot)))) => slot.cont(),
-            (Request::Restart { .. }, Some((_, Some(slot)))) => slot.restart(),
+            (Request::Restart { .. }, Some((_, Some(slot)))) => slot.restart(Instant::now()),
             // What is not there now is cut off when it comes.
             (Request::Partition { on, .. }, Some((_, Some(slot)))) => {
                 slot.partition(on) || !on || slot.due().is_some()
@@ -372,6 +372,22 @@ exit 1
         assert!(cluster.ask(Request::Stop { node: 0 }).refused.unwrap().what.contains("no process to stop"));
         cluster.until(|nodes| nodes[0].lives == 2);
         assert!(killed.elapsed() >= Duration::from_millis(300));
+    }
+
+    #[test]
+    fn restart_of_a_node_that_is_down_or_given_up_starts_it_at_once() {
+        let cluster = Cluster::start(2, true);
+        cluster.serving();
+        cluster.ask(Request::Kill { node: 0, down_ms: 3_600_000 });
+        cluster.until(|nodes| nodes[0].state == "down");
+        assert_eq!(cluster.ask(Request::Restart { node: 0 }).refused, None);
+        cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == "serving");
+        let cluster = Cluster::start(2, false);
+        cluster.serving();
+        cluster.ask(Request::Kill { node: 1, down_ms: 0 });
+        cluster.until(|nodes| nodes[1].state == "given up");
+        assert_eq!(cluster.ask(Request::Restart { node: 1 }).refused, None);
+        cluster.until(|nodes| nodes[1].lives == 2 && nodes[1].state == "serving");
     }
 
     #[test]

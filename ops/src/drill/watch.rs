@@ -230,7 +230,8 @@ mod tests {
     }
 
     fn pair(pair: u32, node: u32, owner: Option<u64>, epoch: u32, state: &str, cut: Option<u32>) -> PairView {
-        PairView { pair, node, owner, epoch, state: state.into(), cut_epoch: cut }
+        let state = state.into();
+        PairView { pair, node, owner, epoch, state, cut_epoch: cut, trouble: None, next: None }
     }
 
     #[test]

@@ -185,6 +185,12 @@ pub(crate) struct PairView {
     pub(crate) state: String,
     /// The highest epoch that has a cut.
     pub(crate) cut_epoch: Option<u32>,
+    /// Why it is not served; none if it is.
+    #[serde(default)]
+    pub(crate) trouble: Option<String>,
+    /// What to do about that; none if it passes by itself.
+    #[serde(default)]
+    pub(crate) next: Option<String>,
 }
 
 impl PairView {
