@@ -1,6 +1,7 @@
 //! What whole-system tests share: a real server as a child, histories of operations, and the check that they
 //! are linearizable.
 
+pub mod cluster;
 pub mod faulty_disk;
 pub mod ports;
 pub mod program;

@@ -168,6 +168,19 @@ impl Server {
         }
     }
 
+    /// Waits until a page of the node's HTTP door has these words.
+    ///
+    /// # Panics
+    /// If it never has.
+    #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
+    pub fn wait_http(&self, path: &str, words: &str) {
+        let deadline = Instant::now() + READY;
+        while !self.http(path).is_some_and(|(_, body)| body.contains(words)) {
+            assert!(Instant::now() < deadline, "{path} never said `{words}`: {:?}", self.http(path));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Whether it serves right now.
     pub fn is_ready(&self) -> bool {
         self.http("/readyz").is_some_and(|(status, _)| status == 200)

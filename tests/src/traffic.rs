@@ -21,6 +21,16 @@ const KEYS: u64 = 2_000;
 /// Keys that history clients meet on.
 const KEYS_SHARED: u64 = 24;
 
+/// First characters of keys, over which a cluster's first ranges are spread.
+const FIRST: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// A key that lies anywhere in the key space, by its number.
+#[must_use]
+pub fn spread(number: u64, rest: &str) -> Vec<u8> {
+    let first = usize::try_from(number % FIRST.len() as u64).unwrap_or(0);
+    [&FIRST[first..=first], rest.as_bytes()].concat()
+}
+
 /// Shared by all clients of one test.
 pub struct Traffic {
     server: SocketAddr,
@@ -103,7 +113,8 @@ impl Traffic {
         let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<Value>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
             while outstanding.len() < OUTSTANDING && !self.is_stopped() {
-                let key = format!("ledger-{client}-{:05}", dice.below(KEYS)).into_bytes();
+                let number = dice.below(KEYS);
+                let key = spread(number, &format!("-ledger-{client}-{number:05}"));
                 if !busy.insert(key.clone()) {
                     continue;
                 }
@@ -137,7 +148,8 @@ impl Traffic {
         // The version that a key had when this client last looked, and whose it was.
         let mut seen: BTreeMap<Vec<u8>, (Version, Value)> = BTreeMap::new();
         while !self.is_stopped() {
-            let key = format!("shared-{:02}", dice.below(KEYS_SHARED)).into_bytes();
+            let number = dice.below(KEYS_SHARED);
+            let key = spread(number * 5, &format!("-shared-{number:02}"));
             let value = self.values.fetch_add(1, Ordering::SeqCst);
             let call = match (dice.below(10), seen.get(&key)) {
                 (0..=3, _) => Call::Get,

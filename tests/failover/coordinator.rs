@@ -1,0 +1,128 @@
+//! A coordinator that is away. `cell dev` hosts it in the supervisor's process: one that stands still leaves
+//! nodes whose leases nobody renews, one that is killed takes its nodes with it.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cell_client::{Client, ClientOptions};
+use cell_tests::cluster::{signal, stop, wait_ended};
+use cell_tests::ledger::Ledger;
+use cell_tests::linearizability;
+use cell_tests::server::Server;
+use cell_tests::traffic::{Traffic, spread};
+use rustix::process::{Pid, Signal};
+
+use crate::{FLAGS, rounds};
+
+const LEASE: Duration = Duration::from_millis(500);
+const PATIENCE: Duration = Duration::from_secs(60);
+const WRITERS: u64 = 2;
+const MEETING: u64 = 2;
+/// Operations before a fault.
+const OPERATIONS: u64 = 500;
+
+fn cluster(more: &[&str]) -> Server {
+    let server = Server::start_with(&[&["--nodes=3", "--lease-ms=500"], &FLAGS[..], more].concat());
+    server.wait_healthy();
+    server
+}
+
+/// When the writes were begun that were acknowledged.
+#[derive(Default)]
+struct Dates {
+    begun: Mutex<Vec<Instant>>,
+    stop: AtomicBool,
+}
+
+impl Dates {
+    /// Writes all over the key space, and soon gives up each write.
+    fn write(&self, server: std::net::SocketAddr) {
+        let options = ClientOptions { deadline_ms: 50, ..ClientOptions::default() };
+        let mut client = Client::connect(&server.to_string(), options).expect("the server is there");
+        let mut number = 0;
+        while !self.stop.load(Ordering::SeqCst) {
+            number += 7;
+            let begun = now();
+            if client.put(&spread(number, "-dated"), b"value").is_ok() {
+                self.begun.lock().expect("nobody panics with it").push(begun);
+            }
+        }
+    }
+
+    fn count(&self, from: Instant, to: Instant) -> usize {
+        let begun = self.begun.lock().expect("nobody panics with it");
+        begun.iter().filter(|begun| (from..to).contains(begun)).count()
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "leases of real processes are of real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// Load by every kind of client while `fault` is done, again and again; then everything that was acknowledged
+/// is there and every key's history has an order.
+fn nothing_is_lost_under(server: &mut Server, fault: impl Fn(&mut Server, &Dates)) {
+    let traffic = Traffic::new(server.address());
+    let dates = Dates::default();
+    let address = server.address();
+    let ledgers: Vec<Ledger> = std::thread::scope(|scope| {
+        let (traffic, dates) = (&traffic, &dates);
+        let writers: Vec<_> =
+            (0..WRITERS).map(|client| scope.spawn(move || traffic.keep_ledger(client, PATIENCE))).collect();
+        let meeting: Vec<_> =
+            (0..MEETING).map(|client| scope.spawn(move || traffic.meet(client, PATIENCE))).collect();
+        let dating = scope.spawn(move || dates.write(address));
+        for _ in 0..rounds() {
+            let ticks = traffic.recorder.ticks();
+            while traffic.recorder.ticks() < ticks + 2 * OPERATIONS {
+                std::thread::yield_now();
+            }
+            fault(server, dates);
+            server.wait_healthy();
+        }
+        traffic.stop();
+        dates.stop.store(true, Ordering::SeqCst);
+        dating.join().expect("a writer did not panic");
+        for client in meeting {
+            client.join().expect("a client that met others did not panic");
+        }
+        writers.into_iter().map(|writer| writer.join().expect("a writer did not panic")).collect()
+    });
+    let keys: usize = ledgers.iter().map(|ledger| traffic.verify(ledger)).sum();
+    let acknowledged: u64 = ledgers.iter().map(|ledger| ledger.counts().0).sum();
+    assert!(acknowledged > OPERATIONS, "there was load: {acknowledged} writes");
+    for (key, history) in traffic.recorder.into_history() {
+        if let Err(violation) = linearizability::check(&history, None) {
+            panic!("{} is not linearizable: {violation:?}", key.escape_ascii());
+        }
+    }
+    println!("{keys} keys verified, {acknowledged} writes acknowledged");
+}
+
+#[test]
+fn coordinator_that_stands_still_past_the_leases_nothing_more_is_acknowledged_and_nothing_lost() {
+    nothing_is_lost_under(&mut cluster(&[]), |server, dates| {
+        let nodes = server.view().processes();
+        assert_eq!(nodes.len(), 3);
+        stop(server.supervisor());
+        let stopped = now();
+        // Each finds its lease over and ends; nobody is there who would start another one.
+        wait_ended(&nodes);
+        let before = dates.count(stopped, stopped + LEASE);
+        let after = dates.count(stopped + LEASE, now());
+        assert_eq!(after, 0, "writes that were begun when every lease had ended; {before} before");
+        signal(server.supervisor(), Signal::CONT);
+        let others = |process: &Pid| !nodes.contains(process);
+        server.wait_view("followed by others", |view| view.processes().iter().all(others));
+    });
+}
+
+#[test]
+fn supervisor_killed_under_load_of_three_nodes_nothing_is_lost() {
+    nothing_is_lost_under(&mut cluster(&[]), |server, _| {
+        server.kill_all();
+        server.resume();
+    });
+}

@@ -1,0 +1,233 @@
+//! Pairs that nobody can serve: there is no room for them, or their logs are gone or cannot be read. They are
+//! reported with the reason, their keys are refused in time, everything else is served, and nothing is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cell_client::{Client, ClientError, ClientOptions, Operation, Output};
+use cell_terms::{PairId, RegionId};
+use cell_tests::cluster::signal;
+use cell_tests::program::{self, Said};
+use cell_tests::server::Server;
+use cell_tests::traffic::spread;
+use rustix::process::Signal;
+
+use crate::FLAGS;
+
+const KEYS: u64 = 62;
+/// How long a key that nobody serves may hold its client up.
+const DEADLINE_MS: u64 = 1_000;
+/// The exit code of a command that finds something unwell.
+const UNHEALTHY: Option<i32> = Some(5);
+/// The node that dies.
+const VICTIM: u64 = 2;
+
+/// A cluster with an entry under each key.
+struct Store {
+    server: Server,
+    values: BTreeMap<Vec<u8>, Vec<u8>>,
+    round: u32,
+}
+
+impl Store {
+    fn start(more: &[&str]) -> Store {
+        let server = Server::start_with(&[&["--nodes=3"], &FLAGS[..], more].concat());
+        server.wait_healthy();
+        let mut store = Store { server, values: BTreeMap::new(), round: 0 };
+        store.write(&(0..KEYS).map(|number| spread(number, "-pair")).collect());
+        store
+    }
+
+    fn client(&self) -> Client {
+        let (first, second) = (self.server.address(), self.server.address().port() + 1);
+        let options = ClientOptions { deadline_ms: DEADLINE_MS, ..ClientOptions::default() };
+        Client::connect(&format!("{first},127.0.0.1:{second}"), options).expect("a survivor is there")
+    }
+
+    /// Gives these keys new values.
+    fn write(&mut self, keys: &BTreeSet<Vec<u8>>) {
+        self.round += 1;
+        let value = format!("round {}", self.round).into_bytes();
+        let mut client = self.client();
+        for key in keys {
+            client.put(key, &value).expect("it is served");
+            self.values.insert(key.clone(), value.clone());
+        }
+    }
+
+    /// Reads every key, all at once. Those that are served have their values; the others are returned, with
+    /// what was said of one of them.
+    fn unserved(&self) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
+        let mut client = self.client();
+        let mut tickets = BTreeMap::new();
+        for key in self.values.keys() {
+            tickets.insert(client.submit(&Operation::Get { key }).expect("the queue has room"), key.clone());
+        }
+        let (mut unserved, mut said) = (BTreeSet::new(), None);
+        while !tickets.is_empty() {
+            let completion = client.poll(Duration::from_secs(60)).expect("no operation hangs");
+            let key = tickets.remove(&completion.ticket).expect("a ticket completes once");
+            match completion.outcome {
+                Ok(Output::Value(item)) => {
+                    let found = item.map(|item| item.value);
+                    assert_eq!(found.as_ref(), self.values.get(&key), "{}", key.escape_ascii());
+                }
+                Ok(other) => panic!("a get answers {other:?}"),
+                Err(error) => {
+                    said = Some(error);
+                    unserved.insert(key);
+                }
+            }
+        }
+        (unserved, said)
+    }
+
+    /// The keys that are not served: some, and not those of other nodes, which take new values meanwhile.
+    fn assert_a_part_is_served(&mut self) -> BTreeSet<Vec<u8>> {
+        let (unserved, said) = self.unserved();
+        assert!((5..=30).contains(&unserved.len()), "a third of the keys or so: {unserved:?}");
+        let said = said.expect("an error for each");
+        assert!(matches!(said, ClientError::Deadline { .. }), "surely not done: {said:?}");
+        let served = self.values.keys().filter(|key| !unserved.contains(*key)).cloned().collect();
+        self.write(&served);
+        unserved
+    }
+
+    fn assert_all_is_served(&mut self) {
+        self.server.wait_healthy();
+        assert_eq!(self.unserved().0, BTreeSet::new());
+        self.write(&self.values.keys().cloned().collect());
+        let verified = self.server.cell(&["verify"]);
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+    }
+
+    fn ls(&self) -> Said {
+        program::run(&["drill", "ls", "--dir", self.server.folder().to_str().expect("it is UTF-8")])
+    }
+
+    /// Waits until a pair is reported with this reason, everywhere that a person looks.
+    fn wait_reported(&self, pair: u64, reason: &str) {
+        let reported =
+            |row: &serde_json::Value| row["trouble"].as_str().is_some_and(|it| it.contains(reason));
+        self.server.wait_view(reason, |view| reported(view.pair(pair)));
+        let said = self.ls();
+        assert!(said.out.contains(&format!("pair-{pair} is unavailable: ")), "{}", said.out);
+        assert!(said.out.contains(reason) && said.out.contains("next: "), "{}", said.out);
+        let status = self.server.cell(&["status"]);
+        assert_eq!(status.code, UNHEALTHY, "{status:?}");
+        // A survivor's own view is some moments older.
+        self.server.wait_http("/readyz?verbose", reason);
+    }
+
+    /// The folder of a region's logs.
+    fn logs(&self, region: RegionId) -> PathBuf {
+        let folder = self.server.folder().join("log").join(format!("region-{:08x}", region.0));
+        assert!(folder.is_dir(), "{} is there", folder.display());
+        folder
+    }
+
+    /// The node that holds a pair, and its process, killed; another one follows at once.
+    fn restart_holder(&self, pair: u64) {
+        let view = self.server.view();
+        let node = view.pair(pair)["node"].as_u64().expect("somebody holds it");
+        assert_ne!(node, VICTIM, "{view:?}");
+        let process = view.process(node).expect("it runs");
+        signal(process, Signal::KILL);
+        self.server.wait_view("restarted", |view| view.process(node).is_some_and(|now| now != process));
+    }
+}
+
+/// The only pair of a node.
+fn pair_of(server: &Server, node: u64) -> u64 {
+    let owned = server.view().owned();
+    let [pair] = owned[&node][..] else { panic!("one pair a node: {owned:?}") };
+    pair
+}
+
+fn pair_id(pair: u64) -> PairId {
+    PairId(u32::try_from(pair).expect("a pair's number is small"))
+}
+
+#[test]
+fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_is_back() {
+    // Room for one pair of 192 MiB and not for two.
+    let mut store = Store::start(&["--memory-limit-bytes=300MiB"]);
+    let pair = pair_of(&store.server, VICTIM);
+    store.server.take_down(VICTIM);
+    store.wait_reported(pair, "bytes of memory");
+    let unserved = store.assert_a_part_is_served();
+    let view = store.server.view();
+    let plans = view.incidents().iter().filter_map(|incident| incident["plan"].as_array());
+    let of_pair = |share: &&serde_json::Value| share["pair"] == pair;
+    let share = plans.flatten().find(of_pair).expect("an incident tells of it");
+    assert!(share["survivor"].is_null() && share["times"]["serving_ms"] == 0, "{share}");
+    let key = String::from_utf8(unserved.first().expect("some").clone()).expect("it is ASCII");
+    let said = store.server.cell(&["get", "--timeout", "500ms", &key]);
+    assert_eq!(said.code, UNHEALTHY, "{said:?}");
+    assert!(said.err.contains("nobody serves its pair"), "{said:?}");
+
+    store.server.start_node(VICTIM);
+    store.assert_all_is_served();
+}
+
+#[test]
+fn log_folder_removed_from_a_dead_node_is_refused_and_reported_until_it_is_back() {
+    // Time enough to take a folder away before anybody looks into it.
+    let mut store = Store::start(&["--lease-ms=2s"]);
+    let pair = pair_of(&store.server, VICTIM);
+    let (node, extent) = (pair_id(pair).node_region(), pair_id(pair).extent_region());
+    let aside = store.server.folder().join("aside");
+    store.server.take_down(VICTIM);
+    let folder = store.logs(node);
+    fs::rename(&folder, &aside).expect("a folder can be moved");
+    let reason = format!("the log of {node}, epoch 1, is missing");
+    store.wait_reported(pair, &reason);
+    let unserved = store.assert_a_part_is_served();
+    // The node itself, back again, does not serve it either, nor does who is started anew.
+    store.server.start_node(VICTIM);
+    store.server.wait_view("back", |view| view.serves(VICTIM));
+    assert_eq!(store.assert_a_part_is_served(), unserved);
+    store.restart_holder(pair);
+    store.wait_reported(pair, &reason);
+    assert_eq!(store.assert_a_part_is_served(), unserved);
+
+    fs::rename(&aside, &folder).expect("a folder can be moved");
+    store.restart_holder(pair);
+    store.assert_all_is_served();
+
+    // The other log, and nobody ever brings it back: a start of the whole cluster serves nothing of it.
+    store.server.kill_all();
+    fs::remove_dir_all(store.logs(extent)).expect("a folder can be removed");
+    store.server.resume();
+    store.wait_reported(pair, &format!("the log of {extent}, epoch "));
+    assert_eq!(store.assert_a_part_is_served(), unserved);
+}
+
+#[test]
+fn log_that_cannot_be_read_is_reported_and_served_when_it_can_without_a_restart() {
+    let mut store = Store::start(&["--lease-ms=2s"]);
+    let pair = pair_of(&store.server, VICTIM);
+    store.server.take_down(VICTIM);
+    // A folder in a segment's place: it is there, and every read of it is an error.
+    let epoch = store.logs(pair_id(pair).extent_region()).join("epoch-00000001");
+    let mut segments: Vec<PathBuf> =
+        fs::read_dir(&epoch).expect("it is there").map(|entry| entry.expect("an entry").path()).collect();
+    segments.sort();
+    let segment = segments.into_iter().find(|path| path.to_string_lossy().contains("segment-")).expect("one");
+    let aside = store.server.folder().join("aside");
+    fs::rename(&segment, &aside).expect("a file can be moved");
+    fs::create_dir(&segment).expect("a folder can be made");
+    store.wait_reported(pair, "cannot be read, error ");
+    store.assert_a_part_is_served();
+    let lives = |view: &cell_tests::cluster::View| view.processes();
+    let before = lives(&store.server.view());
+
+    fs::remove_dir(&segment).expect("a folder can be removed");
+    fs::rename(&aside, &segment).expect("a file can be moved");
+    store.server.wait_view("served", |view| view.is_served(pair));
+    assert_eq!(lives(&store.server.view()), before, "nobody was restarted");
+    store.server.start_node(VICTIM);
+    store.assert_all_is_served();
+}
