@@ -82,15 +82,16 @@ fn serve(
     stream.set_read_timeout(Some(IDLE))?;
     let user = cell_fabric::peer_user(stream)?;
     let own = rustix::process::geteuid().as_raw();
-    if user != 0 && user != own {
-        let what = format!("user {user} may not inject faults into a cluster of user {own}");
-        return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
-    }
     let mut reader = BufReader::new(stream);
     loop {
         let mut line = String::new();
         if reader.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
             return Ok(());
+        }
+        // Refused only once it has asked: who writes into a closed socket does not come to read why.
+        if user != 0 && user != own {
+            let what = format!("user {user} may not inject faults into a cluster of user {own}");
+            return answer(stream, &refused(what, "run the drill as the user who runs the cluster"));
         }
         let reply = match serde_json::from_str(&line) {
             Ok(request) => ask(request, coordinator, events),

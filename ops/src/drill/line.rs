@@ -42,10 +42,15 @@ impl Line {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         let mut said = String::new();
-        let gone = "the supervisor does not answer";
-        self.stream.get_mut().write_all(&line).context(gone)?;
-        if self.stream.read_line(&mut said).context(gone)? == 0 {
-            return Err(Failure::new(Exit::Unreachable, "the supervisor is gone").into());
+        let sent = self.stream.get_mut().write_all(&line);
+        match sent.and_then(|()| self.stream.read_line(&mut said)) {
+            Ok(1..) => {}
+            Ok(0) => return Err(Failure::new(Exit::Unreachable, "the supervisor is gone").into()),
+            // Its words, not the error itself: a pipe that breaks here is not the reader of our output.
+            Err(error) => {
+                let what = format!("the supervisor does not answer: {error}");
+                return Err(Failure::new(Exit::Unreachable, what).into());
+            }
         }
         let mut answer: Answer = serde_json::from_str(&said).context("this is no answer of a supervisor")?;
         match answer.refused.take() {
