@@ -42,7 +42,14 @@ impl ClientCore {
     }
 
     /// One-sided operations that have ended: complete, or on their way to the server.
+    #[inline]
     pub(crate) fn take_ended(&mut self, now_ns: u64) {
+        if self.reader.is_some() {
+            self.take_ended_of_reader(now_ns);
+        }
+    }
+
+    fn take_ended_of_reader(&mut self, now_ns: u64) {
         while let Some((place, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
             match ended {
                 Ended::Done(output) => self.finish(place, now_ns, Ok(output)),
@@ -132,7 +139,7 @@ impl ClientCore {
             }
             let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
             if reader.wants_regions(id, now_ns) {
-                reader.regions_asked(id);
+                reader.regions_asked(id, now_ns);
                 link.control.push_back(Control::Regions);
             }
             if reader.wants_trust(id, now_ns) {
@@ -145,10 +152,15 @@ impl ClientCore {
         }
     }
 
+    /// Whether one-sided reads are on their way to a server's host. One that does not come back: the host is
+    /// gone, or nobody has its connection any more.
+    #[inline]
+    pub(crate) fn is_reading(&self, link: LinkId) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.is_busy(link))
+    }
+
     /// What the server of a connection owes.
     pub(crate) fn owed(&self, link: LinkId) -> Owed {
-        // A read that does not come back: the host is gone, or nobody has its connection any more.
-        let reading = self.reader.as_ref().is_some_and(|reader| reader.is_busy(link));
-        self.links[link.index()].owed(reading)
+        self.links[link.index()].owed(self.is_reading(link))
     }
 }

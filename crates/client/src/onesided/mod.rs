@@ -50,12 +50,15 @@ use crate::{ClientOptions, Output};
 use cache::NodeCache;
 use direct::Mapping;
 use reads::{Owner, Reads};
-use regions::{PairAt, PairRow, Regions};
+use regions::{Heard, PairAt, PairRow, Regions};
 use task::{GiveUp, State, Task};
 use trust::Trust;
 
 /// The registrations are asked for again after so long, when the worker did not tell them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
+
+/// Time between two questions for what a worker may have got besides what it told, at least.
+const RENEW_EVERY_NS: u64 = 20_000_000;
 
 /// What the tasks stand on.
 #[derive(Debug)]
@@ -72,7 +75,8 @@ pub(crate) struct Ground {
     /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
     /// these.
     registrations: u32,
-    /// A pointer led to a region that is not known: some worker has more of them by now.
+    /// A pointer led to a region that is not known, or nobody who is known has the root: some worker has more
+    /// of them by now.
     region_unknown: bool,
 }
 
@@ -143,12 +147,20 @@ struct Shore {
     /// Something was answered by it since it was asked for.
     trust_used: bool,
     scan_entries_max: u32,
+    renew_not_before_ns: u64,
 }
 
 impl Default for Shore {
     fn default() -> Shore {
         let (known, trust) = (Known::Wanted, Trust::default());
-        Shore { known, trust, trust_asked: false, trust_used: false, scan_entries_max: u32::MAX }
+        Shore {
+            known,
+            trust,
+            trust_asked: false,
+            trust_used: false,
+            scan_entries_max: u32::MAX,
+            renew_not_before_ns: 0,
+        }
     }
 }
 
@@ -236,22 +248,28 @@ impl Reader {
 
     /// Whether a worker's registrations are to be asked for.
     pub(crate) fn wants_regions(&self, link: LinkId, now_ns: u64) -> bool {
-        match self.shores.get(link.index()).map(|shore| shore.known) {
-            Some(Known::Wanted) => true,
-            Some(Known::Nowhere { until_ns }) => now_ns >= until_ns,
-            Some(Known::Here) => self.ground.region_unknown,
-            Some(Known::Asked | Known::Renewed) | None => false,
+        let Some(shore) = self.shores.get(link.index()) else { return false };
+        match shore.known {
+            Known::Wanted => true,
+            Known::Nowhere { until_ns } => now_ns >= until_ns,
+            Known::Here => self.ground.region_unknown && now_ns >= shore.renew_not_before_ns,
+            Known::Asked | Known::Renewed => false,
         }
     }
 
     /// They are asked for.
-    pub(crate) fn regions_asked(&mut self, link: LinkId) {
+    pub(crate) fn regions_asked(&mut self, link: LinkId, now_ns: u64) {
         let shore = &mut self.shores[link.index()];
-        shore.known = if shore.is_here() { Known::Renewed } else { Known::Asked };
+        if shore.is_here() {
+            shore.known = Known::Renewed;
+            shore.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
+        } else {
+            shore.known = Known::Asked;
+        }
     }
 
-    /// Whether a pointer led to a region that nobody has told of, since this was asked last; all workers that
-    /// are known have been asked again then.
+    /// Whether something was looked for in a region that nobody has told of, since this was asked last; all
+    /// workers that are known are asked again then, each so often.
     pub(crate) fn take_region_unknown(&mut self) -> bool {
         std::mem::take(&mut self.ground.region_unknown)
     }
@@ -267,12 +285,20 @@ impl Reader {
             *known = Known::Here;
             return;
         }
-        self.forget_regions(link);
+        let shore = &mut self.shores[link.index()];
+        (shore.known, shore.trust) = (Known::Here, Trust::default());
         self.ground.regions.replace(link, regions);
-        self.ground.registrations = self.ground.registrations.wrapping_add(1);
-        self.shores[link.index()].known = Known::Here;
         self.mapping = Mapping::default();
+        self.places_changed();
         self.ground.root_is_doubtful();
+    }
+
+    /// Who was at work in the regions cannot go on: a place in their list may be another pair's now.
+    fn places_changed(&mut self) {
+        self.ground.cache.clear();
+        self.give_up_active();
+        self.ground.registrations = self.ground.registrations.wrapping_add(1);
+        self.ground.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
     }
 
     /// Whether the fabric is to be asked which regions are mapped.
@@ -324,37 +350,39 @@ impl Reader {
         if header.lease_remaining_us == 0 || !shore.is_here() {
             return;
         }
-        let regions = &mut self.ground.regions;
-        if !regions.watermark_came(link, header.pair, header.watermark) {
+        let heard = self.ground.regions.watermark_came(link, header.pair, header.watermark);
+        if heard == Heard::Newer {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
             return self.nowhere(link, self.now_ns);
         }
-        let vouched = header.pair == PairId(0) || regions.has(link, header.pair);
+        let vouched = header.pair == PairId(0) || heard == Heard::Own;
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
             shore.trust.granted(asked_ns, header.lease_remaining_us);
         }
     }
 
     /// A worker's registrations are of no use any more: what is under way is the server's, and they are asked
-    /// for anew.
+    /// for anew. Who had none disturbs nobody.
     fn forget_regions(&mut self, link: LinkId) {
         let shore = &mut self.shores[link.index()];
-        shore.known = Known::Wanted;
-        shore.trust.reset();
-        self.ground.cache.clear();
-        self.give_up_active();
-        self.ground.regions.drop_link(link);
-        self.ground.registrations = self.ground.registrations.wrapping_add(1);
-        self.ground.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
+        (shore.known, shore.trust) = (Known::Wanted, Trust::default());
+        if self.ground.regions.drop_link(link) {
+            self.places_changed();
+            if self.ground.regions.root().is_none() {
+                self.ground.root_is_doubtful(); // its header may have been on its way
+            }
+        }
     }
 
     /// There are none for now.
     fn nowhere(&mut self, link: LinkId, now_ns: u64) {
         self.forget_regions(link);
-        self.give_up_held();
         let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
         self.shores[link.index()].known = Known::Nowhere { until_ns };
+        if self.ground.regions.root().is_none() && !self.is_coming() {
+            self.give_up_held();
+        }
     }
 
     /// The connection is gone.
@@ -382,6 +410,7 @@ impl Reader {
     /// ended.
     pub(crate) fn begin(&mut self, place: u16, now_ns: u64, message: &[u8]) -> bool {
         if self.ground.regions.root().is_none() && !self.is_coming() {
+            self.ground.region_unknown |= self.is_here(); // who is there may have taken it over
             return false;
         }
         while self.tasks.len() <= usize::from(place) {

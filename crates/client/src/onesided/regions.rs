@@ -37,8 +37,21 @@ pub(crate) struct PairRow {
 pub(crate) struct Regions {
     /// By node region.
     pairs: Vec<PairRow>,
+    /// The places in the list, by pair: every reply names one.
+    places: Vec<(PairId, PairAt)>,
     root: Option<Root>,
     pub(crate) operation_ns_max: u64,
+}
+
+/// Of which pair a reply's watermark is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Of one that is known as this worker's.
+    Own,
+    /// Of none that this worker is known to have.
+    Other,
+    /// Of an epoch whose registrations are not known.
+    Newer,
 }
 
 /// What a pointer names.
@@ -57,7 +70,7 @@ impl Regions {
         pairs.sort_by_key(|pair| pair.row.node_region);
         let usable = reply.reads_permitted && !pairs.is_empty() && pairs.len() < usize::from(PairAt::MAX);
         let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
-        usable.then_some(Regions { pairs, root: None, operation_ns_max })
+        usable.then_some(Regions { pairs, operation_ns_max, ..Regions::default() })
     }
 
     /// Takes in pairs of a worker that were added behind all that are known, so that places in the list
@@ -71,6 +84,7 @@ impl Regions {
         let grown = newer.pairs.len() >= known && same && behind;
         if grown {
             self.pairs.extend_from_slice(&newer.pairs[known..]);
+            self.index();
         }
         grown
     }
@@ -89,19 +103,33 @@ impl Regions {
             self.pairs.push(pair);
         }
         self.pairs.sort_by_key(|pair| pair.row.node_region);
-        self.pairs.iter_mut().for_each(|pair| pair.header_asked = false);
+        self.index();
         self.operation_ns_max = newer.operation_ns_max;
         if self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch)) != had_root {
             self.root = None;
         }
     }
 
-    /// A worker's pairs cannot be read any more. Places in the list change.
-    pub(crate) fn drop_link(&mut self, link: LinkId) {
+    /// A worker's pairs cannot be read any more. False if it had none; else places in the list change.
+    pub(crate) fn drop_link(&mut self, link: LinkId) -> bool {
+        let before = self.pairs.len();
         if self.pairs.first().is_some_and(|pair| pair.link == link) {
             self.root = None;
         }
         self.pairs.retain(|pair| pair.link != link);
+        self.index();
+        self.pairs.len() < before
+    }
+
+    fn index(&mut self) {
+        let places = (0..PairAt::MAX).zip(&self.pairs).map(|(at, pair)| (pair.row.pair, at));
+        self.places = places.collect();
+        self.places.sort_unstable();
+    }
+
+    fn place_of(&self, pair: PairId) -> Option<PairAt> {
+        let at = self.places.binary_search_by_key(&pair, |(pair, _)| *pair).ok()?;
+        Some(self.places[at].1)
     }
 
     /// Whether the header that may keep the root is on its way.
@@ -140,11 +168,6 @@ impl Regions {
 
     pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut PairRow {
         &mut self.pairs[usize::from(at)]
-    }
-
-    /// Whether the pair is known as this worker's.
-    pub(crate) fn has(&self, link: LinkId, pair: PairId) -> bool {
-        self.pairs.iter().any(|known| known.row.pair == pair && known.link == link)
     }
 
     /// What a pointer names, as far as regions and sizes go.
@@ -187,18 +210,18 @@ impl Regions {
     }
 
     /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the
-    /// same epoch: past a cut the next owner uses the same CSNs again. False if the epoch is another one.
-    pub(crate) fn watermark_came(&mut self, link: LinkId, pair: PairId, watermark: Watermark) -> bool {
-        let of_pair = |known: &&mut PairRow| known.row.pair == pair;
-        let Some(known) = self.pairs.iter_mut().find(of_pair) else { return true };
+    /// same epoch: past a cut the next owner uses the same CSNs again.
+    pub(crate) fn watermark_came(&mut self, link: LinkId, pair: PairId, watermark: Watermark) -> Heard {
+        let Some(at) = self.place_of(pair) else { return Heard::Other };
+        let known = self.pair_mut(at);
         if known.link != link && known.row.epoch > watermark.epoch {
-            return true; // an earlier owner's words
+            return Heard::Other; // an earlier owner's words
         }
         if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {
-            return false;
+            return Heard::Newer;
         }
         known.visible = known.visible.max(watermark.csn);
-        true
+        if known.link == link { Heard::Own } else { Heard::Other }
     }
 
     /// Whether a pair's writes up to this one may be seen.

@@ -50,11 +50,6 @@ impl Trust {
     pub(crate) fn asked(&mut self, now_ns: u64) {
         self.ask_not_before_ns = now_ns.saturating_add(ASK_EVERY_NS);
     }
-
-    /// Another owner, or another life of it.
-    pub(crate) fn reset(&mut self) {
-        *self = Trust::default();
-    }
 }
 
 #[cfg(test)]
@@ -72,7 +67,5 @@ mod tests {
         assert!(!trust.is_low(2_999_999) && trust.is_low(3_000_000));
         trust.asked(3_000_000);
         assert!(!trust.is_low(3_999_999) && trust.is_low(4_000_000), "not more than once a millisecond");
-        trust.reset();
-        assert!(!trust.holds(1));
     }
 }

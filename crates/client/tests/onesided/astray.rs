@@ -139,6 +139,7 @@ fn region_that_is_not_known_yet_is_asked_for() {
     assert_eq!(yard.asked, [RequestKind::Get], "for now the server is asked");
     yard.core.completion().unwrap();
     yard.pairs_told = 2;
+    yard.pass(30 * MS);
     yard.submit(&Operation::Get { key: &key(250) });
     yard.run();
     yard.core.completion().unwrap();

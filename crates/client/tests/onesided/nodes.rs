@@ -9,7 +9,7 @@ use cell_protocol::{
     Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
     ReplyHeader, Request, RequestKind, Scan, TableReport, TableRow, TableRows,
 };
-use cell_terms::{Incarnation, NodeId, Watermark};
+use cell_terms::{Incarnation, NodeId, PairId, Watermark};
 
 use crate::answers::{key, routed_owner, value};
 use crate::owner::{EPOCH, Owner};
@@ -22,14 +22,22 @@ struct Shore {
     /// The node at the other end of each connection.
     links: BTreeMap<LinkId, usize>,
     alive: [bool; 2],
+    /// The node of each pair.
+    owners: [usize; 2],
     lease_us: [u32; 2],
     posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
+    /// Reads stay on their way.
+    reads_held: bool,
     /// What each node was asked that it could have been spared.
     asked: [Vec<RequestKind>; 2],
 }
 
 impl Shore {
     fn new() -> Shore {
+        Shore::with_owners([0, 1])
+    }
+
+    fn with_owners(owners: [usize; 2]) -> Shore {
         let mut owner = routed_owner();
         for number in 0..300 {
             owner.put(&key(number), &value(number));
@@ -40,8 +48,10 @@ impl Shore {
             now_ns: 1,
             links: BTreeMap::new(),
             alive: [true; 2],
+            owners,
             lease_us: [10_000_000; 2],
             posted: VecDeque::new(),
+            reads_held: false,
             asked: [Vec::new(), Vec::new()],
         };
         shore.core.set_reads_ordered(true);
@@ -49,26 +59,39 @@ impl Shore {
         shore
     }
 
+    /// The pairs of a node, by their places in the owner's list.
+    fn pairs_of(&self, node: usize) -> impl Iterator<Item = usize> {
+        (0..2).filter(move |pair| self.owners[*pair] == node)
+    }
+
+    /// A worker speaks for the pair that it got last, if it has one.
     fn header(&self, node: usize, id: cell_protocol::RequestId) -> ReplyHeader {
-        let memory = &self.owner.pairs[node];
+        let lease_remaining_us = self.lease_us[node];
+        let Some(pair) = self.pairs_of(node).last() else {
+            return ReplyHeader { id, lease_remaining_us, ..ReplyHeader::default() };
+        };
+        let memory = &self.owner.pairs[pair];
         let watermark = Watermark { epoch: EPOCH, csn: memory.visible() };
-        ReplyHeader { id, pair: memory.pair, watermark, lease_remaining_us: self.lease_us[node] }
+        ReplyHeader { id, pair: memory.pair, watermark, lease_remaining_us }
     }
 
     fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {
         let (header, request) = Request::decode(message).unwrap();
-        let rows = [self.owner.pairs[node].row(self.owner.geometry)];
-        let address = ["n0", "n1"];
-        let row = |node: usize| TableRow {
-            pair: self.owner.pairs[node].pair,
+        let geometry = self.owner.geometry;
+        let rows: Vec<_> = self.pairs_of(node).map(|pair| self.owner.pairs[pair].row(geometry)).collect();
+        let row = |pair: PairId, node: usize| TableRow {
+            pair,
             node: NodeId(u32::try_from(node).unwrap()),
             owner: Incarnation(node as u64 + 1),
             epoch: EPOCH,
             state: OwnedState::Serving,
-            address: address[node],
+            address: ["n0", "n1"][node],
             http: "",
         };
-        let table = [row(0), row(1)];
+        let mut table: Vec<_> = (0..2).map(|at| row(self.owner.pairs[at].pair, self.owners[at])).collect();
+        let idle = (0..2).filter(|node| self.alive[*node] && self.pairs_of(*node).next().is_none());
+        table.extend(idle.map(|node| row(PairId(0), node)));
+        let revision = 1 + (2 * self.owners[0] + self.owners[1]) as u64;
         let reply = match request {
             Request::Hello(_) => Reply::Hello(HelloReply {
                 version: PROTOCOL_VERSION,
@@ -83,7 +106,8 @@ impl Shore {
                 pairs: RegionRows::List(&rows),
             }),
             Request::Table { .. } => {
-                Reply::Table(TableReport { revision: 1, rows_all: 2, rows: TableRows::List(&table) })
+                let rows_all = u32::try_from(table.len()).unwrap();
+                Reply::Table(TableReport { revision, rows_all, rows: TableRows::List(&table) })
             }
             Request::KeepAlive { .. } => Reply::Alive,
             ref other => {
@@ -127,7 +151,8 @@ impl Shore {
             while let Some(read) = self.core.next_read() {
                 self.posted.push_back(read);
             }
-            if let Some((link, read, tag)) = self.posted.pop_front() {
+            let read = if self.reads_held { None } else { self.posted.pop_front() };
+            if let Some((link, read, tag)) = read {
                 self.complete(link, &read, tag);
             } else if !busy {
                 return self.core.settle(self.now_ns);
@@ -138,8 +163,8 @@ impl Shore {
 
     /// A read reaches the memory of its connection's node and no other.
     fn complete(&mut self, link: LinkId, read: &RemoteRead, tag: ReadTag) {
-        let node = self.links.get(&link).copied();
-        let own = node.is_some_and(|node| read.key.0 / 100 == u64::from(self.owner.pairs[node].pair.0));
+        let pair = usize::try_from(read.key.0 / 100).unwrap() - 1;
+        let own = self.links.get(&link) == Some(&self.owners[pair]);
         assert!(own, "a read of another node's memory");
         let words = self.owner.read(read);
         let outcome: Result<&[u64], ReadFailure> = words.as_deref().map_err(|failure| *failure);
@@ -264,4 +289,65 @@ fn lost_router_leaves_the_other_nodes_keys_to_their_servers() {
     shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
     shore.wait(60);
     assert!(shore.asked[1].contains(&RequestKind::Get), "whoever is there is asked: it may have the key");
+}
+
+/// A client that had lost the root never went back to reading: who was known to be there was asked for its
+/// regions no more, and had taken the root's pair over since.
+#[test]
+fn router_taken_over_by_a_node_that_is_known_is_read_again() {
+    let mut shore = Shore::new();
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    shore.kill(0);
+    shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, shore.now_ns + MS).unwrap();
+    shore.wait(5).expect("at its deadline");
+    shore.owners = [1, 1];
+    for _ in 0..50 {
+        let deadline_ns = shore.now_ns + 20 * MS;
+        shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(150) }, deadline_ns).unwrap();
+        shore.wait(25).expect("at its deadline");
+    }
+    shore.asked = [Vec::new(), Vec::new()];
+    for number in [3, 150, 250] {
+        assert_eq!(shore.get(&key(number)), Some(value(number)));
+    }
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// The root's header was on its way when another node was lost, and what it brought was thrown away.
+#[test]
+fn root_on_its_way_while_another_node_is_lost_is_asked_for_again() {
+    let mut shore = Shore::new();
+    shore.kill(0);
+    shore.kill(1);
+    shore.alive = [true, true];
+    shore.reads_held = true;
+    for _ in 0..20 {
+        shore.now_ns += 20 * MS;
+        shore.run();
+    }
+    assert!(!shore.posted.is_empty(), "the root's header");
+    shore.kill(1);
+    shore.reads_held = false;
+    shore.run();
+    assert_eq!(shore.get(&key(3)), Some(value(3)));
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// Ten times a second it is asked whether it has pairs by now; each time the cached tree nodes of all others
+/// were dropped, and what was under way was handed to the servers.
+#[test]
+fn node_without_pairs_does_not_disturb_reads_of_the_others() {
+    let mut shore = Shore::with_owners([0, 0]);
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
+    assert_eq!(shore.links.len(), 2, "who has no pairs yet may get some");
+    let reads = |shore: &Shore| shore.core.one_sided_counters().unwrap().reads;
+    let mut before = reads(&shore);
+    for _ in 0..20 {
+        shore.now_ns += 30 * MS;
+        shore.run();
+        assert_eq!(shore.get(&key(150)), Some(value(150)));
+        assert!(reads(&shore) - before <= 3, "leaf, extent, perhaps a header: {}", reads(&shore) - before);
+        before = reads(&shore);
+    }
+    assert!(shore.is_spared(), "{:?}", shore.asked);
 }
