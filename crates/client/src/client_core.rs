@@ -295,11 +295,13 @@ impl ClientCore {
 
     /// Time has passed: deadlines, waits, silence. Cheap while nothing is due.
     pub fn tick(&mut self, now_ns: u64) {
-        for link in self.all_links() {
-            let owed = self.owed(link);
-            match self.links[link.index()].connection.overdue(now_ns, owed) {
-                Some(Overdue::Probe) => self.links[link.index()].control.push_back(Control::KeepAlive),
-                Some(Overdue::GiveUp(why)) => self.abandon_connection(link, now_ns, why),
+        for id in self.all_links() {
+            let reading = self.is_reading(id);
+            let link = &mut self.links[id.index()];
+            let owed = link.owed(reading);
+            match link.connection.overdue(now_ns, owed) {
+                Some(Overdue::Probe) => link.control.push_back(Control::KeepAlive),
+                Some(Overdue::GiveUp(why)) => self.abandon_connection(id, now_ns, why),
                 None => {}
             }
         }
@@ -318,18 +320,24 @@ impl ClientCore {
     /// until then.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        let is_up = self.is_up();
-        let mut due = self.flights.due_ns();
-        for link in self.all_links() {
-            let connection = &self.links[link.index()].connection;
-            due = due.min(connection.due_ns(self.owed(link), self.has_work(link)));
+        let (mut due, mut is_up) = (self.flights.due_ns(), false);
+        let watches_doubt = self.has_choice() && !self.watch.trouble;
+        for id in self.all_links() {
+            let link = &self.links[id.index()];
+            let (connection, owed) = (&link.connection, link.owed(self.is_reading(id)));
+            is_up |= connection.is_up();
+            let work = !connection.is_open() && self.has_work(id);
+            due = due.min(connection.due_ns(owed, work));
+            if watches_doubt {
+                due = due.min(connection.doubtful_ns(owed));
+            }
         }
         let keep_alive = self.session.keep_alive_due_ns().filter(|_| is_up);
         let opening = self.session_not_before_ns;
         let opening = (!self.waiting_for_session.is_empty() && is_up).then_some(opening);
         let opening = opening.filter(|_| !self.session.is_opening());
         let due = due.min(keep_alive.unwrap_or(u64::MAX)).min(opening.unwrap_or(u64::MAX));
-        let due = due.min(self.watch_due_ns());
+        let due = due.min(self.watch_due_ns(is_up));
         let due = due.min(self.reader.as_ref().map_or(u64::MAX, |reader| reader.due_ns()));
         (due != u64::MAX).then_some(due)
     }
@@ -353,7 +361,10 @@ impl ClientCore {
         if let Some(reader) = &mut self.reader {
             reader.welcomed(link, server.limits.scan_entries_max);
         }
-        self.links[link.index()].connection.welcomed(server, now_ns);
+        let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
+        let link = &mut self.links[link.index()];
+        link.window = self.options.in_flight_max.min(permitted).max(1);
+        link.connection.welcomed(server, now_ns);
         self.watch.wanted |= !self.peers.is_known();
     }
 
@@ -472,6 +483,15 @@ impl ClientCore {
         }
     }
 
+    /// Tells the server that nobody goes on with an operation's stream, if it has one.
+    pub(crate) fn cancel_stream(&mut self, place: Place) {
+        let flight = self.flights.get(place);
+        let link = &mut self.links[flight.link.index()];
+        if (flight.upload.is_some() || flight.download.is_some()) && link.connection.is_up() {
+            link.control.push_back(Control::Cancel { stream: flight.id });
+        }
+    }
+
     /// Takes an operation out of the list in which it waits, if it does.
     pub(crate) fn unlist(&mut self, place: Place) {
         let flight = self.flights.get(place);
@@ -489,10 +509,10 @@ impl ClientCore {
 
     /// An operation ends, from whichever state.
     pub(crate) fn finish(&mut self, place: Place, now_ns: u64, outcome: Result<Output, ClientError>) {
-        self.withdraw(place, outcome.is_err());
         let flight = self.flights.get(place);
         let elapsed_ns = now_ns.saturating_sub(flight.submitted_ns);
         let (ticket, part_of) = (flight.ticket, flight.part_of);
+        self.withdraw(place, outcome.is_err());
         self.flights.end(place);
         match part_of {
             None => self.completions.push_back(Completion { ticket, elapsed_ns, outcome }),
@@ -504,6 +524,7 @@ impl ClientCore {
     #[inline]
     pub(crate) fn withdraw(&mut self, place: Place, failed: bool) {
         let flight = self.flights.get(place);
+        let name = flight.name;
         match flight.state {
             State::Ready | State::WaitsForStream | State::WaitsForSession => self.unlist(place),
             State::OneSided => {
@@ -513,16 +534,14 @@ impl ClientCore {
             }
             State::Joins => self.end_parts(place),
             State::Sent => {
-                let streaming = flight.upload.is_some() || flight.download.is_some();
-                let (link, stream) = (flight.link.index(), flight.id);
-                if streaming && failed && self.links[link].connection.is_up() {
-                    self.links[link].control.push_back(Control::Cancel { stream });
+                if failed {
+                    self.cancel_stream(place);
                 }
                 self.unsend(place);
             }
             _ => {}
         }
-        if let Some((session, number)) = self.flights.get(place).name {
+        if let Some((session, number)) = name {
             self.session.settle(session, number);
         }
     }

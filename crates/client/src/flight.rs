@@ -191,20 +191,9 @@ impl Flights {
             }
         };
         let Prepared { keys, kind, key } = prepared;
-        let (message, value) = (std::mem::take(&mut flight.message), std::mem::take(&mut flight.value));
-        let state = State::Ready;
-        *flight = Flight {
-            ticket,
-            state,
-            kind,
-            keys,
-            key,
-            message,
-            value,
-            submitted_ns,
-            deadline_ns,
-            ..Flight::free()
-        };
+        (flight.ticket, flight.state) = (ticket, State::Ready);
+        (flight.kind, flight.keys, flight.key) = (kind, keys, key);
+        (flight.submitted_ns, flight.deadline_ns) = (submitted_ns, deadline_ns);
         self.due_ns = self.due_ns.min(deadline_ns);
         Ok(place)
     }
@@ -254,11 +243,12 @@ impl Flights {
         }
     }
 
-    /// Frees an operation's place.
+    /// Frees an operation's place: it is as good as new, but for its buffers and what [`Flights::begin`] sets.
     pub(crate) fn end(&mut self, place: Place) {
         let flight = &mut self.places[usize::from(place)];
-        flight.state = State::Free;
-        flight.id = RequestId(0);
+        (flight.state, flight.id, flight.name) = (State::Free, RequestId(0), None);
+        (flight.link, flight.hops, flight.attempts) = (LinkId::DOOR, 0, 0);
+        (flight.fate_open, flight.last) = (false, None);
         (flight.upload, flight.download) = (None, None);
         if flight.join.is_some() || flight.part_of.is_some() {
             flight.join = None;

@@ -130,16 +130,14 @@ impl ClientCore {
             }
             return Ok(());
         }
-        if Some(id) == ids.table {
+        if let Some((_, from)) = ids.table.filter(|(asked, _)| *asked == id) {
             ids.table = None;
-            return match reply {
-                Reply::Table(report) => {
-                    self.table_came(link, now_ns, report);
-                    Ok(())
-                }
-                Reply::Refused(_) => Ok(()),
-                _ => Err(Setback::Unfitting),
-            };
+            match reply {
+                Reply::Table(report) => self.table_came(link, now_ns, from, report),
+                Reply::Refused(_) => self.table_withheld(link),
+                _ => return Err(Setback::Unfitting),
+            }
+            return Ok(());
         }
         if ids.trust.is_some_and(|(asked, _)| asked == id) {
             ids.trust = None;

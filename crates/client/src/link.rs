@@ -30,7 +30,8 @@ pub(crate) struct ControlIds {
     pub(crate) hello: Option<RequestId>,
     pub(crate) open_session: Option<RequestId>,
     pub(crate) close_session: Option<RequestId>,
-    pub(crate) table: Option<RequestId>,
+    /// With the number of the first row that was asked for.
+    pub(crate) table: Option<(RequestId, u32)>,
     /// With the time before they left: what their replies say of the lease is counted from there.
     pub(crate) regions: Option<(RequestId, u64)>,
     pub(crate) trust: Option<(RequestId, u64)>,
@@ -52,6 +53,8 @@ pub(crate) struct Link {
     /// Operations whose answer is due; and those of them that are answered promptly.
     pub(crate) in_flight: usize,
     pub(crate) in_flight_prompt: usize,
+    /// Operations that may be in flight.
+    pub(crate) window: usize,
     pub(crate) control: VecDeque<Control>,
     pub(crate) control_ids: ControlIds,
     pub(crate) outbox: Outbox,
@@ -75,6 +78,7 @@ impl Link {
             upload_count: 0,
             in_flight: 0,
             in_flight_prompt: 0,
+            window: 1,
             control: VecDeque::new(),
             control_ids: ControlIds::default(),
             outbox: Outbox::default(),

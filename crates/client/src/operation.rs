@@ -92,32 +92,28 @@ impl Operation<'_> {
     ) -> Result<Prepared, EncodeError> {
         message.clear();
         value.clear();
-        let request = match *self {
-            Operation::Search { key } => Request::Search { key },
-            Operation::Get { key } => Request::Get { key },
+        // Key and value come last in their messages: how long they are.
+        let (request, key_len, behind) = match *self {
+            Operation::Search { key } => (Request::Search { key }, key.len(), 0),
+            Operation::Get { key } => (Request::Get { key }, key.len(), 0),
             Operation::Put { key, value, condition } if value.len() <= put_value_bytes_max(key.len()) => {
-                Request::Put(Put { name: UNNAMED, condition, key, value })
+                (Request::Put(Put { name: UNNAMED, condition, key, value }), key.len(), value.len())
             }
             Operation::Put { key, value: whole, condition } => {
                 value.extend_from_slice(whole);
-                Request::PutBegin(put_begin(key, whole, condition)?)
+                (Request::PutBegin(put_begin(key, whole, condition)?), key.len(), 0)
             }
-            Operation::Delete { key, condition } => Request::Delete(Delete { name: UNNAMED, condition, key }),
+            Operation::Delete { key, condition } => {
+                (Request::Delete(Delete { name: UNNAMED, condition, key }), key.len(), 0)
+            }
             Operation::MultiGet { keys } => return prepare_keys(keys, message),
-            Operation::Scan(scan) => Request::Scan(scan),
-            Operation::Status => Request::Status,
-            Operation::Tree { from } => Request::Tree { from },
-            Operation::Table { from } => Request::Table { from },
-            Operation::Check => Request::Check,
+            Operation::Scan(scan) => (Request::Scan(scan), 0, 0),
+            Operation::Status => (Request::Status, 0, 0),
+            Operation::Tree { from } => (Request::Tree { from }, 0, 0),
+            Operation::Table { from } => (Request::Table { from }, 0, 0),
+            Operation::Check => (Request::Check, 0, 0),
         };
         request.encode(RequestHeader::default(), message)?;
-        // Key and value come last in their messages.
-        let (key_len, behind) = match request {
-            Request::Search { key } | Request::Get { key } => (key.len(), 0),
-            Request::Put(put) => (put.key.len(), put.value.len()),
-            Request::Delete(Delete { key, .. }) | Request::PutBegin(PutBegin { key, .. }) => (key.len(), 0),
-            _ => (0, 0),
-        };
         let end = u32::try_from(message.len() - behind).unwrap_or(u32::MAX);
         let key = (end.saturating_sub(u32::try_from(key_len).unwrap_or(u32::MAX)), end);
         Ok(Prepared { keys: 0, kind: request.kind(), key })

@@ -84,7 +84,8 @@ impl ClientCore {
     pub fn command(&mut self, now_ns: u64) -> Option<Command<'_>> {
         let count = self.links.len();
         for step in 0..count {
-            let at = (self.turn + step) % count;
+            let at = self.turn + step;
+            let at = if at < count { at } else { at - count };
             let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
             if let Some(next) = self.next_of(id, now_ns) {
                 self.turn = at;
@@ -103,11 +104,10 @@ impl ClientCore {
         if std::mem::take(&mut link.close_wanted) {
             return Some(Next::Close);
         }
-        if !link.connection.is_open() && self.has_work(id) && self.links[id.index()].connection.begin(now_ns)
-        {
-            return Some(Next::Connect);
+        if !link.connection.is_open() {
+            let begins = self.has_work(id) && self.links[id.index()].connection.begin(now_ns);
+            return begins.then_some(Next::Connect);
         }
-        let link = &mut self.links[id.index()];
         if link.connection.blocked {
             return None;
         }
@@ -141,25 +141,23 @@ impl ClientCore {
 
     /// Puts the next message into the outbox; false if there is none.
     fn next_message(&mut self, id: LinkId, now_ns: u64) -> bool {
-        match self.links[id.index()].connection.phase {
+        let link = &mut self.links[id.index()];
+        match link.connection.phase {
             Phase::Down { .. } | Phase::Opening { .. } => false,
             Phase::Greeting { .. } => self.next_control(id, now_ns),
             Phase::Up => {
                 // Chunks go between operations, so that neither keeps the other waiting.
-                let chunk_first = self.take_turns(id);
-                self.next_control(id, now_ns)
-                    || (chunk_first && self.next_chunk(id))
-                    || self.next_operation(id, now_ns)
+                link.chunk_turn = !link.chunk_turn;
+                let chunk_first = link.chunk_turn;
+                let (asks, operates, streams) =
+                    (!link.control.is_empty(), !link.ready.is_empty(), !link.uploads.is_empty());
+                (asks && self.next_control(id, now_ns))
+                    || (streams && chunk_first && self.next_chunk(id))
+                    || (operates && self.next_operation(id, now_ns))
                     || (self.ask_for_session(id, now_ns) && self.next_control(id, now_ns))
-                    || self.next_chunk(id)
+                    || (streams && self.next_chunk(id))
             }
         }
-    }
-
-    fn take_turns(&mut self, id: LinkId) -> bool {
-        let link = &mut self.links[id.index()];
-        link.chunk_turn = !link.chunk_turn;
-        link.chunk_turn
     }
 
     /// Whether a session is to be asked for, because writes wait for one.
@@ -217,7 +215,7 @@ impl ClientCore {
                 (own, Request::KeepAlive { session })
             }
             Control::Table { from } => {
-                link.control_ids.table = Some(own);
+                link.control_ids.table = Some((own, from));
                 (own, Request::Table { from })
             }
             Control::Regions => {
@@ -239,43 +237,36 @@ impl ClientCore {
         encoded.is_ok()
     }
 
-    fn window(&self, id: LinkId) -> usize {
-        let server = self.links[id.index()].connection.server.as_ref();
-        let permitted = server.map_or(1, |server| server.limits.in_flight_max);
-        self.options.in_flight_max.min(usize::try_from(permitted).unwrap_or(usize::MAX)).max(1)
-    }
-
     fn next_operation(&mut self, id: LinkId, now_ns: u64) -> bool {
-        let window = self.window(id);
-        while self.links[id.index()].in_flight < window {
-            let Some(place) = self.links[id.index()].ready.pop_front() else { return false };
-            if self.name(place) && self.admit_stream(id, place) {
+        loop {
+            let link = &mut self.links[id.index()];
+            if link.in_flight >= link.window {
+                return false;
+            }
+            let Some(place) = link.ready.pop_front() else { return false };
+            let flight = self.flights.get(place);
+            let (unnamed, streams) =
+                (flight.is_write() && flight.name.is_none(), flight.kind == RequestKind::PutBegin);
+            if (!unnamed || self.name(place)) && (!streams || self.admit_stream(id, place)) {
                 self.send(id, place, now_ns);
                 return true;
             }
         }
-        false
     }
 
     /// Gives a write its name, once and for all; without a session it waits for one.
     fn name(&mut self, place: Place) -> bool {
         let flight = self.flights.get_mut(place);
-        if flight.is_write() && flight.name.is_none() {
-            flight.name = self.session.number();
-            if flight.name.is_none() {
-                flight.state = State::WaitsForSession;
-                self.waiting_for_session.push_back(place);
-                return false;
-            }
+        flight.name = self.session.number();
+        if flight.name.is_none() {
+            flight.state = State::WaitsForSession;
+            self.waiting_for_session.push_back(place);
         }
-        true
+        flight.name.is_some()
     }
 
     /// A streamed put waits while as many are open as the server permits.
     fn admit_stream(&mut self, id: LinkId, place: Place) -> bool {
-        if self.flights.get(place).kind != RequestKind::PutBegin {
-            return true;
-        }
         let link = &mut self.links[id.index()];
         let limits = link.connection.server.as_ref().map(|server| server.limits);
         let permitted = limits.map_or(1, |limits| limits.streams_max.max(1));
@@ -296,8 +287,9 @@ impl ClientCore {
 
     fn send(&mut self, link_id: LinkId, place: Place, now_ns: u64) {
         let id = self.flights.next_id(place);
-        let owed = self.owed(link_id);
+        let reading = self.is_reading(link_id);
         let link = &mut self.links[link_id.index()];
+        let owed = link.owed(reading);
         let flight = self.flights.get_mut(place);
         flight.state = State::Sent;
         flight.id = id;

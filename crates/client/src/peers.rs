@@ -3,6 +3,9 @@
 use cell_protocol::{OwnedState, TableReport};
 use cell_terms::{Incarnation, NodeId, PairId};
 
+/// Rows that are asked for, at most: a table that says it has more is believed so far.
+const ROWS_MAX: u32 = 1 << 16;
+
 /// A pair's owner, or a node without a pair (pair 0).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
@@ -64,18 +67,19 @@ impl Peers {
 
     /// Who has the lowest pair, and with it the router.
     pub(crate) fn first(&self) -> Option<&Peer> {
-        self.rows.iter().find(|row| row.pair != PairId(0))
+        self.rows.get(self.rows.partition_point(|row| row.pair == PairId(0)))
     }
 
-    /// Takes rows in that were asked for from the number of those that came before on.
-    pub(crate) fn take(&mut self, report: &TableReport<'_>) -> Taken {
-        if report.revision != self.incoming_revision {
-            let begun = !self.incoming.is_empty();
+    /// Takes rows in that were asked for from the row of this number on.
+    pub(crate) fn take(&mut self, from: u32, report: &TableReport<'_>) -> Taken {
+        if from == 0 {
             self.incoming.clear();
             self.incoming_revision = report.revision;
-            if begun {
-                return Taken::More(0); // it has changed between two parts
-            }
+        }
+        let goes_on = usize::try_from(from) == Ok(self.incoming.len());
+        if !goes_on || report.revision != self.incoming_revision {
+            self.incoming.clear();
+            return Taken::More(0); // it has changed between two parts, or another node was asked meanwhile
         }
         self.incoming.extend(report.rows.iter().map(|row| Peer {
             pair: row.pair,
@@ -85,11 +89,10 @@ impl Peers {
             address: row.address.into(),
         }));
         let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
-        if here < report.rows_all && !report.rows.is_empty() {
+        if here < report.rows_all.min(ROWS_MAX) && !report.rows.is_empty() {
             return Taken::More(here);
         }
         let mut rows = std::mem::take(&mut self.incoming);
-        self.incoming_revision = 0;
         rows.sort_by_key(|row| row.pair);
         // A node that has just heard less than another is no reason to go back.
         let newer = report.revision > self.revision;
@@ -133,14 +136,48 @@ mod tests {
             rows_all: 4,
             rows: TableRows::List(&rows[from..upto]),
         };
-        assert_eq!(peers.take(&part(5, 0, 3)), Taken::More(3));
-        assert_eq!(peers.take(&part(6, 3, 4)), Taken::More(0), "another table");
-        assert_eq!(peers.take(&part(6, 0, 2)), Taken::More(2));
-        assert_eq!(peers.take(&part(6, 2, 4)), Taken::Whole { changed: true });
+        let take = |peers: &mut Peers, revision, from: usize, upto| {
+            peers.take(u32::try_from(from).unwrap(), &part(revision, from, upto))
+        };
+        assert_eq!(take(&mut peers, 5, 0, 3), Taken::More(3));
+        assert_eq!(take(&mut peers, 6, 3, 4), Taken::More(0), "another table");
+        assert_eq!(take(&mut peers, 6, 0, 2), Taken::More(2));
+        assert_eq!(take(&mut peers, 6, 2, 4), Taken::Whole { changed: true });
         assert_eq!((peers.places(), peers.first().unwrap().pair), (3, PairId(1)));
         assert_eq!(peers.of(PairId(2)).map(|peer| &*peer.address), Some("b"));
         assert_eq!(peers.of(PairId(4)), None);
-        assert_eq!(peers.take(&part(5, 0, 4)), Taken::Whole { changed: false }, "an older one");
-        assert_eq!(peers.take(&part(7, 0, 4)), Taken::Whole { changed: false }, "the same rows");
+        assert_eq!(take(&mut peers, 5, 0, 4), Taken::Whole { changed: false }, "an older one");
+        assert_eq!(take(&mut peers, 7, 0, 4), Taken::Whole { changed: false }, "the same rows");
+    }
+
+    /// Whoever told the first part fell silent, and another node tells the same table from the start: the
+    /// rows that had come were counted twice, and the last ones never came.
+    #[test]
+    fn take_from_the_start_again_keeps_no_row_of_before() {
+        let mut peers = Peers::default();
+        let rows = [row(1, "a"), row(2, "b"), row(3, "c")];
+        let part = |from: usize, upto: usize| TableReport {
+            revision: 5,
+            rows_all: 3,
+            rows: TableRows::List(&rows[from..upto]),
+        };
+        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
+        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
+        assert_eq!(peers.take(1, &part(1, 2)), Taken::More(0), "an answer to nobody's question");
+        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
+        assert_eq!(peers.take(2, &part(2, 3)), Taken::Whole { changed: true });
+        let pairs: Vec<u32> = peers.rows().iter().map(|row| row.pair.0).collect();
+        assert_eq!(pairs, [1, 2, 3]);
+    }
+
+    #[test]
+    fn take_of_a_table_without_end_ends() {
+        let mut peers = Peers::default();
+        let rows = vec![row(1, "a"); 1 << 14];
+        let report = TableReport { revision: 1, rows_all: u32::MAX, rows: TableRows::List(&rows) };
+        for part in 0..3 {
+            assert_eq!(peers.take(part << 14, &report), Taken::More((part + 1) << 14));
+        }
+        assert_eq!(peers.take(3 << 14, &report), Taken::Whole { changed: true });
     }
 }

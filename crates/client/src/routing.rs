@@ -15,6 +15,7 @@
 use cell_protocol::{Refusal, RequestKind, Route, TableReport};
 use cell_tree::Aim;
 
+use crate::ClientOptions;
 use crate::client_core::ClientCore;
 use crate::error::Setback;
 use crate::flight::{Flight, Place, State};
@@ -141,12 +142,11 @@ impl ClientCore {
     /// The connection that leads to the keys at an aim, as far as is known. Where it is not, the owner of the
     /// router is asked, and while that one does not answer the others in turn: one of them may have the keys.
     fn link_for(&mut self, aim: Aim<'_>, attempts: u32) -> Option<LinkId> {
-        let known = self.routes.find(aim).and_then(|pair| self.peers.of(pair)).cloned();
-        if let Some(peer) = known {
-            return self.link_to(&peer);
+        if let Some(peer) = self.routes.find(aim).and_then(|pair| self.peers.of(pair)) {
+            return link_to(&mut self.links, &self.options, peer);
         }
-        let Some(first) = self.peers.first().cloned() else { return Some(LinkId::DOOR) };
-        let link = self.link_to(&first);
+        let Some(first) = self.peers.first() else { return Some(LinkId::DOOR) };
+        let link = link_to(&mut self.links, &self.options, first);
         let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
         if link.as_ref().is_some_and(is_up) {
             return link;
@@ -157,43 +157,6 @@ impl ClientCore {
         turn.map(|turn| up[turn]).or(link)
     }
 
-    /// The connection to a pair's owner; it is made if there is none.
-    fn link_to(&mut self, peer: &Peer) -> Option<LinkId> {
-        let meets = |link: &Link| {
-            let server = link.connection.server.as_ref().filter(|_| link.connection.is_up());
-            server.is_some_and(|server| server.incarnation == peer.owner)
-        };
-        if let Some(at) = self.links.iter().position(meets) {
-            return Some(LinkId(u16::try_from(at).ok()?));
-        }
-        if peer.address.is_empty() {
-            return None;
-        }
-        let leads = |link: &Link| link.address.as_deref() == Some(&peer.address);
-        if let Some(at) = self.links.iter().position(leads) {
-            return Some(LinkId(u16::try_from(at).ok()?));
-        }
-        self.open_link(&peer.address)
-    }
-
-    fn open_link(&mut self, address: &str) -> Option<LinkId> {
-        let link = Link::new(&self.options, Some(address.into()));
-        let rests = |link: &Link| !link.connection.is_open() && !link.wanted && !link.has_operations();
-        let free = self.links.iter().skip(1).position(rests).map(|at| at + 1);
-        let at = match free.filter(|_| self.links.len() >= LINKS_MAX) {
-            Some(at) => {
-                self.links[at] = link;
-                at
-            }
-            None if self.links.len() < LINKS_MAX => {
-                self.links.push(link);
-                self.links.len() - 1
-            }
-            None => return None,
-        };
-        Some(LinkId(u16::try_from(at).ok()?))
-    }
-
     /// A worker does not have what it was asked for.
     pub(crate) fn elsewhere(&mut self, place: Place, now_ns: u64, hint: Option<&Route<'_>>) {
         self.unsend(place);
@@ -201,7 +164,8 @@ impl ClientCore {
         if let Some(route) = hint {
             self.routes.learn(route);
             self.spread = true;
-            let target = self.peers.of(route.pair).cloned().and_then(|peer| self.link_to(&peer));
+            let owner = self.peers.of(route.pair);
+            let target = owner.and_then(|peer| link_to(&mut self.links, &self.options, peer));
             let flight = self.flights.get_mut(place);
             if target.is_some_and(|target| target != link) && flight.hops < HOPS_MAX {
                 flight.hops += 1;
@@ -233,16 +197,22 @@ impl ClientCore {
     }
 
     /// Whether there are, or were, several nodes: operations may wait for one that is gone.
-    fn has_choice(&self) -> bool {
+    #[inline]
+    pub(crate) fn has_choice(&self) -> bool {
         self.peers.places() > 1 || self.links.len() > 1
     }
 
     /// A connection is gone: whoever it led to may have lost its pairs.
     pub(crate) fn link_is_lost(&mut self, link: LinkId) {
-        if self.watch.asked.is_some_and(|(asked, _)| asked == link) {
-            self.watch.asked = None;
-        }
+        self.table_withheld(link);
         self.watch.trouble |= self.has_choice() && self.flights.len() > 0;
+    }
+
+    /// Who was asked for the table does not tell it.
+    pub(crate) fn table_withheld(&mut self, link: LinkId) {
+        if self.watch.asked.take_if(|(asked, _)| *asked == link).is_some() {
+            self.watch.wanted = true;
+        }
     }
 
     /// Whether a connection's server is so silent that others are asked what became of it.
@@ -283,34 +253,27 @@ impl ClientCore {
         self.links[at].control.push_back(Control::Table { from: 0 });
     }
 
-    /// When the table is to be asked for.
-    pub(crate) fn watch_due_ns(&self) -> u64 {
-        let mut due_ns = u64::MAX;
-        if (self.watch.wanted || self.watch.trouble) && (self.is_up() || self.has_choice()) {
-            let asked = self.watch.asked.map(|(_, since_ns)| since_ns.saturating_add(ANSWER_WITHIN_NS));
-            due_ns = self.watch.not_before_ns.max(asked.unwrap_or(0));
+    /// When the table is to be asked for. (That somebody falls silent is looked for besides.)
+    pub(crate) fn watch_due_ns(&self, is_up: bool) -> u64 {
+        if !(self.watch.wanted || self.watch.trouble) || !(is_up || self.has_choice()) {
+            return u64::MAX;
         }
-        if self.has_choice() && !self.watch.trouble {
-            for link in self.all_links() {
-                due_ns = due_ns.min(self.links[link.index()].connection.doubtful_ns(self.owed(link)));
-            }
-        }
-        due_ns
+        let asked = self.watch.asked.map(|(_, since_ns)| since_ns.saturating_add(ANSWER_WITHIN_NS));
+        self.watch.not_before_ns.max(asked.unwrap_or(0))
     }
 
     /// Connects to everybody that is known, so that somebody tells the table.
     fn open_all(&mut self) {
-        let peers: Vec<Peer> = self.peers.rows().to_vec();
-        for peer in &peers {
-            if let Some(link) = self.link_to(peer) {
+        for peer in self.peers.rows() {
+            if let Some(link) = link_to(&mut self.links, &self.options, peer) {
                 self.links[link.index()].wanted = true;
             }
         }
     }
 
     /// A node has told the table, or a part of it.
-    pub(crate) fn table_came(&mut self, link: LinkId, now_ns: u64, report: &TableReport<'_>) {
-        let changed = match self.peers.take(report) {
+    pub(crate) fn table_came(&mut self, link: LinkId, now_ns: u64, from: u32, report: &TableReport<'_>) {
+        let changed = match self.peers.take(from, report) {
             Taken::More(from) => {
                 return self.links[link.index()].control.push_back(Control::Table { from });
             }
@@ -369,6 +332,7 @@ impl ClientCore {
                 continue;
             }
             if state == State::Sent {
+                self.cancel_stream(place);
                 self.unsend(place);
                 let silence_ms = self.options.silence_ms;
                 let flight = self.flights.get_mut(place);
@@ -396,6 +360,42 @@ impl ClientCore {
     }
 }
 
+/// The connection to a pair's owner; it is made if there is none.
+fn link_to(links: &mut Vec<Link>, options: &ClientOptions, peer: &Peer) -> Option<LinkId> {
+    let meets = |link: &Link| {
+        let server = link.connection.server.as_ref().filter(|_| link.connection.is_up());
+        server.is_some_and(|server| server.incarnation == peer.owner)
+    };
+    if let Some(at) = links.iter().position(meets) {
+        return Some(LinkId(u16::try_from(at).ok()?));
+    }
+    if peer.address.is_empty() {
+        return None;
+    }
+    let leads = |link: &Link| link.address.as_deref() == Some(&peer.address);
+    if let Some(at) = links.iter().position(leads) {
+        return Some(LinkId(u16::try_from(at).ok()?));
+    }
+    open_link(links, Link::new(options, Some(peer.address.clone())))
+}
+
+/// Gives a connection a place; none while all are in use.
+fn open_link(links: &mut Vec<Link>, link: Link) -> Option<LinkId> {
+    let at = if links.len() < LINKS_MAX {
+        links.push(link);
+        links.len() - 1
+    } else {
+        // One that is still to be closed keeps its place: the shell knows it by that.
+        let rests = |link: &Link| {
+            !link.connection.is_open() && !link.close_wanted && !link.wanted && !link.has_operations()
+        };
+        let at = links.iter().skip(1).position(rests)? + 1;
+        links[at] = link;
+        at
+    };
+    Some(LinkId(u16::try_from(at).ok()?))
+}
+
 /// Whether what an operation waits for is that somebody owns its keys.
 fn waits_for_owner(flight: &Flight) -> bool {
     match flight.last {
@@ -417,5 +417,24 @@ fn aim_of<'m>(flight: &Flight, message: &'m [u8]) -> Option<Aim<'m>> {
         }
         K::Scan => first_aim(message),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The shell closes it by its number: under another link of that number it closed the wrong one, or none.
+    #[test]
+    fn open_link_leaves_one_that_is_still_to_be_closed_its_place() {
+        let options = ClientOptions::default();
+        let mut links = Vec::new();
+        for at in 0..LINKS_MAX {
+            assert_eq!(open_link(&mut links, Link::new(&options, None)).map(LinkId::index), Some(at));
+        }
+        links.iter_mut().for_each(|link| link.close_wanted = true);
+        assert_eq!(open_link(&mut links, Link::new(&options, None)), None);
+        (links[0].close_wanted, links[7].close_wanted) = (false, false);
+        assert_eq!(open_link(&mut links, Link::new(&options, None)), Some(LinkId(7)), "never the door");
     }
 }
