@@ -243,7 +243,7 @@ impl Flights {
         }
     }
 
-    /// Frees an operation's place: it is as good as new, but for its buffers and what [`Flights::begin`] sets.
+    /// Frees an operation's place: as good as new, but for its buffers and what [`Flights::begin`] sets.
     pub(crate) fn end(&mut self, place: Place) {
         let flight = &mut self.places[usize::from(place)];
         (flight.state, flight.id, flight.name) = (State::Free, RequestId(0), None);

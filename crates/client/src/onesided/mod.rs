@@ -34,6 +34,7 @@ mod settle;
 mod task;
 mod trust;
 mod walk;
+mod worker;
 
 use std::collections::VecDeque;
 
@@ -53,12 +54,10 @@ use reads::{Owner, Reads};
 use regions::{Heard, PairAt, PairRow, Regions};
 use task::{GiveUp, State, Task};
 use trust::Trust;
+use worker::{Known, Worker};
 
 /// The registrations are asked for again after so long, when the worker did not tell them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
-
-/// Time between two questions for what a worker may have got besides what it told, at least.
-const RENEW_EVERY_NS: u64 = 20_000_000;
 
 /// What the tasks stand on.
 #[derive(Debug)]
@@ -111,24 +110,6 @@ impl Ground {
     }
 }
 
-/// What is known of the registrations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Known {
-    /// They are to be asked for.
-    Wanted,
-    /// They are asked for.
-    Asked,
-    /// They are known; the root's header may still be on its way.
-    Here,
-    /// They are known, and asked for again because there are more by now.
-    Renewed,
-    /// There are none for now.
-    Nowhere {
-        /// When to ask again.
-        until_ns: u64,
-    },
-}
-
 /// How a one-sided operation ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
@@ -138,45 +119,13 @@ pub(crate) enum Ended {
     Server,
 }
 
-/// What is known of one node's worker.
-#[derive(Debug)]
-struct Shore {
-    known: Known,
-    trust: Trust,
-    trust_asked: bool,
-    /// Something was answered by it since it was asked for.
-    trust_used: bool,
-    scan_entries_max: u32,
-    renew_not_before_ns: u64,
-}
-
-impl Default for Shore {
-    fn default() -> Shore {
-        let (known, trust) = (Known::Wanted, Trust::default());
-        Shore {
-            known,
-            trust,
-            trust_asked: false,
-            trust_used: false,
-            scan_entries_max: u32::MAX,
-            renew_not_before_ns: 0,
-        }
-    }
-}
-
-impl Shore {
-    fn is_here(&self) -> bool {
-        matches!(self.known, Known::Here | Known::Renewed)
-    }
-}
-
 /// The one-sided half of a client core.
 #[derive(Debug)]
 pub(crate) struct Reader {
     ground: Ground,
     tasks: Vec<Task>,
     /// By connection.
-    shores: Vec<Shore>,
+    workers: Vec<Worker>,
     reads_ordered: bool,
     in_flight_max: usize,
     active: usize,
@@ -206,7 +155,7 @@ impl Reader {
                 region_unknown: false,
             },
             tasks: Vec::new(),
-            shores: vec![Shore::default()],
+            workers: vec![Worker::new(Known::Wanted)],
             reads_ordered: true,
             in_flight_max: options.in_flight_max.max(1),
             active: 0,
@@ -228,17 +177,16 @@ impl Reader {
 
     /// A worker has welcomed the client; its pages have at most so many entries.
     pub(crate) fn welcomed(&mut self, link: LinkId, scan_entries_max: u32) {
-        while self.shores.len() <= link.index() {
-            let known = Known::Nowhere { until_ns: u64::MAX };
-            self.shores.push(Shore { known, ..Shore::default() });
+        while self.workers.len() <= link.index() {
+            self.workers.push(Worker::new(Known::Nowhere { until_ns: u64::MAX }));
             self.ground.reads.push(Reads::default());
         }
-        let shore = &mut self.shores[link.index()];
-        shore.scan_entries_max = scan_entries_max.max(1);
-        if matches!(shore.known, Known::Nowhere { .. }) {
-            shore.known = Known::Wanted;
+        let worker = &mut self.workers[link.index()];
+        worker.scan_entries_max = scan_entries_max.max(1);
+        if matches!(worker.known, Known::Nowhere { .. }) {
+            worker.known = Known::Wanted;
         }
-        let least = self.shores.iter().map(|shore| shore.scan_entries_max).min();
+        let least = self.workers.iter().map(|worker| worker.scan_entries_max).min();
         self.ground.scan_entries_max = least.unwrap_or(u32::MAX);
     }
 
@@ -248,24 +196,13 @@ impl Reader {
 
     /// Whether a worker's registrations are to be asked for.
     pub(crate) fn wants_regions(&self, link: LinkId, now_ns: u64) -> bool {
-        let Some(shore) = self.shores.get(link.index()) else { return false };
-        match shore.known {
-            Known::Wanted => true,
-            Known::Nowhere { until_ns } => now_ns >= until_ns,
-            Known::Here => self.ground.region_unknown && now_ns >= shore.renew_not_before_ns,
-            Known::Asked | Known::Renewed => false,
-        }
+        let worker = self.workers.get(link.index());
+        worker.is_some_and(|worker| worker.wants_regions(now_ns, self.ground.region_unknown))
     }
 
     /// They are asked for.
     pub(crate) fn regions_asked(&mut self, link: LinkId, now_ns: u64) {
-        let shore = &mut self.shores[link.index()];
-        if shore.is_here() {
-            shore.known = Known::Renewed;
-            shore.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
-        } else {
-            shore.known = Known::Asked;
-        }
+        self.workers[link.index()].regions_asked(now_ns);
     }
 
     /// Whether something was looked for in a region that nobody has told of, since this was asked last; all
@@ -280,13 +217,13 @@ impl Reader {
         let Some(regions) = regions else {
             return self.nowhere(link, now_ns);
         };
-        let known = &mut self.shores[link.index()].known;
+        let known = &mut self.workers[link.index()].known;
         if *known == Known::Renewed && self.ground.regions.grow(link, &regions) {
             *known = Known::Here;
             return;
         }
-        let shore = &mut self.shores[link.index()];
-        (shore.known, shore.trust) = (Known::Here, Trust::default());
+        let worker = &mut self.workers[link.index()];
+        (worker.known, worker.trust) = (Known::Here, Trust::default());
         self.ground.regions.replace(link, regions);
         self.mapping = Mapping::default();
         self.places_changed();
@@ -324,30 +261,30 @@ impl Reader {
 
     /// Whether an owner's lease is to be asked for.
     pub(crate) fn wants_trust(&self, link: LinkId, now_ns: u64) -> bool {
-        let Some(shore) = self.shores.get(link.index()) else { return false };
-        let used = self.active > 0 || shore.trust_used;
-        used && shore.is_here() && !shore.trust_asked && shore.trust.is_low(now_ns)
+        let Some(worker) = self.workers.get(link.index()) else { return false };
+        let used = self.active > 0 || worker.trust_used;
+        used && worker.is_here() && !worker.trust_asked && worker.trust.is_low(now_ns)
     }
 
     /// It is asked for.
     pub(crate) fn trust_asked(&mut self, link: LinkId, now_ns: u64) {
-        let shore = &mut self.shores[link.index()];
-        shore.trust_asked = true;
-        shore.trust_used = false;
-        shore.trust.asked(now_ns);
+        let worker = &mut self.workers[link.index()];
+        worker.trust_asked = true;
+        worker.trust_used = false;
+        worker.trust.asked(now_ns);
     }
 
     /// The question has been answered; the header was heard before. What waits is looked at again, by a time
     /// after all that came with the answer: not by the time at which the answer was taken in.
     pub(crate) fn trust_answered(&mut self, link: LinkId) {
-        self.shores[link.index()].trust_asked = false;
+        self.workers[link.index()].trust_asked = false;
         self.settling.append(&mut self.waiting);
     }
 
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
     pub(crate) fn heard(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
-        let Some(shore) = self.shores.get_mut(link.index()) else { return };
-        if header.lease_remaining_us == 0 || !shore.is_here() {
+        let Some(worker) = self.workers.get_mut(link.index()) else { return };
+        if header.lease_remaining_us == 0 || !worker.is_here() {
             return;
         }
         let heard = self.ground.regions.watermark_came(link, header.pair, header.watermark);
@@ -358,15 +295,15 @@ impl Reader {
         }
         let vouched = header.pair == PairId(0) || heard == Heard::Own;
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
-            shore.trust.granted(asked_ns, header.lease_remaining_us);
+            worker.trust.granted(asked_ns, header.lease_remaining_us);
         }
     }
 
     /// A worker's registrations are of no use any more: what is under way is the server's, and they are asked
     /// for anew. Who had none disturbs nobody.
     fn forget_regions(&mut self, link: LinkId) {
-        let shore = &mut self.shores[link.index()];
-        (shore.known, shore.trust) = (Known::Wanted, Trust::default());
+        let worker = &mut self.workers[link.index()];
+        (worker.known, worker.trust) = (Known::Wanted, Trust::default());
         if self.ground.regions.drop_link(link) {
             self.places_changed();
             if self.ground.regions.root().is_none() {
@@ -379,7 +316,7 @@ impl Reader {
     fn nowhere(&mut self, link: LinkId, now_ns: u64) {
         self.forget_regions(link);
         let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
-        self.shores[link.index()].known = Known::Nowhere { until_ns };
+        self.workers[link.index()].known = Known::Nowhere { until_ns };
         if self.ground.regions.root().is_none() && !self.is_coming() {
             self.give_up_held();
         }
@@ -387,23 +324,23 @@ impl Reader {
 
     /// The connection is gone.
     pub(crate) fn lost(&mut self, link: LinkId) {
-        if self.shores.len() <= link.index() {
+        if self.workers.len() <= link.index() {
             return;
         }
         self.ground.reads[link.index()].lost();
-        self.shores[link.index()].trust_asked = false;
+        self.workers[link.index()].trust_asked = false;
         self.forget_regions(link);
         self.give_up_held();
-        if self.shores.len() > 1 {
+        if self.workers.len() > 1 {
             // Whether it comes again is not known: nobody waits for it.
-            self.shores[link.index()].known = Known::Nowhere { until_ns: u64::MAX };
+            self.workers[link.index()].known = Known::Nowhere { until_ns: u64::MAX };
         }
     }
 
     /// Whether the root may still come.
     fn is_coming(&self) -> bool {
-        let expected = |shore: &Shore| matches!(shore.known, Known::Wanted | Known::Asked);
-        self.shores.iter().any(expected) || self.ground.regions.first_header_is_asked()
+        let expected = |worker: &Worker| matches!(worker.known, Known::Wanted | Known::Asked);
+        self.workers.iter().any(expected) || self.ground.regions.first_header_is_asked()
     }
 
     /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
@@ -428,7 +365,7 @@ impl Reader {
     }
 
     fn is_here(&self) -> bool {
-        self.shores.iter().any(Shore::is_here)
+        self.workers.iter().any(Worker::is_here)
     }
 
     /// Begins what waits for its turn.
@@ -472,7 +409,7 @@ impl Reader {
         match ended {
             Ended::Done(_) => {
                 self.ground.counters.done += 1;
-                self.shores.iter_mut().for_each(|shore| shore.trust_used = true);
+                self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
             }
             Ended::Server => self.ground.counters.fell_back += 1,
         }
@@ -526,14 +463,14 @@ impl Reader {
 
     /// Whether reads are on their way to a host, or answers wait.
     pub(crate) fn is_busy(&self, link: LinkId) -> bool {
-        let alone = self.shores.len() == 1 && self.active > 0;
+        let alone = self.workers.len() == 1 && self.active > 0;
         alone || self.ground.reads.get(link.index()).is_some_and(|reads| reads.outstanding() > 0)
     }
 
     /// For which connections [`Reader::is_busy`], one bit each.
     pub(crate) fn busy_links(&self) -> u64 {
         let busy = |at: usize| self.is_busy(LinkId(u16::try_from(at).unwrap_or(u16::MAX)));
-        (0..self.shores.len().min(64)).fold(0, |bits, at| bits | u64::from(busy(at)) << at)
+        (0..self.workers.len().min(64)).fold(0, |bits, at| bits | u64::from(busy(at)) << at)
     }
 
     /// From which connections a read came back since this was asked last, one bit each.

@@ -87,9 +87,9 @@ impl Reader {
         if !task.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
             return Verdict::NotCovered;
         }
-        let shores = &self.shores;
+        let workers = &self.workers;
         let trusted = |(pair, _): &(PairAt, Csn)| {
-            shores.get(regions.pair(*pair).link.index()).is_some_and(|shore| shore.trust.holds(now_ns))
+            workers.get(regions.pair(*pair).link.index()).is_some_and(|worker| worker.trust.holds(now_ns))
         };
         if task.needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
             Verdict::Answer
