@@ -13,7 +13,9 @@ use cell_tests::traffic::spread;
 /// Keys, all over the key space.
 const KEYS: u64 = 20;
 /// How long an operation is tried: longer than any takeover.
-const DEADLINE_MS: u64 = 60_000;
+const DEADLINE_MS: u64 = 20_000;
+/// Stale reads that are told.
+const STALE_MAX: usize = 20;
 /// How long everybody may take to go over the keys once.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -30,6 +32,15 @@ pub(crate) struct Board {
     /// How often the writer, and then each reader, has gone over all keys.
     passes: Vec<AtomicU64>,
     stale: Mutex<Vec<String>>,
+}
+
+/// See [`Board::ending`].
+pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 /// What a reader did.
@@ -51,9 +62,9 @@ impl Board {
         }
     }
 
-    /// Ends writer and readers.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
+    /// Ends writer and readers when it is dropped, by a panic too: their scope waits for them.
+    pub(crate) fn ending(&self) -> Ending<'_> {
+        Ending(&self.stop)
     }
 
     fn is_stopped(&self) -> bool {
@@ -67,7 +78,8 @@ impl Board {
 
     /// Overwrites until it is stopped.
     pub(crate) fn write(&self, server: SocketAddr) {
-        let mut client = connect(server, Transport::default(), Search::Server);
+        let silence_ms = ClientOptions::default().silence_ms;
+        let mut client = connect(server, Transport::default(), Search::Server, silence_ms);
         let mut value = 0;
         while !self.is_stopped() {
             for cell in &self.cells {
@@ -82,9 +94,12 @@ impl Board {
         }
     }
 
-    /// Reads one-sided until it is stopped; `reader` counts from 1.
+    /// Reads one-sided until it is stopped; `reader` counts from 1. The last one clings to an owner that
+    /// falls silent: it asks nobody else, so that only the owner's lease keeps it from believing that memory.
     pub(crate) fn read(&self, server: SocketAddr, reader: usize, transport: Transport) -> Read {
-        let mut client = connect(server, transport, Search::Client);
+        let clings = reader + 1 == self.passes.len();
+        let silence_ms = if clings { DEADLINE_MS } else { ClientOptions::default().silence_ms };
+        let mut client = connect(server, transport, Search::Client, silence_ms);
         let mut read = Read::default();
         while !self.is_stopped() {
             for cell in &self.cells {
@@ -98,7 +113,10 @@ impl Board {
                 if found.is_none_or(|found| found < least) {
                     let key = cell.key.escape_ascii();
                     let text = format!("reader {reader} found {found:?} in {key}, after {least}");
-                    self.stale.lock().expect("nobody panics with it").push(text);
+                    let mut stale = self.stale.lock().expect("nobody panics with it");
+                    if stale.len() < STALE_MAX {
+                        stale.push(text);
+                    }
                 }
             }
             self.passes[reader].fetch_add(1, Ordering::SeqCst);
@@ -108,25 +126,40 @@ impl Board {
     }
 
     /// Waits until everybody has gone over all keys so many times more.
-    #[allow(clippy::disallowed_methods, reason = "real clients take real time")]
     pub(crate) fn wait_passes(&self, more: u64) {
+        Self::wait(&self.passes, more);
+    }
+
+    /// Waits until all have but the one that clings.
+    pub(crate) fn wait_moved(&self, more: u64) {
+        Self::wait(&self.passes[..self.passes.len() - 1], more);
+    }
+
+    /// Waits until the writer has, whatever the readers do.
+    pub(crate) fn wait_written(&self, more: u64) {
+        Self::wait(&self.passes[..1], more);
+    }
+
+    #[allow(clippy::disallowed_methods, reason = "real clients take real time")]
+    fn wait(all: &[AtomicU64], more: u64) {
         let of = |passes: &AtomicU64| passes.load(Ordering::SeqCst);
         // The pass that is under way began before.
-        let wanted: Vec<u64> = self.passes.iter().map(|passes| of(passes) + more + 1).collect();
+        let wanted: Vec<u64> = all.iter().map(|passes| of(passes) + more + 1).collect();
         let deadline = Instant::now() + PATIENCE;
-        while self.passes.iter().zip(&wanted).any(|(passes, wanted)| of(passes) < *wanted) {
-            assert!(Instant::now() < deadline, "somebody stands still: {:?}", self.passes);
+        while all.iter().zip(&wanted).any(|(passes, wanted)| of(passes) < *wanted) {
+            assert!(Instant::now() < deadline, "somebody stands still: {all:?}");
             std::thread::sleep(Duration::from_millis(2));
         }
     }
 }
 
-fn connect(server: SocketAddr, transport: Transport, search: Search) -> Client {
+fn connect(server: SocketAddr, transport: Transport, search: Search, silence_ms: u64) -> Client {
     let options = ClientOptions {
         transport,
         search,
         deadline_ms: DEADLINE_MS,
         retries_max: 1_000_000,
+        silence_ms,
         ..ClientOptions::default()
     };
     Client::connect(&server.to_string(), options).expect("the server is there")

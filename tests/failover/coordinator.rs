@@ -13,10 +13,12 @@ use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
 use rustix::process::{Pid, Signal};
 
+use crate::board::Ending;
+use crate::promise::now;
 use crate::{FLAGS, rounds};
 
 const LEASE: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(20);
 const WRITERS: u64 = 2;
 const MEETING: u64 = 2;
 /// Operations before a fault.
@@ -50,15 +52,14 @@ impl Dates {
         }
     }
 
+    fn ending(&self) -> Ending<'_> {
+        Ending(&self.stop)
+    }
+
     fn count(&self, from: Instant, to: Instant) -> usize {
         let begun = self.begun.lock().expect("nobody panics with it");
         begun.iter().filter(|begun| (from..to).contains(begun)).count()
     }
-}
-
-#[allow(clippy::disallowed_methods, reason = "leases of real processes are of real time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 /// Load by every kind of client while `fault` is done, again and again; then everything that was acknowledged
@@ -74,6 +75,7 @@ fn nothing_is_lost_under(server: &mut Server, fault: impl Fn(&mut Server, &Dates
         let meeting: Vec<_> =
             (0..MEETING).map(|client| scope.spawn(move || traffic.meet(client, PATIENCE))).collect();
         let dating = scope.spawn(move || dates.write(address));
+        let ending = (traffic.ending(), dates.ending());
         for _ in 0..rounds() {
             let ticks = traffic.recorder.ticks();
             while traffic.recorder.ticks() < ticks + 2 * OPERATIONS {
@@ -82,8 +84,7 @@ fn nothing_is_lost_under(server: &mut Server, fault: impl Fn(&mut Server, &Dates
             fault(server, dates);
             server.wait_healthy();
         }
-        traffic.stop();
-        dates.stop.store(true, Ordering::SeqCst);
+        drop(ending);
         dating.join().expect("a writer did not panic");
         for client in meeting {
             client.join().expect("a client that met others did not panic");

@@ -41,6 +41,15 @@ pub struct Traffic {
     pub recorder: Recorder,
 }
 
+/// See [`Traffic::ending`].
+pub struct Ending<'a>(&'a Traffic);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
 /// A small generator: which key, which operation.
 struct Dice(u64);
 
@@ -74,6 +83,11 @@ impl Traffic {
     /// Tells all clients to end when what is outstanding has.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// Does so when it is dropped, by a panic too: the scope of a test's threads waits for them.
+    pub fn ending(&self) -> Ending<'_> {
+        Ending(self)
     }
 
     fn is_stopped(&self) -> bool {

@@ -1,0 +1,45 @@
+//! What a node promises with each reply: for how long its lease surely holds, and nobody else serves its
+//! pairs.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use cell_fabric::{Address, Endpoint, Event, Limits, TcpEndpoint};
+use cell_protocol::{Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+#[allow(clippy::disallowed_methods, reason = "leases of real processes are of real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Asks a node that serves; until when nobody else does.
+pub(crate) fn promised_until(server: SocketAddr) -> Instant {
+    let limits = Limits { message_bytes_max: MESSAGE_BYTES_MAX, ..Limits::default() };
+    let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
+    let connection = endpoint.connect(&Address::tcp(server)).expect("the server can be reached");
+    let hello = Hello { version: PROTOCOL_VERSION, name: "heir", token: &[], stream_credit_bytes: 1 << 20 };
+    let mut promised = None;
+    for (request, id) in [(Request::Hello(hello), 1), (Request::Get { key: b"no such key" }, 2)] {
+        let mut message = Vec::new();
+        let header = RequestHeader { id: RequestId(id), ..RequestHeader::default() };
+        request.encode(header, &mut message).expect("the request fits a message");
+        let (asked, mut remaining) = (now(), None);
+        endpoint.send(connection, &message).expect("the connection takes it");
+        while remaining.is_none() {
+            endpoint.flush();
+            endpoint.poll(&mut |event| {
+                if let Event::Message { message, .. } = event {
+                    let (header, _) = Reply::decode(message).expect("a reply");
+                    remaining = Some(Duration::from_micros(header.lease_remaining_us.into()));
+                }
+            });
+            assert!(asked.elapsed() < PATIENCE, "the server does not answer");
+            std::thread::yield_now();
+        }
+        promised = remaining.map(|remaining| asked + remaining);
+    }
+    promised.expect("two answers came")
+}
