@@ -41,10 +41,26 @@ impl Content {
             if !self.pages.contains_key(&page) && source == &ZEROS[..source.len()] {
                 return;
             }
+            if let Ok(whole) = <&Page>::try_from(source) {
+                self.pages.insert(page, Arc::new(*whole));
+                return;
+            }
             let page = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE_BYTES]));
             Arc::make_mut(page)[within..within + source.len()].copy_from_slice(source);
         });
         self.length = self.length.max(offset + bytes.len() as u64);
+    }
+
+    /// Writes what was just written to `other` at the same place, sharing its pages.
+    pub(super) fn write_as(&mut self, other: &Content, offset: u64, bytes: &[u8]) {
+        let mut parts = Vec::new();
+        each_page(offset, bytes.len(), |page, _, range| match other.pages.get(&page) {
+            Some(shared) if range.len() == PAGE_BYTES => drop(self.pages.insert(page, Arc::clone(shared))),
+            None if range.len() == PAGE_BYTES => drop(self.pages.remove(&page)),
+            _ => parts.push(range),
+        });
+        self.length = self.length.max(offset + bytes.len() as u64);
+        parts.into_iter().for_each(|range| self.write(offset + range.start as u64, &bytes[range]));
     }
 
     /// Cuts off, or extends with zeros.
@@ -88,5 +104,18 @@ mod tests {
         content.set_length(5010);
         assert_eq!(content.read(5000, &mut bytes), 10);
         assert_eq!(&bytes, b"he\0\0\0\0\0\0\0\0");
+    }
+
+    #[test]
+    fn write_as_shares_whole_pages_and_copies_parts() {
+        let written: Vec<u8> = (0..3 * PAGE_BYTES).map(|at| at.to_le_bytes()[0] | 1).collect();
+        let (mut first, mut second) = (Content::default(), Content::default());
+        first.write(100, &written);
+        second.write(0, &[9; 200]);
+        second.write_as(&first, 100, &written);
+        first.write(PAGE_BYTES as u64, &[7; PAGE_BYTES]); // a copy is another's no more
+        let mut bytes = vec![0; 100 + written.len()];
+        assert_eq!(second.read(0, &mut bytes), bytes.len());
+        assert_eq!((&bytes[..100], &bytes[100..]), (&[9; 100][..], &written[..]));
     }
 }

@@ -193,7 +193,7 @@ impl State {
             return Err(Errno::EINVAL); // strict: log writes never grow a file
         }
         file.current.write(offset, bytes);
-        file.stable.write(offset, bytes);
+        file.stable.write_as(&file.current, offset, bytes);
         Ok(())
     }
 
