@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
-use cell_memory::{HEADER_BYTES, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
+use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
@@ -40,6 +40,8 @@ pub enum RegionSource {
     Shared(RegionOptions),
     /// Memory of this process alone: simulations and tools.
     Private,
+    /// None: a simulated host that is full.
+    Full,
 }
 
 /// How pairs are recovered.
@@ -346,6 +348,7 @@ impl Rebuild {
             let made = match self.environment.options.regions {
                 RegionSource::Shared(options) => Region::create(spec, options),
                 RegionSource::Private => Region::create_private(spec),
+                RegionSource::Full => Err(MemoryError::MemoryShort { needed: spec.bytes, available: 0 }),
             };
             let bytes = sizes.node_region_bytes.saturating_add(sizes.extent_region_bytes);
             made.map(|(_, writer)| writer).map_err(|source| RecoveryError::Memory { bytes, source })
