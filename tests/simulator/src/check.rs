@@ -236,6 +236,16 @@ pub fn answered(
     }
 }
 
+/// Whether an answer says what became of the operation.
+#[must_use]
+pub fn is_completed(outcome: &Result<Output, ClientError>) -> bool {
+    match outcome {
+        Err(ClientError::Deadline { .. }) => false,
+        Err(error) => error.fate() != Fate::Unknown,
+        Ok(_) => true,
+    }
+}
+
 /// A client ended with this unanswered.
 pub fn abandoned(asked: &Asked, model: &mut Model, coverage: &mut Coverage) {
     model.writing(&asked.deed, -1);

@@ -17,8 +17,8 @@ use cell_node::{
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
 use cell_recovery::{
-    ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, Takeover, Turn, find_logs,
-    replay_bytes,
+    ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RegionSource, Takeover, Turn,
+    find_logs, replay_bytes,
 };
 use cell_terms::{Durability, Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
@@ -143,7 +143,7 @@ impl Node {
             fabric: self.address(),
             http: String::new(),
             pid: self.host,
-            memory_limit_bytes: 0,
+            memory_limit_bytes: self.memory_limit_bytes(),
         };
         Members::new(self.coordinator.clone()).enter(&row)?;
         self.claims.membership = Some(Membership::new(MembershipOptions {
@@ -178,7 +178,7 @@ impl Node {
             self.claims.look_due_ns = now_ns + 1; // what they change is to be seen at once
         }
         for command in commands {
-            if self.follow(command, clock_ns).is_err() {
+            if self.follow(command, clock_ns, news).is_err() {
                 self.claims.look_due_ns = now_ns + self.plan.poll_ns;
             }
         }
@@ -204,7 +204,12 @@ impl Node {
     }
 
     /// `Control::follow`.
-    fn follow(&mut self, command: MembershipCommand, clock_ns: u64) -> Result<(), ClusterError> {
+    fn follow(
+        &mut self,
+        command: MembershipCommand,
+        clock_ns: u64,
+        news: &mut Vec<News>,
+    ) -> Result<(), ClusterError> {
         let incarnation = self.incarnation().unwrap_or_default();
         let now_ms = clock_ns / MS;
         match command {
@@ -234,6 +239,10 @@ impl Node {
                     Some(Orphan { pair, replay_bytes, memory_bytes, declined })
                 });
                 let plan = share_out(orphans.collect(), &rows, &members);
+                let unplaced = plan.iter().filter(|share| share.survivor.is_none()).count();
+                if unplaced > 0 {
+                    news.push(News::Unplaced(unplaced as u64));
+                }
                 self.write_plan(dead, &plan)
             }
             MembershipCommand::Close { dead } => {
@@ -274,7 +283,11 @@ impl Node {
         let claim = ClaimRequest { pair, incarnation, node: self.node_id(), ground };
         let progress = Arc::new(Progress::new(now_ns));
         let publish = self.publish();
-        let takeover = Takeover::new(&self.environment, claim, publish, &progress);
+        let mut environment = self.environment.clone();
+        if self.is_full() {
+            environment.options.regions = RegionSource::Full;
+        }
+        let takeover = Takeover::new(&environment, claim, publish, &progress);
         self.claims.taking = Some(self.taking(pair, Some(dead), takeover, progress, now_ns));
     }
 
@@ -299,9 +312,30 @@ impl Node {
         }
     }
 
+    /// What a member row says; zero: no limit.
+    fn memory_limit_bytes(&self) -> u64 {
+        let geometry = self.plan.geometry;
+        let pairs = if self.plan.memory_told { self.plan.pairs_fit as u64 } else { 0 };
+        pairs * (geometry.node_region_bytes + geometry.extent_region_bytes)
+    }
+
+    /// Whether there is no memory for another pair.
+    fn is_full(&self) -> bool {
+        let served = self.control.pairs.len() + self.claims.gathered.len();
+        let under_way = self.claims.taking.iter().chain(&self.claims.growing).count();
+        let fit = self.plan.pairs_fit;
+        fit > 0 && served + under_way >= fit
+    }
+
+    /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are served.
+    fn would_crowd(&self) -> bool {
+        let fit = self.plan.pairs_fit * self.plan.nodes;
+        fit > 0 && self.claims.watch.view().pairs.len() >= fit
+    }
+
     /// One more pair: `Control::grow`.
     pub(crate) fn add_pair(&mut self, now_ns: u64) {
-        let room = self.control.pairs.len() < self.plan.pairs_max;
+        let room = self.control.pairs.len() < self.plan.pairs_max && !self.is_full() && !self.would_crowd();
         let Some(incarnation) = self.incarnation().filter(|_| room && self.claims.growing.is_none()) else {
             return self.tell(ControlEvent::PairRefused);
         };

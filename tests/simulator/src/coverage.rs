@@ -51,6 +51,10 @@ events! {
     RecoveryFailed: "recoveries that an injected error ended",
     /// Takeovers by a host that was not the last owner's.
     Survivor: "takeovers by another host",
+    /// Takeovers by a process that had no memory for the pair.
+    Declined: "takeovers declined for lack of memory",
+    /// Pairs that stayed nobody's for lack of memory, each time that was found.
+    Unplaced: "pairs that nobody had memory for",
     /// Runs in which a host took over from another.
     SurvivorRuns: "runs with a takeover by another host",
     /// Runs of several nodes.
@@ -121,6 +125,8 @@ events! {
     Storms: "network storms",
     /// Lost, late and unheard calls of the coordinator.
     CoordinatorFaults: "coordinator calls lost, late or unheard",
+    /// Writes to the region table that are carried out late.
+    TableLate: "writes to the region table made late",
     /// Cut links to the coordinator.
     CoordinatorCuts: "coordinator cut off",
     /// Restarts of the coordinator.

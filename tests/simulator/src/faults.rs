@@ -8,7 +8,9 @@
 //! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
 //! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
-//! - a coordinator that is cut off, loses calls or answers, carries calls out late, and restarts;
+//! - a coordinator that is cut off, loses calls or answers, carries calls out late (writes to the region table very
+//!   late), and restarts;
+//! - survivors that have no memory for a dead node's pairs;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
 //!
@@ -61,6 +63,8 @@ pub enum Fault {
     Storm,
     /// Calls of the coordinator are lost, late or unheard.
     CoordinatorFaults,
+    /// What a node writes to the region table next is carried out much later, and meanwhile again.
+    TableLate,
     /// The coordinator is out of reach for a while.
     CoordinatorCut,
     /// The coordinator restarts.
@@ -78,7 +82,7 @@ pub enum Fault {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 26] = [
+pub const FAULTS: [Fault; 27] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -98,6 +102,7 @@ pub const FAULTS: [Fault; 26] = [
     Fault::Stall,
     Fault::Storm,
     Fault::CoordinatorFaults,
+    Fault::TableLate,
     Fault::CoordinatorCut,
     Fault::CoordinatorRestart,
     Fault::Stop,

@@ -57,7 +57,7 @@ impl World {
                 self.heal();
                 self.enter(Phase::Quiet);
             }
-            Phase::Quiet if served && idle => {
+            Phase::Quiet if served && idle && self.traffic_is_over() => {
                 self.enter(Phase::Reading);
                 self.read_everything()?;
             }

@@ -10,6 +10,7 @@
 //! | `operator`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
+//! | `hearing` | what nodes tell the world |
 //! | `finale` | how a run ends |
 //! | `coverage`, `sweep`, `shrink` | what happened; many seeds on all cores; the shortest way to a failure |
 
@@ -25,6 +26,7 @@ pub mod coverage;
 mod death;
 pub mod faults;
 mod finale;
+mod hearing;
 mod mishap;
 pub mod model;
 pub mod node;

@@ -39,8 +39,8 @@ pub(crate) enum Undo {
 }
 
 impl World {
-    /// A fault happens.
-    pub(crate) fn befall(&mut self, fault: Fault) {
+    /// A fault happens; false if there is no process to befall.
+    pub(crate) fn befall(&mut self, fault: Fault) -> bool {
         let host = self.victim();
         match (fault, host) {
             (Fault::Kill, Some(host)) => {
@@ -97,6 +97,7 @@ impl World {
             (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
                 self.disturb_coordinator(fault);
             }
+            (Fault::TableLate, Some(host)) => self.delay_table(host),
             (Fault::ClientRestart, _) => self.restart_client(),
             (Fault::ClientPause, _) => self.pause_client(),
             (Fault::Lull, _) => {
@@ -111,8 +112,9 @@ impl World {
                     self.restart_client(); // whose session will end of silence
                 }
             }
-            (_, None) => {} // there is no process to befall
+            (_, None) => return false,
         }
+        true
     }
 
     /// One of the processes.
@@ -173,11 +175,15 @@ impl World {
             }
         }
         let Some(link) = self.node_at(host).map(|node| node.link.clone()) else { return };
-        if ways == 0 {
+        match ways {
             // It reaches the coordinator and does not hear its answers.
-            link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS));
-        } else {
-            link.set_cut(true);
+            0 => link.plan(std::iter::repeat_n(CallFault::AnswerLost, UNHEARD_CALLS)),
+            // What it asks is on its way for long.
+            1 => {
+                let calls = self.random.between(1, 100);
+                link.plan(std::iter::repeat_n(CallFault::Delayed { calls }, UNHEARD_CALLS));
+            }
+            _ => link.set_cut(true),
         }
         self.later(lasts_ns, Undo::MendOne(host));
         if lasts_ns > lease_ns {
@@ -256,6 +262,16 @@ impl World {
         }
     }
 
+    /// The next writes of a host's process to the region table are carried out late. Its caller tries again at
+    /// once, and the late one is to find the row changed.
+    pub(crate) fn delay_table(&mut self, host: u32) {
+        let longest = self.random.pick(&[30, 300, 3_000]);
+        let calls: Vec<u64> =
+            (0..self.random.between(1, 4)).map(|_| self.random.between(1, longest)).collect();
+        self.coverage.add(Event::TableLate, calls.len() as u64);
+        self.node_at(host).into_iter().for_each(|node| node.coordinator.delay(calls.iter().copied()));
+    }
+
     fn pause_client(&mut self) {
         self.coverage.saw(Event::ClientPauses);
         let number = self.random.index(self.clients.len());
@@ -293,6 +309,7 @@ impl World {
         let new = Client::new(&self.plan, number, &self.network, self.random.next());
         let old = std::mem::replace(&mut self.clients[number], new);
         for asked in old.end() {
+            self.came_to_nothing(1);
             check::abandoned(&asked, &mut self.model, &mut self.coverage);
         }
     }
@@ -302,7 +319,10 @@ impl World {
         match undo {
             Undo::Befall(fault, number) if self.phase == Phase::Traffic && !self.healed => {
                 say!(self, "fault {number}: {fault:?}");
-                self.befall(fault);
+                if self.befall(fault) {
+                    self.befallen.push(number);
+                    self.coverage.saw(Event::Faults);
+                }
             }
             Undo::Befall(..) => {}
             Undo::Room => self.disk.set_capacity(None),
@@ -334,6 +354,7 @@ impl World {
         let now_ns = self.now_ns;
         for node in &mut self.nodes {
             node.link.mend();
+            node.coordinator.hurry();
             node.fuse.put_out();
             node.spare();
             node.freeze(now_ns, false);

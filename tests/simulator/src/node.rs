@@ -4,7 +4,7 @@
 //! thread
 //! call by call; clock, disk, network and coordinator are the world's.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
     ClusterError, Coordinator, Incidents, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table,
@@ -47,6 +47,8 @@ pub enum News {
         /// It is reported: a person has to look.
         stays: bool,
     },
+    /// Pairs that nobody alive has memory for.
+    Unplaced(u64),
     /// A checkpoint is recorded in the table.
     Checkpointed,
     /// A checkpoint failed.
@@ -127,7 +129,8 @@ impl Node {
     pub fn start(ground: Ground<'_>) -> Node {
         let Ground { plan, host, disk, link, endpoint, random, now_ns } = ground;
         let fuse = Fuse::new();
-        let coordinator = Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone() });
+        let coordinator =
+            Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone(), late: Mutex::default() });
         let environment = Environment {
             storage: Arc::new(FusedStorage { storage: disk.clone(), fuse: fuse.clone() }),
             table: Table::new(coordinator.clone()),
@@ -330,7 +333,7 @@ pub fn is_excused(error: &RecoveryError) -> bool {
         RecoveryError::Log(error) => {
             matches!(error, WalError::Poisoned { .. } | WalError::RingUnavailable { .. })
         }
-        RecoveryError::GivenUp => true,
+        RecoveryError::GivenUp | RecoveryError::Memory { .. } => true,
         _ => false,
     }
 }

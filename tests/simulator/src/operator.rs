@@ -112,6 +112,9 @@ impl World {
         });
         say!(self, "host {host} starts a process");
         self.nodes.push(node);
+        if self.phase == Phase::Traffic && self.random.percent(self.plan.late_percent) {
+            self.delay_table(host);
+        }
     }
 
     /// The power fails: every process on the disk's machines ends.

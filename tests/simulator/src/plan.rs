@@ -63,6 +63,10 @@ pub struct Plan {
     pub geometry: Geometry,
     /// Pairs that a node has memory for.
     pub pairs_max: usize,
+    /// Pairs that a process has memory for, those that it takes over among them; zero: all.
+    pub pairs_fit: usize,
+    /// Whether the processes say how much memory they have; else who asks them hears that there is none.
+    pub memory_told: bool,
     /// The worker's.
     pub worker: WorkerOptions,
     /// The logs'.
@@ -93,6 +97,8 @@ pub struct Plan {
     pub fault_gap_operations: u64,
     /// Of a hundred deaths, after how many the next process dies in its recovery.
     pub recovery_deaths_percent: u64,
+    /// Of a hundred processes, how many begin with writes to the region table that are carried out late.
+    pub late_percent: u64,
     /// Drift of the hosts' clocks, in millionths.
     pub drift_ppm: [i64; HOSTS_MAX],
     /// Whether the run ends with damage to the disk.
@@ -161,6 +167,8 @@ impl Plan {
                 node_bytes: u32::try_from(node_bytes).unwrap_or(512),
             },
             pairs_max: random.pick(&[1, 2, 3]),
+            pairs_fit: 0,
+            memory_told: false,
             worker,
             log,
             lease: LeaseTerms::new(lease_ms, DRIFT_MARGIN),
@@ -175,6 +183,7 @@ impl Plan {
             fault_weights,
             fault_gap_ns: lease_ms * random.pick(&[1, 2, 4]) * MS,
             fault_gap_operations: operations / random.between(12, 40),
+            late_percent: Random::new(seed ^ 0x6c61_7465).pick(&[0, 0, 20, 50]),
             recovery_deaths_percent: random.pick(&[0, 20, 50]),
             drift_ppm: [(); HOSTS_MAX].map(|()| drift(&mut random)),
             rot: random.percent(30),
@@ -210,6 +219,13 @@ impl Plan {
         let (slot_bytes, slots) = (self.geometry.slot_bytes, u64::from(self.layout.slots_max()) + 1);
         self.geometry.node_region_bytes =
             self.geometry.node_region_bytes.max(HEADER_BYTES + slots * slot_bytes);
+        let mut memory = Random::new(self.seed ^ 0x6d65_6d6f);
+        if memory.percent(25) {
+            // What a node begins with fits, and sometimes one more.
+            let most = (self.layout.pairs() as usize).div_ceil(self.nodes);
+            self.pairs_fit = most + memory.index(2);
+            self.memory_told = memory.percent(50);
+        }
         self
     }
 

@@ -4,11 +4,14 @@
 //! then on
 //! reaches anything. Log writes go past this, through the simulated device.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
-use cell_cluster::{ClusterError, Coordinator, Request, Response, SimLink};
+use cell_cluster::{ClusterError, Coordinator, Fault, Operation, PairRow, Request, Response, SimLink};
+use cell_terms::PairId;
 use cell_wal::error::DiskOperation;
 use cell_wal::storage::{Access, Storage, StorageFile, StorageLock};
 use cell_wal::{Errno, StorageError};
@@ -85,10 +88,43 @@ pub struct FusedLink {
     pub link: SimLink,
     /// The process's fuse.
     pub fuse: Fuse,
+    /// After how many calls of anybody its next writes to the region table are carried out.
+    pub late: Mutex<VecDeque<u64>>,
+}
+
+impl FusedLink {
+    /// Lets the next writes to the region table time out, and be carried out after so many calls of anybody:
+    /// when they were long written again, and other things since.
+    pub fn delay(&self, calls: impl IntoIterator<Item = u64>) {
+        self.late().extend(calls);
+    }
+
+    /// No write is late any more.
+    pub fn hurry(&self) {
+        self.late().clear();
+    }
+
+    fn late(&self) -> std::sync::MutexGuard<'_, VecDeque<u64>> {
+        self.late.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether a call writes a row of the region table.
+fn writes_pair(request: &Request) -> bool {
+    let Request::Transact(transaction) = request else { return false };
+    let puts = |operation: &Operation| matches!(operation, Operation::Put { key, .. } if is_pair(key));
+    transaction.operations.iter().any(puts)
+}
+
+fn is_pair(key: &str) -> bool {
+    key.starts_with(PairRow::key(PairId(0)).trim_end_matches('0'))
 }
 
 impl Coordinator for FusedLink {
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        if let Some(calls) = writes_pair(request).then(|| self.late().pop_front()).flatten() {
+            self.link.plan([Fault::Delayed { calls }]);
+        }
         let dead = || Err(ClusterError::NotReached(io::ErrorKind::BrokenPipe.into()));
         self.fuse.touch(|| self.link.call(request), dead)
     }

@@ -20,6 +20,9 @@ const PROGRESS: Duration = Duration::from_secs(5);
 const SHRINKING: Duration = Duration::from_secs(60);
 /// Failures that are told whole.
 const FAILURES_TOLD: usize = 10;
+/// Of a hundred runs, at least so many see a takeover by another host: held by sweeps of so many seeds.
+const TAKEOVERS_PERCENT_MIN: u64 = 50;
+const SEEDS_OF_A_SHARE: u64 = 50;
 
 /// Which seeds, and how.
 #[derive(Clone, Copy, Debug)]
@@ -137,6 +140,7 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
     let mut child = Command::new(std::env::current_exe()?)
         .args(["--serve", "--seed-from", &from.to_string(), "--seeds", &seeds.to_string()])
         .args(arguments(&sweep.options))
+        .env("MIMALLOC_PURGE_DELAY", "-1") // the next seed wants what this one has freed
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
@@ -161,6 +165,17 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
 }
 
 impl Report {
+    /// Of a hundred runs that passed, how many saw a takeover by another host.
+    fn takeovers_percent(&self) -> u64 {
+        self.coverage.count(Event::SurvivorRuns) * 100 / self.passed.max(1)
+    }
+
+    /// Whether the sweep was too tame to prove much.
+    #[must_use]
+    pub fn lacks_takeovers(&self) -> bool {
+        self.passed >= SEEDS_OF_A_SHARE && self.takeovers_percent() < TAKEOVERS_PERCENT_MIN
+    }
+
     /// Tells everything, the verdict last.
     pub fn tell(&self, commit: &str, options: RunOptions) {
         let seeds = self.passed + self.failures.len() as u64;
@@ -172,6 +187,7 @@ impl Report {
         }
         #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
         let rate = seeds as f64 / self.elapsed.as_secs_f64().max(1e-9);
+        println!("takeovers by another host in {} % of the runs", self.takeovers_percent());
         println!("{seeds} seeds in {:.1} s: {rate:.1} seeds/s", self.elapsed.as_secs_f64());
         if !self.failures.is_empty() {
             let failed: Vec<String> = self.failures.iter().map(|(seed, _)| seed.to_string()).collect();
@@ -181,6 +197,10 @@ impl Report {
             let first = wanted.then(|| shortest(self.failures[0].0, options, SHRINKING)).flatten();
             first.iter().for_each(Shortest::tell);
         }
-        println!("{} passed, {} failed", self.passed, self.failures.len());
+        let tame = options.mutant.is_none() && self.lacks_takeovers();
+        if tame {
+            println!("FAILED: at least {TAKEOVERS_PERCENT_MIN} % of the runs must see a takeover");
+        }
+        println!("{} passed, {} failed", self.passed, self.failures.len() + usize::from(tame));
     }
 }

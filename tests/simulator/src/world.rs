@@ -7,20 +7,18 @@ use std::collections::BTreeMap;
 use cell_client::Completion;
 use cell_cluster::Sim;
 use cell_fabric::{SimNetwork, SimOptions};
-use cell_recovery::{Recovered, RecoveryError};
 use cell_terms::PairId;
 use cell_terms::mutant::Mutant;
-use cell_wal::sim::{SimDevice, SimDisk};
+use cell_wal::sim::SimDisk;
 
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
-use crate::death::Death;
 use crate::faults::{FAULTS, Faults};
 use crate::finale::Phase;
 use crate::mishap::Undo;
 use crate::model::{Broken, Model, broken};
-use crate::node::{Exit, News, Node, is_excused};
+use crate::node::{News, Node};
 use crate::operator::Operators;
 use crate::owners::{Entries, Owners};
 use crate::plan::{MS, Plan, US};
@@ -37,7 +35,7 @@ const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
 /// Operations between two checks of everything.
 const EVERYTHING_EVERY: u64 = 1_000;
 /// Faults that each run has at least.
-const FAULTS_MIN: usize = 10;
+const FAULTS_MIN: u64 = 10;
 /// Without faults, something is answered within this time, as long as anything is asked.
 const PATIENCE_NS: u64 = 60_000 * MS;
 
@@ -114,9 +112,12 @@ pub struct World {
     /// Faults so far, those left out among them.
     faults_begun: usize,
     /// Those that happened.
-    befallen: Vec<usize>,
+    pub(crate) befallen: Vec<usize>,
     traffic: Traffic,
+    /// Operations that were asked, less those that came to nothing.
     asked: u64,
+    /// Operations that were answered, before everything is read at the end.
+    completed: u64,
     /// When the last answer came.
     answered_ns: u64,
     turns: u64,
@@ -188,6 +189,7 @@ impl World {
             faults_begun: 0,
             befallen: Vec::new(),
             asked: 0,
+            completed: 0,
             answered_ns: START_NS,
             turns: 0,
             sequence: 0,
@@ -228,7 +230,21 @@ impl World {
         self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
         let survived = self.coverage.count(Event::Survivor) > 0;
         self.coverage.add(Event::SurvivorRuns, u64::from(survived));
-        check::linearizable(&mut self.model)
+        check::linearizable(&mut self.model)?;
+        self.look_at_amount()
+    }
+
+    /// A run that did little proves little.
+    fn look_at_amount(&self) -> Result<(), Broken> {
+        let cut_short = self.options.stop_after > 0 || self.options.without != Without::default();
+        let (operations, faults) = (self.completed, self.coverage.count(Event::Faults));
+        if !cut_short && (operations < self.plan.operations || faults < FAULTS_MIN) {
+            let wanted = self.plan.operations;
+            return Err(broken(format_args!(
+                "too little happened: {operations} operations of {wanted}, {faults} faults of {FAULTS_MIN}"
+            )));
+        }
+        Ok(())
     }
 
     /// Notes something in the digest.
@@ -266,10 +282,10 @@ impl World {
         due_ns = due_ns.min(self.disk_due.values().copied().min().unwrap_or(u64::MAX));
         due_ns = due_ns.min(self.undo.first_key_value().map_or(u64::MAX, |((due_ns, _), _)| *due_ns));
         due_ns = due_ns.min(self.operators.due_ns());
-        if self.phase == Phase::Traffic {
-            if !self.faults_are_over() {
-                due_ns = due_ns.min(self.faults.due_ns());
-            }
+        if self.phase == Phase::Traffic && !self.faults_are_over() {
+            due_ns = due_ns.min(self.faults.due_ns());
+        }
+        if self.asks_more() {
             let asks = self.clients.iter().zip(&self.asks_due_ns);
             let free = asks.filter(|(client, _)| client.outstanding() < self.plan.outstanding);
             due_ns = due_ns.min(free.map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX));
@@ -345,8 +361,6 @@ impl World {
             // Not at the very moment of an answer: that is when nothing is in flight.
             let after_ns = self.random.below(300 * US);
             if !self.options.without.has(number) {
-                self.befallen.push(number);
-                self.coverage.saw(Event::Faults);
                 self.later(after_ns, Undo::Befall(fault, number));
             }
         }
@@ -378,100 +392,6 @@ impl World {
         Ok(())
     }
 
-    fn hear(&mut self, host: u32, news: News) -> Result<(), Broken> {
-        match news {
-            News::Recovered { recovered, device, wanted } => {
-                self.recovered(host, *recovered, device, wanted)?;
-            }
-            News::Claiming => {
-                let fuse = self.operators.fuse.take();
-                let node = self.nodes.iter().find(|node| node.host == host);
-                if let (Some((touches, after)), Some(node)) = (fuse, node) {
-                    node.fuse.light(touches, after);
-                }
-            }
-            News::Refused { pair, error, stays } => self.refused(host, pair, &error, stays)?,
-            News::Checkpointed => {
-                say!(self, "host {host}: a checkpoint is recorded");
-                self.coverage.saw(Event::Checkpoints);
-            }
-            News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),
-            News::SessionEnded => self.coverage.saw(Event::SessionsEnded),
-            News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),
-            News::Broken(what) => return Err(broken(what)),
-            News::Exit(exit) => self.exited(host, &exit)?,
-        }
-        Ok(())
-    }
-
-    /// A pair was taken over: it is looked at, and then served.
-    fn recovered(
-        &mut self,
-        host: u32,
-        recovered: Recovered,
-        device: SimDevice,
-        wanted: bool,
-    ) -> Result<(), Broken> {
-        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return Ok(()) };
-        let snapshot = check::examine(&recovered)?;
-        say!(
-            self,
-            "host {host} has recovered {}, {}: cut {}, {} entries, {} log bytes, checkpoint {}",
-            recovered.pair,
-            recovered.epoch,
-            recovered.csn_cut,
-            recovered.entries,
-            recovered.log_bytes,
-            recovered.csn_checkpoint
-        );
-        self.note(recovered.csn_cut.0 << 8 | 2);
-        self.has_recovered(host, &recovered, snapshot, wanted)?;
-        let now_ns = self.now_ns;
-        let mut news = Vec::new();
-        self.nodes[at].hand_over(recovered, device, wanted, now_ns, &mut news);
-        news.into_iter().try_for_each(|news| self.hear(host, news))
-    }
-
-    /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.
-    fn refused(&mut self, host: u32, pair: PairId, error: &RecoveryError, stays: bool) -> Result<(), Broken> {
-        say!(self, "host {host} does not get {pair}: {error}");
-        if self.phase == Phase::Rotten && error.missing(pair).is_some() {
-            return self.rot_refused(error);
-        }
-        if !is_excused(error) {
-            return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
-        }
-        self.coverage.saw(Event::RecoveryFailed);
-        if stays {
-            let after_ns = self.random.time_ns(20 * MS);
-            self.later(after_ns, Undo::Restart(host));
-        }
-        Ok(())
-    }
-
-    fn exited(&mut self, host: u32, exit: &Exit) -> Result<(), Broken> {
-        say!(self, "host {host} exits: {exit:?}");
-        match exit {
-            Exit::Stopped => self.coverage.saw(Event::Stops),
-            Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
-            Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
-            Exit::Refused(error) if self.phase == Phase::Rotten => {
-                self.rot_refused(error)?;
-            }
-            Exit::Refused(error) if is_excused(error) => self.coverage.saw(Event::RecoveryFailed),
-            Exit::Refused(error) => {
-                return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
-            }
-        }
-        if self.random.percent(80)
-            && let Some(node) = self.nodes.iter_mut().find(|node| node.host == host)
-        {
-            node.release();
-        }
-        self.bury(host, Death::ByItself);
-        Ok(())
-    }
-
     fn step_clients(&mut self) -> Result<(), Broken> {
         let mut spoken = Vec::new();
         for (number, client) in self.clients.iter_mut().enumerate() {
@@ -487,6 +407,11 @@ impl World {
             say!(self, "client {number}: {}", crate::telling::answer(&asked, &completion));
             self.note(completion.elapsed_ns << 8 | 3);
             self.answered_ns = self.now_ns;
+            if check::is_completed(&completion.outcome) {
+                self.completed += u64::from(matches!(self.phase, Phase::Traffic | Phase::Quiet));
+            } else {
+                self.came_to_nothing(1);
+            }
             check::answered(&asked, &completion, &mut self.model, &mut self.coverage)?;
             self.look_at_touched(&asked, &completion)?;
             self.asks_due_ns[number] = self.now_ns + self.random.time_ns(self.plan.think_ns);
@@ -511,7 +436,7 @@ impl World {
     }
 
     fn step_traffic(&mut self) -> Result<(), Broken> {
-        if self.phase != Phase::Traffic {
+        if !self.asks_more() {
             return Ok(());
         }
         for number in 0..self.clients.len() {
@@ -555,9 +480,19 @@ impl World {
         self.planted = None;
     }
 
+    /// Whether clients ask: once faults have ceased, in the place of what came to nothing.
+    fn asks_more(&self) -> bool {
+        self.phase == Phase::Traffic || (self.phase == Phase::Quiet && !self.traffic_is_over())
+    }
+
     /// Whether the clients have asked for all that they are to ask, or time is up.
     pub(crate) fn traffic_is_over(&self) -> bool {
         self.asked >= self.operations_wanted()
+    }
+
+    /// Operations that nobody answered: others are asked in their place.
+    pub(crate) fn came_to_nothing(&mut self, operations: u64) {
+        self.asked = self.asked.saturating_sub(operations);
     }
 
     /// Whether faults have had their time: what is still to be asked is asked without.
@@ -570,7 +505,7 @@ impl World {
         if stop_after > 0 {
             return stop_after;
         }
-        let more = self.befallen.len() < FAULTS_MIN && !self.faults_are_over();
+        let more = self.coverage.count(Event::Faults) < FAULTS_MIN && !self.faults_are_over();
         if more { u64::MAX } else { self.plan.operations }
     }
 

@@ -1,0 +1,122 @@
+//! What nodes tell the world: pairs taken over or not, checkpoints, ends; and whether an injected fault explains
+//! what went wrong.
+
+use cell_recovery::{Recovered, RecoveryError};
+use cell_terms::PairId;
+use cell_wal::sim::SimDevice;
+
+use crate::check;
+use crate::coverage::Event;
+use crate::death::Death;
+use crate::finale::Phase;
+use crate::mishap::Undo;
+use crate::model::{Broken, broken};
+use crate::node::{Exit, News, is_excused};
+use crate::plan::MS;
+use crate::world::{World, say};
+
+impl World {
+    /// What a node tells.
+    pub(crate) fn hear(&mut self, host: u32, news: News) -> Result<(), Broken> {
+        match news {
+            News::Recovered { recovered, device, wanted } => {
+                self.recovered(host, *recovered, device, wanted)?;
+            }
+            News::Claiming => {
+                let fuse = self.operators.fuse.take();
+                let node = self.nodes.iter().find(|node| node.host == host);
+                if let (Some((touches, after)), Some(node)) = (fuse, node) {
+                    node.fuse.light(touches, after);
+                }
+            }
+            News::Refused { pair, error, stays } => self.refused(host, pair, &error, stays)?,
+            News::Unplaced(pairs) => {
+                say!(self, "host {host}: nobody has memory for {pairs} pairs");
+                self.coverage.add(Event::Unplaced, pairs);
+            }
+            News::Checkpointed => {
+                say!(self, "host {host}: a checkpoint is recorded");
+                self.coverage.saw(Event::Checkpoints);
+            }
+            News::CheckpointFailed => self.coverage.saw(Event::CheckpointFailed),
+            News::SessionEnded => self.coverage.saw(Event::SessionsEnded),
+            News::Violations(what) => return Err(broken(format_args!("a check found: {what}"))),
+            News::Broken(what) => return Err(broken(what)),
+            News::Exit(exit) => self.exited(host, &exit)?,
+        }
+        Ok(())
+    }
+
+    /// A pair was taken over: it is looked at, and then served.
+    fn recovered(
+        &mut self,
+        host: u32,
+        recovered: Recovered,
+        device: SimDevice,
+        wanted: bool,
+    ) -> Result<(), Broken> {
+        let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return Ok(()) };
+        let snapshot = check::examine(&recovered)?;
+        say!(
+            self,
+            "host {host} has recovered {}, {}: cut {}, {} entries, {} log bytes, checkpoint {}",
+            recovered.pair,
+            recovered.epoch,
+            recovered.csn_cut,
+            recovered.entries,
+            recovered.log_bytes,
+            recovered.csn_checkpoint
+        );
+        self.note(recovered.csn_cut.0 << 8 | 2);
+        self.has_recovered(host, &recovered, snapshot, wanted)?;
+        let now_ns = self.now_ns;
+        let mut news = Vec::new();
+        self.nodes[at].hand_over(recovered, device, wanted, now_ns, &mut news);
+        news.into_iter().try_for_each(|news| self.hear(host, news))
+    }
+
+    /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.
+    fn refused(&mut self, host: u32, pair: PairId, error: &RecoveryError, stays: bool) -> Result<(), Broken> {
+        say!(self, "host {host} does not get {pair}: {error}");
+        if matches!(error, RecoveryError::Memory { .. }) {
+            self.coverage.saw(Event::Declined);
+            return Ok(());
+        }
+        if self.phase == Phase::Rotten && error.missing(pair).is_some() {
+            return self.rot_refused(error);
+        }
+        if !is_excused(error) {
+            return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
+        }
+        self.coverage.saw(Event::RecoveryFailed);
+        if stays {
+            let after_ns = self.random.time_ns(20 * MS);
+            self.later(after_ns, Undo::Restart(host));
+        }
+        Ok(())
+    }
+
+    fn exited(&mut self, host: u32, exit: &Exit) -> Result<(), Broken> {
+        say!(self, "host {host} exits: {exit:?}");
+        match exit {
+            Exit::Stopped => self.coverage.saw(Event::Stops),
+            Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
+            Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
+            Exit::Refused(RecoveryError::Memory { .. }) => self.coverage.saw(Event::Declined),
+            Exit::Refused(error) if self.phase == Phase::Rotten => {
+                self.rot_refused(error)?;
+            }
+            Exit::Refused(error) if is_excused(error) => self.coverage.saw(Event::RecoveryFailed),
+            Exit::Refused(error) => {
+                return Err(broken(format_args!("a recovery refused sound data: {error}: {error:?}")));
+            }
+        }
+        if self.random.percent(80)
+            && let Some(node) = self.nodes.iter_mut().find(|node| node.host == host)
+        {
+            node.release();
+        }
+        self.bury(host, Death::ByItself);
+        Ok(())
+    }
+}
