@@ -15,6 +15,12 @@ pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
+/// Between two looks at what is waited for.
+#[allow(clippy::disallowed_methods, reason = "real processes take real time")]
+pub(crate) fn breathe() {
+    std::thread::sleep(Duration::from_millis(1));
+}
+
 /// Asks a node that serves; until when nobody else does.
 pub(crate) fn promised_until(server: SocketAddr) -> Instant {
     let limits = Limits { message_bytes_max: MESSAGE_BYTES_MAX, ..Limits::default() };

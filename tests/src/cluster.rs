@@ -168,23 +168,19 @@ pub fn signal(process: Pid, signal: Signal) {
 }
 
 /// SIGSTOP; waits until every thread stands still.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
 pub fn stop(process: Pid) {
     signal(process, Signal::STOP);
-    wait_state(&[process], |state| state == 'T');
-}
-
-/// Waits until these processes have ended; their parent need not have noticed.
-pub fn wait_ended(processes: &[Pid]) {
-    wait_state(processes, |state| state == 'Z');
-}
-
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
-fn wait_state(processes: &[Pid], wanted: impl Fn(char) -> bool) {
     let deadline = Instant::now() + PATIENCE;
-    while processes.iter().any(|process| !states(*process).into_iter().all(&wanted)) {
-        assert!(Instant::now() < deadline, "{processes:?} go on");
-        std::thread::sleep(Duration::from_millis(1));
+    while states(process).into_iter().any(|state| state != 'T') {
+        assert!(Instant::now() < deadline, "{process:?} goes on");
+        std::thread::yield_now();
     }
+}
+
+/// Whether these processes have ended; their parent need not have noticed.
+pub fn have_ended(processes: &[Pid]) -> bool {
+    processes.iter().all(|process| states(*process).into_iter().all(|state| state == 'Z'))
 }
 
 /// The states of a process's threads, as the kernel abbreviates them; none of one that is gone.
