@@ -168,15 +168,15 @@ impl Server {
         }
     }
 
-    /// Waits until a page of the node's HTTP door has these words.
+    /// Waits until a page of a node's HTTP door has these words.
     ///
     /// # Panics
     /// If it never has.
     #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
-    pub fn wait_http(&self, path: &str, words: &str) {
+    pub fn wait_http(&self, node: u16, path: &str, words: &str) {
         let deadline = Instant::now() + READY;
-        while !self.http(path).is_some_and(|(_, body)| body.contains(words)) {
-            assert!(Instant::now() < deadline, "{path} never said `{words}`: {:?}", self.http(path));
+        while !self.http_of(node, path).is_some_and(|(_, body)| body.contains(words)) {
+            assert!(Instant::now() < deadline, "{path} never said `{words}`: {:?}", self.http_of(node, path));
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -188,7 +188,11 @@ impl Server {
 
     /// GETs a path of the node's HTTP door: status and body.
     pub fn http(&self, path: &str) -> Option<(u16, String)> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80));
+        self.http_of(0, path)
+    }
+
+    fn http_of(&self, node: u16, path: &str) -> Option<(u16, String)> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80 + node));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
         stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: cell\r\nConnection: close\r\n\r\n").ok()?;
