@@ -1,7 +1,7 @@
 //! Clients that search a real server's memory themselves, beside writers, over each transport: every key
 //! linearizable, scans and multi-gets what the server says they are.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_client::{
     Client, ClientOptions, Condition, OneSidedCounters, Operation, ScanRange, Search, Transport,
@@ -11,10 +11,20 @@ use cell_tests::server::Server;
 use cell_tests::traffic::Traffic;
 
 const CLIENTS: u64 = 6;
+/// Operations of all clients together, about a fifth of them one-sided reads.
+const OPERATIONS: u64 = 10_000;
 
-#[allow(clippy::disallowed_methods, reason = "how long real processes are under load is real time")]
-fn load_for(milliseconds: u64) {
-    std::thread::sleep(Duration::from_millis(milliseconds));
+/// How long so much load may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until there was as much load, however long this machine takes for it.
+#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+fn wait_load(traffic: &Traffic) {
+    let deadline = Instant::now() + PATIENCE;
+    while traffic.recorder.ticks() < 2 * OPERATIONS {
+        assert!(Instant::now() < deadline, "the clients stand still");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 fn client(server: &Server, transport: Transport, search: Search) -> Client {
@@ -31,13 +41,14 @@ fn meet(transport: Transport) {
         let meeting: Vec<_> = (0..CLIENTS)
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(20))))
             .collect();
-        load_for(2_000);
-        traffic.stop();
+        let ending = traffic.ending();
+        wait_load(traffic);
+        drop(ending);
         for client in meeting {
             counters.add(&client.join().expect("a client that met others did not panic"));
         }
     });
-    assert!(counters.done > 1_000, "{counters:?}");
+    assert!(counters.done > OPERATIONS / 20, "{counters:?}");
     assert!(counters.fell_back * 5 < counters.begun, "most are answered one-sided: {counters:?}");
     let mut operations = 0;
     for (key, history) in traffic.recorder.into_history() {
