@@ -327,7 +327,8 @@ impl Node {
         fit > 0 && served + under_way >= fit
     }
 
-    /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are served.
+    /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are
+    /// served.
     fn would_crowd(&self) -> bool {
         let fit = self.plan.pairs_fit * self.plan.nodes;
         fit > 0 && self.claims.watch.view().pairs.len() >= fit

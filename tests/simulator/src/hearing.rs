@@ -1,5 +1,5 @@
-//! What nodes tell the world: pairs taken over or not, checkpoints, ends; and whether an injected fault explains
-//! what went wrong.
+//! What nodes tell the world: pairs taken over or not, checkpoints, ends; and whether an injected fault
+//! explains what went wrong.
 
 use cell_recovery::{Recovered, RecoveryError};
 use cell_terms::PairId;

@@ -48,8 +48,8 @@ struct Arguments {
     /// Processes of a sweep; 0 takes one a core.
     #[arg(long, default_value_t = 0)]
     processes: usize,
-    /// Plant a defect that the checks must find; the sweep then succeeds if a seed fails. Several, with commas
-    /// between them, are planted in turn. Only in builds with RUSTFLAGS="--cfg cell_mutants".
+    /// Plant a defect that the checks must find; the sweep then succeeds if a seed fails. Several, with
+    /// commas between them, are planted in turn. Only in builds with RUSTFLAGS="--cfg cell_mutants".
     #[arg(long, value_parser = parse_mutant, value_delimiter = ',')]
     mutant: Vec<Mutant>,
     /// Plant each defect that there is in turn. Only in such builds.

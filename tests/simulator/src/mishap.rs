@@ -262,8 +262,8 @@ impl World {
         }
     }
 
-    /// The next writes of a host's process to the region table are carried out late. Its caller tries again at
-    /// once, and the late one is to find the row changed.
+    /// The next writes of a host's process to the region table are carried out late. Its caller tries again
+    /// at once, and the late one is to find the row changed.
     pub(crate) fn delay_table(&mut self, host: u32) {
         let longest = self.random.pick(&[30, 300, 3_000]);
         let calls: Vec<u64> =
