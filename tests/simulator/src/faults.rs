@@ -8,8 +8,8 @@
 //! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
 //! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
-//! - a coordinator that is cut off, loses calls or answers, carries calls out late (writes to the region table
-//!   very late), and restarts;
+//! - a coordinator that is cut off, loses calls or answers, carries calls out late (writes to the region
+//!   table very late), and restarts;
 //! - survivors that have no memory for a dead node's pairs;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
