@@ -99,11 +99,7 @@ impl Directory {
 
     /// A range is cut: from `low` on, its keys are in another meganode. False if no range has the key inside.
     pub(crate) fn split(&mut self, low: &[u8], to: MeganodeAt) -> bool {
-        let Some(at) = self.position(low).filter(|at| *self.ranges[*at].low < *low) else { return false };
-        let left = &mut self.ranges[at];
-        if left.high.as_deref().is_some_and(|high| low >= high) {
-            return false;
-        }
+        let Some(left) = self.around(low) else { return false };
         let high = left.high.replace(low.into());
         self.insert(Range { low: low.into(), high, at: to });
         true
@@ -111,14 +107,18 @@ impl Directory {
 
     /// A range is cut: from `low` on, its keys are elsewhere. False if no range has the key inside.
     pub(crate) fn cut(&mut self, low: &[u8]) -> bool {
-        let Some(at) = self.position(low).filter(|at| *self.ranges[*at].low < *low) else { return false };
-        let left = &mut self.ranges[at];
-        if left.high.as_deref().is_some_and(|high| low >= high) {
-            return false;
-        }
+        let Some(left) = self.around(low) else { return false };
         left.high = Some(low.into());
         self.look_for_gaps();
         true
+    }
+
+    /// The range that begins before a key and goes on behind it.
+    fn around(&mut self, key: &[u8]) -> Option<&mut Range> {
+        let at = self.position(key)?;
+        let range = &mut self.ranges[at];
+        let inside = *range.low < *key && range.high.as_deref().is_none_or(|high| key < high);
+        inside.then_some(range)
     }
 
     fn look_for_gaps(&mut self) {

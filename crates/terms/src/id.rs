@@ -94,6 +94,14 @@ impl PairId {
     }
 }
 
+impl RegionId {
+    /// The pair that the region is of; pair 0 if it is of none.
+    #[must_use]
+    pub const fn pair(self) -> PairId {
+        PairId(self.0 / 2)
+    }
+}
+
 impl fmt::Display for RegionKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {

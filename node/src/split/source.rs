@@ -116,7 +116,7 @@ impl Source {
 }
 
 impl Splits {
-    /// Begins to split a meganode. False if the log has no room just now.
+    /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again.
     pub(super) fn begin_split(
         &mut self,
         pairs: &mut Pairs,
@@ -124,11 +124,11 @@ impl Splits {
         key: &[u8],
         to: MeganodeAt,
         now_ns: u64,
-    ) -> bool {
+    ) {
         let target = pairs.store(to.pair).pair();
         let store = pairs.store_mut(there.pair);
         if store.step_room(key.len()).is_err() {
-            return false;
+            return;
         }
         let start = SplitRecord::Start { slot: there.slot, key, target, target_slot: to.slot };
         let csn = store.append_step(&NodeRecord::Split(start));
@@ -147,7 +147,6 @@ impl Splits {
             left_behind: None,
             half: None,
         });
-        true
     }
 
     pub(super) fn step_sources(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {

@@ -53,8 +53,9 @@ fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<I
         let store = pairs.store(at);
         // The router wants a slot of its own.
         let kept = usize::from(Some(at) == root && store.router().is_none());
-        let slots = store.free_slots().count().saturating_sub(kept);
-        let slot = store.free_slots().next().filter(|_| slots > 0)?;
+        let mut free = store.free_slots();
+        let slot = free.next()?;
+        let slots = (1 + free.count()).checked_sub(kept).filter(|slots| *slots > 0)?;
         let extent_bytes_free = store.extent_bytes_free();
         let fits = extent_bytes_free >= needs.extent_bytes && (at != there.pair || !needs.elsewhere);
         fits.then_some(Candidate { extent_bytes_free, at: MeganodeAt { pair: at, slot }, slots })
@@ -121,14 +122,14 @@ impl Splits {
         // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
         let most = pairs.store(there.pair).extent_bytes_usable() / 8 * 7;
         let needs = Needs { extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
-        let most_free = candidates(pairs, there, needs).max_by_key(|place| place.extent_bytes_free);
-        match most_free.map(|place| place.at) {
+        let mut places = 0;
+        let counted = candidates(pairs, there, needs).inspect(|place| places += place.slots);
+        match counted.max_by_key(|place| place.extent_bytes_free).map(|place| place.at) {
             Some(to) => {
                 // A pair takes its time to be made: it is asked for before writes wait for it.
-                if candidates(pairs, there, needs).map(|place| place.slots).sum::<usize>() <= PLACES_AHEAD {
+                if places <= PLACES_AHEAD {
                     self.want_pair(pairs, now_ns);
                 }
-                // A log that is busy now has room soon, and whoever waits asks again.
                 self.begin_split(pairs, there, &key, to, now_ns);
                 true
             }

@@ -306,8 +306,7 @@ impl Store {
     /// Whether a meganode lacks tree nodes only because the pair is copied, and those that it has freed are
     /// not used again meanwhile. One that is as thin as this is not split again and again for that.
     pub(crate) fn has_room_after_copy(&self, slot: SlotIndex) -> bool {
-        let used = self.meganodes.get(slot).map_or(0, |owned| owned.nodes_used());
-        self.meganodes.is_monotone() && used * 4 < self.geometry.nodes()
+        self.meganodes.is_monotone() && self.nodes_used(slot) * 4 < self.geometry.nodes()
     }
 
     /// Whether tree nodes of a meganode rest, so that it will have room without anybody's doing.

@@ -10,6 +10,7 @@ use super::pairs::Dependence;
 use super::{
     Handled, IDLE_MS, IN_FLIGHT_MAX, Phase, SERVER_NAME, STREAM_CREDIT_BYTES, STREAMS_MAX, Wait, Worker,
 };
+use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 
 impl Worker {
@@ -31,16 +32,29 @@ impl Worker {
             self.greet(connection, header, &request);
         } else if self.asks_first(connection, header, &request, message) {
             // It is handled again once the coordinator has told whether its session is open.
-        } else if let Some(wait) = self.must_wait(connection, header, &request) {
-            return Handled::Waits(wait);
-        } else if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {
-            self.stream_step(connection, header, &request); // no replies of their own: not counted in flight
+        } else {
+            match self.must_wait(connection, header, &request) {
+                Err(wait) => return Handled::Waits(wait),
+                Ok(there) => self.carry_out(connection, header, &request, there),
+            }
+        }
+        Handled::Done
+    }
+
+    fn carry_out(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+        there: Option<MeganodeAt>,
+    ) {
+        if matches!(request, Request::Chunk(_) | Request::Credit { .. } | Request::Cancel) {
+            self.stream_step(connection, header, request); // no replies of their own: not counted in flight
         } else if self.count_in(connection) > IN_FLIGHT_MAX {
             self.refuse(connection, header, Refusal::Busy);
         } else {
-            self.dispatch(connection, header, &request);
+            self.dispatch(connection, header, request, there);
         }
-        Handled::Done
     }
 
     fn count_in(&mut self, connection: ConnectionId) -> u32 {
@@ -50,41 +64,50 @@ impl Worker {
     }
 
     /// Whether a write has to wait: for its pair's log, for a check of the pair, or for a split. Reads and
-    /// other writes go on.
+    /// other writes go on; of a write that goes on it says where its key is, if that was looked up and is here.
     fn must_wait(
         &mut self,
         connection: ConnectionId,
         header: RequestHeader,
         request: &Request<'_>,
-    ) -> Option<Wait> {
+    ) -> Result<Option<MeganodeAt>, Wait> {
         if self.phase != Phase::Serving {
-            return None;
+            return Ok(None);
         }
         let (key, value_len) = match request {
             Request::Put(put) => (put.key, put.value.len()),
             Request::PutBegin(begin) if begin.value_len == 0 => (begin.key, 0),
             Request::Delete(delete) => (delete.key, 0),
-            Request::Chunk(chunk) => self.streams.completed_by((connection, header.id), chunk)?,
-            _ => return None,
+            Request::Chunk(chunk) => match self.streams.completed_by((connection, header.id), chunk) {
+                Some(completed) => completed,
+                None => return Ok(None),
+            },
+            _ => return Ok(None),
         };
-        let there = self.pairs.find(key)?;
+        let Some(there) = self.pairs.find(key) else { return Ok(None) };
         if self.splits.holds_back(there, key) {
-            return Some(Wait::Split);
+            return Err(Wait::Split);
         }
         if !matches!(request, Request::Delete(_)) {
             let (nodes, extent) = self.pairs.store(there.pair).has_room(there.slot, value_len);
             let starves = !(nodes && extent);
             if starves && self.splits.starve(&mut self.pairs, there, !extent, self.now_ns) {
-                return Some(Wait::Split);
+                return Err(Wait::Split);
             }
         }
         let owned = self.pairs.get_mut(there.pair);
         let behind = !self.draining && !owned.backlog.is_empty();
         let waits = behind || owned.store.write_must_wait(there.slot, value_len);
-        waits.then_some(Wait::Log(there.pair))
+        if waits { Err(Wait::Log(there.pair)) } else { Ok(Some(there)) }
     }
 
-    fn dispatch(&mut self, connection: ConnectionId, header: RequestHeader, request: &Request<'_>) {
+    fn dispatch(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        request: &Request<'_>,
+        there: Option<MeganodeAt>,
+    ) {
         // Only reads of one key wait to be carried out together; everything else comes after those before it.
         if !matches!(request, Request::Search { .. } | Request::Get { .. }) {
             self.carry_out_reads();
@@ -95,9 +118,9 @@ impl Worker {
             Request::Get { key } => self.queue_read(connection, header, key, true),
             Request::MultiGet(keys) => self.multi_get(connection, header, keys),
             Request::Scan(scan) => self.scan(connection, header, scan),
-            Request::Put(put) => self.put(connection, header, put),
-            Request::Delete(delete) => self.delete(connection, header, delete),
-            Request::PutBegin(begin) => self.put_begin(connection, header, begin),
+            Request::Put(put) => self.put(connection, header, put, there),
+            Request::Delete(delete) => self.delete(connection, header, delete, there),
+            Request::PutBegin(begin) => self.put_begin(connection, header, begin, there),
             Request::OpenSession => self.open_session(connection, header),
             Request::CloseSession { session } => self.close_session(connection, header, *session),
             Request::KeepAlive { session } => self.keep_alive(connection, header, *session),

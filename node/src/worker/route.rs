@@ -125,7 +125,7 @@ impl Pairs {
             _ => (leaf.low(), router.floor(leaf.low()).ok()??, 0),
         };
         let high = if next < leaf.len() { Some(leaf.key(next)) } else { leaf.high() };
-        let pair = PairId(entry.meganode().region().0 / 2);
+        let pair = entry.meganode().region().pair();
         (pair != PairId(0)).then(|| Hint { low: low.to_vec(), high: high.map(<[u8]>::to_vec), pair })
     }
 
@@ -134,7 +134,7 @@ impl Pairs {
     fn hint_of_left(&self, key: &[u8], key_max: usize) -> Option<Hint> {
         let left = self.directory.left_of(key)?;
         let right = self.store(left.at.pair).right_of(left.at.slot)?;
-        let pair = PairId(right.region().0 / 2);
+        let pair = right.region().pair();
         (pair != PairId(0)).then(|| Hint { low: key.to_vec(), high: behind(key, key_max), pair })
     }
 }

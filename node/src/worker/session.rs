@@ -52,6 +52,11 @@ impl SessionBook {
         self.known.get_mut(&session).map(|used| used.used_ns = now_ns).is_some()
     }
 
+    /// Whether what the coordinator would say of a session is known.
+    fn is_settled(&self, session: SessionId) -> bool {
+        self.known.contains_key(&session) || self.denied == Some(session)
+    }
+
     pub(super) fn end(&mut self, session: SessionId) {
         self.known.remove(&session);
     }
@@ -176,13 +181,16 @@ impl Worker {
         request: &Request<'_>,
         message: &[u8],
     ) -> bool {
+        if self.phase != Phase::Serving {
+            return false;
+        }
         let stream = (connection, header.id);
         let begins = matches!(request, Request::PutBegin(_));
         let session = match request {
             Request::Put(Put { name, key, .. })
             | Request::PutBegin(PutBegin { name, key, .. })
             | Request::Delete(Delete { name, key, .. })
-                if self.pairs.find(key).is_some() =>
+                if !self.sessions.is_settled(name.session) && self.pairs.find(key).is_some() =>
             {
                 name.session
             }
@@ -196,8 +204,7 @@ impl Worker {
             }
             _ => return false,
         };
-        let known = self.sessions.known.contains_key(&session) || self.sessions.denied == Some(session);
-        if known || self.phase != Phase::Serving {
+        if self.sessions.is_settled(session) {
             return false;
         }
         if !self.sessions.asking.contains_key(&session) {

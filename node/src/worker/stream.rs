@@ -14,6 +14,7 @@ use cell_terms::Csn;
 
 use super::pairs::Dependence;
 use super::{STREAM_CREDIT_BYTES, STREAMS_MAX, Worker};
+use crate::directory::MeganodeAt;
 use crate::outbox::{PairAt, Release};
 use crate::store::EntryHead;
 
@@ -88,9 +89,10 @@ impl Worker {
         connection: ConnectionId,
         header: RequestHeader,
         begin: &PutBegin<'_>,
+        there: Option<MeganodeAt>,
     ) {
         let value_len = begin.value_len as usize;
-        let there = match self.write_place(begin.key, value_len, &begin.name) {
+        let there = match self.write_place(begin.key, value_len, &begin.name, there) {
             Ok(there) => there,
             Err(refusal) => return self.refuse_write(connection, header, begin.key, refusal),
         };
@@ -188,7 +190,7 @@ impl Worker {
         }
         let put =
             Put { name: stream.name, condition: stream.condition, key: &stream.key, value: &stream.value };
-        self.put(stream_key.0, stream.header, &put);
+        self.put(stream_key.0, stream.header, &put, None);
     }
 
     /// Begins to send a value that does not fit one reply.

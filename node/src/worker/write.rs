@@ -13,8 +13,14 @@ use crate::outbox::PairAt;
 use crate::store::{NoRoom, Store, WriteError};
 
 impl Worker {
-    pub(super) fn put(&mut self, connection: ConnectionId, header: RequestHeader, put: &Put<'_>) {
-        let there = match self.write_place(put.key, put.value.len(), &put.name) {
+    pub(super) fn put(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        put: &Put<'_>,
+        there: Option<MeganodeAt>,
+    ) {
+        let there = match self.write_place(put.key, put.value.len(), &put.name, there) {
             Ok(there) => there,
             Err(refusal) => return self.refuse_write(connection, header, put.key, refusal),
         };
@@ -27,8 +33,14 @@ impl Worker {
         self.answer_write(connection, header, there, result);
     }
 
-    pub(super) fn delete(&mut self, connection: ConnectionId, header: RequestHeader, delete: &Delete<'_>) {
-        let there = match self.write_place(delete.key, 0, &delete.name) {
+    pub(super) fn delete(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        delete: &Delete<'_>,
+        there: Option<MeganodeAt>,
+    ) {
+        let there = match self.write_place(delete.key, 0, &delete.name, there) {
             Ok(there) => there,
             Err(refusal) => return self.refuse_write(connection, header, delete.key, refusal),
         };
@@ -102,12 +114,13 @@ impl Worker {
         }
     }
 
-    /// Where a write is carried out, or what is wrong with it before anything is looked up.
+    /// Where a write is carried out, or what is wrong with it. `there`: where its key is, if that was looked up.
     pub(super) fn write_place(
         &mut self,
         key: &[u8],
         value_len: usize,
         name: &WriteName,
+        there: Option<MeganodeAt>,
     ) -> Result<MeganodeAt, Refusal> {
         if self.is_awaiting_pairs() {
             return Err(Refusal::Recovering);
@@ -125,7 +138,7 @@ impl Worker {
         if let Some(refusal) = self.key_refusal(key) {
             return Err(refusal);
         }
-        let there = self.pairs.find(key).ok_or(Refusal::NotOwner)?;
+        let there = there.or_else(|| self.pairs.find(key)).ok_or(Refusal::NotOwner)?;
         if !self.sessions.touch(name.session, self.now_ns) {
             return Err(Refusal::SessionUnknown);
         }
