@@ -32,6 +32,7 @@ mod shm;
 mod sim;
 mod slots;
 mod socket_name;
+mod sweep;
 mod tcp;
 
 pub use address::{Address, Host, PeerAddress};

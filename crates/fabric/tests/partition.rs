@@ -5,6 +5,7 @@ mod harness;
 
 use cell_fabric::{
     Address, Endpoint, HostEndpoint, HostOptions, Limits, OneSided, Partition, Poller, ReadTag, RemoteRead,
+    SocketName,
 };
 use std::time::Duration;
 
@@ -13,14 +14,19 @@ use harness::{Host, Peer, World, open, region, shm_options, socket_name, until};
 /// Turns in which whatever could happen has happened.
 const TURNS_MANY: usize = 2_000;
 
-fn cut_off(shm: bool) {
+/// A host over both ways, and its switch.
+fn listening() -> (Partition, Peer<HostEndpoint>, SocketName) {
     let partition = Partition::default();
     let name = socket_name();
-    let mut shm_options = shm_options(Limits::default());
-    shm_options.partition = partition.clone();
-    let options = HostOptions { shm: shm_options, socket: Some(name) };
+    let mut shm = shm_options(Limits::default());
+    shm.partition = partition.clone();
+    let options = HostOptions { shm, socket: Some(name) };
     let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    let mut server = Peer::new(listening.remove(0));
+    (partition, Peer::new(listening.remove(0)), name)
+}
+
+fn cut_off(shm: bool) {
+    let (partition, mut server, name) = listening();
     let tcp = Address::tcp(server.endpoint.address().unwrap());
     let address = if shm { Address::shm(name) } else { tcp };
     let world = &mut Host::<false>::new();
@@ -77,13 +83,7 @@ fn partition_over_shared_memory_cuts_messages_and_new_connections_until_it_ends(
 /// Why the rule of trust exists: what is mapped can be read behind any filter of the owner.
 #[test]
 fn partition_over_shared_memory_does_not_cut_reads_of_mapped_memory() {
-    let partition = Partition::default();
-    let name = socket_name();
-    let mut shm_options = shm_options(Limits::default());
-    shm_options.partition = partition.clone();
-    let options = HostOptions { shm: shm_options, socket: Some(name) };
-    let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
-    let mut server = Peer::new(listening.remove(0));
+    let (partition, mut server, name) = listening();
     let world = &mut Host::<true>::new();
     let mut client = world.client(Limits::default());
     let (here, _) = open(world, &mut client, &mut server, Address::shm(name));

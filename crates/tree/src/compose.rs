@@ -38,7 +38,13 @@ pub(crate) struct Frame<'a> {
     pub(crate) csn_removed: Csn,
 }
 
-impl Frame<'_> {
+impl<'a> Frame<'a> {
+    /// Of a node that is written anew, readable at once; its change gets a CSN when it is logged.
+    pub(crate) fn anew(level: u8, low: &'a [u8], high: Option<&'a [u8]>, csn_removed: Csn) -> Frame<'a> {
+        let (state, right, csn_changed) = (NodeState::Valid, Pointer::NULL, Csn::ZERO);
+        Frame { level, state, low, high, right, csn_changed, csn_removed }
+    }
+
     pub(crate) fn prefix(&self) -> usize {
         self.high.map_or(0, |high| common_prefix(self.low, high))
     }

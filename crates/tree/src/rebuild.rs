@@ -420,15 +420,7 @@ impl Run {
     }
 
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
-        Frame {
-            level: self.level,
-            state: NodeState::Valid,
-            low,
-            high,
-            right,
-            csn_changed: Csn::ZERO,
-            csn_removed: self.csn_removed,
-        }
+        Frame { right, ..Frame::anew(self.level, low, high, self.csn_removed) }
     }
 
     fn image<const B: usize>(&self, new: &Packed, right: Pointer) -> Option<Page<B>> {

@@ -13,7 +13,6 @@ use crate::hint::{self, Trend};
 use crate::layout::{common_prefix, entry_bytes};
 use crate::mutant::{self, Mutant};
 use crate::page::Page;
-use crate::state::NodeState;
 use crate::view::{Header, View};
 
 /// Bytes that a fence must take off every key of a run to be worth a node.
@@ -159,15 +158,7 @@ impl Overflow {
     }
 
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
-        Frame {
-            level: self.level,
-            state: NodeState::Valid,
-            low,
-            high,
-            right,
-            csn_changed: Csn::ZERO,
-            csn_removed: self.csn_removed,
-        }
+        Frame { right, ..Frame::anew(self.level, low, high, self.csn_removed) }
     }
 
     /// The boundary to split at. Inserts that go one way leave the side that they come from as full as it is;

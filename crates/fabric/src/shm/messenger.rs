@@ -27,6 +27,7 @@ use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::registry::Registry;
 use crate::slots::{MARK_SHM, MARK_TOKEN, Slots};
+use crate::sweep::Sweep;
 
 use super::connection::{Connection, Link, Phase};
 use super::door::Door;
@@ -90,8 +91,7 @@ pub(super) struct Messenger {
     /// As large as the largest ring.
     scratch: Vec<[u8; WORD_BYTES]>,
     words: Vec<u64>,
-    pub(super) clock_ns: Option<u64>,
-    pub(super) sweep_due_ns: u64,
+    pub(super) sweep: Sweep,
 }
 
 impl Messenger {
@@ -115,8 +115,7 @@ impl Messenger {
             deferred: VecDeque::new(),
             scratch: Vec::new(),
             words: Vec::new(),
-            clock_ns: None,
-            sweep_due_ns: 0,
+            sweep: Sweep::default(),
         })
     }
 
@@ -127,7 +126,7 @@ impl Messenger {
         peer: PeerAddress,
         phase: Phase,
     ) -> Result<ConnectionId, FabricError> {
-        let (now_ns, max) = (self.clock_ns.unwrap_or(0), self.limits.message_bytes_max);
+        let (now_ns, max) = (self.sweep.now_ns(), self.limits.message_bytes_max);
         let id = self.slots.insert(MARK_SHM, |id| {
             let mut connection = Connection::new(id, socket, peer, phase);
             (connection.heard_ns, connection.message_bytes_max) = (now_ns, max);
@@ -372,7 +371,7 @@ impl Messenger {
             link.incoming.read(&link.words, taken);
             link.incoming.release(&link.words);
             link.consumed = true;
-            connection.heard_ns = self.clock_ns.unwrap_or(0);
+            connection.heard_ns = self.sweep.now_ns();
             let counters = &mut self.counters;
             counters.bytes_received += (available * WORD_BYTES) as u64;
             let max = self.limits.message_bytes_max;

@@ -2,29 +2,24 @@
 
 use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
+use crate::sweep::Tick;
 
 use super::connection::{Connection, Phase};
 use super::messenger::Messenger;
 
-/// How often time-outs are looked for.
-const SWEEP_NS: u64 = 100_000_000;
-
 impl Messenger {
     pub(super) fn now_ns(&self) -> u64 {
-        self.clock_ns.unwrap_or(0)
+        self.sweep.now_ns()
     }
 
     pub(super) fn tick(&mut self, now_ns: u64) {
-        let first = self.clock_ns.is_none();
-        self.clock_ns = Some(now_ns);
+        let Tick { first, due } = self.sweep.tick(now_ns, self.partition.is_on());
         if first {
-            // What came before the first tick came now.
             self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
         }
-        if now_ns < self.sweep_due_ns || self.partition.is_on() {
+        if !due {
             return;
         }
-        self.sweep_due_ns = now_ns.saturating_add(SWEEP_NS);
         if let Some(door) = &mut self.door {
             door.retry();
         }

@@ -26,6 +26,7 @@ use crate::limits::Limits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::slots::{MARK_LANE, Slots};
+use crate::sweep::{Sweep, Tick};
 
 use super::connection::{Connection, Phase};
 use super::input::Received;
@@ -38,9 +39,6 @@ use super::output::Output;
 const SCRATCH_BYTES: usize = 16 * 1024;
 /// After so many events a poll serves no further connection; one read's worth may come on top.
 const EVENTS_PER_POLL: usize = 1_024;
-/// How often time-outs are looked for.
-const SWEEP_NS: u64 = 100_000_000;
-
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
 pub(super) const DESK_TOKEN: u64 = u64::MAX - 1;
 
@@ -74,8 +72,7 @@ pub(super) struct Messenger {
     dirty: Vec<ConnectionId>,
     deferred: VecDeque<Deferred>,
     scratch: Box<[u8]>,
-    clock_ns: Option<u64>,
-    sweep_due_ns: u64,
+    sweep: Sweep,
 }
 
 impl Messenger {
@@ -95,8 +92,7 @@ impl Messenger {
             dirty: Vec::new(),
             deferred: VecDeque::new(),
             scratch: vec![0; SCRATCH_BYTES].into_boxed_slice(),
-            clock_ns: None,
-            sweep_due_ns: 0,
+            sweep: Sweep::default(),
         })
     }
 
@@ -321,7 +317,7 @@ impl Messenger {
             Received::Bytes { count, all } => {
                 self.counters.bytes_received += count as u64;
                 connection.readable = all || connection.hung_up;
-                connection.heard_ns = self.clock_ns.unwrap_or(0);
+                connection.heard_ns = self.sweep.now_ns();
                 Ok(())
             }
             Received::End => Err(match (connection.deaf, connection.input.unfinished_bytes()) {
@@ -396,20 +392,17 @@ impl Messenger {
     }
 
     pub(super) fn now_ns(&self) -> u64 {
-        self.clock_ns.unwrap_or(0)
+        self.sweep.now_ns()
     }
 
     pub(super) fn tick(&mut self, now_ns: u64) {
-        let first = self.clock_ns.is_none();
-        self.clock_ns = Some(now_ns);
+        let Tick { first, due } = self.sweep.tick(now_ns, self.partition.is_on());
         if first {
-            // What came before the first tick came now.
             self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
         }
-        if now_ns < self.sweep_due_ns || self.partition.is_on() {
+        if !due {
             return;
         }
-        self.sweep_due_ns = now_ns.saturating_add(SWEEP_NS);
         if let Some(door) = &mut self.door {
             door.retry();
         }
