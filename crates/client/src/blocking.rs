@@ -267,12 +267,6 @@ impl Client {
         }
     }
 
-    /// What was counted of the routing.
-    #[must_use]
-    pub fn routing_counters(&self) -> crate::RoutingCounters {
-        self.driver.core_ref().routing_counters()
-    }
-
     /// Has the server check every invariant of its tree and every extent; it takes its time, so it has its
     /// own.
     ///

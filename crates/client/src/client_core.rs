@@ -32,7 +32,7 @@ use crate::onesided::Reader;
 use crate::outgoing::{Control, check_hello};
 use crate::peers::Peers;
 use crate::routes::Routes;
-use crate::routing::{RoutingCounters, Watch};
+use crate::routing::Watch;
 use crate::session::Session;
 use crate::{ClientError, ClientOptions, Completion, Operation, Output, Search, Ticket};
 
@@ -90,7 +90,6 @@ pub struct ClientCore {
     pub(crate) routes: Routes,
     pub(crate) peers: Peers,
     pub(crate) watch: Watch,
-    pub(crate) counters: RoutingCounters,
     /// Whose commands come next.
     pub(crate) turn: usize,
     /// Set until the first welcome: a client is asked to connect before there is an operation.
@@ -122,7 +121,6 @@ impl ClientCore {
             routes: Routes::default(),
             peers: Peers::default(),
             watch: Watch::default(),
-            counters: RoutingCounters::default(),
             turn: 0,
             connect_wanted: true,
             completions: VecDeque::new(),

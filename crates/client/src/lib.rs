@@ -54,6 +54,5 @@ pub use options::{ClientOptions, SETTINGS, Search};
 pub use output::{
     CheckResult, Completion, FoundValues, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape,
 };
-pub use routing::RoutingCounters;
 pub use scanner::{ScanEntry, ScanRange, Scanner};
 pub use transport::Transport;

@@ -93,8 +93,11 @@ impl Link {
     /// Whether the worker owes an answer promptly; reads are its host's business.
     pub(crate) fn owes_answer(&self) -> bool {
         let ids = &self.control_ids;
-        let asked = ids.open_session.is_some() || ids.regions.is_some() || ids.trust.is_some();
-        self.in_flight_prompt > 0 || asked || ids.table.is_some()
+        self.in_flight_prompt > 0
+            || ids.open_session.is_some()
+            || ids.regions.is_some()
+            || ids.trust.is_some()
+            || ids.table.is_some()
     }
 
     /// What the server owes. `reading`: one-sided reads are on their way to its host.

@@ -11,6 +11,9 @@ use cell_tree::Aim;
 /// Most ranges that are kept.
 pub(crate) const ROUTES_MAX: usize = 4_096;
 
+/// So many go when there are more.
+const FORGOTTEN_AT_ONCE: usize = ROUTES_MAX / 16;
+
 #[derive(Debug)]
 struct Known {
     high: Option<Box<[u8]>>,
@@ -36,14 +39,20 @@ impl Routes {
             return;
         }
         self.cut(route.low, route.high);
-        while self.ranges.len() >= ROUTES_MAX {
-            let oldest = self.ranges.iter().min_by_key(|(_, known)| known.used);
-            let Some(low) = oldest.map(|(low, _)| low.clone()) else { break };
-            self.ranges.remove(&low);
+        if self.ranges.len() >= ROUTES_MAX {
+            self.forget_oldest();
         }
         self.uses += 1;
         let known = Known { high: route.high.map(Box::from), pair: route.pair, used: self.uses };
         self.ranges.insert(route.low.into(), known);
+    }
+
+    /// Forgets those used longest ago: many at a time, because each time all are looked at.
+    fn forget_oldest(&mut self) {
+        let mut uses: Vec<u64> = self.ranges.values().map(|known| known.used).collect();
+        let (_, last, _) = uses.select_nth_unstable(FORGOTTEN_AT_ONCE - 1);
+        let last = *last;
+        self.ranges.retain(|_, known| known.used > last);
     }
 
     /// Takes a range out of those that are known.
@@ -137,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn learn_past_the_limit_drops_the_one_used_longest_ago() {
+    fn learn_past_the_limit_drops_those_used_longest_ago() {
         let mut routes = Routes::default();
         let key = |number: usize| u32::try_from(number).unwrap().to_be_bytes();
         for number in 0..ROUTES_MAX {
@@ -145,9 +154,10 @@ mod tests {
         }
         assert!(routes.find(Aim::At(&key(0))).is_some());
         routes.learn(&route(&key(ROUTES_MAX), None, 1));
-        assert_eq!(routes.ranges.len(), ROUTES_MAX);
+        assert_eq!(routes.ranges.len(), ROUTES_MAX - FORGOTTEN_AT_ONCE + 1);
         assert!(routes.find(Aim::At(&key(0))).is_some());
         assert_eq!(routes.find(Aim::At(&key(1))), None);
+        assert!(routes.find(Aim::At(&key(FORGOTTEN_AT_ONCE + 1))).is_some());
     }
 
     proptest! {

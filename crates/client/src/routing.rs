@@ -37,19 +37,6 @@ const ASK_EVERY_NS: u64 = 20_000_000;
 /// A node that is asked for the table and says nothing for so long is not waited for; others are asked too.
 const ANSWER_WITHIN_NS: u64 = 100_000_000;
 
-/// What a client has counted of its routing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RoutingCounters {
-    /// Hints followed.
-    pub hints: u64,
-    /// Refusals without a hint, or with one that led nowhere.
-    pub misses: u64,
-    /// Times that the region table was learnt.
-    pub tables: u64,
-    /// Operations that were taken from a silent or lost connection to another node.
-    pub moved: u64,
-}
-
 /// When the table is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
@@ -73,12 +60,6 @@ enum Target {
 }
 
 impl ClientCore {
-    /// What was counted of the routing.
-    #[must_use]
-    pub fn routing_counters(&self) -> RoutingCounters {
-        self.counters
-    }
-
     /// Puts an operation among those that are to be sent, on the connection that leads to its keys.
     #[inline]
     pub(crate) fn enlist(&mut self, place: Place, now_ns: u64) {
@@ -169,13 +150,11 @@ impl ClientCore {
             let flight = self.flights.get_mut(place);
             if target.is_some_and(|target| target != link) && flight.hops < HOPS_MAX {
                 flight.hops += 1;
-                self.counters.hints += 1;
                 return self.enlist(place, now_ns);
             }
         } else if self.spread {
             self.forget_route(place);
         }
-        self.counters.misses += 1;
         tracing::trace!(
             ticket = self.flights.get(place).ticket.0,
             link = link.0,
@@ -221,7 +200,14 @@ impl ClientCore {
     }
 
     /// Asks for the table, if that is due.
+    #[inline]
     pub(crate) fn watch_table(&mut self, now_ns: u64) {
+        if self.watch.wanted || self.watch.trouble || self.has_choice() {
+            self.watch_nodes(now_ns);
+        }
+    }
+
+    fn watch_nodes(&mut self, now_ns: u64) {
         if self.has_choice() && !self.watch.trouble {
             self.watch.trouble = self.all_links().any(|link| self.is_doubtful(link, now_ns));
         }
@@ -279,7 +265,6 @@ impl ClientCore {
             }
             Taken::Whole { changed } => changed,
         };
-        self.counters.tables += 1;
         tracing::debug!(link = link.0, changed, places = self.peers.places(), "the region table was told");
         self.watch.asked = None;
         // Who has met several goes by the table even when one is left: operations may wait for the others.
@@ -341,7 +326,6 @@ impl ClientCore {
             } else {
                 self.unlist(place);
             }
-            self.counters.moved += 1;
             self.enlist(place, now_ns);
             let flight = self.flights.get(place);
             tracing::trace!(ticket = flight.ticket.0, from = before.0, to = flight.link.0, "moved");

@@ -7,20 +7,14 @@
 
 use std::collections::BTreeMap;
 
-use cell_client::{ClientError, ClientOptions, Fate, Operation, Output, Ticket};
+use cell_client::{ClientError, ClientOptions, Operation, Output, Ticket};
 use proptest::prelude::*;
 
 use crate::cluster::Cluster;
+use crate::model::Write;
 use crate::rig::{MS, put};
 
 const DEADLINE_MS: u64 = 400;
-
-struct Write {
-    key: Vec<u8>,
-    value: Vec<u8>,
-    deadline_ns: u64,
-    fate: Option<Result<(), Fate>>,
-}
 
 struct World {
     cluster: Cluster,
@@ -127,17 +121,7 @@ impl World {
     }
 
     fn check(&self) {
-        for write in self.writes.values() {
-            let same = |one: &&crate::model::Applied| {
-                one.value.as_ref() == Some(&write.value) && one.key == write.key
-            };
-            let applied = self.cluster.server.applied.iter().filter(same).count();
-            match write.fate.expect("a completion") {
-                Ok(()) => assert_eq!(applied, 1),
-                Err(Fate::NotDone) => assert_eq!(applied, 0, "said to be not done"),
-                Err(Fate::Unknown) => assert!(applied <= 1),
-            }
-        }
+        self.writes.values().for_each(|write| write.check(&self.cluster.server));
     }
 }
 

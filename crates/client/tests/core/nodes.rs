@@ -45,7 +45,6 @@ fn key_of_another_node_is_found_by_one_hint_and_then_without() {
         }
         let gets: Vec<usize> = (0..3).map(|node| count(&cluster, node, RequestKind::Get)).collect();
         assert_eq!(gets, [10, 10, 10], "door {door}: every path is known");
-        assert!(cluster.core.routing_counters().hints + cluster.core.routing_counters().misses >= 2);
         assert_eq!(cluster.connects, [1, 1, 1], "door {door}: one connection a node");
     }
 }
@@ -159,7 +158,21 @@ fn silent_node_whose_pair_has_moved_is_not_waited_for() {
     let completion = cluster.wait(1_000).expect("others were asked");
     assert!(matches!(completion.outcome, Ok(Output::Written(_))));
     assert!(cluster.now_ns <= moved_ns + 60 * MS, "long before the connection is given up for silence");
-    assert!(cluster.core.routing_counters().moved >= 1);
+}
+
+/// The stream stayed open at the node that it had moved from, for as long as the connection did.
+#[test]
+fn stream_that_moves_to_another_node_is_ended_at_the_first() {
+    let mut cluster = filled(&[0]);
+    cluster.mute.insert(1);
+    let large = vec![7; 200_000];
+    cluster.submit(&put(b"k", &large));
+    assert!(cluster.wait(300).is_none(), "no credit comes");
+    cluster.move_pair(2, 2);
+    let completion = cluster.wait(1_000).expect("it is done where its keys are now");
+    assert!(matches!(completion.outcome, Ok(Output::Written(_))));
+    assert_eq!(count(&cluster, 1, RequestKind::Cancel), 1);
+    assert_eq!(value(cluster.call(&get(b"k"))), Some(large));
 }
 
 #[test]

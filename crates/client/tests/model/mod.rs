@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound as Limit;
 
+use cell_client::Fate;
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{
     Bound, CheckReport, Chunk, Condition, Entry, EntryValue, Found, HelloReply, Limits, PageWriter,
@@ -25,6 +26,33 @@ pub(crate) const LIMITS: Limits = Limits {
     stream_credit_bytes: 0,
     idle_ms: 60_000,
 };
+
+/// A write that a test has submitted, and how it ended.
+pub(crate) struct Write {
+    pub(crate) key: Vec<u8>,
+    /// Names the write.
+    pub(crate) value: Vec<u8>,
+    pub(crate) deadline_ns: u64,
+    pub(crate) fate: Option<Result<(), Fate>>,
+}
+
+impl Write {
+    /// How often the server has applied it.
+    pub(crate) fn applied(&self, server: &Server) -> usize {
+        let same = |one: &&Applied| one.value.as_ref() == Some(&self.value) && one.key == self.key;
+        server.applied.iter().filter(same).count()
+    }
+
+    /// What it was said to be is what was done.
+    pub(crate) fn check(&self, server: &Server) {
+        let applied = self.applied(server);
+        match self.fate.expect("a completion") {
+            Ok(()) => assert_eq!(applied, 1),
+            Err(Fate::NotDone) => assert_eq!(applied, 0, "said to be not done"),
+            Err(Fate::Unknown) => assert!(applied <= 1),
+        }
+    }
+}
 
 /// A write that was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
