@@ -176,8 +176,14 @@ impl World {
         self.process.disk.kill();
         let pairs = u32::try_from(self.process.devices.len()).unwrap();
         let mut process = Process::begin(&self.disk, &self.sim, self.options);
+        self.take_over(&mut process, (1..=pairs).map(PairId));
+        self.process = process;
+        self.greet();
+    }
+
+    fn take_over(&self, process: &mut Process, pairs: impl Iterator<Item = PairId>) {
         let mut stores = Vec::new();
-        for pair in (1..=pairs).map(PairId) {
+        for pair in pairs {
             let ground = ClaimGround::HostLock;
             let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
             let progress = Arc::new(Progress::new(0));
@@ -185,8 +191,6 @@ impl World {
             stores.push(process.complete(&self.sim, rebuild, &self.options));
         }
         process.worker.install(stores, [self.session]);
-        self.process = process;
-        self.greet();
     }
 
     /// The process dies, and its pairs are taken over by as many processes as there are lists.
@@ -195,15 +199,7 @@ impl World {
         let mut processes: Vec<Process> = Vec::new();
         for pairs in lists {
             let mut process = Process::begin(&self.disk, &self.sim, self.options);
-            let mut stores = Vec::new();
-            for pair in pairs.iter().copied().map(PairId) {
-                let ground = ClaimGround::HostLock;
-                let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
-                let progress = Arc::new(Progress::new(0));
-                let rebuild = Rebuild::claim(&process.environment, &request, &progress).unwrap();
-                stores.push(process.complete(&self.sim, rebuild, &self.options));
-            }
-            process.worker.install(stores, [self.session]);
+            self.take_over(&mut process, pairs.iter().copied().map(PairId));
             processes.push(process);
         }
         self.process = processes.remove(0);

@@ -409,13 +409,18 @@ impl Cluster {
         first
     }
 
+    /// Number and floor of the next write.
+    fn next_number(&mut self) -> (OperationNumber, OperationNumber) {
+        self.known.number += 1;
+        let number = self.known.number;
+        (OperationNumber(number), OperationNumber(number.saturating_sub(9).max(1)))
+    }
+
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), Crash> {
         let (at, meganode) = self.route(key);
         self.room(at)?;
         self.tick()?;
-        self.known.number += 1;
-        let (number, floor) = (self.known.number, self.known.number.saturating_sub(9).max(1));
-        let (number, floor) = (OperationNumber(number), OperationNumber(floor));
+        let (number, floor) = self.next_number();
         let (pair, session) = (&mut self.pairs[at], self.session);
         let header =
             ExtentHeader { epoch: pair.tenure.epoch, csn: pair.next_csn(), ..ExtentHeader::default() };

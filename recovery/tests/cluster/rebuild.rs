@@ -1,7 +1,7 @@
 //! Deletes, and the rebuild of a meganode after them, step by step.
 
 use cell_recovery::{Completion, NodeRecord, Outcome, SlotUse};
-use cell_terms::{Csn, OperationNumber, SlotIndex};
+use cell_terms::{Csn, SlotIndex};
 use cell_tree::{Meganode, RebuildLimits, RebuildNext, RebuildPlan, apply, plan_remove};
 
 use super::{Cluster, Crash, Done, Freed};
@@ -14,9 +14,7 @@ impl Cluster {
         let (at, meganode) = self.route(key);
         self.room(at)?;
         self.tick()?;
-        self.known.number += 1;
-        let (number, floor) = (self.known.number, self.known.number.saturating_sub(9).max(1));
-        let (number, floor) = (OperationNumber(number), OperationNumber(floor));
+        let (number, floor) = self.next_number();
         let (pair, session) = (&mut self.pairs[at], self.session);
         let node = pair.recovered.memory.node.region().clone();
         let (geometry, slot) = (pair.recovered.geometry, pair.recovered.meganodes[meganode].slot);

@@ -177,17 +177,22 @@ pub fn run_rebuild(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, sizes: &
     }
     cluster.fuel = u64::MAX;
     assert!((0..8).any(|_| cluster.rebuild().unwrap() == 0), "a rebuild has an end");
+    go_on(&mut world, cluster);
+    died
+}
+
+/// Writes go on, and after one more crash all splits come to their ends.
+fn go_on(world: &mut World, mut cluster: Cluster) {
     for key in (0..1000_u32).step_by(43) {
         cluster.put(format!("key {key:05} later").as_bytes(), b"afterwards").unwrap();
     }
     cluster.settle().unwrap();
     world.crash(&cluster);
-    let mut cluster = world.recover(cluster);
+    cluster = world.recover(cluster);
     while cluster.pairs.iter().any(|pair| pair.recovered.splits.targets().count() > 0) {
         cluster.settle_splits().unwrap();
     }
     cluster.check_settled();
-    died
 }
 
 /// Runs with so much fuel; whether the process died.
@@ -199,16 +204,7 @@ pub fn run(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, met: &mut Met) -
     world.crash(&cluster);
     let cluster = world.recover(cluster);
     met.note(&cluster);
-    let mut cluster = world.settle(cluster);
-    for key in (0..1000_u32).step_by(43) {
-        cluster.put(format!("key {key:05} later").as_bytes(), b"afterwards").unwrap();
-    }
-    cluster.settle().unwrap();
-    world.crash(&cluster);
-    let mut cluster = world.recover(cluster);
-    while cluster.pairs.iter().any(|pair| pair.recovered.splits.targets().count() > 0) {
-        cluster.settle_splits().unwrap();
-    }
-    cluster.check_settled();
+    let cluster = world.settle(cluster);
+    go_on(&mut world, cluster);
     died
 }
