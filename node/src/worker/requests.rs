@@ -64,7 +64,7 @@ impl Worker {
     }
 
     /// Whether a write has to wait: for its pair's log, for a check of the pair, or for a split. Reads and
-    /// other writes go on; of a write that goes on it says where its key is, if that was looked up and is here.
+    /// other writes go on: of one that does it says where its key is, if that was looked up and is here.
     fn must_wait(
         &mut self,
         connection: ConnectionId,

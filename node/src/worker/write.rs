@@ -114,7 +114,7 @@ impl Worker {
         }
     }
 
-    /// Where a write is carried out, or what is wrong with it. `there`: where its key is, if that was looked up.
+    /// Where a write is carried out, or what is wrong with it. `there`: where its key is, if that is known.
     pub(super) fn write_place(
         &mut self,
         key: &[u8],
