@@ -63,7 +63,8 @@ impl Watch {
     /// Looks at what changed.
     ///
     /// # Errors
-    /// See [`Coordinator::call`]; the view stays as it was.
+    /// See [`Coordinator::call`]. No change is lost: those that were taken in before one that cannot be read
+    /// are taken in again by the next look.
     pub fn look(&mut self) -> Result<Look, ClusterError> {
         if self.lost {
             return self.begin();
