@@ -2,14 +2,11 @@
 //! node, over every transport; each must pass.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
 
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
 use serde_json::Value;
 
-/// How long a cluster may take until all of it serves.
-const HEALTHY: Duration = Duration::from_secs(60);
 /// Faults, and how long they last: longer than a lease, so that survivors take over; and one that is over
 /// before anyone can.
 const FAULTS: [(&str, &str); 5] =
@@ -44,27 +41,9 @@ fn json(said: &Said) -> Value {
     serde_json::from_str(&said.out).unwrap_or_else(|_| panic!("not JSON: {said:?}"))
 }
 
-/// Waits until every node serves and every pair is served; how many pairs each node owns.
-#[allow(clippy::disallowed_methods, reason = "real processes have real time")]
-fn wait_healthy(server: &Server) -> BTreeMap<u64, usize> {
-    let deadline = Instant::now() + HEALTHY;
-    loop {
-        let status = json(&drill(server, &["ls"]));
-        let list = |name: &str| status[name].as_array().cloned().unwrap_or_default();
-        let serving = |of: &Value| of["state"] == "serving";
-        if list("nodes").iter().all(serving) && list("pairs").iter().all(serving) {
-            let mut owned: BTreeMap<u64, usize> = BTreeMap::new();
-            for node in list("nodes") {
-                owned.insert(node["node"].as_u64().expect("a number"), 0);
-            }
-            for pair in list("pairs") {
-                *owned.entry(pair["node"].as_u64().expect("a number")).or_default() += 1;
-            }
-            return owned;
-        }
-        assert!(Instant::now() < deadline, "the cluster is not healthy: {status}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
+/// Waits until every node serves and every pair is served; which pairs each node owns.
+fn wait_healthy(server: &Server) -> BTreeMap<u64, Vec<u64>> {
+    server.wait_healthy().owned()
 }
 
 /// One drill, which must pass.
@@ -112,7 +91,7 @@ fn drills_of_every_fault_on_three_nodes_pass() {
     for number in 0..drills() {
         let owned = wait_healthy(&server);
         // Who owns something, and was not drilled for the longest.
-        let owners = owned.iter().filter(|(_, pairs)| **pairs > 0).map(|(node, _)| *node);
+        let owners = owned.iter().filter(|(_, pairs)| !pairs.is_empty()).map(|(node, _)| *node);
         let node = owners.min_by_key(|node| last.get(node).copied()).expect("somebody owns a pair");
         last.insert(node, number);
         let fault = FAULTS[number % FAULTS.len()];
@@ -159,7 +138,7 @@ fn drills_under_splits_pass_and_the_trees_are_sound() {
     let drills = if drills() > 5 { 8 } else { 2 };
     for number in 0..drills {
         let owned = wait_healthy(&server);
-        let node = owned.iter().max_by_key(|(_, pairs)| **pairs).map_or(0, |(node, _)| *node);
+        let node = owned.iter().max_by_key(|(_, pairs)| pairs.len()).map_or(0, |(node, _)| *node);
         pass_with(
             &server,
             node,

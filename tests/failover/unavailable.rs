@@ -46,8 +46,8 @@ impl Store {
         (first..first + 3).map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
     }
 
-    fn client(&self) -> Client {
-        let options = ClientOptions { deadline_ms: DEADLINE_MS, ..ClientOptions::default() };
+    fn client(&self, deadline_ms: u64) -> Client {
+        let options = ClientOptions { deadline_ms, ..ClientOptions::default() };
         Client::connect(&self.door(), options).expect("a survivor is there")
     }
 
@@ -59,7 +59,7 @@ impl Store {
     fn write(&mut self, keys: &BTreeSet<Vec<u8>>) {
         self.round += 1;
         let value = format!("round {}", self.round).into_bytes();
-        let mut client = self.client();
+        let mut client = self.client(20 * DEADLINE_MS);
         for key in keys {
             client.put(key, &value).expect("it is served");
             self.values.insert(key.clone(), value.clone());
@@ -69,7 +69,7 @@ impl Store {
     /// Reads every key, all at once. Those that are served have their values; the others are returned, with
     /// what was said of one of them.
     fn unserved(&self) -> (BTreeSet<Vec<u8>>, Option<ClientError>) {
-        let mut client = self.client();
+        let mut client = self.client(DEADLINE_MS);
         let mut tickets = BTreeMap::new();
         for key in self.values.keys() {
             tickets.insert(client.submit(&Operation::Get { key }).expect("the queue has room"), key.clone());
@@ -116,11 +116,14 @@ impl Store {
         program::run(&["drill", "ls", "--dir", self.server.folder().to_str().expect("it is UTF-8")])
     }
 
-    /// Waits until a pair is reported with this reason, everywhere that a person looks.
+    /// Waits until a pair is reported with this reason, everywhere that a person looks, and the others are
+    /// served.
     fn wait_reported(&self, pair: u64, reason: &str) {
-        let reported =
-            |row: &serde_json::Value| row["trouble"].as_str().is_some_and(|it| it.contains(reason));
-        self.server.wait_view(reason, |view| reported(view.pair(pair)));
+        self.server.wait_view(reason, |view| {
+            let told = view.pair(pair)["trouble"].as_str().is_some_and(|trouble| trouble.contains(reason));
+            let others = view.pairs().iter().filter_map(|row| row["pair"].as_u64()).filter(|it| *it != pair);
+            told && others.into_iter().all(|other| view.is_served(other))
+        });
         let said = self.ls();
         assert!(said.out.contains(&format!("pair-{pair} is unavailable: ")), "{}", said.out);
         assert!(said.out.contains(reason) && said.out.contains("next: "), "{}", said.out);
@@ -144,7 +147,9 @@ impl Store {
         assert_ne!(node, VICTIM, "{view:?}");
         let process = view.process(node).expect("it runs");
         signal(process, Signal::KILL);
-        self.server.wait_view("restarted", |view| view.process(node).is_some_and(|now| now != process));
+        // Whoever looks at it next is another life.
+        let before = view.pair(pair)["owner"].clone();
+        self.server.wait_view("looked at again", |view| view.pair(pair)["owner"] != before);
     }
 }
 
@@ -162,7 +167,7 @@ fn pair_id(pair: u64) -> PairId {
 #[test]
 fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_is_back() {
     // Room for one pair of 192 MiB and not for two.
-    let mut store = Store::start(&["--memory-limit-bytes=300MiB"]);
+    let mut store = Store::start(&["--memory-limit-bytes=300MiB", "--lease-ms=1s"]);
     // The first node has the router, by which clients find the others.
     for victim in [VICTIM, 0] {
         let pair = pair_of(&store.server, victim);

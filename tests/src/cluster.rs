@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::server::Server;
 
 /// How long a cluster may take to come to a state.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What was said at one time.
 #[derive(Clone, Debug)]
