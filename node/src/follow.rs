@@ -86,12 +86,14 @@ impl Control {
         if !commands.is_empty() {
             self.following.due_ns = 0; // what they change is to be seen at once
         }
+        let mut jobs = Vec::new();
         for command in commands {
-            if let Err(error) = self.follow(command) {
+            if let Err(error) = self.follow(command, &mut jobs) {
                 tracing::warn!(%error, "an incident is not taken further just now");
                 self.following.due_ns = boottime_ns() + self.following.every_ns;
             }
         }
+        self.recoverer.push(jobs);
         self.install(false);
         Ok(())
     }
@@ -133,7 +135,7 @@ impl Control {
         self.to_worker.event(ControlEvent::Cluster(Arc::new(cluster)));
     }
 
-    fn follow(&mut self, command: MembershipCommand) -> Result<(), ClusterError> {
+    fn follow(&mut self, command: MembershipCommand, jobs: &mut Vec<Job>) -> Result<(), ClusterError> {
         match command {
             MembershipCommand::TakeOver { pair, ground, dead } => {
                 // The first ones are the node's own; of those the worker tells how far it is.
@@ -141,7 +143,10 @@ impl Control {
                 let shared = self.bring_up.progress.clone();
                 let progress = if first { shared } else { Arc::new(Progress::new(boottime_ns())) };
                 self.following.progress.insert(pair, progress.clone());
-                self.recoverer.push(Job { claim: self.bring_up.claim(pair, ground), dead, progress });
+                let row = self.watch.view().pairs.get(&pair);
+                let replay_bytes = row.map_or(0, |row| self.replay_bytes(row));
+                let claim = self.bring_up.claim(pair, ground);
+                jobs.push(Job { claim, replay_bytes, dead, progress });
                 Ok(())
             }
             MembershipCommand::Claim { dead, node, lease_seen_ns, detected_ns, host_lock } => {

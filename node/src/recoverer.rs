@@ -1,9 +1,13 @@
-//! The thread that takes pairs over, one after another, each with all threads of `recovery_threads`, while
-//! the control thread goes on serving the worker. What becomes of each is told as it happens.
+//! The threads that take pairs over, while the control thread goes on serving the worker. What becomes of
+//! each pair is told as it happens.
+//!
+//! A takeover is reading, replaying and waiting by turns: for the disk, for the coordinator. A few of them go on
+//! side by side, so that one computes while another waits. The pair with the least to replay comes first: that
+//! is what keeps the mean time that a key is unavailable shortest.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -16,18 +20,22 @@ use crate::bring_up::{BringUp, Mine};
 use crate::control::Work;
 use crate::start::NodeError;
 
+/// Pairs that are taken over side by side, at most; no more than there are cores.
+const SIDE_BY_SIDE_MAX: usize = 4;
 /// The longest sleep between two looks at whether the node goes on.
 const PAUSE_NS: u64 = 10_000_000;
 
 /// A pair to be taken over.
 pub(crate) struct Job {
     pub(crate) claim: ClaimRequest,
+    /// What a recovery reads, about.
+    pub(crate) replay_bytes: u64,
     /// In whose incident its share is noted.
     pub(crate) dead: Incarnation,
     pub(crate) progress: Arc<Progress>,
 }
 
-/// What the thread tells.
+/// What the threads tell.
 pub(crate) enum Told {
     /// A takeover came further.
     Times { pair: PairId, dead: Incarnation, times: ShareTimes },
@@ -37,11 +45,53 @@ pub(crate) enum Told {
     Refused { pair: PairId, dead: Incarnation, error: NodeError },
 }
 
-/// The running thread.
+/// What is to be done, for all threads.
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Vec<Job>>,
+    came: Condvar,
+    stop: AtomicBool,
+}
+
+impl Queue {
+    fn push(&self, jobs: Vec<Job>) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).extend(jobs);
+        self.came.notify_all();
+    }
+
+    /// The smallest job, as soon as there is one; none once it is time to stop.
+    fn next(&self) -> Option<Job> {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.is_stopped() {
+                return None;
+            }
+            let waiting = jobs.iter().enumerate();
+            let smallest = waiting.min_by_key(|(_, job)| (job.replay_bytes, job.claim.pair));
+            if let Some((at, _)) = smallest {
+                return Some(jobs.swap_remove(at));
+            }
+            jobs = self.came.wait(jobs).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    fn stop(&self) {
+        // Under the lock: nobody is between its look at `stop` and its wait.
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        self.stop.store(true, Ordering::Release);
+        drop(jobs);
+        self.came.notify_all();
+    }
+}
+
+/// The running threads.
 pub(crate) struct Recoverer {
-    jobs: Option<Sender<Job>>,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+    queue: Arc<Queue>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Recoverer {
@@ -50,28 +100,28 @@ impl Recoverer {
         environment: Environment,
         told: Sender<Work>,
     ) -> Result<Recoverer, NodeError> {
-        let (jobs, receiver) = channel();
-        let stop = Arc::new(AtomicBool::new(false));
-        let runner = Runner { bring_up, environment, told, stop: stop.clone() };
-        let thread = std::thread::Builder::new().name("cell-recovery".into());
-        let thread = thread.spawn(move || runner.run(&receiver)).map_err(NodeError::Thread)?;
-        Ok(Recoverer { jobs: Some(jobs), stop, thread: Some(thread) })
+        let mut recoverer = Recoverer { queue: Arc::default(), threads: Vec::new() };
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        for _ in 0..cores.min(SIDE_BY_SIDE_MAX) {
+            let (bring_up, environment) = (bring_up.clone(), environment.clone());
+            let runner = Runner { bring_up, environment, told: told.clone(), queue: recoverer.queue.clone() };
+            let thread = std::thread::Builder::new().name("cell-recovery".into());
+            recoverer.threads.push(thread.spawn(move || runner.run()).map_err(NodeError::Thread)?);
+        }
+        Ok(recoverer)
     }
 
-    pub(crate) fn push(&self, job: Job) {
-        // A thread that has ended does so with the node.
-        let _ = self.jobs.as_ref().map(|jobs| jobs.send(job));
+    /// Takes jobs on, all that are known: the smallest of them comes first.
+    pub(crate) fn push(&self, jobs: Vec<Job>) {
+        self.queue.push(jobs);
     }
 }
 
 impl Drop for Recoverer {
-    /// Breaks off what it is at: nothing is appended once this returns.
+    /// Breaks off what they are at: nothing is appended once this returns.
     fn drop(&mut self) {
-        self.stop.store(true, Ordering::Release);
-        self.jobs = None;
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
+        self.queue.stop();
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
     }
 }
 
@@ -79,15 +129,12 @@ struct Runner {
     bring_up: Arc<BringUp>,
     environment: Environment,
     told: Sender<Work>,
-    stop: Arc<AtomicBool>,
+    queue: Arc<Queue>,
 }
 
 impl Runner {
-    fn run(&self, jobs: &Receiver<Job>) {
-        while let Ok(job) = jobs.recv() {
-            if self.stop.load(Ordering::Acquire) {
-                return;
-            }
+    fn run(&self) {
+        while let Some(job) = self.queue.next() {
             let (pair, dead) = (job.claim.pair, job.dead);
             let told = match self.take_over(&job) {
                 Ok(mine) => Told::Taken { pair, mine: Box::new(mine) },
@@ -113,37 +160,37 @@ impl Runner {
         let mut takeover = Takeover::new(&self.environment, job.claim, publish, &job.progress);
         let mut times = ShareTimes::default();
         loop {
-            if self.stop.load(Ordering::Acquire) {
+            if self.queue.is_stopped() {
                 return Err(RecoveryError::GivenUp);
             }
             let turn = takeover.step(device)?;
-            self.note(job, &takeover, turn, &mut times);
+            note(&takeover, turn, &mut times);
             match turn {
                 Turn::More => {}
                 Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
-                Turn::Done => return Ok(takeover.finish()),
+                Turn::Done => break,
             }
         }
+        let recovered = takeover.finish();
+        times.replayed_bytes = recovered.image_bytes + recovered.log_bytes;
+        // All at once: each telling is a write of the coordinator's, which renews leases meanwhile.
+        self.tell(Told::Times { pair: job.claim.pair, dead: job.dead, times });
+        Ok(recovered)
     }
+}
 
-    /// Notes when what happened, and tells all of it at the end: each telling is a write of the
-    /// coordinator's, which renews leases meanwhile.
-    fn note(&self, job: &Job, takeover: &Takeover, turn: Turn, times: &mut ShareTimes) {
-        let now_ms = boottime_ns() / 1_000_000;
-        let mark = |at: &mut u64, is: bool| {
-            if is && *at == 0 {
-                *at = now_ms;
-            }
-        };
-        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
-        mark(&mut times.cut_ms, takeover.is_cut());
-        mark(&mut times.replayed_ms, takeover.is_rebuilt());
-        mark(&mut times.serving_ms, turn == Turn::Done);
-        if turn == Turn::Done {
-            times.replayed_bytes = job.progress.view(boottime_ns()).bytes_done;
-            self.tell(Told::Times { pair: job.claim.pair, dead: job.dead, times: *times });
+/// Notes when what happened.
+fn note(takeover: &Takeover, turn: Turn, times: &mut ShareTimes) {
+    let now_ms = boottime_ns() / 1_000_000;
+    let mark = |at: &mut u64, is: bool| {
+        if is && *at == 0 {
+            *at = now_ms;
         }
-    }
+    };
+    mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
+    mark(&mut times.cut_ms, takeover.is_cut());
+    mark(&mut times.replayed_ms, takeover.is_rebuilt());
+    mark(&mut times.serving_ms, turn == Turn::Done);
 }
 
 /// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.

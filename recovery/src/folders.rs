@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use cell_cluster::PairRow;
 use cell_terms::{Epoch, RegionId};
+use cell_wal::folder::written_bytes;
 use cell_wal::segment::{LogName, image_folder, parse_epoch, parse_image, parse_region, region_folder};
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, Storage, StorageError, WalError};
@@ -79,21 +80,7 @@ pub fn replay_bytes(storage: &dyn Storage, row: &PairRow) -> Result<u64, WalErro
     }
     for old in row.history.iter().filter(|old| old.epoch >= first) {
         for region in [row.node_region, row.extent_region] {
-            bytes += log_bytes(storage, LogName { region, epoch: old.epoch })?;
-        }
-    }
-    Ok(bytes)
-}
-
-/// Bytes of the segments of one log: what a recovery will read at most.
-pub(crate) fn log_bytes(storage: &dyn Storage, log: LogName) -> Result<u64, WalError> {
-    let mut bytes = 0;
-    for name in list(storage, &log.folder())? {
-        let path = format!("{}/{name}", log.folder());
-        match storage.open(&path, cell_wal::storage::Access::Read) {
-            Ok(file) => bytes += file.length()?,
-            Err(StorageError { errno: Errno::ENOENT, .. }) => {}
-            Err(error) => return Err(error.into()),
+            bytes += written_bytes(storage, LogName { region, epoch: old.epoch })?;
         }
     }
     Ok(bytes)

@@ -13,13 +13,14 @@ use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, 
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
+use cell_wal::folder::written_bytes;
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
 
 use crate::completion::CompletionTable;
 use crate::cut::Plan;
 use crate::error::RecoveryError;
 use crate::first::FirstContent;
-use crate::folders::{highest_epoch, log_bytes};
+use crate::folders::highest_epoch;
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
@@ -113,6 +114,7 @@ pub struct Rebuild {
     /// What the pair begins with follows from it.
     layout: Layout,
     plan: Plan,
+    image_bytes: u64,
     log_bytes: u64,
     stage: Stage,
 }
@@ -238,6 +240,7 @@ impl Rebuild {
             geometry: geometry.with_node_crc(options.node_crc),
             plan: Plan::new(&claim.row, read),
             layout,
+            image_bytes: 0,
             log_bytes: 0,
             stage: Stage::Begin,
             claim,
@@ -309,6 +312,7 @@ impl Rebuild {
             None => None,
         };
         let image = load.as_ref().map_or_else(ImageSource::default, Load::source);
+        self.image_bytes = load.as_ref().map_or(0, Load::bytes);
         let (node, extent) = self.create_regions()?;
         let own_thread = self.environment.options.threads > 1;
         let first = FirstContent::new(&self.layout, row.pair, self.geometry);
@@ -369,8 +373,8 @@ impl Rebuild {
 
     fn bytes_of(&self, log: cell_wal::LogId) -> Result<u64, RecoveryError> {
         let storage = &*self.environment.storage;
-        let node = log_bytes(storage, log.log(RegionKind::Node))?;
-        Ok(node + log_bytes(storage, log.log(RegionKind::Extent))?)
+        let node = written_bytes(storage, log.log(RegionKind::Node))?;
+        Ok(node + written_bytes(storage, log.log(RegionKind::Extent))?)
     }
 
     fn load(&mut self, mut load: Box<Load>, mut lanes: Lanes) -> Result<Stage, RecoveryError> {
@@ -541,6 +545,7 @@ impl Rebuild {
             csn_cut: cut,
             csn_checkpoint: row.checkpoint.as_ref().map_or(Csn::ZERO, |checkpoint| checkpoint.csn),
             completions,
+            image_bytes: self.image_bytes,
             log_bytes: self.log_bytes,
         };
         Ok(Stage::Done(Box::new(recovered), sessions))

@@ -40,6 +40,8 @@ pub struct Recovered {
     pub completions: CompletionTable,
     /// Entries of the meganodes that are neither hidden nor routers.
     pub entries: u64,
+    /// Stored bytes of the image that was loaded.
+    pub image_bytes: u64,
     /// Log bytes that were replayed: what the next recovery would read again.
     pub log_bytes: u64,
 }

@@ -286,6 +286,7 @@ impl Takeover {
                 epoch = tenure.epoch.0,
                 cut = recovered.csn_cut.0,
                 entries = recovered.entries,
+                image_bytes = recovered.image_bytes,
                 log_bytes = recovered.log_bytes,
                 "pair taken over"
             );

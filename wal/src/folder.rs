@@ -46,6 +46,34 @@ pub fn list_segments(storage: &dyn Storage, name: LogName) -> Result<Vec<u32>, W
     Ok(generations)
 }
 
+/// Bytes of a log's files, without the spares at its end that nothing was written to: what a reader reads, at
+/// most. None if there is no such log.
+///
+/// # Errors
+/// What the disk says.
+pub fn written_bytes(storage: &dyn Storage, name: LogName) -> Result<u64, WalError> {
+    let generations = match list_segments(storage, name) {
+        Err(WalError::FolderMissing { .. }) => return Ok(0),
+        generations => generations?,
+    };
+    let mut bytes = 0;
+    let mut is_spare = true;
+    for segment in generations.into_iter().rev().map(|generation| name.segment(generation)) {
+        let header = if is_spare { read_first_header(storage, segment)? } else { None };
+        // A recycled file has the frames of an earlier use.
+        is_spare &= header.is_none_or(|header| header.generation != segment.generation);
+        if is_spare {
+            continue;
+        }
+        match storage.open(&segment.path(), Access::Read) {
+            Ok(file) => bytes += file.length()?,
+            Err(error) if error.errno == Errno::ENOENT => {} // released just now
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(bytes)
+}
+
 /// A pair's whole images as (epoch, base CSN), ascending; none if it has no folder.
 ///
 /// # Errors

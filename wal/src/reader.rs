@@ -420,7 +420,9 @@ fn is_of_log(header: &FrameHeader, id: LogId, name: LogName) -> bool {
     header.region == name.region && header.pair == id.pair && header.epoch == name.epoch
 }
 
-/// The last segment whose first frame begins at or below the first CSN that is needed.
+/// The last segment whose first frame begins at or below the base: that one is durable. A frame that begins
+/// right behind the base need not be, and a log must not be read from a torn frame on while an earlier
+/// segment has a sound one ([`crate::region_log::RegionLog::release`] keeps one until then).
 fn first_needed(
     storage: &dyn Storage,
     id: LogId,
@@ -432,7 +434,7 @@ fn first_needed(
         if let Some(header) = read_first_header(storage, name.segment(*generation))?
             && is_of_log(&header, id, name)
             && (header.generation, header.sequence) == (*generation, 0)
-            && header.csn_first <= base.next()
+            && header.csn_first <= base
         {
             return Ok(Some(*generation));
         }

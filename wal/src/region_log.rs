@@ -5,6 +5,9 @@
 //! never move the log into it, so deletes, what recovery logs, and the next owner's first segments (which may
 //! take the place of an old epoch's unused spares) have room on a full disk. Once a quarter of the current
 //! segment is used a second spare is prepared, and ordinary operations rotate into that one.
+//!
+//! The first segment may be shorter than the others: a takeover waits for it, and for nothing behind it, and
+//! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is released.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -15,6 +18,7 @@ use crate::device::{LogDevice, PrepareSegment};
 use crate::error::{Errno, Refusal};
 use crate::frame::EMPTY_FRAME_BYTES;
 use crate::segment::{LogId, LogName, SegmentName};
+use crate::setting::LogOptions;
 
 /// Who asks for log space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +75,7 @@ pub(crate) struct RegionLog {
     id: LogId,
     pub(crate) kind: RegionKind,
     segment_bytes: u64,
+    first_bytes: u64,
     current: Option<Current>,
     spares: VecDeque<u32>,
     preparing: Preparing,
@@ -91,13 +96,14 @@ impl RegionLog {
     pub(crate) fn create(
         id: LogId,
         kind: RegionKind,
-        segment_bytes: u64,
+        options: &LogOptions,
         device: &mut dyn LogDevice,
     ) -> RegionLog {
         let mut log = RegionLog {
             id,
             kind,
-            segment_bytes,
+            segment_bytes: options.segment_bytes,
+            first_bytes: options.segment_bytes.min(options.first_segment_bytes),
             current: None,
             spares: VecDeque::new(),
             preparing: Preparing::Nothing,
@@ -125,7 +131,16 @@ impl RegionLog {
     /// Whether a frame of so many bytes goes into the current segment, leaving room for the rotate frame.
     pub(crate) fn fits(&self, frame_bytes: usize) -> bool {
         let needed = frame_bytes as u64 + EMPTY_FRAME_BYTES as u64;
-        self.current.is_some_and(|current| current.position + needed <= self.segment_bytes)
+        self.current.is_some_and(|current| current.position + needed <= self.bytes_of(current.generation))
+    }
+
+    /// How long a segment is.
+    pub(crate) const fn bytes_of(&self, generation: u32) -> u64 {
+        if generation == 0 { self.first_bytes } else { self.segment_bytes }
+    }
+
+    const fn is_short(&self, generation: u32) -> bool {
+        self.bytes_of(generation) < self.segment_bytes
     }
 
     /// Whether the log can take a frame of so many bytes, now or after a rotation that needs nobody.
@@ -159,8 +174,10 @@ impl RegionLog {
         device: &mut dyn LogDevice,
     ) -> Place {
         let name = self.name();
-        let current = self.current.as_mut().expect("a frame is placed in an open log");
-        assert!(current.position + frame_bytes as u64 <= self.segment_bytes, "space was checked");
+        let current = self.current.expect("a frame is placed in an open log");
+        let bytes = self.bytes_of(current.generation);
+        assert!(current.position + frame_bytes as u64 <= bytes, "space was checked");
+        let current = self.current.as_mut().expect("looked at above");
         let segment = name.segment(current.generation);
         let place = Place { segment, offset: current.position, sequence: current.sequence };
         current.position += frame_bytes as u64;
@@ -257,8 +274,13 @@ impl RegionLog {
             if self.closed.len() <= keep {
                 break;
             }
-            self.released.push_back(closed.generation);
+            let generation = closed.generation;
             self.closed.pop_front();
+            if self.is_short(generation) {
+                self.remove(generation, device); // and not used again
+            } else {
+                self.released.push_back(generation);
+            }
         }
         if matches!(self.preparing, Preparing::Failed { .. }) && !self.released.is_empty() {
             self.preparing = Preparing::Nothing; // a released file needs no space
@@ -268,9 +290,13 @@ impl RegionLog {
         let keep = if self.spares.len() > SPARES_LEAST { 0 } else { 1 };
         while self.released.len() > keep {
             let generation = self.released.pop_front().expect("counted");
-            self.removed += 1;
-            device.remove(self.name().segment(generation));
+            self.remove(generation, device);
         }
+    }
+
+    fn remove(&mut self, generation: u32, device: &mut dyn LogDevice) {
+        self.removed += 1;
+        device.remove(self.name().segment(generation));
     }
 
     /// Bytes of frames that a recovery would read.
@@ -281,10 +307,15 @@ impl RegionLog {
 
     /// Bytes of files.
     pub(crate) fn held_bytes(&self) -> u64 {
-        let asked = usize::from(matches!(self.preparing, Preparing::Asked(_)));
-        let current = usize::from(self.current.is_some());
-        let files = current + self.spares.len() + asked + self.closed.len() + self.released.len();
-        files as u64 * self.segment_bytes
+        let asked = match self.preparing {
+            Preparing::Asked(generation) => Some(generation),
+            Preparing::Nothing | Preparing::Failed { .. } => None,
+        };
+        let current = self.current.map(|current| current.generation);
+        let closed = self.closed.iter().map(|closed| closed.generation);
+        let files = asked.into_iter().chain(current).chain(closed);
+        let files = files.chain(self.spares.iter().copied()).chain(self.released.iter().copied());
+        files.map(|generation| self.bytes_of(generation)).sum()
     }
 
     fn prepare_if_due(&mut self, device: &mut dyn LogDevice) {
@@ -292,6 +323,8 @@ impl RegionLog {
         let wanted = match self.current {
             None => 1,
             Some(_) if !self.keeps_spares => 0,
+            // What does not fit a short first segment at all must not wait for it to fill.
+            Some(current) if self.is_short(current.generation) => SPARES_LEAST + 1,
             Some(_) if used >= self.segment_bytes / 4 => SPARES_LEAST + 1,
             Some(_) => SPARES_LEAST,
         };
@@ -308,7 +341,7 @@ impl RegionLog {
             log: self.id,
             kind: self.kind,
             segment: name.segment(generation),
-            bytes: self.segment_bytes,
+            bytes: self.bytes_of(generation),
             recycle: recycle.map(|released| name.segment(released)),
         });
     }

@@ -49,11 +49,16 @@ pub const SETTINGS: &[Setting] = &[
     },
 ];
 
+/// Of a log's first segment: some milliseconds of zeroes, and many batches until the second is needed.
+const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
+
 /// How logs are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogOptions {
     /// `log_segment_bytes`.
     pub segment_bytes: u64,
+    /// Bytes of a log's first segment, for which a takeover waits; at most those of the others.
+    pub first_segment_bytes: u64,
     /// `log_batch_bytes`.
     pub batch_bytes: usize,
     /// `log_seal_idle`.
@@ -69,6 +74,7 @@ impl LogOptions {
         let segment_bytes = settings.integer("log_segment_bytes");
         LogOptions {
             segment_bytes,
+            first_segment_bytes: segment_bytes.min(FIRST_SEGMENT_BYTES),
             batch_bytes: index(settings.integer("log_batch_bytes").min(segment_bytes / 2)),
             seal_idle: Duration::from_millis(settings.integer("log_seal_idle")),
             prepare_retry: Duration::from_millis(settings.integer("log_prepare_retry")),
@@ -88,7 +94,10 @@ impl LogOptions {
             self.segment_bytes >= 64 << 10 && self.segment_bytes <= 1 << 30,
             "bounds of log_segment_bytes"
         );
-        assert!(self.segment_bytes.is_multiple_of(EMPTY_FRAME_BYTES as u64), "segments are whole blocks");
+        for bytes in [self.segment_bytes, self.first_segment_bytes] {
+            assert!(bytes.is_multiple_of(EMPTY_FRAME_BYTES as u64), "segments are whole blocks");
+        }
+        assert!(self.first_segment_bytes >= 64 << 10, "a first segment holds its opening frames and more");
         assert!(self.batch_bytes >= EMPTY_FRAME_BYTES, "a batch buffer holds an empty frame");
         assert!(self.batch_bytes as u64 <= self.segment_bytes / 2, "a batch fits half a segment");
     }

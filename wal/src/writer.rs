@@ -87,9 +87,8 @@ impl PairLog {
     #[must_use]
     pub fn create(start: LogStart, options: LogOptions, device: &mut dyn LogDevice) -> PairLog {
         options.check();
-        let region_log = |kind, device: &mut dyn LogDevice| {
-            RegionLog::create(start.log, kind, options.segment_bytes, device)
-        };
+        let region_log =
+            |kind, device: &mut dyn LogDevice| RegionLog::create(start.log, kind, &options, device);
         let logs = [region_log(RegionKind::Node, device), region_log(RegionKind::Extent, device)];
         let mut buffer = || device.buffer(options.batch_bytes);
         PairLog {
@@ -496,6 +495,7 @@ impl PairLog {
         let place = log.place(length, csn_last, device);
         header.region = log.name().region;
         header.generation = place.segment.generation;
+        header.segment_bytes = log.bytes_of(place.segment.generation);
         header.sequence = place.sequence;
         frame::finish(&mut buffer.bytes_mut()[..length], &mut header);
         device.write(LogWrite {
@@ -508,7 +508,7 @@ impl PairLog {
         });
     }
 
-    /// A header without region, place and payload.
+    /// A header without region, place, segment and payload.
     fn header(&self, kind: FrameKind, csn_first: Csn, csn_last: Csn) -> FrameHeader {
         FrameHeader {
             kind,
@@ -522,7 +522,7 @@ impl PairLog {
             csn_last,
             csn_durable: self.csn_durable,
             salt: self.start.salt,
-            segment_bytes: self.options.segment_bytes,
+            segment_bytes: 0,
             payload_bytes: 0,
             records: 0,
             payload_check: 0,

@@ -98,7 +98,7 @@ fn file_cut_at_any_length_is_found() {
         for kind in KINDS {
             for step in 0..64 {
                 let (disk, _) = three_batches(step, sealed);
-                let length = if step < 60 { step * 509 } else { (1 << 20) - (step - 59) };
+                let length = if step < 60 { step * 509 } else { small().first_segment_bytes - (step - 59) };
                 assert!(disk.truncate(&path(kind, 0), length));
                 let error = read(&disk, request(1)).unwrap_err();
                 let WalError::Corrupt(corruption) = error else { panic!("{error}") };
@@ -116,7 +116,7 @@ fn log_zeroed_from_any_block_on_is_found_unless_only_the_last_batch_is_gone() {
             let zeros = ("region-zeros", 0);
             assert!(!disk.copy_block(zeros, (&path(kind, 0), 0), 1), "no such file");
             let spare = path(kind, 1);
-            assert!(disk.copy_block((&spare, 0), (&path(kind, 0), block * 4096), 1 << 19));
+            assert!(disk.copy_block((&spare, 0), (&path(kind, 0), block * 4096), 1 << 17));
             match read(&disk, request(1)) {
                 Ok((ended, _)) => {
                     assert!(block * 4096 >= batch_bytes(kind), "{kind} from block {block}");

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::sim::SimDisk;
-use cell_wal::{Predecessor, Storage, WalError};
+use cell_wal::{LogOptions, Predecessor, Storage, WalError};
 use harness::{PAIR, Pair, log_id, small};
 
 fn assert_golden(name: &str, bytes: &[u8]) {
@@ -26,7 +26,8 @@ fn assert_golden(name: &str, bytes: &[u8]) {
 fn frames_of_version_1_have_the_golden_bytes() {
     let disk = SimDisk::new(1);
     let predecessor = Predecessor { epoch: Epoch(2), cut: Csn(1000) };
-    let mut pair = Pair::create_after(&disk, small(), 3, predecessor);
+    let options = LogOptions { first_segment_bytes: small().segment_bytes, ..small() };
+    let mut pair = Pair::create_after(&disk, options, 3, predecessor);
     pair.settle().unwrap();
     pair.put(RegionKind::Node, 13);
     pair.put(RegionKind::Extent, 24);

@@ -96,7 +96,8 @@ fn rotation_and_records_of_half_a_segment_read_back_with_every_chunk_size() {
 #[test]
 fn room_for_refuses_what_a_segment_can_never_hold() {
     let disk = SimDisk::new(5);
-    let pair = Pair::open(&disk, small());
+    let mut pair = Pair::open(&disk, small());
+    pair.settle().unwrap(); // the spares are there
     let max = small().operation_bytes_max();
     assert_eq!(pair.log.room_for(0, max, Space::Ordinary), Ok(()));
     assert_eq!(

@@ -20,7 +20,12 @@ pub type Written = BTreeMap<u64, (RegionKind, Vec<u8>)>;
 
 /// The least segments that settings allow, so that they fill up.
 pub fn small() -> LogOptions {
-    LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() }
+    LogOptions {
+        segment_bytes: 1 << 20,
+        first_segment_bytes: 256 << 10,
+        batch_bytes: 64 << 10,
+        ..LogOptions::default()
+    }
 }
 
 pub fn log_id(epoch: u32) -> LogId {
