@@ -225,8 +225,9 @@ impl ClientCore {
         };
         let turn = self.watch.turn;
         let Some(at) = (0..links).map(|step| (turn + step) % links).find(can_answer) else {
+            // Looked at again after a while, with or without trouble: what is due must not stay due.
+            self.watch.not_before_ns = now_ns.saturating_add(ASK_EVERY_NS);
             if self.watch.trouble {
-                self.watch.not_before_ns = now_ns.saturating_add(ASK_EVERY_NS);
                 self.open_all();
             }
             return;
