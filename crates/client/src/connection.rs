@@ -51,7 +51,7 @@ pub(crate) enum Owed {
     /// No answer.
     Nothing,
     /// Answers that may take any time. It is asked for signs of life, lest the connection look idle to both
-    /// ends.
+    /// ends; without any it is dead.
     Sometime,
     /// Prompt answers too: silence means that the connection is dead.
     Promptly,
@@ -78,7 +78,7 @@ pub(crate) struct Connection {
     failed_count: u32,
     /// Since when an answer is due without a sign of life.
     waiting_since_ns: u64,
-    probed: bool,
+    probed_ns: Option<u64>,
     backoff: Backoff,
     connect_timeout_ms: u64,
     silence_ms: u64,
@@ -92,7 +92,7 @@ impl Connection {
             server: None,
             failed_count: 0,
             waiting_since_ns: 0,
-            probed: false,
+            probed_ns: None,
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             connect_timeout_ms: options.connect_timeout_ms,
             silence_ms: options.silence_ms.max(2),
@@ -157,13 +157,13 @@ impl Connection {
         let wait_ns = self.backoff.wait_ns(self.failed_count, random);
         self.phase = Phase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
         self.blocked = false;
-        self.probed = false;
+        self.probed_ns = None;
     }
 
     /// A sign of life, or the first request after which an answer is due.
     pub(crate) fn heard(&mut self, now_ns: u64) {
         self.waiting_since_ns = now_ns;
-        self.probed = false;
+        self.probed_ns = None;
     }
 
     /// What time asks for.
@@ -177,8 +177,11 @@ impl Connection {
             Phase::Up if owed == Owed::Promptly && now_ns >= self.silent_ns() => {
                 Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
             }
-            Phase::Up if owed != Owed::Nothing && now_ns >= self.probe_ns() && !self.probed => {
-                self.probed = true;
+            Phase::Up if owed == Owed::Sometime && now_ns >= self.unanswered_ns() => {
+                Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
+            }
+            Phase::Up if owed != Owed::Nothing && now_ns >= self.probe_ns() && self.probed_ns.is_none() => {
+                self.probed_ns = Some(now_ns);
                 Some(Overdue::Probe)
             }
             _ => None,
@@ -192,14 +195,20 @@ impl Connection {
             Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
                 after(since_ns, self.connect_timeout_ms)
             }
-            Phase::Up if owed == Owed::Promptly && self.probed => self.silent_ns(),
-            Phase::Up if owed != Owed::Nothing && !self.probed => self.probe_ns(),
+            Phase::Up if owed != Owed::Nothing && self.probed_ns.is_none() => self.probe_ns(),
+            Phase::Up if owed == Owed::Promptly => self.silent_ns(),
+            Phase::Up if owed == Owed::Sometime => self.unanswered_ns(),
             _ => u64::MAX,
         }
     }
 
     fn silent_ns(&self) -> u64 {
         after(self.waiting_since_ns, self.silence_ms)
+    }
+
+    /// When a probe has gone without an answer for too long: that one is prompt, whatever else is owed.
+    fn unanswered_ns(&self) -> u64 {
+        self.probed_ns.map_or(u64::MAX, |probed_ns| after(probed_ns, self.silence_ms))
     }
 
     fn probe_ns(&self) -> u64 {

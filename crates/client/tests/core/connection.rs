@@ -95,10 +95,29 @@ fn check_may_take_longer_than_any_silence() {
     }
     rig.pass(90_000);
     rig.step();
-    assert_eq!(rig.closed_by_client, 0);
+    rig.step();
+    assert_eq!(rig.closed_by_client, 0, "who slept itself gives the server its time");
     rig.reply(id, &Reply::Checked(cell_protocol::CheckReport { entries: 3, ..Default::default() }));
     let Ok(Output::Checked(result)) = rig.completion().outcome else { panic!() };
     assert_eq!(result.report().entries, 3);
+}
+
+#[test]
+fn check_at_a_server_that_shows_no_sign_of_life_is_made_at_the_next() {
+    let mut rig = Rig::up(options(), false);
+    rig.core.submit_until(rig.now_ns, &Operation::Check, rig.now_ns + 600_000 * MS).unwrap();
+    rig.step();
+    rig.sent.clear();
+    rig.now_ns = rig.core.due_ns().unwrap();
+    rig.step();
+    assert_eq!(rig.kinds(), [RequestKind::KeepAlive]);
+    rig.sent.clear();
+    rig.now_ns = rig.core.due_ns().unwrap();
+    rig.step();
+    assert_eq!(rig.closed_by_client, 1);
+    rig.pass(10);
+    rig.run();
+    assert!(matches!(rig.completion().outcome, Ok(Output::Checked(_))));
 }
 
 #[test]
