@@ -57,7 +57,8 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
     if planted(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
 }
 
-/// With that defect planted: takes the last segment of an earlier epoch, if there is one to spare.
+/// With that defect planted: takes the segment of an earlier epoch that its owner wrote last, if there are others.
+/// What that owner had in flight lands in it.
 fn planted_zombie(storage: &dyn Storage, path: &str) -> Result<bool, StorageError> {
     if !cell_terms::mutant::planted(cell_terms::mutant::Mutant::ZombieSegments) {
         return Ok(false);
@@ -71,9 +72,18 @@ fn planted_zombie(storage: &dyn Storage, path: &str) -> Result<bool, StorageErro
     let mut segments = storage.list(&older)?;
     segments.retain(|name| name.starts_with("segment-"));
     segments.sort_unstable();
-    let Some(last) = segments.pop().filter(|_| !segments.is_empty()) else { return Ok(false) };
-    storage.rename(&format!("{older}/{last}"), path)?;
-    Ok(true)
+    if segments.len() < 2 {
+        return Ok(false);
+    }
+    for segment in segments.into_iter().rev().map(|name| format!("{older}/{name}")) {
+        let mut first = [0];
+        storage.open(&segment, Access::Read)?.read_at(0, &mut first)?;
+        if first != [0] {
+            storage.rename(&segment, path)?;
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn create(storage: &dyn Storage, path: &str) -> Result<Box<dyn StorageFile>, StorageError> {

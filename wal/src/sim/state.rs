@@ -407,10 +407,14 @@ impl State {
     }
 
     pub(super) fn rename(&mut self, from: &str, to: &str) -> Result<(), Errno> {
+        let inode = self.file(from)?;
         if parent(from) != parent(to) {
-            return Err(Errno::EINVAL); // strict: only within a folder
+            if !cell_terms::mutant::planted(cell_terms::mutant::Mutant::ZombieSegments) {
+                return Err(Errno::EINVAL); // strict: only within a folder
+            }
+            self.change(parent(from), NameChange::Remove(name(from).to_owned()))?;
+            return self.change(parent(to), NameChange::Add(name(to).to_owned(), Entry::File(inode)));
         }
-        self.file(from)?;
         self.change(parent(from), NameChange::Rename(name(from).to_owned(), name(to).to_owned()))
     }
 
