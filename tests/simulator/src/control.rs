@@ -96,8 +96,10 @@ impl Node {
     /// They break a rule.
     pub fn check_path(&self, key: &[u8]) -> Result<(), Broken> {
         for pair in &self.control.pairs {
-            for target in pair.targets().iter().filter(|target| !target.router) {
-                let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+            let source = &pair.source;
+            for index in pair.ends.used().filter(|slot| !pair.ends.is_router(*slot)) {
+                let slot = Slot { region: source.node.spec().id, index };
+                let meganode = Meganode::new(&source.node, source.geometry, slot);
                 let path = meganode.validate_path(key);
                 if path.map_err(|violation| broken(format_args!("after a write of {key:x?}: {violation}")))? {
                     return Ok(());
