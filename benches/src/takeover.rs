@@ -50,8 +50,13 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         data.raw_bytes() as f64 / 1e6
     ));
     let mut replay = 0.0;
-    for (nodes, survivors) in [(3, "two survivors"), (2, "one survivor")] {
-        let drilled = drill(&folder.0.join(format!("takeover-{nodes}")), &data, nodes)?;
+    let worlds = [
+        (3, Logs::Whole, "two survivors"),
+        (2, Logs::Whole, "one survivor"),
+        (3, Logs::Checkpointed, "checkpoints, two survivors"),
+    ];
+    for (nodes, logs, survivors) in worlds {
+        let drilled = drill(&folder.0.join("takeover"), &data, nodes, logs)?;
         report.note(&format!(
             "{survivors}: {:.0} pairs, {:.0} MB replayed, a key waited {:.2} s at most",
             drilled.pairs,
@@ -66,7 +71,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         let rival = "lease + 0.5 s + bytes / (1 GB/s x cores)";
         let bench = format!("takeover/all pairs, {survivors}");
         report.add(Figure::beside(bench, "s", drilled.served, rival, all, Goal::AtMost(1.0)))?;
-        if nodes == 3 {
+        if (nodes, logs) == (3, Logs::Whole) {
             let rival = "etcd, 3 members, at best, as known";
             let bench = "takeover/a key unavailable";
             report.add(Figure::beside(bench, "s", drilled.unavailable, rival, ETCD_SECONDS, Goal::None))?;
@@ -96,21 +101,32 @@ fn beside_redis(
     Ok(())
 }
 
+/// What is there to be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Logs {
+    /// Everything that was ever written: the most that there can be.
+    Whole,
+    /// What the default settings leave behind the last checkpoint, and its image.
+    Checkpointed,
+}
+
 /// Fills a cluster, kills the node that owns most, and says what the drill saw.
-fn drill(folder: &Path, data: &Dataset, nodes: u16) -> Result<Drilled, BenchError> {
+fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs) -> Result<Drilled, BenchError> {
     let pairs = u64::from(nodes) * PAIRS_A_NODE;
     // Four hundred bytes an entry, as everywhere, and not less than the smallest pair.
     let extents = (data.entries * 400 / pairs).max(48 << 20).to_string();
     let tree = (data.entries * 320 / pairs).max(16 << 20).to_string();
     let (nodes, limit) = (nodes.to_string(), "64GiB");
-    let flags = [
+    let mut flags = vec![
         ("--nodes", nodes.as_str()),
         ("--extent-region-bytes", extents.as_str()),
         ("--node-region-bytes", tree.as_str()),
         ("--slot-bytes", "8MiB"),
         ("--memory-limit-bytes", limit),
-        ("--checkpoint-log-bytes-min", "512GiB"),
     ];
+    if logs == Logs::Whole {
+        flags.push(("--checkpoint-log-bytes-min", "512GiB"));
+    }
     let mut served = Served::start_cluster(folder, data.entries, &flags, &["--allow-drills"])?;
     served.fill(data)?;
     let node = busiest(&served.server)?;
