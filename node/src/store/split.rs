@@ -215,7 +215,7 @@ impl Store {
 
     fn free_slot(&mut self, slot: SlotIndex, csn: Csn, now_ns: u64) {
         // An adoption that a crash cut short left nothing in memory, and its slot is free from here on: what
-        // came to rest would wipe the next adoption out. (Seed 232 of the simulator found one that was lost so.)
+        // came to rest would wipe the next adoption out. (Seed 232 of the simulator found one lost so.)
         if self.meganodes.get(slot).is_none() {
             return;
         }
