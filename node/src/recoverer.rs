@@ -1,9 +1,9 @@
 //! The threads that take pairs over, while the control thread goes on serving the worker. What becomes of
 //! each pair is told as it happens.
 //!
-//! A takeover is reading, replaying and waiting by turns: for the disk, for the coordinator. A few of them go on
-//! side by side, so that one computes while another waits. The pair with the least to replay comes first: that
-//! is what keeps the mean time that a key is unavailable shortest.
+//! A takeover is reading, replaying and waiting by turns: for the disk, for the coordinator. A few of them go
+//! on side by side, so that one computes while another waits. The pair with the least to replay comes first:
+//! that is what keeps the mean time that a key is unavailable shortest.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;

@@ -24,7 +24,7 @@ use crate::folders::highest_epoch;
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::{Recovered, check_adoptions, entries_of};
+use crate::recovered::{Rebuilt, Recovered, check_adoptions, entries_of};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
 use crate::split::{SlotUse, SplitBook, TargetState};
 use crate::verify::{Part, verify};
@@ -162,18 +162,6 @@ struct Memory {
     completions: CompletionTable,
     splits: SplitBook,
     nodes_end: Vec<NodeIndex>,
-}
-
-/// A pair that is rebuilt and verified, before its new logs are open and before it is published.
-pub struct Rebuilt {
-    /// In whose name.
-    pub claim: Claim,
-    /// Everything but the log.
-    pub recovered: Recovered,
-    /// What the new logs follow.
-    pub predecessor: Predecessor,
-    /// The sessions that were open after the claim.
-    pub sessions: OpenSessions,
 }
 
 /// The sessions that were open at a moment.

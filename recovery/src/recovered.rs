@@ -1,12 +1,14 @@
 //! What a takeover leaves in a new owner's hands.
 
+use cell_cluster::Claim;
 use cell_memory::{ExtentAllocator, PairWriter};
 use cell_terms::{Csn, Epoch, PairId, Pointer, Root};
 use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
-use cell_wal::PairLog;
+use cell_wal::{PairLog, Predecessor};
 
 use crate::completion::CompletionTable;
 use crate::error::RecoveryError;
+use crate::rebuild::OpenSessions;
 use crate::split::{SlotUse, SplitBook, TargetState};
 
 /// A recovered pair: verified, its cut recorded, its new logs open, published. Whoever holds it is its owner.
@@ -44,6 +46,18 @@ pub struct Recovered {
     pub image_bytes: u64,
     /// Log bytes that were replayed: what the next recovery would read again.
     pub log_bytes: u64,
+}
+
+/// A pair that is rebuilt and verified, before its new logs are open and before it is published.
+pub struct Rebuilt {
+    /// In whose name.
+    pub claim: Claim,
+    /// Everything but the log.
+    pub recovered: Recovered,
+    /// What the new logs follow.
+    pub predecessor: Predecessor,
+    /// The sessions that were open after the claim.
+    pub sessions: OpenSessions,
 }
 
 /// A meganode of a recovered pair.

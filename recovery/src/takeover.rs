@@ -26,8 +26,8 @@ use cell_wal::{
 use crate::error::RecoveryError;
 use crate::folders::remove_unneeded;
 use crate::progress::{Progress, RecoveryStage};
-use crate::rebuild::{ClaimRequest, Environment, Rebuild, Rebuilt, Step};
-use crate::recovered::Recovered;
+use crate::rebuild::{ClaimRequest, Environment, Rebuild, Step};
+use crate::recovered::{Rebuilt, Recovered};
 
 /// How long to wait before a call of the coordinator is made again.
 const RETRY_NS: u64 = 20_000_000;

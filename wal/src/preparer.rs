@@ -57,8 +57,8 @@ fn fill(storage: &dyn Storage, preparing: &str, path: &str, bytes: u64) -> Resul
     if planted(Mutant::SkipFolderSync) { Ok(()) } else { storage.sync_folder(parent(path)) }
 }
 
-/// With that defect planted: takes the segment of an earlier epoch that its owner wrote last, if there are others.
-/// What that owner had in flight lands in it.
+/// With that defect planted: takes the segment of an earlier epoch that its owner wrote last, if there are
+/// others. What that owner had in flight lands in it.
 fn planted_zombie(storage: &dyn Storage, path: &str) -> Result<bool, StorageError> {
     if !cell_terms::mutant::planted(cell_terms::mutant::Mutant::ZombieSegments) {
         return Ok(false);

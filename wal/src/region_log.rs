@@ -7,7 +7,8 @@
 //! segment is used a second spare is prepared, and ordinary operations rotate into that one.
 //!
 //! The first segment may be shorter than the others: a takeover waits for it, and for nothing behind it, and
-//! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is released.
+//! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is
+//! released.
 
 use std::collections::VecDeque;
 use std::time::Duration;
