@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cell_terms::{Csn, RegionKind};
 
+use crate::buffer::LogBuffer;
 use crate::check::index;
 use crate::error::{Predecessor, WalError};
 use crate::folder::{list_segments, read_first_header};
@@ -420,9 +421,24 @@ fn is_of_log(header: &FrameHeader, id: LogId, name: LogName) -> bool {
     header.region == name.region && header.pair == id.pair && header.epoch == name.epoch
 }
 
-/// The last segment whose first frame begins at or below the base: that one is durable. A frame that begins
-/// right behind the base need not be, and a log must not be read from a torn frame on while an earlier
-/// segment has a sound one ([`crate::region_log::RegionLog::release`] keeps one until then).
+fn is_first_frame_sound(
+    storage: &dyn Storage,
+    segment: SegmentName,
+    header: &FrameHeader,
+) -> Result<bool, WalError> {
+    let file = storage.open(&segment.path(), Access::ReadDirect)?;
+    if file.length()? < header.frame_bytes() as u64 {
+        return Ok(false);
+    }
+    let mut frame = LogBuffer::heap(header.frame_bytes());
+    let length = file.read_at(0, frame.bytes_mut())?;
+    Ok(length == header.frame_bytes() && frame::payload_matches(header, frame.bytes()))
+}
+
+/// The last segment whose first frame begins at or below the first CSN that is needed. A frame that begins
+/// right behind the base may be torn, and a log must not be read from a torn frame on while an earlier segment
+/// has a sound one ([`crate::region_log::RegionLog::release`] keeps one until then). If it is sound, an earlier
+/// segment may be a leftover, whose successor is gone.
 fn first_needed(
     storage: &dyn Storage,
     id: LogId,
@@ -434,7 +450,9 @@ fn first_needed(
         if let Some(header) = read_first_header(storage, name.segment(*generation))?
             && is_of_log(&header, id, name)
             && (header.generation, header.sequence) == (*generation, 0)
-            && header.csn_first <= base
+            && (header.csn_first <= base
+                || header.csn_first == base.next()
+                    && is_first_frame_sound(storage, name.segment(*generation), &header)?)
         {
             return Ok(Some(*generation));
         }
