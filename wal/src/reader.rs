@@ -436,9 +436,9 @@ fn is_first_frame_sound(
 }
 
 /// The last segment whose first frame begins at or below the first CSN that is needed. A frame that begins
-/// right behind the base may be torn, and a log must not be read from a torn frame on while an earlier segment
-/// has a sound one ([`crate::region_log::RegionLog::release`] keeps one until then). If it is sound, an earlier
-/// segment may be a leftover, whose successor is gone.
+/// right behind the base may be torn, and a log must not be read from a torn frame on while an earlier
+/// segment has a sound one ([`crate::region_log::RegionLog::release`] keeps one until then). If it is sound,
+/// an earlier segment may be a leftover, whose successor is gone.
 fn first_needed(
     storage: &dyn Storage,
     id: LogId,
