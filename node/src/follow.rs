@@ -158,6 +158,9 @@ impl Control {
                     if host_lock {
                         self.share_own(dead)?;
                     }
+                } else {
+                    // Another's, or nobody has died: the next look shows that, and it is in no hurry.
+                    self.following.due_ns = boottime_ns() + self.following.every_ns;
                 }
                 Ok(())
             }

@@ -17,7 +17,7 @@ use crate::operation::{Call, Operation, Outcome, Value};
 type State = Option<Value>;
 
 /// How many operations of unknown outcome a key may have.
-const UNKNOWN_MAX: usize = 128;
+const UNKNOWN_MAX: usize = 512;
 /// Configurations tried before the checker gives up: gigabytes of memory would tell nobody anything.
 const TRIED_MAX: usize = 4_000_000;
 /// Unknown operations that may be needed to make one known operation fit: each enables the next.
@@ -39,8 +39,23 @@ pub enum Violation {
 struct Configuration {
     next: usize,
     left: Vec<usize>,
-    unknown: u128,
+    unknown: Taken,
     state: State,
+}
+
+/// Which of the operations of unknown outcome are placed.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Taken([u64; UNKNOWN_MAX / 64]);
+
+impl Taken {
+    fn has(self, index: usize) -> bool {
+        self.0[index / 64] >> (index % 64) & 1 == 1
+    }
+
+    fn with(mut self, index: usize) -> Taken {
+        self.0[index / 64] |= 1 << (index % 64);
+        self
+    }
 }
 
 impl Configuration {
@@ -83,7 +98,8 @@ pub fn check(operations: &[Operation], initial: Option<Value>) -> Result<(), Vio
     let search = Search::new(operations)?;
     let mut farthest = None;
     let mut tried = HashSet::new();
-    let mut pending = vec![Configuration { next: 0, left: Vec::new(), unknown: 0, state: initial }];
+    let mut pending =
+        vec![Configuration { next: 0, left: Vec::new(), unknown: Taken::default(), state: initial }];
     while let Some(mut at) = pending.pop() {
         let (open, returned_min) = search.settle(&mut at);
         let Some(first) = open.first().copied() else { return Ok(()) };
@@ -169,12 +185,12 @@ impl Search {
         let mut placed = Vec::new();
         let mut kinds = HashSet::new();
         for (index, unknown) in self.unknown.iter().enumerate() {
-            let free = at.unknown & (1 << index) == 0 && unknown.invoked < time;
+            let free = !at.unknown.has(index) && unknown.invoked < time;
             if chain == 0 || !free || !kinds.insert(self.kind(unknown.call)) {
                 continue;
             }
             // Taken before others are placed ahead of it: it cannot enable itself.
-            let taken = Configuration { unknown: at.unknown | 1 << index, ..at.clone() };
+            let taken = Configuration { unknown: at.unknown.with(index), ..at.clone() };
             for before in self.place(&taken, unknown, time, chain - 1) {
                 let state = step(before.state, operation);
                 placed.extend(state.map(|state| Configuration { state, ..before }));

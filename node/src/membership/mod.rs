@@ -345,7 +345,9 @@ impl Membership {
         for incident in open {
             let owned = view.pairs.values().any(|row| row.owner == Some(incident.dead));
             if incident.claimed_by != self.options.incarnation {
-                if !owned && incident.dead != NOBODY && !view.lives(incident.claimed_by) {
+                let gone = |of| of != NOBODY && !view.lives(of);
+                // A restarted node opens one while its predecessor's lease still runs: nobody else may.
+                if !owned && gone(incident.dead) && gone(incident.claimed_by) {
                     commands.push(MembershipCommand::Claim {
                         dead: incident.dead,
                         node: incident.node,

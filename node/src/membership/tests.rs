@@ -264,4 +264,6 @@ fn look_incident_whose_claimer_died_with_nothing_left_is_taken_up_to_be_closed()
     assert_eq!(claims(&core.look(&left, 0)), [8]);
     let living = with(view(&members, &[row(2, Some(9), 3)]), incident(8, 9, &[(2, Some(9), &[])]));
     assert_eq!(core.look(&living, 1), [], "its claimer lives");
+    let leased = with(view(&[(7, 1), (8, 2)], &[]), incident(8, 9, &[]));
+    assert_eq!(core.look(&leased, 1), [], "the lease of the dead one still runs");
 }

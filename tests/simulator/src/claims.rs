@@ -228,6 +228,8 @@ impl Node {
                         let plan: Vec<_> = own.map(|row| self.share_of(row, incarnation)).collect();
                         self.write_plan(dead, &plan)?;
                     }
+                } else {
+                    self.claims.look_due_ns += self.plan.poll_ns;
                 }
                 Ok(())
             }

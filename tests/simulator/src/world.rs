@@ -262,7 +262,8 @@ impl World {
     fn turn(&mut self) -> Result<(), Broken> {
         self.turns += 1;
         if self.turns > TURNS_MAX {
-            return Err(broken("stuck: too many turns"));
+            let due = self.tell_due();
+            return Err(broken(format_args!("stuck: too many turns; at once due: {due}")));
         }
         self.now_ns = self.next_due_ns().max(self.now_ns + 1);
         self.coordinator.set_now(self.now_ns);
@@ -275,6 +276,16 @@ impl World {
         self.step_clients()?;
         self.step_traffic()?;
         self.step_phase()
+    }
+
+    /// Who is due at once, again and again.
+    fn tell_due(&self) -> String {
+        let soon = |due_ns: u64| due_ns <= self.now_ns + 1;
+        let nodes = self.nodes.iter().filter(|node| soon(node.due_ns()));
+        let nodes = nodes.map(|node| format!("host {}", node.host));
+        let clients = self.clients.iter().filter(|client| soon(client.due_ns()));
+        let clients = clients.map(|client| client.waits_for().unwrap_or_else(|| "an idle client".to_owned()));
+        nodes.chain(clients).collect::<Vec<_>>().join(", ")
     }
 
     fn next_due_ns(&mut self) -> u64 {
