@@ -78,6 +78,7 @@ pub(crate) struct Connection {
     failed_count: u32,
     /// Since when an answer is due without a sign of life.
     waiting_since_ns: u64,
+    /// When it was asked for a sign of life, if it has not been heard since.
     probed_ns: Option<u64>,
     backoff: Backoff,
     connect_timeout_ms: u64,
