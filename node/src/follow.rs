@@ -7,7 +7,7 @@ use std::sync::Arc;
 use cell_cluster::{
     ClusterError, MemberRow, NewIncident, NoteRow, PairRow, ShareRow, ShareTimes, boottime_ns,
 };
-use cell_recovery::{Progress, RecoveryError, replay_bytes};
+use cell_recovery::{Progress, replay_bytes};
 use cell_terms::{Incarnation, PairId};
 
 use crate::bring_up::Mine;
@@ -311,17 +311,9 @@ impl Control {
 
 /// What a takeover's failure means for the pair.
 fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
-    let cluster = |error: &ClusterError| match error {
-        ClusterError::Superseded { .. }
-        | ClusterError::OwnerLives { .. }
-        | ClusterError::LeaseEnded { .. } => RefusedKind::Others,
-        ClusterError::TableOlder { .. } => RefusedKind::Damaged,
-        _ => RefusedKind::Passing,
-    };
     match error {
-        NodeError::Cluster(error) | NodeError::Recovery(RecoveryError::Cluster(error)) => cluster(error),
-        NodeError::Recovery(error) if error.is_of_this_survivor() => RefusedKind::Declined,
-        NodeError::Recovery(error) if error.missing(pair).is_some() => RefusedKind::Damaged,
+        NodeError::Cluster(error) => RefusedKind::of_cluster(error),
+        NodeError::Recovery(error) => RefusedKind::of(error, pair),
         NodeError::Geometry { .. } => RefusedKind::Damaged,
         _ => RefusedKind::Passing,
     }

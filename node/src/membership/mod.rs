@@ -13,7 +13,8 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{ClaimGround, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
+use cell_cluster::{ClaimGround, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
+use cell_recovery::RecoveryError;
 use cell_terms::{Incarnation, NodeId, PairId};
 
 pub use share::{Orphan, memory_bytes, share_out};
@@ -89,6 +90,31 @@ pub enum RefusedKind {
     Damaged,
     /// Something that may pass.
     Passing,
+}
+
+impl RefusedKind {
+    /// What a takeover's failure means for its pair.
+    #[must_use]
+    pub fn of(error: &RecoveryError, pair: PairId) -> RefusedKind {
+        match error {
+            RecoveryError::Cluster(error) => RefusedKind::of_cluster(error),
+            error if error.is_of_this_survivor() => RefusedKind::Declined,
+            error if error.missing(pair).is_some() => RefusedKind::Damaged,
+            _ => RefusedKind::Passing,
+        }
+    }
+
+    /// What the coordinator's refusal means for a pair.
+    #[must_use]
+    pub fn of_cluster(error: &ClusterError) -> RefusedKind {
+        match error {
+            ClusterError::Superseded { .. }
+            | ClusterError::OwnerLives { .. }
+            | ClusterError::LeaseEnded { .. } => RefusedKind::Others,
+            ClusterError::TableOlder { .. } => RefusedKind::Damaged,
+            _ => RefusedKind::Passing,
+        }
+    }
 }
 
 /// See the module's text.

@@ -423,7 +423,7 @@ impl Node {
             }
             return self.tell(ControlEvent::PairRefused);
         };
-        let kind = refused_kind(&error, pair);
+        let kind = RefusedKind::of(&error, pair);
         if self.is_alone() && kind != RefusedKind::Others {
             return news.push(News::Exit(Exit::Refused(error)));
         }
@@ -534,21 +534,5 @@ impl Node {
     /// Where it is reached.
     fn address(&self) -> String {
         format!("sim:{}", self.host)
-    }
-}
-
-/// `cell_node`'s own: what a takeover's failure means for the pair.
-fn refused_kind(error: &RecoveryError, pair: PairId) -> RefusedKind {
-    match error {
-        RecoveryError::Cluster(
-            ClusterError::Superseded { .. }
-            | ClusterError::OwnerLives { .. }
-            | ClusterError::LeaseEnded { .. },
-        ) => RefusedKind::Others,
-        RecoveryError::Cluster(ClusterError::TableOlder { .. }) => RefusedKind::Damaged,
-        RecoveryError::Cluster(_) => RefusedKind::Passing,
-        error if error.is_of_this_survivor() => RefusedKind::Declined,
-        error if error.missing(pair).is_some() => RefusedKind::Damaged,
-        _ => RefusedKind::Passing,
     }
 }
