@@ -135,7 +135,12 @@ impl Splits {
             while let Some(next) = pairs.store_mut(at).show(slot, cell_tree::NodeIndex::ROOT, u32::MAX) {
                 debug_assert!(next.0 > 0);
             }
-            target.is_shown();
+            // One whose pair came before this one has said so already, to nobody.
+            let open = pairs
+                .at(name.pair)
+                .map(|source| pairs.store(source))
+                .is_some_and(|source| source.book().answer(name, source.durable()) == Answer::Open);
+            target.is_shown(open);
             pairs.directory.insert(range);
         }
         self.targets.push(target);

@@ -62,8 +62,9 @@ impl Target {
         Target { name, at, slot, phase }
     }
 
-    pub(super) fn is_shown(&mut self) {
-        self.phase = Phase::Shown;
+    /// It is readable, and if its source is cut durably it is to be opened.
+    pub(super) fn is_shown(&mut self, open: bool) {
+        self.phase = if open { Phase::Open } else { Phase::Shown };
     }
 
     pub(super) fn name(&self) -> SplitName {
