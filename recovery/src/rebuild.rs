@@ -8,7 +8,9 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
+use cell_cluster::{
+    Claim, ClaimGround, ClusterError, Layout, Missing, PairState, Revision, Sessions, Table, Tenure,
+};
 use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
@@ -114,6 +116,8 @@ pub struct Rebuild {
     /// What the pair begins with follows from it.
     layout: Layout,
     plan: Plan,
+    /// Whether a recovery before this one could not sync what it had read.
+    unsynced: bool,
     image_bytes: u64,
     log_bytes: u64,
     stage: Stage,
@@ -192,7 +196,11 @@ impl Rebuild {
         }
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, ground)?;
-        Rebuild::with_layout(environment, claim, layout, progress)
+        let mut rebuild = Rebuild::with_layout(environment, claim, layout, progress)?;
+        // Who could not read gives the pair up; who could not sync keeps it (`RecoveryError::is_of_this_survivor`).
+        let unreadable = matches!(row.state, PairState::Unavailable { missing: Missing::Unreadable { .. } });
+        rebuild.unsynced = unreadable && row.owner.is_some();
+        Ok(rebuild)
     }
 
     /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
@@ -228,6 +236,7 @@ impl Rebuild {
             geometry: geometry.with_node_crc(options.node_crc),
             plan: Plan::new(&claim.row, read),
             layout,
+            unsynced: false,
             image_bytes: 0,
             log_bytes: 0,
             stage: Stage::Begin,
@@ -452,7 +461,7 @@ impl Rebuild {
             return Ok(());
         }
         if let Some(reader) = found.reader.as_ref().filter(|_| !planted(Mutant::CutUnsynced)) {
-            reader.sync()?;
+            if self.unsynced { reader.rewrite_and_sync()? } else { reader.sync()? }
         }
         self.environment.table.record_cut(self.claim.tenure, found.epoch, found.cut)?;
         Ok(())

@@ -288,6 +288,16 @@ impl PairReader {
         self.logs.iter().flatten().try_for_each(LogReader::sync)
     }
 
+    /// [`PairReader::sync`] after an earlier one has failed: what may not be on stable storage, the frames of
+    /// the last batch, is written once more.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn rewrite_and_sync(&self) -> Result<(), WalError> {
+        self.logs.iter().flatten().try_for_each(LogReader::rewrite_last)?;
+        self.sync()
+    }
+
     fn readers(&mut self) -> &mut [LogReader; 2] {
         self.logs.as_mut().expect("logs are open while anything is needed")
     }

@@ -86,6 +86,8 @@ pub struct LogReader {
     position: u64,
     sequence: u32,
     current: Option<(FrameHeader, LogPlace, Held)>,
+    /// The last sound frame, and its bytes.
+    last: Option<(LogPlace, usize)>,
     identity: Option<(u64, Predecessor)>,
     csn_watermark: Csn,
     frames: u64,
@@ -133,6 +135,7 @@ impl LogReader {
             position: 0,
             sequence: 0,
             current: None,
+            last: None,
             identity: None,
             csn_watermark: Csn::ZERO,
             frames: 0,
@@ -161,6 +164,7 @@ impl LogReader {
                 self.frames += 1;
                 self.frame_bytes += header.frame_bytes() as u64;
                 self.csn_watermark = self.csn_watermark.max(header.csn_durable);
+                self.last = Some((place, header.frame_bytes()));
                 self.current = Some((header, place, held));
                 Ok(true)
             }
@@ -254,6 +258,19 @@ impl LogReader {
             self.storage.open(&self.name.segment(*generation).path(), Access::Read)?.sync()?;
         }
         Ok(self.storage.sync_folder(&self.name.folder())?)
+    }
+
+    /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage, and
+    /// after a sync that failed the next one tells nothing of what was written before.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn rewrite_last(&self) -> Result<(), WalError> {
+        let Some((place, bytes)) = self.last else { return Ok(()) };
+        let file = self.storage.open(&place.segment.path(), Access::Write)?;
+        let mut frame = LogBuffer::heap(bytes);
+        let length = file.read_at(place.offset, frame.bytes_mut())?;
+        Ok(file.write_at(place.offset, &frame.bytes()[..length])?)
     }
 
     fn enter(&mut self, successor: u32) -> Result<(), WalError> {
