@@ -197,7 +197,7 @@ impl Rebuild {
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, ground)?;
         let mut rebuild = Rebuild::with_layout(environment, claim, layout, progress)?;
-        // Who could not read gives the pair up; who could not sync keeps it (`RecoveryError::is_of_this_survivor`).
+        // Who could not read gave the pair up; who could not sync kept it.
         let unreadable = matches!(row.state, PairState::Unavailable { missing: Missing::Unreadable { .. } });
         rebuild.unsynced = unreadable && row.owner.is_some();
         Ok(rebuild)

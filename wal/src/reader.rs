@@ -260,8 +260,8 @@ impl LogReader {
         Ok(self.storage.sync_folder(&self.name.folder())?)
     }
 
-    /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage, and
-    /// after a sync that failed the next one tells nothing of what was written before.
+    /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage,
+    /// and after a sync that failed the next one tells nothing of what was written before.
     ///
     /// # Errors
     /// The disk fails.
