@@ -155,7 +155,7 @@ impl Reader {
                 region_unknown: false,
             },
             tasks: Vec::new(),
-            workers: vec![Worker::new(Known::Wanted)],
+            workers: vec![Worker::default()],
             reads_ordered: true,
             in_flight_max: options.in_flight_max.max(1),
             active: 0,
@@ -178,11 +178,12 @@ impl Reader {
     /// A worker has welcomed the client; its pages have at most so many entries.
     pub(crate) fn welcomed(&mut self, link: LinkId, scan_entries_max: u32) {
         while self.workers.len() <= link.index() {
-            self.workers.push(Worker::new(Known::Nowhere { until_ns: u64::MAX }));
+            self.workers.push(Worker::default());
             self.ground.reads.push(Reads::default());
         }
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
+        worker.is_up = true;
         if matches!(worker.known, Known::Nowhere { .. }) {
             worker.known = Known::Wanted;
         }
@@ -328,18 +329,18 @@ impl Reader {
             return;
         }
         self.ground.reads[link.index()].lost();
-        self.workers[link.index()].trust_asked = false;
+        let worker = &mut self.workers[link.index()];
+        (worker.is_up, worker.trust_asked) = (false, false);
         self.forget_regions(link);
         self.give_up_held();
-        if self.workers.len() > 1 {
-            // Whether it comes again is not known: nobody waits for it.
-            self.workers[link.index()].known = Known::Nowhere { until_ns: u64::MAX };
-        }
     }
 
     /// Whether the root may still come.
     fn is_coming(&self) -> bool {
-        let expected = |worker: &Worker| matches!(worker.known, Known::Wanted | Known::Asked);
+        // Whether one of several that was lost comes again is not known: nobody waits for it.
+        let alone = self.workers.len() == 1;
+        let expected =
+            |worker: &Worker| (worker.is_up || alone) && matches!(worker.known, Known::Wanted | Known::Asked);
         self.workers.iter().any(expected) || self.ground.regions.first_header_is_asked()
     }
 

@@ -28,6 +28,8 @@ pub(super) enum Known {
 #[derive(Debug)]
 pub(super) struct Worker {
     pub(super) known: Known,
+    /// It has welcomed this client, and the connection has not been lost since.
+    pub(super) is_up: bool,
     pub(super) trust: Trust,
     pub(super) trust_asked: bool,
     /// Something was answered by it since it was asked for.
@@ -36,10 +38,11 @@ pub(super) struct Worker {
     renew_not_before_ns: u64,
 }
 
-impl Worker {
-    pub(super) fn new(known: Known) -> Worker {
+impl Default for Worker {
+    fn default() -> Worker {
         Worker {
-            known,
+            known: Known::Wanted,
+            is_up: false,
             trust: Trust::default(),
             trust_asked: false,
             trust_used: false,
@@ -47,7 +50,9 @@ impl Worker {
             renew_not_before_ns: 0,
         }
     }
+}
 
+impl Worker {
     /// Whether its registrations are known.
     pub(super) fn is_here(&self) -> bool {
         matches!(self.known, Known::Here | Known::Renewed)

@@ -22,6 +22,9 @@ struct Shore {
     /// The node at the other end of each connection.
     links: BTreeMap<LinkId, usize>,
     alive: [bool; 2],
+    /// Nodes that let whoever calls wait; who does.
+    slow: [bool; 2],
+    calling: Vec<(LinkId, usize)>,
     /// The node of each pair.
     owners: [usize; 2],
     lease_us: [u32; 2],
@@ -38,6 +41,10 @@ impl Shore {
     }
 
     fn with_owners(owners: [usize; 2]) -> Shore {
+        Shore::begun(owners, [false; 2])
+    }
+
+    fn begun(owners: [usize; 2], slow: [bool; 2]) -> Shore {
         let mut owner = routed_owner();
         for number in 0..300 {
             owner.put(&key(number), &value(number));
@@ -48,6 +55,8 @@ impl Shore {
             now_ns: 1,
             links: BTreeMap::new(),
             alive: [true; 2],
+            slow,
+            calling: Vec::new(),
             owners,
             lease_us: [10_000_000; 2],
             posted: VecDeque::new(),
@@ -136,7 +145,9 @@ impl Shore {
             }
             let busy = !sent.is_empty() || !begun.is_empty();
             for (link, node) in begun {
-                if self.alive[node] {
+                if self.slow[node] {
+                    self.calling.push((link, node));
+                } else if self.alive[node] {
                     self.links.insert(link, node);
                     self.core.connected(link);
                 } else {
@@ -169,6 +180,15 @@ impl Shore {
         let words = self.owner.read(read);
         let outcome: Result<&[u64], ReadFailure> = words.as_deref().map_err(|failure| *failure);
         self.core.read_done(link, tag, outcome);
+    }
+
+    /// Nobody is slow any more.
+    fn answer_calls(&mut self) {
+        self.slow = [false; 2];
+        for (link, node) in std::mem::take(&mut self.calling) {
+            self.links.insert(link, node);
+            self.core.connected(link);
+        }
     }
 
     fn kill(&mut self, node: usize) {
@@ -310,6 +330,25 @@ fn router_taken_over_by_a_node_that_is_known_is_read_again() {
     for number in [3, 150, 250] {
         assert_eq!(shore.get(&key(number)), Some(value(number)));
     }
+    assert!(shore.is_spared(), "{:?}", shore.asked);
+}
+
+/// The door had been lost while it was the only node that was known. Nobody called there again once another
+/// node had been met, yet what was asked waited for its regions for ever (simulator, seed 6626).
+#[test]
+fn door_that_was_lost_before_another_node_was_met_is_not_waited_for() {
+    let mut shore = Shore::begun([0, 1], [false, true]);
+    shore.kill(0);
+    shore.answer_calls();
+    shore.run();
+    shore.alive[0] = true;
+    for _ in 0..20 {
+        let deadline_ns = shore.now_ns + 20 * MS;
+        shore.core.submit_until(shore.now_ns, &Operation::Get { key: &key(3) }, deadline_ns).unwrap();
+        shore.wait(25).expect("at its deadline");
+    }
+    shore.asked = [Vec::new(), Vec::new()];
+    assert_eq!(shore.get(&key(150)), Some(value(150)));
     assert!(shore.is_spared(), "{:?}", shore.asked);
 }
 
