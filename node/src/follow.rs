@@ -143,8 +143,11 @@ impl Control {
                 let shared = self.bring_up.progress.clone();
                 let progress = if first { shared } else { Arc::new(Progress::new(boottime_ns())) };
                 self.following.progress.insert(pair, progress.clone());
-                let row = self.watch.view().pairs.get(&pair);
-                let replay_bytes = row.map_or(0, |row| self.replay_bytes(row));
+                // The plan has weighed it, unless there is none.
+                let view = self.watch.view();
+                let weighed = view.incidents.get(&dead).and_then(|incident| incident.share(pair));
+                let weigh = || view.pairs.get(&pair).map_or(0, |row| self.replay_bytes(row));
+                let replay_bytes = weighed.map_or_else(weigh, |share| share.bytes);
                 let claim = self.bring_up.claim(pair, ground);
                 jobs.push(Job { claim, replay_bytes, dead, progress });
                 Ok(())

@@ -4,7 +4,7 @@ use cell_cluster::{ClusterError, Missing};
 use cell_memory::{MemoryError, ReserveError};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, RegionId, RegionKind, SlotIndex};
 use cell_tree::{GeometryError, NodeIndex, ReplayError, Violation};
-use cell_wal::{DiskOperation, Errno, Predecessor, WalError};
+use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
 use crate::split::BookError;
@@ -234,15 +234,12 @@ impl RecoveryError {
     }
 
     /// Whether another survivor may do better, or this one later: it lacks memory, or the disk does not
-    /// answer it. Not so after a sync that failed: what the next one says of it is worth nothing.
+    /// answer it. Nobody believes a sync after one that failed: see `PairReader::rewrite_and_sync`.
     #[must_use]
     pub fn is_of_this_survivor(&self) -> bool {
         match self {
             RecoveryError::Memory { .. } => true,
-            RecoveryError::Log(WalError::Storage(error)) => {
-                let synced = matches!(error.operation, DiskOperation::Sync | DiskOperation::SyncFolder);
-                error.errno != Errno::ENOENT && !synced
-            }
+            RecoveryError::Log(WalError::Storage(error)) => error.errno != Errno::ENOENT,
             _ => false,
         }
     }

@@ -8,9 +8,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{
-    Claim, ClaimGround, ClusterError, Layout, Missing, PairState, Revision, Sessions, Table, Tenure,
-};
+use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
 use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
@@ -116,8 +114,6 @@ pub struct Rebuild {
     /// What the pair begins with follows from it.
     layout: Layout,
     plan: Plan,
-    /// Whether a recovery before this one could not sync what it had read.
-    unsynced: bool,
     image_bytes: u64,
     log_bytes: u64,
     stage: Stage,
@@ -196,11 +192,7 @@ impl Rebuild {
         }
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, ground)?;
-        let mut rebuild = Rebuild::with_layout(environment, claim, layout, progress)?;
-        // Who could not read gave the pair up; who could not sync kept it.
-        let unreadable = matches!(row.state, PairState::Unavailable { missing: Missing::Unreadable { .. } });
-        rebuild.unsynced = unreadable && row.owner.is_some();
-        Ok(rebuild)
+        Rebuild::with_layout(environment, claim, layout, progress)
     }
 
     /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
@@ -236,7 +228,6 @@ impl Rebuild {
             geometry: geometry.with_node_crc(options.node_crc),
             plan: Plan::new(&claim.row, read),
             layout,
-            unsynced: false,
             image_bytes: 0,
             log_bytes: 0,
             stage: Stage::Begin,
@@ -453,7 +444,7 @@ impl Rebuild {
         Ok(Stage::Cut { found, lanes })
     }
 
-    /// What can be read need not be on stable storage yet, and the cut relies on it: sync, then record.
+    /// What can be read need not be on stable storage yet, and the cut relies on it: see to that, then record.
     fn record_cut(&self, found: &Found) -> Result<(), RecoveryError> {
         self.progress.set_stage(RecoveryStage::Recording);
         let recorded = self.claim.row.history.iter().find(|old| old.epoch == found.epoch);
@@ -461,7 +452,7 @@ impl Rebuild {
             return Ok(());
         }
         if let Some(reader) = found.reader.as_ref().filter(|_| !planted(Mutant::CutUnsynced)) {
-            if self.unsynced { reader.rewrite_and_sync()? } else { reader.sync()? }
+            reader.rewrite_and_sync()?;
         }
         self.environment.table.record_cut(self.claim.tenure, found.epoch, found.cut)?;
         Ok(())

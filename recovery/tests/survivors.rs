@@ -28,6 +28,11 @@ impl World {
     /// An owner that wrote so many entries, acknowledged all but the last ones, and is killed with those on
     /// their way to the disk. Its lease has ended.
     fn new(seed: u64, entries: u32, value_bytes: usize) -> World {
+        World::with_end(seed, entries, value_bytes, |_| ())
+    }
+
+    /// What happens to the disk at its end.
+    fn with_end(seed: u64, entries: u32, value_bytes: usize, end: impl Fn(&SimDisk)) -> World {
         let (disk, sim) = (SimDisk::new(seed), Sim::new(7));
         let life = Life::begin(&disk, &sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
@@ -35,6 +40,7 @@ impl World {
         write(&mut owner, 0..entries, value_bytes);
         owner.settle();
         write_unsynced(&mut owner, 20);
+        end(&life.disk);
         let mut world = World { disk, sim, session, model: owner.model.clone() };
         drop(owner);
         life.disk.kill();
@@ -149,6 +155,8 @@ fn sync_that_failed_is_not_believed_by_the_next_survivor() {
         world.disk.disarm();
         life.disk.kill();
         world.end_lease();
+        // Nor by the one after a survivor that dies on the way.
+        world.survivor_that_dies(2 * (seed as usize % 4));
         let (life, recovered, _) = world.survivor_that_serves();
         life.disk.power_cut(PowerCut::CLEAN);
         world.end_lease();
@@ -157,6 +165,28 @@ fn sync_that_failed_is_not_believed_by_the_next_survivor() {
         world.model.check(&again);
     }
     assert!(failed >= 20, "{failed} takeovers could not sync");
+}
+
+/// The owner's own: nobody has acknowledged what it wrote last, but its survivor does.
+#[test]
+fn owners_sync_that_failed_is_not_believed_by_its_survivor() {
+    let mut beyond = 0;
+    for seed in 0..20 {
+        let mut world = World::with_end(seed, 50, 300, |disk| {
+            disk.arm_sync_error(0, Errno::EIO);
+            disk.settle();
+            disk.disarm();
+        });
+        let acknowledged = world.model.acknowledged;
+        let (life, recovered, _) = world.survivor_that_serves();
+        beyond += u32::from(recovered.csn_cut > acknowledged);
+        life.disk.power_cut(PowerCut::CLEAN);
+        world.end_lease();
+        let (_, again, _) = world.survivor_that_serves();
+        assert!(again.csn_cut >= recovered.csn_cut, "seed {seed}");
+        world.model.check(&again);
+    }
+    assert!(beyond >= 10, "{beyond} survivors found what was not acknowledged");
 }
 
 #[test]

@@ -280,22 +280,15 @@ impl PairReader {
         self.logs.as_ref()?.iter().find_map(LogReader::identity).map(|(_, predecessor)| predecessor)
     }
 
-    /// Puts what was read on stable storage, before a cut that relies on it is recorded.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn sync(&self) -> Result<(), WalError> {
-        self.logs.iter().flatten().try_for_each(LogReader::sync)
-    }
-
-    /// [`PairReader::sync`] after an earlier one has failed: what may not be on stable storage, the frames of
-    /// the last batch, is written once more.
+    /// Puts what was read on stable storage, before a cut that relies on it is recorded. The frames of the last
+    /// batch, which alone may not be there, are written once more: had the owner's sync failed, or that of a
+    /// recovery before this one, then the next one would say yes to what was never written.
     ///
     /// # Errors
     /// The disk fails.
     pub fn rewrite_and_sync(&self) -> Result<(), WalError> {
         self.logs.iter().flatten().try_for_each(LogReader::rewrite_last)?;
-        self.sync()
+        self.logs.iter().flatten().try_for_each(LogReader::sync)
     }
 
     fn readers(&mut self) -> &mut [LogReader; 2] {

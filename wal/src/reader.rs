@@ -261,7 +261,8 @@ impl LogReader {
     }
 
     /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage,
-    /// and after a sync that failed the next one tells nothing of what was written before.
+    /// and after a sync that failed the next one tells nothing of what was written before. The same bytes at
+    /// the same place harm nobody, not even an owner that is stopped with this write on its way.
     ///
     /// # Errors
     /// The disk fails.

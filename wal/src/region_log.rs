@@ -131,8 +131,12 @@ impl RegionLog {
 
     /// Whether a frame of so many bytes goes into the current segment, leaving room for the rotate frame.
     pub(crate) fn fits(&self, frame_bytes: usize) -> bool {
-        let needed = frame_bytes as u64 + EMPTY_FRAME_BYTES as u64;
-        self.current.is_some_and(|current| current.position + needed <= self.bytes_of(current.generation))
+        self.has_segment_for(frame_bytes + EMPTY_FRAME_BYTES)
+    }
+
+    fn has_segment_for(&self, bytes: usize) -> bool {
+        let end = |current: Current| current.position + bytes as u64;
+        self.current.is_some_and(|current| end(current) <= self.bytes_of(current.generation))
     }
 
     /// How long a segment is.
@@ -174,11 +178,9 @@ impl RegionLog {
         csn_last: Option<Csn>,
         device: &mut dyn LogDevice,
     ) -> Place {
+        assert!(self.has_segment_for(frame_bytes), "space was checked");
         let name = self.name();
-        let current = self.current.expect("a frame is placed in an open log");
-        let bytes = self.bytes_of(current.generation);
-        assert!(current.position + frame_bytes as u64 <= bytes, "space was checked");
-        let current = self.current.as_mut().expect("looked at above");
+        let current = self.current.as_mut().expect("a frame is placed in an open log");
         let segment = name.segment(current.generation);
         let place = Place { segment, offset: current.position, sequence: current.sequence };
         current.position += frame_bytes as u64;

@@ -57,7 +57,8 @@ const FIRST_SEGMENT_BYTES: u64 = 4 << 20;
 pub struct LogOptions {
     /// `log_segment_bytes`.
     pub segment_bytes: u64,
-    /// Bytes of a log's first segment, for which a takeover waits; at most those of the others.
+    /// Bytes of a log's first segment, for which a takeover waits; no more than [`LogOptions::segment_bytes`]
+    /// are taken.
     pub first_segment_bytes: u64,
     /// `log_batch_bytes`.
     pub batch_bytes: usize,
@@ -74,7 +75,7 @@ impl LogOptions {
         let segment_bytes = settings.integer("log_segment_bytes");
         LogOptions {
             segment_bytes,
-            first_segment_bytes: segment_bytes.min(FIRST_SEGMENT_BYTES),
+            first_segment_bytes: FIRST_SEGMENT_BYTES,
             batch_bytes: index(settings.integer("log_batch_bytes").min(segment_bytes / 2)),
             seal_idle: Duration::from_millis(settings.integer("log_seal_idle")),
             prepare_retry: Duration::from_millis(settings.integer("log_prepare_retry")),

@@ -376,18 +376,14 @@ exit 1
 
     #[test]
     fn restart_of_a_node_that_is_down_or_given_up_starts_it_at_once() {
-        let cluster = Cluster::start(2, true);
-        cluster.serving();
-        cluster.ask(Request::Kill { node: 0, down_ms: 3_600_000 });
-        cluster.until(|nodes| nodes[0].state == "down");
-        assert_eq!(cluster.ask(Request::Restart { node: 0 }).refused, None);
-        cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == "serving");
-        let cluster = Cluster::start(2, false);
-        cluster.serving();
-        cluster.ask(Request::Kill { node: 1, down_ms: 0 });
-        cluster.until(|nodes| nodes[1].state == "given up");
-        assert_eq!(cluster.ask(Request::Restart { node: 1 }).refused, None);
-        cluster.until(|nodes| nodes[1].lives == 2 && nodes[1].state == "serving");
+        for (restarts, down_ms, state) in [(true, 3_600_000, "down"), (false, 0, "given up")] {
+            let cluster = Cluster::start(2, restarts);
+            cluster.serving();
+            cluster.ask(Request::Kill { node: 0, down_ms });
+            cluster.until(|nodes| nodes[0].state == state);
+            assert_eq!(cluster.ask(Request::Restart { node: 0 }).refused, None);
+            cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == "serving");
+        }
     }
 
     #[test]

@@ -166,7 +166,7 @@ pub fn read_storage(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<
         }
     }
     let ended = *reader.ended().unwrap();
-    reader.sync()?;
+    reader.rewrite_and_sync()?;
     assert!(reader.next_batch()?.is_none());
     Ok((ended, found))
 }

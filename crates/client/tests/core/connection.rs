@@ -68,25 +68,36 @@ fn silent_server_is_asked_for_a_sign_of_life_and_then_given_up() {
     let probe = rig.requests()[0].1;
     rig.reply(probe, &Reply::Alive);
     rig.sent.clear();
+    probe_in_vain(&mut rig);
+    assert!(matches!(rig.completion().outcome, Ok(Output::Written(_))), "in time on the next connection");
+}
+
+/// A check on its way, which the server has taken in.
+fn checking() -> (Rig, RequestId) {
+    let mut rig = Rig::up(options(), false);
+    rig.core.submit_until(rig.now_ns, &Operation::Check, rig.now_ns + 600_000 * MS).unwrap();
+    rig.step();
+    let id = rig.requests()[0].1;
+    rig.sent.clear();
+    (rig, id)
+}
+
+/// Nothing was heard for half the silence: a sign of life is asked for, and does not come.
+fn probe_in_vain(rig: &mut Rig) {
     rig.now_ns = rig.core.due_ns().unwrap();
     rig.step();
-    assert_eq!(rig.kinds(), [RequestKind::KeepAlive], "half the silence after the sign of life");
+    assert_eq!(rig.kinds(), [RequestKind::KeepAlive]);
     rig.sent.clear();
     rig.now_ns = rig.core.due_ns().unwrap();
     rig.step();
     assert_eq!(rig.closed_by_client, 1);
     rig.pass(10);
     rig.run();
-    assert!(matches!(rig.completion().outcome, Ok(Output::Written(_))), "in time on the next connection");
 }
 
 #[test]
 fn check_may_take_longer_than_any_silence() {
-    let mut rig = Rig::up(options(), false);
-    rig.core.submit_until(rig.now_ns, &Operation::Check, rig.now_ns + 600_000 * MS).unwrap();
-    rig.step();
-    let id = rig.requests()[0].1;
-    rig.sent.clear();
+    let (mut rig, id) = checking();
     for _ in 0..100 {
         rig.pass(5_000);
         rig.step();
@@ -104,19 +115,8 @@ fn check_may_take_longer_than_any_silence() {
 
 #[test]
 fn check_at_a_server_that_shows_no_sign_of_life_is_made_at_the_next() {
-    let mut rig = Rig::up(options(), false);
-    rig.core.submit_until(rig.now_ns, &Operation::Check, rig.now_ns + 600_000 * MS).unwrap();
-    rig.step();
-    rig.sent.clear();
-    rig.now_ns = rig.core.due_ns().unwrap();
-    rig.step();
-    assert_eq!(rig.kinds(), [RequestKind::KeepAlive]);
-    rig.sent.clear();
-    rig.now_ns = rig.core.due_ns().unwrap();
-    rig.step();
-    assert_eq!(rig.closed_by_client, 1);
-    rig.pass(10);
-    rig.run();
+    let (mut rig, _) = checking();
+    probe_in_vain(&mut rig);
     assert!(matches!(rig.completion().outcome, Ok(Output::Checked(_))));
 }
 
