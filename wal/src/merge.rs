@@ -307,8 +307,7 @@ impl PairReader {
                 Ok(true) => {}
                 Ok(false) => break,
                 // Segments past a recorded cut may have been removed, see `remove_past_cut`. If it turns out
-                // that
-                // something at or below the cut is missing, this is why.
+                // that something at or below the cut is missing, this is why.
                 Err(missing @ WalError::SegmentMissing { .. }) if self.request.cut.is_some() => {
                     self.lacks[side] = Some(missing);
                     break;
@@ -409,7 +408,7 @@ impl PairReader {
         let missing = self.csn_next;
         let head_places = [0, 1].map(|side| self.head_place(side));
         if let Some(proof) = self.required_proof(missing) {
-            if let Some(gone) = self.lacks.iter_mut().find_map(Option::take) {
+            if let Some(gone) = self.gone() {
                 return Err(gone);
             }
             // With a recorded cut nothing beyond is looked at, so the readers are not run to their ends.
@@ -421,6 +420,9 @@ impl PairReader {
             ends.push(reader.finish()?);
         }
         if let Some((place, damage, proof)) = self.proof(missing, lacking, &ends, &head_places) {
+            if let Some(gone) = self.gone() {
+                return Err(gone);
+            }
             return Err(WalError::Corrupt(Box::new(Corruption { csn: missing, place, damage, proof })));
         }
         let torn = lacking.map(|side| ends[side]).or_else(|| {
@@ -430,6 +432,13 @@ impl PairReader {
         });
         self.end_well(torn.map(|end| Tear { place: end.place, fault: end.fault }));
         Ok(None)
+    }
+
+    /// A segment that is not there, if that is why something is missing.
+    fn gone(&mut self) -> Option<WalError> {
+        let lacked = self.lacks.iter_mut().find_map(Option::take);
+        let skipped = || self.logs.iter().flatten().find_map(LogReader::skipped);
+        lacked.or_else(|| skipped().map(|segment| WalError::SegmentMissing { segment }))
     }
 
     fn head_place(&self, side: usize) -> Option<LogPlace> {

@@ -78,6 +78,12 @@ pub struct LogReader {
     id: LogId,
     name: LogName,
     generations: Vec<u32>,
+    /// What at or below this was released, where anything was.
+    base: Option<Csn>,
+    /// The last CSN that was read.
+    csn_last: Csn,
+    /// A segment that was released, as far as this log can tell: what it is missed for if it was not.
+    skipped: Option<SegmentName>,
     source: Box<dyn ChunkSource>,
     chunk: Option<Chunk>,
     /// A frame that crosses chunks is gathered here.
@@ -113,10 +119,11 @@ impl LogReader {
         let Some(first) = generations.first().copied() else {
             return Err(WalError::SegmentMissing { segment: name.segment(0) });
         };
-        let start = match at {
-            LogStartAt::Oldest => first,
+        let (start, base) = match at {
+            LogStartAt::Oldest => (first, None),
             LogStartAt::After(base) => {
-                first_needed(&*storage, id, name, &generations, base)?.unwrap_or(first)
+                let needed = first_needed(&*storage, id, name, &generations, base)?;
+                (needed.unwrap_or(first), Some(base))
             }
         };
         generations.retain(|generation| *generation >= start);
@@ -128,6 +135,9 @@ impl LogReader {
             id,
             name,
             generations,
+            base,
+            csn_last: Csn::ZERO,
+            skipped: None,
             source,
             chunk: None,
             carry: Vec::new(),
@@ -165,6 +175,9 @@ impl LogReader {
                 self.frame_bytes += header.frame_bytes() as u64;
                 self.csn_watermark = self.csn_watermark.max(header.csn_durable);
                 self.last = Some((place, header.frame_bytes()));
+                if matches!(header.kind, FrameKind::Batch { .. }) {
+                    self.csn_last = header.csn_last;
+                }
                 self.current = Some((header, place, held));
                 Ok(true)
             }
@@ -275,13 +288,43 @@ impl LogReader {
     }
 
     fn enter(&mut self, successor: u32) -> Result<(), WalError> {
-        if !self.generations.contains(&successor) {
-            return Err(WalError::SegmentMissing { segment: self.name.segment(successor) });
+        if self.generations.contains(&successor) {
+            self.generation = successor;
+        } else {
+            let segment = self.name.segment(successor);
+            self.generation = self.behind_leftover()?.ok_or(WalError::SegmentMissing { segment })?;
+            self.skipped = Some(segment);
         }
-        self.generation = successor;
         self.position = 0;
         self.sequence = 0;
         Ok(())
+    }
+
+    /// The oldest segment with a sound frame behind one that has no successor. A segment that was released comes
+    /// back when the power fails before its folder is synced, while what followed it stays away. Nothing above
+    /// the base was in it, and nothing else is lost: what is not in the segment that this finds, nor in the
+    /// pair's other log, is missed by whoever merges the two.
+    fn behind_leftover(&self) -> Result<Option<u32>, WalError> {
+        if self.base.is_none_or(|base| self.csn_last > base) {
+            return Ok(None);
+        }
+        for generation in self.generations.iter().copied().filter(|later| *later > self.generation) {
+            let segment = self.name.segment(generation);
+            if let Some(header) = read_first_header(&*self.storage, segment)?
+                && self.is_later(&header, generation)
+                && header.sequence == 0
+                && is_first_frame_sound(&*self.storage, segment, &header)?
+            {
+                return Ok(Some(generation));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The segment that was skipped because it was released, as far as this log can tell.
+    #[must_use]
+    pub const fn skipped(&self) -> Option<SegmentName> {
+        self.skipped
     }
 
     fn read_frame(&mut self) -> Result<Result<(FrameHeader, Held), FrameFault>, WalError> {

@@ -93,10 +93,13 @@ fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
         let steps = 100 + random.below(200);
         while pair.log.counts().recycled < 3 {
             pair.put(cell_terms::RegionKind::Extent, 50_000 + random.below(10_000) as usize);
+            if random.below(2) == 0 {
+                pair.settle().unwrap(); // a batch of its own
+            }
             pair.put(cell_terms::RegionKind::Node, 30_000);
             pair.settle().unwrap();
             if random.below(5) == 0 {
-                pair.base = Csn(pair.acked.0 - random.below(2));
+                pair.base = Csn(pair.acked.0 - random.below(3));
                 pair.log.release_below(pair.base, &mut pair.device);
             }
         }

@@ -10,7 +10,9 @@ use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::folder::{list_segments, remove_past_cut};
 use cell_wal::frame::FrameKind;
 use cell_wal::inspect::{verify_pair, walk_log};
+use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::sim::SimDisk;
+use cell_wal::storage::Access;
 use cell_wal::{Predecessor, ReadOptions, ReadRequest, Refusal, Space, Storage, WalError};
 use harness::{PAIR, Pair, Random, assert_holds, log_id, read, request, small};
 
@@ -165,6 +167,60 @@ fn release_recycles_files_within_the_epoch_and_reading_from_the_base_goes_on() {
     }
     let missing = read(&disk, request(1)).unwrap_err();
     assert!(matches!(missing, WalError::Corrupt(_)), "released records are not silently skipped: {missing}");
+}
+
+/// The first frame behind the base need not follow it at once: what is between may be in the other log alone
+/// (found by a simulator's seed).
+#[test]
+fn released_segment_that_comes_back_without_its_successor_is_passed_over() {
+    let extent = log_id(1).log(RegionKind::Extent);
+    let mut passed = 0;
+    for rounds in 60..80 {
+        let disk = SimDisk::new(rounds);
+        let mut pair = Pair::open(&disk, small());
+        let by_turns = |pair: &mut Pair, rounds: u64| {
+            for kind in (0..rounds).flat_map(|_| [RegionKind::Node, RegionKind::Extent]) {
+                pair.put(kind, 60_000);
+                pair.settle().unwrap();
+            }
+        };
+        by_turns(&mut pair, rounds);
+        let base = pair.acked;
+        by_turns(&mut pair, 3);
+        let path = extent.segment(2).path();
+        let mut bytes = vec![0; 1 << 20];
+        let read_all = |bytes: &mut [u8]| disk.open(&path, Access::Read).unwrap().read_at(0, bytes).unwrap();
+        assert_eq!(read_all(&mut bytes), bytes.len());
+        pair.log.release_below(base, &mut pair.device);
+        by_turns(&mut pair, 30); // in the files that were released
+        let files = list_segments(&disk, extent).unwrap();
+        assert!(files[0] > 3, "its successor is gone: {files:?}");
+        disk.open(&path, Access::Create).unwrap().write_at(0, &bytes).unwrap();
+        let request = ReadRequest { base, ..request(1) };
+        let is_whole = |disk: &SimDisk| {
+            let (ended, found) = read(disk, request)?;
+            let whole = pair.written.range(base.0 + 1..).all(|(csn, record)| found.get(csn) == Some(record));
+            assert!(whole && (ended.cut, ended.tear) == (pair.acked, None), "{rounds}: {files:?}");
+            Ok::<_, WalError>(())
+        };
+        is_whole(&disk).unwrap();
+        let at = LogStartAt::After(base);
+        let storage = Arc::new(disk.clone());
+        let options = ReadOptions::default();
+        let mut log = LogReader::open(storage, log_id(1), RegionKind::Extent, at, options).unwrap();
+        while log.advance().unwrap() {}
+        passed += u32::from(log.skipped() == Some(extent.segment(3)));
+        // What is needed is missed all the same.
+        let without = |generation: &u32| {
+            let disk = disk.fork(rounds);
+            disk.unlink(&extent.segment(*generation).path()).unwrap();
+            is_whole(&disk)
+        };
+        let missed: Vec<_> = files.iter().map(without).filter_map(Result::err).collect();
+        let named = |error: &WalError| matches!(error, WalError::SegmentMissing { .. });
+        assert!(!missed.is_empty() && missed.iter().all(named), "{rounds}: {files:?}: {missed:?}");
+    }
+    assert!(passed > 0, "no base lies before a gap");
 }
 
 #[test]
