@@ -164,22 +164,19 @@ fn takeover_damaged_end_that_the_checkpoint_needs_is_no_tear() {
 }
 
 #[test]
-fn takeover_unreadable_disk_is_reported_and_recovers_once_it_reads_again() {
-    let mut world = World::with_entries(true);
-    world.disk.arm_read_error(3, Errno::EIO);
-    assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
-    let owner = |world: &World| world.life().environment.table.pair(PAIR).unwrap().owner;
-    assert_eq!(owner(&world), None, "others may try");
-    world.recover(Durability::Sync);
-}
-
-#[test]
-fn takeover_failed_sync_stays_with_who_met_it() {
-    let mut world = World::with_entries(false);
-    world.disk.arm_sync_error(1, Errno::EIO);
-    assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
-    assert!(world.life().environment.table.pair(PAIR).unwrap().owner.is_some());
-    world.recover(Durability::Sync);
+fn takeover_disk_that_does_not_answer_is_reported_and_recovers_once_it_does() {
+    type Arm = fn(&SimDisk);
+    let read: Arm = |disk| disk.arm_read_error(3, Errno::EIO);
+    let write: Arm = |disk| disk.arm_write_error(0, Errno::EIO);
+    let sync: Arm = |disk| disk.arm_sync_error(1, Errno::EIO);
+    for (checkpoint, arm) in [(true, read), (false, write), (false, sync)] {
+        let mut world = World::with_entries(checkpoint);
+        arm(&world.disk);
+        assert!(matches!(world.missing(), Missing::Unreadable { errno, .. } if errno == Errno::EIO.0));
+        let owner = world.life().environment.table.pair(PAIR).unwrap().owner;
+        assert_eq!(owner, None, "others may try");
+        world.recover(Durability::Sync);
+    }
 }
 
 #[test]
