@@ -444,7 +444,7 @@ impl Rebuild {
         Ok(Stage::Cut { found, lanes })
     }
 
-    /// What can be read need not be on stable storage yet, and the cut relies on it: see to that, then record.
+    /// What can be read need not be on stable storage yet, and the cut relies on it: that comes first.
     fn record_cut(&self, found: &Found) -> Result<(), RecoveryError> {
         self.progress.set_stage(RecoveryStage::Recording);
         let recorded = self.claim.row.history.iter().find(|old| old.epoch == found.epoch);

@@ -280,9 +280,9 @@ impl PairReader {
         self.logs.as_ref()?.iter().find_map(LogReader::identity).map(|(_, predecessor)| predecessor)
     }
 
-    /// Puts what was read on stable storage, before a cut that relies on it is recorded. The frames of the last
-    /// batch, which alone may not be there, are written once more: had the owner's sync failed, or that of a
-    /// recovery before this one, then the next one would say yes to what was never written.
+    /// Puts what was read on stable storage, before a cut that relies on it is recorded. The frames of the
+    /// last batch, which alone may not be there, are written once more: had the owner's sync failed, or that
+    /// of a recovery before this one, then the next one would say yes to what was never written.
     ///
     /// # Errors
     /// The disk fails.

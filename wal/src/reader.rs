@@ -300,10 +300,10 @@ impl LogReader {
         Ok(())
     }
 
-    /// The oldest segment with a sound frame behind one that has no successor. A segment that was released comes
-    /// back when the power fails before its folder is synced, while what followed it stays away. Nothing above
-    /// the base was in it, and nothing else is lost: what is not in the segment that this finds, nor in the
-    /// pair's other log, is missed by whoever merges the two.
+    /// The oldest segment with a sound frame behind one that has no successor. A segment that was released
+    /// comes back when the power fails before its folder is synced, while what followed it stays away.
+    /// Nothing above the base was in it, and nothing else is lost: what is not in the segment that this
+    /// finds, nor in the pair's other log, is missed by whoever merges the two.
     fn behind_leftover(&self) -> Result<Option<u32>, WalError> {
         if self.base.is_none_or(|base| self.csn_last > base) {
             return Ok(None);
