@@ -179,8 +179,8 @@ impl State {
         }
     }
 
-    /// A data-sync write past the page cache. A failed one may have written some of its sectors; after one whose
-    /// sync failed all of it can be read, and is gone after a power cut.
+    /// A data-sync write past the page cache. A failed one may have written some of its sectors; after one
+    /// whose sync failed all of it can be read, and is gone after a power cut.
     pub(super) fn log_write(&mut self, segment: SegmentName, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
         let inode = self.file(&segment.path())?;
         if let Err(errno) = self.faults.operate().and(due(&mut self.faults.write)) {
