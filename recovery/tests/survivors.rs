@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimGround, ClusterError, Sim, Tenure};
 use cell_recovery::{ClaimRequest, Progress, Recovered, RecoveryError, Takeover, Turn};
-use cell_terms::{Durability, NodeId, SessionId};
+use cell_terms::{Csn, Durability, NodeId, SessionId};
 use cell_wal::Errno;
 use cell_wal::sim::{PowerCut, SimDisk};
 
@@ -99,6 +99,17 @@ impl World {
         (life, recovered, device)
     }
 
+    /// A survivor whose cut holds, although only what was synced outlives it. Where it cut.
+    fn serve_and_cut_the_power(&mut self) -> Csn {
+        let (life, recovered, _) = self.survivor_that_serves();
+        life.disk.power_cut(PowerCut::CLEAN);
+        self.end_lease();
+        let (_, again, _) = self.survivor_that_serves();
+        assert!(again.csn_cut >= recovered.csn_cut);
+        self.model.check(&again);
+        recovered.csn_cut
+    }
+
     fn owner(&self, life: &Life, recovered: Recovered, device: cell_wal::sim::SimDevice) -> Owner {
         let tenure = Tenure { pair: PAIR, epoch: recovered.epoch, incarnation: life.lease };
         let disk = life.disk.clone();
@@ -157,12 +168,7 @@ fn sync_that_failed_is_not_believed_by_the_next_survivor() {
         world.end_lease();
         // Nor by the one after a survivor that dies on the way.
         world.survivor_that_dies(2 * (seed as usize % 4));
-        let (life, recovered, _) = world.survivor_that_serves();
-        life.disk.power_cut(PowerCut::CLEAN);
-        world.end_lease();
-        let (_, again, _) = world.survivor_that_serves();
-        assert!(again.csn_cut >= recovered.csn_cut, "seed {seed}");
-        world.model.check(&again);
+        world.serve_and_cut_the_power();
     }
     assert!(failed >= 20, "{failed} takeovers could not sync");
 }
@@ -178,13 +184,7 @@ fn owners_sync_that_failed_is_not_believed_by_its_survivor() {
             disk.disarm();
         });
         let acknowledged = world.model.acknowledged;
-        let (life, recovered, _) = world.survivor_that_serves();
-        beyond += u32::from(recovered.csn_cut > acknowledged);
-        life.disk.power_cut(PowerCut::CLEAN);
-        world.end_lease();
-        let (_, again, _) = world.survivor_that_serves();
-        assert!(again.csn_cut >= recovered.csn_cut, "seed {seed}");
-        world.model.check(&again);
+        beyond += u32::from(world.serve_and_cut_the_power() > acknowledged);
     }
     assert!(beyond >= 10, "{beyond} survivors found what was not acknowledged");
 }

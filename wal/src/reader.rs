@@ -7,7 +7,7 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::buffer::LogBuffer;
 use crate::check::index;
-use crate::error::{Predecessor, WalError};
+use crate::error::{DiskOperation, Errno, Predecessor, StorageError, WalError};
 use crate::folder::{list_segments, read_first_header};
 use crate::frame::{self, FRAME_ALIGN, FrameFault, FrameHeader, FrameKind};
 use crate::mutant::{Mutant, planted};
@@ -92,8 +92,8 @@ pub struct LogReader {
     position: u64,
     sequence: u32,
     current: Option<(FrameHeader, LogPlace, Held)>,
-    /// The last sound frame, and its bytes.
-    last: Option<(LogPlace, usize)>,
+    /// The last sound frame.
+    last: Option<(LogPlace, FrameHeader)>,
     identity: Option<(u64, Predecessor)>,
     csn_watermark: Csn,
     frames: u64,
@@ -174,7 +174,7 @@ impl LogReader {
                 self.frames += 1;
                 self.frame_bytes += header.frame_bytes() as u64;
                 self.csn_watermark = self.csn_watermark.max(header.csn_durable);
-                self.last = Some((place, header.frame_bytes()));
+                self.last = Some((place, header));
                 if matches!(header.kind, FrameKind::Batch { .. }) {
                     self.csn_last = header.csn_last;
                 }
@@ -275,16 +275,22 @@ impl LogReader {
 
     /// Writes the last frame that was read once more, as it is: only that one may not be on stable storage,
     /// and after a sync that failed the next one tells nothing of what was written before. The same bytes at
-    /// the same place harm nobody, not even an owner that is stopped with this write on its way.
+    /// the same place harm nobody, not even an owner that is stopped with this write on its way; past the
+    /// page cache, as the owner writes, or its write would meet a dirty page and fail this reader's sync.
     ///
     /// # Errors
-    /// The disk fails.
+    /// The disk fails, or reads differently now: then nothing is written.
     pub fn rewrite_last(&self) -> Result<(), WalError> {
-        let Some((place, bytes)) = self.last else { return Ok(()) };
-        let file = self.storage.open(&place.segment.path(), Access::Write)?;
-        let mut frame = LogBuffer::heap(bytes);
+        let Some((place, header)) = self.last else { return Ok(()) };
+        let path = place.segment.path();
+        let file = self.storage.open(&path, Access::WriteDirect)?;
+        let mut frame = LogBuffer::heap(header.frame_bytes());
         let length = file.read_at(place.offset, frame.bytes_mut())?;
-        Ok(file.write_at(place.offset, &frame.bytes()[..length])?)
+        let same = length == header.frame_bytes() && FrameHeader::decode(frame.bytes()) == Ok(header);
+        if !same || !frame::payload_matches(&header, frame.bytes()) {
+            return Err(StorageError::new(DiskOperation::Read, &path, Errno::EIO).into());
+        }
+        Ok(file.write_at(place.offset, frame.bytes())?)
     }
 
     fn enter(&mut self, successor: u32) -> Result<(), WalError> {

@@ -95,6 +95,7 @@ impl Storage for RealStorage {
             Access::Create => (create, false),
             Access::CreateDirect => (create, true),
             Access::Write => (OFlags::RDWR, false),
+            Access::WriteDirect => (OFlags::RDWR, true),
         };
         let (fd, bypasses) = self.open_descriptor(path, flags, direct)?;
         if access == Access::ReadDirect && !bypasses {

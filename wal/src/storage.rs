@@ -19,8 +19,12 @@ pub enum Access {
     Create,
     /// Must not exist; written in large aligned pieces that bypass the page cache where the file system can.
     CreateDirect,
-    /// Must exist; read and write.
+    /// Must exist; read and write; through the page cache. Not for a file that another process may still
+    /// write to past the cache: Linux then fails the next sync of either with EIO.
     Write,
+    /// Must exist; read and write; aligned as with [`Access::ReadDirect`], and past the page cache where the
+    /// file system can.
+    WriteDirect,
 }
 
 /// An open file.

@@ -7,8 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_terms::{Csn, RegionKind};
+use cell_wal::device::LogWrite;
 use cell_wal::folder::list_segments;
+use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::ring::{Ring, RingOptions};
+use cell_wal::storage::Access;
 use cell_wal::{
     Ended, LogDevice, LogEvent, LogOptions, LogStart, PairLog, Predecessor, ReadOptions, ReadRequest,
     RealStorage, Refusal, Space, Storage, WalError, record_space,
@@ -134,6 +137,42 @@ fn dropped_ring_with_a_batch_in_flight_loses_nothing_that_was_durable() {
 }
 
 #[test]
+fn last_frame_is_written_again_beside_its_owners_own_write() {
+    let mut real = Real::open(small(), RingOptions::default());
+    real.put(RegionKind::Node, 50_000);
+    real.sync();
+    let storage: Arc<dyn Storage> = Arc::new(real.storage.clone());
+    let options = ReadOptions::default();
+    let log = log_id(1);
+    let mut reader =
+        LogReader::open(Arc::clone(&storage), log, RegionKind::Node, LogStartAt::Oldest, options).unwrap();
+    while reader.advance().unwrap() {}
+    let segment = log.log(RegionKind::Node).segment(0);
+    let whole = storage.open(&segment.path(), Access::ReadDirect).unwrap();
+    for _ in 0..200 {
+        let mut buffer = real.ring.buffer(56 << 10);
+        let length = whole.read_at(0, &mut buffer.bytes_mut()[..56 << 10]).unwrap();
+        let kind = RegionKind::Node;
+        real.ring.write(LogWrite { log, kind, segment, offset: 0, length, buffer });
+        real.ring.submit().unwrap();
+        reader.rewrite_last().unwrap();
+        reader.sync().unwrap();
+        let mut events: Vec<LogEvent> = Vec::new();
+        let written = |events: &[LogEvent]| {
+            events.iter().find_map(|event| match event {
+                LogEvent::Written { result, .. } => Some(*result),
+                LogEvent::Prepared { .. } => None,
+            })
+        };
+        while written(&events).is_none() {
+            real.ring.poll(&mut events);
+        }
+        assert_eq!(written(&events), Some(Ok(())));
+    }
+    assert_holds(&real.read(request(1)).unwrap().1, &real.written, real.log.csn_durable());
+}
+
+#[test]
 fn sealed_idle_log_ends_in_seals() {
     let mut real = Real::open(small(), RingOptions::default());
     real.put(RegionKind::Node, 1);
@@ -207,7 +246,7 @@ fn existing_segment_of_a_new_epoch_is_refused() {
     let storage = RealStorage::open(folder.path()).unwrap();
     let segment = log_id(1).log(RegionKind::Node).segment(0);
     cell_wal::storage::create_folders(&storage, &segment.log.folder()).unwrap();
-    drop(storage.open(&segment.path(), cell_wal::storage::Access::Create).unwrap());
+    drop(storage.open(&segment.path(), Access::Create).unwrap());
     let mut ring = Ring::open(&storage, RingOptions::default()).unwrap();
     let start = LogStart { log: log_id(1), predecessor: Predecessor::default(), salt: 1 };
     let mut log = PairLog::create(start, small(), &mut ring);

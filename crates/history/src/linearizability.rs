@@ -72,19 +72,17 @@ impl Configuration {
 
 /// The state after an operation, if its outcome fits the state before.
 fn step(state: State, operation: &Operation) -> Option<State> {
-    let (holds, after) = match operation.call {
+    let holds = match operation.call {
         Call::Get if operation.outcome == Outcome::Exists => return state.is_some().then_some(state),
         Call::Get => return (operation.outcome == Outcome::Found(state)).then_some(state),
-        Call::Put(value) => (true, Some(value)),
-        Call::Delete => (state.is_some(), None),
-        Call::PutIfAbsent(value) => (state.is_none(), Some(value)),
-        Call::PutIfPresent(value) => (state.is_some(), Some(value)),
-        Call::Replace { expected, value } => (state == Some(expected), Some(value)),
-        Call::Remove(expected) => (state == Some(expected), None),
+        Call::Put(_) => true,
+        Call::Delete | Call::PutIfPresent(_) => state.is_some(),
+        Call::PutIfAbsent(_) => state.is_none(),
+        Call::Replace { expected, .. } | Call::Remove(expected) => state == Some(expected),
     };
     match operation.outcome {
         // An unknown one, placed where its condition fails, is as good as not placed.
-        Outcome::Done | Outcome::Unknown => holds.then_some(after),
+        Outcome::Done | Outcome::Unknown => effect(operation.call).filter(|_| holds),
         Outcome::Refused => (!holds).then_some(state),
         Outcome::Found(_) | Outcome::Exists => None,
     }

@@ -42,7 +42,7 @@ impl Storage for SimDisk {
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn StorageFile>, StorageError> {
         let inode = self.with(DiskOperation::Open, path, |state| match access {
             Access::Create | Access::CreateDirect => state.create(path),
-            Access::Read | Access::ReadDirect | Access::Write => state.file(path),
+            Access::Read | Access::ReadDirect | Access::Write | Access::WriteDirect => state.file(path),
         })?;
         Ok(Box::new(SimFile { disk: self.clone(), inode, access, path: path.into() }))
     }
