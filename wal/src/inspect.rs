@@ -3,14 +3,14 @@
 
 use std::sync::Arc;
 
-use cell_terms::RegionKind;
+use cell_terms::{Csn, RegionKind};
 
 use crate::error::WalError;
 use crate::frame::FrameHeader;
 use crate::merge::{Ended, PairReader, ReadRequest};
 use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
 use crate::record::Records;
-use crate::segment::LogId;
+use crate::segment::{LogId, SegmentName};
 use crate::storage::Storage;
 
 /// One sound frame of a log.
@@ -32,24 +32,35 @@ impl<'a> InspectedFrame<'a> {
     }
 }
 
-/// Shows every sound frame of a log, from its oldest segment on, and says where and how they end.
+/// How a walk through a log ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Walked {
+    /// Where and how the sound frames end.
+    pub end: LogEnd,
+    /// A segment that is not there, and that nothing needs.
+    pub skipped: Option<SegmentName>,
+}
+
+/// Shows every sound frame of a log, from its oldest segment on. What is at or below `base` is in an image.
 ///
 /// # Errors
-/// The log is missing, the disk fails, or the format is of another version.
+/// The log is missing or lacks a segment that holds more, the disk fails, or the format is of another
+/// version.
 pub fn walk_log(
     storage: &Arc<dyn Storage>,
     id: LogId,
     kind: RegionKind,
+    base: Csn,
     mut visit: impl FnMut(&InspectedFrame<'_>),
-) -> Result<LogEnd, WalError> {
+) -> Result<Walked, WalError> {
     let options = ReadOptions { ahead: false, ..ReadOptions::default() };
-    let mut reader = LogReader::open(Arc::clone(storage), id, kind, LogStartAt::Oldest, options)?;
+    let mut reader = LogReader::open(Arc::clone(storage), id, kind, LogStartAt::Oldest(base), options)?;
     while reader.advance()? {
         if let (Some(header), Some(place)) = (reader.header(), reader.frame_place()) {
             visit(&InspectedFrame { place, header: *header, payload: reader.payload() });
         }
     }
-    reader.finish()
+    Ok(Walked { end: reader.finish()?, skipped: reader.skipped() })
 }
 
 /// Reads a pair's epoch as a recovery would, without using what it says.

@@ -408,22 +408,16 @@ impl PairReader {
         let missing = self.csn_next;
         let head_places = [0, 1].map(|side| self.head_place(side));
         if let Some(proof) = self.required_proof(missing) {
-            if let Some(gone) = self.gone() {
-                return Err(gone);
-            }
             // With a recorded cut nothing beyond is looked at, so the readers are not run to their ends.
             let (place, damage) = self.blame(lacking, &head_places);
-            return Err(WalError::Corrupt(Box::new(Corruption { csn: missing, place, damage, proof })));
+            return Err(self.missed(Corruption { csn: missing, place, damage, proof }));
         }
         let mut ends = Vec::with_capacity(KINDS.len());
         for reader in self.readers() {
             ends.push(reader.finish()?);
         }
         if let Some((place, damage, proof)) = self.proof(missing, lacking, &ends, &head_places) {
-            if let Some(gone) = self.gone() {
-                return Err(gone);
-            }
-            return Err(WalError::Corrupt(Box::new(Corruption { csn: missing, place, damage, proof })));
+            return Err(self.missed(Corruption { csn: missing, place, damage, proof }));
         }
         let torn = lacking.map(|side| ends[side]).or_else(|| {
             // Bytes without a header are what a recycled file holds anyway.
@@ -434,11 +428,12 @@ impl PairReader {
         Ok(None)
     }
 
-    /// A segment that is not there, if that is why something is missing.
-    fn gone(&mut self) -> Option<WalError> {
+    /// Something is missing: a segment that is not there is named, if that is why.
+    fn missed(&mut self, corruption: Corruption) -> WalError {
         let lacked = self.lacks.iter_mut().find_map(Option::take);
         let skipped = || self.logs.iter().flatten().find_map(LogReader::skipped);
-        lacked.or_else(|| skipped().map(|segment| WalError::SegmentMissing { segment }))
+        let gone = lacked.or_else(|| skipped().map(|segment| WalError::SegmentMissing { segment }));
+        gone.unwrap_or_else(|| WalError::Corrupt(Box::new(corruption)))
     }
 
     fn head_place(&self, side: usize) -> Option<LogPlace> {

@@ -59,8 +59,8 @@ impl Default for ReadOptions {
 /// Where reading begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LogStartAt {
-    /// At the oldest segment.
-    Oldest,
+    /// At the oldest segment. What is at or below this CSN may have been released.
+    Oldest(Csn),
     /// So that every frame with a CSN above this one is read; earlier segments are not needed.
     After(Csn),
 }
@@ -78,8 +78,8 @@ pub struct LogReader {
     id: LogId,
     name: LogName,
     generations: Vec<u32>,
-    /// What at or below this was released, where anything was.
-    base: Option<Csn>,
+    /// What at or below this may have been released.
+    base: Csn,
     /// The last CSN that was read.
     csn_last: Csn,
     /// A segment that was released, as far as this log can tell: what it is missed for if it was not.
@@ -120,10 +120,10 @@ impl LogReader {
             return Err(WalError::SegmentMissing { segment: name.segment(0) });
         };
         let (start, base) = match at {
-            LogStartAt::Oldest => (first, None),
+            LogStartAt::Oldest(base) => (first, base),
             LogStartAt::After(base) => {
                 let needed = first_needed(&*storage, id, name, &generations, base)?;
-                (needed.unwrap_or(first), Some(base))
+                (needed.unwrap_or(first), base)
             }
         };
         generations.retain(|generation| *generation >= start);
@@ -311,7 +311,7 @@ impl LogReader {
     /// Nothing above the base was in it, and nothing else is lost: what is not in the segment that this
     /// finds, nor in the pair's other log, is missed by whoever merges the two.
     fn behind_leftover(&self) -> Result<Option<u32>, WalError> {
-        if self.base.is_none_or(|base| self.csn_last > base) {
+        if self.csn_last > self.base {
             return Ok(None);
         }
         for generation in self.generations.iter().copied().filter(|later| *later > self.generation) {

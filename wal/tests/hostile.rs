@@ -84,7 +84,7 @@ fn frames_with_forged_headers_are_survived() {
         overwrite(&disk, &path, offset as u64, &frame);
         refused += usize::from(read(&disk, request(1)).is_err());
         let storage: Arc<dyn Storage> = Arc::new(disk.process());
-        let _ = walk_log(&storage, log_id(1), RegionKind::Node, |frame| {
+        let _ = walk_log(&storage, log_id(1), RegionKind::Node, Csn::ZERO, |frame| {
             let _ = frame.records().count();
         });
     }

@@ -144,15 +144,14 @@ fn last_frame_is_written_again_beside_its_owners_own_write() {
     let storage: Arc<dyn Storage> = Arc::new(real.storage.clone());
     let options = ReadOptions::default();
     let log = log_id(1);
-    let mut reader =
-        LogReader::open(Arc::clone(&storage), log, RegionKind::Node, LogStartAt::Oldest, options).unwrap();
+    let (at, kind) = (LogStartAt::Oldest(Csn::ZERO), RegionKind::Node);
+    let mut reader = LogReader::open(Arc::clone(&storage), log, kind, at, options).unwrap();
     while reader.advance().unwrap() {}
     let segment = log.log(RegionKind::Node).segment(0);
     let whole = storage.open(&segment.path(), Access::ReadDirect).unwrap();
     for _ in 0..200 {
         let mut buffer = real.ring.buffer(56 << 10);
         let length = whole.read_at(0, &mut buffer.bytes_mut()[..56 << 10]).unwrap();
-        let kind = RegionKind::Node;
         real.ring.write(LogWrite { log, kind, segment, offset: 0, length, buffer });
         real.ring.submit().unwrap();
         reader.rewrite_last().unwrap();

@@ -4,11 +4,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cell_terms::{Epoch, PairId, RegionId, RegionKind};
-use cell_wal::folder::{list_epochs, list_regions, list_segments};
+use cell_terms::{Csn, Epoch, RegionId, RegionKind};
+use cell_wal::folder::{list_epochs, list_images, list_regions, list_segments};
 use cell_wal::frame::{FrameFault, FrameKind};
-use cell_wal::inspect::{InspectedFrame, walk_log};
-use cell_wal::reader::LogEnd;
+use cell_wal::inspect::{InspectedFrame, Walked, walk_log};
 use cell_wal::{LogId, Storage};
 use clap::Args;
 use serde_json::{Value, json};
@@ -80,13 +79,15 @@ fn show_log(
     region: RegionId,
     epoch: Epoch,
 ) -> anyhow::Result<bool> {
-    let (pair, kind) = owner(region);
-    let id = LogId { pair, epoch };
+    let kind = kind_of(region);
+    let id = LogId { pair: region.pair(), epoch };
+    let images = list_images(&**storage, id.pair)?;
+    let base = images.iter().map(|(_, base)| *base).max().unwrap_or(Csn::ZERO);
     let segments = list_segments(&**storage, id.log(kind))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut summary = Summary::default();
     let mut failed = None;
-    let end = walk_log(storage, id, kind, |frame| {
+    let walked = walk_log(storage, id, kind, base, |frame| {
         summary.add(frame);
         if failed.is_none() && (arguments.frames || arguments.records) {
             failed = show_frame(global, arguments, kind, frame, &mut out).err();
@@ -97,8 +98,8 @@ fn show_log(
     }
     out.flush()?;
     drop(out);
-    let end = match end {
-        Ok(end) => end,
+    let walked = match walked {
+        Ok(walked) => walked,
         Err(error) => {
             message::error(
                 &anyhow::anyhow!("{region}, {epoch}: {:#}", anyhow::Error::new(error)),
@@ -107,14 +108,12 @@ fn show_log(
             return Ok(true);
         }
     };
-    report(global, (region, kind, epoch), segments.len(), &summary, &end)?;
-    Ok(end.later.is_some() || summary.unreadable > 0)
+    report(global, (region, kind, epoch), segments.len(), &summary, &walked)?;
+    Ok(walked.end.later.is_some() || summary.unreadable > 0)
 }
 
-/// The pair and kind of a region: even ids are node regions (see ARCHITECTURE.md, Formats).
-fn owner(region: RegionId) -> (PairId, RegionKind) {
-    let kind = if region.0.is_multiple_of(2) { RegionKind::Node } else { RegionKind::Extent };
-    (PairId(region.0 / 2), kind)
+fn kind_of(region: RegionId) -> RegionKind {
+    if region == region.pair().node_region() { RegionKind::Node } else { RegionKind::Extent }
 }
 
 impl Summary {
@@ -187,7 +186,7 @@ fn report(
     (region, kind, epoch): (RegionId, RegionKind, Epoch),
     segments: usize,
     summary: &Summary,
-    end: &LogEnd,
+    Walked { end, skipped }: &Walked,
 ) -> anyhow::Result<()> {
     if global.json {
         print_json(json!({
@@ -195,6 +194,7 @@ fn report(
             "frames": summary.frames, "records": summary.records, "payload_bytes": summary.payload_bytes,
             "csn_first": summary.csn_first, "csn_last": summary.csn_last, "csn_durable": summary.csn_durable,
             "unreadable_records": summary.unreadable,
+            "released_segment": skipped.map(|segment| segment.to_string()),
             "end": {
                 "segment": end.place.segment.to_string(), "offset": end.place.offset,
                 "fault": end.fault.to_string(), "later_frame": end.later.map(|place| place.to_string()),
@@ -217,6 +217,9 @@ fn report(
     )?;
     if summary.unreadable > 0 {
         writeln!(out, "  DAMAGED: {} frames have records that do not parse", summary.unreadable)?;
+    }
+    if let Some(segment) = skipped {
+        writeln!(out, "  {segment} is not there: it was released, its records are in an image")?;
     }
     match end.later {
         Some(later) => {
