@@ -95,10 +95,11 @@ fn of_pair(pair: &PairRow, members: &[MemberRow]) -> Row {
         owner,
         epoch: pair.epoch,
         state: match pair.state {
-            PairState::New => OwnedState::New,
-            PairState::Recovering => OwnedState::Recovering,
+            _ if pair.owner.is_some() && member.is_none() => OwnedState::Orphaned,
             PairState::Serving => OwnedState::Serving,
             PairState::ReadOnly => OwnedState::ReadOnly,
+            PairState::New => OwnedState::New,
+            PairState::Recovering => OwnedState::Recovering,
             PairState::Released => OwnedState::Released,
             PairState::Unavailable { .. } => OwnedState::Unavailable,
         },
@@ -148,5 +149,13 @@ mod tests {
         let expected = [(1, 4, "f4", "h4"), (2, 1, "a/1", ""), (3, 1, "", ""), (0, 6, "f6", "h6")];
         assert_eq!((view.revision(), rows), (5, expected.to_vec()));
         assert_eq!(view.rows(3).count(), 1);
+    }
+
+    #[test]
+    fn pair_whose_owner_is_no_member_is_orphaned() {
+        let pairs = [pair(1, Some(7), Some("a")), pair(2, Some(8), Some("b"))];
+        let view = TableView::new(5, &pairs, &[member(7, 4)]);
+        let rows: Vec<_> = view.rows(0).map(|row| (row.state, row.address)).collect();
+        assert_eq!(rows, [(OwnedState::Serving, "a"), (OwnedState::Orphaned, "b/1")]);
     }
 }

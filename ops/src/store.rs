@@ -147,7 +147,7 @@ impl Store {
         use OwnedState as S;
         let mut unserved = Vec::new();
         self.each_row(|row| {
-            let out = matches!(row.state, S::Recovering | S::Unavailable | S::Released);
+            let out = matches!(row.state, S::Recovering | S::Unavailable | S::Released | S::Orphaned);
             if out && row.pair != PairId(0) {
                 unserved.push((row.pair, row.state));
             }
@@ -270,6 +270,9 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         ClientError::Refused(refusal) => of_refusal(refusal),
         ClientError::Deadline { last, .. } => match last {
             Some(Setback::Refused(refusal)) => of_refusal(refusal),
+            Some(Setback::Unserved { .. }) => {
+                (Exit::Unhealthy, Some("`cell status` tells which pairs are not served, and why".into()))
+            }
             Some(_) => (Exit::Unreachable, start()),
             None => (Exit::Error, Some("--timeout gives an operation more time".into())),
         },

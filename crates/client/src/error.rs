@@ -3,8 +3,8 @@
 use std::io;
 
 use cell_fabric::{Address, CloseReason, FabricError};
-use cell_protocol::{DecodeError, EncodeError, Refusal};
-use cell_terms::Version;
+use cell_protocol::{DecodeError, EncodeError, OwnedState, Refusal};
+use cell_terms::{PairId, Version};
 
 /// Why an attempt came to nothing. The last one stands in the error of an operation that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,6 +13,14 @@ pub enum Setback {
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
+    /// Nobody serves the keys at present, as far as the region table tells.
+    #[error("nobody serves {pair} now: {}", Unserved(*state))]
+    Unserved {
+        /// The pair that has them.
+        pair: PairId,
+        /// What is told of it.
+        state: OwnedState,
+    },
     /// The connection was lost or could not be opened.
     #[error("the connection was lost: {0}")]
     Closed(CloseReason),
@@ -154,6 +162,22 @@ pub enum ClientError {
         /// Why the last attempt came to nothing.
         last: Option<Setback>,
     },
+}
+
+/// Why a pair is not served, in words.
+struct Unserved(OwnedState);
+
+impl std::fmt::Display for Unserved {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.0 {
+            OwnedState::Recovering => "it is being recovered",
+            OwnedState::Unavailable => "it could not be recovered",
+            OwnedState::Released => "its owner has gone away",
+            OwnedState::Orphaned => "its owner has died, and nobody has taken it over",
+            OwnedState::New => "it was never served yet",
+            OwnedState::Serving | OwnedState::ReadOnly => "its owner has just lost it",
+        })
+    }
 }
 
 /// A setback in words.

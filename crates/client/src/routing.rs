@@ -12,7 +12,8 @@
 //! again, at any node that answers; once it has changed, what waits is routed anew. So a dead node costs the
 //! operations for its keys, until its pairs are served elsewhere, and no others.
 
-use cell_protocol::{Refusal, RequestKind, Route, TableReport};
+use cell_protocol::{OwnedState, Refusal, RequestKind, Route, TableReport};
+use cell_terms::PairId;
 use cell_tree::Aim;
 
 use crate::ClientOptions;
@@ -74,6 +75,7 @@ impl ClientCore {
             Target::Link(link) => self.enlist_at(place, link),
             Target::Parts(targets) if self.split(place, &targets) => {}
             Target::Parts(_) | Target::Nobody => {
+                self.note_unserved(place, None);
                 self.watch.trouble = true;
                 self.rest(place, now_ns);
             }
@@ -124,10 +126,10 @@ impl ClientCore {
     /// router is asked, and while that one does not answer the others in turn: one of them may have the keys.
     fn link_for(&mut self, aim: Aim<'_>, attempts: u32) -> Option<LinkId> {
         if let Some(peer) = self.routes.find(aim).and_then(|pair| self.peers.of(pair)) {
-            return link_to(&mut self.links, &self.options, peer);
+            return link_to_living(&mut self.links, &self.options, peer);
         }
         let Some(first) = self.peers.first() else { return Some(LinkId::DOOR) };
-        let link = link_to(&mut self.links, &self.options, first);
+        let link = link_to_living(&mut self.links, &self.options, first);
         let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
         if link.as_ref().is_some_and(is_up) {
             return link;
@@ -142,11 +144,12 @@ impl ClientCore {
     pub(crate) fn elsewhere(&mut self, place: Place, now_ns: u64, hint: Option<&Route<'_>>) {
         self.unsend(place);
         let link = self.flights.get(place).link;
+        self.note_unserved(place, hint.map(|route| route.pair));
         if let Some(route) = hint {
             self.routes.learn(route);
             self.spread = true;
             let owner = self.peers.of(route.pair);
-            let target = owner.and_then(|peer| link_to(&mut self.links, &self.options, peer));
+            let target = owner.and_then(|peer| link_to_living(&mut self.links, &self.options, peer));
             let flight = self.flights.get_mut(place);
             if target.is_some_and(|target| target != link) && flight.hops < HOPS_MAX {
                 flight.hops += 1;
@@ -162,6 +165,17 @@ impl ClientCore {
         );
         self.watch.trouble = true;
         self.again_from_ready(place, now_ns);
+    }
+
+    /// What to say if nobody comes to serve the keys in time, if the table tells that nobody does now.
+    fn note_unserved(&mut self, place: Place, pair: Option<PairId>) {
+        let flight = self.flights.get(place);
+        let routed = || aim_of(flight, &flight.message).and_then(|aim| self.routes.find(aim));
+        let row = pair.or_else(routed).and_then(|pair| self.peers.of(pair));
+        let unserved = row.filter(|row| !matches!(row.state, OwnedState::Serving | OwnedState::ReadOnly));
+        if let Some(&Peer { pair, state, .. }) = unserved {
+            self.flights.get_mut(place).last = Some(Setback::Unserved { pair, state });
+        }
     }
 
     fn forget_route(&mut self, place: Place) {
@@ -345,14 +359,27 @@ impl ClientCore {
     }
 }
 
-/// The connection to a pair's owner; it is made if there is none.
-fn link_to(links: &mut Vec<Link>, options: &ClientOptions, peer: &Peer) -> Option<LinkId> {
+/// The connection to a pair's owner; it is made if there is none, unless the owner is known to be dead.
+fn link_to_living(links: &mut Vec<Link>, options: &ClientOptions, peer: &Peer) -> Option<LinkId> {
+    match peer.state {
+        OwnedState::Orphaned => link_of(links, peer),
+        _ => link_to(links, options, peer),
+    }
+}
+
+/// The connection that leads to a pair's owner.
+fn link_of(links: &[Link], peer: &Peer) -> Option<LinkId> {
     let meets = |link: &Link| {
         let server = link.connection.server.as_ref().filter(|_| link.connection.is_up());
         server.is_some_and(|server| server.incarnation == peer.owner)
     };
-    if let Some(at) = links.iter().position(meets) {
-        return Some(LinkId(u16::try_from(at).ok()?));
+    Some(LinkId(u16::try_from(links.iter().position(meets)?).ok()?))
+}
+
+/// The connection to the place where a pair's owner is, or was; it is made if there is none.
+fn link_to(links: &mut Vec<Link>, options: &ClientOptions, peer: &Peer) -> Option<LinkId> {
+    if let Some(link) = link_of(links, peer) {
+        return Some(link);
     }
     if peer.address.is_empty() {
         return None;

@@ -57,6 +57,8 @@ wire_enum! {
         New = 5,
         /// Its owner has gone away cleanly; nobody has taken it yet.
         Released = 6,
+        /// Its owner has died; nobody has taken it yet, or has room for it. The address is the dead one's.
+        Orphaned = 7,
     }
 }
 

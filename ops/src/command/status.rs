@@ -141,6 +141,7 @@ fn unserved_word(state: OwnedState) -> &'static str {
         OwnedState::Unavailable => "unavailable",
         OwnedState::New => "new",
         OwnedState::Released => "released",
+        OwnedState::Orphaned => "orphaned",
     }
 }
 

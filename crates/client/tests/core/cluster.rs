@@ -35,6 +35,8 @@ pub(crate) struct Cluster {
     ranges: BTreeMap<Vec<u8>, u32>,
     /// The node of each pair.
     pub(crate) owners: BTreeMap<u32, usize>,
+    /// What the table tells of pairs that nobody serves.
+    pub(crate) unserved: BTreeMap<u32, OwnedState>,
     revision: u64,
     pub(crate) now_ns: u64,
     given: Vec<usize>,
@@ -64,6 +66,7 @@ impl Cluster {
             nodes: (0..count).map(node).collect(),
             ranges,
             owners: (0..count).map(|at| (pair(at), at)).collect(),
+            unserved: BTreeMap::new(),
             revision: 1,
             now_ns: 1,
             given: given.to_vec(),
@@ -171,7 +174,8 @@ impl Cluster {
             }
             _ => self.nodes[node].asked.push(request.kind()),
         }
-        let foreign = keys_of(&request).into_iter().find(|key| self.owners[&self.range(key).2] != node);
+        let is_foreign = |pair: u32| self.owners[&pair] != node || self.unserved.contains_key(&pair);
+        let foreign = keys_of(&request).into_iter().find(|key| is_foreign(self.range(key).2));
         match (foreign, request) {
             (Some(key), _) => out.push(self.elsewhere(id, node, &key)),
             (None, Request::Scan(scan)) => out.push(self.page(id, &scan)),
@@ -195,7 +199,7 @@ impl Cluster {
             node: NodeId(u32::try_from(*node).unwrap()),
             owner: Incarnation(self.nodes[*node].incarnation),
             epoch: Epoch(1),
-            state: OwnedState::Serving,
+            state: self.unserved.get(pair).copied().unwrap_or(OwnedState::Serving),
             address: &address[*node],
             http: "",
         };

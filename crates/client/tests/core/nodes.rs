@@ -1,7 +1,8 @@
 //! Several nodes: who is asked for what, hints and the table, dead and silent nodes, pairs that move.
 
-use cell_client::{ClientOptions, Operation, Output};
-use cell_protocol::{Bound, Found, RequestKind, Scan};
+use cell_client::{ClientError, ClientOptions, Operation, Output, Setback};
+use cell_protocol::{Bound, Found, OwnedState, RequestKind, Scan};
+use cell_terms::PairId;
 
 use crate::cluster::Cluster;
 use crate::rig::{MS, get, options, put};
@@ -262,5 +263,37 @@ fn key_without_a_known_path_is_looked_for_at_the_living_while_the_routers_node_i
     cluster.kill(0);
     for key in [&b"s"[..], b"k"] {
         assert_eq!(value(cluster.call(&get(key))), None, "its node is there");
+    }
+}
+
+#[test]
+fn key_of_a_pair_that_nobody_serves_is_refused_with_its_name_until_somebody_does() {
+    let why = [(OwnedState::Recovering, "it is being recovered"), (OwnedState::Unavailable, "could not be")];
+    let dead = (OwnedState::Orphaned, "its owner has died, and nobody has taken it over");
+    for (state, words) in why.into_iter().chain([dead]) {
+        let mut cluster = filled(&[0]);
+        cluster.unserved.insert(2, state);
+        match state {
+            OwnedState::Orphaned => {
+                cluster.kill(1);
+                cluster.move_pair(2, 1);
+            }
+            _ => cluster.move_pair(2, 2),
+        }
+        for operation in [get(b"k"), put(b"k", b"new")] {
+            let ticket = cluster.submit(&operation);
+            let completion = cluster.wait(10_000).expect("it is given up in time");
+            assert_eq!(completion.ticket, ticket);
+            let Err(ClientError::Deadline { last, .. }) = completion.outcome else {
+                panic!("{completion:?}");
+            };
+            let unserved = Setback::Unserved { pair: PairId(2), state };
+            assert_eq!(last, Some(unserved));
+            let said = unserved.to_string();
+            assert!(said.starts_with("nobody serves pair-2 now: ") && said.contains(words), "{said}");
+        }
+        cluster.unserved.clear();
+        cluster.move_pair(2, 2);
+        assert_eq!(value(cluster.call(&get(b"k"))), Some(b"k".to_vec()));
     }
 }
