@@ -26,6 +26,8 @@ const REPLAY_RATE: f64 = 1e9;
 const ETCD_SECONDS: f64 = 1.0;
 /// Pairs that a node has at least: what several survivors can share.
 const PAIRS_A_NODE: u64 = 4;
+/// Memory for an entry, at most.
+const ENTRY_BYTES_MAX: u64 = 720;
 
 /// What a drill said.
 struct Drilled {
@@ -50,13 +52,17 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         data.raw_bytes() as f64 / 1e6
     ));
     let mut replay = 0.0;
+    // A survivor's part of what a node has.
+    let ready = |nodes: u64| (data.entries / nodes / (nodes - 1) * ENTRY_BYTES_MAX).next_multiple_of(2 << 20);
     let worlds = [
-        (3, Logs::Whole, "two survivors"),
-        (2, Logs::Whole, "one survivor"),
-        (3, Logs::Checkpointed, "checkpoints, two survivors"),
+        (3, Logs::Whole, 0, "two survivors"),
+        (3, Logs::Whole, ready(3), "two survivors, memory ready"),
+        (2, Logs::Whole, 0, "one survivor"),
+        (2, Logs::Whole, ready(2), "one survivor, memory ready"),
+        (3, Logs::Checkpointed, ready(3), "checkpoints, two survivors, memory ready"),
     ];
-    for (nodes, logs, survivors) in worlds {
-        let drilled = drill(&folder.0.join("takeover"), &data, nodes, logs)?;
+    for (nodes, logs, ready, survivors) in worlds {
+        let drilled = drill(&folder.0.join("takeover"), &data, nodes, logs, ready)?;
         report.note(&format!(
             "{survivors}: {:.0} pairs, {:.0} MB replayed, a key waited {:.2} s at most",
             drilled.pairs,
@@ -71,7 +77,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         let rival = "lease + 0.5 s + bytes / (1 GB/s x cores)";
         let bench = format!("takeover/all pairs, {survivors}");
         report.add(Figure::beside(bench, "s", drilled.served, rival, all, Goal::AtMost(1.0)))?;
-        if (nodes, logs) == (3, Logs::Whole) {
+        if (nodes, logs, ready) == (3, Logs::Whole, 0) {
             let rival = "etcd, 3 members, at best, as known";
             let bench = "takeover/a key unavailable";
             report.add(Figure::beside(bench, "s", drilled.unavailable, rival, ETCD_SECONDS, Goal::None))?;
@@ -111,18 +117,21 @@ enum Logs {
 }
 
 /// Fills a cluster, kills the node that owns most, and says what the drill saw.
-fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs) -> Result<Drilled, BenchError> {
+fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs, ready: u64) -> Result<Drilled, BenchError> {
     let pairs = u64::from(nodes) * PAIRS_A_NODE;
     // Four hundred bytes an entry, as everywhere, and not less than the smallest pair.
     let extents = (data.entries * 400 / pairs).max(48 << 20).to_string();
     let tree = (data.entries * 320 / pairs).max(16 << 20).to_string();
+    let count = nodes;
     let (nodes, limit) = (nodes.to_string(), "64GiB");
+    let ready_text = ready.to_string();
     let mut flags = vec![
         ("--nodes", nodes.as_str()),
         ("--extent-region-bytes", extents.as_str()),
         ("--node-region-bytes", tree.as_str()),
         ("--slot-bytes", "8MiB"),
         ("--memory-limit-bytes", limit),
+        ("--ready-memory-bytes", ready_text.as_str()),
     ];
     if logs == Logs::Whole {
         flags.push(("--checkpoint-log-bytes-min", "512GiB"));
@@ -130,6 +139,10 @@ fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs) -> Result<Drille
     let mut served = Served::start_cluster(folder, data.entries, &flags, &["--allow-drills"])?;
     served.fill(data)?;
     let node = busiest(&served.server)?;
+    for survivor in (0..count).filter(|survivor| *survivor != node) {
+        served.server.wait_http(survivor, "/metrics", &format!("cell_memory_ready_bytes {ready}\n"));
+    }
+    let node = node.to_string();
     let said = ask(
         &served.server,
         &["run", "kill", "--node", &node, "--duration", "20s", "--patience", "300s", "--before", "1s"],
@@ -151,15 +164,16 @@ fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs) -> Result<Drille
 }
 
 /// The node with most pairs, once all of them serve.
-fn busiest(server: &Server) -> Result<String, BenchError> {
+fn busiest(server: &Server) -> Result<u16, BenchError> {
     loop {
         let status = ask(server, &["ls"])?;
         let empty = Vec::new();
         let pairs = status["pairs"].as_array().unwrap_or(&empty);
         if pairs.iter().all(|pair| pair["state"] == "serving") {
-            let count = |node: u64| pairs.iter().filter(|pair| pair["node"].as_u64() == Some(node)).count();
-            let nodes = status["nodes"].as_array().map_or(0, Vec::len) as u64;
-            return Ok((0..nodes).max_by_key(|node| count(*node)).unwrap_or(0).to_string());
+            let of = |node: u16| pairs.iter().filter(|pair| pair["node"] == node).count();
+            let nodes = status["nodes"].as_array().map_or(0, Vec::len);
+            let nodes = u16::try_from(nodes).unwrap_or(u16::MAX);
+            return Ok((0..nodes).max_by_key(|node| of(*node)).unwrap_or(0));
         }
         disk::pause(Duration::from_millis(20));
     }

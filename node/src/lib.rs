@@ -15,6 +15,7 @@ mod grace;
 mod membership;
 mod outbox;
 mod populate;
+mod ready;
 mod recoverer;
 mod settings;
 mod shell;

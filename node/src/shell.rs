@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use cell_cluster::boottime_ns;
 use cell_fabric::{ConnectionId, Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
+use cell_memory::{ready_bytes, ready_bytes_given};
 use cell_recovery::image::ImageSource;
 use cell_terms::SessionId;
 use cell_wal::LogDevice;
@@ -197,7 +198,11 @@ impl Shell {
 
     fn publish(&self) {
         if let Ok(mut shared) = self.snapshot.try_lock() {
-            *shared = Arc::new(self.worker.snapshot());
+            *shared = Arc::new(NodeSnapshot {
+                memory_ready_bytes: ready_bytes(),
+                memory_ready_bytes_given: ready_bytes_given(),
+                ..self.worker.snapshot()
+            });
         }
     }
 

@@ -184,6 +184,10 @@ pub struct NodeSnapshot {
     pub lease_remaining_ms: u64,
     /// Connections of clients.
     pub connections: u64,
+    /// Memory that the process holds ready for takeovers.
+    pub memory_ready_bytes: u64,
+    /// What takeovers have had of it.
+    pub memory_ready_bytes_given: u64,
     /// Which pages back the node region, then the extent region.
     pub backing: [&'static str; 2],
     /// Operations since the start.

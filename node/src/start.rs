@@ -11,7 +11,7 @@ use cell_cluster::{ClusterError, Coordinator, FolderLock, LeaseTerms, LeaseThrea
 use cell_fabric::{
     FabricError, Greeting, HostEndpoint, HostOptions, Partition, Poller, ShmOptions, SocketName,
 };
-use cell_memory::MemoryError;
+use cell_memory::{MemoryError, RegionSettings};
 use cell_recovery::Progress;
 use cell_terms::setting::Settings;
 use cell_terms::{Incarnation, NodeId};
@@ -19,6 +19,7 @@ use cell_wal::{RealStorage, WalError};
 
 use crate::bring_up::BringUp;
 use crate::control::{ToWorker, Work};
+use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{Ended, Inbound, SharedSnapshot, Shell};
 use crate::snapshot::{NodeSnapshot, NodeState};
@@ -109,6 +110,7 @@ pub struct NodeHandle {
     to_control: Sender<Work>,
     worker: Option<JoinHandle<Ended>>,
     control: Option<JoinHandle<Result<(), NodeError>>>,
+    _ready: ReadyMemory,
 }
 
 /// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told
@@ -127,6 +129,8 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
     let worker_options = WorkerOptions::from_settings(settings);
+    let ready_bytes = RegionSettings::new(settings).ready_memory_bytes;
+    let ready = ReadyMemory::start(ready_bytes).map_err(NodeError::Thread)?;
     let progress = Arc::new(Progress::new(boottime_ns()));
     let worker = Worker::new(identity, worker_options, progress.clone(), boottime_ns());
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
@@ -175,6 +179,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         to_control,
         worker: Some(worker),
         control: Some(control),
+        _ready: ready,
     })
 }
 

@@ -115,19 +115,25 @@ const DEVELOPMENT_REGIONS_MIN: [(&str, u64); 2] =
 /// What a development cluster's node takes where nobody has set anything. `nodes` share the machine's memory,
 /// and a survivor needs room for what another one had.
 pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
+    let is_unset =
+        |settings: &Settings, name| settings.get(name).is_some_and(|(_, source)| source == Source::Default);
     for (name, least) in DEVELOPMENT_REGIONS_MIN {
-        if nodes > 1 && settings.get(name).is_some_and(|(_, source)| source == Source::Default) {
+        if nodes > 1 && is_unset(settings, name) {
             let bytes = (settings.integer(name) / nodes).max(least);
             settings.set(name, &bytes.to_string(), Source::Default).expect("within bounds");
         }
     }
-    if settings.get(SLOT).is_some_and(|(_, source)| source == Source::Default) {
+    if is_unset(settings, READY_MEMORY) {
+        settings.set(READY_MEMORY, "0", Source::Default).expect("a constant within bounds");
+    }
+    if is_unset(settings, SLOT) {
         settings.set(SLOT, DEVELOPMENT_SLOT_BYTES, Source::Default).expect("a constant within bounds");
         fit_slot(settings);
     }
 }
 
 const SLOT: &str = "slot_bytes";
+const READY_MEMORY: &str = "ready_memory_bytes";
 
 /// A slot that nobody has set is no larger than its region: whoever asks for a small region need not know of
 /// slots.

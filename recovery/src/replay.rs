@@ -131,7 +131,7 @@ impl Populated {
     fn populate(&mut self, unit: u64) -> Result<(), RecoveryError> {
         let bytes = self.region.spec().bytes;
         let end = ((unit + 1) * UNIT_BYTES).min(bytes);
-        let done = self.region.populate(unit * UNIT_BYTES..end);
+        let done = self.region.populate_ready(unit * UNIT_BYTES..end);
         if let Some(unit) = usize::try_from(unit).ok().and_then(|unit| self.units.get_mut(unit)) {
             *unit = true;
         }

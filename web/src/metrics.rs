@@ -126,7 +126,19 @@ impl SnapshotCollector {
             None,
             MetricType::Gauge,
         )?)?;
+        self.encode_memory(encoder)?;
         self.encode_recovery(encoder)
+    }
+
+    fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (ready, given) = (self.0.memory_ready_bytes, self.0.memory_ready_bytes_given);
+        let help = "Memory that is ready for takeovers";
+        let bytes = Some(&Unit::Bytes);
+        let gauge = encoder.encode_descriptor("memory_ready", help, bytes, MetricType::Gauge)?;
+        ConstGauge::new(ready).encode(gauge)?;
+        let help = "Ready memory that takeovers were given";
+        let counter = encoder.encode_descriptor("memory_ready_given", help, bytes, MetricType::Counter)?;
+        ConstCounter::new(given).encode(counter)
     }
 
     fn encode_recovery(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -209,6 +221,8 @@ mod tests {
             "cell_operations_total{operation=\"get\"} 10",
             "cell_node_state{state=\"serving\"} 1",
             "cell_node_uptime_seconds 12.0",
+            "cell_memory_ready_bytes 4194304",
+            "cell_memory_ready_given_bytes_total 2097152",
             "cell_pair_entries{pair=\"1\"} 9",
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",

@@ -135,6 +135,8 @@ pub(crate) mod tests {
             uptime_ms: 12_000,
             lease_remaining_ms: 2_000,
             connections: 4,
+            memory_ready_bytes: 4 << 20,
+            memory_ready_bytes_given: 2 << 20,
             backing: ["2 MiB", "4 KiB"],
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
             pairs: vec![PairSnapshot {

@@ -32,10 +32,10 @@ impl Trouble {
                 let share = open.and_then(|incident| incident.share(row.pair));
                 match share.map(|share| share.survivor) {
                     Some(None) => unavailable(&Missing::Memory { bytes: row.geometry.bytes() }, None),
-                    _ => passing("its owner has died"),
+                    _ => passing("orphaned: its owner has died"),
                 }
             }
-            PairState::New | PairState::Released => passing("nobody has claimed it yet"),
+            PairState::New | PairState::Released => passing("unclaimed"),
             PairState::Recovering => passing("recovering"),
             PairState::Unavailable { missing } => unavailable(missing, row.owner),
         })
@@ -128,12 +128,12 @@ mod tests {
     fn trouble_of_an_orphan_tells_whether_somebody_takes_it() {
         let orphan = row(PairState::Serving);
         assert_eq!(what(&orphan, true, &[]), None);
-        assert_eq!(what(&orphan, false, &[]).unwrap(), "its owner has died");
-        assert_eq!(what(&orphan, false, &[incident(Some(9))]).unwrap(), "its owner has died");
+        assert_eq!(what(&orphan, false, &[]).unwrap(), "orphaned: its owner has died");
+        assert_eq!(what(&orphan, false, &[incident(Some(9))]).unwrap(), "orphaned: its owner has died");
         let nobody = what(&orphan, false, &[incident(None)]).unwrap();
         assert_eq!(nobody, "unavailable: nobody has 10 bytes of memory for it");
         let over = IncidentRow { over_ms: 5, ..incident(None) };
-        assert_eq!(what(&orphan, false, &[over]).unwrap(), "its owner has died");
+        assert_eq!(what(&orphan, false, &[over]).unwrap(), "orphaned: its owner has died");
     }
 
     #[test]

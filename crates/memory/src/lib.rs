@@ -7,7 +7,8 @@
 //! * [`extent`] is the layout of one stored entry and its checksum.
 //! * [`ExtentAllocator`] says where extents go. Its state is outside the region, and follows from the extents
 //!   alone.
-//! * [`RegionPopulator`] gives memory to a region ahead of its allocators.
+//! * [`RegionPopulator`] gives memory to a region ahead of its allocators; [`make_ready`] keeps some for a
+//!   takeover.
 //!
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.
 
@@ -17,6 +18,7 @@ mod error;
 pub mod extent;
 mod fold;
 mod pair;
+mod ready;
 mod region;
 mod setting;
 mod width;
@@ -25,6 +27,7 @@ pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
 pub use counter::{COUNTERS, MemoryCounts};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
 pub use pair::PairWriter;
+pub use ready::{make_ready, ready_bytes, ready_bytes_given};
 pub use region::{
     Backing, HEADER_BYTES, HugePages, Region, RegionHeader, RegionOptions, RegionPopulator, RegionSpec,
     RegionWriter, Watermarks, header_word,

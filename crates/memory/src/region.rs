@@ -26,11 +26,12 @@ use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut};
 
 use crate::error::{GeometryFault, MemoryError};
 use crate::width::{index, low};
+pub(crate) use available::Ledger;
 pub use header::{RegionHeader, Watermarks, header_word};
 use live::Live;
-use mapping::Mapping;
+pub(crate) use mapping::{Mapping, UNIT_BYTES};
 pub use pages::{Backing, HugePages};
-use populate::Population;
+use populate::{Population, Source};
 pub(crate) use spec::{EXTENT_REGION_BYTES_MAX, NODE_BYTES, SLOT_BYTES_MIN};
 pub use spec::{HEADER_BYTES, RegionSpec};
 
@@ -224,7 +225,16 @@ impl Region {
     /// # Errors
     /// [`MemoryError::Populate`] if there is no memory: what the region holds is not touched.
     pub fn populate(&self, range: Range<u64>) -> Result<(), MemoryError> {
-        self.about.population.populate(self.live.mapping(), range)
+        self.about.population.populate(self.live.mapping(), range, Source::System)
+    }
+
+    /// As [`Region::populate`], of memory that was made ready ([`crate::make_ready`]), as long as there is
+    /// some.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn populate_ready(&self, range: Range<u64>) -> Result<(), MemoryError> {
+        self.about.population.populate(self.live.mapping(), range, Source::Ready)
     }
 
     /// [`Region::populate`] from the region's start.

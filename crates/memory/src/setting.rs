@@ -16,6 +16,7 @@ const HUGE_PAGES: &str = "huge_pages";
 const MEMORY_CHECK: &str = "memory_check";
 const POPULATE_CHUNK_BYTES: &str = "populate_chunk_bytes";
 const EXTENT_HEADROOM_BYTES: &str = "extent_headroom_bytes";
+const READY_MEMORY_BYTES: &str = "ready_memory_bytes";
 
 /// Largest node region that can be asked for; the format permits 1 TiB.
 const NODE_REGION_BYTES_MAX: u64 = 512 << 30;
@@ -95,6 +96,15 @@ pub const SETTINGS: &[Setting] = &[
         bounds: Bounds::Bytes { min: 0, max: 1 << 30, power_of_two: false },
         applies: Applies::Restart,
     },
+    Setting {
+        name: READY_MEMORY_BYTES,
+        meaning: "Memory that a node holds ready for takeovers, touched beforehand while it is quiet, on top of \
+                  its regions: the first touch can take longer than the replay, above all in a virtual \
+                  machine. It is given up when memory is short. `cell dev` takes 0.",
+        default: "256 MiB",
+        bounds: Bounds::Bytes { min: 0, max: 1 << 40, power_of_two: false },
+        applies: Applies::Restart,
+    },
 ];
 
 /// The settings of regions, read once.
@@ -114,6 +124,8 @@ pub struct RegionSettings {
     pub populate_chunk_bytes: u64,
     /// What is held back of an extent region: for [`crate::ExtentAllocator::set_headroom`].
     pub extent_headroom_bytes: u64,
+    /// What is held ready: for [`crate::make_ready`].
+    pub ready_memory_bytes: u64,
 }
 
 impl RegionSettings {
@@ -137,6 +149,7 @@ impl RegionSettings {
             },
             populate_chunk_bytes: settings.integer(POPULATE_CHUNK_BYTES),
             extent_headroom_bytes: settings.integer(EXTENT_HEADROOM_BYTES),
+            ready_memory_bytes: settings.integer(READY_MEMORY_BYTES),
         }
     }
 

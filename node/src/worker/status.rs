@@ -174,6 +174,9 @@ impl Worker {
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
             connections: self.connections.len() as u64,
+            // The process's, not the worker's: the shell knows.
+            memory_ready_bytes: 0,
+            memory_ready_bytes_given: 0,
             backing: self.pairs.iter().next().map_or(["none", "none"], |pair| pair.store.backing()),
             operations: self.operations,
             pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),

@@ -11,17 +11,17 @@ use crate::error::MemoryError;
 static MAPPINGS: Mutex<Vec<Weak<Mapping>>> = Mutex::new(Vec::new());
 
 /// Held from the check of a new region to its entry, so that two that are made at once see each other.
-pub(super) struct Ledger(MutexGuard<'static, Vec<Weak<Mapping>>>);
+pub(crate) struct Ledger(MutexGuard<'static, Vec<Weak<Mapping>>>);
 
 impl Ledger {
-    pub(super) fn open() -> Ledger {
+    pub(crate) fn open() -> Ledger {
         let mut mappings = MAPPINGS.lock().unwrap_or_else(PoisonError::into_inner);
         mappings.retain(|mapping| mapping.strong_count() > 0);
         Ledger(mappings)
     }
 
     /// Whether there is memory for `needed` more bytes. If the system does not tell, there is.
-    pub(super) fn check(&self, needed: u64) -> Result<(), MemoryError> {
+    pub(crate) fn check(&self, needed: u64) -> Result<(), MemoryError> {
         let Some(available) = available_bytes() else { return Ok(()) };
         let available = available.saturating_sub(self.promised());
         if needed <= available { Ok(()) } else { Err(MemoryError::MemoryShort { needed, available }) }

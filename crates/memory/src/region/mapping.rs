@@ -34,7 +34,7 @@ pub(crate) struct Mapping {
 enum Owner {
     /// `base` is inside the reservation. The fields are kept for their drop.
     Shared { file: File, _reservation: MmapRaw },
-    /// `base` is where this begins. The field is kept for its drop.
+    /// `base` is inside this. The field is kept for its drop.
     Private { _memory: MmapRaw },
 }
 
@@ -97,6 +97,22 @@ impl Mapping {
         let base = NonNull::new(memory.as_mut_ptr().cast());
         let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
         Ok(Mapping { base, bytes: index(bytes), owner: Owner::Private { _memory: memory } })
+    }
+
+    /// A huge page's worth of memory of this process alone, aligned, touched.
+    pub(crate) fn unit() -> Result<Mapping, MemoryError> {
+        let failed = |source: io::Error| MemoryError::Map { bytes: UNIT_BYTES, source };
+        let memory = MmapOptions::new().len(2 * index(UNIT_BYTES)).map_anon().map_err(failed)?;
+        let memory = MmapRaw::from(memory);
+        let start = memory.as_mut_ptr();
+        let aligned = start.wrapping_add(start.align_offset(index(UNIT_BYTES)));
+        let base = NonNull::new(aligned.cast());
+        let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+        let mapping = Mapping { base, bytes: index(UNIT_BYTES), owner: Owner::Private { _memory: memory } };
+        // Small pages serve, only less well.
+        mapping.advise(0, UNIT_BYTES, Advice::LinuxHugepage).ok();
+        mapping.populate(0, UNIT_BYTES).map_err(failed)?;
+        Ok(mapping)
     }
 
     pub(crate) fn base(&self) -> NonNull<AtomicU64> {

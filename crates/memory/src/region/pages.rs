@@ -102,7 +102,10 @@ pub(super) fn create(
         }
     }
     if memory_check {
-        ledger.check(bytes)?;
+        ledger.check(bytes).or_else(|_| {
+            crate::ready::give_up();
+            ledger.check(bytes)
+        })?;
     }
     let mapping = ordinary_pages(name, bytes)?;
     let backing = if pages == HugePages::Small { Backing::Small } else { probe(&mapping) };

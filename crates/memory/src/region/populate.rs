@@ -14,7 +14,17 @@ use rustix::fs::FallocateFlags;
 use super::mapping::{Mapping, PAGE_BYTES, UNIT_BYTES};
 use super::pages::{Backing, collapse_patiently};
 use crate::error::MemoryError;
+use crate::ready;
 use crate::width::index;
+
+/// Where memory comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// The system.
+    System,
+    /// What was made ready, as long as there is some.
+    Ready,
+}
 
 /// Which units have memory.
 pub(super) struct Population {
@@ -46,7 +56,12 @@ impl Population {
 
     /// Gives memory to every unit that the range touches. Cheap where they have it; any thread may ask, and
     /// one works at a time.
-    pub(super) fn populate(&self, mapping: &Mapping, range: Range<u64>) -> Result<(), MemoryError> {
+    pub(super) fn populate(
+        &self,
+        mapping: &Mapping,
+        range: Range<u64>,
+        source: Source,
+    ) -> Result<(), MemoryError> {
         if matches!(self.backing, Backing::Private | Backing::Foreign) {
             return Ok(());
         }
@@ -58,7 +73,7 @@ impl Population {
         for unit in first..end {
             if !self.is_done(unit) {
                 let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
-                self.populate_unit(mapping, unit)?;
+                self.populate_unit(mapping, unit, source)?;
             }
         }
         Ok(())
@@ -77,9 +92,12 @@ impl Population {
     }
 
     /// With `working` held.
-    fn populate_unit(&self, mapping: &Mapping, unit: u64) -> Result<(), MemoryError> {
+    fn populate_unit(&self, mapping: &Mapping, unit: u64, source: Source) -> Result<(), MemoryError> {
         if self.is_done(unit) {
             return Ok(());
+        }
+        if source == Source::Ready && matches!(self.backing, Backing::Transparent | Backing::Small) {
+            ready::give();
         }
         let offset = unit * UNIT_BYTES;
         let huge = give_memory(mapping, self.backing, offset)
