@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_memory::{make_ready, ready_bytes, ready_bytes_given};
+use cell_memory::{MemoryError, make_ready, ready_bytes, ready_bytes_given};
 
 /// Between two steps of 2 MiB, which take 0.5 ms, or ten times that in a virtual machine.
 const STEP: Duration = Duration::from_millis(25);
@@ -66,21 +66,24 @@ impl Keeper {
         }
         match make_ready(self.wanted) {
             Ok(true) => STEP,
-            Ok(false) => {
-                self.tell("memory is ready for takeovers");
-                REST
-            }
-            Err(error) => {
-                tracing::debug!(%error, "no more memory is made ready just now");
-                self.tell("less memory is ready for takeovers than was asked for");
+            made => {
+                self.tell(made.err().as_ref());
                 REST
             }
         }
     }
 
-    fn tell(&mut self, what: &str) {
-        if !std::mem::replace(&mut self.told, true) {
-            tracing::info!(bytes = ready_bytes(), wanted = self.wanted, "{what}");
+    /// Tells once what there is, and why it is not all.
+    fn tell(&mut self, error: Option<&MemoryError>) {
+        if std::mem::replace(&mut self.told, true) {
+            return;
+        }
+        let (bytes, wanted) = (ready_bytes(), self.wanted);
+        match error {
+            None => tracing::info!(bytes, wanted, "memory is ready for takeovers"),
+            Some(error) => {
+                tracing::info!(bytes, wanted, %error, "less memory is ready for takeovers than was asked for");
+            }
         }
     }
 }

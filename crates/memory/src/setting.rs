@@ -100,7 +100,8 @@ pub const SETTINGS: &[Setting] = &[
         name: READY_MEMORY_BYTES,
         meaning: "Memory that a node holds ready for takeovers, touched beforehand while it is quiet, on top of \
                   its regions: the first touch can take longer than the replay, above all in a virtual \
-                  machine. It is given up when memory is short. `cell dev` takes 0.",
+                  machine. It is given up for a region that would not fit otherwise. `cell \
+                  dev` takes 0.",
         default: "256 MiB",
         bounds: Bounds::Bytes { min: 0, max: 1 << 40, power_of_two: false },
         applies: Applies::Restart,

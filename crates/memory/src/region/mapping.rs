@@ -89,30 +89,30 @@ impl Mapping {
 
     /// Zeroed memory of this process alone: no file, nothing to share.
     pub(crate) fn private(bytes: u64) -> Result<Mapping, MemoryError> {
-        let failed = |source: io::Error| MemoryError::Map { bytes, source };
-        assert!(bytes > 0);
-        // Not from the allocator, which would write the zeros: most of a simulated region is never touched.
-        let memory = MmapOptions::new().len(index(bytes)).map_anon().map_err(failed)?;
-        let memory = MmapRaw::from(memory);
-        let base = NonNull::new(memory.as_mut_ptr().cast());
-        let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
-        Ok(Mapping { base, bytes: index(bytes), owner: Owner::Private { _memory: memory } })
+        Mapping::anonymous(bytes, PAGE_BYTES)
     }
 
     /// A huge page's worth of memory of this process alone, aligned, touched.
     pub(crate) fn unit() -> Result<Mapping, MemoryError> {
-        let failed = |source: io::Error| MemoryError::Map { bytes: UNIT_BYTES, source };
-        let memory = MmapOptions::new().len(2 * index(UNIT_BYTES)).map_anon().map_err(failed)?;
-        let memory = MmapRaw::from(memory);
-        let start = memory.as_mut_ptr();
-        let aligned = start.wrapping_add(start.align_offset(index(UNIT_BYTES)));
-        let base = NonNull::new(aligned.cast());
-        let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
-        let mapping = Mapping { base, bytes: index(UNIT_BYTES), owner: Owner::Private { _memory: memory } };
+        let mapping = Mapping::anonymous(UNIT_BYTES, UNIT_BYTES)?;
         // Small pages serve, only less well.
         mapping.advise(0, UNIT_BYTES, Advice::LinuxHugepage).ok();
+        let failed = |source| MemoryError::Map { bytes: UNIT_BYTES, source };
         mapping.populate(0, UNIT_BYTES).map_err(failed)?;
         Ok(mapping)
+    }
+
+    fn anonymous(bytes: u64, align: u64) -> Result<Mapping, MemoryError> {
+        let failed = |source: io::Error| MemoryError::Map { bytes, source };
+        assert!(align.is_multiple_of(PAGE_BYTES) && bytes > 0);
+        // Not from the allocator, which would write the zeros: most of a simulated region is never touched.
+        // The system's answer is aligned to a page.
+        let reserved = index(bytes + align - PAGE_BYTES);
+        let memory = MmapRaw::from(MmapOptions::new().len(reserved).map_anon().map_err(failed)?);
+        let start = memory.as_mut_ptr();
+        let base = NonNull::new(start.wrapping_add(start.align_offset(index(align))).cast());
+        let base = base.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+        Ok(Mapping { base, bytes: index(bytes), owner: Owner::Private { _memory: memory } })
     }
 
     pub(crate) fn base(&self) -> NonNull<AtomicU64> {
