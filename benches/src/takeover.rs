@@ -26,8 +26,9 @@ const REPLAY_RATE: f64 = 1e9;
 const ETCD_SECONDS: f64 = 1.0;
 /// Pairs that a node has at least: what several survivors can share.
 const PAIRS_A_NODE: u64 = 4;
-/// Memory for an entry, at most.
-const ENTRY_BYTES_MAX: u64 = 720;
+/// Memory for an entry in extents, as everywhere, and in the tree, at most.
+const EXTENT_BYTES_MAX: u64 = 400;
+const TREE_BYTES_MAX: u64 = 320;
 
 /// What a drill said.
 struct Drilled {
@@ -53,7 +54,10 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     ));
     let mut replay = 0.0;
     // A survivor's part of what a node has.
-    let ready = |nodes: u64| (data.entries / nodes / (nodes - 1) * ENTRY_BYTES_MAX).next_multiple_of(2 << 20);
+    let ready = |nodes: u64| {
+        let entries = data.entries / nodes / (nodes - 1);
+        (entries * (EXTENT_BYTES_MAX + TREE_BYTES_MAX)).next_multiple_of(2 << 20)
+    };
     let worlds = [
         (3, Logs::Whole, 0, "two survivors"),
         (3, Logs::Whole, ready(3), "two survivors, memory ready"),
@@ -119,18 +123,16 @@ enum Logs {
 /// Fills a cluster, kills the node that owns most, and says what the drill saw.
 fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs, ready: u64) -> Result<Drilled, BenchError> {
     let pairs = u64::from(nodes) * PAIRS_A_NODE;
-    // Four hundred bytes an entry, as everywhere, and not less than the smallest pair.
-    let extents = (data.entries * 400 / pairs).max(48 << 20).to_string();
-    let tree = (data.entries * 320 / pairs).max(16 << 20).to_string();
-    let count = nodes;
-    let (nodes, limit) = (nodes.to_string(), "64GiB");
-    let ready_text = ready.to_string();
+    // Not less than the smallest pair.
+    let extents = (data.entries * EXTENT_BYTES_MAX / pairs).max(48 << 20).to_string();
+    let tree = (data.entries * TREE_BYTES_MAX / pairs).max(16 << 20).to_string();
+    let (nodes_text, ready_text) = (nodes.to_string(), ready.to_string());
     let mut flags = vec![
-        ("--nodes", nodes.as_str()),
+        ("--nodes", nodes_text.as_str()),
         ("--extent-region-bytes", extents.as_str()),
         ("--node-region-bytes", tree.as_str()),
         ("--slot-bytes", "8MiB"),
-        ("--memory-limit-bytes", limit),
+        ("--memory-limit-bytes", "64GiB"),
         ("--ready-memory-bytes", ready_text.as_str()),
     ];
     if logs == Logs::Whole {
@@ -139,7 +141,7 @@ fn drill(folder: &Path, data: &Dataset, nodes: u16, logs: Logs, ready: u64) -> R
     let mut served = Served::start_cluster(folder, data.entries, &flags, &["--allow-drills"])?;
     served.fill(data)?;
     let node = busiest(&served.server)?;
-    for survivor in (0..count).filter(|survivor| *survivor != node) {
+    for survivor in (0..nodes).filter(|survivor| *survivor != node) {
         served.server.wait_http(survivor, "/metrics", &format!("cell_memory_ready_bytes {ready}\n"));
     }
     let node = node.to_string();
