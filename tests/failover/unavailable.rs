@@ -180,7 +180,7 @@ fn survivors_short_of_memory_report_the_pair_and_serve_the_rest_until_its_node_i
         let share = plans.flatten().find(of_pair).expect("an incident tells of it");
         assert_eq!(share["times"]["serving_ms"], 0, "{share}");
         let key = String::from_utf8(unserved.first().expect("some").clone()).expect("it is ASCII");
-        let said = store.cell(&["get", "--timeout", "500ms", &key]);
+        let said = store.cell(&["get", "--timeout", "2s", &key]);
         assert_eq!(said.code, UNHEALTHY, "{said:?}");
         // Without the router nobody can tell whose the key is.
         let named = format!("nobody serves pair-{pair} now: its owner has died");

@@ -13,7 +13,7 @@ use cell_wal::inspect::{verify_pair, walk_log};
 use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
-use cell_wal::{Predecessor, ReadOptions, ReadRequest, Refusal, Space, Storage, WalError};
+use cell_wal::{Errno, Predecessor, ReadOptions, ReadRequest, Refusal, Space, Storage, WalError};
 use harness::{PAIR, Pair, Random, assert_holds, log_id, read, request, small};
 
 #[test]
@@ -228,6 +228,34 @@ fn released_segment_that_comes_back_without_its_successor_is_passed_over() {
         assert!(!missed.is_empty() && missed.iter().all(named), "{rounds}: {files:?}: {missed:?}");
     }
     assert!(passed > 0, "no base lies before a gap");
+}
+
+#[test]
+fn last_frame_that_reads_differently_is_not_written_again() {
+    let disk = SimDisk::new(13);
+    let mut pair = Pair::open(&disk, small());
+    pair.put(RegionKind::Node, 100);
+    pair.settle().unwrap();
+    let (storage, options) = (Arc::new(disk.process()), ReadOptions::default());
+    let at = LogStartAt::Oldest(Csn::ZERO);
+    let mut log = LogReader::open(storage, log_id(1), RegionKind::Node, at, options).unwrap();
+    let mut last = None;
+    while log.advance().unwrap() {
+        last = log.frame_place();
+    }
+    log.rewrite_last().unwrap();
+    let place = last.unwrap();
+    let file = disk.process().open(&place.segment.path(), Access::Write).unwrap();
+    // Its header's magic, then a byte of its payload.
+    for offset in [0, 200] {
+        let mut byte = [0];
+        file.read_at(place.offset + offset, &mut byte).unwrap();
+        file.write_at(place.offset + offset, &[byte[0] ^ 1]).unwrap();
+        let refused = log.rewrite_last().unwrap_err();
+        assert!(matches!(&refused, WalError::Storage(error) if error.errno == Errno::EIO), "{refused}");
+        file.write_at(place.offset + offset, &byte).unwrap();
+        log.rewrite_last().unwrap();
+    }
 }
 
 #[test]
