@@ -297,7 +297,7 @@ impl ClientCore {
             let reading = self.is_reading(id);
             let link = &mut self.links[id.index()];
             let owed = link.owed(reading);
-            match link.connection.overdue(now_ns, owed) {
+            match link.connection.overdue(now_ns, owed, link.oldest_asked_ns()) {
                 Some(Overdue::Probe) => link.control.push_back(Control::KeepAlive),
                 Some(Overdue::GiveUp(why)) => self.abandon_connection(id, now_ns, why),
                 None => {}
@@ -323,9 +323,10 @@ impl ClientCore {
         for id in self.all_links() {
             let link = &self.links[id.index()];
             let (connection, owed) = (&link.connection, link.owed(self.is_reading(id)));
+            let asked_ns = link.oldest_asked_ns();
             is_up |= connection.is_up();
             let work = !connection.is_open() && self.has_work(id);
-            due = due.min(connection.due_ns(owed, work));
+            due = due.min(connection.due_ns(owed, asked_ns, work));
             if watches_doubt {
                 due = due.min(connection.doubtful_ns(owed));
             }

@@ -167,8 +167,9 @@ impl Connection {
         self.probed_ns = None;
     }
 
-    /// What time asks for.
-    pub(crate) fn overdue(&mut self, now_ns: u64, owed: Owed) -> Option<Overdue> {
+    /// What time asks for. `asked_ns`: when the client's oldest unanswered question left. A server that goes
+    /// on talking and does not answer it never will, for messages keep their order: one of them was lost.
+    pub(crate) fn overdue(&mut self, now_ns: u64, owed: Owed, asked_ns: Option<u64>) -> Option<Overdue> {
         match self.phase {
             Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
                 let over = now_ns >= after(since_ns, self.connect_timeout_ms);
@@ -177,6 +178,9 @@ impl Connection {
             }
             Phase::Up if owed == Owed::Promptly && now_ns >= self.silent_ns() => {
                 Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
+            }
+            Phase::Up if now_ns >= self.passed_over_ns(asked_ns) => {
+                Some(Overdue::GiveUp(Setback::PassedOver { silence_ms: self.silence_ms }))
             }
             Phase::Up if owed == Owed::Sometime && now_ns >= self.unanswered_ns() => {
                 Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
@@ -190,8 +194,8 @@ impl Connection {
     }
 
     /// When [`Connection::overdue`] or [`Connection::begin`] may next have something to say.
-    pub(crate) fn due_ns(&self, owed: Owed, work: bool) -> u64 {
-        match self.phase {
+    pub(crate) fn due_ns(&self, owed: Owed, asked_ns: Option<u64>, work: bool) -> u64 {
+        let due_ns = match self.phase {
             Phase::Down { not_before_ns } if work => not_before_ns,
             Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
                 after(since_ns, self.connect_timeout_ms)
@@ -200,11 +204,17 @@ impl Connection {
             Phase::Up if owed == Owed::Promptly => self.silent_ns(),
             Phase::Up if owed == Owed::Sometime => self.unanswered_ns(),
             _ => u64::MAX,
-        }
+        };
+        if self.is_up() { due_ns.min(self.passed_over_ns(asked_ns)) } else { due_ns }
     }
 
     fn silent_ns(&self) -> u64 {
         after(self.waiting_since_ns, self.silence_ms)
+    }
+
+    /// When a question has gone without an answer for too long, whatever else is heard.
+    fn passed_over_ns(&self, asked_ns: Option<u64>) -> u64 {
+        asked_ns.map_or(u64::MAX, |asked_ns| after(asked_ns, self.silence_ms))
     }
 
     /// When a probe has gone without an answer for too long: that one is prompt, whatever else is owed.

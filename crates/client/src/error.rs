@@ -34,6 +34,13 @@ pub enum Setback {
         /// For how long.
         silence_ms: u64,
     },
+    /// The server goes on talking, and has passed over a question that it answers promptly: a message was
+    /// lost on the way.
+    #[error("the server left a question unanswered for {silence_ms} ms")]
+    PassedOver {
+        /// For how long.
+        silence_ms: u64,
+    },
     /// The server did not welcome the client in time.
     #[error("no hello from the server within {timeout_ms} ms")]
     NoHello {

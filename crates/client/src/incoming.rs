@@ -57,7 +57,7 @@ impl ClientCore {
         let of_operation = self.flights.waiting_for(id).map(|place| self.flights.get(place).sent_ns);
         let ids = &self.links[link.index()].control_ids;
         let own = [ids.regions, ids.trust];
-        let of_own = own.into_iter().flatten().find(|(asked, _)| *asked == id).map(|(_, sent_ns)| sent_ns);
+        let of_own = own.into_iter().flatten().find(|asked| asked.id == id).map(|asked| asked.sent_ns);
         reader.heard(link, header, of_operation.or(of_own));
     }
 
@@ -118,7 +118,7 @@ impl ClientCore {
             return self.answered(place, now_ns, reply, message);
         }
         let ids = &mut self.links[link.index()].control_ids;
-        if Some(id) == ids.open_session {
+        if ids.open_session.is_some_and(|asked| asked.id == id) {
             ids.open_session = None;
             return self.session_answered(now_ns, reply);
         }
@@ -130,7 +130,7 @@ impl ClientCore {
             }
             return Ok(());
         }
-        if let Some((_, from)) = ids.table.filter(|(asked, _)| *asked == id) {
+        if let Some((_, from)) = ids.table.filter(|(asked, _)| asked.id == id) {
             ids.table = None;
             match reply {
                 Reply::Table(report) => self.table_came(link, now_ns, from, report),
@@ -139,14 +139,14 @@ impl ClientCore {
             }
             return Ok(());
         }
-        if ids.trust.is_some_and(|(asked, _)| asked == id) {
+        if ids.trust.is_some_and(|asked| asked.id == id) {
             ids.trust = None;
             if let Some(reader) = &mut self.reader {
                 reader.trust_answered(link);
             }
             return Ok(());
         }
-        if ids.regions.is_some_and(|(asked, _)| asked == id) {
+        if ids.regions.is_some_and(|asked| asked.id == id) {
             return self.regions_answered(link, now_ns, header, reply);
         }
         if matches!(reply, Reply::ValueBegin(_)) {

@@ -24,17 +24,34 @@ impl LinkId {
     }
 }
 
+/// A request of the client's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Asked {
+    pub(crate) id: RequestId,
+    /// The time before it left: what its reply says of the lease is counted from there.
+    pub(crate) sent_ns: u64,
+}
+
 /// Requests of the client's own whose answers are due.
 #[derive(Debug, Default)]
 pub(crate) struct ControlIds {
     pub(crate) hello: Option<RequestId>,
-    pub(crate) open_session: Option<RequestId>,
+    pub(crate) open_session: Option<Asked>,
     pub(crate) close_session: Option<RequestId>,
     /// With the number of the first row that was asked for.
-    pub(crate) table: Option<(RequestId, u32)>,
-    /// With the time before they left: what their replies say of the lease is counted from there.
-    pub(crate) regions: Option<(RequestId, u64)>,
-    pub(crate) trust: Option<(RequestId, u64)>,
+    pub(crate) table: Option<(Asked, u32)>,
+    pub(crate) regions: Option<Asked>,
+    pub(crate) trust: Option<Asked>,
+}
+
+impl ControlIds {
+    /// When the oldest of those left that are answered promptly.
+    #[inline]
+    fn oldest_ns(&self) -> Option<u64> {
+        let table = self.table.map(|(asked, _)| asked);
+        let prompt = [self.open_session, table, self.regions, self.trust];
+        prompt.iter().flatten().map(|asked| asked.sent_ns).min()
+    }
 }
 
 /// See the module's text.
@@ -92,12 +109,14 @@ impl Link {
 
     /// Whether the worker owes an answer promptly; reads are its host's business.
     pub(crate) fn owes_answer(&self) -> bool {
-        let ids = &self.control_ids;
-        self.in_flight_prompt > 0
-            || ids.open_session.is_some()
-            || ids.regions.is_some()
-            || ids.trust.is_some()
-            || ids.table.is_some()
+        self.in_flight_prompt > 0 || self.oldest_asked_ns().is_some()
+    }
+
+    /// When the client's oldest unanswered question left. Operations end at their deadlines; these have none,
+    /// and none is asked a second time while the first is unanswered.
+    #[inline]
+    pub(crate) fn oldest_asked_ns(&self) -> Option<u64> {
+        self.control_ids.oldest_ns()
     }
 
     /// What the server owes. `reading`: one-sided reads are on their way to its host.

@@ -9,7 +9,7 @@ use crate::ClientOptions;
 use crate::client_core::{ClientCore, Command};
 use crate::connection::{Owed, Phase};
 use crate::flight::{PLACE_OF_CONTROL, Place, State};
-use crate::link::LinkId;
+use crate::link::{Asked, LinkId};
 use crate::stream::Upload;
 
 /// A request of the client's own, or of a stream.
@@ -192,13 +192,14 @@ impl ClientCore {
         if own_answer_is_due && owed != Owed::Promptly {
             link.connection.heard(now_ns);
         }
+        let asked = Asked { id: own, sent_ns: now_ns };
         let (id, request) = match control {
             Control::Hello => {
                 link.control_ids.hello = Some(own);
                 (own, hello(&self.options))
             }
             Control::OpenSession => {
-                link.control_ids.open_session = Some(own);
+                link.control_ids.open_session = Some(asked);
                 (own, Request::OpenSession)
             }
             Control::CloseSession => {
@@ -215,15 +216,15 @@ impl ClientCore {
                 (own, Request::KeepAlive { session })
             }
             Control::Table { from } => {
-                link.control_ids.table = Some((own, from));
+                link.control_ids.table = Some((asked, from));
                 (own, Request::Table { from })
             }
             Control::Regions => {
-                link.control_ids.regions = Some((own, now_ns));
+                link.control_ids.regions = Some(asked);
                 (own, Request::Regions)
             }
             Control::Trust => {
-                link.control_ids.trust = Some((own, now_ns));
+                link.control_ids.trust = Some(asked);
                 (own, Request::KeepAlive { session: None })
             }
             Control::Credit { stream, .. } if self.flights.waiting_for(stream).is_none() => return false,

@@ -282,16 +282,17 @@ impl ClientCore {
         };
         tracing::debug!(link = link.0, changed, places = self.peers.places(), "the region table was told");
         self.watch.asked = None;
-        // Who has met several goes by the table even when one is left: operations may wait for the others.
-        self.spread = self.has_choice() || !self.routes.is_empty();
         let door = &mut self.links[0];
         let server = door.connection.server.as_ref().filter(|_| door.connection.is_up());
-        let met = server.and_then(|server| {
-            self.peers.rows().iter().find(|peer| peer.owner == server.incarnation && !peer.address.is_empty())
-        });
-        if let Some(peer) = met {
+        let met =
+            server.and_then(|server| self.peers.rows().iter().find(|peer| peer.owner == server.incarnation));
+        if let Some(peer) = met.filter(|peer| !peer.address.is_empty()) {
             door.address = Some(peer.address.clone());
         }
+        // Who has met several goes by the table even when one is left: operations may wait for the others. So
+        // does who came in by a node that has nothing.
+        let astray = met.is_none() && self.peers.first().is_some();
+        self.spread = astray || self.has_choice() || !self.routes.is_empty();
         if self.reader.is_some() && self.spread {
             self.open_all();
         }

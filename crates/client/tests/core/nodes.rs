@@ -235,6 +235,38 @@ fn pair_that_moves_between_living_nodes_is_followed() {
 }
 
 #[test]
+fn door_that_has_nothing_leads_to_the_only_owner() {
+    let mut cluster = three(&[1]);
+    for pair in 1..=3 {
+        cluster.move_pair(pair, 2);
+    }
+    for key in [b"a", b"k", b"s"] {
+        assert_eq!(value(cluster.call(&get(key))), None, "node 2 has it");
+    }
+    assert_eq!(cluster.connects, [0, 1, 1]);
+}
+
+/// Messages are lost and the connection stays: what a partition does that ends in time.
+#[test]
+fn table_whose_answer_was_lost_is_told_by_the_next_connection() {
+    let mut cluster = filled(&[1]);
+    let before = cluster.nodes[1].tables;
+    cluster.mute.insert(1);
+    (0..3).filter(|at| *at != 1).for_each(|at| cluster.kill(at));
+    cluster.submit(&get(b"s"));
+    while cluster.nodes[1].tables == before {
+        assert!(cluster.wait(1).is_none());
+    }
+    cluster.mute.clear();
+    for pair in 1..=3 {
+        cluster.move_pair(pair, 1);
+    }
+    let completion = cluster.wait(10_000).expect("in time");
+    assert_eq!(value(completion.outcome.unwrap()), Some(b"s".to_vec()));
+    assert_eq!(cluster.connects[1], 2, "the connection that had lost a message was given up");
+}
+
+#[test]
 fn several_addresses_are_tried_until_one_answers() {
     let mut cluster = three(&[2, 1, 0]);
     (cluster.nodes[2].alive, cluster.nodes[1].alive) = (false, false);
