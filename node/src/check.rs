@@ -7,10 +7,11 @@ use std::fmt::Write as _;
 
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader};
+use cell_recovery::image::ImageSource;
 use cell_terms::ExtentOffset;
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot};
 
-use crate::store::shape_of;
+use crate::store::{SlotEnds, shape_of};
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -46,6 +47,20 @@ pub struct CheckTarget {
     pub nodes_end: NodeIndex,
     /// Whether its entries lead to meganodes, and to no extents.
     pub router: bool,
+}
+
+/// Every meganode of a pair that is served.
+#[must_use]
+pub fn check_targets(source: &ImageSource, ends: &SlotEnds) -> Vec<CheckTarget> {
+    let target = |slot| CheckTarget {
+        node: source.node.clone(),
+        extent: source.extent.clone(),
+        geometry: source.geometry,
+        slot: Slot { region: source.node.spec().id, index: slot },
+        nodes_end: ends.end(slot),
+        router: ends.is_router(slot),
+    };
+    ends.used().map(target).collect()
 }
 
 impl CheckOutcome {

@@ -2,26 +2,24 @@
 //! cluster. Calls to the coordinator are made here; takeovers, new pairs, copies and checks of the pairs have
 //! threads of their own.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cell_cluster::{
-    CheckpointRow, ClusterError, Incidents, Notes, Sessions, Table, Tenure, Watch, boottime_ns,
-};
+use cell_cluster::{CheckpointRow, Table, Tenure, boottime_ns};
 use cell_fabric::Waker;
 use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
-use cell_recovery::{Environment, remove_unneeded};
-use cell_terms::{Csn, Incarnation, PairId};
-use cell_tree::Slot;
+use cell_recovery::{Environment, Progress, remove_unneeded};
+use cell_terms::{Csn, PairId};
 use cell_wal::Storage;
 
+use crate::agent::ClusterAgent;
 use crate::bring_up::{BringUp, Mine};
-use crate::check::{CheckTarget, check};
-use crate::follow::Following;
-use crate::membership::{Membership, MembershipOptions};
+use crate::check::{check, check_targets};
+use crate::membership::MembershipOptions;
 use crate::recoverer::{Recoverer, Told};
-use crate::shell::Inbound;
+use crate::shell::{Inbound, ServedPair};
 use crate::start::NodeError;
 use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
@@ -62,17 +60,15 @@ pub(crate) enum Work {
 /// What the thread works with.
 pub(crate) struct Control {
     pub(crate) bring_up: Arc<BringUp>,
-    pub(crate) environment: Environment,
+    environment: Environment,
     pub(crate) to_worker: ToWorker,
-    pub(crate) table: Table,
-    pub(crate) sessions: Sessions,
-    pub(crate) incidents: Incidents,
-    notes: Notes,
-    pub(crate) incarnation: Incarnation,
-    pub(crate) watch: Watch,
-    pub(crate) membership: Membership,
-    pub(crate) following: Following,
+    table: Table,
+    pub(crate) agent: ClusterAgent,
     pub(crate) recoverer: Recoverer,
+    /// Takeovers under way.
+    pub(crate) progress: BTreeMap<PairId, Arc<Progress>>,
+    /// Pairs that are there before the worker serves.
+    pub(crate) gathered: Vec<ServedPair>,
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
     storage: Arc<dyn Storage>,
@@ -109,23 +105,21 @@ impl Control {
         recoverer: Recoverer,
     ) -> Control {
         let settings = &bring_up.options.settings;
-        let membership = Membership::new(MembershipOptions {
+        let options = MembershipOptions {
             incarnation: bring_up.incarnation,
             node: bring_up.options.node,
             joined_ns: boottime_ns(),
             grace_ns: settings.integer("unclaimed_grace_ms") * 1_000_000,
-        });
+        };
+        let (storage, every_ns) =
+            (environment.storage.clone(), settings.integer("membership_poll_ms") * 1_000_000);
         Control {
             to_worker: bring_up.to_worker.clone(),
             table: environment.table.clone(),
-            sessions: environment.sessions.clone(),
-            incidents: Incidents::new(bring_up.coordinator.clone()),
-            notes: Notes::new(bring_up.coordinator.clone()),
-            incarnation: bring_up.incarnation,
-            watch: Watch::new(bring_up.coordinator.clone()),
-            membership,
-            following: Following::new(settings.integer("membership_poll_ms") * 1_000_000),
+            agent: ClusterAgent::new(&bring_up.coordinator, storage, options, every_ns),
             recoverer,
+            progress: BTreeMap::new(),
+            gathered: Vec::new(),
             sender,
             storage: environment.storage.clone(),
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
@@ -138,16 +132,16 @@ impl Control {
     /// Serves the worker and follows the cluster until the worker is gone.
     pub(crate) fn run(&mut self, work: &Receiver<Work>) -> Result<(), NodeError> {
         loop {
-            let wait_ns = self.following.due_ns.saturating_sub(boottime_ns());
+            let wait_ns = self.agent.due_ns().saturating_sub(boottime_ns());
             match work.recv_timeout(Duration::from_nanos(wait_ns)) {
                 Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Work::Command(command)) => self.carry_out(command),
                 Ok(Work::Told(told)) => self.hear(told)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
-                Ok(Work::Stopping) => self.following.stopping = true,
+                Ok(Work::Stopping) => self.agent.stop(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if boottime_ns() >= self.following.due_ns {
+            if boottime_ns() >= self.agent.due_ns() {
                 self.look()?;
             }
         }
@@ -161,37 +155,18 @@ impl Control {
     fn carry_out(&mut self, command: Command) {
         match command {
             Command::OpenSession { connection, header } => {
-                let session = self.sessions.open(self.incarnation);
-                let session = session.inspect_err(|error| tracing::warn!(%error, "no session")).ok();
-                self.to_worker.event(ControlEvent::SessionOpened { connection, header, session });
+                self.to_worker.event(self.agent.open_session(connection, header));
             }
             Command::EndSession { session, answer } => {
-                let ended = match answer {
-                    Some(_) => self.sessions.end(session).map(|()| true),
-                    None => self.sessions.end_idle(session, self.incarnation),
-                };
-                let ended = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on"));
-                let recorded = ended.unwrap_or(false);
-                self.to_worker.event(ControlEvent::SessionEnded { session, answer, recorded });
+                self.to_worker.event(self.agent.end_session(session, answer));
             }
-            Command::AskSession { session } => {
-                let open = match self.sessions.adopt(session, self.incarnation) {
-                    Ok(()) => Some(true),
-                    Err(ClusterError::SessionUnknown { .. }) => Some(false),
-                    Err(_) => None,
-                };
-                self.to_worker.event(ControlEvent::SessionAsked { session, open });
-            }
+            Command::AskSession { session } => self.to_worker.event(self.agent.ask_session(session)),
             Command::Check { connection, header } => self.check(connection, header),
             Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
             Command::AddPair => self.grow(),
             Command::Note { key, note } => {
-                match self.notes.set(&key, note.as_ref(), self.incarnation) {
-                    Ok(revision) => self.to_worker.event(ControlEvent::NoteWritten { key, revision }),
-                    Err(error) => tracing::debug!(%error, key, "a note of a split is not written just now"),
-                }
-                self.following.note_written = true;
-                self.following.due_ns = 0;
+                let written = self.agent.write_note(key, note.as_ref());
+                written.into_iter().for_each(|event| self.to_worker.event(event));
             }
             Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
         }
@@ -242,7 +217,8 @@ impl Control {
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is told to a person")]
     fn check(&self, connection: cell_fabric::ConnectionId, header: cell_protocol::RequestHeader) {
         let to_worker = self.to_worker.clone();
-        let targets: Vec<_> = self.pairs.iter().flat_map(PairControl::targets).collect();
+        let targets: Vec<_> =
+            self.pairs.iter().flat_map(|pair| check_targets(&pair.source, &pair.ends)).collect();
         let spawned = std::thread::Builder::new().name("cell-check".into()).spawn(move || {
             let begun = std::time::Instant::now();
             let mut outcome = check(&targets, || to_worker.event(ControlEvent::StructureChecked));
@@ -303,20 +279,5 @@ impl Control {
             tracing::warn!(%error, "files of earlier epochs are left over");
         }
         true
-    }
-}
-
-impl PairControl {
-    /// What a check looks at: every meganode.
-    fn targets(&self) -> Vec<CheckTarget> {
-        let target = |slot| CheckTarget {
-            node: self.source.node.clone(),
-            extent: self.source.extent.clone(),
-            geometry: self.source.geometry,
-            slot: Slot { region: self.source.node.spec().id, index: slot },
-            nodes_end: self.ends.end(slot),
-            router: self.ends.is_router(slot),
-        };
-        self.ends.used().map(target).collect()
     }
 }

@@ -1,10 +1,10 @@
 //! A storage node: serves its pairs; one worker owns a pair.
 //!
 //! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its
-//! hands;
-//! `shell` is the thread around it; `start` brings a node up and `control` carries out what the worker asks
-//! for and follows the cluster, as `membership`, a core too, decides.
+//! hands; `shell` is the thread around it. `start` brings a node up; `control` carries out what the worker
+//! asks for and follows the cluster, as `agent` and in it `membership`, cores too, decide.
 
+mod agent;
 mod bring_up;
 mod check;
 mod control;
@@ -26,10 +26,9 @@ mod store;
 mod table_view;
 mod worker;
 
-pub use check::{CheckOutcome, CheckTarget, check};
-pub use membership::{
-    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, memory_bytes, share_out,
-};
+pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted, mark_times};
+pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
 pub use shell::Ended;

@@ -16,6 +16,7 @@ use cell_recovery::{ClaimRequest, Environment, Progress, Recovered, RecoveryErro
 use cell_terms::{Incarnation, PairId};
 use cell_wal::ring::Ring;
 
+use crate::agent::mark_times;
 use crate::bring_up::{BringUp, Mine};
 use crate::control::Work;
 use crate::start::NodeError;
@@ -164,7 +165,7 @@ impl Runner {
                 return Err(RecoveryError::GivenUp);
             }
             let turn = takeover.step(device)?;
-            note(&takeover, turn, &mut times);
+            mark_times(&mut times, &takeover, turn == Turn::Done, boottime_ns());
             match turn {
                 Turn::More => {}
                 Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
@@ -177,20 +178,6 @@ impl Runner {
         self.tell(Told::Times { pair: job.claim.pair, dead: job.dead, times });
         Ok(recovered)
     }
-}
-
-/// Notes when what happened.
-fn note(takeover: &Takeover, turn: Turn, times: &mut ShareTimes) {
-    let now_ms = boottime_ns() / 1_000_000;
-    let mark = |at: &mut u64, is: bool| {
-        if is && *at == 0 {
-            *at = now_ms;
-        }
-    };
-    mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
-    mark(&mut times.cut_ms, takeover.is_cut());
-    mark(&mut times.replayed_ms, takeover.is_rebuilt());
-    mark(&mut times.serving_ms, turn == Turn::Done);
 }
 
 /// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.

@@ -1,6 +1,5 @@
 //! The worker's shell: one thread that polls its fabric and its ring, steps the worker core, and when there
-//! is nothing
-//! to do sleeps in one epoll. All clocks, sockets and files of the data path are here.
+//! is nothing to do sleeps in one epoll. All clocks, sockets and files of the data path are here.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,10 +11,10 @@ use cell_cluster::boottime_ns;
 use cell_fabric::{ConnectionId, Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
 use cell_memory::{ready_bytes, ready_bytes_given};
 use cell_recovery::image::ImageSource;
-use cell_terms::SessionId;
 use cell_wal::LogDevice;
 use cell_wal::ring::Ring;
 
+use crate::agent::Installation;
 use crate::control::Work;
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
@@ -32,8 +31,7 @@ const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
     /// The recovered pairs, each with its log's device.
-    /// `whole`: they must have every key.
-    Install { pairs: Vec<ServedPair>, sessions: Vec<SessionId>, whole: bool },
+    Install { pairs: Vec<ServedPair>, installation: Installation },
     /// A pair that was added.
     AddPair(Box<ServedPair>),
     /// For the core.
@@ -212,7 +210,7 @@ impl Shell {
             match self.inbound.try_recv() {
                 Ok(Inbound::Control(event)) => self.worker.control(event),
                 Ok(Inbound::GiveUp(kind)) => self.worker.give_up(kind),
-                Ok(Inbound::Install { pairs, sessions, whole }) => self.install(pairs, sessions, whole),
+                Ok(Inbound::Install { pairs, installation }) => self.install(pairs, installation),
                 Ok(Inbound::AddPair(served)) => self.add_pair(*served),
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => return busy,
             }
@@ -236,7 +234,8 @@ impl Shell {
         }
     }
 
-    fn install(&mut self, pairs: Vec<ServedPair>, sessions: Vec<SessionId>, whole: bool) {
+    fn install(&mut self, pairs: Vec<ServedPair>, installation: Installation) {
+        let Installation { sessions, whole } = installation;
         let mut stores = Vec::new();
         for ServedPair { store, line } in pairs {
             if !self.watch(&line) {

@@ -1,5 +1,5 @@
-//! Nodes that die and survivors that race, by seed: the membership core of each over the simulated
-//! coordinator, with takeovers that only claim, cut, wait and publish. What must hold: nobody publishes a
+//! Nodes that die and survivors that race, by seed: the agent of each, with its membership core, over the
+//! simulated coordinator, with takeovers that only claim, cut, wait and publish. What must hold: nobody publishes a
 //! pair before the leases of all who served it have ended; a cut is recorded once; in the end every pair is
 //! served by one living node, whatever happened.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
@@ -8,13 +8,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimGround, ClusterError, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members,
-    NewIncident, Place, ShareRow, ShareTimes, Sim, SimLink, Table, Watch,
+    Claim, ClusterError, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Place,
+    ShareTimes, Sim, SimLink, Table,
 };
-use cell_node::{
-    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, memory_bytes, share_out,
-};
+use cell_node::{ClusterAgent, MembershipOptions, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
+use cell_wal::sim::SimDisk;
 
 const MS: u64 = 1_000_000;
 const LEASE_MS: u64 = 500;
@@ -37,9 +36,7 @@ impl Random {
 
 /// A takeover under way.
 struct Job {
-    pair: PairId,
-    ground: ClaimGround,
-    dead: Incarnation,
+    wanted: TakeoverWanted,
     claim: Option<Claim>,
 }
 
@@ -48,9 +45,7 @@ struct Node {
     incarnation: Incarnation,
     link: SimLink,
     table: Table,
-    incidents: Incidents,
-    watch: Watch,
-    membership: Membership,
+    agent: ClusterAgent,
     jobs: Vec<Job>,
 }
 
@@ -93,9 +88,8 @@ impl World {
             node: NodeId(node),
             incarnation,
             table,
-            incidents: Incidents::new(coordinator.clone()),
-            watch: Watch::new(coordinator),
-            membership: Membership::new(options),
+            // An empty disk: every pair has as little to replay.
+            agent: ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, 0),
             jobs: Vec::new(),
             link,
         });
@@ -147,49 +141,9 @@ impl World {
 
 impl Node {
     fn look(&mut self, sim: &Sim) {
-        if self.watch.look().is_err() {
-            return;
+        if let Ok(looked) = self.agent.look(sim.now_ns()) {
+            self.jobs.extend(looked.take_over.into_iter().map(|wanted| Job { wanted, claim: None }));
         }
-        for command in self.membership.look(self.watch.view(), sim.now_ns()) {
-            let _ = self.follow(command, sim.now_ns()); // said again at the next look
-        }
-    }
-
-    fn follow(&mut self, command: MembershipCommand, now_ns: u64) -> Result<(), ClusterError> {
-        let me = self.incarnation;
-        match command {
-            MembershipCommand::TakeOver { pair, ground, dead } => {
-                self.jobs.push(Job { pair, ground, dead, claim: None });
-            }
-            MembershipCommand::Claim { dead, node, host_lock, .. } => {
-                let new = NewIncident { dead, node, lease_seen_ms: 0, detected_ms: 1, host_lock };
-                self.incidents.claim(&new, me, now_ns / MS)?;
-            }
-            MembershipCommand::Plan { dead, pairs } => {
-                let view = self.watch.view();
-                let orphans = pairs.into_iter().map(|(pair, declined)| {
-                    let memory_bytes = memory_bytes(&view.pairs[&pair]);
-                    Orphan { pair, replay_bytes: u64::from(pair.0), memory_bytes, declined }
-                });
-                let rows: Vec<_> = view.pairs.values().cloned().collect();
-                let members: Vec<_> = view.members.values().cloned().collect();
-                let plan: Vec<ShareRow> = share_out(orphans.collect(), &rows, &members);
-                self.incidents.change(dead, me, |row| {
-                    if row.claimed_by == me {
-                        row.plan.retain(|old| plan.iter().all(|share| share.pair != old.pair));
-                        row.plan.extend(plan.iter().cloned());
-                    }
-                })?;
-            }
-            MembershipCommand::Close { dead } => {
-                self.incidents.change(dead, me, |row| {
-                    if row.claimed_by == me {
-                        row.over_ms = now_ns / MS;
-                    }
-                })?;
-            }
-        }
-        Ok(())
     }
 
     /// One step of one takeover.
@@ -198,33 +152,23 @@ impl Node {
             return;
         }
         let at = usize::try_from(random.below(self.jobs.len() as u64)).unwrap();
-        let pair = self.jobs[at].pair;
+        let TakeoverWanted { pair, dead, .. } = self.jobs[at].wanted;
         match self.advance(at, sim, served) {
             Ok(false) => {}
             Ok(true) => {
-                let job = self.jobs.swap_remove(at);
-                self.membership.taken(pair);
+                self.jobs.swap_remove(at);
                 let times = ShareTimes { serving_ms: sim.now_ns() / MS, ..ShareTimes::default() };
-                let _ = self.incidents.change(job.dead, self.incarnation, |row| {
-                    row.plan
-                        .iter_mut()
-                        .filter(|share| share.pair == pair)
-                        .for_each(|share| share.times = times);
-                });
+                self.agent.times(pair, dead, times);
+                self.agent.taken(pair);
             }
             Err(error) if error.is_transient() => {}
             Err(error) => {
                 self.jobs.swap_remove(at);
-                let kind = match error {
-                    ClusterError::Superseded { .. }
-                    | ClusterError::OwnerLives { .. }
-                    | ClusterError::LeaseEnded { .. } => RefusedKind::Others,
-                    ClusterError::CutRecorded { .. } | ClusterError::CutMissing { .. } => {
-                        panic!("{pair}: {error}")
-                    }
-                    _ => RefusedKind::Passing,
-                };
-                self.membership.refused(pair, kind, sim.now_ns());
+                if let ClusterError::CutRecorded { .. } | ClusterError::CutMissing { .. } = error {
+                    panic!("{pair}: {error}");
+                }
+                let kind = RefusedKind::of_cluster(&error);
+                assert!(self.agent.refused(pair, dead, kind, sim.now_ns()), "several nodes have pairs");
             }
         }
     }
@@ -237,7 +181,8 @@ impl Node {
     ) -> Result<bool, ClusterError> {
         let job = &mut self.jobs[at];
         let Some(claim) = &job.claim else {
-            job.claim = Some(self.table.claim(job.pair, self.incarnation, self.node, job.ground)?);
+            let TakeoverWanted { pair, ground, .. } = job.wanted;
+            job.claim = Some(self.table.claim(pair, self.incarnation, self.node, ground)?);
             return Ok(false);
         };
         let uncut = claim.row.epochs_needed().filter(|old| old.cut.is_none());
@@ -253,10 +198,10 @@ impl Node {
             Err(ClusterError::TrustRemains { .. }) => return Ok(false),
             Err(error) => return Err(error),
         }
-        let before = served.entry(job.pair).or_default();
+        let before = served.entry(job.wanted.pair).or_default();
         for owner in before.iter().filter(|owner| **owner != self.incarnation) {
             let left = sim.link().remaining_ns(*owner).unwrap();
-            assert_eq!(left, None, "{} is served twice: {owner} and {}", job.pair, self.incarnation);
+            assert_eq!(left, None, "{} is served twice: {owner} and {}", job.wanted.pair, self.incarnation);
         }
         before.insert(self.incarnation);
         Ok(true)

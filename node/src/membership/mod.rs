@@ -17,7 +17,7 @@ use cell_cluster::{ClaimGround, ClusterError, ClusterView, IncidentRow, PairRow,
 use cell_recovery::RecoveryError;
 use cell_terms::{Incarnation, NodeId, PairId};
 
-pub use share::{Orphan, memory_bytes, share_out};
+pub(crate) use share::{Orphan, memory_bytes, share_out};
 
 /// A pair that everybody has declined is offered again after so long.
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;
@@ -41,8 +41,8 @@ pub struct MembershipOptions {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MembershipCommand {
-    /// Take a pair over; answered by [`Membership::taken`] or [`Membership::refused`].
+pub(crate) enum MembershipCommand {
+    /// Take a pair over; answered by `taken` or `refused`.
     TakeOver {
         /// The pair.
         pair: PairId,
@@ -119,7 +119,7 @@ impl RefusedKind {
 
 /// See the module's text.
 #[derive(Debug)]
-pub struct Membership {
+pub(crate) struct Membership {
     options: MembershipOptions,
     /// The own pairs that are not taken yet; none before the first look.
     own: Option<BTreeSet<PairId>>,
@@ -141,7 +141,7 @@ pub struct Membership {
 impl Membership {
     /// A node that has just joined.
     #[must_use]
-    pub fn new(options: MembershipOptions) -> Membership {
+    pub(crate) fn new(options: MembershipOptions) -> Membership {
         Membership {
             options,
             own: None,
@@ -154,14 +154,14 @@ impl Membership {
         }
     }
 
-    /// Takeovers under way here.
+    /// Whether it knows what is its own, and no takeover is under way here.
     #[must_use]
-    pub fn busy(&self) -> usize {
-        self.busy.len()
+    pub(crate) fn is_idle(&self) -> bool {
+        self.own.is_some() && self.busy.is_empty()
     }
 
     /// A pair was taken over here.
-    pub fn taken(&mut self, pair: PairId) {
+    pub(crate) fn taken(&mut self, pair: PairId) {
         self.busy.remove(&pair);
         self.refused_ns.remove(&pair);
         self.is_own_no_more(pair);
@@ -174,7 +174,7 @@ impl Membership {
     }
 
     /// A takeover came to nothing.
-    pub fn refused(&mut self, pair: PairId, kind: RefusedKind, now_ns: u64) {
+    pub(crate) fn refused(&mut self, pair: PairId, kind: RefusedKind, now_ns: u64) {
         self.busy.remove(&pair);
         let until_ns = match kind {
             RefusedKind::Others => return,
@@ -189,7 +189,7 @@ impl Membership {
     }
 
     /// Looks at the cluster; what is to be done now. Called again and again, with the same view too.
-    pub fn look(&mut self, view: &ClusterView, now_ns: u64) -> Vec<MembershipCommand> {
+    pub(crate) fn look(&mut self, view: &ClusterView, now_ns: u64) -> Vec<MembershipCommand> {
         let mut commands = Vec::new();
         self.note_life(view, now_ns);
         if self.own.is_none() {

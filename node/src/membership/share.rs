@@ -7,21 +7,21 @@ use cell_terms::{Incarnation, PairId};
 
 /// A pair to be taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Orphan {
+pub(crate) struct Orphan {
     /// The pair.
-    pub pair: PairId,
+    pub(crate) pair: PairId,
     /// Image and log bytes that a recovery reads.
-    pub replay_bytes: u64,
+    pub(crate) replay_bytes: u64,
     /// Bytes of its regions.
-    pub memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
     /// Those that had no room for it.
-    pub declined: Vec<Incarnation>,
+    pub(crate) declined: Vec<Incarnation>,
 }
 
 /// Gives each pair to the one that has the least to replay so far and has memory: the largest pairs first. A
 /// pair that nobody has room for gets nobody.
 #[must_use]
-pub fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRow]) -> Vec<ShareRow> {
+pub(crate) fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRow]) -> Vec<ShareRow> {
     let mut taken: BTreeMap<Incarnation, u64> = BTreeMap::new();
     for row in rows {
         if let Some(owner) = row.owner {
@@ -57,7 +57,7 @@ pub fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[MemberRo
 
 /// Bytes of a pair's regions.
 #[must_use]
-pub fn memory_bytes(row: &PairRow) -> u64 {
+pub(crate) fn memory_bytes(row: &PairRow) -> u64 {
     row.geometry.bytes()
 }
 

@@ -1,37 +1,27 @@
-//! From a lease to served pairs, without threads: what `cell_node`'s control thread does to follow the
-//! cluster, and its recovery thread, a step at a time. What is decided is decided by the production core
-//! (`cell_node::Membership`); what a takeover does, by `cell_recovery::Takeover`.
+//! From a lease to served pairs, without threads: the shell of `cell_node`'s side towards its cluster
+//! (`cell_node::ClusterAgent`, production code), and its recovery threads, a step at a time
+//! (`cell_recovery::Takeover`).
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{
-    ClaimGround, ClusterError, Incidents, MemberRow, Members, NewIncident, NewPair, NoteRow, PairRow, Place,
-    ShareRow, ShareTimes, Tenure, Watch,
-};
+use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Tenure};
 use cell_fabric::OneSided;
 use cell_node::{
-    ControlEvent, Membership, MembershipCommand, MembershipOptions, NotesView, Orphan, RefusedKind, Store,
-    TableView, Worker, WorkerIdentity, memory_bytes, pair_regions, share_out,
+    ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, Store, TakeoverWanted, Worker,
+    WorkerIdentity, mark_times, pair_regions,
 };
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
 use cell_recovery::{
     ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RegionSource, Takeover, Turn,
-    find_logs, replay_bytes,
+    find_logs,
 };
 use cell_terms::{Durability, Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
 
 use crate::node::{Exit, News, Node, is_excused};
 use crate::plan::{MS, US};
-
-/// A pair that is to be taken over.
-struct Job {
-    pair: PairId,
-    ground: ClaimGround,
-    dead: Incarnation,
-}
 
 /// A pair that is being taken over, or created.
 struct Taking {
@@ -46,48 +36,18 @@ struct Taking {
 }
 
 /// What a process has claimed and does not serve yet, and what it knows of the cluster.
+#[derive(Default)]
 pub(crate) struct Claims {
-    watch: Watch,
-    incidents: Incidents,
-    membership: Option<Membership>,
+    /// Once it is a member.
+    pub(crate) agent: Option<ClusterAgent>,
     /// Takeovers to come, one after another.
-    jobs: VecDeque<Job>,
+    jobs: VecDeque<TakeoverWanted>,
     taking: Option<Taking>,
     growing: Option<Taking>,
-    /// The worker serves; before, pairs are gathered.
-    installed: bool,
     gathered: Vec<(Recovered, SimDevice)>,
-    look_due_ns: u64,
-    /// The notes of splits that the worker knows.
-    notes: BTreeMap<String, NoteRow>,
-    /// The worker waits to see what it has written.
-    note_written: bool,
 }
 
 impl Claims {
-    /// Of a process that begins.
-    pub(crate) fn new(watch: Watch, incidents: Incidents, now_ns: u64) -> Claims {
-        Claims {
-            watch,
-            incidents,
-            membership: None,
-            jobs: VecDeque::new(),
-            taking: None,
-            growing: None,
-            installed: false,
-            gathered: Vec::new(),
-            look_due_ns: now_ns,
-            notes: BTreeMap::new(),
-            note_written: false,
-        }
-    }
-
-    /// The worker has written a note, or could not: what there is now is to be seen.
-    pub(crate) fn note_written(&mut self, now_ns: u64) {
-        self.note_written = true;
-        self.look_due_ns = now_ns + 1;
-    }
-
     /// Whether pairs are being taken over.
     pub(crate) fn is_recovering(&self) -> bool {
         self.taking.is_some() || !self.gathered.is_empty()
@@ -98,14 +58,18 @@ impl Node {
     /// Follows the cluster and takes takeovers further; when the next step is due.
     pub(crate) fn step_claims(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
         let Some(incarnation) = self.incarnation() else { return u64::MAX };
-        if now_ns >= self.claims.look_due_ns {
-            self.claims.look_due_ns = now_ns + self.plan.poll_ns;
-            let joined =
-                if self.claims.membership.is_none() { self.join(incarnation, now_ns) } else { Ok(()) };
-            if let Err(error) = joined.and_then(|()| self.look(now_ns, news)) {
-                news.push(News::Exit(Exit::Refused(error)));
-                return u64::MAX;
-            }
+        let clock_ns = self.clock_ns(now_ns);
+        if self.claims.agent.is_none()
+            && let Err(error) = self.join(incarnation, clock_ns)
+        {
+            news.push(News::Exit(Exit::Refused(error)));
+            return u64::MAX;
+        }
+        if self.claims.agent.as_ref().is_some_and(|agent| clock_ns >= agent.due_ns())
+            && let Err(error) = self.look(clock_ns, now_ns, news)
+        {
+            news.push(News::Exit(Exit::Refused(error)));
+            return u64::MAX;
         }
         if self.claims.taking.is_none()
             && let Some(job) = self.claims.jobs.pop_front()
@@ -122,12 +86,13 @@ impl Node {
             self.claims.growing = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
         }
         let takings = self.claims.taking.iter().chain(&self.claims.growing).map(|taking| taking.due_ns);
-        takings.fold(self.claims.look_due_ns, u64::min)
+        let look_ns = self.claims.agent.as_ref().map_or(u64::MAX, ClusterAgent::due_ns);
+        takings.fold(self.world_ns(look_ns), u64::min)
     }
 
     /// `BringUp::run`, up to its loop.
-    fn join(&mut self, incarnation: Incarnation, now_ns: u64) -> Result<(), RecoveryError> {
-        let (node, clock_ns) = (self.node_id(), self.clock_ns(now_ns));
+    fn join(&mut self, incarnation: Incarnation, clock_ns: u64) -> Result<(), RecoveryError> {
+        let node = self.node_id();
         self.worker.get_or_insert_with(|| {
             let identity = WorkerIdentity { node, incarnation };
             Worker::new(identity, self.plan.worker, self.progress.clone(), clock_ns)
@@ -146,142 +111,29 @@ impl Node {
             memory_limit_bytes: self.memory_limit_bytes(),
         };
         Members::new(self.coordinator.clone()).enter(&row)?;
-        self.claims.membership = Some(Membership::new(MembershipOptions {
-            incarnation,
-            node,
-            joined_ns: clock_ns,
-            grace_ns: self.plan.grace_ns,
-        }));
+        let options =
+            MembershipOptions { incarnation, node, joined_ns: clock_ns, grace_ns: self.plan.grace_ns };
+        let coordinator: Arc<dyn Coordinator> = self.coordinator.clone();
+        let storage = self.environment.storage.clone();
+        self.claims.agent = Some(ClusterAgent::new(&coordinator, storage, options, self.plan.poll_ns));
         Ok(())
     }
 
     /// `Control::look`.
-    fn look(&mut self, now_ns: u64, news: &mut Vec<News>) -> Result<(), RecoveryError> {
-        let look = match self.claims.watch.look() {
-            Ok(look) => look,
-            Err(error) if error.is_transient() => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        for session in look.ended {
-            self.tell(ControlEvent::SessionEnded { session, answer: None, recorded: true });
+    fn look(&mut self, clock_ns: u64, now_ns: u64, news: &mut Vec<News>) -> Result<(), RecoveryError> {
+        let Some(agent) = &mut self.claims.agent else { return Ok(()) };
+        let looked = agent.look(clock_ns)?;
+        looked.events.into_iter().for_each(|event| self.tell(event));
+        if looked.unplaced > 0 {
+            news.push(News::Unplaced(looked.unplaced as u64));
         }
-        if look.changed {
-            let (pairs, members) = self.rows();
-            let revision = self.claims.watch.view().revision;
-            self.tell(ControlEvent::Table(Arc::new(TableView::new(revision, &pairs, &members))));
-        }
-        self.tell_notes();
-        let clock_ns = self.clock_ns(now_ns);
-        let Some(membership) = &mut self.claims.membership else { return Ok(()) };
-        let commands = membership.look(self.claims.watch.view(), clock_ns);
-        if !commands.is_empty() {
-            self.claims.look_due_ns = now_ns + 1; // what they change is to be seen at once
-        }
-        for command in commands {
-            if self.follow(command, clock_ns, news).is_err() {
-                self.claims.look_due_ns = now_ns + self.plan.poll_ns;
-            }
-        }
+        self.claims.jobs.extend(looked.take_over);
         self.install(false, now_ns, news);
         Ok(())
     }
 
-    fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
-        let view = self.claims.watch.view();
-        (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
-    }
-
-    /// `Control::tell_notes`.
-    fn tell_notes(&mut self) {
-        let view = self.claims.watch.view();
-        if self.claims.notes == view.notes && !self.claims.note_written {
-            return;
-        }
-        let told = NotesView { revision: view.revision, notes: view.notes.clone() };
-        self.claims.notes.clone_from(&view.notes);
-        self.claims.note_written = false;
-        self.tell(ControlEvent::Notes(Arc::new(told)));
-    }
-
-    /// `Control::follow`.
-    fn follow(
-        &mut self,
-        command: MembershipCommand,
-        clock_ns: u64,
-        news: &mut Vec<News>,
-    ) -> Result<(), ClusterError> {
-        let incarnation = self.incarnation().unwrap_or_default();
-        let now_ms = clock_ns / MS;
-        match command {
-            MembershipCommand::TakeOver { pair, ground, dead } => {
-                self.claims.jobs.push_back(Job { pair, ground, dead });
-                Ok(())
-            }
-            MembershipCommand::Claim { dead, node, lease_seen_ns, detected_ns, host_lock } => {
-                let (lease_seen_ms, detected_ms) = (lease_seen_ns / MS, detected_ns / MS);
-                let new = NewIncident { dead, node, lease_seen_ms, detected_ms, host_lock };
-                if self.claims.incidents.claim(&new, incarnation, now_ms)? {
-                    self.claims.incidents.forget_old(incarnation)?;
-                    if host_lock {
-                        let own = self.claims.watch.view().pairs.values();
-                        let own = own.filter(|row| row.owner == Some(dead) && row.node == self.node_id());
-                        let plan: Vec<_> = own.map(|row| self.share_of(row, incarnation)).collect();
-                        self.write_plan(dead, &plan)?;
-                    }
-                } else {
-                    self.claims.look_due_ns += self.plan.poll_ns;
-                }
-                Ok(())
-            }
-            MembershipCommand::Plan { dead, pairs } => {
-                let (rows, members) = self.rows();
-                let orphans = pairs.into_iter().filter_map(|(pair, declined)| {
-                    let row = self.claims.watch.view().pairs.get(&pair)?;
-                    let (replay_bytes, memory_bytes) = (self.replay_bytes(row), memory_bytes(row));
-                    Some(Orphan { pair, replay_bytes, memory_bytes, declined })
-                });
-                let plan = share_out(orphans.collect(), &rows, &members);
-                let unplaced = plan.iter().filter(|share| share.survivor.is_none()).count();
-                if unplaced > 0 {
-                    news.push(News::Unplaced(unplaced as u64));
-                }
-                self.write_plan(dead, &plan)
-            }
-            MembershipCommand::Close { dead } => {
-                let closed = self.claims.incidents.change(dead, incarnation, |row| {
-                    if row.claimed_by == incarnation && !row.is_over() {
-                        row.over_ms = now_ms;
-                    }
-                });
-                closed.map(drop)
-            }
-        }
-    }
-
-    fn share_of(&self, row: &PairRow, survivor: Incarnation) -> ShareRow {
-        let bytes = self.replay_bytes(row);
-        ShareRow { pair: row.pair, survivor: Some(survivor), bytes, ..ShareRow::default() }
-    }
-
-    fn replay_bytes(&self, row: &PairRow) -> u64 {
-        replay_bytes(&*self.environment.storage, row).unwrap_or(0)
-    }
-
-    fn write_plan(&self, dead: Incarnation, plan: &[ShareRow]) -> Result<(), ClusterError> {
-        let incarnation = self.incarnation().unwrap_or_default();
-        let written = self.claims.incidents.change(dead, incarnation, |row| {
-            if row.claimed_by == incarnation {
-                for share in plan {
-                    row.plan.retain(|old| old.pair != share.pair);
-                    row.plan.push(share.clone());
-                }
-            }
-        });
-        written.map(drop)
-    }
-
-    fn begin(&mut self, job: Job, incarnation: Incarnation, now_ns: u64) {
-        let Job { pair, ground, dead } = job;
+    fn begin(&mut self, wanted: TakeoverWanted, incarnation: Incarnation, now_ns: u64) {
+        let TakeoverWanted { pair, ground, dead, .. } = wanted;
         let claim = ClaimRequest { pair, incarnation, node: self.node_id(), ground };
         let progress = Arc::new(Progress::new(now_ns));
         let publish = self.publish();
@@ -333,7 +185,8 @@ impl Node {
     /// served.
     fn would_crowd(&self) -> bool {
         let fit = self.plan.pairs_fit * self.plan.nodes;
-        fit > 0 && self.claims.watch.view().pairs.len() >= fit
+        let pairs = self.claims.agent.as_ref().map_or(0, |agent| agent.view().pairs.len());
+        fit > 0 && pairs >= fit
     }
 
     /// One more pair: `Control::grow`.
@@ -376,36 +229,16 @@ impl Node {
         Some(taking)
     }
 
-    /// `Runner::note` and `Control::note`.
+    /// `Runner::step_to_the_end`, which tells them all at once.
     fn note_times(&self, taking: &mut Taking, done: bool, now_ns: u64) {
-        let Some(dead) = taking.dead else { return };
+        let (Some(dead), Some(agent)) = (taking.dead, &self.claims.agent) else { return };
         let before = taking.times;
         let clock_ns = self.clock_ns(now_ns);
-        let mark = |at: &mut u64, is: bool| {
-            if is && *at == 0 {
-                *at = clock_ns / MS;
-            }
-        };
-        let (times, takeover) = (&mut taking.times, &taking.takeover);
-        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
-        mark(&mut times.cut_ms, takeover.is_cut());
-        mark(&mut times.replayed_ms, takeover.is_rebuilt());
-        mark(&mut times.serving_ms, done);
-        if *times == before {
-            return;
+        mark_times(&mut taking.times, &taking.takeover, done, clock_ns);
+        if taking.times != before {
+            taking.times.replayed_bytes = taking.progress.view(clock_ns).bytes_done;
+            agent.times(taking.pair, dead, taking.times);
         }
-        times.replayed_bytes = taking.progress.view(clock_ns).bytes_done;
-        let times = *times;
-        self.note_share(taking.pair, dead, |share| share.times = times);
-    }
-
-    fn note_share(&self, pair: PairId, dead: Incarnation, edit: impl Fn(&mut ShareRow)) {
-        let incarnation = self.incarnation().unwrap_or_default();
-        // For people: the takeover does not depend on it.
-        let _ = self.claims.incidents.change(dead, incarnation, |row| {
-            let mine = |share: &&mut ShareRow| share.pair == pair && share.survivor == Some(incarnation);
-            row.plan.iter_mut().find(mine).into_iter().for_each(&edit);
-        });
     }
 
     /// A takeover came to nothing: `Control::hear`, of `Told::Refused`.
@@ -423,27 +256,12 @@ impl Node {
             }
             return self.tell(ControlEvent::PairRefused);
         };
-        let kind = RefusedKind::of(&error, pair);
-        if self.is_alone() && kind != RefusedKind::Others {
-            return news.push(News::Exit(Exit::Refused(error)));
-        }
-        let (clock_ns, incarnation) = (self.clock_ns(now_ns), self.incarnation().unwrap_or_default());
-        if let Some(membership) = &mut self.claims.membership {
-            membership.refused(pair, kind, clock_ns);
-        }
-        self.note_share(pair, dead, |share| {
-            share.times = ShareTimes { refused_ms: clock_ns / MS, ..share.times };
-            if kind == RefusedKind::Declined && !share.declined.contains(&incarnation) {
-                share.declined.push(incarnation);
-            }
+        let (kind, clock_ns) = (RefusedKind::of(&error, pair), self.clock_ns(now_ns));
+        let Some(agent) = &mut self.claims.agent else { return };
+        news.push(match agent.refused(pair, dead, kind, clock_ns) {
+            true => News::Refused { pair, error, stays: kind == RefusedKind::Damaged },
+            false => News::Exit(Exit::Refused(error)),
         });
-        self.claims.look_due_ns = now_ns + 1;
-        news.push(News::Refused { pair, error, stays: kind == RefusedKind::Damaged });
-    }
-
-    /// Whether all pairs are this node's.
-    fn is_alone(&self) -> bool {
-        self.claims.watch.view().pairs.values().all(|row| row.node == self.node_id())
     }
 
     /// A pair was taken over and looked at: it is served, alone or with the others that the process starts
@@ -457,20 +275,20 @@ impl Node {
         news: &mut Vec<News>,
     ) {
         let pair = recovered.pair;
-        if wanted || self.claims.installed {
+        let installed = self.claims.agent.as_ref().is_some_and(ClusterAgent::is_installed);
+        if wanted || installed {
             self.add(recovered, device);
             if wanted {
                 return self.tell(ControlEvent::PairAdded);
             }
         } else {
             self.claims.gathered.push((recovered, device));
+            self.install(true, now_ns, news);
         }
-        if let Some(membership) = &mut self.claims.membership {
-            membership.taken(pair);
+        if let Some(agent) = &mut self.claims.agent {
+            agent.taken(pair);
         }
-        self.claims.look_due_ns = now_ns + 1;
-        // Of several nodes each pair is served as soon as it can be.
-        self.install(!self.is_alone(), now_ns, news);
+        self.wake(now_ns);
     }
 
     fn add(&mut self, recovered: Recovered, device: SimDevice) {
@@ -481,24 +299,19 @@ impl Node {
         }
     }
 
-    /// `Control::install`: lets the worker serve, once the node's own pairs are there, or at once.
-    fn install(&mut self, now: bool, now_ns: u64, news: &mut Vec<News>) {
-        let busy = self.claims.membership.as_ref().is_none_or(|membership| membership.busy() > 0);
-        if self.claims.installed || (busy && !now) {
-            return;
-        }
-        let Ok((open, _)) = self.environment.sessions.open_sessions() else { return };
-        self.claims.installed = true;
+    /// `Control::install`, and the shell's.
+    fn install(&mut self, pair_came: bool, now_ns: u64, news: &mut Vec<News>) {
+        let Some(agent) = &mut self.claims.agent else { return };
+        let Some(installation) = agent.install(pair_came) else { return };
         let (mut stores, mut rows) = (Vec::new(), Vec::new());
         for (recovered, device) in std::mem::take(&mut self.claims.gathered) {
             let (store, row) = self.serve(recovered, device);
             stores.push(store);
             rows.extend(row);
         }
-        let alone = self.is_alone();
         if let Some(worker) = &mut self.worker {
-            worker.install(stores, open.iter().map(|row| row.session));
-            if alone && !worker.has_every_key() {
+            worker.install(stores, installation.sessions);
+            if installation.whole && !worker.has_every_key() {
                 news.push(News::Broken("the meganodes do not cover all keys".to_owned()));
             }
             rows.into_iter().for_each(|row| worker.registered(row));

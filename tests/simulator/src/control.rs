@@ -1,13 +1,13 @@
 //! The control thread and the checkpoint's thread, without threads: what `cell_node`'s control does with the
-//! worker's
-//! commands, each some time after it was given; the checkpoint's copy goes on between the worker's turns.
+//! worker's commands, each some time after it was given; the checkpoint's copy goes on between the worker's
+//! turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClusterError, Tenure};
+use cell_cluster::{CheckpointRow, Tenure};
 use cell_memory::Watermarks;
-use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check};
+use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check, check_targets};
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, PairId};
@@ -109,12 +109,16 @@ impl Node {
         Ok(())
     }
 
+    fn check_targets(&self) -> Vec<CheckTarget> {
+        self.control.pairs.iter().flat_map(|pair| check_targets(&pair.source, &pair.ends)).collect()
+    }
+
     /// Checks everything that is served here.
     ///
     /// # Errors
     /// It breaks a rule.
     pub fn check_everything(&self) -> Result<(), Broken> {
-        let targets: Vec<_> = self.control.pairs.iter().flat_map(ServedPair::targets).collect();
+        let targets = self.check_targets();
         let outcome = check(&targets, || {});
         if outcome.violations > 0 {
             return Err(broken(format_args!("between two steps: {}", outcome.first_violation)));
@@ -170,27 +174,18 @@ impl Node {
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {
         match command {
             Command::OpenSession { connection, header } => {
-                let incarnation = self.incarnation().unwrap_or_default();
-                let session = self.environment.sessions.open(incarnation).ok();
-                self.tell(ControlEvent::SessionOpened { connection, header, session });
+                let opened = self.claims.agent.as_ref().map(|agent| agent.open_session(connection, header));
+                opened.into_iter().for_each(|event| self.tell(event));
             }
             Command::EndSession { session, answer } => {
-                let incarnation = self.incarnation().unwrap_or_default();
-                let recorded = match answer {
-                    Some(_) => self.environment.sessions.end(session).is_ok(),
-                    None => self.environment.sessions.end_idle(session, incarnation).unwrap_or(false),
-                };
+                let ended = self.claims.agent.as_ref().map(|agent| agent.end_session(session, answer));
+                let recorded = matches!(ended, Some(ControlEvent::SessionEnded { recorded: true, .. }));
                 news.extend(recorded.then_some(News::SessionEnded));
-                self.tell(ControlEvent::SessionEnded { session, answer, recorded });
+                ended.into_iter().for_each(|event| self.tell(event));
             }
             Command::AskSession { session } => {
-                let open =
-                    match self.environment.sessions.adopt(session, self.incarnation().unwrap_or_default()) {
-                        Ok(()) => Some(true),
-                        Err(ClusterError::SessionUnknown { .. }) => Some(false),
-                        Err(_) => None,
-                    };
-                self.tell(ControlEvent::SessionAsked { session, open });
+                let asked = self.claims.agent.as_ref().map(|agent| agent.ask_session(session));
+                asked.into_iter().for_each(|event| self.tell(event));
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
             Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
@@ -204,12 +199,10 @@ impl Node {
             }
             Command::AddPair => self.add_pair(now_ns),
             Command::Note { key, note } => {
-                let incarnation = self.incarnation().unwrap_or_default();
-                let notes = cell_cluster::Notes::new(self.coordinator.clone());
-                if let Ok(revision) = notes.set(&key, note.as_ref(), incarnation) {
-                    self.tell(ControlEvent::NoteWritten { key, revision });
-                }
-                self.claims.note_written(now_ns);
+                let agent = self.claims.agent.as_mut();
+                let written = agent.and_then(|agent| agent.write_note(key, note.as_ref()));
+                written.into_iter().for_each(|event| self.tell(event));
+                self.wake(now_ns); // what there is now is to be seen
             }
             Command::Failed(_) => {}
         }
@@ -222,7 +215,7 @@ impl Node {
         now_ns: u64,
         news: &mut Vec<News>,
     ) {
-        let targets: Vec<_> = self.control.pairs.iter().flat_map(ServedPair::targets).collect();
+        let targets = self.check_targets();
         let outcome = check(&targets, || {});
         if outcome.violations > 0 {
             news.push(News::Violations(outcome.first_violation.clone()));
@@ -295,20 +288,5 @@ impl Node {
         // What is left over is removed the next time.
         let _ = remove_unneeded(&*self.environment.storage, &row);
         true
-    }
-}
-
-impl ServedPair {
-    /// What a check looks at: every meganode.
-    fn targets(&self) -> Vec<CheckTarget> {
-        let target = |slot| CheckTarget {
-            node: self.source.node.clone(),
-            extent: self.source.extent.clone(),
-            geometry: self.source.geometry,
-            slot: Slot { region: self.source.node.spec().id, index: slot },
-            nodes_end: self.ends.end(slot),
-            router: self.ends.is_router(slot),
-        };
-        self.ends.used().map(target).collect()
     }
 }

@@ -7,8 +7,7 @@
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, Coordinator, Incidents, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table,
-    Tenure, Watch,
+    ClusterError, Coordinator, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
 };
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_node::{FailureKind, SplitCounts, Worker};
@@ -159,7 +158,7 @@ impl Node {
             serving: Serving::default(),
             control: Control::default(),
             progress: Arc::new(Progress::new(now_ns)),
-            claims: Claims::new(Watch::new(coordinator.clone()), Incidents::new(coordinator), now_ns),
+            claims: Claims::default(),
             keeper: LeaseKeeper::new(plan.lease),
             renewal: None,
             due_ns: now_ns,

@@ -1,0 +1,431 @@
+//! A node's side towards its cluster: what the watch shows and the worker is to know, what the membership
+//! core decides, and the incidents in which it is noted. A core but for the coordinator, which it is given:
+//! the control thread steps it, and so does the simulator.
+//!
+//! ```text
+//! coordinator --watch--> look --> events for the worker, pairs to take over --> the shell takes them over
+//!      ^                   |                                                              |
+//!      +-- incidents: claim, plan, close <-- membership <-- taken, refused, times --------+
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_cluster::{
+    ClaimGround, ClusterError, ClusterView, Coordinator, IncidentRow, Incidents, MemberRow, NewIncident,
+    NoteRow, Notes, PairRow, Sessions, ShareRow, ShareTimes, Watch,
+};
+use cell_fabric::ConnectionId;
+use cell_protocol::RequestHeader;
+use cell_recovery::{Takeover, replay_bytes};
+use cell_terms::{Incarnation, PairId, SessionId};
+use cell_wal::Storage;
+
+use crate::membership::{
+    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, memory_bytes, share_out,
+};
+use crate::split::NotesView;
+use crate::table_view::TableView;
+use crate::worker::ControlEvent;
+
+/// A pair that this node is to take over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TakeoverWanted {
+    /// Which.
+    pub pair: PairId,
+    /// By what right.
+    pub ground: ClaimGround,
+    /// In whose incident its share is noted.
+    pub dead: Incarnation,
+    /// What a recovery reads, about.
+    pub replay_bytes: u64,
+}
+
+/// What a look at the cluster leads to.
+#[derive(Debug, Default)]
+pub struct Looked {
+    /// Whether the rows are others than before.
+    pub changed: bool,
+    /// For the worker, in this order.
+    pub events: Vec<ControlEvent>,
+    /// To be answered by [`ClusterAgent::taken`] or [`ClusterAgent::refused`] each.
+    pub take_over: Vec<TakeoverWanted>,
+    /// Pairs that nobody alive has memory for.
+    pub unplaced: usize,
+}
+
+/// With what the worker begins to serve.
+#[derive(Debug)]
+pub struct Installation {
+    /// The sessions that are open.
+    pub sessions: Vec<SessionId>,
+    /// Whether all pairs are this node's, so that it must have every key.
+    pub whole: bool,
+}
+
+/// See the module's text. Times are the caller's, in nanoseconds; what is noted for people is in
+/// milliseconds.
+pub struct ClusterAgent {
+    options: MembershipOptions,
+    every_ns: u64,
+    due_ns: u64,
+    storage: Arc<dyn Storage>,
+    watch: Watch,
+    incidents: Incidents,
+    sessions: Sessions,
+    note_writer: Notes,
+    membership: Membership,
+    /// The node goes: others take over what is to be taken over.
+    stopping: bool,
+    /// The worker serves.
+    installed: bool,
+    /// The notes of splits that the worker knows.
+    notes: BTreeMap<String, NoteRow>,
+    /// One was written since.
+    note_written: bool,
+}
+
+impl ClusterAgent {
+    /// Of a node that has just joined. It looks at the cluster every so often at least.
+    #[must_use]
+    pub fn new(
+        coordinator: &Arc<dyn Coordinator>,
+        storage: Arc<dyn Storage>,
+        options: MembershipOptions,
+        every_ns: u64,
+    ) -> ClusterAgent {
+        ClusterAgent {
+            options,
+            every_ns,
+            due_ns: 0,
+            storage,
+            watch: Watch::new(coordinator.clone()),
+            incidents: Incidents::new(coordinator.clone()),
+            sessions: Sessions::new(coordinator.clone()),
+            note_writer: Notes::new(coordinator.clone()),
+            membership: Membership::new(options),
+            stopping: false,
+            installed: false,
+            notes: BTreeMap::new(),
+            note_written: false,
+        }
+    }
+
+    /// The cluster as it was last seen.
+    #[must_use]
+    pub fn view(&self) -> &ClusterView {
+        self.watch.view()
+    }
+
+    /// When [`ClusterAgent::look`] is to be called next.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.due_ns
+    }
+
+    /// Whether all pairs are this node's.
+    #[must_use]
+    pub fn is_alone(&self) -> bool {
+        self.view().pairs.values().all(|row| row.node == self.options.node)
+    }
+
+    /// Nothing is taken over any more.
+    pub fn stop(&mut self) {
+        self.stopping = true;
+    }
+
+    /// The pairs and members, by their ids.
+    #[must_use]
+    pub fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
+        let view = self.view();
+        (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
+    }
+
+    /// Looks at the cluster and does what is to be done there.
+    ///
+    /// # Errors
+    /// What the coordinator tells cannot be read. That it does not answer just now is no error.
+    pub fn look(&mut self, now_ns: u64) -> Result<Looked, ClusterError> {
+        self.due_ns = now_ns.saturating_add(self.every_ns);
+        let mut looked = Looked::default();
+        let look = match self.watch.look() {
+            Ok(look) => look,
+            Err(error) if error.is_transient() => {
+                tracing::debug!(%error, "the cluster is not seen just now");
+                return Ok(looked);
+            }
+            Err(error) => return Err(error),
+        };
+        let ended = |session| ControlEvent::SessionEnded { session, answer: None, recorded: true };
+        looked.events.extend(look.ended.into_iter().map(ended));
+        looked.changed = look.changed;
+        if look.changed {
+            let (pairs, members) = self.rows();
+            let table = TableView::new(self.view().revision, &pairs, &members);
+            looked.events.push(ControlEvent::Table(Arc::new(table)));
+        }
+        looked.events.extend(self.notes_to_tell());
+        if self.stopping {
+            return Ok(looked);
+        }
+        let commands = self.membership.look(self.watch.view(), now_ns);
+        if !commands.is_empty() {
+            self.due_ns = 0; // what they change is to be seen at once
+        }
+        for command in commands {
+            if let Err(error) = self.follow(command, now_ns, &mut looked) {
+                tracing::warn!(%error, "an incident is not taken further just now");
+                self.due_ns = now_ns.saturating_add(self.every_ns);
+            }
+        }
+        Ok(looked)
+    }
+
+    /// The notes of splits, if they have changed, or if the worker waits to see what it has written.
+    fn notes_to_tell(&mut self) -> Option<ControlEvent> {
+        let view = self.watch.view();
+        if self.notes == view.notes && !self.note_written {
+            return None;
+        }
+        let told = NotesView { revision: view.revision, notes: view.notes.clone() };
+        self.notes.clone_from(&view.notes);
+        self.note_written = false;
+        Some(ControlEvent::Notes(Arc::new(told)))
+    }
+
+    fn follow(
+        &mut self,
+        command: MembershipCommand,
+        now_ns: u64,
+        looked: &mut Looked,
+    ) -> Result<(), ClusterError> {
+        match command {
+            MembershipCommand::TakeOver { pair, ground, dead } => {
+                let replay_bytes = self.weigh(pair, dead);
+                looked.take_over.push(TakeoverWanted { pair, ground, dead, replay_bytes });
+                Ok(())
+            }
+            MembershipCommand::Claim { dead, node, lease_seen_ns, detected_ns, host_lock } => {
+                let (lease_seen_ms, detected_ms) = (ms(lease_seen_ns), ms(detected_ns));
+                let new = NewIncident { dead, node, lease_seen_ms, detected_ms, host_lock };
+                if self.incidents.claim(&new, self.options.incarnation, ms(now_ns))? {
+                    tracing::info!(%dead, "this node settles what becomes of its pairs");
+                    self.incidents.forget_old(self.options.incarnation)?;
+                    if host_lock {
+                        self.share_own(dead)?;
+                    }
+                } else {
+                    // Another's, or nobody has died: the next look shows that, and it is in no hurry.
+                    self.due_ns = now_ns.saturating_add(self.every_ns);
+                }
+                Ok(())
+            }
+            MembershipCommand::Plan { dead, pairs } => {
+                let plan = self.plan(dead, pairs);
+                looked.unplaced += plan.iter().filter(|share| share.survivor.is_none()).count();
+                self.write_plan(dead, &plan)
+            }
+            MembershipCommand::Close { dead } => self.change(dead, |row| {
+                if !row.is_over() {
+                    row.over_ms = ms(now_ns);
+                }
+            }),
+        }
+    }
+
+    /// What a recovery of a pair reads: the plan has weighed it, unless there is none.
+    fn weigh(&self, pair: PairId, dead: Incarnation) -> u64 {
+        let view = self.view();
+        let weighed = view.incidents.get(&dead).and_then(|incident| incident.share(pair));
+        let weigh = || view.pairs.get(&pair).map_or(0, |row| self.replay_bytes(row));
+        weighed.map_or_else(weigh, |share| share.bytes)
+    }
+
+    fn replay_bytes(&self, row: &PairRow) -> u64 {
+        replay_bytes(&*self.storage, row).unwrap_or(0) // what is wrong, its recovery will say
+    }
+
+    /// A restarted node has all pairs of its predecessor to itself.
+    fn share_own(&self, dead: Incarnation) -> Result<(), ClusterError> {
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        let own = self.view().pairs.values().filter(|row| row.owner == Some(dead) && row.node == node);
+        let share = |row: &PairRow| ShareRow {
+            pair: row.pair,
+            survivor: Some(incarnation),
+            bytes: self.replay_bytes(row),
+            ..ShareRow::default()
+        };
+        let plan: Vec<_> = own.map(share).collect();
+        self.write_plan(dead, &plan)
+    }
+
+    fn plan(&self, dead: Incarnation, pairs: Vec<(PairId, Vec<Incarnation>)>) -> Vec<ShareRow> {
+        let (rows, members) = self.rows();
+        let orphans = pairs.into_iter().filter_map(|(pair, declined)| {
+            let row = self.view().pairs.get(&pair)?;
+            let (replay_bytes, memory_bytes) = (self.replay_bytes(row), memory_bytes(row));
+            Some(Orphan { pair, replay_bytes, memory_bytes, declined })
+        });
+        let plan = share_out(orphans.collect(), &rows, &members);
+        for ShareRow { pair, survivor, bytes, .. } in &plan {
+            tracing::info!(%dead, %pair, ?survivor, bytes, "a pair is to be taken over");
+        }
+        plan
+    }
+
+    fn write_plan(&self, dead: Incarnation, plan: &[ShareRow]) -> Result<(), ClusterError> {
+        self.change(dead, |row| {
+            for share in plan {
+                row.plan.retain(|old| old.pair != share.pair);
+                row.plan.push(share.clone());
+            }
+        })
+    }
+
+    /// Changes an incident that this node has claimed.
+    fn change(&self, dead: Incarnation, edit: impl Fn(&mut IncidentRow)) -> Result<(), ClusterError> {
+        let incarnation = self.options.incarnation;
+        let changed = self.incidents.change(dead, incarnation, |row| {
+            if row.claimed_by == incarnation {
+                edit(row);
+            }
+        });
+        changed.map(drop)
+    }
+
+    /// A pair was taken over, and the shell has it.
+    pub fn taken(&mut self, pair: PairId) {
+        self.membership.taken(pair);
+        self.due_ns = 0;
+    }
+
+    /// A takeover came to nothing. False: all pairs are this node's, which does not serve a part of them; it
+    /// has to end.
+    #[must_use]
+    pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
+        if self.is_alone() && kind != RefusedKind::Others {
+            return false;
+        }
+        self.membership.refused(pair, kind, now_ns);
+        let incarnation = self.options.incarnation;
+        self.note(pair, dead, |share| {
+            share.times = ShareTimes { refused_ms: ms(now_ns), ..share.times };
+            if kind == RefusedKind::Declined && !share.declined.contains(&incarnation) {
+                share.declined.push(incarnation);
+            }
+        });
+        // What another has is in no hurry: asked for again at once it would be refused again.
+        let rest_ns = if kind == RefusedKind::Others { self.every_ns } else { 0 };
+        self.due_ns = now_ns.saturating_add(rest_ns);
+        true
+    }
+
+    /// Notes how far a takeover has come.
+    pub fn times(&self, pair: PairId, dead: Incarnation, times: ShareTimes) {
+        self.note(pair, dead, |share| share.times = times);
+    }
+
+    /// Writes down what became of a share, for people: the takeover does not depend on it.
+    fn note(&self, pair: PairId, dead: Incarnation, edit: impl Fn(&mut ShareRow)) {
+        let incarnation = self.options.incarnation;
+        let noted = self.incidents.change(dead, incarnation, |row| {
+            let mine = |share: &&mut ShareRow| share.pair == pair && share.survivor == Some(incarnation);
+            if let Some(share) = row.plan.iter_mut().find(mine) {
+                edit(share);
+            }
+        });
+        if let Err(error) = noted {
+            tracing::debug!(%error, %pair, "what becomes of a share is not noted");
+        }
+    }
+
+    /// Whether the worker has been installed.
+    #[must_use]
+    pub fn is_installed(&self) -> bool {
+        self.installed
+    }
+
+    /// The worker is to serve from now on, with the pairs that the shell has gathered: once. That is when the
+    /// node's own pairs are there; of several nodes each pair is served as soon as it can be.
+    pub fn install(&mut self, pair_came: bool) -> Option<Installation> {
+        let idle = self.membership.is_idle() && !self.stopping;
+        let now = (pair_came && !self.is_alone()) || idle;
+        if self.installed || !now {
+            return None;
+        }
+        match self.sessions.open_sessions() {
+            Ok((open, _)) => {
+                self.installed = true;
+                let sessions = open.iter().map(|row| row.session).collect();
+                Some(Installation { sessions, whole: self.is_alone() })
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the open sessions are not known just now");
+                None
+            }
+        }
+    }
+
+    /// Opens a session for a client; the answer for the worker.
+    #[must_use]
+    pub fn open_session(&self, connection: ConnectionId, header: RequestHeader) -> ControlEvent {
+        let session = self.sessions.open(self.options.incarnation);
+        let session = session.inspect_err(|error| tracing::warn!(%error, "no session")).ok();
+        ControlEvent::SessionOpened { connection, header, session }
+    }
+
+    /// Ends a session: a client's wish, which is to be answered, or one that was idle here for long.
+    #[must_use]
+    pub fn end_session(
+        &self,
+        session: SessionId,
+        answer: Option<(ConnectionId, RequestHeader)>,
+    ) -> ControlEvent {
+        let ended = match answer {
+            Some(_) => self.sessions.end(session).map(|()| true),
+            None => self.sessions.end_idle(session, self.options.incarnation),
+        };
+        let ended = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on"));
+        ControlEvent::SessionEnded { session, answer, recorded: ended.unwrap_or(false) }
+    }
+
+    /// Whether a session is open that another node has opened.
+    #[must_use]
+    pub fn ask_session(&self, session: SessionId) -> ControlEvent {
+        let open = match self.sessions.adopt(session, self.options.incarnation) {
+            Ok(()) => Some(true),
+            Err(ClusterError::SessionUnknown { .. }) => Some(false),
+            Err(_) => None,
+        };
+        ControlEvent::SessionAsked { session, open }
+    }
+
+    /// Writes or removes a note of a split; what there is then is told at the next look, which is at once.
+    pub fn write_note(&mut self, key: String, note: Option<&NoteRow>) -> Option<ControlEvent> {
+        (self.note_written, self.due_ns) = (true, 0);
+        match self.note_writer.set(&key, note, self.options.incarnation) {
+            Ok(revision) => Some(ControlEvent::NoteWritten { key, revision }),
+            Err(error) => {
+                tracing::debug!(%error, key, "a note of a split is not written just now");
+                None
+            }
+        }
+    }
+}
+
+/// Marks how far a takeover has come, the first time that it is seen to be there.
+pub fn mark_times(times: &mut ShareTimes, takeover: &Takeover, done: bool, now_ns: u64) {
+    let mark = |at: &mut u64, is: bool| {
+        if is && *at == 0 {
+            *at = ms(now_ns);
+        }
+    };
+    mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
+    mark(&mut times.cut_ms, takeover.is_cut());
+    mark(&mut times.replayed_ms, takeover.is_rebuilt());
+    mark(&mut times.serving_ms, done);
+}
+
+fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
+}

@@ -1,0 +1,149 @@
+//! A node's side towards its cluster, call by call, over the simulated coordinator.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    ClaimGround, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Place, Sim, SimLink,
+    Table,
+};
+use cell_node::{ClusterAgent, ControlEvent, MembershipOptions, RefusedKind};
+use cell_terms::{Durability, Incarnation, NodeId, PairId};
+use cell_wal::sim::SimDisk;
+
+const MS: u64 = 1_000_000;
+const EVERY_NS: u64 = 50 * MS;
+const GEOMETRY: Geometry =
+    Geometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
+
+struct Member {
+    sim: Sim,
+    link: SimLink,
+    incarnation: Incarnation,
+    table: Table,
+    agent: ClusterAgent,
+}
+
+/// A node of a cluster of so many, which has joined.
+fn join(sim: &Sim, node: u32, nodes: u32) -> Member {
+    let link = sim.link();
+    let incarnation = link.grant(500).unwrap().lease;
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+    let table = Table::new(coordinator.clone());
+    table.lay_out(&Layout::even(nodes, 2), GEOMETRY, incarnation).unwrap();
+    let row = MemberRow {
+        incarnation,
+        node: NodeId(node),
+        fabric: format!("sim:{node}"),
+        http: String::new(),
+        pid: node,
+        memory_limit_bytes: 0,
+    };
+    Members::new(coordinator.clone()).enter(&row).unwrap();
+    let options =
+        MembershipOptions { incarnation, node: NodeId(node), joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
+    let agent = ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, EVERY_NS);
+    Member { sim: sim.clone(), link, incarnation, table, agent }
+}
+
+impl Member {
+    fn look(&mut self) -> cell_node::Looked {
+        self.agent.look(self.sim.now_ns()).unwrap()
+    }
+
+    fn serve(&mut self, pair: PairId, ground: ClaimGround) {
+        let node = self.agent.view().pairs[&pair].node;
+        let claim = self.table.claim(pair, self.incarnation, node, ground).unwrap();
+        let address = format!("sim:{}", node.0);
+        let place = Place { address, worker: 0, node_key: 0, extent_key: 0 };
+        self.table.publish(claim.tenure, Durability::Sync, &place).unwrap();
+    }
+}
+
+#[test]
+fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_seen() {
+    let sim = Sim::new(1);
+    let mut member = join(&sim, 0, 1);
+    member.link.plan([Fault::NotReached]);
+    assert!(!member.look().changed, "the coordinator is not reached");
+    assert!(member.agent.install(false).is_none(), "nothing is known yet");
+    assert_eq!(member.agent.due_ns(), sim.now_ns() + EVERY_NS, "and is looked for again");
+
+    let looked = member.look();
+    let [wanted] = looked.take_over[..] else { panic!("{looked:?}") };
+    assert_eq!((wanted.pair, wanted.ground), (PairId(1), ClaimGround::HostLock));
+    assert_eq!(member.agent.due_ns(), 0, "what was written is to be seen at once");
+    assert!(member.agent.install(false).is_none(), "its own pair is not there yet");
+    member.serve(wanted.pair, wanted.ground);
+    member.agent.taken(wanted.pair);
+
+    member.link.plan([Fault::NotReached]);
+    assert!(member.agent.install(false).is_none(), "the open sessions are not known");
+    let installation = member.agent.install(false).expect("all is there");
+    assert!(installation.whole && installation.sessions.is_empty());
+    assert!(member.agent.is_installed() && member.agent.install(true).is_none(), "once");
+}
+
+#[test]
+fn node_of_several_serves_each_pair_as_it_comes() {
+    let sim = Sim::new(2);
+    let mut member = join(&sim, 0, 2);
+    let looked = member.look();
+    assert_eq!(looked.take_over.iter().map(|wanted| wanted.pair).collect::<Vec<_>>(), [PairId(1)]);
+    assert!(member.agent.install(false).is_none(), "no pair has come");
+    assert!(!member.agent.install(true).expect("one has").whole, "the other node has keys, too");
+}
+
+#[test]
+fn refusal_ends_the_node_that_has_all_pairs_and_is_noted_by_one_of_several() {
+    let sim = Sim::new(3);
+    let mut alone = join(&sim, 0, 1);
+    let wanted = alone.look().take_over[0];
+    assert!(alone.agent.refused(wanted.pair, wanted.dead, RefusedKind::Others, 7), "another may have it");
+    assert_eq!(alone.agent.due_ns(), 7 + EVERY_NS, "it is looked after that in no hurry");
+    assert!(!alone.agent.refused(wanted.pair, wanted.dead, RefusedKind::Damaged, 0));
+
+    let sim = Sim::new(4);
+    let (mut dead, mut survivor) = (join(&sim, 0, 2), join(&sim, 1, 2));
+    let own = dead.look().take_over[0];
+    dead.serve(own.pair, own.ground);
+    survivor.look();
+    sim.advance(400 * MS);
+    survivor.link.keep_alive(survivor.incarnation).unwrap();
+    sim.advance(400 * MS); // the other's lease has ended
+    for _ in 0..3 {
+        survivor.look(); // claims, plans, takes over
+    }
+    let incidents = Incidents::new(Arc::new(sim.link()));
+    let share = || incidents.list().unwrap()[0].share(own.pair).cloned().expect("it is shared out");
+    assert_eq!(share().survivor, Some(survivor.incarnation));
+    let now_ns = sim.now_ns();
+    assert!(survivor.agent.refused(own.pair, dead.incarnation, RefusedKind::Declined, now_ns));
+    assert_eq!(share().declined, [survivor.incarnation]);
+    assert_eq!(share().times.refused_ms, now_ns / MS);
+}
+
+#[test]
+fn note_that_was_written_is_told_at_the_next_look_even_unchanged() {
+    let sim = Sim::new(5);
+    let mut member = join(&sim, 0, 2);
+    let notes = |member: &mut Member| {
+        let events = member.look().events;
+        events.iter().filter(|event| matches!(event, ControlEvent::Notes(_))).count()
+    };
+    assert_eq!((notes(&mut member), notes(&mut member)), (0, 0), "there are none");
+    let event = member.agent.write_note("notes/1".to_owned(), None);
+    assert!(matches!(event, Some(ControlEvent::NoteWritten { revision, .. }) if revision > 0), "{event:?}");
+    assert_eq!(member.agent.due_ns(), 0, "at once");
+    assert_eq!((notes(&mut member), notes(&mut member)), (1, 0), "its writer waits to see it gone");
+}
+
+#[test]
+fn agent_that_stops_takes_nothing_over() {
+    let sim = Sim::new(6);
+    let mut member = join(&sim, 0, 1);
+    member.agent.stop();
+    let looked = member.look();
+    assert!(looked.changed && looked.take_over.is_empty());
+    assert!(member.agent.install(false).is_none());
+}
