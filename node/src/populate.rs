@@ -1,6 +1,5 @@
 //! Memory ahead of the allocators: a thread gives pages to the regions before the worker touches them,
-//! because a page
-//! that must be zeroed when it is first touched costs the worker some hundred microseconds.
+//! because a page that must be zeroed when it is first touched costs the worker some hundred microseconds.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -316,8 +316,7 @@ impl Shell {
     }
 
     /// Hands over the replies that may leave. The clock is read after everything that they say was decided,
-    /// and the
-    /// lease after the clock, so nothing is sent that the lease does not cover.
+    /// and the lease after the clock, so nothing is sent that the lease does not cover.
     fn send_replies(&mut self) -> bool {
         self.overflow.retry(&mut self.endpoint);
         let now_ns = boottime_ns();
@@ -341,8 +340,7 @@ impl Shell {
 }
 
 /// Replies for clients that do not read as fast as they ask. The fabric stops reading from such a client; one
-/// that
-/// lets too many replies pile up all the same is disconnected. Nobody else waits for it.
+/// that lets too many replies pile up all the same is disconnected. Nobody else waits for it.
 #[derive(Debug, Default)]
 struct Overflow {
     waiting: HashMap<ConnectionId, VecDeque<Vec<u8>>>,

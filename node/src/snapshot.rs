@@ -1,6 +1,5 @@
 //! What a node tells about itself: an immutable snapshot, published about once a second, read by `web`
-//! without
-//! touching the data path.
+//! without touching the data path.
 
 use std::sync::Arc;
 

@@ -216,8 +216,7 @@ fn spawn<T: Send + 'static>(
 }
 
 /// Recovers, serves the worker's commands until it ends, then gives the pair up in the table. Lock and lease
-/// are held
-/// to the very end.
+/// are held to the very end.
 fn run_control(
     bring_up: &Arc<BringUp>,
     lock: FolderLock,
@@ -266,8 +265,7 @@ impl NodeHandle {
     }
 
     /// Asks the node to stop: no further requests are taken, what waits for the log is answered, then, if
-    /// wished, a
-    /// last checkpoint is taken. [`NodeHandle::wait`] returns when that is done.
+    /// wished, a last checkpoint is taken. [`NodeHandle::wait`] returns when that is done.
     pub fn stop(&self, checkpoint: bool) {
         let _ = self.to_control.send(Work::Stopping); // unless it has ended
         self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));

@@ -354,8 +354,7 @@ impl Store {
     }
 
     /// What an answer to `search` depends on: for a miss the last removal of the leaf; for a hit its last
-    /// change, and
-    /// if that is too new, the extent's CSN.
+    /// change, and if that is too new, the extent's CSN.
     pub(crate) fn search_depends_on(&self, located: &Located) -> Result<Csn, StoreError> {
         match &located.entry {
             None => Ok(located.csn_removed),

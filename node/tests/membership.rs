@@ -1,7 +1,7 @@
 //! Nodes that die and survivors that race, by seed: the agent of each, with its membership core, over the
-//! simulated coordinator, with takeovers that only claim, cut, wait and publish. What must hold: nobody publishes a
-//! pair before the leases of all who served it have ended; a cut is recorded once; in the end every pair is
-//! served by one living node, whatever happened.
+//! simulated coordinator, with takeovers that only claim, cut, wait and publish. What must hold: nobody
+//! publishes a pair before the leases of all who served it have ended; a cut is recorded once; in the end
+//! every pair is served by one living node, whatever happened.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -344,10 +344,8 @@ fn run(
 }
 
 /// Removes what nobody will read, so that a full disk has room for the new epoch's first segments: the spares
-/// that the
-/// last owner had prepared past its cut, and the files of claims that never came to publish. What cannot be
-/// removed is
-/// left over; the new logs then say that the disk is full, and are tried again.
+/// that the last owner had prepared past its cut, and the files of claims that never came to publish. What
+/// cannot be removed is left over; the new logs then say that the disk is full, and are tried again.
 fn make_room(environment: &Environment, log: LogId, predecessor: Predecessor) {
     let storage = &*environment.storage;
     let warn = |error: &dyn Error| tracing::warn!(%error, "files that nobody needs are left over");

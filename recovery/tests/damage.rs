@@ -351,10 +351,8 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
 }
 
 /// The image has the extents of the leaves that it copies. When a slot ran full, the allocator gave a leaf
-/// one of the
-/// nodes set aside for inner nodes, below what the copier had passed: what moved there had its tree node in
-/// the log,
-/// but its extents nowhere.
+/// one of the nodes set aside for inner nodes, below what the copier had passed: what moved there had its
+/// tree node in the log, but its extents nowhere.
 #[test]
 fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     // Large enough for a stretch of more nodes than a put asks for.

@@ -1,8 +1,7 @@
 //! One listening socket, many workers: accepted sockets go to the endpoint whose worker the hello names.
 //!
 //! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other
-//! endpoint's
-//! desk and rings. The other endpoint judges its own limits and answers the hello.
+//! endpoint's desk and rings. The other endpoint judges its own limits and answers the hello.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -1,10 +1,9 @@
 //! The messaging half of a fabric: an endpoint holds connections, sends and receives whole messages on them.
 //!
 //! An endpoint belongs to one thread (a worker's, a client session's, a recovery's). Nothing here blocks and
-//! nothing
-//! here reads a clock: the shell calls [`Endpoint::poll`], [`Endpoint::flush`] and [`Endpoint::tick`], and
-//! sleeps on
-//! [`Endpoint::wake_descriptor`] (see [`crate::Poller`]) only after [`Endpoint::prepare_sleep`] said it may:
+//! nothing here reads a clock: the shell calls [`Endpoint::poll`], [`Endpoint::flush`] and
+//! [`Endpoint::tick`], and sleeps on [`Endpoint::wake_descriptor`] (see [`crate::Poller`]) only after
+//! [`Endpoint::prepare_sleep`] said it may:
 //!
 //! ```text
 //! loop {
@@ -15,10 +14,9 @@
 //! ```
 //!
 //! Promised on every provider: messages of one connection arrive whole, once, in the order they were sent;
-//! nothing is
-//! said about the order across connections. A connection that breaks ends with exactly one [`Event::Closed`],
-//! after
-//! the messages that arrived on it; what had been sent and not answered may or may not have arrived.
+//! nothing is said about the order across connections. A connection that breaks ends with exactly one
+//! [`Event::Closed`], after the messages that arrived on it; what had been sent and not answered may or may
+//! not have arrived.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;
@@ -31,8 +29,7 @@ use crate::greeting::Greeting;
 use crate::one_sided::{ReadFailure, ReadTag};
 
 /// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply
-/// can
-/// never hit a later connection.
+/// can never hit a later connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ConnectionId(pub(crate) u64);
 
@@ -116,22 +113,19 @@ pub enum Event<'a> {
 /// A thread's door to the fabric. See the module's text for what holds on every provider.
 pub trait Endpoint {
     /// Begins a connection. [`Event::Connected`] or [`Event::Closed`] follows; sends are accepted at once and
-    /// leave
-    /// when it is open.
+    /// leave when it is open.
     ///
     /// # Errors
     /// An address that this provider cannot reach, the limit of connections, or no socket to be had.
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError>;
 
     /// Copies a message, given in parts that are sent as one, into the connection's output. It leaves with
-    /// the next
-    /// [`Endpoint::flush`].
+    /// the next [`Endpoint::flush`].
     ///
     /// # Errors
     /// [`SendError::Full`]: nothing was taken; keep the message and wait for [`Event::Writable`], or close a
-    /// peer
-    /// that does not read. [`SendError::Closed`]: the connection is gone, its event was or will be reported.
-    /// [`SendError::TooLong`]: the caller should have split it.
+    /// peer that does not read. [`SendError::Closed`]: the connection is gone, its event was or will be
+    /// reported. [`SendError::TooLong`]: the caller should have split it.
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError>;
 
     /// [`Endpoint::send_parts`] of one part.
@@ -147,8 +141,7 @@ pub trait Endpoint {
     fn flush(&mut self);
 
     /// Reports what has happened, a bounded batch of it, and returns how many events there were. Zero does
-    /// not mean
-    /// that one may sleep: ask [`Endpoint::prepare_sleep`].
+    /// not mean that one may sleep: ask [`Endpoint::prepare_sleep`].
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize;
 
     /// Tells the time, from any fixed start, never backwards. Time-outs are judged by it; each 100 ms is
@@ -156,8 +149,7 @@ pub trait Endpoint {
     fn tick(&mut self, now_ns: u64);
 
     /// Ends a connection. What is in its output is written if the network takes it at once. No event follows;
-    /// an
-    /// unknown connection is ignored.
+    /// an unknown connection is ignored.
     fn close(&mut self, connection: ConnectionId);
 
     /// Bytes in the connection's output that the network has not taken yet; zero for one that is gone.
@@ -167,8 +159,7 @@ pub trait Endpoint {
     fn connections(&self) -> usize;
 
     /// Whether the thread may sleep on the wake descriptor: false while something can be polled at once.
-    /// Peers may
-    /// have to be told, so call it right before each sleep, after [`Endpoint::flush`].
+    /// Peers may have to be told, so call it right before each sleep, after [`Endpoint::flush`].
     fn prepare_sleep(&mut self) -> bool;
 
     /// Readable when [`Endpoint::poll`] has something to report. `None` for a provider that is stepped

@@ -3,8 +3,7 @@
 //! The connector speaks first; the acceptor answers when it has read a good hello, so a stranger is told
 //! nothing.
 //! Little-endian throughout. The first twelve bytes keep their place in every later version, so that two
-//! versions
-//! can always tell each other apart.
+//! versions can always tell each other apart.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -76,8 +75,7 @@ pub(crate) struct Hello {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Decoded {
     /// So many bytes in all are needed before more can be said. Reading no further than this leaves what
-    /// follows the
-    /// hello in the socket.
+    /// follows the hello in the socket.
     Need(usize),
     /// It is whole.
     Whole(Hello),

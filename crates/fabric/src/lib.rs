@@ -1,7 +1,6 @@
 //! The fabric: how threads of nodes and clients reach each other. Verbs-shaped: connections that carry whole
 //! messages ([`Endpoint`]) and one-sided reads of registered memory ([`OneSided`]); all is posted and
-//! completes as an
-//! [`Event`] of a poll.
+//! completes as an [`Event`] of a poll.
 //!
 //! | provider | what it is |
 //! |---|---|

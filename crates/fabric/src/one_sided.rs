@@ -1,12 +1,10 @@
 //! The one-sided half of a fabric: regions are registered, peers read them without the owner's thread.
 //!
 //! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was
-//! posted
-//! for an earlier registration fails instead of returning what stands there now. What a read returns is
-//! whatever the
-//! memory held while it was read; a writer may have been at work. Readers validate, as the module text of
-//! `tree`
-//! says, and a provider tells by [`OneSided::reads_ordered`] whether a version word at each end is enough.
+//! posted for an earlier registration fails instead of returning what stands there now. What a read returns
+//! is whatever the memory held while it was read; a writer may have been at work. Readers validate, as the
+//! module text of `tree` says, and a provider tells by [`OneSided::reads_ordered`] whether a version word at
+//! each end is enough.
 
 use std::fmt;
 
@@ -70,8 +68,7 @@ pub enum ReadFailure {
 /// An endpoint with one-sided reads.
 pub trait OneSided: Endpoint {
     /// Lets peers read a region until it is deregistered. The key is random and fresh. Registrations belong
-    /// to the
-    /// process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
+    /// to the process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
     ///
     /// # Errors
     /// No service for one-sided reads at this endpoint, or no random bytes.
@@ -84,9 +81,8 @@ pub trait OneSided: Endpoint {
     fn deregister(&mut self, key: RegionKey);
 
     /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`]
-    /// follows with
-    /// the tag. Reads complete in any order, and in any order with messages. Only the end that connected can
-    /// read.
+    /// follows with the tag. Reads complete in any order, and in any order with messages. Only the end that
+    /// connected can read.
     ///
     /// # Errors
     /// As for a send: [`SendError::Full`] with [`READS_MAX`] in flight on the connection,
@@ -105,8 +101,7 @@ pub trait OneSided: Endpoint {
     }
 
     /// Whether one read loads its cache lines in address order. Where it does not, tree nodes need a check
-    /// that
-    /// survives any order.
+    /// that survives any order.
     fn reads_ordered(&self) -> bool;
 }
 

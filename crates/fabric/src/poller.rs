@@ -23,8 +23,7 @@ pub struct Poller {
 }
 
 /// Wakes a [`Poller`] from another thread. Cheap to call often: only the first call since the last wait costs
-/// a
-/// system call. What was stored before `wake` is seen after the `wait` that it ends.
+/// a system call. What was stored before `wake` is seen after the `wait` that it ends.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<Bell>);
 
@@ -83,8 +82,7 @@ impl Poller {
     }
 
     /// Sleeps until a descriptor has something, a waker is used, or the time is over (`None`: for ever). It
-    /// may
-    /// return early without a reason.
+    /// may return early without a reason.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Wait {
         self.events.wait(&self.epoll, timeout);
         let woken = self.events.iter().any(|(token, _)| token == WAKER_TOKEN);
@@ -107,8 +105,7 @@ impl Waker {
 
 impl Bell {
     /// Drains before it permits the next signal: the other way round a signal could be drained that `rung`
-    /// still
-    /// counts as pending, and no later one would be sent. The swap reads what the ringer released.
+    /// still counts as pending, and no later one would be sent. The swap reads what the ringer released.
     fn silence(&self) {
         let _ = rustix::io::read(&self.descriptor, &mut [0; 8]);
         self.rung.swap(false, Ordering::AcqRel);
@@ -119,8 +116,7 @@ impl Bell {
 const EVENTS_MAX: usize = 256;
 
 /// What an epoll instance reported last: tokens and what is said of them. (The kernel's own event may hold a
-/// pointer
-/// and could not change threads with its endpoint.)
+/// pointer and could not change threads with its endpoint.)
 #[derive(Debug, Default)]
 pub(crate) struct ReadyList(Vec<(u64, EventFlags)>);
 

@@ -55,8 +55,7 @@ id!(
 
 id!(
     /// An extent's place in its pair's extent region, in units of 16 bytes: 64 GiB at most. Zero is never an
-    /// extent
-    /// (the region's header is there).
+    /// extent (the region's header is there).
     ExtentOffset(u32),
     "extent-"
 );

@@ -36,8 +36,8 @@ impl fmt::Display for Epoch {
 }
 
 /// An entry's version: where and when it was written. It is kept when the entry moves to another pair;
-/// conditional
-/// writes compare versions. Past a cut the next owner uses the same CSNs again, so the epoch is part of it.
+/// conditional writes compare versions. Past a cut the next owner uses the same CSNs again, so the epoch is
+/// part of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version {
     /// The pair that the write went to.

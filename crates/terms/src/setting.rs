@@ -1,6 +1,5 @@
 //! Settings: declared once by the crate that uses them; flags, `CELL_*` variables, the configuration file,
-//! the admin
-//! API, the console and the docs are made from the declarations.
+//! the admin API, the console and the docs are made from the declarations.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -64,8 +63,7 @@ pub enum Applies {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
     /// Name in the configuration file, e.g. `log_segment_bytes`. The flag is `--log-segment-bytes`, the
-    /// variable
-    /// `CELL_LOG_SEGMENT_BYTES`.
+    /// variable `CELL_LOG_SEGMENT_BYTES`.
     pub name: &'static str,
     /// What it does and what to expect when it is moved, one or two sentences.
     pub meaning: &'static str,

@@ -1,12 +1,10 @@
 //! Live memory as words. `tree` searches and changes any source of words: a mapped region, a copied tree
-//! node, a
-//! model checker's cells.
+//! node, a model checker's cells.
 
 /// Reads of live memory, one 64-bit word at a time, while a writer may change it.
 ///
 /// Loads are atomic and relaxed: a word is never torn, but two words may be of different times. A reader that
-/// needs
-/// a consistent picture validates versions around its loads, with the fences below.
+/// needs a consistent picture validates versions around its loads, with the fences below.
 pub trait Words {
     /// The word at `index`. Relaxed.
     ///

@@ -2,9 +2,8 @@
 //! bytes]`.
 //!
 //! Keys of 8 to 64 random printable characters over huge pages: inserts (plan and apply, no log), searches
-//! one at a
-//! time and in batches, scans both ways, a bulk build. Not a test: figures with rivals beside them are in
-//! `benches`.
+//! one at a time and in batches, scans both ways, a bulk build. Not a test: figures with rivals beside them
+//! are in `benches`.
 #![allow(clippy::disallowed_methods, reason = "it measures")]
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "an example")]
 
@@ -95,8 +94,7 @@ fn store(slot_bytes: usize, node_bytes: usize) -> Store {
 }
 
 /// Times `step` on windows of items, and tells the median and the best: other work on the machine disturbs
-/// windows,
-/// not the median of many.
+/// windows, not the median of many.
 fn timed(what: &str, count: usize, window: usize, mut step: impl FnMut(usize)) {
     let mut windows = Vec::new();
     let mut i = 0;

@@ -24,8 +24,7 @@ pub enum Replayed {
     /// The node has this change already: its CSN of last change is not below the record's.
     Skipped,
     /// The node is not in use: the image that replay began with lacks it. It must be freed or filled by a
-    /// later record,
-    /// else the image or the log is damaged; that is the caller's to judge.
+    /// later record, else the image or the log is damaged; that is the caller's to judge.
     Missing,
 }
 
@@ -63,8 +62,7 @@ pub enum ReplayError {
 }
 
 /// Makes the root of an empty meganode: a leaf over the given range. Also the way to prepare a slot for tests
-/// and
-/// tools; a live one is made by a logged [`Change::Fill`].
+/// and tools; a live one is made by a logged [`Change::Fill`].
 #[must_use]
 pub fn empty_root(geometry: Geometry) -> Vec<u64> {
     sized!(geometry, B => {

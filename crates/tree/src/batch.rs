@@ -1,18 +1,13 @@
 //! Searching many keys at once.
 //!
 //! A search waits for memory at each level. So up to [`LANES`] searches go down together, level by level:
-//! each takes
-//! one step, then all ask for the cache lines of their next nodes, and by the time the first has asked, the
-//! others'
-//! lines are on their way (group prefetching). A leaf takes two steps: the first reads header, heads and
-//! slots and asks
-//! for the one cell that can be the key's, the second compares the key and takes the entry. So a leaf costs
-//! five lines
-//! instead of all of them.
+//! each takes one step, then all ask for the cache lines of their next nodes, and by the time the first has
+//! asked, the others' lines are on their way (group prefetching). A leaf takes two steps: the first reads
+//! header, heads and slots and asks for the one cell that can be the key's, the second compares the key and
+//! takes the entry. So a leaf costs five lines instead of all of them.
 //!
 //! Asking comes apart from stepping, first lines before the rest, because a request that misses the TLB holds
-//! up what
-//! comes behind it in the pipeline: side by side, several such misses overlap.
+//! up what comes behind it in the pipeline: side by side, several such misses overlap.
 
 use cell_terms::{Csn, Words};
 

@@ -75,9 +75,8 @@ pub enum BulkError {
 }
 
 /// Builds a meganode from entries in key order. `emit` gets one fill after another: children before their
-/// parents, the
-/// root last, so nothing is reachable before all of it is there. All nodes but the root come from the
-/// allocator.
+/// parents, the root last, so nothing is reachable before all of it is there. All nodes but the root come
+/// from the allocator.
 ///
 /// # Errors
 /// See [`BulkError`].
@@ -107,8 +106,7 @@ pub fn bulk_build<K: AsRef<[u8]>>(
 type Emit<'e> = dyn FnMut(Change<'_>) + 'e;
 
 /// Items of one level that are not in a node yet. The last one waits apart: where its node ends depends on
-/// the item
-/// after it.
+/// the item after it.
 #[derive(Debug, Default)]
 struct Level {
     keys: Vec<u8>,

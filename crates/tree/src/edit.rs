@@ -1,6 +1,5 @@
 //! Changing a tree node's copy. Every edit depends on nothing but the node and the change, so that replay
-//! makes the
-//! same bytes.
+//! makes the same bytes.
 
 use std::cmp::Ordering;
 
@@ -269,8 +268,7 @@ pub(crate) fn check_cell<const B: usize>(header: &Header, cell: &Cell) -> Result
 }
 
 /// Makes room at `at` in the arrays of `count` entries, from the last one to the first, and writes head,
-/// child and
-/// slot. `arrays` ends where they will.
+/// child and slot. `arrays` ends where they will.
 #[inline]
 pub(crate) fn insert_into_arrays(
     arrays: &mut [u8],

@@ -82,8 +82,7 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
     }
 
     /// As [`View::side`], for what eight bytes cannot tell. (It reads the header again, so that the common
-    /// way need
-    /// not keep all of it in memory.)
+    /// way need not keep all of it in memory.)
     #[cold]
     #[inline(never)]
     pub(crate) fn side_by_bytes(&self, key: &Probe<'_>) -> Side {

@@ -93,8 +93,7 @@ impl Geometry {
     }
 
     /// The same sizes, with every written tree node carrying its CRC-64: for fabrics whose reads are not in
-    /// address
-    /// order. It costs a checksum of the whole node at each change (about 40 ns at 1 KiB).
+    /// address order. It costs a checksum of the whole node at each change (about 40 ns at 1 KiB).
     #[must_use]
     pub const fn with_node_crc(self, node_crc: bool) -> Geometry {
         Geometry { node_crc, ..self }
@@ -164,8 +163,7 @@ impl Geometry {
     }
 
     /// Slot and tree node that a pointer names, if it is on a tree node's boundary behind the header. Whether
-    /// the
-    /// region has that slot is the caller's to check.
+    /// the region has that slot is the caller's to check.
     #[must_use]
     pub fn locate(&self, pointer: Pointer) -> Option<(Slot, NodeIndex)> {
         let offset = usize::try_from(pointer.offset()).ok()?.checked_sub(self.header_bytes)?;
@@ -184,8 +182,7 @@ impl Geometry {
 }
 
 /// The longest key that a tree node of `node_bytes` takes: two full fences and three leaf entries fit, so
-/// that every
-/// split of a full tree node leaves room for the entry that caused it.
+/// that every split of a full tree node leaves room for the entry that caused it.
 #[must_use]
 pub const fn key_max(node_bytes: usize) -> usize {
     let room = node_bytes - FENCES - WORD_BYTES - (WORD_BYTES - 1);

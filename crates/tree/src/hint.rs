@@ -1,11 +1,9 @@
 //! The insert hint of a tree node: whether inserts have been going one way, so that a split can leave the
-//! side that
-//! they come from full.
+//! side that they come from full.
 //!
 //! Bits 0..10: place of the last insert. Bit 10: the way, 1 for descending. Bits 11..16: how many inserts in
-//! a row
-//! went that way, at most 31. Random inserts hardly ever make a run: each step has a chance of one in the
-//! count.
+//! a row went that way, at most 31. Random inserts hardly ever make a run: each step has a chance of one in
+//! the count.
 
 const PLACE_MASK: usize = (1 << 10) - 1;
 const DESCENDING: usize = 1 << 10;
@@ -51,8 +49,7 @@ pub(crate) fn after_insert(hint: usize, at: usize) -> usize {
 }
 
 /// Which way inserts go, an insert at `at` into a full node of `count` entries included: a run of a quarter
-/// of the
-/// node.
+/// of the node.
 pub(crate) fn trend(hint: usize, at: usize, count: usize) -> Trend {
     let run = after_insert(hint, at) >> RUN_SHIFT;
     if run >= 3 && run >= (count / 4).min(RUN_MAX) { step(hint, at) } else { Trend::None }

@@ -1,8 +1,7 @@
 //! The bytes of a tree node: format version 1.
 //!
 //! A tree node has a fixed size B (512, 1024, 2048 or 4096 bytes) and a fixed place. It is read and written
-//! as
-//! little-endian words of 8 bytes.
+//! as little-endian words of 8 bytes.
 //!
 //! | offset | bytes | what |
 //! |---|---|---|
@@ -29,33 +28,26 @@
 //! | B - 8 | 8 | version at the back, equal to the front |
 //!
 //! A key's *suffix* is what follows the prefix. The length code is the suffix's length when that is at most
-//! 14; 15
-//! says that the length less 15 stands in the cell. A cell holds, in this order and without padding: of a
-//! leaf the
-//! extent's offset (4), the value's length (4) and the extent's CRC-64 (8); for code 15 the length (1 byte
-//! where
-//! every key fits, else 2); and the suffix from its fifth byte on. What would be empty has no cell and offset
-//! zero.
+//! 14; 15 says that the length less 15 stands in the cell. A cell holds, in this order and without padding:
+//! of a leaf the extent's offset (4), the value's length (4) and the extent's CRC-64 (8); for code 15 the
+//! length (1 byte where every key fits, else 2); and the suffix from its fifth byte on. What would be empty
+//! has no cell and offset zero.
 //!
 //! An inner node's entry `i` leads to the keys from its own key up to the next entry's. Its first entry
-//! stands for
-//! everything from the low fence: its suffix is empty. So every node, once it routes, has a child for any key
-//! of its
-//! range, and equal keys never meet: a separator is above the low fence, so its suffix is not empty.
+//! stands for everything from the low fence: its suffix is empty. So every node, once it routes, has a child
+//! for any key of its range, and equal keys never meet: a separator is above the low fence, so its suffix is
+//! not empty.
 //!
 //! # What a key costs
 //!
 //! A leaf entry takes 4 (head) + 2 (slot) + 16 (value) bytes, one for the length of a suffix above 14, and
-//! the suffix
-//! without its first four bytes: 19 + suffix length for common keys. Keys of 8 to 64 bytes (36 on average)
-//! that share
-//! 3 cost 52 bytes in a full leaf, about 1.4 x raw at the fill of 90 % that a build leaves. An inner entry
-//! takes 10
-//! bytes for a separator of up to 4 bytes behind the prefix: 90 children a node of 1 KiB.
+//! the suffix without its first four bytes: 19 + suffix length for common keys. Keys of 8 to 64 bytes (36 on
+//! average) that share 3 cost 52 bytes in a full leaf, about 1.4 x raw at the fill of 90 % that a build
+//! leaves. An inner entry takes 10 bytes for a separator of up to 4 bytes behind the prefix: 90 children a
+//! node of 1 KiB.
 //!
 //! A search touches the header's line, one or two of heads and slots, and the one or two lines of one cell;
-//! of an
-//! inner node the header, heads and one line of children.
+//! of an inner node the header, heads and one line of children.
 
 use crate::geometry::{NODE_BYTES, key_max};
 

@@ -1,12 +1,9 @@
 //! B-link trees of small tree nodes, in any source of words: live memory, a copy, a model checker's cells.
 //!
 //! A *meganode* is one slot of a node region and holds a whole B-link tree ([Cell, ATC 2016], sections 2.2 to
-//! 2.4). Its
-//! tree nodes are small enough to be read over a network in one go, and every reader, the owner included,
-//! reads them
-//! by one protocol: load, then validate versions, valid flag and fences, else retry, follow the right link or
-//! start
-//! again. There is one writer.
+//! 2.4). Its tree nodes are small enough to be read over a network in one go, and every reader, the owner
+//! included, reads them by one protocol: load, then validate versions, valid flag and fences, else retry,
+//! follow the right link or start again. There is one writer.
 //!
 //! | for | see |
 //! |---|---|
@@ -22,8 +19,7 @@
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
 //! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
-//! and what it
-//! prevents, in `page.rs`; the encoding of changes in `change.rs`.
+//! and what it prevents, in `page.rs`; the encoding of changes in `change.rs`.
 //!
 //! What is deliberately absent: I/O, clocks, threads, unsafe code; merging of nodes by deletes (an emptied
 //! leaf stays usable; sparse runs are rebuilt when their owner sees fit); any idea of what a value is, beyond

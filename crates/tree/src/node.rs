@@ -48,8 +48,8 @@ pub struct NodeRef<'a> {
 
 impl<'a> NodeRef<'a> {
     /// Takes words that were read in address order, and checks the versions. Where reads are not ordered, the
-    /// CRC-64
-    /// that [`Geometry::with_node_crc`] asks writers for decides: it is checked if the geometry has it.
+    /// CRC-64 that [`Geometry::with_node_crc`] asks writers for decides: it is checked if the geometry has
+    /// it.
     ///
     /// # Errors
     /// See [`CopyError`].
@@ -230,8 +230,7 @@ impl<'a> NodeRef<'a> {
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
     /// Copies a live node to `out`, in address order, until the copy is of one moment: what a checkpointer
-    /// writes and a
-    /// check reads. Invalid nodes too.
+    /// writes and a check reads. Invalid nodes too.
     ///
     /// # Errors
     /// [`ReadError::Retries`] if a writer was in the way as often as this reader tries.

@@ -28,8 +28,7 @@ impl<const B: usize> Page<B> {
     }
 
     /// Copies a node in address order, as a network card would, front version first and back version last.
-    /// The
-    /// caller compares them: [`Page::is_consistent`].
+    /// The caller compares them: [`Page::is_consistent`].
     #[inline]
     pub(crate) fn copy_from<W: Words + ?Sized>(&mut self, words: &W, base: usize) {
         let chunks = self.bytes.as_chunks_mut::<WORD_BYTES>().0;
@@ -149,30 +148,27 @@ impl Dirty {
 }
 
 /// Writes the changed words of a page over the tree node at word `base`, so that every reader either sees all
-/// of the
-/// change or knows that it did not.
+/// of the change or knows that it did not.
 ///
 /// # The order
 ///
-/// 1. front version odd, 2. back version odd, 3. release fence, 4. the changed words, 5. release fence, 6.
-///    back version
-///    even, 7. front version even.
+/// 1. front version odd,
+/// 2. back version odd,
+/// 3. release fence,
+/// 4. the changed words,
+/// 5. release fence,
+/// 6. back version even,
+/// 7. front version even.
 ///
 /// A reader in place loads the front, reads, and loads the front again. With step 1 behind step 4 it could
-/// read: front
-/// 6 (even), one new word, front 6 again, and return half a change.
+/// read: front 6 (even), one new word, front 6 again, and return half a change.
 ///
 /// A reader that copies in address order loads the front first and the back last. With step 2 behind step 4:
-/// it loads
-/// front 6; the writer stores some words; it copies them and words that are not yet stored; it loads back 6,
-/// equal to
-/// the front. With step 6 before step 4 the same happens at the other end: front 8 is not stored yet, so it
-/// sees front
-/// 7 and rejects; but with step 7 before step 4 it loads front 8, old words, then the writer finishes and it
-/// loads
-/// back 8. So both odd versions come before, and both even ones after, the changed words; among themselves
-/// each pair
-/// may be seen in any order, at the price of a retry.
+/// it loads front 6; the writer stores some words; it copies them and words that are not yet stored; it loads
+/// back 6, equal to the front. With step 6 before step 4 the same happens at the other end: front 8 is not
+/// stored yet, so it sees front 7 and rejects; but with step 7 before step 4 it loads front 8, old words,
+/// then the writer finishes and it loads back 8. So both odd versions come before, and both even ones after,
+/// the changed words; among themselves each pair may be seen in any order, at the price of a retry.
 #[inline]
 pub(crate) fn write_back<W: WordsMut + ?Sized, const B: usize>(
     words: &mut W,

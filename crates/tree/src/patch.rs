@@ -3,8 +3,7 @@
 //!
 //! It makes the same bytes as [`Page::put`](crate::page::Page::put) and readers see the same protocol (see
 //! [`write_back`](crate::page::write_back)). What does not fit here goes that way: a node that must be
-//! compacted, that
-//! carries its CRC-64, or whose arrays or cell are large.
+//! compacted, that carries its CRC-64, or whose arrays or cell are large.
 
 use cell_terms::{Csn, WordsMut};
 

@@ -1,10 +1,8 @@
 //! Planning a write: what will change, before anything does.
 //!
 //! The log comes before memory, so a write is planned (which tree nodes change, and how), the changes are
-//! recorded,
-//! and then applied; replay applies the same records by the same code. A plan reads the tree as its one
-//! writer and is
-//! good until the next change.
+//! recorded, and then applied; replay applies the same records by the same code. A plan reads the tree as its
+//! one writer and is good until the next change.
 
 use cell_terms::{Pointer, Words};
 
@@ -60,13 +58,12 @@ enum Planned {
 }
 
 /// The changes of one write, in the order in which they must be applied: fills of new nodes first, then the
-/// cut that
-/// makes them reachable, then the entry, then links upward. After each of them every key can be found.
+/// cut that makes them reachable, then the entry, then links upward. After each of them every key can be
+/// found.
 ///
 /// A plan is made again and again in the same memory; in the common case it allocates nothing. New nodes are
-/// taken
-/// from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is not
-/// applied.
+/// taken from the allocator while planning: [`Plan::commit`] after applying, or [`Plan::abandon`] if it is
+/// not applied.
 #[derive(Debug, Default)]
 pub struct Plan {
     changes: Vec<Planned>,

@@ -14,8 +14,7 @@ use crate::view::{Header, LeafEntry, View};
 pub const RETRY_COUNT_MAX: u32 = 16;
 
 /// Right links that one search follows at most: a chain of siblings without a parent is at most as long as
-/// one batch
-/// of splits, so a longer one is a loop in damaged memory.
+/// one batch of splits, so a longer one is a loop in damaged memory.
 const RIGHT_MOVES_MAX: u32 = 1024;
 
 /// Runs `$body` with `$B` as the node size of `$geometry`, one monomorphised copy a size.
@@ -64,8 +63,7 @@ pub enum ReadError {
     #[error("the key is beyond this meganode, see {0}")]
     Beyond(Pointer),
     /// The key is below this meganode, or the slot holds no readable meganode: the caller's pointer was
-    /// stale, start
-    /// from the root again.
+    /// stale, start from the root again.
     #[error("the slot holds no meganode that covers the key")]
     NotHere,
     /// A writer was in the way as often as a reader may try: ask the owner.
@@ -80,8 +78,8 @@ pub enum ReadError {
 /// change it.
 ///
 /// Any number of readers may search at once, on any thread. Every answer is of one moment of the tree node
-/// that it
-/// comes from (versions, valid flag and fences are checked); a search ends after a bounded number of retries.
+/// that it comes from (versions, valid flag and fences are checked); a search ends after a bounded number of
+/// retries.
 #[derive(Debug)]
 pub struct Meganode<'a, W: Words + ?Sized> {
     pub(crate) words: &'a W,
@@ -211,8 +209,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 
     /// Goes down to the leaf whose range has the key and lets `read` answer from it; `passed` hears of every
-    /// inner
-    /// node on the way and its level.
+    /// inner node on the way and its level.
     #[inline(always)]
     pub(crate) fn descend<const B: usize, T>(
         &self,
@@ -331,8 +328,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     }
 
     /// Asks for the cache lines of the node that a search has come to: all of a leaf, whose cells can be
-    /// anywhere, and
-    /// of an inner node what routing touches.
+    /// anywhere, and of an inner node what routing touches.
     #[inline(always)]
     pub(crate) fn prefetch_at<const B: usize>(&self, cursor: &Cursor) {
         let to = if cursor.is_at_leaf() { B } else { B * 5 / 8 };

@@ -1,8 +1,7 @@
 //! Finding a key in one node: its child, its entry, or its place.
 //!
 //! Heads decide nearly always, so the common ways read heads and one cell; keys whose heads are equal are
-//! told apart
-//! off the common way.
+//! told apart off the common way.
 
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -56,8 +55,7 @@ pub(crate) enum Lookup {
 
 impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
     /// How many heads are below `head`, and the word that has the head behind them. Without branches that
-    /// depend on
-    /// keys: halves the words, of two heads each, by their upper head.
+    /// depend on keys: halves the words, of two heads each, by their upper head.
     #[inline(always)]
     fn heads_below(&self, header: &Header, head: u32) -> (usize, u64) {
         let base = header.heads() / WORD_BYTES;
@@ -82,8 +80,7 @@ impl<W: Words + ?Sized, const B: usize> View<'_, W, B> {
     }
 
     /// Where a search goes from an inner node. A key below the low fence goes to the first child: it cannot
-    /// be there
-    /// either, and the leaf will say so.
+    /// be there either, and the leaf will say so.
     #[inline(always)]
     pub(crate) fn hop(&self, header: &Header, key: &Probe<'_>) -> Hop {
         if self.begins_with_prefix(header.prefix, key) {

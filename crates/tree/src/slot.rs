@@ -10,14 +10,11 @@ const INNER_STRETCH_MAX: u32 = 64;
 /// Hands out the tree nodes of one slot.
 ///
 /// Normally a freed node is handed out again before the high-water mark is raised. While a checkpointer
-/// copies the
-/// slot in ascending order, freed ones are not ([`SlotAllocator::set_monotone`]), so that it never meets a
-/// node twice
-/// in two lives.
+/// copies the slot in ascending order, freed ones are not ([`SlotAllocator::set_monotone`]), so that it never
+/// meets a node twice in two lives.
 ///
 /// Inner nodes come from stretches of their own. Every search passes them, and side by side they take a
-/// quarter of
-/// the pages, so the TLB holds them.
+/// quarter of the pages, so the TLB holds them.
 #[derive(Clone, Debug)]
 pub struct SlotAllocator {
     nodes: u32,
@@ -98,12 +95,10 @@ impl SlotAllocator {
     }
 
     /// While set, freed nodes are not handed out again, and leaves only above the high-water mark: a copier
-    /// that goes by
-    /// ascending index meets no node twice in two lives, and what moves to a new leaf, it meets there. (An
-    /// inner node
-    /// may come from the stretch that was set aside, below the mark. It was never used, so nothing of an
-    /// earlier life
-    /// is copied; its fill is in the log above the checkpoint's base; and no extent hangs on it.)
+    /// that goes by ascending index meets no node twice in two lives, and what moves to a new leaf, it meets
+    /// there. (An inner node may come from the stretch that was set aside, below the mark. It was never used,
+    /// so nothing of an earlier life is copied; its fill is in the log above the checkpoint's base; and no
+    /// extent hangs on it.)
     pub fn set_monotone(&mut self, monotone: bool) {
         self.monotone = monotone;
     }
@@ -125,8 +120,7 @@ impl SlotAllocator {
             return Some(NodeIndex(self.high_water - 1));
         }
         // A leaf below what a checkpointer has passed would be lost with its extents: the entries that a
-        // split moves
-        // there are no longer in the left half when that is copied.
+        // split moves there are no longer in the left half when that is copied.
         if self.monotone && level == 0 { None } else { self.inner.next().map(NodeIndex) }
     }
 
@@ -141,8 +135,7 @@ impl SlotAllocator {
     }
 
     /// Gives a node back that no reader can reach any more: the record that freed it is durable and the grace
-    /// period
-    /// is over. That is the caller's to know.
+    /// period is over. That is the caller's to know.
     ///
     /// # Panics
     /// If it is the root or was never handed out.

@@ -1,9 +1,8 @@
 //! Where to split a full tree node, and what the halves are.
 //!
 //! The entry that did not fit counts as if it were there (an *item* is an entry or it), so whichever half it
-//! goes to
-//! has room for it. With keys of at most `key_max` there is always such a boundary near the middle: see
-//! [`crate::key_max`] and the test `split_of_longest_keys_always_fits`.
+//! goes to has room for it. With keys of at most `key_max` there is always such a boundary near the middle:
+//! see [`crate::key_max`] and the test `split_of_longest_keys_always_fits`.
 
 use cell_terms::{Csn, Pointer, Words};
 
@@ -122,8 +121,7 @@ impl Overflow {
     }
 
     /// Length behind the prefix of the separator in front of an item: for a leaf the shortest that tells the
-    /// item from
-    /// the one before it, for an inner node the item's own.
+    /// item from the one before it, for an inner node the item's own.
     fn separator_len(&self, item: usize) -> usize {
         if self.is_inner() {
             self.suffix(item).len()
@@ -194,10 +192,9 @@ impl Overflow {
     /// A fence close to a run's newest key, where the node's own fence on that side is far off.
     ///
     /// The leaf that a run of inserts has come to often ends at plus infinity, or where another run begins,
-    /// so its
-    /// keys share no prefix with the fence and lie there at full length; once split they shrink, and leave
-    /// room that
-    /// nobody fills. So the run is fenced first: keys go on into the same node, now with a long prefix.
+    /// so its keys share no prefix with the fence and lie there at full length; once split they shrink, and
+    /// leave room that nobody fills. So the run is fenced first: keys go on into the same node, now with a
+    /// long prefix.
     fn fence_of_run(&self) -> Option<Boundary> {
         let ascending = match self.trend {
             Some(Trend::Ascending) if !self.is_inner() => true,

@@ -108,9 +108,8 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// Checks every invariant of the meganode and says what it holds.
     ///
     /// Nodes are read as any reader reads them, but what is checked across nodes needs a meganode that does
-    /// not change
-    /// meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other node of the
-    /// slot is in use, which reads the whole slot.
+    /// not change meanwhile: call it at the owner, or where nobody writes. With `full`, also that no other
+    /// node of the slot is in use, which reads the whole slot.
     ///
     /// # Errors
     /// The first [`Violation`].

@@ -1,10 +1,8 @@
 //! Reading a tree node, wherever it is: live memory that may change under the reader, or a copy.
 //!
 //! Nothing here trusts what it reads. Offsets are masked to the node, counts and lengths are capped, so torn
-//! words make
-//! wrong answers, never a panic or an endless loop; who reads live memory asks for the version again before
-//! it
-//! believes an answer ([`View::stable`]).
+//! words make wrong answers, never a panic or an endless loop; who reads live memory asks for the version
+//! again before it believes an answer ([`View::stable`]).
 
 use std::cmp::Ordering;
 

@@ -1,6 +1,5 @@
 //! The bytes of tree nodes and changes, pinned. A difference here is a new format version: memory, logs and
-//! images of
-//! the old one cannot be read any more.
+//! images of the old one cannot be read any more.
 //!
 //! To write the file anew after such a step: `CELL_GOLDEN=write cargo test -p cell-tree --test golden`.
 #![allow(clippy::unwrap_used, reason = "a test")]
@@ -24,8 +23,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// A small tree of each node size, built by every kind of change: short and long keys, zeros, replacements,
-/// garbage,
-/// compaction, leaf and inner splits, push-downs, removals.
+/// garbage, compaction, leaf and inner splits, push-downs, removals.
 fn tree(node_bytes: usize) -> Tree {
     let mut tree = Tree::new(geometry(node_bytes, 64).with_node_crc(node_bytes == 1024));
     let keys = node_bytes / 16;

@@ -35,8 +35,7 @@ pub(crate) struct ScanEnd {
 
 impl<'a> ScanRange<'a> {
     /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no
-    /// key is in
-    /// the range.
+    /// key is in the range.
     fn searchable(&self, key_max: usize) -> Option<ScanRange<'a>> {
         // Between a key of the longest length and its extensions there is no key.
         let start = match self.start {

@@ -8,8 +8,7 @@
 //! 5. release log segments wholly at or below B.
 //!
 //! Completions travel in the image, copied at step 1 together with B, in place of being logged again above B:
-//! what
-//! the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
+//! what the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
 use cell_recovery::image::ImageBase;
 use cell_terms::mutant::{Mutant, planted};

@@ -386,12 +386,10 @@ impl Worker {
     }
 
     /// Replies that may leave now; none when the lease may not hold any more. The shell reads the clock right
-    /// before,
-    /// hands the replies to the fabric and calls [`Worker::replies_sent`].
+    /// before, hands the replies to the fabric and calls [`Worker::replies_sent`].
     ///
     /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than
-    /// any of
-    /// the questions, so what a client counts from before it asked ends before the lease does.
+    /// any of the questions, so what a client counts from before it asked ends before the lease does.
     pub fn release(&mut self, now_ns: u64, lease_until_ns: u64) -> &ReplyList {
         if self.pairs.ready.is_empty() {
             return &self.pairs.ready;

@@ -1,6 +1,5 @@
 //! Values that do not fit one message: chunks in both directions, as far as credit goes. A value towards the
-//! server is
-//! applied once it is complete and its checksum matches.
+//! server is applied once it is complete and its checksum matches.
 
 use std::collections::HashMap;
 

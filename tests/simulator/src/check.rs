@@ -1,18 +1,14 @@
 //! The rules. Some are held while the world turns (`model`, `serving`), these here:
 //!
 //! - after each recovery, before the pair is served: every structural invariant of the tree, every extent's
-//!   checksum, by
-//!   the production check; then what the memory holds is read entry by entry and goes into the history as
-//!   reads of all
-//!   keys, so that a lost or half applied write, a phantom, or a read of what was later lost shows up there;
+//!   checksum, by the production check; then what the memory holds is read entry by entry and goes into the
+//!   history as reads of all keys, so that a lost or half applied write, a phantom, or a read of what was
+//!   later lost shows up there;
 //! - each answer against what was asked: bytes that somebody wrote to that key, versions that only grow,
-//!   pages in order,
-//!   without gaps, within their range;
+//!   pages in order, without gaps, within their range;
 //! - at the end: each key's history is linearizable (Wing and Gong), with writes of unknown outcome taking
-//!   effect once
-//!   or never. An unacknowledged batch that somebody had read, a write applied twice, a retried condition
-//!   decided
-//!   twice, a lost delete are all histories that are not.
+//!   effect once or never. An unacknowledged batch that somebody had read, a write applied twice, a retried
+//!   condition decided twice, a lost delete are all histories that are not.
 //!
 //! Not checked: order across keys (the store promises none), async and none durability.
 

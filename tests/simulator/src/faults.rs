@@ -1,10 +1,8 @@
 //! What goes wrong, and when: by the seed. Permitted are
 //!
 //! - death of the process at any moment, at any touch of the world, in a recovery, in a checkpoint: by a kill
-//!   (its writes
-//!   in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced writes and names
-//!   torn,
-//!   reordered, lost);
+//!   (its writes in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced
+//!   writes and names torn, reordered, lost);
 //! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
 //! - a process that is stopped, for a moment or past its lease while another host takes over;
 //! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
@@ -15,8 +13,7 @@
 //!   or without.
 //!
 //! Not permitted, because no store could stand them: acknowledged bytes that change on the disk (only at the
-//! very end,
-//! where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
+//! very end, where a refusal is right), a disk that lies about a sync, clocks beyond the lease's margin.
 
 use crate::plan::Plan;
 use crate::random::Random;
@@ -113,8 +110,7 @@ pub const FAULTS: [Fault; 27] = [
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that
-/// faults come
-/// while nothing is served too.
+/// faults come while nothing is served too.
 #[derive(Debug)]
 pub struct Faults {
     random: Random,

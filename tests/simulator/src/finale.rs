@@ -1,6 +1,5 @@
 //! How a run ends: faults cease, everything outstanding is answered, everything is read in every way, the
-//! node is stopped
-//! and started once more; and in some runs, at the very end, a bit of the disk flips.
+//! node is stopped and started once more; and in some runs, at the very end, a bit of the disk flips.
 
 use cell_client::{Completion, Output};
 use cell_recovery::RecoveryError;

@@ -1,6 +1,5 @@
 //! The simulator: production cores of nodes, clients, recovery and coordinator, stepped by one loop under a
-//! seeded
-//! clock, disk, network and coordinator. A seed and a commit reproduce everything that happens.
+//! seeded clock, disk, network and coordinator. A seed and a commit reproduce everything that happens.
 //!
 //! | part | what it is |
 //! |---|---|

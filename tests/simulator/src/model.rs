@@ -1,8 +1,6 @@
 //! What is known of each key: what every client asked and was told, which version had which value, and what a
-//! recovery
-//! brought back. Rules that can be told at once are held here; whether all of it fits together is asked at
-//! the end
-//! (`check`), key by key.
+//! recovery brought back. Rules that can be told at once are held here; whether all of it fits together is
+//! asked at the end (`check`), key by key.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,6 @@
 //! One life of a node's process: the production cores (lease keeper, takeover, worker, checkpoint copy) and,
-//! in place of
-//! the production shells' threads, one function that steps them. It follows `cell_node`'s shell and control
-//! thread
-//! call by call; clock, disk, network and coordinator are the world's.
+//! in place of the production shells' threads, one function that steps them. It follows `cell_node`'s shell
+//! and control thread call by call; clock, disk, network and coordinator are the world's.
 
 use std::sync::{Arc, Mutex};
 
@@ -313,8 +311,7 @@ impl Node {
 }
 
 /// Whether an injected fault explains that a takeover was refused. A pair whose data is damaged or gone is
-/// never
-/// explained so: no fault of the run damages what was acknowledged.
+/// never explained so: no fault of the run damages what was acknowledged.
 #[must_use]
 pub fn is_excused(error: &RecoveryError) -> bool {
     match error {

@@ -1,6 +1,5 @@
 //! What one seed is: sizes, rates, and which faults it favours. Each seed leaves some kinds of faults out and
-//! sees more
-//! of others, so that rare combinations come up (swarm testing, Groce et al., ISSTA 2012).
+//! sees more of others, so that rare combinations come up (swarm testing, Groce et al., ISSTA 2012).
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,8 +1,6 @@
 //! A process's grip on the world outside: its files and its coordinator. Every touch may be its last: a fuse
-//! that burns
-//! down kills the process right before the touch takes effect, or right after, and nothing that it does from
-//! then on
-//! reaches anything. Log writes go past this, through the simulated device.
+//! that burns down kills the process right before the touch takes effect, or right after, and nothing that it
+//! does from then on reaches anything. Log writes go past this, through the simulated device.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,6 +1,5 @@
 //! The simulator's randomness: one seed, one sequence (SplitMix64, Steele et al., OOPSLA 2014). Parts of the
-//! world draw
-//! from sequences of their own, so that one more draw here does not change everything there.
+//! world draw from sequences of their own, so that one more draw here does not change everything there.
 
 /// A generator whose every number follows from its seed.
 #[derive(Clone, Debug)]

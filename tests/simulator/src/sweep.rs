@@ -1,6 +1,5 @@
 //! Many seeds on all cores. Release builds abort on a panic, so the seeds run in child processes: one that
-//! dies takes
-//! its seed along, and the sweep goes on with another child behind it.
+//! dies takes its seed along, and the sweep goes on with another child behind it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

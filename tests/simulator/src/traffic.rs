@@ -1,6 +1,5 @@
 //! What the clients do: few hot and many cold keys, and keys that ascend; every kind of operation; values
-//! from nothing
-//! to some hundred thousand bytes.
+//! from nothing to some hundred thousand bytes.
 
 use std::collections::BTreeSet;
 

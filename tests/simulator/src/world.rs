@@ -1,6 +1,5 @@
 //! The world: nodes, clients, network, disk, coordinator and clock, stepped by one loop. All that happens
-//! follows from
-//! the seed.
+//! follows from the seed.
 
 use std::collections::BTreeMap;
 

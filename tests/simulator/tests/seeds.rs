@@ -71,8 +71,7 @@ fn same_seed_same_history() {
 }
 
 /// How many of some seeds notice a planted defect. A defect need not show in each: a write may be lost that
-/// nobody
-/// misses, because the next one of its key came through.
+/// nobody misses, because the next one of its key came through.
 fn caught(planted: Planted) -> usize {
     let options = RunOptions { planted: Some(planted), ..short() };
     (1..=20).filter(|seed| run(*seed, options).is_err()).count()

@@ -10,8 +10,7 @@ use super::options::SimCrash;
 
 impl SimNetwork {
     /// Nothing from one host reaches the other any more; the way back is not touched. What is sent meanwhile
-    /// waits,
-    /// as retransmission would have it.
+    /// waits, as retransmission would have it.
     pub fn block(&self, from: u32, to: u32) {
         self.lock().blocked.insert((from, to));
     }
@@ -44,10 +43,8 @@ impl SimNetwork {
     }
 
     /// Lets nothing arrive before `until_ns` on the connections that two hosts have now, in one direction;
-    /// new ones
-    /// are not touched. An old path through the network stalls: a first copy of a message may arrive long
-    /// after its
-    /// repetition. Returns how many connections there were.
+    /// new ones are not touched. An old path through the network stalls: a first copy of a message may arrive
+    /// long after its repetition. Returns how many connections there were.
     pub fn stall(&self, from: u32, to: u32, until_ns: u64) -> usize {
         let mut state = self.lock();
         let links = state.links_where(|hosts| hosts == [from, to] || hosts == [to, from]);
@@ -67,8 +64,7 @@ impl SimNetwork {
     }
 
     /// Takes a host's endpoints down. Calls on them do nothing from now on; drop them. New endpoints on the
-    /// host are
-    /// its restart.
+    /// host are its restart.
     pub fn crash(&self, host: u32, how: SimCrash) {
         self.lock().crash(host, how);
     }

@@ -3,16 +3,13 @@
 //! Every direction of a link is a queue; the schedule holds one *delivery* for each segment in it, at a
 //! random time.
 //! A delivery takes the first segment of its queue, so a direction is in order however the times fall, and
-//! directions
-//! are not in order with each other. A delivery that comes due while the direction is blocked waits for it to
-//! heal,
-//! as a retransmission would.
+//! directions are not in order with each other. A delivery that comes due while the direction is blocked
+//! waits for it to heal, as a retransmission would.
 //!
 //! Permitted faults: delay, any order across links, resets (what travels is lost from a random segment on),
-//! one-way
-//! and two-way partitions, a process's death, a host's. Not modelled: a blocked way back does not hold up the
-//! window.
-//! Loss and duplication inside a stream are impossible on the real thing, so they are here.
+//! one-way and two-way partitions, a process's death, a host's. Not modelled: a blocked way back does not
+//! hold up the window. Loss and duplication inside a stream are impossible on the real thing, so they are
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

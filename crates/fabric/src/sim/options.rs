@@ -14,8 +14,7 @@ pub struct SimOptions {
     /// How many of a million messages are met by a reset of their connection instead.
     pub reset_per_million: u32,
     /// Longest extra time after a direction has healed until what waited in it is sent again: retransmissions
-    /// back
-    /// off, so an old connection may come to life long after a new one.
+    /// back off, so an old connection may come to life long after a new one.
     pub heal_spread_ns: u64,
     /// Bytes that one direction carries before the sender's output backs up.
     pub window_bytes: usize,

@@ -1,12 +1,9 @@
 //! One-sided reads on the simulated network, as a network card might serve them.
 //!
 //! The host's "card" serves them, not its endpoints: a paused core's memory stays readable. The words of a
-//! read are
-//! loaded at several moments between its first and its last, in cache lines that fall on the moments at
-//! random (in
-//! address order where the options say so), and sometimes word by word; the owner may write between two
-//! moments.
-//! A direction that is blocked holds requests and answers back until it heals.
+//! read are loaded at several moments between its first and its last, in cache lines that fall on the moments
+//! at random (in address order where the options say so), and sometimes word by word; the owner may write
+//! between two moments. A direction that is blocked holds requests and answers back until it heals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -57,8 +57,7 @@ impl TcpEndpoint {
     }
 
     /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]).
-    /// Worker 0
-    /// accepts for all, so it must be polled for anyone to get in.
+    /// Worker 0 accepts for all, so it must be polled for anyone to get in.
     ///
     /// # Errors
     /// An address that is not loopback or is taken, a greeting that is too long, no descriptors, or no

@@ -52,8 +52,7 @@ impl Messenger {
             (_, Err(Errno::NOTCONN)) => return Ok(()),
             (_, Err(errno)) | (Err(errno), _) => return Err(CloseReason::network(errno)),
             // Where nobody listens on a port that the kernel also gives to connectors, it may happen to give
-            // that
-            // very port, and TCP connects the socket to itself: it would answer its own requests.
+            // that very port, and TCP connects the socket to itself: it would answer its own requests.
             (Ok(near), Ok(far)) if far.as_ref() == Some(&near) => {
                 return Err(CloseReason::Network(io::ErrorKind::ConnectionRefused));
             }
@@ -231,8 +230,7 @@ fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
 }
 
 /// Tells a peer why it is turned away, as well as that can be done without waiting: the socket's unread bytes
-/// are
-/// taken off first, or closing it would reset the connection and overtake the answer.
+/// are taken off first, or closing it would reset the connection and overtake the answer.
 fn refuse(socket: &OwnedFd, worker: u16, refusal: Refusal) {
     let answer = Hello {
         refusal: Some(refusal),

@@ -1,10 +1,9 @@
 //! From a stream of bytes to messages: a `u32` length, little-endian, before each.
 //!
 //! The endpoint lends one large scratch buffer to whichever connection is read; messages that are whole in it
-//! are
-//! lent from there without a copy. Only the beginning of a message whose rest has not come is kept, in a
-//! buffer of
-//! exactly that message's size, and the next read fills it first: a message that trickles in is copied once.
+//! are lent from there without a copy. Only the beginning of a message whose rest has not come is kept, in a
+//! buffer of exactly that message's size, and the next read fills it first: a message that trickles in is
+//! copied once.
 
 use std::io::IoSliceMut;
 

@@ -1,8 +1,8 @@
 //! The reader's side of one-sided reads over TCP: one lane a connection, opened with its first read.
 //!
 //! A lane is an ordinary connection of the same endpoint to the one-sided service of the peer's host; its id
-//! carries
-//! a mark, and its events end here. When a lane is lost its reads fail and the next read opens another.
+//! carries a mark, and its events end here. When a lane is lost its reads fail and the next read opens
+//! another.
 
 use std::collections::{HashMap, VecDeque};
 

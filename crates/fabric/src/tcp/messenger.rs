@@ -1,10 +1,8 @@
 //! The messaging half of the TCP provider: sockets, their readiness, and what to do with it.
 //!
 //! Every socket is registered once, edge-triggered for both directions, so that steady traffic costs one read
-//! and
-//! one write a connection and batch and no `epoll_ctl`. An edge is remembered (`readable`, `blocked`) until a
-//! short
-//! read or write has used it up.
+//! and one write a connection and batch and no `epoll_ctl`. An edge is remembered (`readable`, `blocked`)
+//! until a short read or write has used it up.
 
 use std::cell::Cell;
 use std::collections::VecDeque;

@@ -55,8 +55,7 @@ pub(super) fn encode_answer(sequence: u32, failure: Option<ReadFailure>) -> [u8;
 }
 
 /// Judges the answer to the request of that number and length, and puts its words where they can be lent;
-/// none if the
-/// bytes are not that answer.
+/// none if the bytes are not that answer.
 pub(super) fn decode_answer(
     bytes: &[u8],
     sequence: u32,

@@ -2,8 +2,7 @@
 //! would.
 //!
 //! It shares nothing with the workers but the table of registrations. It loads a read's words in address
-//! order, one
-//! cache line after the other.
+//! order, one cache line after the other.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
