@@ -8,11 +8,12 @@
 use std::collections::BTreeMap;
 
 use cell_client::{ClientError, ClientOptions, Operation, Output, Ticket};
+use cell_protocol::Scan;
 use proptest::prelude::*;
 
 use crate::cluster::Cluster;
 use crate::model::Write;
-use crate::rig::{MS, put};
+use crate::rig::{MS, get, put};
 
 const DEADLINE_MS: u64 = 400;
 
@@ -115,9 +116,24 @@ impl World {
             self.take();
         }
         assert_eq!(self.cluster.core.outstanding(), 0, "every operation ends");
-        self.cluster.submit(&Operation::Get { key: b"k" });
-        let completion = self.cluster.wait(DEADLINE_MS).expect("all is well again");
-        assert!(completion.outcome.is_ok(), "{completion:?}");
+        let keys: [&[u8]; 4] = [b"a", b"k", b"s", b"z"];
+        for key in keys {
+            self.succeeds(&get(key));
+            let value = (self.writes.len() as u64).to_le_bytes().to_vec();
+            let deadline_ns = self.cluster.now_ns + DEADLINE_MS * MS;
+            let ticket = self.succeeds(&put(key, &value));
+            self.writes.insert(ticket, Write { key: key.to_vec(), value, deadline_ns, fate: Some(Ok(())) });
+        }
+        self.succeeds(&Operation::MultiGet { keys: &keys });
+        self.succeeds(&Operation::Scan(Scan::default()));
+    }
+
+    /// Once all is well again, everything succeeds.
+    fn succeeds(&mut self, operation: &Operation<'_>) -> Ticket {
+        let ticket = self.cluster.submit(operation);
+        let completion = self.cluster.wait(DEADLINE_MS + 1).expect("it ends at its deadline");
+        assert!(completion.outcome.is_ok(), "all is well again: {completion:?}");
+        ticket
     }
 
     fn check(&self) {
