@@ -60,8 +60,9 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_silence",
-        meaning: "A connection is given up when an answer is due and nothing comes for so long; \
-                  after half of it the server is asked for a sign of life.",
+        meaning: "A connection is given up when an answer is due and nothing comes for so long, or when \
+                  the server goes on talking and passes a question over for so long; after half of it the \
+                  server is asked for a sign of life.",
         default: "3 s",
         bounds: Bounds::Milliseconds { min: 10, max: 600_000 },
         applies: Applies::Restart,
@@ -145,7 +146,8 @@ pub struct ClientOptions {
     pub retry_longest_ms: u64,
     /// Time for a new connection, the hello included.
     pub connect_timeout_ms: u64,
-    /// Silence after which a connection on which an answer is due is given up.
+    /// Silence after which a connection on which an answer is due is given up; so is one whose server leaves
+    /// a question of the client's own unanswered for so long.
     pub silence_ms: u64,
     /// Bytes of one large value that may be sent ahead.
     pub stream_credit_bytes: u32,
