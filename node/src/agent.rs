@@ -59,7 +59,7 @@ pub struct Looked {
 pub struct Installation {
     /// The sessions that are open.
     pub sessions: Vec<SessionId>,
-    /// Whether all pairs are this node's, so that it must have every key.
+    /// Whether they are all pairs that there are, so that they must have every key.
     pub whole: bool,
 }
 
@@ -123,10 +123,18 @@ impl ClusterAgent {
         self.due_ns
     }
 
-    /// Whether all pairs are this node's.
-    #[must_use]
-    pub fn is_alone(&self) -> bool {
-        self.view().pairs.values().all(|row| row.node == self.options.node)
+    /// Whether all pairs are this node's and nobody else lives to take one over.
+    fn is_alone(&self) -> bool {
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        let view = self.view();
+        view.members.keys().all(|member| *member == incarnation)
+            && view.pairs.values().all(|row| row.node == node)
+    }
+
+    /// Whether this node has published every pair.
+    fn has_all(&self) -> bool {
+        let mine = |row: &PairRow| row.owner == Some(self.options.incarnation) && row.is_published();
+        self.view().pairs.values().all(mine)
     }
 
     /// Nothing is taken over any more.
@@ -299,11 +307,11 @@ impl ClusterAgent {
         self.due_ns = 0;
     }
 
-    /// A takeover came to nothing. False: all pairs are this node's, which does not serve a part of them; it
-    /// has to end.
+    /// A takeover came to nothing. False: the node is alone and does not begin to serve a part of its pairs;
+    /// it has to end. Once it serves it goes on.
     #[must_use]
     pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
-        if self.is_alone() && kind != RefusedKind::Others {
+        if !self.installed && self.is_alone() && kind != RefusedKind::Others {
             return false;
         }
         self.membership.refused(pair, kind, now_ns);
@@ -346,7 +354,8 @@ impl ClusterAgent {
     }
 
     /// The worker is to serve from now on, with the pairs that the shell has gathered: once. That is when the
-    /// node's own pairs are there; of several nodes each pair is served as soon as it can be.
+    /// node's own pairs are there; of several nodes each pair is served as soon as it can be, and one that
+    /// was refused is left to others.
     pub fn install(&mut self, pair_came: bool) -> Option<Installation> {
         let idle = self.membership.is_idle() && !self.stopping;
         let now = (pair_came && !self.is_alone()) || idle;
@@ -357,7 +366,7 @@ impl ClusterAgent {
             Ok((open, _)) => {
                 self.installed = true;
                 let sessions = open.iter().map(|row| row.session).collect();
-                Some(Installation { sessions, whole: self.is_alone() })
+                Some(Installation { sessions, whole: self.has_all() })
             }
             Err(error) => {
                 tracing::warn!(%error, "the open sessions are not known just now");

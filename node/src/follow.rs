@@ -64,7 +64,7 @@ impl Control {
     /// What became of a takeover.
     ///
     /// # Errors
-    /// A cluster of this node alone does not serve a part of its pairs.
+    /// A node that is alone does not begin to serve a part of its pairs.
     pub(crate) fn hear(&mut self, told: Told) -> Result<(), NodeError> {
         match told {
             Told::Times { pair, dead, times } => self.agent.times(pair, dead, times),

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Place, Sim, SimLink,
-    Table,
+    ClaimGround, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Missing, Place, Sim,
+    SimLink, Table, Tenure,
 };
-use cell_node::{ClusterAgent, ControlEvent, MembershipOptions, RefusedKind};
-use cell_terms::{Durability, Incarnation, NodeId, PairId};
+use cell_node::{ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, TakeoverWanted};
+use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDisk;
 
 const MS: u64 = 1_000_000;
@@ -18,6 +18,7 @@ const GEOMETRY: Geometry =
 
 struct Member {
     sim: Sim,
+    node: NodeId,
     link: SimLink,
     incarnation: Incarnation,
     table: Table,
@@ -43,7 +44,7 @@ fn join(sim: &Sim, node: u32, nodes: u32) -> Member {
     let options =
         MembershipOptions { incarnation, node: NodeId(node), joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let agent = ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, EVERY_NS);
-    Member { sim: sim.clone(), link, incarnation, table, agent }
+    Member { sim: sim.clone(), node: NodeId(node), link, incarnation, table, agent }
 }
 
 impl Member {
@@ -51,12 +52,39 @@ impl Member {
         self.agent.look(self.sim.now_ns()).unwrap()
     }
 
-    fn serve(&mut self, pair: PairId, ground: ClaimGround) {
-        let node = self.agent.view().pairs[&pair].node;
-        let claim = self.table.claim(pair, self.incarnation, node, ground).unwrap();
-        let address = format!("sim:{}", node.0);
-        let place = Place { address, worker: 0, node_key: 0, extent_key: 0 };
-        self.table.publish(claim.tenure, Durability::Sync, &place).unwrap();
+    /// The leases of all others end.
+    fn outlive(&mut self) {
+        for _ in 0..2 {
+            self.sim.advance(400 * MS);
+            self.link.keep_alive(self.incarnation).unwrap();
+        }
+    }
+
+    /// Claims a pair and records the cuts of the epochs before.
+    fn claim(&self, wanted: TakeoverWanted) -> Tenure {
+        let claim = self.table.claim(wanted.pair, self.incarnation, self.node, wanted.ground).unwrap();
+        for old in claim.row.epochs_needed().filter(|old| old.cut.is_none()) {
+            self.table.record_cut(claim.tenure, old.epoch, Csn(1)).unwrap();
+        }
+        claim.tenure
+    }
+
+    fn serve(&mut self, wanted: TakeoverWanted) {
+        let place = Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
+        self.table.publish(self.claim(wanted), Durability::Sync, &place).unwrap();
+    }
+
+    fn taken(&mut self, wanted: TakeoverWanted) {
+        self.serve(wanted);
+        self.agent.taken(wanted.pair);
+    }
+
+    /// It has no memory for a pair: what a takeover does then.
+    fn decline(&mut self, wanted: TakeoverWanted) -> bool {
+        let missing = Missing::Memory { bytes: 8 };
+        self.table.decline(self.claim(wanted), &missing).unwrap();
+        self.look();
+        self.agent.refused(wanted.pair, wanted.dead, RefusedKind::Declined, self.sim.now_ns())
     }
 }
 
@@ -74,9 +102,9 @@ fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_se
     assert_eq!((wanted.pair, wanted.ground), (PairId(1), ClaimGround::HostLock));
     assert_eq!(member.agent.due_ns(), 0, "what was written is to be seen at once");
     assert!(member.agent.install(false).is_none(), "its own pair is not there yet");
-    member.serve(wanted.pair, wanted.ground);
-    member.agent.taken(wanted.pair);
+    member.taken(wanted);
 
+    member.look();
     member.link.plan([Fault::NotReached]);
     assert!(member.agent.install(false).is_none(), "the open sessions are not known");
     let installation = member.agent.install(false).expect("all is there");
@@ -106,11 +134,9 @@ fn refusal_ends_the_node_that_has_all_pairs_and_is_noted_by_one_of_several() {
     let sim = Sim::new(4);
     let (mut dead, mut survivor) = (join(&sim, 0, 2), join(&sim, 1, 2));
     let own = dead.look().take_over[0];
-    dead.serve(own.pair, own.ground);
+    dead.serve(own);
     survivor.look();
-    sim.advance(400 * MS);
-    survivor.link.keep_alive(survivor.incarnation).unwrap();
-    sim.advance(400 * MS); // the other's lease has ended
+    survivor.outlive();
     for _ in 0..3 {
         survivor.look(); // claims, plans, takes over
     }
@@ -121,6 +147,27 @@ fn refusal_ends_the_node_that_has_all_pairs_and_is_noted_by_one_of_several() {
     assert!(survivor.agent.refused(own.pair, dead.incarnation, RefusedKind::Declined, now_ns));
     assert_eq!(share().declined, [survivor.incarnation]);
     assert_eq!(share().times.refused_ms, now_ns / MS);
+}
+
+/// Seed 4490 of the simulator: the pairs that are left are not all that there are, though all rows name it.
+#[test]
+fn node_that_declined_a_pair_serves_the_others_when_it_comes_to_have_them_all() {
+    let sim = Sim::new(7);
+    let (mut member, mut other) = (join(&sim, 0, 2), join(&sim, 1, 2));
+    let own = member.look().take_over[0];
+    assert!(member.decline(own), "the other node may take it");
+    let others = other.look().take_over[0];
+    other.serve(others);
+    member.look();
+    member.outlive();
+    member.taken(TakeoverWanted { ground: ClaimGround::LeaseEnded, ..others });
+    member.look();
+    let rows = member.agent.rows().0;
+    assert!(rows.iter().all(|row| row.node == NodeId(0)), "{rows:?}");
+    let installation = member.agent.install(false).expect("what it has is there");
+    assert!(!installation.whole, "a pair is missing");
+    let again = TakeoverWanted { ground: ClaimGround::LeaseEnded, ..own };
+    assert!(member.decline(again), "who serves goes on");
 }
 
 #[test]

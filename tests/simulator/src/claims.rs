@@ -2,7 +2,6 @@
 //! (`cell_node::ClusterAgent`, production code), and its recovery threads, a step at a time
 //! (`cell_recovery::Takeover`).
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Tenure};
@@ -40,17 +39,25 @@ struct Taking {
 pub(crate) struct Claims {
     /// Once it is a member.
     pub(crate) agent: Option<ClusterAgent>,
-    /// Takeovers to come, one after another.
-    jobs: VecDeque<TakeoverWanted>,
-    taking: Option<Taking>,
+    /// Takeovers to come.
+    jobs: Vec<TakeoverWanted>,
+    /// Those under way, side by side.
+    taking: Vec<Taking>,
     growing: Option<Taking>,
     gathered: Vec<(Recovered, SimDevice)>,
 }
 
 impl Claims {
+    /// What `cell_node`'s recovery threads take next.
+    fn smallest_job(&mut self) -> Option<TakeoverWanted> {
+        let jobs = self.jobs.iter().enumerate();
+        let smallest = jobs.min_by_key(|(_, job)| (job.replay_bytes, job.pair))?;
+        Some(self.jobs.swap_remove(smallest.0))
+    }
+
     /// Whether pairs are being taken over.
     pub(crate) fn is_recovering(&self) -> bool {
-        self.taking.is_some() || !self.gathered.is_empty()
+        !self.taking.is_empty() || !self.gathered.is_empty()
     }
 }
 
@@ -71,15 +78,18 @@ impl Node {
             news.push(News::Exit(Exit::Refused(error)));
             return u64::MAX;
         }
-        if self.claims.taking.is_none()
-            && let Some(job) = self.claims.jobs.pop_front()
+        while self.claims.taking.len() < self.plan.side_by_side
+            && let Some(smallest) = self.claims.smallest_job()
         {
-            self.begin(job, incarnation, now_ns);
+            self.begin(smallest, incarnation, now_ns);
             news.push(News::Claiming);
         }
-        if self.claims.taking.as_ref().is_some_and(|taking| taking.due_ns <= now_ns) {
-            let taking = self.claims.taking.take();
-            self.claims.taking = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
+        for at in (0..self.claims.taking.len()).rev() {
+            if self.claims.taking[at].due_ns <= now_ns {
+                let taking = self.claims.taking.swap_remove(at);
+                let taking = self.step_taking(taking, now_ns, news);
+                self.claims.taking.extend(taking);
+            }
         }
         if self.claims.growing.as_ref().is_some_and(|taking| taking.due_ns <= now_ns) {
             let taking = self.claims.growing.take();
@@ -142,7 +152,8 @@ impl Node {
             environment.options.regions = RegionSource::Full;
         }
         let takeover = Takeover::new(&environment, claim, publish, &progress);
-        self.claims.taking = Some(self.taking(pair, Some(dead), takeover, progress, now_ns));
+        let taking = self.taking(pair, Some(dead), takeover, progress, now_ns);
+        self.claims.taking.push(taking);
     }
 
     fn taking(

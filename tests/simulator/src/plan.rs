@@ -56,6 +56,8 @@ pub struct Plan {
     pub poll_ns: u64,
     /// How long pairs of those who were dead before are left to their own nodes.
     pub grace_ns: u64,
+    /// Pairs that a node takes over at a time.
+    pub side_by_side: usize,
     /// Of a hundred deaths, after how many the host is left alone until others have taken over.
     pub abandoned_percent: u64,
     /// Sizes of a pair.
@@ -159,6 +161,7 @@ impl Plan {
             layout: Layout::single(),
             poll_ns: 10 * MS,
             grace_ns: 1_000 * MS,
+            side_by_side: Random::new(seed ^ 0x7369_6465).pick(&[1, 1, 2, 3]),
             abandoned_percent: 0,
             geometry: Geometry {
                 node_region_bytes: HEADER_BYTES + slots * slot_bytes,
