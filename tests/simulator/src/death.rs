@@ -1,6 +1,6 @@
 //! How processes end, and what of them goes on: writes in flight, connections, the coordinator's opinion.
 
-use cell_cluster::Tenure;
+use cell_cluster::{Coordinator, Tenure};
 use cell_recovery::Recovered;
 use cell_wal::Storage;
 use cell_wal::segment::{LogName, parse_segment};
@@ -9,7 +9,7 @@ use crate::check::Snapshot;
 use crate::coverage::Event;
 use crate::finale::Phase;
 use crate::mishap::Undo;
-use crate::model::Broken;
+use crate::model::{Broken, broken};
 use crate::plan::MS;
 use crate::world::{Planted, World, say};
 
@@ -88,9 +88,15 @@ impl World {
             self.planted = None;
         }
         self.owners.learn(&mut snapshot);
-        snapshot.note(&mut self.model)?;
         let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return Ok(()) };
         let incarnation = node.incarnation().unwrap_or_default();
+        if self.coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none() {
+            // Stopped between the publication and its next step, for longer than its lease: others may have
+            // served the pair since. What it holds counts for nothing, and it serves nobody.
+            say!(self, "host {host} has {} too late", recovered.pair);
+            return Ok(());
+        }
+        snapshot.note(&mut self.model)?;
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
         if !wanted {
             self.coverage.saw(Event::Recoveries);
