@@ -123,12 +123,11 @@ impl ClusterAgent {
         self.due_ns
     }
 
-    /// Whether all pairs are this node's and nobody else lives to take one over.
+    /// Whether all pairs are this node's and no other node lives to take one over. (Its own predecessor may
+    /// seem to live, until its lease ends.)
     fn is_alone(&self) -> bool {
-        let MembershipOptions { incarnation, node, .. } = self.options;
-        let view = self.view();
-        view.members.keys().all(|member| *member == incarnation)
-            && view.pairs.values().all(|row| row.node == node)
+        let (view, node) = (self.view(), self.options.node);
+        view.members.values().all(|row| row.node == node) && view.pairs.values().all(|row| row.node == node)
     }
 
     /// Whether this node has published every pair.

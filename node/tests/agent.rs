@@ -130,6 +130,9 @@ fn refusal_ends_the_node_that_has_all_pairs_and_is_noted_by_one_of_several() {
     assert!(alone.agent.refused(wanted.pair, wanted.dead, RefusedKind::Others, 7), "another may have it");
     assert_eq!(alone.agent.due_ns(), 7 + EVERY_NS, "it is looked after that in no hurry");
     assert!(!alone.agent.refused(wanted.pair, wanted.dead, RefusedKind::Damaged, 0));
+    let mut successor = join(&sim, 0, 1); // within its predecessor's lease
+    let wanted = successor.look().take_over[0];
+    assert!(!successor.agent.refused(wanted.pair, wanted.dead, RefusedKind::Damaged, 0));
 
     let sim = Sim::new(4);
     let (mut dead, mut survivor) = (join(&sim, 0, 2), join(&sim, 1, 2));
