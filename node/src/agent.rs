@@ -356,8 +356,8 @@ impl ClusterAgent {
     /// node's own pairs are there; of several nodes each pair is served as soon as it can be, and one that
     /// was refused is left to others.
     pub fn install(&mut self, pair_came: bool) -> Option<Installation> {
-        let idle = self.membership.is_idle() && !self.stopping;
-        let now = (pair_came && !self.is_alone()) || idle;
+        let idle = self.membership.is_idle();
+        let now = (pair_came && !self.is_alone()) || (idle && !self.stopping);
         if self.installed || !now {
             return None;
         }
@@ -365,7 +365,8 @@ impl ClusterAgent {
             Ok((open, _)) => {
                 self.installed = true;
                 let sessions = open.iter().map(|row| row.session).collect();
-                Some(Installation { sessions, whole: self.has_all() })
+                // While a takeover goes on, its pair may be published and not here yet.
+                Some(Installation { sessions, whole: idle && self.has_all() })
             }
             Err(error) => {
                 tracing::warn!(%error, "the open sessions are not known just now");
