@@ -1,20 +1,17 @@
 //! A node's side towards its cluster, call by call, over the simulated coordinator.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+mod joined;
+
 use std::sync::Arc;
 
-use cell_cluster::{
-    ClaimGround, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Missing, Place, Sim,
-    SimLink, Table, Tenure,
-};
-use cell_node::{ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, TakeoverWanted};
+use cell_cluster::{ClaimGround, Coordinator, Fault, Incidents, Missing, Place, Sim, SimLink, Table, Tenure};
+use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
-use cell_wal::sim::SimDisk;
 
-const MS: u64 = 1_000_000;
+use joined::{Joined, MS};
+
 const EVERY_NS: u64 = 50 * MS;
-const GEOMETRY: Geometry =
-    Geometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
 
 struct Member {
     sim: Sim,
@@ -27,24 +24,8 @@ struct Member {
 
 /// A node of a cluster of so many, which has joined.
 fn join(sim: &Sim, node: u32, nodes: u32) -> Member {
-    let link = sim.link();
-    let incarnation = link.grant(500).unwrap().lease;
-    let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
-    let table = Table::new(coordinator.clone());
-    table.lay_out(&Layout::even(nodes, 2), GEOMETRY, incarnation).unwrap();
-    let row = MemberRow {
-        incarnation,
-        node: NodeId(node),
-        fabric: format!("sim:{node}"),
-        http: String::new(),
-        pid: node,
-        memory_limit_bytes: 0,
-    };
-    Members::new(coordinator.clone()).enter(&row).unwrap();
-    let options =
-        MembershipOptions { incarnation, node: NodeId(node), joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
-    let agent = ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, EVERY_NS);
-    Member { sim: sim.clone(), node: NodeId(node), link, incarnation, table, agent }
+    let Joined { node, incarnation, link, table, agent } = joined::join(sim, node, nodes, EVERY_NS);
+    Member { sim: sim.clone(), node, link, incarnation, table, agent }
 }
 
 impl Member {
@@ -120,6 +101,25 @@ fn node_of_several_serves_each_pair_as_it_comes() {
     assert_eq!(looked.take_over.iter().map(|wanted| wanted.pair).collect::<Vec<_>>(), [PairId(1)]);
     assert!(member.agent.install(false).is_none(), "no pair has come");
     assert!(!member.agent.install(true).expect("one has").whole, "the other node has keys, too");
+}
+
+/// Seeds 287 and 582 of the simulator: a pair that is published and not here yet has keys, too.
+#[test]
+fn worker_is_not_asked_for_all_keys_while_a_takeover_goes_on() {
+    let sim = Sim::new(8);
+    let (mut member, mut other) = (join(&sim, 0, 2), join(&sim, 1, 2));
+    let own = member.look().take_over[0];
+    let others = other.look().take_over[0];
+    other.serve(others);
+    member.look();
+    member.outlive();
+    member.serve(own);
+    member.serve(TakeoverWanted { ground: ClaimGround::LeaseEnded, ..others });
+    let _successor = join(&sim, 1, 2);
+    member.look();
+    let rows = member.agent.rows().0;
+    assert!(rows.iter().all(|row| row.owner == Some(member.incarnation) && row.is_published()), "{rows:?}");
+    assert!(!member.agent.install(true).expect("one has come").whole, "the other has not");
 }
 
 #[test]

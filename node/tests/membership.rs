@@ -4,24 +4,20 @@
 //! every pair is served by one living node, whatever happened.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
+mod joined;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClusterError, Coordinator, Fault, Geometry, Incidents, Layout, MemberRow, Members, Place,
-    ShareTimes, Sim, SimLink, Table,
+    Claim, ClusterError, Coordinator, Fault, Incidents, Place, ShareTimes, Sim, SimLink, Table,
 };
-use cell_node::{ClusterAgent, MembershipOptions, RefusedKind, TakeoverWanted};
+use cell_node::{ClusterAgent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
-use cell_wal::sim::SimDisk;
 
-const MS: u64 = 1_000_000;
-const LEASE_MS: u64 = 500;
-const GRACE_NS: u64 = 2_000 * MS;
+use joined::{Joined, MS};
+
 const NODES: u32 = 4;
-const GEOMETRY: Geometry =
-    Geometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
-
 /// xorshift64*.
 struct Random(u64);
 
@@ -64,35 +60,8 @@ impl World {
     }
 
     fn start(&mut self, node: u32) {
-        let link = self.sim.link();
-        let incarnation = link.grant(LEASE_MS).unwrap().lease;
-        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
-        let table = Table::new(coordinator.clone());
-        table.lay_out(&Layout::even(NODES, 2), GEOMETRY, incarnation).unwrap();
-        let row = MemberRow {
-            incarnation,
-            node: NodeId(node),
-            fabric: format!("sim:{node}"),
-            http: String::new(),
-            pid: node,
-            memory_limit_bytes: 0,
-        };
-        Members::new(coordinator.clone()).enter(&row).unwrap();
-        let options = MembershipOptions {
-            incarnation,
-            node: NodeId(node),
-            joined_ns: self.sim.now_ns(),
-            grace_ns: GRACE_NS,
-        };
-        self.nodes.push(Node {
-            node: NodeId(node),
-            incarnation,
-            table,
-            // An empty disk: every pair has as little to replay.
-            agent: ClusterAgent::new(&coordinator, Arc::new(SimDisk::new(0)), options, 0),
-            jobs: Vec::new(),
-            link,
-        });
+        let Joined { node, incarnation, link, table, agent } = joined::join(&self.sim, node, NODES, 0);
+        self.nodes.push(Node { node, incarnation, link, table, agent, jobs: Vec::new() });
     }
 
     /// Time passes; the living renew their leases, on links without faults.
