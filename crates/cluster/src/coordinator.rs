@@ -2,6 +2,7 @@
 
 use cell_terms::Incarnation;
 
+use crate::attempts::Attempts;
 use crate::error::ClusterError;
 use crate::request::{
     Change, Condition, Grant, KeyValue, Page, Refusal, Request, Response, Revision, Transaction,
@@ -13,8 +14,6 @@ use crate::row::ROW_FORMAT_VERSION;
 const KEY_FORMAT: &str = "cluster/format";
 /// The cluster's generation: random, drawn when the table was initialised.
 const KEY_GENERATION: &str = "cluster/generation";
-/// How often a call is made again whose outcome is not known, or that others got in the way of.
-pub(crate) const ATTEMPTS_MAX: usize = 16;
 
 /// A store that holds what the cluster agreed on.
 ///
@@ -148,7 +147,8 @@ pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32,
         .when(Condition::Absent { key: KEY_FORMAT.to_owned() })
         .put(KEY_FORMAT, ROW_FORMAT_VERSION.to_string())
         .put(KEY_GENERATION, generation.to_string());
-    for _ in 0..ATTEMPTS_MAX {
+    let mut attempts = Attempts::default();
+    while attempts.left() {
         if let Some(entry) = coordinator.read(KEY_FORMAT)? {
             let found = parse("the table's format version", &entry.value)?;
             if found != ROW_FORMAT_VERSION {
@@ -157,7 +157,8 @@ pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32,
             return coordinator.generation();
         }
         match coordinator.transact(first.clone()) {
-            Ok(_) | Err(ClusterError::OutcomeUnknown(_)) => {} // look
+            Ok(_) => attempts.outrun(), // or it was this one: look
+            Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
             Err(error) => return Err(error),
         }
     }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use cell_terms::{Incarnation, NodeId, PairId};
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{Condition, KeyValue, Transaction, TransactionOutcome};
@@ -144,7 +145,8 @@ impl Incidents {
     /// [`ClusterError::LeaseEnded`] of the caller.
     pub fn claim(&self, new: &NewIncident, claimer: Incarnation, now_ms: u64) -> Result<bool, ClusterError> {
         let key = IncidentRow::key(new.dead);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let found = self.read(&key)?;
             let mut transaction = Transaction::new().when(Condition::LeaseAlive { lease: claimer });
             if !new.host_lock && new.dead.0 > 0 {
@@ -172,7 +174,7 @@ impl Incidents {
                     return Err(ClusterError::LeaseEnded { lease: claimer });
                 }
                 Ok(TransactionOutcome::Refused { .. }) => return Ok(false), // others have it, or nobody died
-                Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }
         }
@@ -191,7 +193,8 @@ impl Incidents {
         edit: impl Fn(&mut IncidentRow),
     ) -> Result<Option<IncidentRow>, ClusterError> {
         let key = IncidentRow::key(dead);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let Some((row, entry)) = self.read(&key)? else { return Ok(None) };
             let mut changed = row.clone();
             edit(&mut changed);
@@ -207,7 +210,8 @@ impl Incidents {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
-                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }
         }

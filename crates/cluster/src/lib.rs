@@ -20,6 +20,7 @@
 //! writer's own lease. A call that ends as [`ClusterError::OutcomeUnknown`] may have been carried out: the
 //! typed layers look first and then try again, and so must whoever uses [`Coordinator`] directly.
 
+mod attempts;
 mod clock;
 mod coordinator;
 mod embedded;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use cell_terms::{Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{Condition, Refusal, Transaction, TransactionOutcome};
@@ -57,14 +58,15 @@ impl Members {
             text(row),
             lease,
         );
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             match self.coordinator.transact(enter.clone()) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
                 Ok(TransactionOutcome::Refused { .. })
                 | Err(ClusterError::Refused(Refusal::LeaseEnded { .. })) => {
                     return Err(ClusterError::LeaseEnded { lease });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => {} // writing it twice is writing it once
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(), // twice is once
                 Err(error) => return Err(error),
             }
         }

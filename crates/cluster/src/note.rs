@@ -14,7 +14,8 @@ use std::sync::Arc;
 use cell_terms::{Incarnation, PairId, Pointer};
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::{ATTEMPTS_MAX, Coordinator, text};
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
@@ -160,13 +161,14 @@ impl Notes {
             Some(note) => write.put(key, text(note)),
             None => write.delete(key),
         };
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             match self.coordinator.transact(write.clone()) {
                 Ok(TransactionOutcome::Applied { revision }) => return Ok(revision),
                 Ok(TransactionOutcome::Refused { .. }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => {} // writing it twice is writing it once
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(), // twice is once
                 Err(error) => return Err(error),
             }
         }

@@ -10,7 +10,8 @@ use std::sync::Arc;
 use cell_terms::{Incarnation, SessionId};
 use serde::{Deserialize, Serialize};
 
-use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{
@@ -79,7 +80,8 @@ impl Sessions {
     pub fn open_many(&self, keeper: Incarnation, count: usize) -> Result<Vec<SessionId>, ClusterError> {
         let generation = self.coordinator.generation()?;
         let count = u32::try_from(count.clamp(1, TRANSACTION_STEPS_MAX - 1)).unwrap_or(1);
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let counter = self.coordinator.read(KEY_SESSION_NEXT)?;
             let (first, unchanged) = match &counter {
                 Some(KeyValue { key, value, revision, .. }) => {
@@ -102,7 +104,8 @@ impl Sessions {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: keeper });
                 }
-                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }
         }
@@ -149,7 +152,8 @@ impl Sessions {
     /// [`ClusterError::SessionUnknown`] if it has ended: it is not opened again;
     /// [`ClusterError::LeaseEnded`].
     pub fn adopt(&self, session: SessionId, keeper: Incarnation) -> Result<(), ClusterError> {
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let found = self.coordinator.read(&session_key(session))?;
             let entry = found.ok_or(ClusterError::SessionUnknown { session })?;
             let row = SessionRow { session, keeper };
@@ -165,7 +169,8 @@ impl Sessions {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: keeper });
                 }
-                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }
         }

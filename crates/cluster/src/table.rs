@@ -9,7 +9,8 @@ use std::sync::Arc;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_BITS, RegionId};
 
-use crate::coordinator::{ATTEMPTS_MAX, Coordinator, parse, text};
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::layout::{KEY_LAYOUT, Layout};
 use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
@@ -162,13 +163,14 @@ impl Table {
             let row = PairRow { owner: None, epoch: Epoch(0), ..first_row(pair, &new) };
             first = first.put(PairRow::key(pair), text(&row));
         }
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             match self.coordinator.transact(first.clone()) {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
                 }
                 Ok(_) => return Ok(()), // this writer's, or another's
-                Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }
         }
@@ -183,7 +185,8 @@ impl Table {
     /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`].
     pub fn create_pair(&self, new: &NewPair) -> Result<Claim, ClusterError> {
         let mut tried = None;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let applied = match tried {
                 Some(pair) => self.created(pair, new.incarnation)?,
                 None => None,
@@ -218,8 +221,11 @@ impl Table {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: new.incarnation });
                 }
-                Ok(TransactionOutcome::Refused { .. }) => {}
-                Err(ClusterError::OutcomeUnknown(_)) => tried = Some(pair),
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => {
+                    attempts.unheard();
+                    tried = Some(pair);
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -250,7 +256,8 @@ impl Table {
         ground: ClaimGround,
     ) -> Result<Claim, ClusterError> {
         let mut tried = None;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let (row, revision) = self.read(pair)?;
             if tried == Some(row.epoch) && row.owner == Some(incarnation) {
                 return Ok(Claim { tenure: tenure_of(&row, incarnation), row });
@@ -280,13 +287,19 @@ impl Table {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: incarnation });
                 }
-                Ok(TransactionOutcome::Refused { condition: 1 }) => tried = tried.or(Some(claimed.epoch)),
+                Ok(TransactionOutcome::Refused { condition: 1 }) => {
+                    attempts.outrun();
+                    tried = tried.or(Some(claimed.epoch));
+                }
                 Ok(TransactionOutcome::Refused { .. }) => {
                     let owner = previous.expect("the third condition is about a previous owner");
                     let remaining_ns = self.coordinator.remaining_ns(owner)?.unwrap_or(0);
                     return Err(ClusterError::OwnerLives { pair, owner, remaining_ns });
                 }
-                Err(ClusterError::OutcomeUnknown(_)) => tried = tried.or(Some(claimed.epoch)),
+                Err(ClusterError::OutcomeUnknown(_)) => {
+                    attempts.unheard();
+                    tried = tried.or(Some(claimed.epoch));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -475,7 +488,8 @@ impl Table {
         edit: impl Fn(&mut PairRow) -> Result<(), ClusterError>,
     ) -> Result<PairRow, ClusterError> {
         let Tenure { pair, epoch, incarnation } = tenure;
-        for _ in 0..ATTEMPTS_MAX {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
             let (row, revision) = self.read(pair)?;
             if row.epoch != epoch || row.owner != Some(incarnation) {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
@@ -496,7 +510,8 @@ impl Table {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: incarnation });
                 }
-                Ok(TransactionOutcome::Refused { condition: 1 }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Ok(TransactionOutcome::Refused { condition: 1 }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Ok(TransactionOutcome::Refused { condition }) => {
                     let owner = ended.get(condition - 2).copied().unwrap_or(incarnation);
                     return Err(ClusterError::TrustRemains { pair, owner });

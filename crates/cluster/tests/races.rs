@@ -1,0 +1,119 @@
+//! Changes whose writer is outrun by another time and again: each lost race is somebody's success, so the
+//! writer goes on, long past the tries that it makes where nobody answers.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cell_cluster::{
+    ClusterError, Coordinator, Fault, Geometry, Incidents, NewIncident, NewPair, Request, Response, Sessions,
+    ShareRow, Sim, SimLink, Table,
+};
+use cell_terms::{Incarnation, NodeId, PairId};
+
+/// More than any change is tried where nobody answers.
+const RACES: u32 = 100;
+const GEOMETRY: Geometry =
+    Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+
+/// A way to the coordinator on which, before each of the first transactions, another is faster.
+struct Outrun<F> {
+    link: SimLink,
+    races: AtomicU32,
+    other: F,
+}
+
+impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
+    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        let less = |left: u32| left.checked_sub(1);
+        if matches!(request, Request::Transact(_))
+            && self.races.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+        {
+            (self.other)();
+        }
+        self.link.call(request)
+    }
+}
+
+/// A coordinator, the lease of one who is outrun `races` times by `other`, and the way that it has.
+fn outrun<F: Fn() + Send + Sync + 'static>(
+    sim: &Sim,
+    races: u32,
+    other: F,
+) -> (Arc<dyn Coordinator>, Incarnation) {
+    let lease = lease(sim);
+    (Arc::new(Outrun { link: sim.link(), races: AtomicU32::new(races), other }), lease)
+}
+
+fn lease(sim: &Sim) -> Incarnation {
+    sim.link().grant(500).unwrap().lease
+}
+
+fn new_pair(incarnation: Incarnation) -> NewPair {
+    NewPair { incarnation, node: NodeId(0), geometry: GEOMETRY }
+}
+
+/// Lets another, by its own way, create a pair.
+fn pair_by_another(sim: &Sim) -> impl Fn() + Send + Sync + 'static {
+    let (other, table) = (lease(sim), Table::new(Arc::new(sim.link())));
+    move || drop(table.create_pair(&new_pair(other)).unwrap())
+}
+
+#[test]
+fn create_pair_outrun_a_hundred_times_comes_through() {
+    let sim = Sim::new(1);
+    let (way, lease) = outrun(&sim, RACES, pair_by_another(&sim));
+    let claim = Table::new(way).create_pair(&new_pair(lease)).unwrap();
+    assert_eq!(claim.row.pair, PairId(RACES + 1));
+}
+
+#[test]
+fn create_pair_outrun_without_end_says_so() {
+    let sim = Sim::new(1);
+    let (way, lease) = outrun(&sim, u32::MAX, pair_by_another(&sim));
+    let error = Table::new(way).create_pair(&new_pair(lease)).unwrap_err();
+    assert!(matches!(error, ClusterError::Contended { .. }) && error.is_transient(), "{error}");
+}
+
+#[test]
+fn create_pair_that_nobody_answers_is_given_up_soon() {
+    let sim = Sim::new(1);
+    let (lease, link) = (lease(&sim), sim.link());
+    // The counter is read and the transaction lost; from then on its pair is looked for first.
+    link.plan([Fault::None, Fault::Lost]);
+    link.plan([Fault::None, Fault::None, Fault::Lost].repeat(99));
+    let calls = sim.calls();
+    let error = Table::new(Arc::new(link)).create_pair(&new_pair(lease)).unwrap_err();
+    assert!(matches!(error, ClusterError::Contended { .. }), "{error}");
+    assert!(sim.calls() - calls < u64::from(RACES), "{} calls", sim.calls() - calls);
+}
+
+#[test]
+fn open_outrun_a_hundred_times_comes_through() {
+    let sim = Sim::new(1);
+    let (other, sessions) = (lease(&sim), Sessions::new(Arc::new(sim.link())));
+    let (way, lease) = outrun(&sim, RACES, move || {
+        sessions.open(other).unwrap();
+    });
+    let session = Sessions::new(way).open(lease).unwrap();
+    assert_eq!(session.0 & 0xffff_ffff, u64::from(RACES) + 1);
+}
+
+#[test]
+fn share_of_an_incident_outrun_a_hundred_times_is_written_and_no_other_is_lost() {
+    let sim = Sim::new(1);
+    let (other, incidents) = (lease(&sim), Incidents::new(Arc::new(sim.link())));
+    let new = NewIncident {
+        dead: Incarnation(9),
+        node: NodeId(1),
+        lease_seen_ms: 1,
+        detected_ms: 1,
+        host_lock: true,
+    };
+    assert!(incidents.claim(&new, other, 1).unwrap());
+    let add = |row: &mut cell_cluster::IncidentRow| row.plan.push(ShareRow::default());
+    let (way, lease) = outrun(&sim, RACES, move || drop(incidents.change(new.dead, other, add).unwrap()));
+    let row = Incidents::new(way).change(new.dead, lease, add).unwrap().unwrap();
+    assert_eq!(row.plan.len(), RACES as usize + 1);
+}
