@@ -255,7 +255,7 @@ impl ClusterAgent {
     /// A restarted node has all pairs of its predecessor to itself.
     fn share_own(&self, dead: Incarnation) -> Result<(), ClusterError> {
         let MembershipOptions { incarnation, node, .. } = self.options;
-        let own = self.view().pairs.values().filter(|row| row.owner == Some(dead) && row.node == node);
+        let own = self.view().pairs.values().filter(|row| row.last_owner() == Some(dead) && row.node == node);
         let share = |row: &PairRow| ShareRow {
             pair: row.pair,
             survivor: Some(incarnation),

@@ -14,6 +14,7 @@ mod follow;
 mod grace;
 mod membership;
 mod outbox;
+mod overflow;
 mod populate;
 mod ready;
 mod recoverer;

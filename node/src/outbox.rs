@@ -9,6 +9,9 @@
 use cell_fabric::ConnectionId;
 use cell_terms::Csn;
 
+/// Bytes that an arena keeps however little is needed of them.
+const KEPT_BYTES: usize = 1 << 20;
+
 /// A pair's place among those that a worker owns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PairAt(pub(crate) u16);
@@ -31,6 +34,8 @@ struct End {
 pub struct ReplyList {
     bytes: Vec<u8>,
     ends: Vec<End>,
+    /// The most bytes that were in it since the last trim.
+    longest: usize,
 }
 
 impl ReplyList {
@@ -51,8 +56,18 @@ impl ReplyList {
     }
 
     pub(crate) fn clear(&mut self) {
+        self.longest = self.longest.max(self.bytes.len());
         self.bytes.clear();
         self.ends.clear();
+    }
+
+    /// Gives memory back that was not needed since the last call: a poll's worth of large replies is 64 MiB.
+    pub(crate) fn trim(&mut self) {
+        let needed = self.longest.max(self.bytes.len()).max(KEPT_BYTES);
+        if self.bytes.capacity() / 2 > needed {
+            self.bytes.shrink_to(needed);
+        }
+        self.longest = 0;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -155,6 +170,12 @@ impl Held {
         }
     }
 
+    /// See [`ReplyList::trim`].
+    pub(crate) fn trim(&mut self) {
+        self.in_flight.trim();
+        self.filling.trim();
+    }
+
     /// Replies that wait for the log.
     pub(crate) fn len(&self) -> usize {
         self.in_flight.len() + self.filling.len()
@@ -208,6 +229,28 @@ mod tests {
         outbox.held.submitted(Csn(14));
         outbox.raise(14);
         assert_eq!(outbox.ready(), ["second"]);
+    }
+
+    #[test]
+    fn trim_keeps_what_was_needed_since_the_last_one() {
+        let mut list = ReplyList::default();
+        let push = |list: &mut ReplyList, count: usize| {
+            let large = |bytes: &mut Vec<u8>| bytes.resize(bytes.len() + KEPT_BYTES, 7);
+            (0..count).for_each(|_| list.push(ConnectionId::from_number(1), PairAt(0), large));
+        };
+        push(&mut list, 8);
+        list.clear();
+        list.trim();
+        assert!(list.bytes.capacity() >= 8 * KEPT_BYTES, "needed just now");
+        push(&mut list, 2);
+        list.trim();
+        let kept = list.bytes.capacity();
+        assert!((2 * KEPT_BYTES..4 * KEPT_BYTES).contains(&kept), "{kept}");
+        assert!(list.iter().all(|(_, reply)| reply.iter().all(|byte| *byte == 7)));
+        list.clear();
+        list.trim();
+        list.trim();
+        assert_eq!(list.bytes.capacity(), 2 * KEPT_BYTES, "little is not worth it");
     }
 
     #[test]

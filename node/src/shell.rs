@@ -1,14 +1,13 @@
 //! The worker's shell: one thread that polls its fabric and its ring, steps the worker core, and when there
 //! is nothing to do sleeps in one epoll. All clocks, sockets and files of the data path are here.
 
-use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::boottime_ns;
-use cell_fabric::{ConnectionId, Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
+use cell_fabric::{Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
 use cell_memory::{ready_bytes, ready_bytes_given};
 use cell_recovery::image::ImageSource;
 use cell_wal::LogDevice;
@@ -16,17 +15,16 @@ use cell_wal::ring::Ring;
 
 use crate::agent::Installation;
 use crate::control::Work;
+use crate::overflow::Overflow;
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::store::Store;
-use crate::worker::{ControlEvent, IN_FLIGHT_MAX, Worker, pair_regions};
+use crate::worker::{ControlEvent, Worker, pair_regions};
 
 /// How often time is told when nothing happens.
 const TICK: Duration = Duration::from_millis(10);
 const TICK_NS: u64 = 10_000_000;
 const SNAPSHOT_NS: u64 = 1_000_000_000;
-/// Bytes of replies that may wait for one client that does not read them.
-const OVERFLOW_BYTES_MAX: usize = 16 << 20;
 
 /// What reaches the worker's thread from others.
 pub(crate) enum Inbound {
@@ -318,64 +316,29 @@ impl Shell {
     /// Hands over the replies that may leave. The clock is read after everything that they say was decided,
     /// and the lease after the clock, so nothing is sent that the lease does not cover.
     fn send_replies(&mut self) -> bool {
-        self.overflow.retry(&mut self.endpoint);
+        self.overflow.retry(|connection, reply| self.endpoint.send(connection, reply));
         let now_ns = boottime_ns();
         let lease_until_ns = self.lease_until_ns.load(Ordering::Acquire);
-        let mut sent = 0;
+        let mut busy = false;
         for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {
-            sent += 1;
-            if self.overflow.holds(connection) {
-                self.overflow.push(&mut self.endpoint, connection, reply);
-                continue;
-            }
-            match self.endpoint.send(connection, reply) {
-                Ok(()) | Err(SendError::Closed) => {}
-                Err(SendError::Full) => self.overflow.push(&mut self.endpoint, connection, reply),
-                Err(error) => tracing::error!(%error, "a reply could not be sent"),
+            busy = true;
+            // What waits goes first.
+            let waits = self.overflow.holds(connection);
+            let sent = if waits { Err(SendError::Full) } else { self.endpoint.send(connection, reply) };
+            let deaf = match sent {
+                Ok(()) | Err(SendError::Closed) => None,
+                Err(SendError::Full) => self.overflow.push(connection, reply),
+                Err(error) => {
+                    tracing::error!(%error, "a reply could not be sent");
+                    None
+                }
+            };
+            if let Some(connection) = deaf {
+                tracing::warn!(%connection, "a client does not read its replies: closing");
+                self.endpoint.close(connection);
             }
         }
         self.worker.replies_sent();
-        sent > 0
-    }
-}
-
-/// Replies for clients that do not read as fast as they ask. The fabric stops reading from such a client; one
-/// that lets too many replies pile up all the same is disconnected. Nobody else waits for it.
-#[derive(Debug, Default)]
-struct Overflow {
-    waiting: HashMap<ConnectionId, VecDeque<Vec<u8>>>,
-}
-
-impl Overflow {
-    fn holds(&self, connection: ConnectionId) -> bool {
-        !self.waiting.is_empty() && self.waiting.contains_key(&connection)
-    }
-
-    fn forget(&mut self, connection: ConnectionId) {
-        self.waiting.remove(&connection);
-    }
-
-    fn push(&mut self, endpoint: &mut HostEndpoint, connection: ConnectionId, reply: &[u8]) {
-        let queue = self.waiting.entry(connection).or_default();
-        queue.push_back(reply.to_vec());
-        let bytes: usize = queue.iter().map(Vec::len).sum();
-        if queue.len() > IN_FLIGHT_MAX as usize || bytes > OVERFLOW_BYTES_MAX {
-            tracing::warn!(%connection, "a client does not read its replies: closing");
-            endpoint.close(connection);
-            self.forget(connection);
-        }
-    }
-
-    fn retry(&mut self, endpoint: &mut HostEndpoint) {
-        self.waiting.retain(|connection, queue| {
-            while let Some(reply) = queue.front() {
-                match endpoint.send(*connection, reply) {
-                    Ok(()) => drop(queue.pop_front()),
-                    Err(SendError::Full) => return true,
-                    Err(_) => return false,
-                }
-            }
-            false
-        });
+        busy
     }
 }

@@ -5,7 +5,9 @@ mod joined;
 
 use std::sync::Arc;
 
-use cell_cluster::{ClaimGround, Coordinator, Fault, Incidents, Missing, Place, Sim, SimLink, Table, Tenure};
+use cell_cluster::{
+    ClaimGround, Coordinator, Fault, Incidents, Missing, Place, ShareTimes, Sim, SimLink, Table, Tenure,
+};
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
 
@@ -50,9 +52,11 @@ impl Member {
         claim.tenure
     }
 
-    fn serve(&mut self, wanted: TakeoverWanted) {
+    fn serve(&mut self, wanted: TakeoverWanted) -> Tenure {
         let place = Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
-        self.table.publish(self.claim(wanted), Durability::Sync, &place).unwrap();
+        let tenure = self.claim(wanted);
+        self.table.publish(tenure, Durability::Sync, &place).unwrap();
+        tenure
     }
 
     fn taken(&mut self, wanted: TakeoverWanted) {
@@ -171,6 +175,35 @@ fn node_that_declined_a_pair_serves_the_others_when_it_comes_to_have_them_all() 
     assert!(!installation.whole, "a pair is missing");
     let again = TakeoverWanted { ground: ClaimGround::LeaseEnded, ..own };
     assert!(member.decline(again), "who serves goes on");
+}
+
+#[test]
+fn restart_in_order_is_an_incident_with_its_times_and_is_closed() {
+    let sim = Sim::new(9);
+    let mut before = join(&sim, 0, 2);
+    let own = before.look().take_over[0];
+    let tenure = before.serve(own);
+    before.table.release(tenure).unwrap();
+    let mut after = join(&sim, 0, 2); // its predecessor's lease still runs
+    let wanted = after.look().take_over[0];
+    assert_eq!((wanted.pair, wanted.dead), (own.pair, before.incarnation));
+    let times = ShareTimes { claimed_ms: 1, replayed_ms: 2, replayed_bytes: 3, ..ShareTimes::default() };
+    after.agent.times(wanted.pair, wanted.dead, times);
+    after.outlive();
+    after.taken(wanted);
+    let incidents = Incidents::new(Arc::new(sim.link()));
+    let row = || incidents.list().unwrap().remove(0);
+    assert_eq!(
+        (row().dead, row().claimed_by, row().is_over()),
+        (before.incarnation, after.incarnation, false)
+    );
+    assert_eq!(
+        row().plan.iter().map(|share| (share.pair, share.times)).collect::<Vec<_>>(),
+        [(own.pair, times)]
+    );
+    after.look();
+    assert!(row().is_over());
+    assert_eq!(incidents.list().unwrap().len(), 1);
 }
 
 #[test]

@@ -97,6 +97,7 @@ fn drills_of_every_fault_on_three_nodes_pass() {
         let fault = FAULTS[number % FAULTS.len()];
         let report = pass(&server, node, fault, TRANSPORTS[number % TRANSPORTS.len()]);
         assert!(report["served_ms"].is_number(), "what it owned was taken over: {report}");
+        assert!(report["replayed_bytes"].as_u64() > Some(0), "its log was replayed: {report}");
     }
     assert!(last.len() > 1, "nodes took over from one another: {last:?}");
     wait_healthy(&server);

@@ -326,6 +326,18 @@ fn children(parent: Pid) -> Vec<Pid> {
     numbers.into_iter().filter_map(Pid::from_raw).collect()
 }
 
+/// Resident memory of a process that it shares with nobody: without regions, which it takes ahead of need.
+///
+/// # Panics
+/// If there is no such process.
+pub fn anonymous_bytes(process: Pid) -> u64 {
+    let path = format!("/proc/{}/status", process.as_raw_nonzero());
+    let text = fs::read_to_string(&path).expect("the process lives");
+    let line = text.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("Linux 4.5 or later");
+    let kib: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
+    kib * 1024
+}
+
 /// Resident memory of a process, shared mappings included.
 pub fn resident_bytes(process: Pid) -> u64 {
     let path = format!("/proc/{}/statm", process.as_raw_nonzero());

@@ -208,6 +208,13 @@ impl PairRow {
         self.history.iter().filter(|row| row.epoch < self.epoch)
     }
 
+    /// Whose pair it is, or was until it was given up in order.
+    #[must_use]
+    pub fn last_owner(&self) -> Option<Incarnation> {
+        let gave_up = self.trusted.last().filter(|_| self.state == PairState::Released);
+        self.owner.or(gave_up.copied())
+    }
+
     /// Whether the present owner has ever served the pair.
     #[must_use]
     pub fn is_published(&self) -> bool {

@@ -2,7 +2,8 @@
 //! cluster as the coordinator has it and says what to do; claims of pairs decide who gets one, so that two
 //! survivors that see different things do no harm to each other.
 //!
-//! - A node claims what was its own as soon as it starts: it holds the lock that its predecessor held.
+//! - A node claims what was its own as soon as it starts: it holds the lock that its predecessor held. That is
+//!   noted as an incident, too, whether the predecessor died or gave its pairs up in order.
 //! - The pairs of an incarnation whose lease has ended are an *incident*. One survivor claims it and shares
 //!   the pairs out; each survivor takes its share over. Of a survivor that dies, the shares that it had not
 //!   claimed are shared out again, and the pairs that it had claimed are an incident of its own.
@@ -222,12 +223,13 @@ impl Membership {
         }
     }
 
-    /// What was the node's own: its predecessors are gone, because it holds their lock.
+    /// What was the node's own: its predecessors are gone, because it holds their lock. What becomes of their
+    /// pairs is an incident of each, for people.
     fn begin(&mut self, view: &ClusterView, now_ns: u64, commands: &mut Vec<MembershipCommand>) {
         let MembershipOptions { incarnation, node, .. } = self.options;
         let own = view.pairs.values().filter(|row| row.node == node && row.owner != Some(incarnation));
         let own: Vec<_> = own.collect();
-        let dead: BTreeSet<_> = own.iter().filter_map(|row| row.owner).collect();
+        let dead: BTreeSet<_> = own.iter().filter_map(|row| row.last_owner()).collect();
         commands.extend(dead.into_iter().map(|dead| MembershipCommand::Claim {
             dead,
             node,
@@ -247,7 +249,7 @@ impl Membership {
             let broken_off = row.owner == Some(incarnation) && row.state == PairState::Recovering;
             let left = own.contains(&row.pair) && row.owner != Some(incarnation);
             if left || (broken_off && !row.is_published()) {
-                let dead = row.owner.filter(|owner| *owner != incarnation).unwrap_or(NOBODY);
+                let dead = row.last_owner().filter(|owner| *owner != incarnation).unwrap_or(NOBODY);
                 let ground = ClaimGround::HostLock;
                 commands.push(MembershipCommand::TakeOver { pair: row.pair, ground, dead });
             }

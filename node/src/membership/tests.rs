@@ -104,6 +104,17 @@ fn look_restarted_node_claims_what_was_its_own_and_opens_the_incident() {
 }
 
 #[test]
+fn look_node_whose_predecessor_left_in_order_opens_the_incident_too() {
+    let mut core = core(9, 1);
+    let released = PairRow { trusted: vec![Incarnation(6), Incarnation(7)], ..row(1, None, 1) };
+    let others = PairRow { trusted: vec![Incarnation(8)], ..row(2, None, 2) };
+    let view = view(&[(9, 1)], &[released, others]);
+    let commands = core.look(&view, 0);
+    assert_eq!(claims(&commands), [7], "who had it last; not of the other node");
+    assert_eq!(commands[1..], [take(1, ClaimGround::HostLock, 7)]);
+}
+
+#[test]
 fn look_restarted_node_whose_pairs_survivors_have_joins_empty() {
     let mut core = core(9, 1);
     let view = view(&[(8, 2), (9, 1)], &[row(1, Some(8), 2), row(2, Some(8), 2)]);

@@ -248,6 +248,7 @@ impl Worker {
         for pair in self.pairs.iter_mut() {
             pair.store.reuse(now_ns);
         }
+        self.pairs.trim_replies();
         if self.phase == Phase::Serving {
             self.splits.tick(&mut self.pairs, now_ns);
         }

@@ -188,6 +188,12 @@ impl Pairs {
         }
     }
 
+    /// Gives back what large replies have taken and nobody needed lately.
+    pub(crate) fn trim_replies(&mut self) {
+        self.ready.trim();
+        self.list.iter_mut().for_each(|pair| pair.held.trim());
+    }
+
     /// Replies that wait for a log.
     pub(crate) fn held(&self) -> usize {
         self.joint.len() + self.list.iter().map(|pair| pair.held.len()).sum::<usize>()
