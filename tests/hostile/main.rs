@@ -11,8 +11,8 @@ use std::time::Duration;
 use cell_client::{Client, ClientOptions};
 use cell_tests::server::{Server, anonymous_bytes};
 
-/// Memory that an attack may leave behind in the server, besides regions: replies that wait for clients, 32 MiB
-/// of all of them, and what else is bounded.
+/// Memory that an attack may leave behind in the server, besides regions: replies that wait for clients,
+/// 32 MiB of all of them, and what else is bounded.
 const GROWTH_BYTES_MAX: u64 = 48 << 20;
 
 /// A server under attack, and an honest client of it.

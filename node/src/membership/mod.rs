@@ -2,8 +2,8 @@
 //! cluster as the coordinator has it and says what to do; claims of pairs decide who gets one, so that two
 //! survivors that see different things do no harm to each other.
 //!
-//! - A node claims what was its own as soon as it starts: it holds the lock that its predecessor held. That is
-//!   noted as an incident, too, whether the predecessor died or gave its pairs up in order.
+//! - A node claims what was its own as soon as it starts: it holds the lock that its predecessor held. That
+//!   is noted as an incident, too, whether the predecessor died or gave its pairs up in order.
 //! - The pairs of an incarnation whose lease has ended are an *incident*. One survivor claims it and shares
 //!   the pairs out; each survivor takes its share over. Of a survivor that dies, the shares that it had not
 //!   claimed are shared out again, and the pairs that it had claimed are an incident of its own.
