@@ -104,6 +104,12 @@ pub struct PairSnapshot {
     pub extent_allocated_bytes: u64,
     /// Bytes of the extent region.
     pub extent_region_bytes: u64,
+    /// Bytes of the node region.
+    pub node_region_bytes: u64,
+    /// Bytes of both regions that were given memory ahead of use.
+    pub populated_bytes: u64,
+    /// Those of them that are on huge pages, reserved or transparent.
+    pub huge_page_bytes: u64,
     /// Freed bytes that wait for reuse.
     pub grace_bytes: u64,
     /// Log bytes since the last checkpoint.

@@ -44,6 +44,10 @@ const PAIR_FIGURES: &[PairFigure] = figures! {
     Gauge "pair_extent_live" Some(Unit::Bytes), "Live extents, as asked for", |p| p.extent_live_bytes;
     Gauge "pair_extent_allocated" Some(Unit::Bytes), "What live extents occupy", |p| p.extent_allocated_bytes;
     Gauge "pair_extent_region" Some(Unit::Bytes), "Size of the extent region", |p| p.extent_region_bytes;
+    Gauge "pair_node_region" Some(Unit::Bytes), "Size of the node region", |p| p.node_region_bytes;
+    Gauge "pair_populated" Some(Unit::Bytes), "Of both regions, given memory ahead of use",
+        |p| p.populated_bytes;
+    Gauge "pair_huge_page" Some(Unit::Bytes), "Of the populated, on huge pages", |p| p.huge_page_bytes;
     Gauge "pair_grace" Some(Unit::Bytes), "Freed extents that wait for reuse", |p| p.grace_bytes;
     Gauge "pair_log_since_checkpoint" Some(Unit::Bytes), "Log to replay after a crash",
         |p| p.log_bytes_since_checkpoint;
@@ -226,6 +230,7 @@ mod tests {
             "cell_pair_entries{pair=\"1\"} 9",
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",
+            "cell_pair_huge_page_bytes{pair=\"1\"} 2097152",
             "cell_pair_sync_seconds{pair=\"1\",quantile=\"0.99\"} 0.0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");

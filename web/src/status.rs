@@ -48,6 +48,9 @@ fn pair(pair: &PairSnapshot) -> Value {
         "extent_live_bytes": pair.extent_live_bytes,
         "extent_allocated_bytes": pair.extent_allocated_bytes,
         "extent_region_bytes": pair.extent_region_bytes,
+        "node_region_bytes": pair.node_region_bytes,
+        "populated_bytes": pair.populated_bytes,
+        "huge_page_bytes": pair.huge_page_bytes,
         "grace_bytes": pair.grace_bytes,
         "log_bytes_since_checkpoint": pair.log_bytes_since_checkpoint,
         "log_bytes": pair.log_bytes,
@@ -143,6 +146,7 @@ pub(crate) mod tests {
                 pair: PairId(1),
                 csn_durable: Csn(41),
                 entries: 9,
+                huge_page_bytes: 2 << 20,
                 ..PairSnapshot::default()
             }],
             cluster: std::sync::Arc::default(),

@@ -13,7 +13,6 @@
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.
 
 mod allocator;
-mod counter;
 mod error;
 pub mod extent;
 mod fold;
@@ -24,7 +23,6 @@ mod setting;
 mod width;
 
 pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
-pub use counter::{COUNTERS, MemoryCounts};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
 pub use pair::PairWriter;
 pub use ready::{make_ready, ready_bytes, ready_bytes_given};
