@@ -7,6 +7,7 @@
 mod agent;
 mod bring_up;
 mod check;
+mod congestion;
 mod control;
 mod counters;
 mod directory;
@@ -14,7 +15,6 @@ mod follow;
 mod grace;
 mod membership;
 mod outbox;
-mod overflow;
 mod populate;
 mod ready;
 mod recoverer;

@@ -61,7 +61,7 @@ impl ReplyList {
         self.ends.clear();
     }
 
-    /// Gives memory back that was not needed since the last call: a poll's worth of large replies is 64 MiB.
+    /// Gives memory back that was not needed since the last call: values in chunks may be tens of MiB.
     pub(crate) fn trim(&mut self) {
         let needed = self.longest.max(self.bytes.len()).max(KEPT_BYTES);
         if self.bytes.capacity() / 2 > needed {
@@ -76,6 +76,10 @@ impl ReplyList {
 
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Each reply's bytes with the pair that it is of, to be completed before they leave.

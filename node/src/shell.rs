@@ -14,8 +14,8 @@ use cell_wal::LogDevice;
 use cell_wal::ring::Ring;
 
 use crate::agent::Installation;
+use crate::congestion::{Congestion, STEP_REPLY_BYTES};
 use crate::control::Work;
-use crate::overflow::Overflow;
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::store::Store;
@@ -81,7 +81,7 @@ pub(crate) struct Shell {
     /// How long a thread without work looks for some before it sleeps.
     spin_ns: u64,
     spin_until_ns: u64,
-    overflow: Overflow,
+    congestion: Congestion,
     log_events: Vec<cell_wal::LogEvent>,
 }
 
@@ -110,7 +110,7 @@ impl Shell {
             now_ns: 0,
             spin_ns: 0,
             spin_until_ns: 0,
-            overflow: Overflow::default(),
+            congestion: Congestion::default(),
             log_events: Vec::new(),
         }
     }
@@ -154,8 +154,9 @@ impl Shell {
         self.tell_time();
         let mut busy = self.take_inbound();
         busy |= self.poll_log();
+        self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
         if self.worker.takes_input() {
-            busy |= self.poll_fabric();
+            busy |= self.take_requests();
         }
         self.worker.end_of_poll();
         self.commit();
@@ -286,15 +287,35 @@ impl Shell {
         busy
     }
 
+    /// Requests that waited for their turn, then, when none of them is left, new ones.
+    fn take_requests(&mut self) -> bool {
+        let worker = &mut self.worker;
+        let resumed = self.congestion.can_resume();
+        if resumed {
+            self.congestion.resume(|connection, request| {
+                worker.message(connection, request);
+                worker.reply_bytes() < STEP_REPLY_BYTES
+            });
+        }
+        let left = self.congestion.can_resume();
+        resumed | (!left && self.poll_fabric())
+    }
+
     fn poll_fabric(&mut self) -> bool {
         let worker = &mut self.worker;
-        let overflow = &mut self.overflow;
+        let congestion = &mut self.congestion;
         let count = self.endpoint.poll(&mut |event| match event {
             Event::Accepted { connection, .. } => worker.accepted(connection),
-            Event::Message { connection, message } => worker.message(connection, message),
+            Event::Message { connection, message } => {
+                if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
+                    congestion.defer(connection, message);
+                } else {
+                    worker.message(connection, message);
+                }
+            }
             Event::Closed { connection, reason } => {
                 tracing::debug!(%connection, %reason, "connection closed");
-                overflow.forget(connection);
+                congestion.forget(connection);
                 worker.closed(connection);
             }
             Event::Refused { peer, reason } => tracing::warn!(?peer, %reason, "a peer was turned away"),
@@ -316,18 +337,17 @@ impl Shell {
     /// Hands over the replies that may leave. The clock is read after everything that they say was decided,
     /// and the lease after the clock, so nothing is sent that the lease does not cover.
     fn send_replies(&mut self) -> bool {
-        self.overflow.retry(|connection, reply| self.endpoint.send(connection, reply));
         let now_ns = boottime_ns();
         let lease_until_ns = self.lease_until_ns.load(Ordering::Acquire);
         let mut busy = false;
         for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {
             busy = true;
             // What waits goes first.
-            let waits = self.overflow.holds(connection);
+            let waits = self.congestion.holds_replies(connection);
             let sent = if waits { Err(SendError::Full) } else { self.endpoint.send(connection, reply) };
             let deaf = match sent {
                 Ok(()) | Err(SendError::Closed) => None,
-                Err(SendError::Full) => self.overflow.push(connection, reply),
+                Err(SendError::Full) => self.congestion.push(connection, reply),
                 Err(error) => {
                     tracing::error!(%error, "a reply could not be sent");
                     None

@@ -4,6 +4,7 @@
 
 mod attacker;
 mod bytes;
+mod greedy;
 mod messages;
 
 use std::time::Duration;

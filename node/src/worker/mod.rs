@@ -428,6 +428,12 @@ impl Worker {
         self.pairs.ready = ready;
     }
 
+    /// Bytes of the replies that [`Worker::release`] will give.
+    #[must_use]
+    pub fn reply_bytes(&self) -> usize {
+        self.pairs.ready.bytes()
+    }
+
     /// The replies were handed over.
     pub fn replies_sent(&mut self) {
         for (connection, _) in self.pairs.ready.iter() {
