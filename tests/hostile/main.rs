@@ -38,13 +38,18 @@ impl Siege {
 
     /// After an attack: the same process serves the same client the same value, and is no larger.
     fn assert_unharmed(&mut self) {
+        self.assert_serves();
+        let grown = anonymous_bytes(self.node).saturating_sub(self.anonymous);
+        assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes under attack");
+    }
+
+    /// The same process serves the same client the same value.
+    fn assert_serves(&mut self) {
         let item = self.honest.get(b"witness").expect("an honest get succeeds").expect("the entry is there");
         assert_eq!(item.value, b"I was here");
         self.honest.put(b"witness too", b"and still am").expect("an honest put succeeds");
         assert_eq!(self.server.node(), Some(self.node), "the node died under attack:\n{}", self.server.log());
         assert!(!self.server.log().contains("panicked"), "{}", self.server.log());
-        let grown = anonymous_bytes(self.node).saturating_sub(self.anonymous);
-        assert!(grown < GROWTH_BYTES_MAX, "the node grew by {grown} bytes under attack");
     }
 }
 

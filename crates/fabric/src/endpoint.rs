@@ -17,6 +17,10 @@
 //! nothing is said about the order across connections. A connection that breaks ends with exactly one
 //! [`Event::Closed`], after the messages that arrived on it; what had been sent and not answered may or may
 //! not have arrived.
+//!
+//! An acceptor reads no further from a peer that does not take what waits for it (past half of
+//! [`Limits::connection_output_bytes_max`](crate::Limits)); a connector always reads, so that the two of them
+//! never wait for each other.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

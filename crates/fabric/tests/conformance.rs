@@ -168,6 +168,30 @@ fn receive_peer_does_not_read_replies_is_read_no_further<W: World>() {
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| !peers[1].messages(there).is_empty());
 }
 
+/// Were each to read no further until the other has, nobody would ever go on.
+fn send_both_ends_full_each_gets_everything<W: World>() {
+    let mut world = W::new();
+    let limits = Limits { connection_output_bytes_max: 300_000, ..Limits::default() };
+    let (mut servers, address) = world.listen(1, limits);
+    let mut client = world.client(limits);
+    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let (mut to_server, mut to_client, mut idle) = (0, 0, 0);
+    while idle < 100 {
+        let there_sent = client.endpoint.send(here, &message(to_server, 60_000)).is_ok();
+        let here_sent = servers[0].endpoint.send(there, &message(to_client, 60_000)).is_ok();
+        to_server += usize::from(there_sent);
+        to_client += usize::from(here_sent);
+        idle = if there_sent || here_sent { 0 } else { idle + 1 };
+        client.endpoint.flush();
+        servers[0].endpoint.flush();
+        world.turn();
+    }
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
+        peers[0].messages(here).len() == to_client && peers[1].messages(there).len() == to_server
+    });
+    assert!(to_server > 5 && to_client > 5, "{to_server} {to_client}");
+}
+
 fn close_peer_learns_of_it_after_the_messages<W: World>() {
     let mut world = W::new();
     let (mut servers, address) = world.listen(1, Limits::default());
@@ -480,6 +504,7 @@ conformance! {
         send_the_smaller_limit_of_both_ends_holds
         send_nobody_reads_full_then_writable
         receive_peer_does_not_read_replies_is_read_no_further
+        send_both_ends_full_each_gets_everything
         close_peer_learns_of_it_after_the_messages
         close_and_connect_again_ids_are_not_reused
         drop_endpoint_all_peers_learn_of_it

@@ -9,7 +9,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 
-use super::link::{Arrival, Link, Segment, Side};
+use super::link::{ACCEPTOR, Arrival, Link, Segment, Side};
 use super::network::{LinkId, SimNetwork, State};
 use super::reads::Completed;
 
@@ -234,8 +234,10 @@ impl State {
         let link = self.links.get_mut(&id)?;
         let end = &mut link.ends[side];
         end.queued = false;
-        let paused =
-            end.output_bytes > high_water && matches!(end.arrived.front(), Some(Arrival::Message(_)));
+        // A connector always reads: were both ends to wait for the other, nobody would ever go on.
+        let paused = side == ACCEPTOR
+            && end.output_bytes > high_water
+            && matches!(end.arrived.front(), Some(Arrival::Message(_)));
         if paused && !end.ended {
             return None;
         }

@@ -31,6 +31,8 @@ pub(super) enum Arrival {
 
 /// Which end of a link: the connector is 0, the acceptor 1.
 pub(super) type Side = usize;
+/// The end that did not open the link.
+pub(super) const ACCEPTOR: Side = 1;
 
 /// One end.
 #[derive(Debug)]

@@ -97,6 +97,12 @@ impl Connection {
         }
     }
 
+    /// Whether the peer is read no further until it has taken what waits for it. A connector always reads:
+    /// were both ends to wait for the other, nobody would ever go on.
+    pub(super) fn is_paused(&self, high_water: usize) -> bool {
+        self.accepted && self.is_open() && self.output.pending() > high_water
+    }
+
     /// Whether messages flow.
     pub(super) fn is_open(&self) -> bool {
         self.phase == Phase::Open

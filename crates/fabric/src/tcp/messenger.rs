@@ -287,8 +287,7 @@ impl Messenger {
     fn queue_if_readable(&mut self, id: ConnectionId) {
         let high_water = self.limits.output_high_water();
         let Some(connection) = self.slots.get_mut(id) else { return };
-        let paused = connection.phase == Phase::Open && connection.output.pending() > high_water;
-        if connection.readable && !connection.queued && !paused {
+        if connection.readable && !connection.queued && !connection.is_paused(high_water) {
             connection.queued = true;
             self.ready.push_back(id);
         }
@@ -296,7 +295,7 @@ impl Messenger {
 
     fn receive(&mut self, id: ConnectionId, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
-        if connection.output.pending() > self.limits.output_high_water() {
+        if connection.is_paused(self.limits.output_high_water()) {
             return Ok(());
         }
         let Connection { input, socket, .. } = connection;
