@@ -10,7 +10,8 @@ use cell_protocol::MESSAGE_BYTES_MAX;
 
 use crate::worker::IN_FLIGHT_MAX;
 
-/// Bytes of replies that one step makes before it sends them: as much as the fabric keeps for a connection.
+/// Bytes of replies that one step makes before it sends them: as much as the fabric keeps for a connection,
+/// unless it was told otherwise.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
 /// Bytes that may wait for one client: answers to all that it may have asked, which come at once where they
 /// waited for the log.
@@ -37,12 +38,6 @@ struct Waiting {
     bytes: usize,
 }
 
-impl Waiting {
-    fn is_empty(&self) -> bool {
-        self.replies.is_empty() && self.requests.is_empty()
-    }
-}
-
 fn cost(message: &[u8]) -> usize {
     message.len() + MESSAGE_BYTES
 }
@@ -50,13 +45,12 @@ fn cost(message: &[u8]) -> usize {
 impl Congestion {
     /// Whether something waits for this client, behind which its next request has to wait, too.
     pub(crate) fn holds(&self, connection: ConnectionId) -> bool {
-        !self.waiting.is_empty() && self.waiting.contains_key(&connection)
+        self.waiting.contains_key(&connection)
     }
 
     /// Whether replies wait for this client, behind which its next one has to wait, too.
     pub(crate) fn holds_replies(&self, connection: ConnectionId) -> bool {
-        let waiting = if self.waiting.is_empty() { None } else { self.waiting.get(&connection) };
-        waiting.is_some_and(|waiting| !waiting.replies.is_empty())
+        self.waiting.get(&connection).is_some_and(|waiting| !waiting.replies.is_empty())
     }
 
     /// Drops what waits for a client that is gone.
@@ -110,16 +104,17 @@ impl Congestion {
                 match send(*connection, reply) {
                     Ok(()) => {}
                     Err(SendError::Full) => return true,
-                    Err(_) => {
+                    Err(SendError::Closed) => {
                         gone.push(*connection);
                         return true;
                     }
+                    Err(error) => tracing::error!(%error, "a reply could not be sent"),
                 }
                 waiting.bytes -= cost(reply);
                 *bytes -= cost(reply);
                 waiting.replies.pop_front();
             }
-            !waiting.is_empty()
+            !waiting.requests.is_empty()
         });
         gone.into_iter().for_each(|connection| self.forget(connection));
     }
@@ -143,10 +138,10 @@ impl Congestion {
                 self.bytes -= cost(&request);
                 more = carry_out(connection, &request);
             }
-            if !waiting.requests.is_empty() {
-                self.turns.push_back(connection);
-            } else if waiting.replies.is_empty() {
+            if waiting.requests.is_empty() {
                 self.waiting.remove(&connection);
+            } else {
+                self.turns.push_back(connection);
             }
             if !more {
                 return;
@@ -229,6 +224,25 @@ mod tests {
         assert_eq!(congestion.bytes, cost(b"two"));
         congestion.forget(connection(2));
         assert_eq!((congestion.bytes, congestion.waiting.len(), congestion.turns.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn retry_leaves_out_a_reply_that_cannot_be_sent_at_all() {
+        let mut congestion = Congestion::default();
+        for reply in [b"one", b"big", b"two"] {
+            assert_eq!(congestion.push(connection(1), reply), None);
+        }
+        congestion.defer(connection(1), b"next");
+        let mut sent = Vec::new();
+        congestion.retry(|_, reply| match reply {
+            b"big" => Err(SendError::TooLong { length: 3, max: 2 }),
+            _ => {
+                sent.push(reply.to_vec());
+                Ok(())
+            }
+        });
+        assert_eq!(sent, [b"one".to_vec(), b"two".to_vec()]);
+        assert_eq!(resume(&mut congestion, 9), [(1, "next".to_owned())], "its client goes on");
     }
 
     #[test]

@@ -340,6 +340,7 @@ impl Shell {
         let now_ns = boottime_ns();
         let lease_until_ns = self.lease_until_ns.load(Ordering::Acquire);
         let mut busy = false;
+        let mut closed = Vec::new();
         for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {
             busy = true;
             // What waits goes first.
@@ -356,9 +357,12 @@ impl Shell {
             if let Some(connection) = deaf {
                 tracing::warn!(%connection, "a client does not read its replies: closing");
                 self.endpoint.close(connection);
+                closed.push(connection);
             }
         }
         self.worker.replies_sent();
+        // No event tells of a connection that this end has closed: what its streams hold is given back here.
+        closed.into_iter().for_each(|connection| self.worker.closed(connection));
         busy
     }
 }
