@@ -177,11 +177,11 @@ fn send_both_ends_full_each_gets_everything<W: World>() {
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     let (mut to_server, mut to_client, mut idle) = (0, 0, 0);
     while idle < 100 {
-        let there_sent = client.endpoint.send(here, &message(to_server, 60_000)).is_ok();
-        let here_sent = servers[0].endpoint.send(there, &message(to_client, 60_000)).is_ok();
-        to_server += usize::from(there_sent);
-        to_client += usize::from(here_sent);
-        idle = if there_sent || here_sent { 0 } else { idle + 1 };
+        let client_sent = client.endpoint.send(here, &message(to_server, 60_000)).is_ok();
+        let server_sent = servers[0].endpoint.send(there, &message(to_client, 60_000)).is_ok();
+        to_server += usize::from(client_sent);
+        to_client += usize::from(server_sent);
+        idle = if client_sent || server_sent { 0 } else { idle + 1 };
         client.endpoint.flush();
         servers[0].endpoint.flush();
         world.turn();
