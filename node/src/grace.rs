@@ -1,11 +1,19 @@
 //! What was freed waits here before it is used again: extents, tree nodes, slots.
 //!
-//! Two conditions, both needed (DESIGN.md, "Memory and the tree"):
+//! Two conditions, one after the other (DESIGN.md, "Memory and the tree"):
 //!
 //! 1. the record that freed it is durable: a crash would bring the old entry back, and its bytes must be
 //!    there;
-//! 2. a grace period that covers the longest permitted one-sided operation has passed since the free: a
-//!    reader that found the pointer just before may still be reading.
+//! 2. from then on a grace period has passed that covers the longest permitted one-sided operation: a reader
+//!    that found the pointer just before the free may still be reading.
+//!
+//! The grace period is counted from a clock that is read *after* the free. A worker is told the time at the
+//! beginning of its turns, and its thread can be stopped at any instruction of one:
+//!
+//! 1. the worker is told T, and its thread is stopped until T + grace;
+//! 2. a reader finds an entry's place in its leaf;
+//! 3. the worker frees the entry. Counted from T its place may be used again at once;
+//! 4. it is written, and the reader of step 2 reads another entry's header as its own.
 
 use std::collections::VecDeque;
 
@@ -46,28 +54,44 @@ impl Resting {
 }
 
 /// What is on its way back to the allocators, oldest first.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct GraceQueue {
+    grace_ns: u64,
+    /// What is not known to be freed durably.
+    pending: VecDeque<(Csn, Freed)>,
     resting: VecDeque<Resting>,
     bytes: u64,
+    /// The time of the last [`GraceQueue::begin_grace`].
+    told_ns: u64,
 }
 
 impl GraceQueue {
-    /// Something that the record `csn` frees, to be reusable from `reusable_at_ns` on.
-    pub(crate) fn push(&mut self, csn: Csn, reusable_at_ns: u64, freed: Freed) {
-        self.resting.push_back(Resting { csn, reusable_at_ns, freed });
+    /// An empty one, with this grace period.
+    pub(crate) fn new(grace_ns: u64) -> GraceQueue {
+        GraceQueue { grace_ns, pending: VecDeque::new(), resting: VecDeque::new(), bytes: 0, told_ns: 0 }
+    }
+
+    /// Something that the record `csn` frees.
+    pub(crate) fn push(&mut self, csn: Csn, freed: Freed) {
+        self.pending.push_back((csn, freed));
         self.bytes += extent_bytes(&freed);
     }
 
-    /// The next whose two conditions hold. The time grows along the queue; a record that is older than the
-    /// one before it is durable when that is. So the front decides.
-    pub(crate) fn pop(&mut self, durable: Csn, now_ns: u64) -> Option<Resting> {
-        let front = self.resting.front()?;
-        let rests = front.reusable_at_ns > now_ns && !planted(Mutant::GraceSkipped);
-        if front.csn > durable || rests {
-            return None;
+    /// Begins the grace period of what has become durable. `now_ns` is a time that was read after it did. A
+    /// record that is older than the one before it is durable when that is, so the front decides.
+    pub(crate) fn begin_grace(&mut self, durable: Csn, now_ns: u64) {
+        let told_before_ns = std::mem::replace(&mut self.told_ns, now_ns);
+        let from_ns = if planted(Mutant::GraceBackdated) { told_before_ns } else { now_ns };
+        let reusable_at_ns = from_ns.saturating_add(self.grace_ns);
+        while let Some((csn, freed)) = self.pending.pop_front_if(|(csn, _)| *csn <= durable) {
+            self.resting.push_back(Resting { csn, reusable_at_ns, freed });
         }
-        let rested = self.resting.pop_front()?;
+    }
+
+    /// The next whose grace period is over. The time grows along the queue, so the front decides.
+    pub(crate) fn pop(&mut self, now_ns: u64) -> Option<Resting> {
+        let over = |front: &mut Resting| front.reusable_at_ns <= now_ns || planted(Mutant::GraceSkipped);
+        let rested = self.resting.pop_front_if(over)?;
         self.bytes -= extent_bytes(&rested.freed);
         Some(rested)
     }
@@ -90,18 +114,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pop_waits_for_durability_and_for_the_grace_period() {
-        let mut queue = GraceQueue::default();
+    fn grace_period_begins_once_the_record_is_durable() {
+        let mut queue = GraceQueue::new(1_000);
         let extent = Freed::Extent(ExtentOffset(4), 64);
-        queue.push(Csn(10), 1_000, extent);
-        queue.push(Csn(10), 1_000, Freed::Slot(SlotIndex(2)));
-        assert_eq!(queue.pop(Csn(9), 5_000), None, "not durable");
-        assert_eq!(queue.pop(Csn(10), 999), None, "within the grace period");
+        queue.push(Csn(10), extent);
+        queue.push(Csn(10), Freed::Slot(SlotIndex(2)));
+        queue.begin_grace(Csn(9), 5_000);
+        assert_eq!(queue.pop(9_000), None, "not durable");
+        queue.begin_grace(Csn(10), 9_000);
+        assert_eq!(queue.pop(9_999), None, "within the grace period");
         assert_eq!(queue.bytes(), 64);
-        let mut pop = |at| queue.pop(Csn(10), at).map(|rested| rested.into_freed(Csn(10), at));
-        assert_eq!(pop(1_000), Some(extent));
-        assert_eq!(pop(1_000), Some(Freed::Slot(SlotIndex(2))));
-        assert_eq!(queue.pop(Csn(99), 9_999), None);
+        let mut pop = |at| queue.pop(at).map(|rested| rested.into_freed(Csn(10), at));
+        assert_eq!(pop(10_000), Some(extent));
+        assert_eq!(pop(10_000), Some(Freed::Slot(SlotIndex(2))));
+        assert_eq!(pop(u64::MAX), None);
         assert_eq!(queue.bytes(), 0);
+    }
+
+    #[test]
+    fn record_that_is_older_than_the_one_before_it_rests_behind_that() {
+        let mut queue = GraceQueue::new(1_000);
+        queue.push(Csn(10), Freed::Slot(SlotIndex(1)));
+        queue.push(Csn(7), Freed::Slot(SlotIndex(2)));
+        queue.begin_grace(Csn(8), 1_000);
+        assert_eq!(queue.pop(u64::MAX), None);
+        queue.begin_grace(Csn(10), 3_000);
+        assert_eq!(
+            (queue.pop(3_999), queue.pop(4_000).is_some(), queue.pop(4_000).is_some()),
+            (None, true, true)
+        );
     }
 }

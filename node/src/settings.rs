@@ -23,9 +23,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "reuse_grace_ms",
-        meaning: "How long a freed extent is left alone before it is used again; covers the longest one-sided read.",
+        meaning: "How long freed memory is left alone before it is used again, counted from when its freeing is \
+                  durable; a one-sided read may take four fifths of it.",
         default: "250 ms",
-        bounds: Bounds::Milliseconds { min: 1, max: 60_000 },
+        bounds: Bounds::Milliseconds { min: 50, max: 60_000 },
         applies: Applies::Restart,
     },
     Setting {

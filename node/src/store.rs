@@ -148,7 +148,6 @@ pub struct Store {
     epoch: Epoch,
     geometry: Geometry,
     durability: Durability,
-    reuse_grace_ns: u64,
     memory: PairWriter,
     node: Region,
     extent: Region,
@@ -204,7 +203,6 @@ impl Store {
             epoch: recovered.epoch,
             geometry: recovered.geometry,
             durability: options.durability,
-            reuse_grace_ns: options.reuse_grace_ns,
             memory: recovered.memory,
             node,
             extent,
@@ -214,7 +212,7 @@ impl Store {
             csn_unlogged: recovered.csn_cut,
             completions: recovered.completions,
             splits: recovered.splits,
-            grace: GraceQueue::default(),
+            grace: GraceQueue::new(options.reuse_grace_ns),
             plan: Plan::new(),
             encoder: ExtentEncoder::new(),
             reader: std::cell::RefCell::new(ExtentReader::new()),
@@ -402,7 +400,6 @@ impl Store {
         slot: SlotIndex,
         key: &[u8],
         value: &[u8],
-        now_ns: u64,
         completion: impl FnOnce(Version, bool) -> Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
         let there = self.slot(slot);
@@ -441,7 +438,7 @@ impl Store {
         self.csn_unlogged = csn;
         let last = self.change_tree(slot, Some(&completion));
         match replaced {
-            Some(old) => self.release(&old, last, now_ns),
+            Some(old) => self.release(&old, last),
             None => self.meganodes.count(slot, 1),
         }
         self.no_room = None;
@@ -453,7 +450,6 @@ impl Store {
         &mut self,
         slot: SlotIndex,
         key: &[u8],
-        now_ns: u64,
         completion: &Completion,
     ) -> Result<(Outcome, Csn), WriteError> {
         assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
@@ -462,7 +458,7 @@ impl Store {
         cell_tree::plan_remove(&meganode, key, &mut self.plan).map_err(StoreError::Plan)?;
         let Some(old) = self.plan.old() else { return Err(WriteError::Store(StoreError::Reply)) };
         let last = self.change_tree(slot, Some(completion));
-        self.release(&old, last, now_ns);
+        self.release(&old, last);
         self.meganodes.removed(slot);
         self.no_room = None;
         Ok((completion.outcome, last))
@@ -509,21 +505,23 @@ impl Store {
     }
 
     /// An extent that nothing points to any more goes to the grace queue.
-    fn release(&mut self, old: &LeafEntry, csn: Csn, now_ns: u64) {
+    fn release(&mut self, old: &LeafEntry, csn: Csn) {
         if let Some(shape) = shape_of(old) {
             let freed = Freed::Extent(old.offset, shape.extent_bytes());
-            self.grace.push(csn, now_ns + self.reuse_grace_ns, freed);
+            self.grace.push(csn, freed);
         }
     }
 
     /// Hands back what was freed durably and whose grace period is over, a bounded part of it. Whether that
-    /// was anything.
+    /// was anything. `now_ns` is read after the last event that the pair was told: the grace period of what
+    /// has become durable since the last call begins now.
     pub(crate) fn reuse(&mut self, now_ns: u64) -> bool {
         self.prune_book();
         let mut any = false;
         let durable = self.durable();
+        self.grace.begin_grace(durable, now_ns);
         for _ in 0..REUSED_AT_ONCE {
-            let Some(rested) = self.grace.pop(durable, now_ns) else { break };
+            let Some(rested) = self.grace.pop(now_ns) else { break };
             match rested.into_freed(durable, now_ns) {
                 Freed::Extent(offset, bytes) => self.extents.free(offset, bytes),
                 Freed::Node(slot, node) => self.meganodes.free_node(slot, node),

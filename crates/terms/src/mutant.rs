@@ -78,6 +78,9 @@ mutants! {
     /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
     /// from it; the owner's own assertion does (`node/src/grace.rs`).
     GraceSkipped: "grace-skipped",
+    /// The grace period of what was freed is counted from the time that was told last before. A test of the
+    /// worker core (`node/tests/core/grace.rs`) catches it.
+    GraceBackdated: "grace-backdated",
     /// An adopted meganode is readable before its split is linked.
     ReadableEarly: "readable-early",
     /// An adopted meganode takes writes before its source is cut.

@@ -177,7 +177,7 @@ impl Splits {
             return false;
         }
         let mut busy = self.step_adoptions(pairs);
-        busy |= self.step_rebuild(pairs, now_ns);
+        busy |= self.step_rebuild(pairs);
         for _ in 0..STEPS_AT_ONCE {
             let mut moved = false;
             while let Some(message) = self.messages.pop_front() {
@@ -186,7 +186,7 @@ impl Splits {
             }
             moved |= self.step_sources(pairs, now_ns);
             moved |= self.step_targets(pairs, now_ns);
-            moved |= self.step_parents(pairs, now_ns);
+            moved |= self.step_parents(pairs);
             if !moved {
                 return busy;
             }

@@ -88,8 +88,8 @@ pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
 }
 
 impl Splits {
-    pub(super) fn step_parents(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
-        self.parents.lost_routers.retain(|(at, slot)| !pairs.store_mut(*at).free_router(*slot, now_ns));
+    pub(super) fn step_parents(&mut self, pairs: &mut Pairs) -> bool {
+        self.parents.lost_routers.retain(|(at, slot)| !pairs.store_mut(*at).free_router(*slot));
         let Some(at) = root_pair(pairs) else { return false };
         let store = pairs.store_mut(at);
         let durable = store.durable();

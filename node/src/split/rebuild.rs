@@ -72,7 +72,7 @@ impl Splits {
     }
 
     /// Goes on with the rebuild that is under way. Whether there is more to do that waits for nothing.
-    pub(super) fn step_rebuild(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+    pub(super) fn step_rebuild(&mut self, pairs: &mut Pairs) -> bool {
         let Some(mut pass) = self.rebuilds.pass.take() else { return false };
         if !self.is_idle(pairs, pass.there) {
             // A split of it has begun: it is looked at again when that is over.
@@ -82,7 +82,7 @@ impl Splits {
         let mut packed = 0;
         for _ in 0..RUNS_AT_ONCE {
             let store = pairs.store_mut(pass.there.pair);
-            match store.rebuild(pass.there.slot, &mut pass.walk, now_ns) {
+            match store.rebuild(pass.there.slot, &mut pass.walk) {
                 Ok(RebuildStep::Went(freed)) => {
                     pass.freed += freed;
                     packed += usize::from(freed > 0);

@@ -192,7 +192,7 @@ impl Splits {
                 self.messages.push_back(SplitMessage::Linked { to, name });
                 Phase::Told
             }
-            Phase::Readable => self.cut(pairs, source, now_ns),
+            Phase::Readable => self.cut(pairs, source),
             Phase::Cut if durable => {
                 self.messages.push_back(SplitMessage::Open { to, name });
                 Phase::Opening
@@ -248,12 +248,12 @@ impl Splits {
     }
 
     /// Cuts the meganode and hands its upper half over: readers go to the target from here on.
-    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source, now_ns: u64) -> Phase {
+    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source) -> Phase {
         let to = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot });
         let right = pairs.store(source.at).pointer_to(source.target, source.target_slot);
         let extents = source.left_behind.clone();
         let store = pairs.store_mut(source.at);
-        match store.cut(source.name, source.slot, &source.key, right, extents, now_ns) {
+        match store.cut(source.name, source.slot, &source.key, right, extents) {
             Ok(None) => Phase::Readable,
             Ok(Some(half)) => {
                 source.half = Some(half);

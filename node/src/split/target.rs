@@ -262,7 +262,7 @@ impl Splits {
                 if store.book().target(name).is_none() {
                     return false; // nothing of it was logged
                 }
-                return !store.discard(name, slot, now_ns);
+                return !store.discard(name, slot);
             }
             _ => return true,
         };

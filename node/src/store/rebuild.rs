@@ -50,7 +50,6 @@ impl Store {
         &mut self,
         slot: SlotIndex,
         walk: &mut RebuildWalk,
-        now_ns: u64,
     ) -> Result<RebuildStep, StoreError> {
         // A copier goes by ascending index: what is packed into a place that it has passed, it would miss.
         let copied = self.meganodes.is_monotone() && !planted(Mutant::RebuildUnderImage);
@@ -65,7 +64,7 @@ impl Store {
         let mut plan = std::mem::take(&mut self.rebuild_plan);
         let next = self.meganode(slot).plan_rebuild(walk.level, &walk.from, &limits, &mut plan);
         if next.is_ok() && !plan.is_empty() {
-            self.carry_out_rebuild(slot, &mut plan, now_ns);
+            self.carry_out_rebuild(slot, &mut plan);
         }
         let freed = plan.freed().len();
         self.rebuild_plan = plan;
@@ -102,7 +101,7 @@ impl Store {
         Err(refused)
     }
 
-    fn carry_out_rebuild(&mut self, slot: SlotIndex, plan: &mut RebuildPlan, now_ns: u64) {
+    fn carry_out_rebuild(&mut self, slot: SlotIndex, plan: &mut RebuildPlan) {
         let there = self.slot(slot);
         let first = self.appended().next();
         for change in plan.changes() {
@@ -122,7 +121,7 @@ impl Store {
         }
         self.meganodes.rest(slot, plan.freed().len());
         for node in plan.freed() {
-            self.grace.push(last, now_ns + self.reuse_grace_ns, Freed::Node(slot, *node));
+            self.grace.push(last, Freed::Node(slot, *node));
         }
         self.rebuilds.nodes_freed += plan.freed().len() as u64;
         self.written(last);

@@ -18,7 +18,6 @@ const STEP_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct CutHalf {
     csn: Csn,
-    reusable_at_ns: u64,
     extents: Vec<(ExtentOffset, u32)>,
 }
 
@@ -125,7 +124,6 @@ impl Store {
         key: &[u8],
         right: Pointer,
         extents: Option<Vec<(ExtentOffset, u32)>>,
-        now_ns: u64,
     ) -> Result<Option<CutHalf>, StoreError> {
         let linked = self
             .splits
@@ -149,11 +147,10 @@ impl Store {
         }
         cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, bits.iter(), csn);
         self.meganodes.rest(slot, bits.len());
-        let reusable_at_ns = now_ns + self.reuse_grace_ns;
         for node in bits.iter() {
-            self.grace.push(csn, reusable_at_ns, Freed::Node(slot, node));
+            self.grace.push(csn, Freed::Node(slot, node));
         }
-        Ok(Some(CutHalf { csn, reusable_at_ns, extents }))
+        Ok(Some(CutHalf { csn, extents }))
     }
 
     /// The extents of leaves that are in use.
@@ -173,7 +170,7 @@ impl Store {
     pub(crate) fn rest_cut_half(&mut self, half: &mut CutHalf, extents_max: usize) -> bool {
         let keep = half.extents.len().saturating_sub(extents_max);
         for (offset, bytes) in half.extents.drain(keep..) {
-            self.grace.push(half.csn, half.reusable_at_ns, Freed::Extent(offset, bytes));
+            self.grace.push(half.csn, Freed::Extent(offset, bytes));
         }
         half.extents.is_empty()
     }
@@ -197,39 +194,38 @@ impl Store {
 
     /// Throws away what was adopted into a slot: logs that, frees its tree nodes and extents. Its slot can be
     /// used again when that is durable and the grace period is over.
-    pub(crate) fn discard(&mut self, name: SplitName, slot: SlotIndex, now_ns: u64) -> bool {
+    pub(crate) fn discard(&mut self, name: SplitName, slot: SlotIndex) -> bool {
         let Some(csn) = self.try_step(SplitRecord::Discarded { name, slot }, 0) else { return false };
-        self.free_slot(slot, csn, now_ns);
+        self.free_slot(slot, csn);
         true
     }
 
     /// A router that the root does not lead to is thrown away.
-    pub(crate) fn free_router(&mut self, slot: SlotIndex, now_ns: u64) -> bool {
+    pub(crate) fn free_router(&mut self, slot: SlotIndex) -> bool {
         if self.step_room(0).is_err() {
             return false;
         }
         let csn = self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Free });
-        self.free_slot(slot, csn, now_ns);
+        self.free_slot(slot, csn);
         true
     }
 
-    fn free_slot(&mut self, slot: SlotIndex, csn: Csn, now_ns: u64) {
+    fn free_slot(&mut self, slot: SlotIndex, csn: Csn) {
         // An adoption that a crash cut short left nothing in memory, and its slot is free from here on: what
         // came to rest would wipe the next adoption out. (Seed 232 of the simulator found one lost so.)
         if self.meganodes.get(slot).is_none() {
             return;
         }
-        let reusable_at_ns = now_ns + self.reuse_grace_ns;
         let there = self.slot(slot);
         let end = self.meganodes.get(slot).map_or(0, |owned| owned.allocator.high_water().0);
         let extents = self.extents_of(slot, (0..end).map(NodeIndex));
         let all = (0..end).map(NodeIndex);
         cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, all, csn);
         for (offset, bytes) in extents {
-            self.grace.push(csn, reusable_at_ns, Freed::Extent(offset, bytes));
+            self.grace.push(csn, Freed::Extent(offset, bytes));
         }
         self.meganodes.count(slot, i64::MIN);
-        self.grace.push(csn, reusable_at_ns, Freed::Slot(slot));
+        self.grace.push(csn, Freed::Slot(slot));
     }
 
     /// Begins a router in a slot: an empty meganode, not reachable before the root is set.

@@ -9,7 +9,7 @@ use super::Worker;
 use super::pairs::Dependence;
 
 /// Of the time for which freed memory rests, so much may be used by a one-sided operation: the rest covers
-/// the moment at which the worker last looked at its clock, and the drift of both.
+/// that the two clocks do not go equally fast.
 const PERMITTED_PARTS: (u64, u64) = (4, 5);
 
 /// The registrations that clients are told of, by pair.

@@ -28,8 +28,7 @@ impl Worker {
             return;
         }
         self.operations.put += 1;
-        let (now_ns, store) = (self.now_ns, self.pairs.store_mut(there.pair));
-        let result = decide_put(store, there.slot, now_ns, put);
+        let result = decide_put(self.pairs.store_mut(there.pair), there.slot, put);
         self.answer_write(connection, header, there, result);
     }
 
@@ -48,8 +47,7 @@ impl Worker {
             return;
         }
         self.operations.delete += 1;
-        let (now_ns, store) = (self.now_ns, self.pairs.store_mut(there.pair));
-        let result = decide_delete(store, there.slot, now_ns, delete);
+        let result = decide_delete(self.pairs.store_mut(there.pair), there.slot, delete);
         self.answer_write(connection, header, there, result);
     }
 
@@ -146,12 +144,7 @@ impl Worker {
     }
 }
 
-fn decide_put(
-    store: &mut Store,
-    slot: SlotIndex,
-    now_ns: u64,
-    put: &Put<'_>,
-) -> Result<(Outcome, Csn), WriteError> {
+fn decide_put(store: &mut Store, slot: SlotIndex, put: &Put<'_>) -> Result<(Outcome, Csn), WriteError> {
     if put.condition != Condition::Always {
         let current = store.version_of(slot, put.key)?;
         if !holds(put.condition, current) {
@@ -159,7 +152,7 @@ fn decide_put(
             return Ok((outcome, store.log_outcome(&completion(&put.name, outcome))?));
         }
     }
-    store.put(slot, put.key, put.value, now_ns, |version, replaced| {
+    store.put(slot, put.key, put.value, |version, replaced| {
         completion(&put.name, Outcome::Written { version, replaced })
     })
 }
@@ -167,7 +160,6 @@ fn decide_put(
 fn decide_delete(
     store: &mut Store,
     slot: SlotIndex,
-    now_ns: u64,
     delete: &Delete<'_>,
 ) -> Result<(Outcome, Csn), WriteError> {
     let (name, condition) = (&delete.name, delete.condition);
@@ -179,7 +171,7 @@ fn decide_delete(
         let outcome = Outcome::ConditionFailed { current };
         return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
     }
-    store.delete(slot, delete.key, now_ns, &completion(name, Outcome::Deleted))
+    store.delete(slot, delete.key, &completion(name, Outcome::Deleted))
 }
 
 fn completion(name: &WriteName, outcome: Outcome) -> Completion {

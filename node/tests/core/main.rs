@@ -4,5 +4,8 @@
 
 mod across;
 mod delayed;
+mod grace;
+#[cfg(cell_mutants)]
+mod mutants;
 mod splits;
 mod world;

@@ -310,6 +310,16 @@ impl World {
         process.worker.replies_sent();
     }
 
+    /// The worker's thread is stopped for so long: the time goes on, and the worker is not told.
+    pub(crate) fn stop(&mut self, ns: u64) {
+        self.process.now_ns += ns;
+    }
+
+    /// The time of the worker's machine.
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.process.now_ns
+    }
+
     /// The answer to a request, if it is there.
     pub(crate) fn answered(&mut self, id: u32) -> Option<Told> {
         self.told.remove(&id)
