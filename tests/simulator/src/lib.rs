@@ -11,7 +11,7 @@
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
 //! | `hearing` | what nodes tell the world |
 //! | `finale` | how a run ends |
-//! | `coverage`, `sweep`, `shrink` | what happened; many seeds on all cores; the shortest way to a failure |
+//! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
@@ -34,6 +34,7 @@ pub mod owners;
 pub mod plan;
 pub mod process;
 pub mod random;
+pub mod seeds;
 pub mod serving;
 pub mod shrink;
 pub mod sweep;

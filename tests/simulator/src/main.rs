@@ -1,9 +1,9 @@
 //! The simulator's command line: one seed in words, or a sweep over many.
 
-use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
+use cell_simulator::seeds::{Seeds, commit, commit_hash, fresh_from};
 use cell_simulator::shrink::{Without, shortest};
 use cell_simulator::sweep::{Sweep, serve, sweep};
 use cell_simulator::{Event, OPERATIONS, RunOptions, run};
@@ -27,9 +27,12 @@ struct Arguments {
     /// With --seed: tell only how it ends.
     #[arg(long, requires = "seed")]
     quiet: bool,
-    /// First seed of a sweep.
-    #[arg(long, default_value_t = 1)]
-    seed_from: u64,
+    /// First seed of a sweep. Without it, the seeds are fresh: they begin at a number drawn from the commit's hash.
+    #[arg(long)]
+    seed_from: Option<u64>,
+    /// Before them, run the seeds that are kept because they failed once (`tests/simulator/seeds.txt`).
+    #[arg(long, conflicts_with = "seed")]
+    kept: bool,
     /// Seeds of a sweep.
     #[arg(long, default_value_t = 100)]
     seeds: u64,
@@ -90,45 +93,56 @@ fn main() -> ExitCode {
         },
         Some(seed) => one(seed, RunOptions { verbose: !arguments.quiet, ..options }),
         None if arguments.serve => {
-            serve(arguments.seed_from, arguments.seeds, options);
+            serve(arguments.seed_from.unwrap_or(1), arguments.seeds, options);
             ExitCode::SUCCESS
         }
-        None if arguments.mutants => mutants(&arguments, options, Mutant::ALL),
-        None if arguments.mutant.len() > 1 => mutants(&arguments, options, &arguments.mutant),
-        None => many(&arguments, options),
+        None => {
+            let swept = match arguments.mutant.as_slice() {
+                _ if arguments.mutants => mutants(&arguments, options, Mutant::ALL),
+                several @ [_, _, ..] => mutants(&arguments, options, several),
+                _ => many(&arguments, options),
+            };
+            swept.unwrap_or_else(|error| {
+                eprintln!("the sweep cannot run: {error}");
+                ExitCode::FAILURE
+            })
+        }
     }
 }
 
 /// Plants one defect after the other; each must be found.
-fn mutants(arguments: &Arguments, options: RunOptions, planted: &[Mutant]) -> ExitCode {
+fn mutants(arguments: &Arguments, options: RunOptions, planted: &[Mutant]) -> Result<ExitCode, String> {
+    let wanted = sweep_of(arguments, options)?;
     let mut missed = 0;
     for mutant in planted {
-        let wanted = sweep_of(arguments, RunOptions { mutant: Some(*mutant), ..options });
-        match sweep(wanted) {
-            Ok(report) => match report.failures.first() {
-                Some((seed, why)) => {
-                    let why = why.split("\\n").next().unwrap_or_default();
-                    println!("{:<24} caught by seed {seed}: {why}", mutant.name());
-                }
-                None => {
-                    missed += 1;
-                    println!("{:<24} MISSED by {} seeds", mutant.name(), report.passed);
-                }
-            },
-            Err(error) => {
-                eprintln!("the sweep cannot run: {error}");
-                return ExitCode::FAILURE;
+        let options = RunOptions { mutant: Some(*mutant), ..options };
+        let report = sweep(&Sweep { options, ..wanted.clone() }).map_err(|error| error.to_string())?;
+        match report.failures.first() {
+            Some((seed, why)) => {
+                let why = why.split("\\n").next().unwrap_or_default();
+                println!("{:<24} caught by seed {seed}: {why}", mutant.name());
+            }
+            None => {
+                missed += 1;
+                println!("{:<24} MISSED by {} seeds", mutant.name(), report.passed);
             }
         }
     }
     println!("{} passed, {missed} failed", planted.len() - missed);
-    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(if missed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn sweep_of(arguments: &Arguments, options: RunOptions) -> Sweep {
+/// The sweep that was asked for; tells which seeds it runs.
+fn sweep_of(arguments: &Arguments, options: RunOptions) -> Result<Sweep, String> {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let children = if arguments.processes == 0 { cores } else { arguments.processes };
-    Sweep { from: arguments.seed_from, seeds: arguments.seeds, children, options }
+    let hash = commit_hash();
+    let from = arguments.seed_from.unwrap_or_else(|| fresh_from(&hash));
+    let fresh = Seeds::consecutive(from, arguments.seeds);
+    let seeds = if arguments.kept { fresh.after_kept()? } else { fresh };
+    let kept = seeds.count() - arguments.seeds;
+    println!("{kept} seeds that are kept, then {} from {from} on; commit {}", arguments.seeds, commit());
+    Ok(Sweep { seeds, children, options })
 }
 
 fn one(seed: u64, options: RunOptions) -> ExitCode {
@@ -164,37 +178,19 @@ fn one(seed: u64, options: RunOptions) -> ExitCode {
     }
 }
 
-fn many(arguments: &Arguments, options: RunOptions) -> ExitCode {
-    match sweep(sweep_of(arguments, options)) {
-        Ok(report) => {
-            report.tell(&commit(), options);
-            // A mutant is there to be caught.
-            let good = match options.mutant {
-                Some(_) => !report.failures.is_empty(),
-                None => report.failures.is_empty() && !report.lacks_takeovers(),
-            };
-            if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
-        }
-        Err(error) => {
-            eprintln!("the sweep cannot run: {error}");
-            ExitCode::FAILURE
-        }
-    }
+fn many(arguments: &Arguments, options: RunOptions) -> Result<ExitCode, String> {
+    let report = sweep(&sweep_of(arguments, options)?).map_err(|error| error.to_string())?;
+    report.tell(&commit(), options);
+    // A mutant is there to be caught.
+    let good = match options.mutant {
+        Some(_) => !report.failures.is_empty(),
+        None => report.failures.is_empty() && !report.lacks_takeovers(),
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn parse_mutant(name: &str) -> Result<Mutant, String> {
     let known = Mutant::ALL.iter().find(|mutant| mutant.name() == name).copied();
     let names = || Mutant::ALL.iter().map(|mutant| mutant.name()).collect::<Vec<_>>().join(", ");
     known.ok_or_else(|| format!("one of {}", names()))
-}
-
-/// The commit that the sources are at, and whether they were changed since.
-fn commit() -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let described = Command::new("git")
-        .args(["describe", "--always", "--dirty", "--abbrev=12"])
-        .current_dir(folder)
-        .output();
-    let described = described.ok().filter(|output| output.status.success());
-    described.map_or("unknown".into(), |output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -2,11 +2,13 @@
 //! dies takes its seed along, and the sweep goes on with another child behind it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::ops::Range;
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::seeds::Seeds;
 use crate::shrink::{Shortest, Told, arguments, shortest};
 use crate::{Coverage, Event, RunOptions, run};
 
@@ -24,12 +26,10 @@ const TAKEOVERS_PERCENT_MIN: u64 = 50;
 const SEEDS_OF_A_SHARE: u64 = 50;
 
 /// Which seeds, and how.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Sweep {
-    /// The first seed.
-    pub from: u64,
-    /// How many.
-    pub seeds: u64,
+    /// The seeds.
+    pub seeds: Seeds,
     /// Child processes.
     pub children: usize,
     /// Of each run.
@@ -76,9 +76,13 @@ pub fn serve(from: u64, seeds: u64, options: RunOptions) {
 /// # Errors
 /// No child process can be started.
 #[allow(clippy::disallowed_methods, reason = "how long a sweep takes is told to a person")]
-pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
+pub fn sweep(sweep: &Sweep) -> std::io::Result<Report> {
     let begun = Instant::now();
-    let next = AtomicU64::new(sweep.from);
+    let mutant = sweep.options.mutant.is_some();
+    let at_once = if mutant { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
+    let mut pieces: Vec<Range<u64>> = sweep.seeds.pieces(at_once).collect();
+    pieces.reverse();
+    let pieces = Mutex::new(pieces);
     let (send, ended) = channel();
     let mut report =
         Report { passed: 0, failures: Vec::new(), coverage: Coverage::default(), elapsed: Duration::ZERO };
@@ -86,7 +90,7 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
         let children: Vec<_> = (0..sweep.children.max(1))
             .map(|_| {
                 let send = send.clone();
-                scope.spawn(|| take_seeds(&sweep, &next, send))
+                scope.spawn(|| take_seeds(sweep, &pieces, send))
             })
             .collect();
         drop(send);
@@ -98,8 +102,8 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
                     report.coverage.merge(&coverage);
                 }
                 Ended::Failed(seed, why) => {
-                    if sweep.options.mutant.is_some() {
-                        next.store(u64::MAX / 2, Ordering::Relaxed); // caught: no child begins other seeds
+                    if mutant {
+                        left(&pieces).clear(); // caught: no child begins other seeds
                     } else if report.failures.len() < FAILURES_TOLD {
                         println!("seed {seed}: FAILED: {}", why.replace("\\n", "\n"));
                     }
@@ -109,7 +113,7 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
             if told.elapsed() > PROGRESS {
                 told = Instant::now();
                 let done = report.passed + report.failures.len() as u64;
-                eprintln!("{done} of {} seeds, {} failed", sweep.seeds, report.failures.len());
+                eprintln!("{done} of {} seeds, {} failed", sweep.seeds.count(), report.failures.len());
             }
         }
         children.into_iter().try_for_each(|child| child.join().unwrap_or(Ok(())))
@@ -118,18 +122,16 @@ pub fn sweep(sweep: Sweep) -> std::io::Result<Report> {
     Ok(report)
 }
 
-fn take_seeds(sweep: &Sweep, next: &AtomicU64, send: Sender<Ended>) -> std::io::Result<()> {
-    let end = sweep.from + sweep.seeds;
-    let at_once = if sweep.options.mutant.is_some() { SEEDS_AT_ONCE_OF_MUTANTS } else { SEEDS_AT_ONCE };
+fn left(pieces: &Mutex<Vec<Range<u64>>>) -> std::sync::MutexGuard<'_, Vec<Range<u64>>> {
+    pieces.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn take_seeds(sweep: &Sweep, pieces: &Mutex<Vec<Range<u64>>>, send: Sender<Ended>) -> std::io::Result<()> {
     loop {
-        let from = next.fetch_add(at_once, Ordering::Relaxed);
-        if from >= end {
-            return Ok(());
-        }
-        let mut from = from;
-        let until = end.min(from + at_once);
-        while from < until {
-            from = run_child(sweep, from, until - from, &send)?;
+        let Some(piece) = left(pieces).pop() else { return Ok(()) };
+        let mut from = piece.start;
+        while from < piece.end {
+            from = run_child(sweep, from, piece.end - from, &send)?;
         }
     }
 }
