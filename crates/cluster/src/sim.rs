@@ -1,13 +1,17 @@
 //! A coordinator in memory whose clock is given and whose failures are ordered: for tests and the simulator.
 //!
 //! It is as strict as the real ones: the same [`Store`] behind the same trait. What it permits: calls that
-//! never arrive, calls that time out before or after they were carried out, links that are cut, restarts.
-//! What it does not model: a lost table, and a store that stopped.
+//! never arrive, calls that time out before or after they were carried out, links that are cut, restarts,
+//! power cuts. A power cut takes what was not synced: with the rule that a change is synced before it is
+//! answered that is at most the change of the call that it interrupts ([`Fault::PowerCut`]), which may also
+//! have become durable unheard. What it does not model: a lost table, and a store that stopped.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
@@ -32,6 +36,11 @@ pub enum Fault {
         /// How many.
         calls: u64,
     },
+    /// Power goes while the call is carried out: see [`Sim::cut_power`]. The caller hears nothing.
+    PowerCut {
+        /// Whether what it changes had reached stable storage.
+        durable: bool,
+    },
 }
 
 /// The coordinator. Clones are the same one.
@@ -42,6 +51,9 @@ pub struct Sim {
 
 struct State {
     store: Store,
+    /// The store as it is on stable storage, where that is not the present one.
+    synced: Option<Store>,
+    powered: bool,
     now_ns: u64,
     /// Calls that are still to be carried out, and after how many.
     late: VecDeque<(u64, Request)>,
@@ -65,7 +77,14 @@ impl Sim {
     /// An initialised, empty table.
     #[must_use]
     pub fn new(generation: u32) -> Sim {
-        let state = State { store: Store::new(generation), now_ns: 0, late: VecDeque::new(), calls: 0 };
+        let state = State {
+            store: Store::new(generation),
+            synced: None,
+            powered: true,
+            now_ns: 0,
+            late: VecDeque::new(),
+            calls: 0,
+        };
         let sim = Sim { state: Arc::new(Mutex::new(state)) };
         initialise(&sim.link(), generation).expect("a link without faults reaches an empty store");
         sim
@@ -100,10 +119,34 @@ impl Sim {
         self.state().calls
     }
 
-    /// A restart of the coordinator: leases count as just granted, watchers have to list again.
+    /// A restart of the coordinator's process: leases count as just granted, watchers have to list again.
+    /// What was written and not synced is still there.
     pub fn restart(&self) {
         let mut state = self.state();
         state.store = Store::restore(state.store.image(), state.now_ns);
+    }
+
+    /// The coordinator's host loses its power: what was not synced is lost, and so are the calls that were on
+    /// their way. Calls do not reach it until [`Sim::power_on`].
+    pub fn cut_power(&self) {
+        let mut state = self.state();
+        if let Some(synced) = state.synced.take() {
+            state.store = synced;
+        }
+        state.late.clear();
+        state.powered = false;
+    }
+
+    /// The coordinator's host is back: leases count as just granted, watchers have to list again.
+    pub fn power_on(&self) {
+        self.restart();
+        self.state().powered = true;
+    }
+
+    /// Whether the coordinator's host has power.
+    #[must_use]
+    pub fn is_powered(&self) -> bool {
+        self.state().powered
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -116,20 +159,46 @@ impl Sim {
         state.late.push_back((due, request.clone()));
     }
 
-    fn carry_out(&self, request: &Request) -> Response {
+    /// What a call is answered; none: the coordinator has no power.
+    fn carry_out(&self, request: &Request) -> Option<Response> {
         let mut state = self.state();
+        if !state.powered {
+            return None;
+        }
         let due = |state: &State| state.late.iter().position(|(calls, _)| *calls <= state.calls);
         while let Some((_, late)) = due(&state).and_then(|at| state.late.remove(at)) {
             state.serve(&late);
         }
-        state.serve(request)
+        Some(state.serve(request))
+    }
+
+    /// Carries a call out, and power goes before it is answered.
+    fn carry_out_in_power_cut(&self, request: &Request, durable: bool) {
+        let before = self.state().store.clone();
+        if self.carry_out(request).is_none() {
+            return;
+        }
+        if durable {
+            self.state().synced = None;
+        } else {
+            self.state().synced.get_or_insert(before);
+        }
+        self.cut_power();
     }
 }
 
 impl State {
     fn serve(&mut self, request: &Request) -> Response {
         self.calls += 1;
-        let served = self.store.serve(request, self.now_ns, |_| Ok::<(), Infallible>(()));
+        let before = planted(Mutant::CoordinatorUnsynced).then(|| self.store.clone());
+        let mut changed = false;
+        let served = self.store.serve(request, self.now_ns, |_| {
+            changed = true;
+            Ok::<(), Infallible>(())
+        });
+        if changed {
+            self.synced = before; // with the defect each change is synced by the next one
+        }
         served.unwrap_or_else(|never| match never {})
     }
 }
@@ -169,9 +238,11 @@ impl SimLink {
 impl Coordinator for SimLink {
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
         let timed_out = || ClusterError::OutcomeUnknown(io::ErrorKind::TimedOut.into());
+        let not_reached = || ClusterError::NotReached(io::ErrorKind::ConnectionRefused.into());
         match self.next_fault() {
-            Fault::None => Ok(self.sim.carry_out(request)),
-            Fault::NotReached => Err(ClusterError::NotReached(io::ErrorKind::ConnectionRefused.into())),
+            _ if !self.sim.is_powered() => Err(not_reached()),
+            Fault::None => self.sim.carry_out(request).ok_or_else(not_reached),
+            Fault::NotReached => Err(not_reached()),
             Fault::Lost => Err(timed_out()),
             Fault::AnswerLost => {
                 self.sim.carry_out(request);
@@ -185,6 +256,53 @@ impl Coordinator for SimLink {
                 self.sim.put_off(calls, request);
                 Err(timed_out())
             }
+            Fault::PowerCut { durable } => {
+                self.sim.carry_out_in_power_cut(request, durable);
+                Err(timed_out())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Transaction;
+
+    fn put(link: &SimLink, key: &str) -> Result<(), ClusterError> {
+        link.transact(Transaction::new().put(key, "")).map(drop)
+    }
+
+    #[test]
+    fn cut_power_between_calls_loses_nothing_acknowledged() {
+        let sim = Sim::new(7);
+        let link = sim.link();
+        put(&link, "k/1").unwrap();
+        put(&link, "k/2").unwrap();
+        sim.cut_power();
+        assert!(matches!(put(&link, "k/3"), Err(ClusterError::NotReached(_))));
+        sim.power_on();
+        let keys: Vec<_> = link.list("k/").unwrap().entries.into_iter().map(|entry| entry.key).collect();
+        assert_eq!(keys, ["k/1", "k/2"]);
+    }
+
+    #[test]
+    fn power_cut_within_a_call_has_either_outcome_and_loses_the_calls_on_their_way() {
+        for durable in [false, true] {
+            let sim = Sim::new(7);
+            let link = sim.link();
+            let lease = link.grant(1000).unwrap().lease;
+            sim.advance(900_000_000);
+            link.plan([Fault::Delayed { calls: 3 }, Fault::PowerCut { durable }]);
+            put(&link, "late").unwrap_err();
+            assert!(matches!(put(&link, "cut"), Err(ClusterError::OutcomeUnknown(_))));
+            assert!(!sim.is_powered());
+            sim.power_on();
+            assert_eq!(link.read("cut").unwrap().is_some(), durable);
+            for _ in 0..9 {
+                assert_eq!(link.read("late").unwrap(), None, "it was lost with its connection");
+            }
+            assert_eq!(link.remaining_ns(lease).unwrap(), Some(1_000_000_000), "as just granted");
         }
     }
 }

@@ -96,6 +96,9 @@ mutants! {
     CutUnsynced: "cut-unsynced",
     /// Rows of the region table are written whatever they have become meanwhile.
     TableUnconditional: "table-unconditional",
+    /// The coordinator answers before a change is on stable storage: the embedded one syncs nothing, the
+    /// simulated one syncs each change with the next.
+    CoordinatorUnsynced: "coordinator-unsynced",
     /// A pair is served while its earlier owners may be trusted.
     TrustNotAwaited: "trust-not-awaited",
     /// A new epoch's first segments are files of an earlier one.
