@@ -84,14 +84,7 @@ impl CompletionTable {
     pub fn record(&mut self, completion: &Completion, csn: Csn) {
         let entry = self.sessions.entry(completion.session).or_default();
         entry.raise_floor(completion.floor);
-        if completion.number < entry.floor {
-            return;
-        }
-        let kept = Kept { number: completion.number, csn, outcome: completion.outcome };
-        match entry.find(completion.number) {
-            Ok(at) => entry.results[at] = kept,
-            Err(at) => entry.results.insert(at, kept),
-        }
+        entry.keep(Kept { number: completion.number, csn, outcome: completion.outcome });
     }
 
     /// Drops an ended session. Only after its end is recorded in the coordinator.
@@ -169,7 +162,8 @@ impl CompletionTable {
         }
     }
 
-    /// Reads a table's bytes.
+    /// Reads a table's bytes. A session may come several times: a part of a table may hold the end of one chunk
+    /// of its results and the next chunk, each under a header of its own.
     ///
     /// # Errors
     /// See [`RecordError`].
@@ -178,12 +172,15 @@ impl CompletionTable {
         let mut table = CompletionTable::default();
         while fields.at < bytes.len() {
             let id = SessionId(fields.u64()?);
-            let mut session = Session { floor: OperationNumber(fields.u64()?), results: VecDeque::new() };
+            if planted(Mutant::SessionReplaced) {
+                table.sessions.remove(&id);
+            }
+            let session = table.sessions.entry(id).or_default();
+            session.raise_floor(OperationNumber(fields.u64()?));
             for _ in 0..fields.u32()? {
                 let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
-                session.results.push_back(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
+                session.keep(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
             }
-            table.sessions.insert(id, session);
         }
         Ok(table)
     }
@@ -216,6 +213,17 @@ impl Session {
         }
     }
 
+    /// Keeps a result unless it is below the floor; the last one of a number counts.
+    fn keep(&mut self, kept: Kept) {
+        if kept.number < self.floor {
+            return;
+        }
+        match self.find(kept.number) {
+            Ok(at) => self.results[at] = kept,
+            Err(at) => self.results.insert(at, kept),
+        }
+    }
+
     fn find(&self, number: OperationNumber) -> Result<usize, usize> {
         match self.results.back() {
             Some(last) if last.number < number => Err(self.results.len()), // the common case: numbers grow
@@ -226,6 +234,13 @@ impl Session {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use cell_terms::{Epoch, PairId, Version};
+    use proptest::collection::vec;
+    use proptest::option;
+    use proptest::prelude::*;
+
     use super::*;
 
     const SESSION: SessionId = SessionId(5);
@@ -256,32 +271,114 @@ mod tests {
         assert_eq!(table.results(), 0, "what the client has seen is dropped");
     }
 
-    #[test]
-    fn parts_merged_are_the_whole_table() {
-        let mut table = CompletionTable::default();
-        for number in 5..200 {
-            write(&mut table, number, 5, 100 + number);
-        }
-        let other = Completion {
-            session: SessionId(9),
-            number: OperationNumber(1),
-            floor: OperationNumber(1),
-            outcome: Outcome::NotFound,
+    /// An outcome of each form, by turns or all alike.
+    fn outcome(form: usize, number: u64) -> Outcome {
+        let version = Version { pair: PairId(3), epoch: Epoch(2), csn: Csn(number) };
+        [
+            Outcome::Deleted,
+            Outcome::NotFound,
+            Outcome::Written { version, replaced: number.is_multiple_of(2) },
+            Outcome::ConditionFailed { current: None },
+            Outcome::ConditionFailed { current: Some(version) },
+        ][form % OUTCOME_FORMS]
+    }
+
+    const OUTCOME_FORMS: usize = 5;
+
+    /// Everything that a table knows, to be compared.
+    fn content(table: &CompletionTable) -> BTreeMap<SessionId, (OperationNumber, Vec<(u64, Outcome)>)> {
+        let of = |session: &Session| {
+            let results = session.results.iter().map(|kept| (kept.number.0, kept.outcome)).collect();
+            (session.floor, results)
         };
-        table.record(&other, Csn(77));
-        for bytes_max in [1, 100, 1000, 1 << 20] {
-            let parts = table.parts(bytes_max);
-            assert!(parts.iter().all(|part| part.len() <= bytes_max.max(SESSION_BYTES + RESULT_BYTES_MAX)));
-            let mut merged = CompletionTable::default();
-            for _ in 0..2 {
-                parts.iter().for_each(|part| merged.merge(part, Csn(5)).unwrap());
+        table.sessions.iter().map(|(id, session)| (*id, of(session))).collect()
+    }
+
+    /// So many results of each session, numbered from its floor on; all of one form, or of all by turns.
+    fn table_of(counts: &[u64], form: Option<usize>) -> CompletionTable {
+        let mut table = CompletionTable::default();
+        for (session, count) in (1..).zip(counts) {
+            table.sessions.entry(SessionId(session)).or_default().raise_floor(OperationNumber(session));
+            for number in session..session + count {
+                let form = form.unwrap_or(usize::try_from(number).unwrap());
+                let (number, floor) = (OperationNumber(number), OperationNumber(session));
+                let outcome = outcome(form, number.0);
+                table.record(&Completion { session: SessionId(session), number, floor, outcome }, Csn(9));
             }
-            assert_eq!((merged.results(), merged.sessions().count()), (table.results(), 2));
-            let repeat = merged.admit(SESSION, OperationNumber(9), OperationNumber(5));
-            assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(5) });
-            assert_eq!(merged.admit(SESSION, OperationNumber(4), OperationNumber(1)), Admission::BelowFloor);
+        }
+        table
+    }
+
+    /// The parts of a table, merged in this order, each twice, are the table.
+    fn expect_whole(table: &CompletionTable, bytes_max: usize, order: impl Fn(&mut Vec<Vec<u8>>)) {
+        let mut parts = table.parts(bytes_max);
+        assert!(parts.iter().all(|part| part.len() <= bytes_max.max(SESSION_BYTES + RESULT_BYTES_MAX)));
+        order(&mut parts);
+        let mut merged = CompletionTable::default();
+        for _ in 0..2 {
+            parts.iter().for_each(|part| merged.merge(part, Csn(5)).unwrap());
+        }
+        assert_eq!(content(&merged), content(table), "parts of {bytes_max} bytes");
+    }
+
+    /// A session's last results may come into the part that holds the ones before them, under a header of
+    /// their own: a part with a session twice is read as one with all of its results. (The simulator found a
+    /// write carried out twice, of a session with more than a part of results, most of them short.)
+    #[test]
+    fn parts_of_any_size_merged_are_the_whole_table_whatever_its_results() {
+        for count in 1..=400 {
+            for form in (0..OUTCOME_FORMS).map(Some).chain([None]) {
+                let table = table_of(&[count], form);
+                for bytes_max in [1, 54, 100, 1_000, 4_000, 1 << 20] {
+                    expect_whole(&table, bytes_max, |_| {});
+                }
+            }
         }
         assert_eq!(CompletionTable::default().parts(10), [Vec::<u8>::new()]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_any_table_merged_in_any_order_are_the_whole_table(
+            counts in vec(0..300_u64, 0..8), form in option::of(0..OUTCOME_FORMS),
+            bytes_max in 1..6_000_usize, first in any::<usize>()
+        ) {
+            expect_whole(&table_of(&counts, form), bytes_max, |parts| {
+                let len = parts.len();
+                parts.rotate_left(first % len);
+            });
+        }
+
+        #[test]
+        fn table_cut_anywhere_and_put_together_is_the_table(
+            counts in vec(0..200_u64, 0..6), form in option::of(0..OUTCOME_FORMS), block in 1..5_000_usize
+        ) {
+            let table = table_of(&counts, form);
+            let mut bytes = Vec::new();
+            table.encode(&mut bytes);
+            let together = bytes.chunks(block).collect::<Vec<_>>().concat();
+            prop_assert_eq!(content(&CompletionTable::decode(&together).unwrap()), content(&table));
+        }
+
+        #[test]
+        fn any_bytes_decode_to_a_table_or_to_an_error(bytes in vec(any::<u8>(), 0..200)) {
+            if let Ok(table) = CompletionTable::decode(&bytes) {
+                let mut again = Vec::new();
+                table.encode(&mut again);
+                prop_assert_eq!(content(&CompletionTable::decode(&again).unwrap()), content(&table));
+            }
+        }
+    }
+
+    #[cfg(cell_mutants)]
+    #[test]
+    fn mutant_that_replaces_a_session_by_its_second_header_is_caught() {
+        use cell_terms::mutant::plant;
+        let passes = || std::panic::catch_unwind(|| expect_whole(&table_of(&[118], Some(0)), 4_000, |_| {}));
+        assert!(passes().is_ok());
+        plant(Some(Mutant::SessionReplaced));
+        assert!(passes().is_err(), "{} was not caught", Mutant::SessionReplaced.name());
+        plant(None);
     }
 
     #[test]

@@ -8,8 +8,8 @@
 mod owner;
 
 use cell_cluster::{ClaimGround, Fault, Sim};
-use cell_recovery::Step;
-use cell_terms::{Durability, SessionId};
+use cell_recovery::{Completion, CompletionTable, Outcome, Step};
+use cell_terms::{Csn, Durability, OperationNumber, SessionId};
 use cell_wal::sim::{PowerCut, SimDisk};
 
 use owner::{Life, MS, Model, Owner, Random};
@@ -196,5 +196,35 @@ fn rebuild_twice_from_the_same_disk_is_the_same() {
         assert_eq!(owner::entries_of(&again), owner::entries_of(&rebuilt));
         assert_eq!(again.extents.stats(), rebuilt.extents.stats());
         assert_eq!(again.meganodes[0].allocator.nodes_free(), rebuilt.meganodes[0].allocator.nodes_free());
+    }
+}
+
+/// The table is cut into blocks anywhere, and its readers may come to them in any order.
+#[test]
+fn completion_table_of_several_blocks_comes_back_from_a_checkpoint() {
+    for threads in [1, 3] {
+        let mut world = World::new(4, threads);
+        let (life, mut owner) = world.recover(true);
+        assert!(owner.put(b"key", b"value"));
+        owner.settle();
+        for number in (10..260_000).map(OperationNumber) {
+            let (session, floor, outcome) = (world.session, OperationNumber(1), Outcome::Deleted);
+            let completion = Completion { session, number, floor, outcome };
+            owner.recovered.completions.record(&completion, owner.durable());
+        }
+        let bytes = |table: &CompletionTable| {
+            let mut bytes = Vec::new();
+            table.encode(&mut bytes);
+            bytes
+        };
+        let kept = bytes(&owner.recovered.completions);
+        assert!(kept.len() > 4 << 20, "more than a block");
+        owner.begin_checkpoint();
+        owner.end_checkpoint();
+        life.disk.kill();
+        let life = world.life();
+        let recovered = life.run(life.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        assert!(recovered.csn_checkpoint > Csn::ZERO);
+        assert!(bytes(&recovered.completions) == kept, "{threads} threads");
     }
 }

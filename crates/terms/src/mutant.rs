@@ -65,6 +65,9 @@ mutants! {
     CutIgnored: "cut-ignored",
     /// A repeated write is carried out again.
     RepeatApplied: "repeat-applied",
+    /// Of a session that comes twice in a part of a completion table, the first results are lost. A test of
+    /// `recovery/src/completion.rs` catches it.
+    SessionReplaced: "session-replaced",
     /// A delayed copy of an acknowledged write is carried out.
     FloorIgnored: "floor-ignored",
     /// A checkpoint is recorded before all that it holds is durable.

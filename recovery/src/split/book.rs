@@ -645,6 +645,19 @@ mod tests {
             prop_assert_eq!(replayed, book);
         }
 
+        /// An image cuts its bytes into blocks anywhere.
+        #[test]
+        fn book_cut_anywhere_and_put_together_is_the_book(
+            lucks in vec(any::<u8>(), 1..120), block in 1..300_usize
+        ) {
+            let (mut book, mut log) = (SplitBook::new(PAIR), Logged::new());
+            for (csn, luck) in (1..).map(Csn).zip(lucks) {
+                step(&mut book, &mut log, csn, luck);
+            }
+            let together = encoded(&book).chunks(block).collect::<Vec<_>>().concat();
+            prop_assert_eq!(SplitBook::decode(&together), Ok(book));
+        }
+
         #[test]
         fn any_bytes_decode_to_a_book_or_to_an_error(bytes in vec(any::<u8>(), 0..200)) {
             if let Ok(book) = SplitBook::decode(&bytes) {

@@ -193,7 +193,17 @@ impl Plan {
             searches: [false; 4],
         };
         let plan = Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan };
+        let plan = plan.with_window(&mut Random::new(seed ^ 0x7769_6e64));
         plan.of_several(&mut Random::new(seed ^ 0x6e6f_6465))
+    }
+
+    /// Some clients have hundreds of operations outstanding, so that their sessions have results for more than
+    /// one record of an adoption.
+    fn with_window(mut self, random: &mut Random) -> Plan {
+        if let Some(window) = random.pick(&[None, None, None, None, None, Some(150), Some(300), Some(600)]) {
+            (self.outstanding, self.client.in_flight_max) = (window, window);
+        }
+        self
     }
 
     /// How many nodes there are, and what follows.
