@@ -95,6 +95,8 @@ fn fill(data: &Dataset, report: &mut Report<'_>) -> Result<Field, BenchError> {
     let theirs = outcomes[2].rate_overall;
     report.add(Figure::beside("local/insert", "op/s", mine, Standard::NAME, theirs, Goal::None))?;
     report.note(&format!("height {}, {:?}", ours.height(), ours.footprint()));
+    let [huge, all] = crate::pages::private_bytes().map(|bytes| bytes >> 20);
+    report.note(&format!("rivals and this bench: {huge} of {all} MiB on huge pages"));
     Ok(Field { ours, masstree: masstree.into_inner(), standard: standard.into_inner() })
 }
 

@@ -5,10 +5,13 @@ use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local, onesided, put, restart, split, takeover};
+use cell_benches::{footprint, local, onesided, pages, put, restart, split, takeover};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
+    if matches!(cli.command, Command::Local(_)) {
+        pages::for_rivals()?;
+    }
     let mut out = std::io::stdout().lock();
     match &cli.command {
         Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),

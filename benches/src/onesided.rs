@@ -14,18 +14,22 @@ use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
 use crate::ours::{Ours, Sizes};
 use crate::put::{First, Scratch};
-use crate::redis::{self, Getter, Keeps, Redis};
-use crate::served::Served;
+use crate::redis::{self, Keeps, Pipeline, Redis};
+use crate::served::{Served, many_meganodes, spread};
 
 /// Connections that are pipelined, and how many gets each has outstanding.
 const CONNECTIONS: usize = 50;
 const OUTSTANDING: usize = 16;
 /// How long one part with the server's processor time takes.
 const PART: Duration = Duration::from_secs(2);
+/// Turns of reads beside a writer and alone.
+const WRITER_TURNS: usize = 3;
 /// Reads between two looks at the clock where a rate is kept.
 const READS_A_STEP: usize = 64;
 /// Round trips whose times are measured.
 const TRIPS: usize = 20_000;
+/// Turns in which those are measured.
+const TURNS: usize = 10;
 /// Puts that a writer beside readers has outstanding.
 const WRITING: usize = 256;
 
@@ -40,13 +44,27 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let size = usize::try_from(options.entries / 50).unwrap_or(usize::MAX).clamp(1_000, 20_000);
     let probes = data.probes(Choice::Uniform, size * (rounds + 1), data.seed ^ 0x6F6E_6573);
     let reads = Reads { probes, size, rounds };
-    let mut served = Served::start(&folder.0.join("node"), data.entries, &[])?;
-    served.fill(&data)?;
-    one_thread(&served, &data, &reads, report)?;
-    latency(&served, &reads, report)?;
-    doubling(&served, &reads, report)?;
-    by_messages(&served, &data, &reads, &folder, report)?;
-    beside_writers(&mut served, &data, &reads, report)
+    let local = local_store(&data)?;
+    let rivals = Rivals::start(&data, &folder, report)?;
+    for (shape, many) in [("", false), (", many meganodes", true)] {
+        let more = if many { many_meganodes(data.entries).to_vec() } else { Vec::new() };
+        let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let mut served = Served::start(&folder.0.join(format!("node-{many}")), data.entries, &more)?;
+        served.fill(&data)?;
+        if many {
+            let [meganodes, pairs] = served.shape()?;
+            report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
+        }
+        one_thread(&served, &local, &reads, shape, report)?;
+        by_messages(&served, rivals.as_ref(), &reads, shape, report)?;
+        beside_writers(&mut served, &data, &reads, shape, report)?;
+        if !many {
+            latency(&served, &reads, report)?;
+            doubling(&served, &reads, report)?;
+        }
+        served.server.kill_all();
+    }
+    Ok(())
 }
 
 /// Keys to read, the same for everyone in one round.
@@ -89,18 +107,24 @@ fn agreed(outcomes: Vec<Outcome>) -> Result<Vec<Outcome>, BenchError> {
     }
 }
 
-/// One client thread beside the same reads in this process.
-fn one_thread(
-    served: &Served,
-    data: &Dataset,
-    reads: &Reads,
-    report: &mut Report<'_>,
-) -> Result<(), BenchError> {
+/// The same data in this process.
+fn local_store(data: &Dataset) -> Result<Ours, BenchError> {
     let mut ours = Ours::new(Sizes::for_entries(data.entries), HugePages::Auto)?;
     for first in (0..data.entries).step_by(20_000) {
         ours.populate()?;
         ours.insert(&data.batch(first, (first + 20_000).min(data.entries)))?;
     }
+    Ok(ours)
+}
+
+/// One client thread beside the same reads in this process.
+fn one_thread(
+    served: &Served,
+    ours: &Ours,
+    reads: &Reads,
+    shape: &str,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
     let local = RefCell::new((ours.reader(), Vec::new()));
     let first = First::default();
     let [uncached, cached, tcp] = [(Transport::Shm, false), (Transport::Shm, true), (Transport::Tcp, true)]
@@ -126,7 +150,8 @@ fn one_thread(
     let outcomes = agreed(outcomes)?;
     let [local, shm, cached_rate, tcp_rate] = [0, 1, 2, 3].map(|index: usize| outcomes[index].rate());
     let row = |bench: &str, ours, goal| {
-        Figure::beside(format!("onesided/{bench}"), "op/s", ours, "local get of this run", local, goal)
+        let bench = format!("onesided/{bench}{shape}");
+        Figure::beside(bench, "op/s", ours, "local get of this run", local, goal)
     };
     report.add(row("get shm, inner nodes not cached", shm, Goal::AtLeast(0.6)))?;
     report.add(row("get shm, inner nodes cached", cached_rate, Goal::None))?;
@@ -143,26 +168,27 @@ fn counters(client: &Client) -> OneSidedCounters {
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
 fn latency(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(), BenchError> {
     let mut client = served.client(one_sided(Transport::Shm, false))?;
-    let mut times = Vec::with_capacity(TRIPS);
-    for key in (0..).flat_map(|round| reads.keys(round)).take(TRIPS) {
-        let began = Instant::now();
-        client.get(key)?;
-        times.push(began.elapsed());
-    }
-    let mut asked = Vec::with_capacity(TRIPS);
     let spinning = ClientOptions { spin_us: 100, ..options(Transport::Shm, Search::Server) };
     let mut server_side = served.client(spinning)?;
-    for key in (0..).flat_map(|round| reads.keys(round)).take(TRIPS) {
-        let began = Instant::now();
-        server_side.get(key)?;
-        asked.push(began.elapsed());
+    let mut times: [Vec<Duration>; 4] = Default::default();
+    // All four by turns, so that a slow moment of the machine is everyone's.
+    for turn in 0..TURNS {
+        for key in (turn..).flat_map(|round| reads.keys(round)).take(TRIPS / TURNS) {
+            times[0].push(timed(|| client.get(key))?);
+        }
+        for key in (turn..).flat_map(|round| reads.keys(round)).take(TRIPS / TURNS) {
+            times[1].push(timed(|| server_side.get(key))?);
+        }
+        times[2].extend(spins(TRIPS / TURNS));
+        times[3].extend(wake_ups(TRIPS / TURNS)?);
     }
-    for (name, mut times) in [
-        ("one-sided get shm", times),
-        ("server-side get shm, client spins", asked),
-        ("spinning shared-memory round trip", spins()),
-        ("kernel wake-up round trip", wake_ups()?),
-    ] {
+    let names = [
+        "one-sided get shm",
+        "server-side get shm, client spins",
+        "spinning shared-memory round trip",
+        "kernel wake-up round trip",
+    ];
+    for (name, mut times) in names.into_iter().zip(times) {
         times.sort_unstable();
         for (part, share) in [("p50", 50), ("p99", 99)] {
             let time = times.get(times.len() * share / 100).copied().unwrap_or_default();
@@ -173,20 +199,28 @@ fn latency(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<()
     Ok(())
 }
 
+/// How long something took that did not fail.
+#[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
+fn timed<T, E>(work: impl FnOnce() -> Result<T, E>) -> Result<Duration, E> {
+    let began = Instant::now();
+    work()?;
+    Ok(began.elapsed())
+}
+
 /// Round trips between two threads that both look all the time.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn spins() -> Vec<Duration> {
+fn spins(trips: usize) -> Vec<Duration> {
     let (asked, answered) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            for trip in 1..=TRIPS as u64 {
+            for trip in 1..=trips as u64 {
                 while asked.load(Ordering::Acquire) != trip {
                     std::hint::spin_loop();
                 }
                 answered.store(trip, Ordering::Release);
             }
         });
-        (1..=TRIPS as u64)
+        (1..=trips as u64)
             .map(|trip| {
                 let began = Instant::now();
                 asked.store(trip, Ordering::Release);
@@ -201,20 +235,20 @@ fn spins() -> Vec<Duration> {
 
 /// Round trips between two threads that sleep in the kernel for each other.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn wake_ups() -> Result<Vec<Duration>, BenchError> {
+fn wake_ups(trips: usize) -> Result<Vec<Duration>, BenchError> {
     use std::io::{Read, Write};
     let (mut here, mut there) = std::os::unix::net::UnixStream::pair()?;
     std::thread::scope(|scope| {
         let other = scope.spawn(move || -> std::io::Result<()> {
             let mut byte = [0];
-            for _ in 0..TRIPS {
+            for _ in 0..trips {
                 there.read_exact(&mut byte)?;
                 there.write_all(&byte)?;
             }
             Ok(())
         });
-        let mut times = Vec::with_capacity(TRIPS);
-        for _ in 0..TRIPS {
+        let mut times = Vec::with_capacity(trips);
+        for _ in 0..trips {
             let began = Instant::now();
             here.write_all(&[1])?;
             here.read_exact(&mut [0])?;
@@ -270,42 +304,58 @@ fn doubling(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(
     Ok(())
 }
 
+/// Who stands beside gets by messages.
+struct Rivals {
+    redis: Redis,
+}
+
+impl Rivals {
+    /// None, and says so, where there is no Redis.
+    fn start(data: &Dataset, folder: &Scratch, report: &Report<'_>) -> Result<Option<Self>, BenchError> {
+        if !redis::is_installed() {
+            report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
+            return Ok(None);
+        }
+        let mut redis = Redis::start(&folder.0.join("redis"), Keeps::Dump)?;
+        redis.fill(data)?;
+        Ok(Some(Self { redis }))
+    }
+}
+
 /// Server-side gets beside Redis, one outstanding and many, with the servers' processor time.
 fn by_messages(
     served: &Served,
-    data: &Dataset,
+    rivals: Option<&Rivals>,
     reads: &Reads,
-    folder: &Scratch,
+    shape: &str,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    if !redis::is_installed() {
-        report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
-        return Ok(());
-    }
-    let mut redis = Redis::start(&folder.0.join("redis"), Keeps::Dump)?;
-    redis.fill(data)?;
-    for (transport, unix, theirs) in
-        [(Transport::Shm, true, "Redis over a unix socket"), (Transport::Tcp, false, "Redis over TCP")]
-    {
+    let Some(Rivals { redis }) = rivals else { return Ok(()) };
+    for (transport, unix, theirs) in [
+        (Transport::Shm, true, "Redis, unix socket, small pages"),
+        (Transport::Tcp, false, "Redis, TCP, small pages"),
+    ] {
         for (connections, outstanding) in [(1, 1), (CONNECTIONS, OUTSTANDING)] {
             let server_side = options(transport, Search::Server);
             let clients: Result<Vec<Client>, BenchError> =
                 (0..connections).map(|_| served.client(server_side.clone())).collect();
             let clients = RefCell::new(clients?);
-            let getters: std::io::Result<Vec<Getter>> =
-                (0..connections).map(|_| redis.getter(unix)).collect();
-            let getters = RefCell::new(getters?);
+            let pipelines: std::io::Result<Vec<Pipeline>> =
+                (0..connections).map(|_| redis.pipeline(unix)).collect();
+            let pipelines = RefCell::new(pipelines?);
             let (first, used) = (First::default(), RefCell::new([0u64; 2]));
             let mut contenders = [
                 Contender::new("ours", |round| {
                     let before = served.processor_ns();
-                    let got = spread(&mut clients.borrow_mut(), reads, round, outstanding);
+                    let keys: Vec<&[u8]> = reads.keys(round).collect();
+                    let get = |index: usize| Operation::Get { key: keys[index] };
+                    let got = spread(&mut clients.borrow_mut(), keys.len(), outstanding, get);
                     used.borrow_mut()[0] += served.processor_ns() - before;
                     first.proved(reads.size, got)
                 }),
                 Contender::new("redis", |round| {
                     let before = redis.processor_ns();
-                    let got = spread_redis(&mut getters.borrow_mut(), reads, round, outstanding);
+                    let got = spread_redis(&mut pipelines.borrow_mut(), reads, round, outstanding);
                     used.borrow_mut()[1] += redis.processor_ns() - before;
                     first.proved(reads.size, got.map_err(BenchError::from))
                 }),
@@ -316,7 +366,7 @@ fn by_messages(
             let outcomes = agreed(outcomes)?;
             let count = ((reads.rounds + 1) * reads.size) as f64;
             let [ours_us, theirs_us] = used.into_inner().map(|used| used as f64 / 1e3 / count);
-            let name = format!("onesided/server-side get {transport}, {connections} x {outstanding}");
+            let name = format!("onesided/server-side get {transport}, {connections} x {outstanding}{shape}");
             let (ours, rate) = (outcomes[0].rate(), outcomes[1].rate());
             report.add(Figure::beside(name.clone(), "op/s", ours, theirs, rate, Goal::AtLeast(1.0)))?;
             let name = format!("{name}: server's processor");
@@ -326,120 +376,101 @@ fn by_messages(
     Ok(())
 }
 
-/// Gets over several connections, each with so many outstanding.
-fn spread(
-    clients: &mut [Client],
-    reads: &Reads,
-    round: usize,
-    outstanding: usize,
-) -> Result<u64, BenchError> {
-    let keys: Vec<&[u8]> = reads.keys(round).collect();
-    let mut bytes = 0;
-    let mut left = vec![0; clients.len()];
-    for turn in keys.chunks(clients.len() * outstanding) {
-        for ((client, keys), left) in clients.iter_mut().zip(turn.chunks(outstanding)).zip(&mut left) {
-            for key in keys {
-                client.submit(&Operation::Get { key })?;
-            }
-            *left = keys.len();
-            // What was submitted leaves with the first look for answers.
-            if let Some(completion) = client.poll(Duration::ZERO) {
-                bytes += value_bytes(completion)?;
-                *left -= 1;
-            }
-        }
-        for (client, left) in clients.iter_mut().zip(&mut left) {
-            while *left > 0 {
-                if let Some(completion) = client.poll(Duration::from_secs(1)) {
-                    bytes += value_bytes(completion)?;
-                    *left -= 1;
-                }
-            }
-        }
-    }
-    Ok(bytes)
-}
-
-fn value_bytes(completion: cell_client::Completion) -> Result<u64, BenchError> {
-    Ok(match completion.outcome? {
-        cell_client::Output::Value(item) => item.map_or(0, |item| item.value.len() as u64),
-        _ => 0,
-    })
-}
-
 fn spread_redis(
-    getters: &mut [Getter],
+    pipelines: &mut [Pipeline],
     reads: &Reads,
     round: usize,
     outstanding: usize,
 ) -> std::io::Result<u64> {
     let keys: Vec<&[u8]> = reads.keys(round).collect();
     let mut bytes = 0;
-    for turn in keys.chunks(getters.len() * outstanding) {
+    for turn in keys.chunks(pipelines.len() * outstanding) {
         let parts = || turn.chunks(outstanding);
-        for (getter, keys) in getters.iter_mut().zip(parts()) {
-            getter.send(keys.iter().copied())?;
+        for (pipeline, keys) in pipelines.iter_mut().zip(parts()) {
+            pipeline.send_gets(keys.iter().copied())?;
         }
-        for (getter, keys) in getters.iter_mut().zip(parts()) {
-            bytes += getter.receive(keys.len())?;
+        for (pipeline, keys) in pipelines.iter_mut().zip(parts()) {
+            bytes += pipeline.receive(keys.len())?;
         }
     }
     Ok(bytes)
 }
 
-/// One-sided readers beside a writer at full rate.
+/// One-sided gets beside a writer at full rate, by turns with the same gets alone.
 fn beside_writers(
     served: &mut Served,
     data: &Dataset,
     reads: &Reads,
+    shape: &str,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
     let mut reader = served.client(one_sided(Transport::Shm, true))?;
     let before = counters(&reader);
-    let stop = AtomicBool::new(false);
     let batch = updates(data, reads.size);
-    let (got, put) = std::thread::scope(|scope| {
-        let writer = scope.spawn(|| -> Result<f64, BenchError> {
-            let (mut count, began) = (0, now());
-            while !stop.load(Ordering::Relaxed) {
-                count += served.put(&batch, WRITING)?;
-            }
-            Ok(count as f64 / (now() - began).as_secs_f64())
-        });
-        let (mut count, began) = (0usize, now());
-        let mut longest = Duration::ZERO;
-        let outcome = (0..)
-            .flat_map(|round| reads.keys(round))
-            .take_while(|_| now() - began < 2 * PART)
-            .try_for_each(|key| {
-                let asked = now();
-                reader.get(key)?;
-                longest = longest.max(now() - asked);
-                count += 1;
-                Ok::<(), BenchError>(())
+    let (mut alone, mut beside, mut puts) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..WRITER_TURNS {
+        alone.push(read_for(PART, &mut reader, reads)?);
+        let stop = AtomicBool::new(false);
+        let (got, put) = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| -> Result<f64, BenchError> {
+                let (mut count, began) = (0, now());
+                while !stop.load(Ordering::Relaxed) {
+                    count += served.put(&batch, WRITING)?;
+                }
+                Ok(count as f64 / (now() - began).as_secs_f64())
             });
-        let rate = count as f64 / (now() - began).as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        let put = writer.join().unwrap_or(Err(BenchError::Engine));
-        (outcome.map(|()| (rate, longest)), put)
-    });
-    let ((rate, longest), put) = (got?, put?);
+            let got = read_for(PART, &mut reader, reads);
+            stop.store(true, Ordering::Relaxed);
+            (got, writer.join().unwrap_or(Err(BenchError::Engine)))
+        });
+        beside.push(got?);
+        puts.push(put?);
+    }
     let after = counters(&reader);
     let begun = (after.begun - before.begun).max(1) as f64;
     let retries = |counters: &OneSidedCounters| {
         counters.torn + counters.invalid + counters.fence + counters.crc + counters.watermark + counters.clock
     };
-    let alone =
-        |name: &str, unit, number| Figure::alone(format!("onesided/beside a writer: {name}"), unit, number);
-    report.add(alone("puts", "op/s", put))?;
-    report.add(alone("gets", "op/s", rate))?;
-    report.add(alone("longest get", "us", longest.as_secs_f64() * 1e6))?;
+    let named = |name: &str| format!("onesided/beside a writer: {name}{shape}");
+    let rate = |spans: &[Span]| contest::median(&spans.iter().map(|span| span.rate).collect::<Vec<_>>());
+    let longest =
+        |spans: &[Span]| spans.iter().map(|span| span.longest).max().unwrap_or_default().as_secs_f64();
+    report.add(Figure::alone(named("puts"), "op/s", contest::median(&puts)))?;
+    let (ours, theirs) = (rate(&beside), rate(&alone));
+    report.add(Figure::beside(named("gets"), "op/s", ours, "the same gets alone", theirs, Goal::None))?;
+    let (ours, theirs) = (longest(&beside) * 1e6, longest(&alone) * 1e6);
+    report.add(Figure::beside(
+        named("longest get"),
+        "us",
+        ours,
+        "the same gets alone",
+        theirs,
+        Goal::None,
+    ))?;
     let retried = (retries(&after) - retries(&before)) as f64;
-    report.add(alone("retries a get", "retries", retried / begun))?;
+    report.add(Figure::alone(named("retries a get"), "retries", retried / begun))?;
     let fell_back = (after.fell_back - before.fell_back) as f64;
-    report.add(alone("share that the server answered", "share", fell_back / begun))?;
+    report.add(Figure::alone(named("share that the server answered"), "share", fell_back / begun))?;
     report.note(&format!("{after:?}"));
     Ok(())
+}
+
+/// What one reader did in a while.
+struct Span {
+    rate: f64,
+    longest: Duration,
+}
+
+fn read_for(time: Duration, reader: &mut Client, reads: &Reads) -> Result<Span, BenchError> {
+    let (mut count, began, mut longest) = (0usize, now(), Duration::ZERO);
+    for key in (0..).flat_map(|round| reads.keys(round)) {
+        if now() - began >= time {
+            break;
+        }
+        longest = longest.max(timed(|| reader.get(key))?);
+        count += 1;
+    }
+    Ok(Span { rate: count as f64 / (now() - began).as_secs_f64(), longest })
 }
 
 /// Values for keys that are there.

@@ -58,6 +58,14 @@ pub struct Options {
     pub dir: Option<PathBuf>,
 }
 
+impl Options {
+    /// How often something is measured whose one run takes seconds: 3 times for the default rounds.
+    #[must_use]
+    pub fn repeats(&self) -> usize {
+        usize::from(self.rounds).div_ceil(4)
+    }
+}
+
 /// Fewer entries than these leave rounds without work.
 fn entries() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1_000..)

@@ -5,16 +5,21 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use cell_client::{Client, ClientOptions, Condition, Operation, Transport};
+
 use crate::contest::{self, Contender};
 use crate::data::{Batch, Choice, Dataset, Packed};
 use crate::disk::{self, RawLoop};
 use crate::figure::{Figure, Goal, Report};
 use crate::options::{BenchError, Options};
-use crate::redis::{self, Keeps, Redis};
-use crate::served::Served;
+use crate::redis::{self, Keeps, Pipeline, Redis};
+use crate::served::{Served, many_meganodes, spread};
 
 /// Puts that a client has outstanding.
 const OUTSTANDING: [usize; 3] = [64, 256, 1024];
+/// Connections of many clients, and the puts that each has outstanding.
+const CONNECTIONS: usize = 50;
+const EACH: usize = 16;
 /// A large value.
 const LARGE_BYTES: usize = 1 << 20;
 /// Large values outstanding, and how many different keys they have.
@@ -49,6 +54,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     }
     raw.close()?;
     beside_redis(&mut sync, &data, &work, &folder.0, report)?;
+    many(&mut sync, &data, &work, &folder.0, report)?;
     large(&mut sync, &folder.0, rounds, report)?;
     drop(none);
     checkpointing(&mut sync, &data, &work, &folder.0, report)
@@ -232,6 +238,85 @@ fn beside_redis(
         let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
         let (bench, rival) = (format!("put/durable {outstanding}"), "Redis, appendfsync always, pipelined");
         report.add(Figure::beside(bench, "op/s", ours, rival, theirs, Goal::None))?;
+    }
+    connections(sync, &redis, work, report)
+}
+
+/// As many clients of both, each with a few puts outstanding: what a service of many users sees.
+fn connections(sync: &Served, redis: &Redis, work: &Work, report: &mut Report<'_>) -> Result<(), BenchError> {
+    let options =
+        ClientOptions { deadline_ms: 60_000, transport: Transport::Tcp, ..ClientOptions::default() };
+    let clients: Result<Vec<Client>, BenchError> =
+        (0..CONNECTIONS).map(|_| sync.client(options.clone())).collect();
+    let pipelines: std::io::Result<Vec<Pipeline>> = (0..CONNECTIONS).map(|_| redis.pipeline(false)).collect();
+    let (clients, pipelines) = (RefCell::new(clients?), RefCell::new(pipelines?));
+    let first = First::default();
+    let mut contenders = [
+        Contender::new("ours", |round| {
+            let Batch { keys, values } = &work.batches[round];
+            let put = |index: usize| {
+                let (key, value) = (keys.get(index), values.get(index));
+                Operation::Put { key, value, condition: Condition::Always }
+            };
+            let done = spread(&mut clients.borrow_mut(), keys.len(), EACH, put);
+            first.count(done.map(|_| keys.len() as u64))
+        }),
+        Contender::new("redis", |round| {
+            let done = spread_redis(&mut pipelines.borrow_mut(), &work.batches[round]);
+            first.count(done.map_err(BenchError::from))
+        }),
+    ];
+    let outcomes = contest::run(&mut contenders, 1, work.rounds());
+    drop(contenders);
+    first.end()?;
+    let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
+    let bench = format!("put/durable, {CONNECTIONS} x {EACH} over TCP");
+    let rival = "Redis, appendfsync always, as many";
+    report.add(Figure::beside(bench, "op/s", ours, rival, theirs, Goal::None))?;
+    Ok(())
+}
+
+fn spread_redis(pipelines: &mut [Pipeline], batch: &Batch) -> std::io::Result<u64> {
+    let count = batch.keys.len();
+    let all: Vec<usize> = (0..count).collect();
+    for turn in all.chunks(pipelines.len() * EACH) {
+        for (pipeline, part) in pipelines.iter_mut().zip(turn.chunks(EACH)) {
+            pipeline.send_sets(part.iter().map(|&index| (batch.keys.get(index), batch.values.get(index))))?;
+        }
+        for (pipeline, part) in pipelines.iter_mut().zip(turn.chunks(EACH)) {
+            pipeline.receive(part.len())?;
+        }
+    }
+    Ok(count as u64)
+}
+
+/// Durable puts into a store of many meganodes in several pairs beside those into one meganode.
+fn many(
+    one: &mut Served,
+    data: &Dataset,
+    work: &Work,
+    folder: &Path,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let sizes = many_meganodes(data.entries);
+    let sizes = sizes.iter().map(|(name, value)| (*name, value.as_str()));
+    let flags: Vec<_> = sizes.chain(NO_CHECKPOINTS).collect();
+    let mut many = Served::start(&folder.join("many"), data.entries, &flags)?;
+    many.fill(data)?;
+    let [meganodes, pairs] = many.shape()?;
+    report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
+    for outstanding in OUTSTANDING {
+        let first = First::default();
+        let mut contenders = [
+            Contender::new("many", |round| first.count(many.put(&work.batches[round], outstanding))),
+            Contender::new("one", |round| first.count(one.put(&work.batches[round], outstanding))),
+        ];
+        let outcomes = contest::run(&mut contenders, 1, work.rounds());
+        drop(contenders);
+        first.end()?;
+        let [ours, theirs] = [0, 1].map(|index: usize| outcomes[index].rate());
+        let bench = format!("put/durable {outstanding}, many meganodes");
+        report.add(Figure::beside(bench, "op/s", ours, "one meganode", theirs, Goal::None))?;
     }
     Ok(())
 }

@@ -40,8 +40,8 @@ pub struct Redis {
     connection: TcpStream,
 }
 
-/// A connection for gets: what both kinds of socket do.
-pub struct Getter {
+/// A connection with commands in flight: what both kinds of socket do.
+pub struct Pipeline {
     stream: Stream,
     commands: Vec<u8>,
     answers: Vec<u8>,
@@ -52,26 +52,42 @@ enum Stream {
     Unix(UnixStream),
 }
 
-impl Getter {
+impl Pipeline {
     /// Sends the gets of some keys, all at once.
     ///
     /// # Errors
     /// The connection failed.
-    pub fn send<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> io::Result<()> {
+    pub fn send_gets<'k>(&mut self, keys: impl Iterator<Item = &'k [u8]>) -> io::Result<()> {
         self.commands.clear();
         for key in keys {
             encode(&[b"GET", key], &mut self.commands);
         }
+        self.send()
+    }
+
+    /// Sends the sets of some entries, all at once.
+    ///
+    /// # Errors
+    /// The connection failed.
+    pub fn send_sets<'k>(&mut self, entries: impl Iterator<Item = (&'k [u8], &'k [u8])>) -> io::Result<()> {
+        self.commands.clear();
+        for (key, value) in entries {
+            encode(&[b"SET", key, value], &mut self.commands);
+        }
+        self.send()
+    }
+
+    fn send(&mut self) -> io::Result<()> {
         match &mut self.stream {
             Stream::Tcp(stream) => stream.write_all(&self.commands),
             Stream::Unix(stream) => stream.write_all(&self.commands),
         }
     }
 
-    /// Waits for so many answers; returns how many bytes the values have.
+    /// Waits for so many answers; returns how many bytes the values have, of sets none.
     ///
     /// # Errors
-    /// The connection failed, or an answer is no value.
+    /// The connection failed, or an answer is neither a value nor OK.
     pub fn receive(&mut self, mut count: usize) -> io::Result<u64> {
         self.answers.clear();
         let (mut at, mut bytes) = (0, 0);
@@ -102,6 +118,9 @@ impl Getter {
 fn answer(answers: &[u8], at: usize) -> io::Result<Option<(u64, usize)>> {
     let Some(end) = answers[at..].iter().position(|byte| *byte == b'\n') else { return Ok(None) };
     let line = &answers[at..at + end - 1];
+    if line == b"+OK" {
+        return Ok(Some((0, at + end + 1)));
+    }
     let length = line.strip_prefix(b"$").and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok());
     let Some(length): Option<usize> = length else { return Err(io::Error::other("Redis has no such value")) };
     let next = at + end + 1 + length + 2;
@@ -182,17 +201,17 @@ impl Redis {
         Ok(())
     }
 
-    /// A connection for gets, over TCP or the server's unix socket.
+    /// One more connection, over TCP or the server's unix socket.
     ///
     /// # Errors
     /// The connection failed.
-    pub fn getter(&self, unix: bool) -> io::Result<Getter> {
+    pub fn pipeline(&self, unix: bool) -> io::Result<Pipeline> {
         let stream = if unix {
             Stream::Unix(UnixStream::connect(self.folder.join(SOCKET))?)
         } else {
             Stream::Tcp(connect(self.port.first)?)
         };
-        Ok(Getter { stream, commands: Vec::new(), answers: Vec::new() })
+        Ok(Pipeline { stream, commands: Vec::new(), answers: Vec::new() })
     }
 
     /// Processor time that the server has used, in nanoseconds.
@@ -286,6 +305,11 @@ mod tests {
             redis.fill(&data).unwrap();
             redis.restart().unwrap();
             assert_eq!(redis.command(&[b"DBSIZE"]).unwrap(), b":2000\r\n");
+            let mut pipeline = redis.pipeline(true).unwrap();
+            pipeline.send_sets([(&b"a"[..], &b"12345"[..]), (b"b", b"67")].into_iter()).unwrap();
+            assert_eq!(pipeline.receive(2).unwrap(), 0);
+            pipeline.send_gets([&b"a"[..], b"b"].into_iter()).unwrap();
+            assert_eq!(pipeline.receive(2).unwrap(), 7);
         }
     }
 }

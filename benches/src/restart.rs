@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::contest;
 use crate::data::Dataset;
 use crate::disk;
 use crate::figure::{Figure, Goal, Report};
@@ -36,70 +37,115 @@ struct Restart {
 pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError> {
     let folder = Scratch::new(options.dir.as_deref())?;
     empty(&folder, report)?;
-    let read_limit = disk::fio_read(&folder.0)?;
-    disk::clean(&folder.0);
     let cores = std::thread::available_parallelism().map_or(1.0, |cores| cores.get() as f64);
-    if read_limit.is_none() {
-        report.note("SKIPPED: the disk's read bandwidth as a limit: fio is missing (apt install fio)");
-    }
-    let limit = read_limit.unwrap_or(f64::INFINITY).min(GOAL_BYTES * cores);
-    let rival = if limit < GOAL_BYTES * cores { "the disk's read bandwidth" } else { "1 GB/s a core" };
-    report.note(&format!("{cores} cores, disk reads {:.2} GB/s", read_limit.unwrap_or(0.0) / 1e9));
-    let mut rates = Vec::new();
-    let mut whole = [0.0; 2];
-    for part in [2, 1] {
-        let data = Dataset { entries: options.entries / part, seed: options.seed };
-        let (log, image) = measure(&folder, &data)?;
-        for (what, restart) in [("log", log), ("image", image)] {
-            let rate = restart.bytes / restart.seconds;
-            report.note(&format!(
-                "{} entries from the {what}: {:.2} s, {:.0} MB",
-                data.entries,
-                restart.seconds,
-                restart.bytes / 1e6
-            ));
-            if part == 1 {
-                whole[usize::from(what == "image")] = data.raw_bytes() as f64 / restart.seconds;
-                let bench = format!("restart/from the {what}");
-                report.add(Figure::beside(bench, "bytes/s", rate, rival, limit, Goal::AtLeast(1.0)))?;
-            }
+    let data = Dataset { entries: options.entries, seed: options.seed };
+    let half = Dataset { entries: options.entries / 2, seed: options.seed };
+    let mut field = Field::new(&folder, &data, &half, report)?;
+    let raw = data.raw_bytes() as f64;
+    for (what, from) in [("log", From::Log), ("image", From::Image)] {
+        let (mut whole, mut part, mut redis, mut limits) = (Runs::new(), Runs::new(), Vec::new(), Vec::new());
+        for _ in 0..options.repeats() {
+            limits.extend(disk::fio_read(&folder.0)?);
+            disk::clean(&folder.0);
+            whole.push(restart(&mut field.whole, from)?);
+            redis.extend(field.restart_redis(from)?.map(|time| raw / time.as_secs_f64()));
+            part.push(restart(&mut field.part, from)?);
         }
-        rates.push(log.bytes / log.seconds);
+        let (read_limit, goal) = (contest::median(&limits), GOAL_BYTES * cores);
+        let limited = !limits.is_empty() && read_limit < goal;
+        let limit = if limited { read_limit } else { goal };
+        let rival = if limited { "the disk's read bandwidth" } else { "1 GB/s a core" };
+        report.note(&format!(
+            "{what}: {cores} cores, disk reads {read_limit:.3e} bytes/s, {whole:?}, {part:?}"
+        ));
+        let rate = whole.rate();
+        let bench = format!("restart/from the {what}");
+        report.add(Figure::beside(bench, "bytes/s", rate, rival, limit, Goal::AtLeast(1.0)))?;
+        let bench = format!("restart/from the {what}, linear in the data");
+        let rival = "with half the data";
+        report.add(Figure::beside(bench, "bytes/s", rate, rival, part.rate(), Goal::AtLeast(0.9)))?;
+        if !redis.is_empty() {
+            let rival = if from == From::Log { "Redis from its AOF" } else { "Redis from its RDB" };
+            let bench = format!("restart/raw data from the {what}");
+            let ours = raw / whole.seconds();
+            report.add(Figure::beside(bench, "bytes/s", ours, rival, contest::median(&redis), Goal::None))?;
+        }
     }
-    beside_redis(&folder, options, whole, report)?;
-    let bench = "restart/linear in the data";
-    report.add(Figure::beside(
-        bench,
-        "bytes/s",
-        rates[1],
-        "with half the data",
-        rates[0],
-        Goal::AtLeast(0.9),
-    ))?;
     Ok(())
 }
 
-/// Raw bytes of keys and values a second, ours from log and image, beside Redis from its log and its dump.
-fn beside_redis(
-    folder: &Scratch,
-    options: &Options,
-    ours: [f64; 2],
-    report: &mut Report<'_>,
-) -> Result<(), BenchError> {
-    if !redis::is_installed() {
-        report.note("SKIPPED: Redis beside our restart: redis-server is missing (apt install redis-server)");
-        return Ok(());
+/// What a node starts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// It was killed, and has all of its log.
+    Log,
+    /// It was stopped, and left an image.
+    Image,
+}
+
+/// Restarts of one node from one thing.
+#[derive(Debug)]
+struct Runs(Vec<Restart>);
+
+impl Runs {
+    fn new() -> Self {
+        Self(Vec::new())
     }
-    let data = Dataset { entries: options.entries, seed: options.seed };
-    for (what, keeps, ours) in [("log", Keeps::LogAlways, ours[0]), ("image", Keeps::Dump, ours[1])] {
-        let mut redis = Redis::start(&folder.0.join(format!("redis-{what}")), keeps)?;
-        redis.fill(&data)?;
-        let theirs = data.raw_bytes() as f64 / redis.restart()?.as_secs_f64();
-        let rival = if keeps == Keeps::LogAlways { "Redis from its AOF" } else { "Redis from its RDB" };
-        let bench = format!("restart/raw data from the {what}");
-        report.add(Figure::beside(bench, "bytes/s", ours, rival, theirs, Goal::None))?;
+
+    fn push(&mut self, run: Restart) {
+        self.0.push(run);
     }
-    Ok(())
+
+    fn rate(&self) -> f64 {
+        contest::median(&self.0.iter().map(|run| run.bytes / run.seconds).collect::<Vec<_>>())
+    }
+
+    fn seconds(&self) -> f64 {
+        contest::median(&self.0.iter().map(|run| run.seconds).collect::<Vec<_>>())
+    }
+}
+
+/// Everyone who restarts, filled: two nodes, and a Redis that keeps a log and one that keeps a dump.
+struct Field {
+    whole: Served,
+    part: Served,
+    redis: Option<[Redis; 2]>,
+}
+
+impl Field {
+    fn new(
+        folder: &Scratch,
+        data: &Dataset,
+        half: &Dataset,
+        report: &Report<'_>,
+    ) -> Result<Self, BenchError> {
+        let node = |data: &Dataset| -> Result<Served, BenchError> {
+            let path = folder.0.join(format!("restart-{}", data.entries));
+            let mut node = Served::start(&path, data.entries, &NO_CHECKPOINTS)?;
+            node.fill(data)?;
+            node.server.kill_all();
+            Ok(node)
+        };
+        let (whole, part) = (node(data)?, node(half)?);
+        if !redis::is_installed() {
+            report.note(
+                "SKIPPED: Redis beside our restart: redis-server is missing (apt install redis-server)",
+            );
+            return Ok(Self { whole, part, redis: None });
+        }
+        let rival = |name: &str, keeps: Keeps| -> Result<Redis, BenchError> {
+            let mut redis = Redis::start(&folder.0.join(name), keeps)?;
+            redis.fill(data)?;
+            Ok(redis)
+        };
+        let redis = [rival("redis-log", Keeps::LogAlways)?, rival("redis-dump", Keeps::Dump)?];
+        Ok(Self { whole, part, redis: Some(redis) })
+    }
+
+    fn restart_redis(&mut self, from: From) -> Result<Option<Duration>, BenchError> {
+        let Some(redis) = &mut self.redis else { return Ok(None) };
+        Ok(Some(redis[usize::from(from == From::Image)].restart()?))
+    }
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
@@ -129,23 +175,14 @@ fn empty(folder: &Scratch, report: &mut Report<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Fills a node, kills it and starts it again from its log; then stops it and starts it again from its image.
-fn measure(folder: &Scratch, data: &Dataset) -> Result<(Restart, Restart), BenchError> {
-    let path = folder.0.join(format!("restart-{}", data.entries));
-    let mut node = Served::start(&path, data.entries, &NO_CHECKPOINTS)?;
-    node.fill(data)?;
-    node.server.kill_all();
-    let log = restart(&mut node, false)?;
-    node.server.stop();
-    let image = restart(&mut node, true)?;
-    node.server.kill_all();
-    drop(node);
-    let _ = std::fs::remove_dir_all(&path);
-    Ok((log, image))
-}
-
+/// Starts a node that does not run, and ends it again: killed, or stopped for the image that the next one needs.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn restart(node: &mut Served, from_image: bool) -> Result<Restart, BenchError> {
+fn restart(node: &mut Served, from: From) -> Result<Restart, BenchError> {
+    if from == From::Image {
+        // The first time its log is read and an image written; then there is nothing new to be kept.
+        node.server.resume();
+        node.server.stop();
+    }
     // The predecessor's lease is over by then: what is measured is reading, not waiting.
     disk::pause(Duration::from_secs(1));
     let before = node.server.log().len();
@@ -161,6 +198,7 @@ fn restart(node: &mut Served, from_image: bool) -> Result<Restart, BenchError> {
         .filter_map(|line| line.split_once("log_bytes=")?.1.split_whitespace().next()?.parse::<f64>().ok())
         .sum();
     // An image holds the tree nodes and extents in use; after decompression it is as long as they are.
-    let bytes = if from_image { node.memory_used()? } else { log_bytes };
+    let bytes = if from == From::Image { node.memory_used()? } else { log_bytes };
+    node.server.kill_all();
     Ok(Restart { seconds, bytes })
 }

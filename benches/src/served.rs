@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Condition, Operation};
+use cell_client::{Client, ClientError, ClientOptions, Completion, Condition, Operation, Output};
 use cell_tests::server::Server;
 
 use crate::data::{Batch, Dataset, Packed};
@@ -13,6 +13,9 @@ use crate::options::BenchError;
 const POLL: Duration = Duration::from_millis(100);
 /// Writes outstanding while a store is filled.
 const FILLING: usize = 1024;
+/// What [`many_meganodes`] is made of.
+const SLOT_BYTES: u64 = 8 << 20;
+const PAIRS: u64 = 4;
 /// Entries made at a time while a store is filled.
 const BATCH_ENTRIES: u64 = 20_000;
 
@@ -39,6 +42,22 @@ fn flags(entries: u64, more: &[(&str, &str)]) -> Vec<String> {
     let own =
         all.into_iter().filter(|(name, _)| !given(name)).flat_map(|(name, value)| [name.to_owned(), value]);
     own.chain(more.iter().flat_map(|(name, value)| [(*name).to_owned(), (*value).to_owned()])).collect()
+}
+
+/// A store of many meganodes over several pairs, with a router over them: what a store of real size looks
+/// like. The slots are those of `cell dev`; the regions are small, so that pairs are added as it fills.
+pub fn many_meganodes(entries: u64) -> [(&'static str, String); 4] {
+    let sizes = crate::ours::Sizes::for_entries(entries);
+    let slots = (sizes.slot_bytes as u64 / PAIRS / SLOT_BYTES + 2).next_multiple_of(2);
+    [
+        ("--slot-bytes", SLOT_BYTES.to_string()),
+        ("--node-region-bytes", (slots * SLOT_BYTES + (2 << 20)).to_string()),
+        (
+            "--extent-region-bytes",
+            (sizes.extent_bytes / PAIRS + (64 << 20)).next_multiple_of(2 << 20).to_string(),
+        ),
+        ("--memory-limit-bytes", "16GiB".to_owned()),
+    ]
 }
 
 impl Served {
@@ -145,6 +164,16 @@ impl Served {
         Ok(pairs.iter().map(|pair| (pair.node_bytes_used + pair.extent_bytes_used) as f64).sum())
     }
 
+    /// How many meganodes it has, and in how many pairs.
+    ///
+    /// # Errors
+    /// The client's.
+    pub fn shape(&mut self) -> Result<[usize; 2], BenchError> {
+        let meganodes = self.client.tree(0)?.report().meganodes;
+        let status = self.client.status()?;
+        Ok([usize::try_from(meganodes).unwrap_or(usize::MAX), status.report().pairs.len()])
+    }
+
     /// A figure of `/metrics`, all pairs together; zero if there is none of that name.
     pub fn metric(&self, name: &str) -> f64 {
         let text = self.server.http("/metrics").map(|(_, body)| body).unwrap_or_default();
@@ -183,4 +212,49 @@ fn pipelined<'a>(
         }
     }
     Ok(completed as u64)
+}
+
+/// Carries out `count` operations over several connections, each with so many outstanding; returns how many
+/// bytes the values have that were read.
+///
+/// # Errors
+/// An operation that failed.
+pub fn spread<'a>(
+    clients: &mut [Client],
+    count: usize,
+    outstanding: usize,
+    operation: impl Fn(usize) -> Operation<'a>,
+) -> Result<u64, BenchError> {
+    let (mut bytes, mut next) = (0, 0);
+    let mut left = vec![0; clients.len()];
+    while next < count {
+        for (client, left) in clients.iter_mut().zip(&mut left) {
+            *left = outstanding.min(count - next);
+            for index in next..next + *left {
+                client.submit(&operation(index))?;
+            }
+            next += *left;
+            // What was submitted leaves with the first look for answers.
+            if let Some(completion) = client.poll(Duration::ZERO) {
+                bytes += value_bytes(completion)?;
+                *left -= 1;
+            }
+        }
+        for (client, left) in clients.iter_mut().zip(&mut left) {
+            while *left > 0 {
+                if let Some(completion) = client.poll(Duration::from_secs(1)) {
+                    bytes += value_bytes(completion)?;
+                    *left -= 1;
+                }
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+fn value_bytes(completion: Completion) -> Result<u64, BenchError> {
+    Ok(match completion.outcome? {
+        Output::Value(item) => item.map_or(0, |item| item.value.len() as u64),
+        _ => 0,
+    })
 }

@@ -65,6 +65,7 @@ fn put_small_prints_every_figure() {
         "put/durable 256",
         "put/durable 1024",
         "put/no log 256",
+        "put/durable 256, many meganodes",
         "put/during checkpoints 256",
     ];
     assert_rows("put", &rows, &wanted);
@@ -78,7 +79,7 @@ fn restart_small_prints_every_figure() {
         "restart/empty cell dev takes",
         "restart/from the log",
         "restart/from the image",
-        "restart/linear in the data",
+        "restart/from the log, linear in the data",
     ];
     assert_rows("restart", &rows, &wanted);
 }
@@ -91,7 +92,14 @@ fn takeover_small_prints_every_figure() {
         "takeover/all pairs, two survivors",
         "takeover/first pair, one survivor",
         "takeover/all pairs, one survivor",
-        "takeover/a key unavailable",
+        "takeover/a key unavailable, two survivors",
     ];
     assert_rows("takeover", &rows, &wanted);
+}
+
+#[test]
+fn split_small_prints_every_figure() {
+    let rows = rows("split");
+    let wanted = ["split/puts while meganodes split", "split/longest put", "split/longest one-sided get"];
+    assert_rows("split", &rows, &wanted);
 }

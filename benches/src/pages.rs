@@ -1,0 +1,32 @@
+//! Huge pages for rivals that live in this process: our regions have them, and a search is mostly misses, so
+//! a rival on small pages would be flattered by nothing but the page table.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What the C library's allocator is told by, at the start of a process.
+const TUNABLES: &str = "GLIBC_TUNABLES";
+const HUGE: &str = "glibc.malloc.hugetlb=1";
+
+/// Starts this program anew, so that its allocator asks for huge pages; returns where it does already, or was
+/// told something else.
+///
+/// # Errors
+/// The program cannot be started anew.
+pub fn for_rivals() -> io::Result<()> {
+    if std::env::var_os(TUNABLES).is_some() {
+        return Ok(());
+    }
+    let arguments = std::env::args_os().skip(1);
+    Err(Command::new(std::env::current_exe()?).args(arguments).env(TUNABLES, HUGE).exec())
+}
+
+/// Bytes of this process's private memory that are on huge pages, and all of it.
+pub fn private_bytes() -> [u64; 2] {
+    let rollup = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
+    ["AnonHugePages:", "Anonymous:"].map(|name| {
+        let line = rollup.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        line.trim().trim_end_matches(" kB").parse().unwrap_or(0) * 1024
+    })
+}
