@@ -66,7 +66,7 @@ impl Client {
     /// Nobody answers, something else serves there, or the server does not want this client.
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
         let addresses = resolve_all(server)?;
-        let mut endpoint = HostEndpoint::client(Limits::default())?;
+        let mut endpoint = HostEndpoint::client_of(Limits::default(), &options.shm_users)?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;

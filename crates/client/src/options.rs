@@ -104,6 +104,14 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "client_shm_users",
+        meaning: "Numbers of users, separated by commas, whose servers a client shares memory with, besides root's \
+                  and its own user's. Others are reached over TCP.",
+        default: "",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "client_spin_us",
         meaning: "Microseconds that a client looks for an answer before it sleeps; while it looks, a server over \
                   shared memory need not wake it, and a core is busy. Where answers take longer it looks \
@@ -159,6 +167,8 @@ pub struct ClientOptions {
     pub cache_bytes: usize,
     /// What to talk over.
     pub transport: Transport,
+    /// Users whose servers memory is shared with, besides root and the own one.
+    pub shm_users: Vec<u32>,
     /// How long to look for an answer before sleeping.
     pub spin_us: u64,
 }
@@ -188,6 +198,7 @@ impl ClientOptions {
             cache_inner: settings.flag("client_cache_inner"),
             cache_bytes: size("client_cache_bytes"),
             transport: settings.text("client_transport").parse().unwrap_or_default(),
+            shm_users: cell_fabric::users_of(settings.text("client_shm_users")),
             spin_us: settings.integer("client_spin_us"),
         }
     }

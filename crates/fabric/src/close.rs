@@ -6,6 +6,7 @@ use std::io;
 use rustix::io::Errno;
 
 use crate::hello::{FORMAT_VERSION, Refusal};
+use crate::shm::MEMORY_VERSION;
 
 /// Why a connection ended or was never opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +47,18 @@ pub enum CloseReason {
     /// What the peer wrote into the memory that both share, or which memory it shared, cannot be.
     #[error("the peer broke the memory shared with it")]
     SharedMemoryBroken,
+    /// The memory that the peer shared is of another version of its format.
+    #[error("the peer shares memory of version {theirs} of its format, this is version {MEMORY_VERSION}")]
+    SharedMemoryVersion {
+        /// The peer's version.
+        theirs: u64,
+    },
+    /// Who listens at that name runs as a user that this endpoint shares no memory with.
+    #[error("the server runs as user {user}, with whom no memory is shared")]
+    AcceptorNotTrusted {
+        /// The user that it ran as when it began to listen.
+        user: u32,
+    },
     /// The peer turned this endpoint away.
     #[error("the peer refused the connection: {0}")]
     RefusedByPeer(Refusal),

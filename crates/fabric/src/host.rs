@@ -57,7 +57,15 @@ impl HostEndpoint {
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: Limits) -> Result<HostEndpoint, FabricError> {
-        HostEndpoint::join(TcpEndpoint::client(limits)?, Some(ShmEndpoint::client(limits)?), None)
+        HostEndpoint::client_of(limits, &[])
+    }
+
+    /// As [`HostEndpoint::client`]; see [`ShmEndpoint::client_of`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn client_of(limits: Limits, users: &[u32]) -> Result<HostEndpoint, FabricError> {
+        HostEndpoint::join(TcpEndpoint::client(limits)?, Some(ShmEndpoint::client_of(limits, users)?), None)
     }
 
     /// One endpoint a worker, all behind one TCP address and one unix socket.

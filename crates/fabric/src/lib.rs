@@ -47,7 +47,7 @@ pub use mapped::MappedRegion;
 pub use one_sided::{OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 pub use partition::Partition;
 pub use poller::{Poller, Wait, Waker};
-pub use shm::{ShmEndpoint, ShmOptions, peer_user};
+pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};

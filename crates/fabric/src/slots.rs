@@ -1,6 +1,6 @@
 //! The connections of an endpoint, by id.
 //!
-//! An id is `mark (3 bits) | serial (41 bits) | slot (20 bits)`. The serial counts connections and is what
+//! An id is `mark (2 bits) | serial (42 bits) | slot (20 bits)`. The serial counts connections and is what
 //! makes an id unique; the slot makes finding one an index. Marks keep kinds of connections apart: TCP's
 //! lanes, which carry one-sided reads, and those over shared memory.
 
@@ -11,8 +11,6 @@ const SLOT_BITS: u32 = 20;
 pub(crate) const MARK_LANE: u64 = 1 << 63;
 /// A connection over shared memory.
 pub(crate) const MARK_SHM: u64 = 1 << 62;
-/// Free for an endpoint's own tokens; no id has it.
-pub(crate) const MARK_TOKEN: u64 = 1 << 61;
 
 const _: () = assert!(1 << SLOT_BITS > 1 << 16, "more slots than the setting of connections permits");
 

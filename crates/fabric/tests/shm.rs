@@ -115,6 +115,7 @@ fn wake_ups_for_room_are_never_lost() {
 }
 
 const ROLE: &str = "CELL_FABRIC_SHM_ROLE";
+const NOBODY: u32 = 65_534;
 
 /// Not a test: what this binary does as somebody's child.
 #[test]
@@ -199,9 +200,37 @@ fn kill_server_process_its_memory_is_read_until_its_end_is_seen() {
     assert_eq!(client.closed(connection), Some(CloseReason::PeerClosed));
 }
 
+/// A name is anyone's who is there first.
+#[test]
+fn connect_to_another_users_server_needs_a_place_on_the_list() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for (users, trusted) in [(vec![], false), (vec![NOBODY], true)] {
+        let name = socket_name();
+        let Ok(mut child) = child("server", name, Some(NOBODY)) else {
+            println!("the test's own binary cannot be run by another user");
+            return;
+        };
+        let mut client = Peer::new(ShmEndpoint::client_of(Limits::default(), &users).unwrap());
+        let first = loop {
+            let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+            until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
+            match &client.seen(connection)[0] {
+                // It does not listen yet.
+                Seen::Closed(CloseReason::Network(_)) => {}
+                seen => break seen.clone(),
+            }
+        };
+        let refused = Seen::Closed(CloseReason::AcceptorNotTrusted { user: NOBODY });
+        assert_eq!((matches!(first, Seen::Connected(_)), first == refused), (trusted, !trusted));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
 #[test]
 fn connect_as_another_user_needs_a_place_on_the_list() {
-    const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,11 +1,14 @@
 //! Peers over shared memory that write whatever they like into it, and acceptors that share nonsense.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
+#![allow(clippy::disallowed_methods, reason = "a call that may never return is waited for so long")]
 
 mod harness;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use cell_fabric::{
     Address, CloseReason, Endpoint, Limits, OneSided, RegionKey, ShmEndpoint, SocketName, Stranger,
@@ -22,9 +25,11 @@ use harness::{Peer, Seen, Shm, World, region, socket_name, until};
 /// Words of the file, as the module's table says.
 const TAIL: u64 = 64;
 const HEAD: u64 = 80;
+const SLEEPING: u64 = 96;
 const HEAD_BACK: u64 = 144;
 const SLEEPING_BACK: u64 = 160;
 const DATA: u64 = 512;
+const VERSION: u64 = 2;
 const RING_WORDS: u64 = 8_192;
 
 fn hello() -> Vec<u8> {
@@ -73,14 +78,14 @@ impl Hostile {
         (bytes, descriptors)
     }
 
-    /// Through the door of a server: file, bell, the pipe's end, ledger.
+    /// Through the door of a server: file and ledger.
     fn admitted(server: &mut Peer<ShmEndpoint>) -> Hostile {
         let mut hostile = Hostile::connect(server.endpoint.name().unwrap());
         hostile.send(&hello());
         let known = server.order.len();
         until(&mut Shm, &mut [server], |peers| peers[0].order.len() > known);
         hostile.descriptors = hostile.receive().1;
-        assert_eq!(hostile.descriptors.len(), 4);
+        assert_eq!(hostile.descriptors.len(), 2);
         hostile
     }
 
@@ -213,20 +218,26 @@ fn share_file_keeps_its_size_and_holes_are_zeros() {
     until(&mut Shm, &mut [&mut server], |peers| !peers[0].messages(there).is_empty());
     assert_eq!(server.messages(there), [[0]]);
     // The ledger is for looking at.
-    assert!(rustix::io::pwrite(&hostile.descriptors[3], &[1; 8], 0).is_err());
+    assert!(rustix::io::pwrite(&hostile.descriptors[1], &[1; 8], 0).is_err());
+}
+
+/// A server once woke its peers by a pipe. Its lock is held while a reader copies, and a peer that read into
+/// memory whose pages somebody else serves (a file system of its own, userfaultfd) held it as long as it liked,
+/// and with it the server's next write.
+#[test]
+fn share_hands_over_memory_and_nothing_else() {
+    let mut server = server(Limits::default());
+    let hostile = Hostile::admitted(&mut server);
+    for descriptor in &hostile.descriptors {
+        assert!(rustix::fs::fcntl_get_seals(descriptor).is_ok(), "{descriptor:?} is no memory");
+    }
 }
 
 #[test]
-fn wake_peer_that_never_reads_its_bell_makes_nobody_wait() {
+fn wake_peer_that_never_reads_its_socket_makes_nobody_wait() {
     let mut server = server(Limits::default());
     let hostile = Hostile::admitted(&mut server);
     let there = server.order[0];
-    // Its own bell's flags are shared with the server: blocking, and full.
-    let flags = rustix::fs::fcntl_getfl(&hostile.descriptors[1]).unwrap();
-    rustix::fs::fcntl_setfl(&hostile.descriptors[1], flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
-    rustix::io::write(&hostile.descriptors[1], &(u64::MAX - 1).to_le_bytes()).unwrap();
-    let flags = rustix::fs::fcntl_getfl(&hostile.descriptors[2]).unwrap();
-    rustix::fs::fcntl_setfl(&hostile.descriptors[2], flags & !rustix::fs::OFlags::NONBLOCK).unwrap();
     let mut sent = 0_u64;
     for _ in 0..20_000 {
         hostile.store(SLEEPING_BACK, 1);
@@ -327,6 +338,92 @@ fn first_event_after(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Seen {
     client.seen(connection)[0].clone()
 }
 
+/// A file of memory as an acceptor makes it.
+fn ring_file() -> OwnedFd {
+    let file = rustix::fs::memfd_create("hostile", rustix::fs::MemfdFlags::ALLOW_SEALING).unwrap();
+    rustix::fs::ftruncate(&file, (DATA + 2 * RING_WORDS) * 8).unwrap();
+    rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
+    for (word, value) in [(0, u64::from_le_bytes(*b"CELLRING")), (1, VERSION), (2, RING_WORDS)] {
+        rustix::io::pwrite(&file, &value.to_le_bytes(), word * 8).unwrap();
+    }
+    file
+}
+
+/// A connector that lost its patience would be a thread that never ends: it is waited for so long.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Sends messages to an acceptor that shared those descriptors, always wants to be woken and takes nothing
+/// from its socket, until it was woken more often than a socket holds packets. The reason for the connection's
+/// end, if it ended before; the test fails if a call never returns.
+fn send_to_an_acceptor_that_never_hears(more: Vec<OwnedFd>) -> Option<CloseReason> {
+    const WAKES: u64 = 1_000;
+    let (listener, name) = hostile_acceptor();
+    let (ended, end) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut client = Shm.client(Limits::default());
+        let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
+        until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
+        while client.endpoint.counters().wakes < WAKES && client.closed(connection).is_none() {
+            let _ = client.endpoint.send(connection, b"wake up");
+            client.turn();
+        }
+        let _ = ended.send(client.closed(connection));
+    });
+    let there = rustix::net::accept(&listener).unwrap();
+    let file = ring_file();
+    let descriptors: Vec<_> = std::iter::once(&file).chain(&more).map(AsFd::as_fd).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    ancillary.push(rustix::net::SendAncillaryMessage::ScmRights(&descriptors));
+    rustix::net::sendmsg(&there, &[IoSlice::new(&hello())], &mut ancillary, SendFlags::empty()).unwrap();
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut tail = [0; 8];
+        rustix::io::pread(&file, &mut tail, TAIL * 8).unwrap();
+        rustix::io::pwrite(&file, &tail, HEAD * 8).unwrap();
+        rustix::io::pwrite(&file, &1_u64.to_le_bytes(), SLEEPING * 8).unwrap();
+        match end.try_recv() {
+            Ok(reason) => return reason,
+            Err(_) => assert!(Instant::now() < until, "the client waits for the acceptor for ever"),
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// An acceptor handed over the eventfd that woke it. Both ends share such a descriptor's flags and count: one
+/// that is full, and not non-blocking any more, makes whoever writes to it wait for ever.
+#[test]
+fn wake_acceptor_whose_bell_takes_nothing_makes_no_client_wait() {
+    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::empty()).unwrap();
+    rustix::io::write(&bell, &(u64::MAX - 1).to_le_bytes()).unwrap();
+    let (reading_end, _writing_end) = rustix::pipe::pipe().unwrap();
+    let reason = send_to_an_acceptor_that_never_hears(vec![bell, reading_end]);
+    assert_eq!(reason, Some(CloseReason::HelloInvalid), "a connector takes memory and nothing else");
+    assert_eq!(send_to_an_acceptor_that_never_hears(Vec::new()), None);
+}
+
+/// Files that are not what they should be are told apart without a question that their maker could answer late.
+#[test]
+fn connect_to_an_acceptor_that_shares_other_files_closes() {
+    let size = (DATA + 2 * RING_WORDS) * 8;
+    let made = |flags, seals| {
+        let file = rustix::fs::memfd_create("other", rustix::fs::MemfdFlags::ALLOW_SEALING | flags).ok()?;
+        rustix::fs::ftruncate(&file, size.next_multiple_of(2 << 20)).unwrap();
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        Some(file)
+    };
+    let (pipe, _) = rustix::pipe::pipe().unwrap();
+    let unsealed = made(rustix::fs::MemfdFlags::empty(), rustix::fs::SealFlags::empty());
+    let huge = made(rustix::fs::MemfdFlags::HUGETLB, rustix::fs::SealFlags::SHRINK);
+    let folder = std::fs::File::open("/").unwrap().into();
+    for file in [Some(pipe), Some(folder), unsealed, huge].into_iter().flatten() {
+        assert_eq!(
+            first_event_after(&hello(), &[file.as_fd()]),
+            Seen::Closed(CloseReason::SharedMemoryBroken)
+        );
+    }
+}
+
 #[test]
 fn connect_to_an_acceptor_that_shares_nonsense_closes() {
     let stranger = CloseReason::Stranger(Stranger::Unknown);
@@ -339,24 +436,25 @@ fn connect_to_an_acceptor_that_shares_nonsense_closes() {
         rustix::io::pwrite(&file, &value.to_le_bytes(), word * 8).unwrap();
     };
     let magic = u64::from_le_bytes(*b"CELLRING");
-    [(0, magic), (1, 1), (2, RING_WORDS)].into_iter().for_each(|(word, value)| store(word, value));
-    let bell = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
-    let descriptors = [file.as_fd(), bell.as_fd(), bell.as_fd()];
+    [(0, magic), (1, VERSION), (2, RING_WORDS)].into_iter().for_each(|(word, value)| store(word, value));
+    let descriptors = [file.as_fd()];
     let broken = Seen::Closed(CloseReason::SharedMemoryBroken);
     assert_eq!(first_event_after(&hello(), &descriptors), broken, "its size is not sealed");
     rustix::fs::fcntl_add_seals(&file, rustix::fs::SealFlags::SHRINK).unwrap();
     assert!(matches!(first_event_after(&hello(), &descriptors), Seen::Connected(_)), "now it is good");
-    for (word, wrong, right) in
-        [(0, 7, magic), (1, 2, 1), (2, RING_WORDS * 2, RING_WORDS), (2, 0, RING_WORDS)]
-    {
+    for (word, wrong, right) in [(0, 7, magic), (2, RING_WORDS * 2, RING_WORDS), (2, 0, RING_WORDS)] {
         store(word, wrong);
         assert_eq!(first_event_after(&hello(), &descriptors), broken, "word {word} is {wrong}");
         store(word, right);
     }
+    // Version 1 handed more over: it is refused by its name.
+    store(1, 1);
+    let more = [file.as_fd(), file.as_fd(), file.as_fd(), file.as_fd()];
+    let other = Seen::Closed(CloseReason::SharedMemoryVersion { theirs: 1 });
+    assert_eq!(first_event_after(&hello(), &more), other);
     let small = rustix::fs::memfd_create("small", flags).unwrap();
     rustix::fs::fcntl_add_seals(&small, rustix::fs::SealFlags::SHRINK).unwrap();
-    let descriptors = [small.as_fd(), bell.as_fd(), bell.as_fd()];
-    assert_eq!(first_event_after(&hello(), &descriptors), broken, "it is empty");
+    assert_eq!(first_event_after(&hello(), &[small.as_fd()]), broken, "it is empty");
 }
 
 proptest! {

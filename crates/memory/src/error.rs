@@ -116,8 +116,8 @@ pub enum MemoryError {
         #[source]
         source: io::Error,
     },
-    /// The file's size is not sealed: its maker could shrink it under a reader. Refused.
-    #[error("the memory file is not sealed against a change of its size")]
+    /// The file is not sealed: its maker could take pages away under a reader. Refused.
+    #[error("the memory file is not sealed against new writers and a change of its size")]
     NotSealed,
     /// No descriptor could be made to share the region, or it has none ([`crate::Region::create_private`]).
     #[error("cannot share the region")]

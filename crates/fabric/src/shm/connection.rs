@@ -1,10 +1,7 @@
 //! One connection over shared memory: its socket, its rings, and what is unfinished on it.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::pipe::{PipeFlags, pipe_with};
+use std::os::fd::OwnedFd;
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
@@ -13,7 +10,7 @@ use crate::slots::Identified;
 
 use super::frame::{Assembler, Backlog};
 use super::layout;
-use super::mapping::{SharedWords, seal_for_writers, sealed_file};
+use super::mapping::{self, SharedWords, seal_for_writers, sealed_file};
 use super::reads::Reads;
 use super::ring::{Consumer, Producer};
 
@@ -28,30 +25,17 @@ pub(super) enum Phase {
     Open,
 }
 
-/// The memory of an open connection, and its bells.
+/// The memory of an open connection.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) words: SharedWords,
     pub(super) outgoing: Producer,
     pub(super) incoming: Consumer,
-    /// Rung by the peer; stands in the endpoint's epoll.
-    pub(super) bell_here: OwnedFd,
-    /// Whether it has to be read to fall silent (a connector's).
-    pub(super) drains: bool,
-    /// Rings at the peer.
-    pub(super) bell_there: OwnedFd,
     /// The last flush published something: the peer may wait for it.
     pub(super) published: bool,
     /// Something was read since the last flush: the peer may wait for the room.
     pub(super) consumed: bool,
     pub(super) ring_words: usize,
-}
-
-/// What an acceptor hands over, in the order of the packet.
-#[derive(Debug)]
-pub(super) struct Offer {
-    pub(super) file: OwnedFd,
-    pub(super) reading_end: OwnedFd,
 }
 
 /// A socket and everything that belongs to it.
@@ -132,74 +116,44 @@ impl Connection {
 }
 
 impl Link {
-    /// Makes an acceptor's end, and what the connector is handed.
+    /// Makes an acceptor's end, and the file that the connector is handed.
     ///
     /// # Errors
     /// Out of memory or of descriptors.
-    pub(super) fn make(ring_words: usize) -> io::Result<(Link, Offer)> {
+    pub(super) fn make(ring_words: usize) -> io::Result<(Link, OwnedFd)> {
         let words_in_all = layout::file_words(ring_words);
         let file = sealed_file("cell-ring", words_in_all * 8)?;
         let words = SharedWords::map_writable(&file, words_in_all)?;
         layout::found(&words, ring_words);
         seal_for_writers(&file)?;
-        let bell_here = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (reading_end, bell_there) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
-        let link = Link::of(words, ring_words, bell_here, bell_there, false);
-        Ok((link, Offer { file, reading_end }))
+        Ok((Link::of(words, ring_words, false), file))
     }
 
     /// A connector's end of what an acceptor handed over.
     ///
     /// # Errors
-    /// Not such a file, or it cannot be mapped.
-    pub(super) fn open(file: &OwnedFd, bell_there: OwnedFd, bell_here: OwnedFd) -> io::Result<Link> {
-        let invalid = io::ErrorKind::InvalidData;
-        let bytes = usize::try_from(rustix::fs::fstat(file)?.st_size).map_err(|_| invalid)?;
+    /// The reason to close the connection with: not such a file, another version of it, or it cannot be
+    /// mapped.
+    pub(super) fn open(file: &OwnedFd) -> Result<Link, CloseReason> {
+        let broken = |_| CloseReason::SharedMemoryBroken;
+        let bytes = mapping::judge_file(file).map_err(broken)?;
         if bytes > layout::file_words(*layout::RING_WORDS.end()) * 8 {
-            return Err(invalid.into());
+            return Err(CloseReason::SharedMemoryBroken);
         }
-        let words = SharedWords::map_writable(file, bytes / 8)?;
-        let ring_words = layout::judge(&words, bytes / 8).ok_or(invalid)?;
-        Ok(Link::of(words, ring_words, bell_here, bell_there, true))
+        let words = SharedWords::map_writable(file, bytes / 8).map_err(broken)?;
+        let ring_words = layout::judge(&words, bytes / 8)?;
+        Ok(Link::of(words, ring_words, true))
     }
 
-    fn of(
-        words: SharedWords,
-        ring_words: usize,
-        bell_here: OwnedFd,
-        bell_there: OwnedFd,
-        connector: bool,
-    ) -> Link {
+    fn of(words: SharedWords, ring_words: usize, connector: bool) -> Link {
         let (outgoing, incoming) = if connector { (0, 1) } else { (1, 0) };
         Link {
             words,
             outgoing: Producer::new(layout::place(outgoing, ring_words)),
             incoming: Consumer::new(layout::place(incoming, ring_words)),
-            bell_here,
-            drains: connector,
-            bell_there,
             published: false,
             consumed: false,
             ring_words,
         }
-    }
-
-    /// Wakes the peer. A bell that takes no more rings loud enough.
-    pub(super) fn ring(&self) {
-        let _ = rustix::io::write(&self.bell_there, &1_u64.to_le_bytes());
-    }
-
-    /// Silences the own bell.
-    pub(super) fn silence(&self) {
-        if self.drains {
-            let _ = rustix::io::read(&self.bell_here, &mut [0; 512]);
-        }
-    }
-}
-
-impl Offer {
-    /// The descriptors of the acceptor's answer.
-    pub(super) fn descriptors<'a>(&'a self, link: &'a Link) -> [BorrowedFd<'a>; 3] {
-        [self.file.as_fd(), link.bell_here.as_fd(), self.reading_end.as_fd()]
     }
 }

@@ -1,5 +1,5 @@
 //! What goes over the unix socket: packets, some with descriptors. First the hellos, the acceptor's with the
-//! connection's memory and bells; then, whenever the connector reads a region that it has not mapped:
+//! connection's memory; then, whenever the connector reads a region that it has not mapped:
 //!
 //! | request: offset | bytes | field |
 //! |---|---|---|
@@ -11,7 +11,19 @@
 //! | 8 | 4 | status: 0 the region's descriptor comes with this, 1 key unknown |
 //! | 12 | 4 | the registration's word in the ledger |
 //!
+//! and, in either direction, whenever the other end wants to be woken:
+//!
+//! | bell: offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 1 | 1 |
+//!
 //! The socket's end is the connection's end.
+//!
+//! **Why bells are packets.** Whoever writes to what a peer handed over waits as long as the peer likes. An
+//! eventfd's flags are shared with the peer, who can make it blocking, and full. A pipe's lock is held while
+//! its reader copies, and the reader decides, by the memory that it copies into, how long that takes. A socket's
+//! own end is shared with nobody, each call says for itself that it does not wait, and no lock of it is held
+//! while a peer's memory is touched.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -30,6 +42,7 @@ pub(super) const DESCRIPTORS_MAX: usize = 4;
 /// The longest packet: a hello.
 pub(super) const PACKET_BYTES_MAX: usize = 2_048;
 
+const BELL: [u8; 1] = [1];
 const REQUEST_BYTES: usize = 8;
 const ANSWER_BYTES: usize = 16;
 const SHARED: u32 = 0;
@@ -61,9 +74,19 @@ pub(super) fn send(socket: &OwnedFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>
     rustix::net::sendmsg(socket, &[IoSlice::new(bytes)], &mut ancillary, flags).map(|_| ())
 }
 
+/// Wakes the peer. A socket that takes no more holds packets that wake it too, once it looks.
+pub(super) fn ring(socket: &OwnedFd) {
+    let _ = rustix::net::send(socket, &BELL, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+}
+
+/// Whether a packet says nothing but that the peer has something.
+pub(super) fn is_bell(packet: &Packet) -> bool {
+    packet.bytes == BELL
+}
+
 /// The next packet, or none at the peer's end. Descriptors that are not `wanted` are not taken at all.
 pub(super) fn receive(socket: &OwnedFd, wanted: bool) -> Result<Option<Packet>, Errno> {
-    let mut bytes = vec![0; PACKET_BYTES_MAX];
+    let mut bytes = [0; PACKET_BYTES_MAX];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let space = if wanted { &mut space[..] } else { &mut [] };
     let mut ancillary = RecvAncillaryBuffer::new(space);
@@ -82,8 +105,7 @@ pub(super) fn receive(socket: &OwnedFd, wanted: bool) -> Result<Option<Packet>, 
     }
     // A packet that was cut is none that this version sends: it is read as an empty one, which nothing takes.
     let whole = if got.flags.contains(ReturnFlags::TRUNC) { 0 } else { got.bytes };
-    bytes.truncate(whole);
-    Ok(Some(Packet { bytes, descriptors }))
+    Ok(Some(Packet { bytes: bytes[..whole].to_vec(), descriptors }))
 }
 
 pub(super) fn encode_request(key: RegionKey) -> [u8; REQUEST_BYTES] {

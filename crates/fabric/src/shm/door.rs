@@ -74,7 +74,7 @@ impl Door {
 
     /// Whether that user may come in.
     pub(super) fn admits(&self, user: u32) -> bool {
-        user == 0 || user == rustix::process::geteuid().as_raw() || self.users.contains(&user)
+        is_trusted(user, &self.users)
     }
 }
 
@@ -87,6 +87,11 @@ impl Drop for Door {
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// Whether memory may be shared with a process of that user: root, the own one, and the listed.
+pub(super) fn is_trusted(user: u32, listed: &[u32]) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw() || listed.contains(&user)
 }
 
 /// A socket of the kind that the provider uses: packets in order, and an end that is seen.

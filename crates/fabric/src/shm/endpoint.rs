@@ -58,13 +58,12 @@ impl ShmOptions {
     /// If [`crate::SETTINGS`] are not among the declarations.
     #[must_use]
     pub fn from_settings(settings: &Settings) -> ShmOptions {
-        let users = settings.text("fabric_shm_users").split(',');
         ShmOptions {
             limits: Limits::from_settings(settings),
             greeting: Greeting::default(),
             one_sided: true,
             ring_bytes: usize::try_from(settings.integer("fabric_shm_ring_bytes")).unwrap_or(RING_BYTES),
-            users: users.filter_map(|user| user.trim().parse().ok()).collect(),
+            users: users_of(settings.text("fabric_shm_users")),
             partition: Partition::default(),
         }
     }
@@ -75,13 +74,30 @@ impl ShmOptions {
     }
 }
 
+/// Numbers of users, separated by commas, as settings hold them; what is no number is left out.
+#[must_use]
+pub fn users_of(text: &str) -> Vec<u32> {
+    text.split(',').filter_map(|user| user.trim().parse().ok()).collect()
+}
+
 impl ShmEndpoint {
-    /// An endpoint that only connects.
+    /// An endpoint that only connects, to servers that run as root or as the own user.
     ///
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: Limits) -> Result<ShmEndpoint, FabricError> {
-        Ok(ShmEndpoint { messenger: Messenger::new(limits)? })
+        ShmEndpoint::client_of(limits, &[])
+    }
+
+    /// As [`ShmEndpoint::client`], to servers that run as one of `users` too. Who shares memory with a server
+    /// takes files from it, and so trusts its user not to hold it up.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn client_of(limits: Limits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
+        let mut messenger = Messenger::new(limits)?;
+        messenger.acceptors = users.to_vec();
+        Ok(ShmEndpoint { messenger })
     }
 
     /// One endpoint a worker, all behind one unix socket. A socket file whose listener is gone is replaced.

@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use rustix::net::SocketAddrUnix;
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
@@ -16,7 +17,7 @@ use crate::registry::LedgerView;
 
 use super::connection::{Connection, Link, Phase};
 use super::control::{self, Answer, Packet};
-use super::door::open_socket;
+use super::door::{is_trusted, open_socket, peer_user};
 use super::messenger::{Messenger, Sink};
 
 /// Packets of one connection that one poll reads.
@@ -41,20 +42,28 @@ impl Messenger {
         let target = name.socket_address().map_err(failed)?;
         let hello = Hello::of_connector(address.worker, self.limits.message_bytes_max);
         let bytes = hello.encode()?;
-        let begun = rustix::net::connect(&socket, &target).and_then(|()| {
-            match control::send(&socket, &bytes, &[]) {
-                // It has been turned away already: its answer is to be read.
-                Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
-                sent => sent,
-            }
-        });
-        // Who is there is told by the peer's own hello; the name is ours.
-        let peer = PeerAddress::Shm { user: 0 };
-        let id = self.adopt(socket, peer, Phase::AnswerAwaited)?;
-        if let Err(errno) = begun {
-            self.end_later(id, CloseReason::network(errno));
+        let begun = self.meet(&socket, &target, &bytes);
+        let user = *begun.as_ref().unwrap_or(&0);
+        let id = self.adopt(socket, PeerAddress::Shm { user }, Phase::AnswerAwaited)?;
+        if let Err(reason) = begun {
+            self.end_later(id, reason);
         }
         Ok(id)
+    }
+
+    /// Finds out who listens before anything is said to it, or taken from it: a name is anyone's who was there
+    /// first, and a descriptor of somebody's own file system can hold up even who only closes it.
+    fn meet(&self, socket: &OwnedFd, target: &SocketAddrUnix, hello: &[u8]) -> Result<u32, CloseReason> {
+        rustix::net::connect(socket, target).map_err(CloseReason::network)?;
+        let user = peer_user(socket).map_err(|error| CloseReason::Network(error.kind()))?;
+        if !is_trusted(user, &self.acceptors) {
+            return Err(CloseReason::AcceptorNotTrusted { user });
+        }
+        match control::send(socket, hello, &[]) {
+            // It has been turned away already: its answer is to be read.
+            Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => Ok(user),
+            Err(errno) => Err(CloseReason::network(errno)),
+        }
     }
 
     /// Accepts what is waiting, some of it.
@@ -120,6 +129,8 @@ impl Messenger {
     ) -> Result<(), CloseReason> {
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         match connection.phase {
+            // It has done its work: the poll that reads it looks at the ring as well.
+            Phase::Open if control::is_bell(&packet) => Ok(()),
             Phase::Open if connection.accepted => self.hand_region(id, &packet),
             Phase::Open => self.take_region(id, packet, sink),
             phase => match (decode_hello(&packet.bytes), phase) {
@@ -184,8 +195,7 @@ impl Messenger {
     fn welcome(&mut self, id: ConnectionId, hello: &Hello, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
         let Some(seat) = &self.seat else { return Ok(()) };
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
-        let (link, offer) =
-            Link::make(seat.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
+        let (link, file) = Link::make(seat.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
         let ledger = seat.registry.as_ref().and_then(|registry| registry.ledger());
         let answer = Hello {
             one_sided: ledger.is_some(),
@@ -193,12 +203,11 @@ impl Messenger {
             ..Hello::of_connector(hello.worker, self.limits.message_bytes_max)
         };
         let bytes = answer.encode().map_err(|_| CloseReason::HelloInvalid)?;
-        let mut descriptors = offer.descriptors(&link).to_vec();
-        descriptors.extend(ledger);
+        let descriptors: Vec<_> = std::iter::once(file.as_fd()).chain(ledger).collect();
         control::send(&connection.socket, &bytes, &descriptors).map_err(CloseReason::network)?;
         let peer = connection.peer;
         agree(connection, hello);
-        self.open(id, link)?;
+        self.open(id, link);
         self.counters.accepted += 1;
         sink(Event::Accepted { connection: id, peer });
         Ok(())
@@ -216,22 +225,18 @@ impl Messenger {
             return Err(CloseReason::RefusedByPeer(refusal));
         }
         let mut descriptors = packet.descriptors.into_iter();
-        let (Some(file), Some(bell_there), Some(bell_here)) =
-            (descriptors.next(), descriptors.next(), descriptors.next())
-        else {
-            return Err(CloseReason::HelloInvalid);
-        };
+        // An acceptor of another version hands over more: its version is told before what else is wrong.
+        let link = Link::open(&descriptors.next().ok_or(CloseReason::HelloInvalid)?)?;
         let ledger = descriptors.next();
-        if ledger.is_some() != hello.one_sided {
+        if ledger.is_some() != hello.one_sided || descriptors.next().is_some() {
             return Err(CloseReason::HelloInvalid);
         }
-        let broken = |_| CloseReason::SharedMemoryBroken;
-        let link = Link::open(&file, bell_there, bell_here).map_err(broken)?;
-        let ledger = ledger.map(|file| LedgerView::open(&file)).transpose().map_err(broken)?;
+        let ledger = ledger.map(|file| LedgerView::open(&file)).transpose();
+        let ledger = ledger.map_err(|_| CloseReason::SharedMemoryBroken)?;
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         connection.reads.ledger = ledger.map(Arc::new);
         agree(connection, hello);
-        self.open(id, link)?;
+        self.open(id, link);
         self.counters.connected += 1;
         sink(Event::Connected { connection: id, greeting: &hello.greeting });
         Ok(())

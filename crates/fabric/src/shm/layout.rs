@@ -13,13 +13,17 @@
 //! | 512 | data of ring 0, then of ring 1 |
 //!
 //! The acceptor makes the file, writes the first three words, and never reads them again.
+//!
+//! Version 1 came with descriptors that woke the other end; since version 2 packets do (`control`).
 
 use std::ops::RangeInclusive;
+
+use crate::close::CloseReason;
 
 use super::ring::{Place, RingWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CELLRING");
-const VERSION: u64 = 1;
+pub(crate) const VERSION: u64 = 2;
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
 const RING_WORDS_AT: usize = 2;
@@ -59,12 +63,20 @@ pub(crate) fn found(words: &impl RingWords, ring_words: usize) {
     words.store_release(MAGIC_AT, MAGIC);
 }
 
-/// The size of each ring in a file of `words` words; none if it is not such a file.
-pub(crate) fn judge(header: &impl RingWords, words: usize) -> Option<usize> {
-    if header.load_acquire(MAGIC_AT) != MAGIC || header.load(VERSION_AT) != VERSION {
-        return None;
+/// The size of each ring in a file of `words` words, at least a header's.
+///
+/// # Errors
+/// The reason to close the connection with: not such a file, or another version of it.
+pub(crate) fn judge(header: &impl RingWords, words: usize) -> Result<usize, CloseReason> {
+    let broken = CloseReason::SharedMemoryBroken;
+    if words < DATA_AT || header.load_acquire(MAGIC_AT) != MAGIC {
+        return Err(broken);
     }
-    let ring_words = usize::try_from(header.load(RING_WORDS_AT)).ok()?;
+    match header.load(VERSION_AT) {
+        VERSION => {}
+        theirs => return Err(CloseReason::SharedMemoryVersion { theirs }),
+    }
+    let ring_words = usize::try_from(header.load(RING_WORDS_AT)).map_err(|_| broken)?;
     let sound = RING_WORDS.contains(&ring_words) && ring_words.is_power_of_two();
-    (sound && file_words(ring_words) == words).then_some(ring_words)
+    if sound && file_words(ring_words) == words { Ok(ring_words) } else { Err(broken) }
 }

@@ -30,6 +30,25 @@ pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
     Ok(file)
 }
 
+/// The bytes of a file that a peer handed over, if it is memory that keeps its size and on ordinary pages: a
+/// load or a store of it ends at once, with a word. (A page of the reserved huge ones, given back by the peer,
+/// may not be had again, and who touches it dies.) The seals are asked for first, because no other question
+/// can be put to a file of a file system that the peer itself serves, and answers when it likes.
+///
+/// # Errors
+/// Another kind of file.
+pub(crate) fn judge_file(file: &OwnedFd) -> io::Result<usize> {
+    /// As the kernel names its file system of memory.
+    const TMPFS: u64 = 0x0102_1994;
+    let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
+    let sound = seals.contains(SealFlags::SHRINK)
+        && u64::try_from(rustix::fs::fstatfs(file)?.f_type).is_ok_and(|kind| kind == TMPFS);
+    if !sound {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
+    usize::try_from(rustix::fs::fstat(file)?.st_size).map_err(|_| io::ErrorKind::InvalidData.into())
+}
+
 /// No further seal: both ends write.
 pub(crate) fn seal_for_writers(file: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SEAL)?)
@@ -71,10 +90,8 @@ impl SharedWords {
     }
 
     fn map(file: &OwnedFd, words: usize, protection: ProtFlags) -> io::Result<SharedWords> {
-        // Without the seal whoever made the file could shrink it, and the next load would end this process.
-        let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
-        let bytes = u64::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(0);
-        if !seals.contains(SealFlags::SHRINK) || words == 0 || bytes < words as u64 * 8 {
+        let bytes = judge_file(file)?;
+        if words == 0 || bytes / 8 < words {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let null = std::ptr::null_mut();

@@ -26,10 +26,11 @@ use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::registry::Registry;
-use crate::slots::{MARK_SHM, MARK_TOKEN, Slots};
+use crate::slots::{MARK_SHM, Slots};
 use crate::sweep::Sweep;
 
 use super::connection::{Connection, Link, Phase};
+use super::control;
 use super::door::Door;
 use super::frame::{WORD_BYTES, frame_words, write_frame};
 use super::ring::Broken;
@@ -73,6 +74,8 @@ pub(super) struct Messenger {
     pub(super) counters: FabricCounters,
     pub(super) door: Option<Door>,
     pub(super) seat: Option<Seat>,
+    /// Users, besides root and the own one, whose acceptors it shares memory with.
+    pub(super) acceptors: Vec<u32>,
     pub(super) desk_ready: bool,
     pub(super) partition: Partition,
     /// Open connections, in no order.
@@ -103,6 +106,7 @@ impl Messenger {
             counters: FabricCounters::default(),
             door: None,
             seat: None,
+            acceptors: Vec::new(),
             desk_ready: false,
             partition: Partition::default(),
             open: Vec::new(),
@@ -145,18 +149,13 @@ impl Messenger {
     }
 
     /// Messages can flow: the connection is looked at from now on.
-    pub(super) fn open(&mut self, id: ConnectionId, link: Link) -> Result<(), CloseReason> {
-        let token = EventData::new_u64(id.0 | MARK_TOKEN);
-        // A bell that is read falls silent; one that is not is heard once a ring.
-        let flags = if link.drains { EventFlags::IN } else { EventFlags::IN | EventFlags::ET };
-        epoll::add(&self.epoll, &link.bell_here, token, flags).map_err(CloseReason::network)?;
+    pub(super) fn open(&mut self, id: ConnectionId, link: Link) {
         self.scratch.resize(self.scratch.len().max(link.ring_words), [0; WORD_BYTES]);
-        let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
+        let Some(connection) = self.slots.get_mut(id) else { return };
         (connection.link, connection.phase) = (Some(link), Phase::Open);
         self.open.push(id);
         // Sends that were accepted meanwhile leave with the next flush.
         self.mark_dirty(id);
-        Ok(())
     }
 
     pub(super) fn send_parts(&mut self, id: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -258,7 +257,7 @@ impl Messenger {
         let for_room = consumed && link.incoming.must_ring(&link.words);
         if for_data || for_room {
             self.counters.wakes += 1;
-            link.ring();
+            control::ring(&connection.socket);
         }
     }
 
@@ -322,13 +321,7 @@ impl Messenger {
                 }
                 continue;
             }
-            let Some(connection) = self.slots.get_mut(ConnectionId(token & !MARK_TOKEN)) else { continue };
-            if token & MARK_TOKEN != 0 {
-                if let Some(link) = &connection.link {
-                    link.silence();
-                }
-                continue;
-            }
+            let Some(connection) = self.slots.get_mut(ConnectionId(token)) else { continue };
             connection.readable = true;
             if !std::mem::replace(&mut connection.queued, true) {
                 self.ready.push_back(connection.id);
@@ -462,13 +455,12 @@ impl Messenger {
         Some(Deferred::Closed(id, reason))
     }
 
-    /// Takes a connection out of every list. The kernel forgets a descriptor by itself only when nobody
-    /// else has it, and the peer has the bell.
+    /// Takes a connection out of every list. The socket may be handed to another endpoint: the kernel forgets
+    /// it by itself only when nobody has it.
     pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection>> {
         let connection = self.slots.remove(id)?;
         let _ = epoll::delete(&self.epoll, &connection.socket);
-        if let Some(link) = &connection.link {
-            let _ = epoll::delete(&self.epoll, &link.bell_here);
+        if connection.link.is_some() {
             self.open.retain(|open| *open != id);
         }
         Some(connection)

@@ -195,11 +195,12 @@ pub(super) fn collapse_patiently(mapping: &Mapping, offset: u64) -> std::io::Res
     })
 }
 
-/// Maps a region that another process made, for reading; its size must be sealed, or a reader could be killed
-/// by it.
+/// Maps a region that another process made, for reading. Its size must be sealed, and nobody may still write
+/// to it by its descriptor, or a reader could be killed by it: pages that are taken back by either may not be
+/// had again.
 pub(super) fn open(file: File) -> Result<Mapping, MemoryError> {
     let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
-    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+    if !seals.contains(SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE) {
         return Err(MemoryError::NotSealed);
     }
     let failed = |source: std::io::Error| MemoryError::Map { bytes: 0, source };
