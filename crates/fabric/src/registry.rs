@@ -43,6 +43,7 @@ pub(crate) struct Share {
 
 #[derive(Debug)]
 struct Ledger {
+    /// For reading alone.
     file: OwnedFd,
     words: SharedWords,
     /// Words that no registration has, the next one last.
@@ -58,7 +59,7 @@ impl Registry {
         let made = || -> std::io::Result<Ledger> {
             let file = sealed_file("cell-ledger", LEDGER_WORDS * 8)?;
             let words = SharedWords::map_writable(&file, LEDGER_WORDS)?;
-            seal_for_readers(&file)?;
+            let file = seal_for_readers(&file)?;
             let slots = u32::try_from(LEDGER_WORDS).unwrap_or(0);
             Ok(Ledger { file, words, free: Mutex::new((0..slots).rev().collect()) })
         };

@@ -264,20 +264,18 @@ impl Region {
     }
 
     /// A descriptor of the region that can be read and mapped for reading only, to hand to another process.
-    /// It keeps the memory alive. (A reader that touches a part that was never populated makes the kernel
-    /// give it memory, which counts as its toucher's.)
+    /// It keeps the memory alive. Nobody but root and the own user can open the file anew for more. (A reader
+    /// that touches a part that was never populated makes the kernel give it memory, which counts as its
+    /// toucher's.)
     ///
     /// # Errors
-    /// [`MemoryError::Share`]: no descriptor is free, or the region is private.
+    /// [`MemoryError::Share`]: no descriptor is free, /proc is missing, or the region is private.
     pub fn share(&self) -> Result<File, MemoryError> {
         let failed = |source| MemoryError::Share { source };
         let file = self.live.mapping().file().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
-        // A new opening, because a duplicate would keep this descriptor's right to write. The seals stop
-        // every new writer in any case, so where /proc is missing the duplicate serves.
-        match File::open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => file.try_clone().map_err(failed),
-            opened => opened.map_err(failed),
-        }
+        // A new opening, because a duplicate would keep this descriptor's right to write: the seals stop every
+        // new writer, but not who lets the file take memory.
+        File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(failed)
     }
 
     /// Where the region is mapped, for registering it with a network card. Everyone else reads words.

@@ -4,12 +4,12 @@
 //! was mapped, never against what the memory says.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_terms::Words;
-use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -24,6 +24,8 @@ pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
         Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags)?,
         made => made?,
     };
+    // Whoever is handed a descriptor has what that one permits: nobody else may open the file anew.
+    rustix::fs::fchmod(&file, Mode::RUSR)?;
     rustix::fs::ftruncate(&file, bytes as u64)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
@@ -54,9 +56,12 @@ pub(crate) fn seal_for_writers(file: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SEAL)?)
 }
 
-/// From now on the file can be mapped for reading only; a mapping to write with was made before.
-pub(crate) fn seal_for_readers(file: &OwnedFd) -> io::Result<()> {
-    Ok(rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?)
+/// From now on the file can be mapped for reading only; a mapping to write with was made before. Returns what to
+/// hand out: a descriptor without the right to write, with which the file could be made to take memory.
+pub(crate) fn seal_for_readers(file: &OwnedFd) -> io::Result<OwnedFd> {
+    rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
 /// A mapping of shared words.

@@ -11,7 +11,9 @@
 //! connection. Memory goes from the acceptor to the connector and nothing else goes anywhere: neither writes
 //! to, reads from or waits on a descriptor that the other has made, the acceptor takes no descriptor at all,
 //! and the connector takes files of memory that keep their size (`mapping::judge_file`), of an acceptor whose
-//! user it trusts. Regions are sealed against new writers and handed out opened for reading.
+//! user it trusts. Regions and the ledger are sealed against new writers, handed out opened for reading, and of
+//! a mode by which no other user opens them anew. What is left: whoever maps a region can touch its every page,
+//! and make those take memory that were never populated.
 
 mod connection;
 mod control;

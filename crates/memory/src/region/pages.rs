@@ -5,7 +5,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::sync::Arc;
 
-use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, Mode, SealFlags};
 
 use super::available::Ledger;
 use super::mapping::{Access, Mapping, PAGE_BYTES, UNIT_BYTES};
@@ -158,6 +158,9 @@ fn memory_file(name: &str, bytes: u64, flags: MemfdFlags) -> Result<File, Memory
         made => made,
     };
     let file = file.map_err(failed)?;
+    // Seals stop new writers, but not who opens the file anew through /proc and lets it take memory: that takes
+    // the right to write, which its mode gives nobody (root needs none, and its owner can change the mode).
+    rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed)?;
     rustix::fs::ftruncate(&file, bytes).map_err(failed)?;
     Ok(file.into())
 }
