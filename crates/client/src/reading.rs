@@ -86,9 +86,9 @@ impl ClientCore {
         }
     }
 
-    /// The time, *read after* the last event that was told: answers what was read one-sided, if clock,
+    /// The time, *read after* the last call of anything else: answers what was read one-sided, if clock,
     /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
-    /// was used again.
+    /// was used again: what was told or submitted since it was read may have been looked up in place at once.
     pub fn settle(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
             let came = reader.take_came();

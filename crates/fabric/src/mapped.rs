@@ -24,13 +24,19 @@ pub struct MappedRegion {
 pub(crate) enum Word {
     /// In the owner's ledger.
     Ledger(Arc<LedgerView>, u32, RegionKey),
-    /// On the simulated network.
-    Sim(Arc<AtomicBool>),
+    /// In this process.
+    Local(Arc<AtomicBool>),
 }
 
 impl MappedRegion {
     pub(crate) fn new(region: Region, word: Word) -> MappedRegion {
         MappedRegion { region, word }
+    }
+
+    /// A region of this very process, registered until `ended` is set: for simulated networks and tests.
+    #[must_use]
+    pub fn local(region: Region, ended: Arc<AtomicBool>) -> MappedRegion {
+        MappedRegion::new(region, Word::Local(ended))
     }
 
     /// The memory.
@@ -45,7 +51,7 @@ impl MappedRegion {
     pub fn lasts(&self) -> bool {
         match &self.word {
             Word::Ledger(ledger, slot, key) => ledger.lasts(*slot, *key),
-            Word::Sim(ended) => !ended.load(Ordering::Acquire),
+            Word::Local(ended) => !ended.load(Ordering::Acquire),
         }
     }
 }

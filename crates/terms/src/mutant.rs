@@ -114,6 +114,9 @@ mutants! {
     WatermarkEpochIgnored: "watermark-epoch-ignored",
     /// A client does not look how long its one-sided reads took. Its own twins catch it, as the one before.
     ClockUnchecked: "clock-unchecked",
+    /// A client settles what it has looked up in place by a time from before. Its own twins catch it, as the
+    /// one before.
+    ClockBeforeLoads: "clock-before-loads",
     /// A client believes one-sided reads past the owner's lease. Its own twins catch it, as the one before.
     TrustUnchecked: "trust-unchecked",
 }

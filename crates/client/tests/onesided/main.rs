@@ -8,6 +8,7 @@
 
 mod answers;
 mod astray;
+mod in_place;
 #[cfg(cell_mutants)]
 mod mutants;
 mod nodes;

@@ -1,12 +1,14 @@
 //! An owner's memory in plain words: pairs with node and extent regions, written as a worker writes them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
-use cell_fabric::{ReadFailure, RemoteRead};
+use cell_fabric::{MappedRegion, ReadFailure, RegionKey, RemoteRead};
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, byte_offset};
-use cell_memory::{HEADER_BYTES, header_word};
+use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter, header_word};
 use cell_protocol::PairRegions;
-use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, Root, SlotIndex, Version, WordsMut};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, RegionKind, Root, SlotIndex, Version, WordsMut};
 use cell_tree::{
     BulkFrame, Change, Geometry, LeafEntry, Meganode, NodeIndex, Plan, Slot, SlotAllocator, apply,
     bulk_build, node_crc, plan_put, plan_remove,
@@ -19,6 +21,27 @@ const EXTENT_BYTES: usize = 2 << 20;
 
 pub(crate) const EPOCH: Epoch = Epoch(5);
 
+/// A region as a client maps it, as of the last [`Owner::publish`].
+struct Mirror {
+    writer: RegionWriter,
+    mapped: MappedRegion,
+    published: Vec<u64>,
+}
+
+impl Mirror {
+    /// Brings it up to date: words that have changed, all but the header.
+    fn publish(&mut self, words: &[u64]) {
+        const AT_A_TIME: usize = 512;
+        let chunks = words.chunks(AT_A_TIME).zip(self.published.chunks_mut(AT_A_TIME)).enumerate().skip(1);
+        for (chunk, (new, old)) in chunks.filter(|(_, (new, old))| **new != **old) {
+            self.writer.write_words(chunk * AT_A_TIME, new);
+            old.copy_from_slice(new);
+        }
+    }
+}
+
+const _: () = assert!(HEADER_BYTES == 512 * 8, "the first chunk is the header");
+
 /// One pair's memory.
 pub(crate) struct Memory {
     pub(crate) pair: PairId,
@@ -28,6 +51,8 @@ pub(crate) struct Memory {
     next_extent: u32,
     pub(crate) csn: u64,
     pub(crate) registered: bool,
+    /// Its regions as clients map them, where they may.
+    mapped: Option<[Mirror; 2]>,
 }
 
 /// All of it, and what it should hold.
@@ -52,6 +77,7 @@ impl Memory {
             next_extent: 256,
             csn: 0,
             registered: true,
+            mapped: None,
         };
         memory.node[header_word::EPOCH] = u64::from(EPOCH.0);
         memory
@@ -67,6 +93,33 @@ impl Memory {
 
     pub(crate) fn extent_key(&self) -> u64 {
         u64::from(self.pair.0) * 100 + 1
+    }
+
+    /// Lets clients map its regions.
+    fn map(&mut self) {
+        let region = |kind, id, words: &[u64]| {
+            let (slot_bytes, node_bytes) = match kind {
+                RegionKind::Node => (SLOT_BYTES as u64, NODE_BYTES as u32),
+                RegionKind::Extent => (0, 0),
+            };
+            let bytes = words.len() as u64 * 8;
+            let spec = RegionSpec { id, pair: self.pair, kind, bytes, slot_bytes, node_bytes, epoch: EPOCH };
+            let (region, writer) = Region::create_private(&spec).unwrap();
+            let mapped = MappedRegion::local(region, Arc::new(AtomicBool::new(false)));
+            Mirror { writer, mapped, published: vec![0; words.len()] }
+        };
+        let node = region(RegionKind::Node, self.pair.node_region(), &self.node);
+        self.mapped = Some([node, region(RegionKind::Extent, self.pair.extent_region(), &self.extent)]);
+    }
+
+    /// Brings what clients have mapped up to date.
+    fn publish(&mut self) {
+        let Memory { node, extent, mapped: Some([nodes, extents]), .. } = self else { return };
+        nodes.publish(node);
+        extents.publish(extent);
+        for index in [header_word::ROOT, header_word::DURABLE, header_word::VISIBLE] {
+            nodes.writer.store(index, node[index]);
+        }
     }
 
     /// Everything that was written may be seen.
@@ -223,6 +276,25 @@ impl Owner {
         let memory = &self.pairs[pair];
         let meganode = Meganode::new(memory.node.as_slice(), self.geometry, memory.slot(slot));
         meganode.search(key).unwrap().entry
+    }
+
+    /// Lets clients map every pair's regions.
+    pub(crate) fn map(&mut self) {
+        self.pairs.iter_mut().for_each(Memory::map);
+        self.publish();
+    }
+
+    /// Brings what clients have mapped up to date.
+    pub(crate) fn publish(&mut self) {
+        self.pairs.iter_mut().for_each(Memory::publish);
+    }
+
+    /// A region as a client maps it.
+    pub(crate) fn mapped(&self, key: RegionKey) -> Option<MappedRegion> {
+        let memory = self.pairs.iter().find(|memory| key.0 / 100 == u64::from(memory.pair.0))?;
+        let [node, extent] = memory.mapped.as_ref()?;
+        let of = if key.0 == memory.node_key() { node } else { extent };
+        Some(of.mapped.clone())
     }
 
     /// What a one-sided read returns now.

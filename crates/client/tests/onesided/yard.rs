@@ -1,5 +1,7 @@
 //! A core that searches itself, a wire and a memory that the test holds in its hands.
 
+use std::collections::VecDeque;
+
 use cell_client::{
     ClientCore, ClientOptions, Command, Completion, LinkId, OneSidedCounters, Operation, Output, Search,
     Ticket,
@@ -38,6 +40,12 @@ pub(crate) struct Yard {
     pub(crate) kinds: Vec<RequestKind>,
     /// Which pairs the worker tells of.
     pub(crate) pairs_told: usize,
+    /// How long the client's process is stopped right after it has read its clock the next time.
+    pub(crate) stop_ns: u64,
+    /// What else happens while it is stopped: see [`Yard::clock`].
+    pub(crate) meanwhile: Option<fn(&mut Owner, u64)>,
+    /// By which times the completions that wait were told.
+    told_by_ns: VecDeque<u64>,
     last: Option<cell_protocol::RequestId>,
 }
 
@@ -81,19 +89,57 @@ impl Yard {
             asked: Vec::new(),
             kinds: Vec::new(),
             pairs_told: 2,
+            stop_ns: 0,
+            meanwhile: None,
+            told_by_ns: VecDeque::new(),
             last: None,
         };
         yard.run();
         yard
     }
 
+    /// The client reads its clock for the next call of its core. Its process may be stopped right then: what
+    /// the call does, it does at the yard's time, which may be later.
+    pub(crate) fn clock(&mut self) -> u64 {
+        while self.told_by_ns.len() > self.core.completions() {
+            self.told_by_ns.pop_front(); // that one was taken
+        }
+        let told_ns = self.now_ns;
+        self.now_ns += std::mem::take(&mut self.stop_ns);
+        if let Some(meanwhile) = self.meanwhile {
+            meanwhile(&mut self.owner, self.now_ns);
+        }
+        self.owner.publish();
+        told_ns
+    }
+
+    /// The client reads its clock and settles.
+    pub(crate) fn settle(&mut self) {
+        let now_ns = self.clock();
+        self.core.settle(now_ns);
+        self.note_told(now_ns);
+    }
+
+    fn note_told(&mut self, by_ns: u64) {
+        while self.told_by_ns.len() < self.core.completions() {
+            self.told_by_ns.push_back(by_ns);
+        }
+    }
+
+    /// A completion, and the time that was told to the core when it came about.
+    pub(crate) fn take(&mut self) -> Option<(u64, Completion)> {
+        Some((self.told_by_ns.pop_front()?, self.core.completion()?))
+    }
+
     /// Lets the core do what it wants; posted reads wait.
     pub(crate) fn step(&mut self) -> bool {
-        self.core.settle(self.now_ns);
-        self.core.tick(self.now_ns);
+        self.settle();
+        let now_ns = self.clock();
+        self.core.tick(now_ns);
+        self.note_told(now_ns);
         let mut messages = Vec::new();
         let mut busy = false;
-        while let Some(command) = self.core.command(self.now_ns) {
+        while let Some(command) = self.core.command(now_ns) {
             busy = true;
             match command {
                 Command::Connect { .. } => self.core.connected(LinkId::DOOR),
@@ -108,8 +154,12 @@ impl Yard {
             busy = true;
             self.posted.push((read, tag));
         }
-        self.core.settle(self.now_ns);
-        busy
+        if self.core.wants_mapping() {
+            let owner = &self.owner;
+            self.core.map_regions(&mut |_, key| owner.mapped(key));
+        }
+        self.settle();
+        busy || self.core.is_settling()
     }
 
     /// Answers one posted read from the memory as it is now.
@@ -131,8 +181,7 @@ impl Yard {
         for _ in 0..100_000 {
             let busy = self.step();
             if !self.complete_one() && !busy {
-                self.core.settle(self.now_ns);
-                return;
+                return self.settle();
             }
         }
         panic!("it does not come to rest");
@@ -173,7 +222,8 @@ impl Yard {
     }
 
     pub(crate) fn submit(&mut self, operation: &Operation<'_>) -> Ticket {
-        self.core.submit(self.now_ns, operation).unwrap()
+        let now_ns = self.clock();
+        self.core.submit(now_ns, operation).unwrap()
     }
 
     /// Submits and runs to the answer.
@@ -244,7 +294,9 @@ impl Yard {
         };
         let mut bytes = Vec::new();
         reply.encode(&self.header(header.id), &mut bytes).unwrap();
-        self.core.message(LinkId::DOOR, self.now_ns, &bytes);
+        let now_ns = self.now_ns;
+        self.core.message(LinkId::DOOR, now_ns, &bytes);
+        self.note_told(now_ns);
     }
 }
 

@@ -127,7 +127,7 @@ impl OneSided for SimEndpoint {
         let (link, side) = state.end_of(self.desk, connection)?;
         let host = link.ends[1 - side].host;
         let found = state.reads.registered.get(&key).filter(|registration| registration.host == host)?;
-        let word = Word::Sim(Arc::clone(&found.ended));
+        let word = Word::Local(Arc::clone(&found.ended));
         state.options.reads_mapped.then(|| MappedRegion::new(found.region.clone(), word))
     }
 
