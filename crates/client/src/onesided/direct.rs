@@ -53,6 +53,17 @@ impl Mapping {
     }
 }
 
+/// What a search in place has found.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FoundInPlace {
+    /// The leaf's pair.
+    pub(crate) at: PairAt,
+    /// The leaf's answer.
+    pub(crate) found: Found,
+    /// How long the operation may take, by the owners of all that was looked at.
+    pub(crate) ns_max: u64,
+}
+
 /// A pair's regions, mapped.
 #[derive(Clone, Debug)]
 pub(crate) struct MappedPair {
@@ -87,8 +98,9 @@ impl PairRow {
 
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
-    pub(crate) fn find_in_place(&self, key: &[u8]) -> Option<(PairAt, Found)> {
+    pub(crate) fn find_in_place(&self, key: &[u8]) -> Option<FoundInPlace> {
         let first = self.pair(0).mapped.as_ref()?;
+        let mut ns_max = self.pair(0).operation_ns_max;
         for _ in 0..RESTARTS_MAX {
             let root = first.node.region().root();
             if !first.lasts() {
@@ -96,23 +108,28 @@ impl Regions {
             }
             let mut pointer = root.pointer;
             if root.router {
-                match self.in_meganode(pointer, |router| router.floor(key))?.1 {
+                match self.in_meganode(pointer, &mut ns_max, |router| router.floor(key))?.1 {
                     Ok(Some(entry)) => pointer = entry.meganode(),
                     Ok(None) | Err(ReadError::NotHere) => continue,
                     Err(_) => return None,
                 }
             }
-            if let Some(found) = self.search_from(pointer, key)? {
-                return Some(found);
+            if let Some((at, found)) = self.search_from(pointer, key, &mut ns_max)? {
+                return Some(FoundInPlace { at, found, ns_max });
             }
         }
         None
     }
 
     /// Searches a meganode and those that its right links lead to. `Some(None)`: the pointer was stale.
-    fn search_from(&self, mut pointer: Pointer, key: &[u8]) -> Option<Option<(PairAt, Found)>> {
+    fn search_from(
+        &self,
+        mut pointer: Pointer,
+        key: &[u8],
+        ns_max: &mut u64,
+    ) -> Option<Option<(PairAt, Found)>> {
         for _ in 0..RIGHT_LINKS_MAX {
-            match self.in_meganode(pointer, |meganode| meganode.search(key))? {
+            match self.in_meganode(pointer, ns_max, |meganode| meganode.search(key))? {
                 (at, Ok(found)) => return Some(Some((at, found))),
                 (_, Err(ReadError::Beyond(right))) => pointer = right,
                 (_, Err(ReadError::NotHere)) => return Some(None),
@@ -126,11 +143,13 @@ impl Regions {
     fn in_meganode<T>(
         &self,
         pointer: Pointer,
+        ns_max: &mut u64,
         look: impl FnOnce(Meganode<'_, cell_memory::Region>) -> T,
     ) -> Option<(PairAt, T)> {
         let place = self.locate(pointer).filter(|place| place.node == NodeIndex::ROOT)?;
         let pair = self.pair(place.pair);
         let mapped = pair.mapped.as_ref()?;
+        *ns_max = pair.operation_ns_max.min(*ns_max);
         let (words, geometry) = (mapped.node.region(), pair.geometry);
         let end = geometry.slot_word(place.slot.index) + geometry.nodes() * geometry.node_words();
         if end > words.len() {

@@ -24,6 +24,8 @@ pub(crate) struct PairRow {
     /// By which connection its owner is reached.
     pub(crate) link: LinkId,
     pub(crate) geometry: Geometry,
+    /// For how long an operation may take that reads it: its owner's word, and nodes differ.
+    pub(crate) operation_ns_max: u64,
     /// Everything at or below may be returned; as last seen, under the row's epoch.
     pub(crate) visible: Csn,
     /// A read of the header is on its way.
@@ -40,7 +42,6 @@ pub(crate) struct Regions {
     /// The places in the list, by pair: every reply names one.
     places: Vec<(PairId, PairAt)>,
     root: Option<Root>,
-    pub(crate) operation_ns_max: u64,
 }
 
 /// Of which pair a reply's watermark is.
@@ -65,12 +66,12 @@ pub(crate) struct Place {
 impl Regions {
     /// Takes what a worker told. `None`: it permits no reads, or this fabric cannot do them safely.
     pub(crate) fn new(link: LinkId, reply: &RegionsReply<'_>, reads_ordered: bool) -> Option<Regions> {
-        let pairs = reply.pairs.iter().map(|row| PairRow::new(link, row, reads_ordered));
+        let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
+        let pairs = reply.pairs.iter().map(|row| PairRow::new(link, row, operation_ns_max, reads_ordered));
         let mut pairs: Vec<PairRow> = pairs.collect::<Option<_>>()?;
         pairs.sort_by_key(|pair| pair.row.node_region);
         let usable = reply.reads_permitted && !pairs.is_empty() && pairs.len() < usize::from(PairAt::MAX);
-        let operation_ns_max = u64::from(reply.one_sided_max_us) * 1_000;
-        usable.then_some(Regions { pairs, operation_ns_max, ..Regions::default() })
+        usable.then_some(Regions { pairs, ..Regions::default() })
     }
 
     /// Takes in pairs of a worker that were added behind all that are known, so that places in the list
@@ -104,7 +105,6 @@ impl Regions {
         }
         self.pairs.sort_by_key(|pair| pair.row.node_region);
         self.index();
-        self.operation_ns_max = newer.operation_ns_max;
         if self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch)) != had_root {
             self.root = None;
         }
@@ -232,7 +232,12 @@ impl Regions {
 }
 
 impl PairRow {
-    fn new(link: LinkId, row: PairRegions, reads_ordered: bool) -> Option<PairRow> {
+    fn new(
+        link: LinkId,
+        row: PairRegions,
+        operation_ns_max: u64,
+        reads_ordered: bool,
+    ) -> Option<PairRow> {
         if !reads_ordered && !row.node_crc {
             return None; // a version at each end tells nothing where cache lines come in any order
         }
@@ -240,6 +245,7 @@ impl PairRow {
         let (node, slot) = (size(row.tree_node_bytes.into())?, size(row.slot_bytes)?);
         let geometry = Geometry::new(node, slot, size(row.header_bytes.into())?).ok()?;
         let geometry = geometry.with_node_crc(!reads_ordered);
-        Some(PairRow { row, link, geometry, visible: Csn::ZERO, header_asked: false, mapped: None })
+        let visible = Csn::ZERO;
+        Some(PairRow { row, link, geometry, operation_ns_max, visible, header_asked: false, mapped: None })
     }
 }

@@ -86,7 +86,7 @@ impl Reader {
         let regions = &self.ground.regions;
         if !task.in_time {
             let taken_ns = now_ns.saturating_sub(task.begun_ns);
-            if taken_ns >= regions.operation_ns_max && !planted(Mutant::ClockUnchecked) {
+            if taken_ns >= task.ns_max && !planted(Mutant::ClockUnchecked) {
                 return Verdict::Overrun;
             }
             task.in_time = true;

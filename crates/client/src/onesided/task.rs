@@ -4,11 +4,13 @@
 //! An operation has *lanes* that go on independently: one for the key of a get or a search, one for each key
 //! of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
 
+use cell_fabric::RemoteRead;
 use cell_protocol::{Request, Scan};
 use cell_terms::Csn;
 use cell_tree::{Found, LeafEntry, LeafSnapshot};
 
 use super::Ground;
+use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, Taken};
 use super::reads::Owner;
@@ -115,6 +117,8 @@ pub(crate) struct Task {
     leaf: LeafSnapshot,
     /// Before the first of its reads.
     pub(crate) begun_ns: u64,
+    /// How long it may take: the least that an owner permits whose memory it has read.
+    pub(crate) ns_max: u64,
     /// The clock was looked at, and it had not taken too long.
     pub(crate) in_time: bool,
     overruns: u32,
@@ -175,6 +179,7 @@ impl Task {
         self.bytes.clear();
         self.needs.clear();
         self.begun_ns = now_ns;
+        self.ns_max = u64::MAX;
         self.in_time = false;
         self.waits = 0;
         if self.key_longest > ground.regions.key_max() {
@@ -212,7 +217,8 @@ impl Task {
             return false;
         }
         let (begin, end) = self.lanes[0].key;
-        let Some((at, found)) = ground.regions.find_in_place(&self.request[begin..end]) else { return false };
+        let sought = ground.regions.find_in_place(&self.request[begin..end]);
+        let Some(FoundInPlace { at, found, ns_max }) = sought else { return false };
         let (answer, csn) = match found.entry {
             None => (Answer::Absent, found.csn_removed),
             Some(_) if self.kind == Kind::Search => (Answer::Exists, found.csn_changed),
@@ -232,6 +238,7 @@ impl Task {
             return false; // the leaf is younger than what is durable: the extent says whether its entry is
         }
         self.need(at, csn);
+        self.ns_max = ns_max;
         self.lanes[0].stage = Stage::Done(answer);
         ground.counters.in_place += 1;
         true
@@ -278,7 +285,7 @@ impl Task {
                 walk.pointer(&ground.regions).filter(|_| walk.is_above_leaves() && ground.cache_inner);
             let Some(words) = pointer.and_then(|pointer| ground.cache.get(pointer)) else {
                 let owner = self.owner(place, lane, 0);
-                return ground.post(at.pair, ground.regions.node_read(&at), owner);
+                return self.post(at.pair, ground.regions.node_read(&at), owner, ground);
             };
             let sight = look(
                 &mut self.lanes[lane],
@@ -296,6 +303,18 @@ impl Task {
                 return Ok(());
             }
         }
+    }
+
+    /// Posts a read of a pair's memory, which limits the time that the operation may take.
+    fn post(
+        &mut self,
+        pair: PairAt,
+        read: RemoteRead,
+        owner: Owner,
+        ground: &mut Ground,
+    ) -> Result<(), GiveUp> {
+        self.ns_max = self.ns_max.min(ground.regions.pair(pair).operation_ns_max);
+        ground.post(pair, read, owner)
     }
 
     fn owner(&self, place: u16, lane: usize, piece: u16) -> Owner {
@@ -454,7 +473,7 @@ impl Task {
         let key = ground.regions.pair(pair).row.extent_key;
         while let Some((piece, read)) = fetch.next_piece(key) {
             let owner = self.owner(place, lane, piece);
-            ground.post(pair, read, owner)?;
+            self.post(pair, read, owner, ground)?;
         }
         self.lanes[lane].stage = Stage::Fetching(pair, fetch);
         Ok(())

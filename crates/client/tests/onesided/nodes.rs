@@ -28,6 +28,8 @@ struct Shore {
     /// The node of each pair.
     owners: [usize; 2],
     lease_us: [u32; 2],
+    /// How long each node permits an operation to take.
+    permitted_ms: [u64; 2],
     posted: VecDeque<(LinkId, RemoteRead, ReadTag)>,
     /// Reads stay on their way.
     reads_held: bool,
@@ -45,6 +47,10 @@ impl Shore {
     }
 
     fn begun(owners: [usize; 2], slow: [bool; 2]) -> Shore {
+        Shore::permitting(owners, slow, [200; 2])
+    }
+
+    fn permitting(owners: [usize; 2], slow: [bool; 2], permitted_ms: [u64; 2]) -> Shore {
         let mut owner = routed_owner();
         for number in 0..300 {
             owner.put(&key(number), &value(number));
@@ -59,6 +65,7 @@ impl Shore {
             calling: Vec::new(),
             owners,
             lease_us: [10_000_000; 2],
+            permitted_ms,
             posted: VecDeque::new(),
             reads_held: false,
             asked: [Vec::new(), Vec::new()],
@@ -111,7 +118,7 @@ impl Shore {
             }),
             Request::Regions => Reply::Regions(RegionsReply {
                 reads_permitted: true,
-                one_sided_max_us: 200_000,
+                one_sided_max_us: u32::try_from(self.permitted_ms[node] * 1_000).unwrap(),
                 pairs: RegionRows::List(&rows),
             }),
             Request::Table { .. } => {
@@ -274,6 +281,29 @@ fn each_node_is_trusted_by_its_own_word_alone() {
     shore.core.submit(shore.now_ns, &Operation::Get { key: &key(150) }).unwrap();
     assert!(shore.wait(30).is_none(), "the first node's lease says nothing of the second's keys");
     assert!(!shore.asked[1].is_empty() || !shore.asked[0].is_empty(), "a server is asked");
+}
+
+/// Each node says how long its freed memory rests; the last that was heard of governed the memory of all.
+#[test]
+fn each_node_says_how_long_a_read_of_its_memory_may_take() {
+    for permitted_ms in [[200, 50], [50, 200]] {
+        let mut shore = Shore::permitting([0, 1], [false; 2], permitted_ms);
+        for (node, number) in [(0, 3), (1, 150)] {
+            assert_eq!(shore.get(&key(number)), Some(value(number)), "its router is known from here on");
+            let before = shore.core.one_sided_counters().unwrap().clock;
+            shore.reads_held = true;
+            shore.core.submit(shore.now_ns, &Operation::Get { key: &key(number) }).unwrap();
+            shore.run();
+            assert!(!shore.posted.is_empty());
+            shore.now_ns += 100 * MS;
+            shore.reads_held = false;
+            shore.run();
+            assert!(shore.core.completion().expect("it is complete").outcome.is_ok());
+            let overran = shore.core.one_sided_counters().unwrap().clock > before;
+            assert_eq!(overran, permitted_ms[node] < 100, "node {node} of {permitted_ms:?}");
+        }
+        assert!(shore.is_spared(), "{:?}", shore.asked);
+    }
 }
 
 #[test]
