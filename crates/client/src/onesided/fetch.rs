@@ -90,8 +90,8 @@ impl Fetch {
         self.pieces_here == self.pieces()
     }
 
-    /// Checks what is here against the leaf: the CRC of a whole extent; of a header, whose extent cannot
-    /// change before the grace period is over, its form. `None`: it is not the leaf's extent.
+    /// Checks what is here against the leaf: the CRC of a whole extent; of a header its form, and the leaf is
+    /// to confirm it. `None`: it is not the leaf's extent.
     pub(crate) fn finish(&self, pair: PairId, bytes: &[u8]) -> Option<Fetched> {
         let value_len = self.shape.value_bytes();
         if !self.whole {

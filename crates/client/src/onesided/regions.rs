@@ -232,12 +232,7 @@ impl Regions {
 }
 
 impl PairRow {
-    fn new(
-        link: LinkId,
-        row: PairRegions,
-        operation_ns_max: u64,
-        reads_ordered: bool,
-    ) -> Option<PairRow> {
+    fn new(link: LinkId, row: PairRegions, operation_ns_max: u64, reads_ordered: bool) -> Option<PairRow> {
         if !reads_ordered && !row.node_crc {
             return None; // a version at each end tells nothing where cache lines come in any order
         }

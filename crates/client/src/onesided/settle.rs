@@ -70,7 +70,7 @@ impl Reader {
             }
             Verdict::Overrun => {
                 self.ground.counters.clock += 1;
-                let outcome = self.tasks[usize::from(place)].overrun(place, now_ns, &mut self.ground);
+                let outcome = self.tasks[usize::from(place)].begin_again(place, now_ns, &mut self.ground);
                 self.stepped(place, outcome);
             }
             Verdict::NotCovered => self.wait_for_watermark(place, now_ns),

@@ -4,9 +4,12 @@
 //! An operation has *lanes* that go on independently: one for the key of a get or a search, one for each key
 //! of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
 
+mod confirm;
+
 use cell_fabric::RemoteRead;
 use cell_protocol::{Request, Scan};
 use cell_terms::Csn;
+use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{Found, LeafEntry, LeafSnapshot};
 
 use super::Ground;
@@ -14,8 +17,10 @@ use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, Taken};
 use super::reads::Owner;
-use super::regions::PairAt;
+use super::regions::{PairAt, Place};
 use super::walk::{Sight, Walk, Want};
+
+use confirm::HeaderRead;
 
 /// Keys of one multi-get that are looked for at a time.
 const LANES_AHEAD: usize = 64;
@@ -80,6 +85,11 @@ enum Stage {
     Idle,
     Walking,
     Fetching(PairAt, Fetch),
+    /// Of these headers the leaf is read again.
+    Confirming {
+        from: usize,
+        to: usize,
+    },
     Done(Answer),
     /// Of a scan: there are no more leaves.
     Ended,
@@ -109,6 +119,12 @@ pub(crate) struct Task {
     /// Lanes begun, of a multi-get.
     lanes_begun: usize,
     lanes_open: usize,
+    /// Lanes from here on confirm what the headers of the others say.
+    confirmed_from: Option<usize>,
+    /// Headers that were read since, or are being read.
+    headers: Vec<HeaderRead>,
+    /// Headers whose leaves are being read again.
+    confirming: Vec<HeaderRead>,
     /// Extents, as they came.
     pub(crate) bytes: Vec<u8>,
     /// What must be covered before it can be answered.
@@ -133,6 +149,7 @@ impl Task {
         self.request.clear();
         self.request.extend_from_slice(message);
         self.lanes_used = 0;
+        self.confirmed_from = None;
         self.overruns = 0;
         let Ok((_, request)) = Request::decode(message) else { return false };
         let mut keys = Keys { message, fit: true, longest: 0 };
@@ -178,6 +195,8 @@ impl Task {
         self.state = State::Reading;
         self.bytes.clear();
         self.needs.clear();
+        self.headers.clear();
+        self.lanes_used = self.confirmed_from.take().unwrap_or(self.lanes_used);
         self.begun_ns = now_ns;
         self.ns_max = u64::MAX;
         self.in_time = false;
@@ -244,8 +263,8 @@ impl Task {
         true
     }
 
-    /// It took too long: all that was read is thrown away.
-    pub(crate) fn overrun(&mut self, place: u16, now_ns: u64, ground: &mut Ground) -> Result<(), GiveUp> {
+    /// It took too long, or its page is not what it was: all that was read is thrown away.
+    pub(crate) fn begin_again(&mut self, place: u16, now_ns: u64, ground: &mut Ground) -> Result<(), GiveUp> {
         self.overruns += 1;
         if self.overruns > OVERRUNS_MAX {
             return Err(GiveUp);
@@ -273,6 +292,7 @@ impl Task {
         if self.kind == Kind::Scan && lane > 0 {
             return Err(GiveUp); // a page is planned leaf by leaf: one extent alone cannot be tried again
         }
+        self.headers.retain(|header| header.lane != lane);
         self.restart(place, lane, ground)
     }
 
@@ -334,6 +354,7 @@ impl Task {
         match self.lanes[lane].stage {
             Stage::Walking => self.node_came(place, lane, words, ground),
             Stage::Fetching(pair, fetch) => self.piece_came(place, lane, (pair, fetch, piece), words, ground),
+            Stage::Confirming { from, to } => self.leaf_came_again(place, lane, (from, to), words, ground),
             Stage::Idle | Stage::Done(_) | Stage::Ended => Ok(()),
         }
     }
@@ -417,7 +438,7 @@ impl Task {
             Kind::MultiGet => fits,
             Kind::Get | Kind::Scan => true,
         };
-        self.fetch(place, lane, at.pair, entry, whole, ground)
+        self.fetch(place, lane, at, entry, whole, ground)
     }
 
     /// A leaf of a scan is here: plans its entries, asks for their extents and for the next leaf.
@@ -434,12 +455,11 @@ impl Task {
             let lane = self.lanes_used;
             self.add_lane((0, 0));
             self.lanes_open += 1;
-            self.fetch(place, lane, at.pair, entry.entry, entry.inline, ground)?;
+            self.fetch(place, lane, at, entry.entry, entry.inline, ground)?;
         }
         if taken == Taken::Complete {
             self.lanes[0].stage = Stage::Ended;
-            self.close_lane();
-            return Ok(());
+            return self.close_lane(place, ground);
         }
         let right = self.leaf.right();
         if !reverse && self.lanes[0].walk.begin_right_of(&at, right, &ground.regions) {
@@ -448,18 +468,21 @@ impl Task {
         self.restart(place, 0, ground)
     }
 
-    /// Asks for an extent.
+    /// Asks for the extent of a leaf's entry.
     fn fetch(
         &mut self,
         place: u16,
         lane: usize,
-        pair: PairAt,
+        leaf: Place,
         entry: LeafEntry,
         whole: bool,
         ground: &mut Ground,
     ) -> Result<(), GiveUp> {
         let fetch = Fetch::begin(entry, whole, &mut self.bytes).ok_or(GiveUp)?;
-        self.post_pieces(place, lane, pair, fetch, ground)
+        if !whole {
+            self.headers.push(HeaderRead { leaf, entry, lane });
+        }
+        self.post_pieces(place, lane, leaf.pair, fetch, ground)
     }
 
     fn post_pieces(
@@ -505,7 +528,7 @@ impl Task {
 
     fn done(&mut self, place: u16, lane: usize, answer: Answer, ground: &mut Ground) -> Result<(), GiveUp> {
         self.lanes[lane].stage = Stage::Done(answer);
-        self.close_lane();
+        self.close_lane(place, ground)?;
         if self.lanes_begun < self.lanes_used && self.kind == Kind::MultiGet {
             let next = self.lanes_begun;
             self.lanes_begun += 1;
@@ -514,11 +537,17 @@ impl Task {
         Ok(())
     }
 
-    fn close_lane(&mut self) {
+    fn close_lane(&mut self, place: u16, ground: &mut Ground) -> Result<(), GiveUp> {
         self.lanes_open -= 1;
-        if self.lanes_open == 0 {
-            self.state = State::Settling;
+        if self.lanes_open > 0 {
+            return Ok(());
         }
+        if !self.headers.is_empty() && !planted(Mutant::HeaderUnconfirmed) {
+            return self.confirm(place, ground);
+        }
+        self.lanes_used = self.confirmed_from.take().unwrap_or(self.lanes_used);
+        self.state = State::Settling;
+        Ok(())
     }
 
     fn need(&mut self, pair: PairAt, csn: Csn) {

@@ -13,11 +13,12 @@ fn passes(test: fn()) -> bool {
 
 #[test]
 fn every_mutant_of_the_one_sided_path_is_caught() {
-    let twins: [(Mutant, fn()); 5] = [
+    let twins: [(Mutant, fn()); 6] = [
         (Mutant::WatermarkUnchecked, rules::not_durable_is_waited_for),
         (Mutant::WatermarkEpochIgnored, rules::watermark_of_another_epoch_vouches_for_nothing),
         (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
         (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
+        (Mutant::HeaderUnconfirmed, rules::header_of_another_entry_is_not_believed),
         (Mutant::ClockBeforeLoads, in_place::answer_is_settled_by_a_time_after_its_loads),
     ];
     for (mutant, test) in twins {

@@ -2,7 +2,8 @@
 //! nothing that took too long to read; nothing past the lease. Each has a mutant that these tests must catch.
 
 use cell_client::{Operation, Output};
-use cell_protocol::{Bound, RequestKind, Scan};
+use cell_memory::extent::byte_offset;
+use cell_protocol::{Bound, Found, RequestKind, Scan};
 use cell_terms::Epoch;
 
 use crate::answers::{filled, key, value};
@@ -130,6 +131,65 @@ pub(crate) fn operation_that_took_too_long_is_thrown_away() {
 #[test]
 fn operation_that_took_longer_than_permitted_is_thrown_away() {
     operation_that_took_too_long_is_thrown_away();
+}
+
+/// Headers alone have no checksum: an owner that gave a place away too early had another entry's version told
+/// for a key.
+pub(crate) fn header_of_another_entry_is_not_believed() {
+    let scan = Scan { start: Bound::Included(&key(7)), keys_only: true, limit_entries: 2, ..Scan::default() };
+    let long = vec![7; 70_000];
+    for (operation, reused, value, other) in [
+        (Operation::Scan(scan), key(7), value(7), value(8)),
+        (
+            Operation::MultiGet { keys: &[&key(3), b"long", &key(5)] },
+            b"long".to_vec(),
+            long.clone(),
+            vec![8; 70_000],
+        ),
+    ] {
+        let mut yard = filled(Yard::new(), 20);
+        yard.owner.put(b"long", &long);
+        let place = yard.owner.entry(&reused).unwrap().offset;
+        let reads = |yard: &Yard, read: &cell_fabric::RemoteRead| {
+            read.key.0 == yard.owner.pairs[0].extent_key() && read.offset == byte_offset(place)
+        };
+        yard.submit(&operation);
+        yard.run_to(reads);
+        // The entry moves, and its place is used again at once, by one of the same form.
+        let moved = yard.owner.put(&reused, &value);
+        yard.owner.pairs[0].store(&other, Some(place));
+        yard.owner.raise();
+        yard.run();
+        let version = match yard.core.completion().unwrap().outcome.unwrap() {
+            Output::Page(page) => page.page().iter().next().unwrap().version,
+            Output::Values(values) => match values.iter().nth(1) {
+                Some(Found::Large { version, .. }) => version,
+                found => panic!("{found:?}"),
+            },
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(version, moved, "{operation:?}");
+        assert_eq!(yard.counters().crc, 1);
+        assert!(yard.asked.is_empty(), "it was looked for again");
+    }
+}
+
+#[test]
+fn header_of_a_place_that_was_used_again_is_not_believed() {
+    header_of_another_entry_is_not_believed();
+}
+
+#[test]
+fn page_of_keys_reads_each_leaf_once_more() {
+    let mut yard = filled(Yard::new(), 200);
+    let scan = Scan { keys_only: true, ..Scan::default() };
+    yard.call(&Operation::Scan(scan));
+    let leaves = |yard: &Yard| yard.counters().reads;
+    let before = leaves(&yard);
+    let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!() };
+    let (entries, reads) = (page.page().iter().count() as u64, leaves(&yard) - before);
+    assert_eq!(entries, 200);
+    assert!(reads - entries < entries / 2, "a header an entry, and each leaf twice: {reads}");
 }
 
 #[test]

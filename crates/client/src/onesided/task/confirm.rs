@@ -1,0 +1,107 @@
+//! Confirming what the headers of extents say: a page of keys, a value too long for its page, a search whose
+//! leaf is not durable yet read the header alone, and the checksum covers the whole extent.
+//!
+//! So when all else is here the leaf is read again. If it still has the entry, as it was, then the extent was the
+//! entry's while its header was read, whatever the owner does with places that are free:
+//!
+//! 1. the leaf says: this key's entry is at this place, of this length and checksum;
+//! 2. the header at the place is read;
+//! 3. the leaf says the same. A place is given away only after its leaf was changed, and an entry that comes
+//!    back to it would have another CSN in its extent, so another checksum in its leaf.
+//!
+//! An entry that was replaced or removed between 1 and 3 is looked for again.
+
+use cell_tree::{LeafEntry, NodeRef, NodeStep};
+
+use super::{GiveUp, Kind, RETRIES_MAX, Stage, Task};
+use crate::onesided::Ground;
+use crate::onesided::regions::Place;
+
+/// An extent of which the header alone was read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HeaderRead {
+    /// The leaf that led to it.
+    pub(super) leaf: Place,
+    /// What the leaf said.
+    pub(super) entry: LeafEntry,
+    /// For which lane.
+    pub(super) lane: usize,
+}
+
+impl Task {
+    /// Reads each leaf again that led to a header: one lane for each.
+    pub(super) fn confirm(&mut self, place: u16, ground: &mut Ground) -> Result<(), GiveUp> {
+        self.lanes_used = *self.confirmed_from.get_or_insert(self.lanes_used); // earlier ones have ended
+        self.confirming.clear();
+        std::mem::swap(&mut self.headers, &mut self.confirming);
+        let mut from = 0;
+        while from < self.confirming.len() {
+            let leaf = self.confirming[from].leaf;
+            let count = self.confirming[from..].iter().take_while(|header| header.leaf == leaf).count();
+            let lane = self.lanes_used;
+            self.add_lane((0, 0));
+            self.lanes[lane].stage = Stage::Confirming { from, to: from + count };
+            self.lanes_open += 1;
+            self.read_leaf_again(place, lane, leaf, ground)?;
+            from += count;
+        }
+        self.lanes_begun = self.lanes_used;
+        Ok(())
+    }
+
+    fn read_leaf_again(
+        &mut self,
+        place: u16,
+        lane: usize,
+        leaf: Place,
+        ground: &mut Ground,
+    ) -> Result<(), GiveUp> {
+        let owner = self.owner(place, lane, 0);
+        self.post(leaf.pair, ground.regions.node_read(&leaf), owner, ground)
+    }
+
+    /// A leaf is here again.
+    pub(super) fn leaf_came_again(
+        &mut self,
+        place: u16,
+        lane: usize,
+        (from, to): (usize, usize),
+        words: &[u64],
+        ground: &mut Ground,
+    ) -> Result<(), GiveUp> {
+        let leaf = self.confirming[from].leaf;
+        let Ok(node) = NodeRef::new(ground.regions.pair(leaf.pair).geometry, leaf.node, words) else {
+            ground.counters.torn += 1;
+            self.lanes[lane].retries += 1;
+            let may_retry = self.lanes[lane].retries <= RETRIES_MAX;
+            return if may_retry { self.read_leaf_again(place, lane, leaf, ground) } else { Err(GiveUp) };
+        };
+        for index in from..to {
+            let header = self.confirming[index];
+            if self.is_still(&node, &header) {
+                continue;
+            }
+            ground.counters.crc += 1;
+            if self.kind == Kind::Scan {
+                return self.begin_again(place, self.begun_ns, ground); // a page is planned leaf by leaf
+            }
+            self.lanes_open += 1;
+            self.again(place, header.lane, ground)?;
+        }
+        self.lanes[lane].stage = Stage::Ended;
+        self.close_lane(place, ground)
+    }
+
+    /// Whether a leaf says of an entry what it said before its header was read.
+    fn is_still(&self, node: &NodeRef<'_>, header: &HeaderRead) -> bool {
+        let key = match self.kind {
+            Kind::Scan => self.page.key(&self.page.entries[header.lane - 1]),
+            Kind::Get | Kind::Search | Kind::MultiGet => {
+                let (begin, end) = self.lanes[header.lane].key;
+                &self.request[begin..end]
+            }
+        };
+        let says = |step| matches!(step, NodeStep::Leaf(found) if found.entry == Some(header.entry));
+        node.is_valid() && node.level() == 0 && says(node.step(key))
+    }
+}
