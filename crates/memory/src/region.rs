@@ -305,6 +305,11 @@ impl Words for Region {
         self.live.read_bytes(start, out.as_flattened_mut());
     }
 
+    #[inline]
+    fn copy_words(&self, start: usize, out: &mut [u64]) {
+        self.live.read_words(start, out);
+    }
+
     #[inline(always)]
     fn len(&self) -> usize {
         self.live.len()

@@ -23,6 +23,17 @@ pub trait Words {
         }
     }
 
+    /// As [`Words::copy`], as numbers.
+    ///
+    /// # Panics
+    /// If they are not all in range.
+    #[inline]
+    fn copy_words(&self, start: usize, out: &mut [u64]) {
+        for (i, to) in out.iter_mut().enumerate() {
+            *to = self.load(start + i);
+        }
+    }
+
     /// How many words there are.
     fn len(&self) -> usize;
 
