@@ -169,8 +169,6 @@ pub struct WorkerOptions {
     pub tree_node_bytes: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
-    /// Bytes of the extent region that ordinary writes leave free.
-    pub extent_headroom_bytes: u64,
     /// How long freed extents rest.
     pub reuse_grace_ns: u64,
     /// Whether clients may read this node's memory themselves.
@@ -209,7 +207,6 @@ impl WorkerOptions {
             value_bytes_max: bytes("value_bytes_max").min(
                 LogOptions::from_settings(settings).operation_bytes_max().saturating_sub(LOG_OVERHEAD_BYTES),
             ),
-            extent_headroom_bytes: settings.integer("extent_headroom_bytes"),
             reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
             one_sided_reads: settings.text("one_sided_reads") == "on",
             stream_bytes_max: bytes("stream_bytes_max"),

@@ -184,8 +184,7 @@ impl std::fmt::Debug for Store {
 impl Store {
     /// Takes over what recovery made.
     #[must_use]
-    pub fn new(mut recovered: Recovered, options: &WorkerOptions) -> Store {
-        recovered.extents.set_headroom(options.extent_headroom_bytes);
+    pub fn new(recovered: Recovered, options: &WorkerOptions) -> Store {
         let (node, extent) =
             (recovered.memory.node.region().clone(), recovered.memory.extent.region().clone());
         let slots = node.spec().slots();

@@ -66,8 +66,6 @@ fn kill_under_splits_nothing_acknowledged_is_lost() {
         "512KiB",
         "--extent-region-bytes",
         "8MiB",
-        "--extent-headroom-bytes",
-        "256KiB",
         "--split-fill-percent",
         "50",
         "--memory-limit-bytes",

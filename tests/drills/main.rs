@@ -129,7 +129,6 @@ fn drills_under_splits_pass_and_the_trees_are_sound() {
         "--tree-node-bytes=512",
         "--node-region-bytes=512KiB",
         "--extent-region-bytes=8MiB",
-        "--extent-headroom-bytes=256KiB",
         "--split-fill-percent=50",
         "--memory-limit-bytes=512MiB",
         "--log-segment-bytes=4MiB",

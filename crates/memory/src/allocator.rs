@@ -12,9 +12,8 @@
 //! There is no grace period here: whoever frees has waited until no reader can still hold the pointer and the
 //! record that freed it is durable.
 //!
-//! **Headroom.** Deletes, recovery and splits must go on when a region is full. So an allocator can hold back
-//! part of the region: [`ExtentAllocator::allocate`] refuses to break into it,
-//! [`ExtentAllocator::allocate_from_headroom`] does not.
+//! Nothing is held back for when a region is full: deletes and recoveries take no new extents, and a split
+//! that finds no room for its target's is broken off.
 
 mod class;
 mod range;
@@ -51,8 +50,6 @@ pub struct AllocatorStats {
     pub free_bytes: u64,
     /// Bytes that could be allocated in an empty region.
     pub capacity_bytes: u64,
-    /// Bytes that [`ExtentAllocator::allocate`] holds back.
-    pub headroom_bytes: u64,
 }
 
 impl AllocatorStats {
@@ -77,7 +74,6 @@ pub struct ExtentAllocator {
     blocks: u32,
     /// Blocks of long extents.
     long_blocks: u32,
-    headroom_blocks: u32,
     live_extents: u64,
     live_bytes: u64,
 }
@@ -129,16 +125,9 @@ impl ExtentAllocator {
             ranges: FreeRanges::new(blocks),
             blocks,
             long_blocks: 0,
-            headroom_blocks: 0,
             live_extents: 0,
             live_bytes: 0,
         })
-    }
-
-    /// Holds back so many bytes (rounded up to 64 KiB) of free ranges from [`ExtentAllocator::allocate`].
-    pub fn set_headroom(&mut self, bytes: u64) {
-        let slabs = bytes.div_ceil(SLAB_BYTES.into()).min((self.blocks / BLOCKS_PER_SLAB).into());
-        self.headroom_blocks = narrow(slabs) * BLOCKS_PER_SLAB;
     }
 
     /// A place for an extent of so many bytes; `None` if the region is full.
@@ -147,13 +136,13 @@ impl ExtentAllocator {
     /// If no extent has that length: lengths come from an [`crate::extent::ExtentShape`].
     #[inline]
     pub fn allocate(&mut self, extent_bytes: u32) -> Option<ExtentOffset> {
-        self.allocate_above(extent_bytes, self.headroom_blocks)
-    }
-
-    /// As [`ExtentAllocator::allocate`], for what must go on when a region is full.
-    #[inline]
-    pub fn allocate_from_headroom(&mut self, extent_bytes: u32) -> Option<ExtentOffset> {
-        self.allocate_above(extent_bytes, 0)
+        check_length(extent_bytes);
+        let granule = match Class::of(extent_bytes) {
+            Some(class) => self.allocate_slot(class)?,
+            None => self.allocate_blocks(extent_bytes.div_ceil(BLOCK_BYTES))?,
+        };
+        self.note_allocated(extent_bytes);
+        Some(ExtentOffset(granule))
     }
 
     /// Whether [`ExtentAllocator::allocate`] would find a place. Panics as it does.
@@ -162,11 +151,8 @@ impl ExtentAllocator {
         check_length(extent_bytes);
         match Class::of(extent_bytes) {
             Some(class) if self.slabs.has_free(class) => true,
-            Some(_) => self.leaves(BLOCKS_PER_SLAB, self.headroom_blocks) && self.has_unit(),
-            None => {
-                let blocks = extent_bytes.div_ceil(BLOCK_BYTES);
-                self.leaves(blocks, self.headroom_blocks) && self.ranges.has(blocks, 1)
-            }
+            Some(_) => self.ranges.has(BLOCKS_PER_SLAB, BLOCKS_PER_SLAB),
+            None => self.ranges.has(extent_bytes.div_ceil(BLOCK_BYTES), 1),
         }
     }
 
@@ -215,7 +201,6 @@ impl ExtentAllocator {
             allocated_bytes: bytes(self.slabs.count() * BLOCKS_PER_SLAB + self.long_blocks),
             free_bytes: bytes(self.ranges.free_blocks()),
             capacity_bytes: bytes(self.blocks.saturating_sub(HEADER_BLOCKS)),
-            headroom_bytes: bytes(self.headroom_blocks),
         }
     }
 
@@ -226,22 +211,11 @@ impl ExtentAllocator {
     }
 
     #[inline]
-    fn allocate_above(&mut self, extent_bytes: u32, headroom_blocks: u32) -> Option<ExtentOffset> {
-        check_length(extent_bytes);
-        let granule = match Class::of(extent_bytes) {
-            Some(class) => self.allocate_slot(class, headroom_blocks)?,
-            None => self.allocate_blocks(extent_bytes.div_ceil(BLOCK_BYTES), headroom_blocks)?,
-        };
-        self.note_allocated(extent_bytes);
-        Some(ExtentOffset(granule))
-    }
-
-    #[inline]
-    fn allocate_slot(&mut self, class: Class, headroom_blocks: u32) -> Option<u32> {
+    fn allocate_slot(&mut self, class: Class) -> Option<u32> {
         let (unit, within) = match self.slabs.take(class) {
             Some(slot) => slot,
             None => {
-                self.open_slab(class, headroom_blocks)?;
+                self.open_slab(class)?;
                 self.slabs.take(class)?
             }
         };
@@ -249,31 +223,17 @@ impl ExtentAllocator {
     }
 
     #[cold]
-    fn open_slab(&mut self, class: Class, headroom_blocks: u32) -> Option<()> {
-        if !self.leaves(BLOCKS_PER_SLAB, headroom_blocks) {
-            return None;
-        }
+    fn open_slab(&mut self, class: Class) -> Option<()> {
         let start = self.ranges.take(BLOCKS_PER_SLAB, BLOCKS_PER_SLAB)?;
         self.slabs.open(start / BLOCKS_PER_SLAB, class);
         Some(())
     }
 
-    fn allocate_blocks(&mut self, blocks: u32, headroom_blocks: u32) -> Option<u32> {
-        if !self.leaves(blocks, headroom_blocks) {
-            return None;
-        }
+    fn allocate_blocks(&mut self, blocks: u32) -> Option<u32> {
         let start = self.ranges.take(blocks, 1)?;
         self.ranges.tag_taken(start, blocks);
         self.long_blocks += blocks;
         Some(start * GRANULES_PER_BLOCK)
-    }
-
-    fn leaves(&self, blocks: u32, headroom_blocks: u32) -> bool {
-        self.ranges.free_blocks() >= blocks + headroom_blocks
-    }
-
-    fn has_unit(&self) -> bool {
-        self.ranges.has(BLOCKS_PER_SLAB, BLOCKS_PER_SLAB)
     }
 
     #[inline]

@@ -15,7 +15,6 @@ const TREE_NODE_BYTES: &str = "tree_node_bytes";
 const HUGE_PAGES: &str = "huge_pages";
 const MEMORY_CHECK: &str = "memory_check";
 const POPULATE_CHUNK_BYTES: &str = "populate_chunk_bytes";
-const EXTENT_HEADROOM_BYTES: &str = "extent_headroom_bytes";
 const READY_MEMORY_BYTES: &str = "ready_memory_bytes";
 
 /// Largest node region that can be asked for; the format permits 1 TiB.
@@ -89,14 +88,6 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
-        name: EXTENT_HEADROOM_BYTES,
-        meaning: "Part of an extent region that is held back from ordinary writes, so that deletes, splits \
-                  and recovery go on when it is full.",
-        default: "1 MiB",
-        bounds: Bounds::Bytes { min: 0, max: 1 << 30, power_of_two: false },
-        applies: Applies::Restart,
-    },
-    Setting {
         name: READY_MEMORY_BYTES,
         meaning: "Memory that a node holds ready for takeovers, touched beforehand while it is quiet, on top of \
                   its regions: the first touch can take longer than the replay, above all in a virtual \
@@ -123,8 +114,6 @@ pub struct RegionSettings {
     pub options: RegionOptions,
     /// How far ahead of the allocators memory is taken.
     pub populate_chunk_bytes: u64,
-    /// What is held back of an extent region: for [`crate::ExtentAllocator::set_headroom`].
-    pub extent_headroom_bytes: u64,
     /// What is held ready: for [`crate::make_ready`].
     pub ready_memory_bytes: u64,
 }
@@ -149,7 +138,6 @@ impl RegionSettings {
                 memory_check: settings.flag(MEMORY_CHECK),
             },
             populate_chunk_bytes: settings.integer(POPULATE_CHUNK_BYTES),
-            extent_headroom_bytes: settings.integer(EXTENT_HEADROOM_BYTES),
             ready_memory_bytes: settings.integer(READY_MEMORY_BYTES),
         }
     }

@@ -120,7 +120,7 @@ impl Splits {
         let Some(key) = pairs.store(there.pair).split_key(there.slot) else { return false };
         let (_, bytes) = pairs.store(there.pair).weight(there.slot);
         // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
-        let most = pairs.store(there.pair).extent_bytes_usable() / 8 * 7;
+        let most = pairs.store(there.pair).extent_bytes() / 8 * 7;
         let needs = Needs { extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
         let mut places = 0;
         let counted = candidates(pairs, there, needs).inspect(|place| places += place.slots);

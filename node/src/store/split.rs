@@ -337,16 +337,9 @@ impl Store {
         (entries, u64::try_from(u128::from(bytes) * u128::from(entries) / u128::from(all)).unwrap_or(bytes))
     }
 
-    /// Bytes of the extent region that ordinary writes can still take, whole slabs.
+    /// Bytes of the extent region that writes can still take, whole slabs.
     pub(crate) fn extent_bytes_free(&self) -> u64 {
-        let stats = self.extents.stats();
-        stats.free_bytes.saturating_sub(stats.headroom_bytes)
-    }
-
-    /// Bytes of the extent region that ordinary writes can take of an empty one.
-    pub(crate) fn extent_bytes_usable(&self) -> u64 {
-        let stats = self.extents.stats();
-        stats.capacity_bytes.saturating_sub(stats.headroom_bytes)
+        self.extents.stats().free_bytes
     }
 
     /// Bytes of the extent region that there are.

@@ -36,7 +36,6 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     durability: Durability::Sync,
     tree_node_bytes: 512,
     value_bytes_max: 4096,
-    extent_headroom_bytes: 0,
     reuse_grace_ns: 5 * MS,
     one_sided_reads: true,
     stream_bytes_max: 1 << 20,

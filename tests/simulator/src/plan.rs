@@ -126,11 +126,12 @@ impl Plan {
             prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
         };
         let value_bytes_max = log.operation_bytes_max() - 256;
+        // A number that meant a setting which is gone: seeds go on meaning what they meant.
+        let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = WorkerOptions {
             durability: Durability::Sync,
             tree_node_bytes: node_bytes,
             value_bytes_max,
-            extent_headroom_bytes: random.pick(&[0, 64 << 10]),
             one_sided_reads: true,
             reuse_grace_ns: random.pick(&[1, 5, 50]) * MS,
             stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),

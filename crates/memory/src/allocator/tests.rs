@@ -237,18 +237,15 @@ fn allocate_until_full_uses_nearly_everything_and_free_gives_all_back() {
 }
 
 #[test]
-fn headroom_is_kept_from_ordinary_allocations() {
+fn can_allocate_says_what_allocate_does_to_the_last_block() {
     let mut allocator = ExtentAllocator::new(4 << 20);
-    allocator.set_headroom(1 << 20);
-    while allocator.allocate(200_000).is_some() {}
-    while allocator.allocate(100).is_some() {}
-    assert!(!allocator.can_allocate(100) && !allocator.can_allocate(200_000));
-    assert!(allocator.stats().free_bytes >= 1 << 20);
-    let offset = allocator.allocate_from_headroom(100).unwrap();
-    assert!(allocator.allocate_from_headroom(200_000).is_some());
-    // The slab that the headroom opened is open to everyone: its space is spent already.
-    assert!(allocator.allocate(100).is_some());
-    allocator.free(offset, 100);
+    for bytes in [200_000, 100] {
+        while allocator.can_allocate(bytes) {
+            assert!(allocator.allocate(bytes).is_some());
+        }
+        assert!(allocator.allocate(bytes).is_none());
+    }
+    assert!(allocator.stats().free_bytes < u64::from(SLAB_BYTES), "{:?}", allocator.stats());
     allocator.check();
 }
 
