@@ -6,12 +6,13 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use cell_cluster::boottime_ns;
+use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
 use cell_memory::{ready_bytes, ready_bytes_given};
 use cell_recovery::image::ImageSource;
-use cell_wal::LogDevice;
+use cell_terms::CounterValue;
 use cell_wal::ring::Ring;
+use cell_wal::{LogCounts, LogDevice};
 
 use crate::agent::Installation;
 use crate::congestion::{Congestion, STEP_REPLY_BYTES};
@@ -73,6 +74,7 @@ pub(crate) struct Shell {
     inbound: Receiver<Inbound>,
     commands: Sender<Work>,
     lease_until_ns: Arc<AtomicU64>,
+    lease_counts: Arc<ClusterCounts>,
     snapshot: SharedSnapshot,
     snapshot_due_ns: u64,
     tick_due_ns: u64,
@@ -104,6 +106,7 @@ impl Shell {
             inbound,
             commands,
             lease_until_ns,
+            lease_counts: Arc::default(),
             snapshot,
             snapshot_due_ns: 0,
             tick_due_ns: 0,
@@ -118,6 +121,11 @@ impl Shell {
     /// Looks for work so long before it sleeps.
     pub(crate) fn spinning(self, spin_ns: u64) -> Shell {
         Shell { spin_ns, ..self }
+    }
+
+    /// Tells what the lease's thread counts beside what the worker does.
+    pub(crate) fn counting(self, lease_counts: Arc<ClusterCounts>) -> Shell {
+        Shell { lease_counts, ..self }
     }
 
     /// Runs until the operator stops the node or the worker gives its pair up.
@@ -198,9 +206,18 @@ impl Shell {
             *shared = Arc::new(NodeSnapshot {
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
+                counters: self.counters(),
                 ..self.worker.snapshot()
             });
         }
+    }
+
+    /// Of all logs, of the fabric and of the lease.
+    fn counters(&self) -> Vec<CounterValue> {
+        let mut logs = LogCounts::default();
+        self.worker.stores().for_each(|store| logs.add(&store.log_counts()));
+        let fabric = self.endpoint.counters().values();
+        logs.values().chain(fabric).chain(self.lease_counts.values()).collect()
     }
 
     fn take_inbound(&mut self) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cell_cluster::{IncidentRow, MemberRow, PairRow};
 use cell_recovery::ProgressView;
-use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 
 /// What a node is doing.
 #[derive(Clone, Debug, PartialEq)]
@@ -197,6 +197,8 @@ pub struct NodeSnapshot {
     pub backing: [&'static str; 2],
     /// Operations since the start.
     pub operations: OperationCounts,
+    /// What its logs, its fabric and its lease count, as their crates declare it.
+    pub counters: Vec<CounterValue>,
     /// Its pairs.
     pub pairs: Vec<PairSnapshot>,
     /// The others.

@@ -151,6 +151,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         lease.surely_until_ns(),
         snapshot.clone(),
     )
+    .counting(lease.counts().clone())
     .spinning(settings.integer("worker_spin_us") * 1_000);
     let control_hears = work.clone();
     let worker = spawn("cell-worker", move || {

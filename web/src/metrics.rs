@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cell_node::{NodeSnapshot, NodeState, OperationCounts, PairSnapshot};
+use cell_terms::{CounterKind, CounterValue};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::MetricType;
@@ -87,6 +88,7 @@ impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.encode_node(&mut encoder)?;
         self.encode_operations(&mut encoder)?;
+        self.0.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
         for figure in PAIR_FIGURES {
             self.encode_pairs(&mut encoder, figure)?;
         }
@@ -206,6 +208,25 @@ impl SnapshotCollector {
     }
 }
 
+/// A counter that another crate declares, whose name ends with what the encoder adds: the unit, then `_total`.
+fn encode_counter(encoder: &mut DescriptorEncoder<'_>, reading: &CounterValue) -> Result<(), fmt::Error> {
+    let CounterValue { counter, value } = reading;
+    let name = counter.name.trim_end_matches("_total");
+    let units = [("_bytes", Unit::Bytes), ("_seconds", Unit::Seconds)];
+    let with_unit = units.into_iter().find_map(|(end, unit)| Some((name.strip_suffix(end)?, Some(unit))));
+    let (name, unit) = with_unit.unwrap_or((name, None));
+    let help = counter.meaning.trim().trim_end_matches('.');
+    let kind = match counter.kind {
+        CounterKind::Total => MetricType::Counter,
+        CounterKind::Gauge => MetricType::Gauge,
+    };
+    let descriptor = encoder.encode_descriptor(name, help, unit.as_ref(), kind)?;
+    match counter.kind {
+        CounterKind::Total => ConstCounter::new(*value).encode(descriptor),
+        CounterKind::Gauge => ConstGauge::new(*value).encode(descriptor),
+    }
+}
+
 /// A time in seconds, from so many parts of one.
 #[allow(clippy::cast_precision_loss, reason = "2^53 ms are 285,000 years")]
 fn seconds(parts: u64, per_second: f64) -> f64 {
@@ -227,6 +248,10 @@ mod tests {
             "cell_node_uptime_seconds 12.0",
             "cell_memory_ready_bytes 4194304",
             "cell_memory_ready_given_bytes_total 2097152",
+            "# HELP cell_log_payload_bytes Bytes of records.",
+            "# UNIT cell_log_payload_bytes bytes",
+            "# TYPE cell_log_payload_bytes counter",
+            "cell_log_payload_bytes_total 4096.0",
             "cell_pair_entries{pair=\"1\"} 9",
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",

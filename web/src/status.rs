@@ -31,8 +31,15 @@ pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
             "refused": snapshot.operations.refused,
             "repeated": snapshot.operations.repeated,
         },
+        "counters": counters(snapshot),
         "pairs": snapshot.pairs.iter().map(pair).collect::<Vec<_>>(),
     })
+}
+
+/// By the names of the metrics, without their prefix.
+fn counters(snapshot: &NodeSnapshot) -> Value {
+    let counted = snapshot.counters.iter().map(|one| (one.counter.name.to_owned(), one.value.into()));
+    Value::Object(counted.collect())
 }
 
 fn pair(pair: &PairSnapshot) -> Value {
@@ -124,9 +131,12 @@ fn durability(durability: Durability) -> &'static str {
 #[cfg(test)]
 pub(crate) mod tests {
     use cell_node::OperationCounts;
-    use cell_terms::{Csn, Incarnation, NodeId, PairId};
+    use cell_terms::{Counter, CounterKind, CounterValue, Csn, Incarnation, NodeId, PairId};
 
     use super::*;
+
+    const PAYLOAD: Counter =
+        Counter { name: "log_payload_bytes_total", meaning: " Bytes of records.", kind: CounterKind::Total };
 
     /// A node that serves one pair.
     pub(crate) fn snapshot() -> NodeSnapshot {
@@ -142,6 +152,7 @@ pub(crate) mod tests {
             memory_ready_bytes_given: 2 << 20,
             backing: ["2 MiB", "4 KiB"],
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
+            counters: vec![CounterValue { counter: &PAYLOAD, value: 4096.0 }],
             pairs: vec![PairSnapshot {
                 pair: PairId(1),
                 csn_durable: Csn(41),
@@ -160,6 +171,7 @@ pub(crate) mod tests {
         assert_eq!(document["state"]["name"], "serving");
         assert_eq!(document["pairs"][0]["csn_durable"], 41);
         assert_eq!(document["operations"]["get"], 10);
+        assert_eq!(document["counters"]["log_payload_bytes_total"], 4096.0);
         assert_eq!(document["age_ms"], 300);
     }
 }

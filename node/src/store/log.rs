@@ -5,7 +5,7 @@ use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_B
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, RegionKind, SlotIndex};
 use cell_tree::Geometry;
-use cell_wal::{LogDevice, LogEvent, Refusal, Space, WalError, record_space};
+use cell_wal::{LogCounts, LogDevice, LogEvent, Refusal, Space, WalError, record_space};
 
 use super::{NoRoom, Store};
 
@@ -104,6 +104,11 @@ impl Store {
             Durability::Sync => self.durable(),
             Durability::Async | Durability::None => self.appended(),
         }
+    }
+
+    /// What the log has counted; nothing without one.
+    pub(crate) fn log_counts(&self) -> LogCounts {
+        self.log.as_ref().map(cell_wal::PairLog::counts).unwrap_or_default()
     }
 
     /// Whether nothing waits for the log.

@@ -177,6 +177,7 @@ impl Worker {
             // The process's, not the worker's: the shell knows.
             memory_ready_bytes: 0,
             memory_ready_bytes_given: 0,
+            counters: Vec::new(),
             backing: self.pairs.iter().next().map_or(["none", "none"], |pair| pair.store.backing()),
             operations: self.operations,
             pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
