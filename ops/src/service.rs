@@ -11,6 +11,8 @@ const EXTENSION: Duration = Duration::from_secs(30);
 const EXTEND_EVERY: Duration = Duration::from_secs(5);
 /// A node whose uptime stands still for so long hangs: the watchdog is not fed.
 const HANG_AFTER: Duration = Duration::from_secs(5);
+/// So often within the time that systemd waits for it, the watchdog is fed.
+const FEEDS: u32 = 3;
 
 /// Tells systemd how a node is doing.
 pub(crate) struct Service {
@@ -18,10 +20,7 @@ pub(crate) struct Service {
     status: String,
     extended_at: Option<Instant>,
     progress: u64,
-    fed_at: Instant,
-    watchdog: Option<Duration>,
-    uptime_ms: u64,
-    alive_at: Instant,
+    watchdog: Option<Watchdog>,
 }
 
 impl Service {
@@ -32,10 +31,7 @@ impl Service {
             status: String::new(),
             extended_at: None,
             progress: 0,
-            fed_at: now,
-            watchdog: sd_notify::watchdog_enabled(),
-            uptime_ms: 0,
-            alive_at: now,
+            watchdog: sd_notify::watchdog_enabled().map(|patience| Watchdog::new(patience, now)),
         }
     }
 
@@ -51,7 +47,9 @@ impl Service {
             notify(&[NotifyState::Ready]);
         }
         self.extend(&snapshot.state, now);
-        self.feed(snapshot.uptime_ms, now);
+        if self.watchdog.as_mut().is_some_and(|watchdog| watchdog.is_due(snapshot.uptime_ms, now)) {
+            notify(&[NotifyState::Watchdog]);
+        }
     }
 
     /// The last checkpoint begins.
@@ -74,17 +72,34 @@ impl Service {
             notify(&[extension()]);
         }
     }
+}
 
-    fn feed(&mut self, uptime_ms: u64, now: Instant) {
+/// When the watchdog is fed: as long as the worker shows that it makes progress. The uptime is written by the
+/// worker's own thread, at the end of a turn of its loop, into each snapshot; a worker that waits for ever in
+/// one turn leaves it as it is, whatever the process's other threads do.
+struct Watchdog {
+    patience: Duration,
+    fed_at: Instant,
+    uptime_ms: u64,
+    alive_at: Instant,
+}
+
+impl Watchdog {
+    fn new(patience: Duration, now: Instant) -> Watchdog {
+        Watchdog { patience, fed_at: now, uptime_ms: 0, alive_at: now }
+    }
+
+    fn is_due(&mut self, uptime_ms: u64, now: Instant) -> bool {
         if uptime_ms != self.uptime_ms {
             self.uptime_ms = uptime_ms;
             self.alive_at = now;
         }
-        let Some(watchdog) = self.watchdog else { return };
-        if now.duration_since(self.alive_at) < HANG_AFTER && now.duration_since(self.fed_at) >= watchdog / 3 {
+        let is_due = now.duration_since(self.alive_at) < HANG_AFTER
+            && now.duration_since(self.fed_at) >= self.patience / FEEDS;
+        if is_due {
             self.fed_at = now;
-            notify(&[NotifyState::Watchdog]);
         }
+        is_due
     }
 }
 
@@ -96,5 +111,35 @@ fn extension() -> NotifyState<'static> {
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         tracing::debug!(%error, "the service manager was not told");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds after which the watchdog is fed, looked at ten times a second for a minute; the worker's last sign
+    /// of life is at `hangs_at`.
+    fn fed(patience: u64, hangs_at: u64) -> Vec<u64> {
+        let start = Instant::now();
+        let mut watchdog = Watchdog::new(Duration::from_secs(patience), start);
+        let looks = (0..600_u64).map(|tenth| Duration::from_millis(tenth * 100));
+        let due = looks.filter(|after| {
+            let uptime = after.as_secs().min(hangs_at) * 1_000; // published once a second
+            watchdog.is_due(uptime, start + *after)
+        });
+        due.map(|after| after.as_secs()).collect()
+    }
+
+    #[test]
+    fn watchdog_is_fed_three_times_in_its_time_while_the_worker_turns() {
+        assert_eq!(fed(30, u64::MAX), [10, 20, 30, 40, 50]);
+        assert_eq!(fed(6, u64::MAX).len(), 29);
+    }
+
+    #[test]
+    fn watchdog_is_not_fed_for_a_worker_that_hangs_whatever_looks_at_it() {
+        assert_eq!(fed(30, 21), [10, 20]);
+        assert_eq!(fed(6, 20), [2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24]);
     }
 }
