@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use cell_fabric::{Address, Endpoint, Event, Greeting, Host, HostEndpoint, Poller, SocketName};
+use cell_fabric::{Address, ConnectionId, Endpoint, Event, Greeting, Host, HostEndpoint, Poller, SocketName};
 
 use crate::error::ClientError;
 
@@ -51,8 +51,12 @@ impl FromStr for Transport {
     }
 }
 
-/// The addresses to try in turn for what the user named. A TCP address is asked once what its host says of
-/// itself; where that is this host, its socket comes first.
+/// So long a server has to say what it is before the next one of the list is asked, too.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// The addresses to try in turn for what the user named. The first server that answers comes first, so that
+/// one which is dead, or takes connections and says nothing, costs no time-out; where it is on this host, its
+/// socket comes before all.
 ///
 /// # Errors
 /// [`ClientError::NoSharedMemory`] where nothing else will do.
@@ -64,21 +68,21 @@ pub(crate) fn choose(
     patience: Duration,
 ) -> Result<Vec<Address>, ClientError> {
     let is_shm = |address: &Address| matches!(address.host, Host::Shm(_));
-    if transport == Transport::Tcp || named.iter().all(is_shm) {
+    if named.iter().all(is_shm) || (transport == Transport::Tcp && named.len() == 1) {
         return Ok(named);
     }
-    let until = Instant::now() + patience;
-    let met = named.iter().find_map(|address| Some((*address, ask(endpoint, poller, *address, until)?)));
-    let Some((address, greeting)) = met else {
+    let Some((address, greeting)) = ask(endpoint, poller, &named, patience) else {
         // Nobody is there: the attempt to connect says so with its reason.
         return Ok(named);
     };
-    let shm = shared_memory(transport, &greeting, address);
+    let others = named.iter().copied().filter(|other| *other != address);
+    let named: Vec<Address> = std::iter::once(address).chain(others).collect();
+    let shm = if is_shm(&address) { Some(address) } else { shared_memory(transport, &greeting, address) };
     match (transport, shm) {
         (Transport::Shm, Some(shm)) => Ok(vec![shm]),
         (Transport::Shm, None) => Err(ClientError::NoSharedMemory { server: Box::new(address) }),
-        (_, Some(shm)) => Ok(std::iter::once(shm).chain(named).collect()),
-        (_, None) => Ok(named),
+        (_, Some(shm)) if shm != address => Ok(std::iter::once(shm).chain(named).collect()),
+        _ => Ok(named),
     }
 }
 
@@ -93,29 +97,44 @@ pub(crate) fn shared_memory(transport: Transport, greeting: &Greeting, address: 
     is_here.then(|| Address::shm(name).with_worker(address.worker))
 }
 
-/// What the host behind an address says of itself; none if nobody answers in time.
+/// The first of these servers that answers, and what its host says of itself; none if nobody does in time. They
+/// are asked in their order: the next one when those before it have failed, or have kept silent for a while.
 fn ask(
     endpoint: &mut HostEndpoint,
     poller: &mut Poller,
-    address: Address,
-    until: Instant,
-) -> Option<Greeting> {
-    let connection = endpoint.connect(&address).ok()?;
-    let mut said = None;
-    let mut ended = false;
-    while said.is_none() && !ended {
+    servers: &[Address],
+    patience: Duration,
+) -> Option<(Address, Greeting)> {
+    let until = Instant::now() + patience;
+    let mut unasked = servers.iter();
+    let mut asked: Vec<(ConnectionId, Address)> = Vec::new();
+    let mut next_at = Instant::now();
+    let mut met = None;
+    while met.is_none() {
+        let now = Instant::now();
+        if (asked.is_empty() || now >= next_at)
+            && let Some(server) = unasked.next()
+        {
+            asked.extend(endpoint.connect(server).ok().map(|connection| (connection, *server)));
+            next_at = now + HEAD_START;
+        }
+        if now >= until || (asked.is_empty() && unasked.as_slice().is_empty()) {
+            break;
+        }
         let events = endpoint.poll(&mut |event| match event {
-            Event::Connected { greeting, .. } => said = Some(greeting.clone()),
-            Event::Closed { .. } => ended = true,
+            Event::Connected { connection, greeting } => {
+                let from = asked.iter().find(|(of, _)| *of == connection);
+                met = met.take().or_else(|| from.map(|(_, server)| (*server, greeting.clone())));
+            }
+            Event::Closed { connection, .. } => asked.retain(|(of, _)| *of != connection),
             _ => {}
         });
         endpoint.flush();
-        let left = until.saturating_duration_since(Instant::now());
-        ended |= left.is_zero();
-        if events == 0 && !ended && endpoint.prepare_sleep() {
-            poller.wait(Some(left));
+        if events == 0 && !asked.is_empty() && endpoint.prepare_sleep() {
+            let wake = if unasked.as_slice().is_empty() { until } else { next_at.min(until) };
+            poller.wait(Some(wake.saturating_duration_since(Instant::now())));
         }
     }
-    endpoint.close(connection);
-    said
+    asked.into_iter().for_each(|(connection, _)| endpoint.close(connection));
+    met
 }
