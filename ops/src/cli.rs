@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::command;
-use crate::exit::Exit;
-use crate::output::message::Color;
+use crate::exit::{Exit, Failure};
+use crate::output::message::{self, Color};
 use crate::settings;
 
 /// An ordered key-value store that lives in memory and survives crashes.
@@ -106,10 +106,35 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<(Cli, A
     Ok((cli, matches))
 }
 
-/// Prints a usage error, help or version as clap words it, and gives its exit code.
-pub(crate) fn report_usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
-    if error.use_stderr() { Exit::Usage.into() } else { Exit::Ok.into() }
+/// Prints a usage error, help or version as clap words it, and gives its exit code. A usage error is one JSON
+/// object, as every other, if the arguments ask for JSON.
+pub(crate) fn report_usage(error: &clap::Error, arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    if !error.use_stderr() {
+        let _ = error.print();
+        return Exit::Ok.into();
+    }
+    if wants_json(arguments) {
+        message::error(&anyhow::Error::new(usage_failure(error)), true);
+    } else {
+        let _ = error.print();
+    }
+    Exit::Usage.into()
+}
+
+/// Looked for by hand: arguments that cannot be parsed have no parsed `--json`.
+fn wants_json(arguments: impl Iterator<Item = OsString>) -> bool {
+    arguments.take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+/// clap's words: what is wrong is the first paragraph, in one line; what helps are its tips and the usage.
+fn usage_failure(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let mut paragraphs = text.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+    let what = paragraphs.next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(&what).to_owned();
+    let next: Vec<String> = paragraphs.filter(|text| !text.starts_with("For more")).collect();
+    let next = if next.is_empty() { "`cell --help` lists every command".to_owned() } else { next.join("; ") };
+    Failure::usage(what).next(next)
 }
 
 #[cfg(test)]

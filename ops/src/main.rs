@@ -30,7 +30,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let (cli, matches) = match cli::parse(std::env::args_os()) {
         Ok(parsed) => parsed,
-        Err(error) => return cli::report_usage(&error),
+        Err(error) => return cli::report_usage(&error, std::env::args_os()),
     };
     output::message::set_up(cli.global.color, cli.global.quiet);
     match command::run(&cli, &matches) {

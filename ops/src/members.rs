@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use cell_terms::NodeId;
+use cell_terms::{NodeId, PairId};
 
 use crate::args::ServerArgs;
+use crate::output::message;
 use crate::store::Store;
 
 /// A node.
@@ -13,8 +14,33 @@ pub(crate) struct Member {
     pub(crate) server: String,
     /// Its number, as far as the region table tells it.
     pub(crate) node: Option<NodeId>,
+    /// The pairs that the region table says it has.
+    pub(crate) pairs: Vec<PairId>,
     /// Its client, or why there is none.
     pub(crate) store: anyhow::Result<Store>,
+}
+
+impl Member {
+    /// Nobody is there, and nothing is missed: the user named it, and the region table does not.
+    pub(crate) fn is_superfluous(&self) -> bool {
+        self.store.is_err() && self.node.is_none()
+    }
+}
+
+/// The same servers without those that nobody misses, of which a warning tells.
+///
+/// # Errors
+/// As for [`members`].
+pub(crate) fn without_superfluous(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<ServerArgs> {
+    let all = members(arguments, timeout)?;
+    let (left_out, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(Member::is_superfluous);
+    for member in left_out {
+        if let Err(error) = &member.store {
+            message::warning(&format!("{} is left out, no pair is there: {error:#}", member.server));
+        }
+    }
+    let servers: Vec<String> = kept.into_iter().map(|member| member.server).collect();
+    Ok(ServerArgs { server: servers.join(","), ..arguments.clone() })
 }
 
 /// Every node that the region table names, and every server that the user named, by node number. A node that
@@ -24,30 +50,41 @@ pub(crate) struct Member {
 /// None of the servers that the user named can be reached.
 pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Vec<Member>> {
     let mut door = Store::connect(arguments, timeout)?;
-    let mut places: Vec<(Option<NodeId>, String)> = Vec::new();
-    for (node, server) in door.places()? {
-        if !places.iter().any(|(_, known)| *known == server) {
-            places.push((Some(node), server));
-        }
+    let mut places: Vec<Place> = Vec::new();
+    for (node, server, pair) in door.places()? {
+        let known = places.iter().position(|place| place.server == server);
+        let at = known.unwrap_or_else(|| {
+            places.push(Place { node: Some(node), server, pairs: Vec::new() });
+            places.len() - 1
+        });
+        places[at].pairs.extend(pair);
     }
     let named: Vec<&str> = arguments.server.split(',').map(str::trim).collect();
     if places.len() <= 1 && named.len() == 1 {
-        let node = places.first().and_then(|(node, _)| *node);
-        return Ok(vec![Member { server: arguments.server.clone(), node, store: Ok(door) }]);
+        let Place { node, pairs, .. } = places.pop().unwrap_or_default();
+        return Ok(vec![Member { server: arguments.server.clone(), node, pairs, store: Ok(door) }]);
     }
     for server in named {
-        if !places.iter().any(|(_, known)| known == server) {
-            places.push((None, server.to_owned()));
+        if !places.iter().any(|place| place.server == server) {
+            places.push(Place { server: server.to_owned(), ..Place::default() });
         }
     }
-    let connect = |(node, server): (Option<NodeId>, String)| {
+    let connect = |Place { node, server, pairs }: Place| {
         let store = Store::connect(&ServerArgs { server: server.clone(), ..arguments.clone() }, timeout);
         // Two names may be one node's.
         let met = store.as_ref().ok().and_then(Store::node);
-        Member { server, node: met.or(node), store }
+        Member { server, node: met.or(node), pairs, store }
     };
     let mut members: Vec<Member> = places.into_iter().map(connect).collect();
     members.sort_by_key(|member| (member.node.is_none(), member.node));
     members.dedup_by(|later, first| later.node.is_some() && later.node == first.node && later.store.is_ok());
     Ok(members)
+}
+
+/// Where the region table says that a node is, or the user that one may be.
+#[derive(Default)]
+struct Place {
+    node: Option<NodeId>,
+    server: String,
+    pairs: Vec<PairId>,
 }

@@ -27,6 +27,11 @@ pub(crate) struct RangeArgs {
 }
 
 impl RangeArgs {
+    /// Whether any end of it was given; otherwise it is all keys.
+    pub(crate) const fn is_given(&self) -> bool {
+        self.prefix.is_some() || self.from.is_some() || self.after.is_some() || self.to.is_some()
+    }
+
     /// The range.
     pub(crate) fn range(&self, encoding: EncodingArgs) -> Result<ScanRange, Failure> {
         let decode = |name: &str, text: &str| encoding.decode(name, text).map(Cow::into_owned);

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Source};
+use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Source, Value};
 use clap::{Arg, ArgMatches, Command};
 use serde_json::json;
 
@@ -239,17 +239,60 @@ pub(crate) fn markdown() -> String {
 pub(crate) fn table_json() -> serde_json::Value {
     let rows = DECLARATIONS.iter().flat_map(|(section, list)| {
         list.iter().map(move |setting| {
-            json!({
+            let mut row = json!({
                 "name": setting.name,
                 "section": section,
                 "default": setting.default,
+                "default_value": default_value(setting),
                 "takes": setting.bounds.to_string(),
+                "unit": unit(&setting.bounds),
                 "applies": applies(setting.applies),
                 "meaning": setting.meaning,
-            })
+            });
+            add_bounds(&mut row, &setting.bounds);
+            row
         })
     });
     json!({"version": 1, "settings": rows.collect::<Vec<_>>()})
+}
+
+/// What a number of the setting counts.
+fn unit(bounds: &Bounds) -> Option<&'static str> {
+    match bounds {
+        Bounds::Bytes { .. } => Some("bytes"),
+        Bounds::Milliseconds { .. } => Some("ms"),
+        Bounds::Integer { .. } | Bounds::Real { .. } | Bounds::Choice(_) => None,
+        Bounds::Flag | Bounds::Text { .. } => None,
+    }
+}
+
+/// The default as a number in the setting's unit, a flag or text.
+fn default_value(setting: &Setting) -> serde_json::Value {
+    match setting.parse(setting.default).expect("a default is within its bounds") {
+        Value::Integer(number) => number.into(),
+        Value::Real(number) => number.into(),
+        Value::Flag(flag) => flag.into(),
+        Value::Text(text) => text.into(),
+    }
+}
+
+/// The kind of value, and what bounds it: numbers in the setting's unit.
+fn add_bounds(row: &mut serde_json::Value, bounds: &Bounds) {
+    let (kind, fields) = match *bounds {
+        Bounds::Integer { min, max } => ("integer", json!({"min": min, "max": max})),
+        Bounds::Bytes { min, max, power_of_two } => {
+            ("bytes", json!({"min": min, "max": max, "power_of_two": power_of_two}))
+        }
+        Bounds::Milliseconds { min, max } => ("time", json!({"min": min, "max": max})),
+        Bounds::Real { min, max } => ("real", json!({"min": min, "max": max})),
+        Bounds::Choice(words) => ("choice", json!({"choices": words})),
+        Bounds::Flag => ("flag", json!({})),
+        Bounds::Text { max } => ("text", json!({"bytes_max": max})),
+    };
+    row["kind"] = kind.into();
+    if let (Some(row), serde_json::Value::Object(fields)) = (row.as_object_mut(), fields) {
+        row.extend(fields);
+    }
 }
 
 fn applies(applies: Applies) -> &'static str {

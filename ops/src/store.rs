@@ -131,12 +131,13 @@ impl Store {
         Ok(count)
     }
 
-    /// Where nodes are, as the region table says; a node may be there more than once.
-    pub(crate) fn places(&mut self) -> anyhow::Result<Vec<(NodeId, String)>> {
+    /// Where nodes are, as the region table says: once for each pair, or once without one.
+    pub(crate) fn places(&mut self) -> anyhow::Result<Vec<(NodeId, String, Option<PairId>)>> {
         let mut places = Vec::new();
         self.each_row(|row| {
             if !row.address.is_empty() {
-                places.push((row.node, row.address.to_owned()));
+                let pair = (row.pair != PairId(0)).then_some(row.pair);
+                places.push((row.node, row.address.to_owned(), pair));
             }
         })?;
         Ok(places)

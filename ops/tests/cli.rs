@@ -36,6 +36,99 @@ fn settings_as_json_carry_a_version_and_every_default() {
 }
 
 #[test]
+fn settings_as_json_tell_kind_unit_and_bounds() {
+    let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
+    let rows = document["settings"].as_array().unwrap();
+    let row = |name: &str| rows.iter().find(|row| row["name"] == name).unwrap();
+    let segment = row("log_segment_bytes");
+    assert_eq!((&segment["kind"], &segment["unit"]), (&"bytes".into(), &"bytes".into()));
+    assert_eq!((&segment["min"], &segment["max"]), (&(1 << 20).into(), &(1 << 30).into()));
+    assert_eq!((&segment["power_of_two"], &segment["default_value"]), (&true.into(), &(64 << 20).into()));
+    let idle = row("log_seal_idle");
+    assert_eq!((&idle["kind"], &idle["unit"]), (&"time".into(), &"ms".into()));
+    assert_eq!((&idle["min"], &idle["default_value"]), (&1.into(), &20.into()));
+    assert_eq!(row("lease_drift_margin")["unit"], serde_json::Value::Null);
+    assert!(row("lease_drift_margin")["max"].is_f64());
+    assert!(row("durability")["choices"].as_array().unwrap().contains(&"sync".into()));
+    assert!(rows.iter().all(|row| row["kind"].is_string()), "{document}");
+}
+
+/// There is no way to change a setting of a running process: what is called live would be believed to be.
+#[test]
+fn settings_none_is_live_while_nothing_changes_one() {
+    let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
+    let live = document["settings"].as_array().unwrap().iter().filter(|row| row["applies"] == "live");
+    assert_eq!(live.map(|row| row["name"].to_string()).collect::<Vec<_>>(), [""; 0]);
+}
+
+/// It held memory back for deletes, splits and recoveries, none of which ever took from it.
+#[test]
+fn settings_there_is_no_headroom_that_nobody_uses() {
+    let output = cell(&["node", "--extent-headroom-bytes=1MiB", "--listen-address=nowhere"]);
+    assert!(text(&output.stderr).contains("unexpected argument '--extent-headroom-bytes'"), "{output:?}");
+}
+
+#[test]
+fn usage_errors_under_json_are_one_json_object() {
+    for arguments in [
+        &["nonsense", "--json"][..],
+        &["--json", "get"],
+        &["get", "key", "--hex", "--base64", "--json"],
+        &["settings", "--json", "--markdown"],
+        &["dev", "--json", "--port", "80"],
+        &["node", "--json", "--node-id", "99"],
+    ] {
+        let output = cell(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        let document: serde_json::Value = serde_json::from_slice(&output.stderr)
+            .unwrap_or_else(|_| panic!("{arguments:?}: not JSON: {}", text(&output.stderr)));
+        assert_eq!(document["version"], 1);
+        let error = &document["error"];
+        assert_eq!((&error["code"], &error["exit"]), (&"usage".into(), &2.into()), "{arguments:?}");
+        let message = error["message"].as_str().unwrap();
+        assert!(!message.is_empty() && !message.contains("error:") && !message.contains('\n'), "{message}");
+        assert!(error["next"].is_string(), "{document}");
+    }
+    let plain = cell(&["get", "--", "--json", "--hex", "--base64"]);
+    assert!(plain.stderr.starts_with(b"error: "), "what follows `--` is no option: {plain:?}");
+}
+
+#[test]
+fn get_into_a_file_takes_one_key_and_no_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("value");
+    for more in [&["other"][..], &["--json"]] {
+        let output = cell(&[&["get", "key", "--output", file.to_str().unwrap()], more].concat());
+        assert_eq!(output.status.code(), Some(2), "{more:?}: {output:?}");
+        assert!(text(&output.stderr).contains("--output"), "{output:?}");
+    }
+    assert!(!file.exists());
+}
+
+#[test]
+fn del_of_a_range_unconfirmed_is_refused_before_anybody_is_asked() {
+    for range in [&["--prefix", "a"][..], &["--from", "a", "--to", "b"], &["--after", "a"]] {
+        let output = cell(&[&["del", "--server", "127.0.0.1:1"], range].concat());
+        assert_eq!(output.status.code(), Some(2), "{range:?}: {output:?}");
+        assert!(text(&output.stderr).contains("--yes"), "{output:?}");
+    }
+    for wrong in [&["del"][..], &["del", "key", "--prefix", "k"], &["del", "a", "b", "--if-version", "1.1.1"]]
+    {
+        assert_eq!(cell(wrong).status.code(), Some(2), "{wrong:?}");
+    }
+}
+
+#[test]
+fn the_systemd_unit_asks_for_the_watchdog_that_nodes_feed() {
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/systemd/cell-node.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let seconds = unit.lines().find_map(|line| line.strip_prefix("WatchdogSec=")).map(str::parse::<u64>);
+    assert!(matches!(seconds, Some(Ok(10..=60))), "{seconds:?}");
+    assert!(unit.contains("Type=notify\n"), "the watchdog is fed by notifications");
+}
+
+#[test]
 fn usage_errors_exit_with_2() {
     for arguments in [
         &["nonsense"][..],

@@ -100,3 +100,36 @@ fn dev_a_killed_supervisor_takes_all_its_nodes_along() {
     up(&mut dev);
     assert_all(&dev, "value");
 }
+
+/// What cannot be asked is a row that says so, and what can be is shown.
+#[test]
+fn tree_show_and_verify_name_a_node_that_cannot_be_reached() {
+    // No survivor takes over within the test: the dead node's pair stays its own.
+    let mut dev = Dev::launched_with(&["--nodes=3", "--restart=off", "--lease-ms=60000"]);
+    let (_, pids) = up(&mut dev);
+    put_all(&dev, "value");
+    let whole: Value = serde_json::from_str(&dev.out(&["tree", "show", "--json"])).unwrap();
+    assert_eq!(whole["unreachable"].as_array().map(Vec::len), Some(0), "{whole}");
+    signal("KILL", pids[1]);
+    dev.wait_for("given_up");
+    let dead = format!("127.0.0.1:{}", dev.port + 1);
+    let shown = dev.cell(&["tree", "show", "--json"]);
+    assert_eq!(shown.status.code(), Some(6), "{shown:?}");
+    let shown: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let missing = shown["unreachable"].as_array().unwrap();
+    assert_eq!((missing.len(), &missing[0]["server"]), (1, &dead.as_str().into()), "{shown}");
+    assert_eq!((&missing[0]["node"], &missing[0]["error"]["code"]), (&1.into(), &"unreachable".into()));
+    assert!(!missing[0]["pairs"].as_array().unwrap().is_empty(), "{shown}");
+    let count = |document: &Value| document["meganodes"].as_array().unwrap().len();
+    assert!(count(&shown) > 0 && count(&shown) < count(&whole), "{shown}");
+    let shown = dev.cell(&["tree", "show"]);
+    assert_eq!(shown.status.code(), Some(6));
+    let told = String::from_utf8(shown.stdout).unwrap();
+    assert!(told.contains("of the nodes that answered") && told.contains(&dead), "{told}");
+
+    // By the dead one first, too; what it has cannot be verified, and that is said by name.
+    let servers = format!("{dead},{}", dev.server());
+    let verified = dev.cell(&["verify", "--server", &servers]);
+    assert_eq!(verified.status.code(), Some(4), "{verified:?}");
+    assert!(String::from_utf8(verified.stderr).unwrap().contains(&dead));
+}

@@ -66,6 +66,61 @@ fn ranges(dev: &Dev) {
     assert_eq!((&json(row.as_bytes())["key"], &json(row.as_bytes())["version"]), (&"s".into(), &1.into()));
 }
 
+fn removals(dev: &Dev) {
+    for key in ["d/a", "d/b", "d/c", "d0", "d1", "d2"] {
+        dev.out(&["put", key, "value"]);
+    }
+    dev.out(&["del", "d0", "d1"]);
+    assert_eq!(dev.code(&["del", "d1", "d2"]), 6, "one of them was there");
+    assert_eq!(dev.code(&["del", "d1", "d2"]), 3);
+    assert_eq!(dev.code(&["del", "d1", "d2", "--ignore-missing"]), 0);
+    let rows = dev.cell(&["del", "d/a", "d9", "--json"]);
+    assert_eq!(rows.status.code(), Some(6));
+    let rows: Vec<Value> =
+        rows.stdout.split(|b| *b == b'\n').filter(|row| !row.is_empty()).map(json).collect();
+    assert_eq!((&rows[0]["key"], &rows[0]["deleted"]), (&"d/a".into(), &true.into()));
+    assert_eq!((&rows[1]["key"], &rows[1]["deleted"], rows.len()), (&"d9".into(), &false.into(), 2));
+
+    assert_eq!(dev.code(&["del", "--prefix", "d/"]), 2, "not confirmed");
+    assert_eq!(dev.out(&["count", "--prefix", "d/"]), "2\n");
+    let removed = json(dev.out(&["del", "--prefix", "d/", "--yes", "--json"]).as_bytes());
+    assert_eq!((&removed["count"], &removed["version"]), (&2.into(), &1.into()));
+    assert_eq!(dev.out(&["count", "--prefix", "d/"]), "0\n");
+    dev.out(&["del", "--prefix", "d/", "--yes"]);
+
+    let lines: String = (0..5_000).map(|n| format!("e{n:05}\tvalue\n")).collect();
+    assert!(dev.cell_with_input(&["load", "-"], lines.as_bytes()).status.success());
+    let removed =
+        json(dev.out(&["del", "--after", "e00000", "--to", "e04999", "--yes", "--json"]).as_bytes());
+    assert_eq!(removed["count"], 4_998);
+    assert_eq!(dev.out(&["scan", "--prefix", "e", "--keys-only"]), "e00000\ne04999\n");
+    dev.out(&["del", "--prefix", "e", "--yes"]);
+}
+
+/// A server of the list that is dead, or takes connections and says nothing, is no reason to fail.
+fn several_servers(dev: &Dev) {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    for first in ["127.0.0.1:1".to_owned(), silent.local_addr().unwrap().to_string()] {
+        let servers = format!("{first},{}", dev.server());
+        for command in [
+            &["get", "greeting"][..],
+            &["put", "several", "servers"],
+            &["del", "several"],
+            &["count", "--prefix", "greeting"],
+            &["verify"],
+            &["tree", "show"],
+        ] {
+            let output = dev.cell(&[command, &["--server", &servers, "--timeout", "3s"]].concat());
+            assert_eq!(output.status.code(), Some(0), "{command:?} by {servers}: {output:?}");
+        }
+        let status = dev.cell(&["status", "--json", "--server", &servers, "--timeout", "1s"]);
+        assert_eq!(status.status.code(), Some(5), "a server that was named is not there: {status:?}");
+        let rows = json(&status.stdout)["nodes"].as_array().unwrap().clone();
+        let named = |row: &&Value| row["server"] == first.as_str() && row["error"]["code"] == "unreachable";
+        assert_eq!((rows.len(), rows.iter().filter(named).count()), (2, 1), "{rows:?}");
+    }
+}
+
 fn load_dump_and_verify(dev: &Dev) {
     let path = |name: &str| dev.folder.path().join(name).to_str().unwrap().to_owned();
     let (source, progress, gz) = (path("words.tsv"), path("progress"), path("words.gz"));
@@ -114,7 +169,7 @@ fn load_dump_and_verify(dev: &Dev) {
     assert_eq!(bad.status.code(), Some(6));
     assert!(String::from_utf8(bad.stderr).unwrap().contains("line 2: the key is empty"));
     let strict = dev.cell_with_input(&["load", "-", "--strict"], b"a\t1\n\nb\t2\n");
-    assert_eq!(strict.status.code(), Some(1));
+    assert_eq!(strict.status.code(), Some(2), "an input that is wrong");
 }
 
 fn status_and_bench(dev: &Dev) {
@@ -148,6 +203,8 @@ fn one_server_every_command() {
     let mut dev = Dev::start();
     entries_conditions_and_encodings(&dev);
     ranges(&dev);
+    removals(&dev);
+    several_servers(&dev);
     load_dump_and_verify(&dev);
     status_and_bench(&dev);
     let before = dev.out(&["count"]);

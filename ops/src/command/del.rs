@@ -1,26 +1,42 @@
-//! `cell del`: removes one entry.
+//! `cell del`: removes entries by key, or a range of them once that is confirmed.
 
+use std::borrow::Cow;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use cell_client::{Operation, Output, ScanRange};
 use cell_protocol::Condition;
 use cell_terms::Version;
 use clap::Args;
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::put::condition_failed;
 use crate::args::{EncodingArgs, ServerArgs};
 use crate::cli::Global;
-use crate::encoding::display_key;
-use crate::exit::Exit;
-use crate::output::message;
+use crate::encoding::{display_key, insert_json};
+use crate::exit::{Exit, Failure};
+use crate::output::{bar, message, number};
+use crate::range::RangeArgs;
+use crate::signal;
 use crate::store::Store;
 use crate::version::parse_version;
+
+/// Removals of a range that are in flight together: so many keys are read, then removed, and so on.
+const IN_FLIGHT: u16 = 1024;
 
 /// Arguments of `cell del`.
 #[derive(Debug, Args)]
 pub(crate) struct DelArgs {
-    /// The key
-    key: String,
+    /// The keys
+    #[arg(value_name = "KEY", conflicts_with_all = ["prefix", "from", "after", "to"])]
+    keys: Vec<String>,
+    #[command(flatten)]
+    range: RangeArgs,
+    /// Remove a range without asking; what is not a terminal is not asked
+    #[arg(long, short)]
+    yes: bool,
     /// Only if the entry has this version
     #[arg(long, value_name = "VERSION", value_parser = parse_version)]
     if_version: Option<Version>,
@@ -33,19 +49,140 @@ pub(crate) struct DelArgs {
     server: ServerArgs,
 }
 
-/// Removes the entry.
+/// Removes the entries.
 pub(crate) fn run(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
-    let key = arguments.encoding.decode_key(&arguments.key)?;
+    let keys = arguments.keys.iter().map(|key| arguments.encoding.decode_key(key));
+    let keys = keys.collect::<Result<Vec<_>, _>>()?;
+    match (&keys[..], arguments.range.is_given()) {
+        ([], false) => Err(Failure::usage("there is nothing to remove")
+            .next("give keys, --prefix KEY, or a range with --from, --after and --to; see `cell del --help`")
+            .into()),
+        (keys, false) => remove_keys(global, arguments, keys),
+        (_, true) => remove_range(global, arguments),
+    }
+}
+
+fn remove_keys(global: &Global, arguments: &DelArgs, keys: &[Cow<'_, [u8]>]) -> anyhow::Result<Exit> {
+    if arguments.if_version.is_some() && keys.len() > 1 {
+        return Err(Failure::usage("--if-version takes one key: a version is one entry's").into());
+    }
     let condition = arguments.if_version.map_or(Condition::Always, Condition::IfVersion);
     let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;
-    let existed = match store.delete(&key, condition)? {
-        Ok(existed) => existed,
-        Err(current) => return condition_failed(global, current),
-    };
-    if global.json {
-        message::print_json(json!({"deleted": existed}))?;
-    } else if !existed {
-        message::note(&format!("no entry: {}", display_key(&key)));
+    let mut missing = 0;
+    for key in keys {
+        let existed = match store.delete(key, condition)? {
+            Ok(existed) => existed,
+            Err(current) => return condition_failed(global, current),
+        };
+        if global.json {
+            let mut object = Map::new();
+            insert_json(&mut object, "key", key);
+            object.insert("deleted".into(), existed.into());
+            message::print_json(object.into())?;
+        } else if !existed {
+            message::note(&format!("no entry: {}", display_key(key)));
+        }
+        missing += usize::from(!existed);
     }
-    Ok(if existed || arguments.ignore_missing { Exit::Ok } else { Exit::NotFound })
+    Ok(match missing {
+        0 => Exit::Ok,
+        _ if arguments.ignore_missing => Exit::Ok,
+        all if all == keys.len() => Exit::NotFound,
+        _ => Exit::Partial,
+    })
+}
+
+/// Removes what is found in the range; what others write there meanwhile may stay.
+fn remove_range(global: &Global, arguments: &DelArgs) -> anyhow::Result<Exit> {
+    if arguments.if_version.is_some() {
+        return Err(Failure::usage("--if-version takes one key: a version is one entry's").into());
+    }
+    let range = ScanRange { keys_only: true, ..arguments.range.range(arguments.encoding)? };
+    if !arguments.yes && !io::stdin().is_terminal() {
+        let failure = Failure::usage("a range is to be removed, and nobody is there to confirm it");
+        return Err(failure.next("give --yes to remove it; `cell count` tells how much it is").into());
+    }
+    let stop = signal::stop_flag()?;
+    let mut store = Store::connect_with(&arguments.server, Duration::from_secs(60), usize::from(IN_FLIGHT))?;
+    if !arguments.yes {
+        let count = store.scan(range.clone(), &mut |_| Ok(()))?;
+        let question = format!("Remove {}?", number::counted(count, "entry", "entries"));
+        if !confirms(&question, &mut io::stdin().lock())? {
+            return Err(Failure::new(Exit::Error, "not confirmed; nothing was removed").into());
+        }
+    }
+    let bar = bar::Bar::new("removing", None, false);
+    let mut removed = 0;
+    let result = remove_all(&mut store, range, &stop, &mut |count| {
+        removed += count;
+        bar.set(removed, number::count(removed));
+    });
+    bar.finish();
+    result.map_err(|error| error.context(format!("{} removed before", number::count(removed))))?;
+    if global.json {
+        message::print_json(json!({"count": removed}))?;
+    } else {
+        message::note(&format!("{} removed", number::counted(removed, "entry", "entries")));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Asks on stderr; `yes` is yes, and everything else, the end of the input too, is no.
+fn confirms(question: &str, answers: &mut impl BufRead) -> io::Result<bool> {
+    let mut err = io::stderr().lock();
+    write!(err, "{question} Type yes to go on: ")?;
+    err.flush()?;
+    let mut line = String::new();
+    answers.read_line(&mut line)?;
+    Ok(line.trim() == "yes")
+}
+
+/// Tells `each` how many were removed at a time.
+fn remove_all(
+    store: &mut Store,
+    mut range: ScanRange,
+    stop: &AtomicBool,
+    each: &mut dyn FnMut(u64),
+) -> anyhow::Result<()> {
+    range.limit = IN_FLIGHT.into();
+    loop {
+        let mut keys = Vec::new();
+        store.scan(range.clone(), &mut |found| {
+            keys.push(found.key.clone());
+            Ok(())
+        })?;
+        let Some(last) = keys.last().cloned() else { return Ok(()) };
+        for key in &keys {
+            store.submit(&Operation::Delete { key, condition: Condition::Always })?;
+        }
+        let mut failed = None;
+        while let Some(completion) = store.poll(true) {
+            match completion.outcome {
+                Ok(Output::Deleted(existed)) => each(existed.into()),
+                Ok(_) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(store.failure(&error));
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::new(Exit::Interrupted, "interrupted").into());
+        }
+        range.start = Bound::Excluded(last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn confirms_takes_yes_and_nothing_else() {
+        for (answer, confirmed) in
+            [("yes\n", true), (" yes \r\n", true), ("y\n", false), ("\n", false), ("", false)]
+        {
+            assert_eq!(confirms("Remove?", &mut answer.as_bytes()).unwrap(), confirmed, "{answer:?}");
+        }
+    }
 }

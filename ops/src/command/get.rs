@@ -14,7 +14,7 @@ use serde_json::{Map, json};
 use crate::args::{EncodingArgs, ServerArgs};
 use crate::cli::Global;
 use crate::encoding::{Encoding, display_key, insert_json};
-use crate::exit::Exit;
+use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::store::Store;
 
@@ -27,11 +27,11 @@ pub(crate) struct GetArgs {
     /// Only whether there are entries; no value is sent
     #[arg(long, conflicts_with_all = ["raw", "output"])]
     exists: bool,
-    /// The value as it is, without a line end
-    #[arg(long, conflicts_with = "encoding")]
+    /// The value as it is, without a line end; of several keys one after the other
+    #[arg(long, conflicts_with_all = ["encoding", "json"])]
     raw: bool,
-    /// The value as it is, into a file
-    #[arg(long, short, value_name = "FILE", conflicts_with = "encoding")]
+    /// The value of the one key as it is, into a file
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = ["encoding", "raw", "json"])]
     output: Option<PathBuf>,
     #[command(flatten)]
     encoding: EncodingArgs,
@@ -41,6 +41,10 @@ pub(crate) struct GetArgs {
 
 /// Prints what is there.
 pub(crate) fn run(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
+    if arguments.output.is_some() && arguments.keys.len() > 1 {
+        let what = format!("--output takes the value of one key, and {} were given", arguments.keys.len());
+        return Err(Failure::usage(what).next("give one key for each file, or take --json on stdout").into());
+    }
     let keys = arguments.keys.iter().map(|key| arguments.encoding.decode_key(key));
     let keys = keys.collect::<Result<Vec<_>, _>>()?;
     let mut store = Store::connect(&arguments.server, Duration::from_secs(10))?;

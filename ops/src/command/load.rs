@@ -40,7 +40,7 @@ pub(crate) struct LoadArgs {
     /// Keep a record of the acknowledged lines here, and go on where it ends
     #[arg(long, value_name = "FILE")]
     progress: Option<PathBuf>,
-    /// Stop at the first line that is not a record
+    /// Stop at the first line that is not a record, with exit code 2
     #[arg(long)]
     strict: bool,
     /// Puts in flight
@@ -132,7 +132,7 @@ fn conclude(
         Ended::Stopped => match watcher.strict_stop {
             Some(line) => {
                 let what = format!("line {line} is not a record, and --strict was given");
-                Err(Failure::new(Exit::Error, what).next(resume()).into())
+                Err(Failure::usage(what).next(resume()).into())
             }
             None => Err(Failure::new(Exit::Interrupted, "interrupted").next(resume()).into()),
         },

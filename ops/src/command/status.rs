@@ -73,7 +73,7 @@ type Unserved = (PairId, OwnedState);
 /// Every node's answer, and what the first of them knows of pairs that none tells of.
 fn ask(arguments: &StatusArgs) -> anyhow::Result<(Vec<Asked>, Vec<Unserved>)> {
     let mut unserved = None;
-    let mut ask = |Member { server, node, store }| {
+    let mut ask = |Member { server, node, store, .. }| {
         let status = store.and_then(|mut store: Store| {
             unserved = unserved.take().or_else(|| store.unserved().ok());
             store.status()

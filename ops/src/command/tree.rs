@@ -4,14 +4,14 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use cell_protocol::{MeganodeRow, MeganodeUse};
-use cell_terms::Root;
+use cell_terms::{NodeId, PairId, Root};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
 use crate::args::ServerArgs;
 use crate::cli::Global;
-use crate::exit::Exit;
-use crate::members::members;
+use crate::exit::{Exit, classify};
+use crate::members::{Member, members};
 use crate::output::{message, number, table};
 use crate::store::Store;
 
@@ -42,18 +42,28 @@ struct Shape {
     splits: [u64; 4],
     rows: Vec<MeganodeRow>,
     /// Nodes that did not tell theirs.
-    missing: Vec<(String, anyhow::Error)>,
+    missing: Vec<Missing>,
 }
 
-/// Prints the shape.
+/// A node whose meganodes are not shown.
+struct Missing {
+    server: String,
+    node: Option<NodeId>,
+    pairs: Vec<PairId>,
+    error: anyhow::Error,
+}
+
+/// Prints the shape; exit code 6 if a node of the region table does not tell its part of it.
 pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit> {
     let TreeCommand::Show(arguments) = &arguments.what;
     let mut shape = Shape { root: Root::NONE, splits: [0; 4], rows: Vec::new(), missing: Vec::new() };
     for member in members(&arguments.server, Duration::from_secs(5))? {
-        let server = member.server;
-        match member.store.and_then(|mut store| fetch(&mut store, &mut shape)) {
+        let superfluous = member.is_superfluous();
+        let Member { server, node, pairs, store } = member;
+        match store.and_then(|mut store| fetch(&mut store, &mut shape)) {
             Ok(()) => {}
-            Err(error) => shape.missing.push((server, error)),
+            Err(error) if superfluous => message::warning(&format!("{server} is left out: {error:#}")),
+            Err(error) => shape.missing.push(Missing { server, node, pairs, error }),
         }
     }
     shape.rows.sort_by_key(|row| (row.used != MeganodeUse::Router, row.low, row.pair, row.slot));
@@ -64,10 +74,10 @@ pub(crate) fn run(global: &Global, arguments: &TreeArgs) -> anyhow::Result<Exit>
         out.write_all(text(&shape).as_bytes())?;
         out.flush()?;
     }
-    for (server, error) in &shape.missing {
-        message::warning(&format!("the meganodes at {server} are not shown: {error:#}"));
+    for missing in &shape.missing {
+        message::warning(&format!("the meganodes at {} are not shown: {:#}", missing.server, missing.error));
     }
-    Ok(if shape.missing.is_empty() { Exit::Ok } else { Exit::Unhealthy })
+    Ok(if shape.missing.is_empty() { Exit::Ok } else { Exit::Partial })
 }
 
 /// Adds a node's meganodes. The root is the one of the node that keeps it.
@@ -94,15 +104,32 @@ fn text(shape: &Shape) -> String {
     let leaves = shape.rows.iter().filter(|row| row.used == MeganodeUse::Leaf);
     let (count, entries) = leaves.fold((0, 0), |sum, row| (sum.0 + 1, sum.1 + row.entries));
     let head = format!(
-        "{} with {}; the root is a {}.\n{} since the start: {finished} finished, {aborted} aborted, \
+        "{} with {}{}; {}.\n{} since the start: {finished} finished, {aborted} aborted, \
          {under_way} under way\n\n",
         number::counted(count, "meganode", "meganodes"),
         number::counted(entries, "entry", "entries"),
-        shape.root,
+        if shape.missing.is_empty() { "" } else { " of the nodes that answered" },
+        root_words(shape.root),
         number::counted(begun, "split", "splits"),
     );
     let headings = ["pair", "slot", "use", "levels", "tree nodes", "full", "entries", "from key"];
-    head + &table::plain(&headings, &[1, 3, 4, 5, 6], shape.rows.iter().map(row).collect())
+    let rows = table::plain(&headings, &[1, 3, 4, 5, 6], shape.rows.iter().map(row).collect());
+    head + &rows + &shape.missing.iter().map(missing_words).collect::<String>()
+}
+
+fn root_words(root: Root) -> String {
+    if root.pointer.is_null() {
+        return "the root is at a node that did not answer".to_owned();
+    }
+    format!("the root is a {root}")
+}
+
+fn missing_words(missing: &Missing) -> String {
+    let Missing { server, node, pairs, error } = missing;
+    let node = node.map_or_else(|| "a node".to_owned(), |node| format!("node {}", node.0));
+    let pairs: Vec<String> = pairs.iter().map(|pair| pair.0.to_string()).collect();
+    let pairs = if pairs.is_empty() { "none".to_owned() } else { pairs.join(", ") };
+    format!("not shown: {node} at {server} ({}); its pairs: {pairs}\n", classify(error).0.word())
 }
 
 fn row(row: &MeganodeRow) -> Vec<String> {
@@ -158,5 +185,16 @@ fn document(shape: &Shape) -> Value {
         "root": { "pointer": shape.root.pointer.0, "router": shape.root.router },
         "splits": { "begun": begun, "finished": finished, "aborted": aborted, "under_way": under_way },
         "meganodes": shape.rows.iter().map(row).collect::<Vec<_>>(),
+        "unreachable": shape.missing.iter().map(missing_document).collect::<Vec<_>>(),
+    })
+}
+
+fn missing_document(missing: &Missing) -> Value {
+    let Missing { server, node, pairs, error } = missing;
+    json!({
+        "server": server,
+        "node": node.map(|node| node.0),
+        "pairs": pairs.iter().map(|pair| pair.0).collect::<Vec<_>>(),
+        "error": {"code": classify(error).0.word(), "message": format!("{error:#}")},
     })
 }

@@ -24,7 +24,7 @@ use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
 use crate::load::progress::{Fingerprint, Progress, ProgressFile};
 use crate::load::proof::{Claim, Finding, Prover, Verdict, What};
-use crate::members::members;
+use crate::members::{members, without_superfluous};
 use crate::output::{bar, message, number};
 use crate::signal;
 use crate::store::Store;
@@ -79,14 +79,15 @@ pub(crate) fn run(global: &Global, arguments: &VerifyArgs) -> anyhow::Result<Exi
     let stop = signal::stop_flag()?;
     let mut store = Store::connect_with(&arguments.server, Duration::from_secs(600), IN_FLIGHT)?;
     let mut findings = Findings::default();
-    let before = durable(&arguments.server)?;
-    let entries_checked = check_tree(&arguments.server, &mut findings)?;
+    let servers = without_superfluous(&arguments.server, Duration::from_secs(60))?;
+    let before = durable(&servers)?;
+    let entries_checked = check_tree(&servers, &mut findings)?;
     let source_keys = match &arguments.file {
         Some(file) if arguments.exact => Some(keys_of(&mut store, arguments, file, &stop)?),
         _ => None,
     };
     let scanned = scan_all(&mut store, source_keys.as_ref(), arguments.findings, &mut findings, &stop)?;
-    let is_quiet = before == durable(&arguments.server)?;
+    let is_quiet = before == durable(&servers)?;
     compare_counts(scanned, entries_checked, is_quiet, &mut findings);
     if let Some(file) = &arguments.file {
         prove_source(&mut store, arguments, file, &mut findings, &stop)?;

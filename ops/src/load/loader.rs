@@ -174,10 +174,11 @@ impl<'a, S: Sink> Loader<'a, S> {
             Ok(record) => self.submit(number, &record).map(|()| ControlFlow::Continue(())),
             Err(error) => {
                 let flow = observer.bad_line(number, &error);
+                self.tally.bad += 1;
+                // A line that stops the load is not settled: the same command begins with it, mended or not.
                 if flow.is_continue() {
                     self.progress.settled.insert(number);
                     self.progress.bad += 1;
-                    self.tally.bad += 1;
                 }
                 Ok(flow)
             }
@@ -365,9 +366,10 @@ mod tests {
 
         let (mut model, mut progress) = (Model::default(), Progress::default());
         let mut watcher = Watcher { strict: true, ..Watcher::default() };
-        let (ended, _) = load(&text, &mut model, &mut progress, &mut watcher).unwrap();
+        let (ended, tally) = load(&text, &mut model, &mut progress, &mut watcher).unwrap();
         assert!(matches!(ended, Ended::Stopped));
         assert_eq!((watcher.bad, progress.settled.contiguous()), (vec![2], 1));
+        assert_eq!((tally.bad, progress.bad), (1, 0), "it is told, and not settled");
     }
 
     #[test]
