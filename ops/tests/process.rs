@@ -5,10 +5,11 @@
 mod harness;
 
 use std::fs::OpenOptions;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
 
@@ -26,6 +27,67 @@ fn dev_a_killed_node_comes_back_with_what_it_acknowledged() {
         assert_eq!(dev.out(&["get", "key"]), "value\n");
     }
     assert_eq!(dev.stop(), Some(0));
+}
+
+/// What goes to a terminal is for people; what nodes report is in files, unless it is asked for.
+#[test]
+fn dev_prints_lines_for_people_and_its_nodes_messages_go_to_files() {
+    for shown in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        let port = free_port().to_string();
+        let mut command = command(&["dev", "--port", &port, "--dir", data.to_str().unwrap(), "--nodes=2"]);
+        command.args(FLAGS).arg("--tracing-filter=info").args(shown.then_some("--show-logs"));
+        let mut dev = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(dev.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("is up")));
+        signal("TERM", dev.id());
+        assert!(lines.last().unwrap().contains("stopped"));
+        assert_eq!(dev.wait().unwrap().code(), Some(0));
+        let mut said = String::new();
+        dev.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(said.contains("INFO"), shown, "{said}");
+        for name in ["supervisor", "node-0", "node-1"] {
+            let file = data.join("messages").join(format!("{name}.log"));
+            let kept = std::fs::read_to_string(&file).unwrap_or_default();
+            assert_eq!(
+                kept.contains("INFO") && name != "supervisor",
+                !shown && name != "supervisor",
+                "{name}: {kept}"
+            );
+        }
+    }
+}
+
+#[test]
+fn metrics_have_the_counters_of_log_fabric_and_lease() {
+    let dev = Dev::start();
+    dev.out(&["put", "key", "value"]);
+    let until = Instant::now() + Duration::from_secs(30);
+    let wanted =
+        ["cell_log_records_total ", "cell_fabric_messages_received_total ", "cell_lease_renewals_total "];
+    loop {
+        let metrics = http(dev.port + 80, "/metrics");
+        let counted = |name: &&str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(*name));
+            line.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0)
+        };
+        if wanted.iter().all(counted) {
+            assert!(metrics.contains("# UNIT cell_log_held_bytes bytes"), "{metrics}");
+            assert!(metrics.contains("# TYPE cell_fabric_received_bytes counter"), "{metrics}");
+            break;
+        }
+        assert!(Instant::now() < until, "not all of {wanted:?} are in:\n{metrics}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn http(port: u16, path: &str) -> String {
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: cell\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 /// The supervisor's only child.
@@ -84,6 +146,7 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     let mut node = command(&["node", "--config", config.to_str().unwrap()])
         .args(FLAGS)
         .env("NOTIFY_SOCKET", &socket_path)
+        .env("WATCHDOG_USEC", "2000000")
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
@@ -98,6 +161,7 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     };
     wait_for("STATUS=");
     wait_for("READY=1");
+    wait_for("WATCHDOG=1");
     let server = format!("127.0.0.1:{port}");
     assert!(command(&["put", "key", "value", "--server", &server]).output().unwrap().status.success());
     signal("TERM", node.id());

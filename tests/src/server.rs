@@ -101,7 +101,7 @@ impl Server {
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.expect("the server's log can be written");
         let child = program::command()
-            .args(["dev", "--port", &self.ports.first.to_string(), "--dir"])
+            .args(["dev", "--show-logs", "--port", &self.ports.first.to_string(), "--dir"])
             .arg(&self.folder)
             .args(&self.flags)
             .stdout(Stdio::from(log.try_clone().expect("a descriptor can be doubled")))

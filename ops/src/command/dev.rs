@@ -13,6 +13,7 @@ use crate::cli::Global;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::door::{self, Door};
+use crate::dev::messages;
 use crate::dev::plan::Plan;
 use crate::dev::supervisor::{Event, Supervisor};
 use crate::exit::{Exit, Failure};
@@ -47,6 +48,9 @@ pub(crate) struct DevArgs {
     /// Open `drill.socket` in the folder, so that `cell drill` can kill, stop and cut off nodes
     #[arg(long)]
     allow_drills: bool,
+    /// What the cluster's processes report is shown on stderr, in place of files in `messages` of the folder
+    #[arg(long)]
+    show_logs: bool,
 }
 
 /// Whether a node that dies is started again.
@@ -62,13 +66,14 @@ enum Restart {
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (resolved, warnings) = settings::resolve(matches, std::env::vars_os())?;
     warnings.iter().for_each(|warning| message::warning(warning));
-    logging::start(resolved.text("tracing_filter"))?;
     fs::create_dir_all(&arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
     let mut plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
     if arguments.allow_drills {
         plan = plan.with_drills();
     }
+    let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
+    logging::start(resolved.text("tracing_filter"), file)?;
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
     let server = Server::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
     let (sender, events) = mpsc::channel();
@@ -76,8 +81,12 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(move || stop.send(Event::Stop).unwrap_or_default(), || {})?;
     let door = drills(&plan, coordinator, &sender)?;
-    let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments.nodes, matches));
-    let specs = specs.collect::<anyhow::Result<_>>()?;
+    let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments, matches));
+    let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
+    if !arguments.show_logs {
+        let of_nodes = specs.iter().filter_map(|spec| spec.messages.clone());
+        messages::keep_bounded(of_nodes.chain([plan.supervisor_messages()]).collect())?;
+    }
     let restart = arguments.restart == Restart::On;
     let mut supervisor = Supervisor::new(plan, specs, restart, Announcer { json: global.json });
     let exit = supervisor.run(&events, &sender)?;
@@ -98,7 +107,7 @@ fn drills(
     Ok(None)
 }
 
-fn node_spec(plan: &Plan, node: u16, nodes: u16, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
+fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> anyhow::Result<NodeSpec> {
     let mut arguments = vec!["--supervised".to_owned()];
     let decided = [
         node.to_string(),
@@ -118,10 +127,11 @@ fn node_spec(plan: &Plan, node: u16, nodes: u16, matches: &ArgMatches) -> anyhow
         push(name, text);
     }
     if settings::is_declared(CLUSTER_NODES) {
-        push(CLUSTER_NODES, nodes.to_string());
+        push(CLUSTER_NODES, given.nodes.to_string());
     }
     let binary = std::env::current_exe().context("cannot find this binary")?;
-    Ok(NodeSpec { node, binary, arguments })
+    let messages = (!given.show_logs).then(|| plan.node_messages(node));
+    Ok(NodeSpec { node, binary, arguments, messages })
 }
 
 fn explain(error: ClusterError) -> anyhow::Error {

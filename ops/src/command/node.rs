@@ -101,7 +101,7 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     } else {
         warnings.iter().for_each(|warning| message::warning(warning));
     }
-    logging::start(settings.text("tracing_filter"))?;
+    logging::start(settings.text("tracing_filter"), None)?;
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     cell_web::Server::check_address(http).map_err(explain_web)?;
     let partition = Partition::default();
@@ -170,7 +170,7 @@ fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Word
             Word::Gone => {
                 // The coordinator went with the supervisor: there is no lease to be had, and nothing to wait
                 // for.
-                eprintln!("cell node: the supervisor is gone; exiting");
+                message::warning("the supervisor is gone; exiting");
                 std::process::exit(i32::from(Exit::Error as u8));
             }
             Word::Partition(on) => partition.set(on),

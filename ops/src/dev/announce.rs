@@ -1,5 +1,6 @@
 //! What a supervisor tells the person or program that started it.
 
+use std::path::Path;
 use std::process::ExitStatus;
 
 use serde_json::{Value, json};
@@ -29,15 +30,17 @@ impl Announcer {
         }
     }
 
-    /// A node has ended by itself; in the words that are also its failure.
-    pub(crate) fn died(&self, node: u16, status: ExitStatus) -> String {
-        let died = format!("node {node} died: {}", in_words(status));
-        self.say("died", &died, &json!({"node": node, "status": in_words(status)}));
+    /// A node has ended by itself, with this as its last words; in the words that are also its failure.
+    pub(crate) fn died(&self, node: u16, status: ExitStatus, error: Option<String>) -> String {
+        let why = error.as_ref().map(|error| format!(": {error}")).unwrap_or_default();
+        let died = format!("node {node} died: {}{why}", in_words(status));
+        self.say("died", &died, &json!({"node": node, "status": in_words(status), "error": error}));
         died
     }
 
-    /// Every node has served: the cluster is up. `pids` has one a node.
-    pub(crate) fn up(&self, plan: &Plan, pids: &[u32]) {
+    /// Every node has served: the cluster is up. `pids` has one a node; `messages` is the folder of their messages,
+    /// if they have one.
+    pub(crate) fn up(&self, plan: &Plan, pids: &[u32], messages: Option<&Path>) {
         let rows = || (0u16..).zip(pids);
         let row = |(node, pid): (u16, &u32)| {
             json!({"node": node, "pid": pid, "server": plan.fabric(node).to_string(),
@@ -46,13 +49,13 @@ impl Announcer {
         let details = json!({
             "nodes": rows().map(row).collect::<Vec<_>>(),
             "coordinator": plan.coordinator().to_string(), "dir": plan.dir(),
-            "drills": plan.allows_drills(),
+            "drills": plan.allows_drills(), "messages": messages,
         });
-        self.say("up", &banner(plan, pids), &details);
+        self.say("up", &banner(plan, pids, messages), &details);
     }
 }
 
-fn banner(plan: &Plan, pids: &[u32]) -> String {
+fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let count = if pids.len() == 1 { String::new() } else { format!(", {} nodes", pids.len()) };
     let mut text = format!("cell {version} is up{count}. Data in {}.\n\n", plan.dir().display());
@@ -62,6 +65,9 @@ fn banner(plan: &Plan, pids: &[u32]) -> String {
         row(&format!("node {node}"), &format!("{fabric}   http://{http}/readyz?verbose   pid {pid}"));
     }
     row("coordinator", &plan.coordinator().to_string());
+    if let Some(messages) = messages {
+        row("messages", &messages.display().to_string());
+    }
     if plan.allows_drills() {
         row("drills", &plan.drill_socket().display().to_string());
     }
@@ -87,17 +93,18 @@ mod tests {
     #[test]
     fn banner_lists_every_node_and_the_drills() {
         let plan = Plan::new("/data".into(), 7300).with_drills();
-        let text = banner(&plan, &[11, 12, 13]);
+        let text = banner(&plan, &[11, 12, 13], Some(Path::new("/data/messages")));
         for wanted in [
             "3 nodes",
             "127.0.0.1:7302",
             "http://127.0.0.1:7382",
             "pid 13",
             "/data/drill.socket",
+            "messages      /data/messages",
             "--server 127.0.0.1:7300",
         ] {
             assert!(text.contains(wanted), "{wanted} is not in: {text}");
         }
-        assert!(!banner(&Plan::new("/data".into(), 7000), &[1]).contains("--server"));
+        assert!(!banner(&Plan::new("/data".into(), 7000), &[1], None).contains("--server"));
     }
 }

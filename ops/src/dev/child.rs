@@ -11,6 +11,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use super::link::{Report, STOP};
+use super::messages;
 use super::supervisor::Event;
 
 /// How to start a node.
@@ -22,12 +23,16 @@ pub(crate) struct NodeSpec {
     pub(crate) binary: PathBuf,
     /// What follows `cell node`.
     pub(crate) arguments: Vec<String>,
+    /// The file of its stderr; without one, it has its supervisor's.
+    pub(crate) messages: Option<PathBuf>,
 }
 
 /// A running node.
 pub(crate) struct NodeChild {
     process: Child,
     stdin: Option<ChildStdin>,
+    /// Its messages: the file, and what was in it before.
+    messages: Option<(PathBuf, u64)>,
     /// When it was started.
     pub(crate) started: Instant,
 }
@@ -44,12 +49,20 @@ impl NodeChild {
         events: Sender<Event>,
     ) -> anyhow::Result<NodeChild> {
         let node = spec.node;
+        let mut stderr = Stdio::inherit();
+        let mut messages = None;
+        if let Some(path) = &spec.messages {
+            let file = messages::open(path)?;
+            messages = Some((path.clone(), file.metadata().map_or(0, |about| about.len())));
+            stderr = file.into();
+        }
         let mut process = Command::new(&spec.binary)
             .arg("node")
             .args(&spec.arguments)
             .args(partitioned.then_some("--partitioned"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
+            .stderr(stderr)
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start {}", spec.binary.display()))?;
@@ -64,12 +77,18 @@ impl NodeChild {
             let _ = events.send(Event::Ended { node, life });
         };
         thread::Builder::new().name("child".into()).spawn(read).context("cannot start a thread")?;
-        Ok(NodeChild { process, stdin, started: Instant::now() })
+        Ok(NodeChild { process, stdin, messages, started: Instant::now() })
     }
 
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()
+    }
+
+    /// The last error that it reported into its file.
+    pub(crate) fn last_error(&self) -> Option<String> {
+        let (path, since) = self.messages.as_ref()?;
+        messages::last_error(path, *since)
     }
 
     /// Asks it to take a last checkpoint and exit.

@@ -10,6 +10,7 @@ pub(crate) mod child;
 pub(crate) mod door;
 pub(crate) mod filtered;
 pub(crate) mod link;
+pub(crate) mod messages;
 pub(crate) mod plan;
 mod slot;
 pub(crate) mod supervisor;

@@ -42,6 +42,21 @@ impl Plan {
         &self.dir
     }
 
+    /// Where processes report what they do.
+    pub(crate) fn messages_dir(&self) -> PathBuf {
+        self.dir.join("messages")
+    }
+
+    /// The file of a node's messages.
+    pub(crate) fn node_messages(&self, node: u16) -> PathBuf {
+        self.messages_dir().join(format!("node-{node}.log"))
+    }
+
+    /// The file of the supervisor's messages.
+    pub(crate) fn supervisor_messages(&self) -> PathBuf {
+        self.messages_dir().join("supervisor.log")
+    }
+
     /// The coordinator's table.
     pub(crate) fn coordinator_dir(&self) -> PathBuf {
         self.dir.join("coordinator")

@@ -1,6 +1,7 @@
 //! Keeps nodes running until a signal: starts them, says what happens to them, starts each again when it
 //! dies, each by its own, and does to them what a drill asks for.
 
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
@@ -96,8 +97,17 @@ impl Supervisor {
     fn nobody_left(&self) -> Option<Failure> {
         let given_up: Option<Vec<_>> = self.slots.iter().map(Slot::given_up).collect();
         let (exit, text) = given_up?.into_iter().max_by_key(|(exit, _)| *exit as u8)?;
-        let next = "its messages above tell why; the data is kept, start again when it is mended";
+        let told = self.messages().map_or_else(
+            || "its messages above tell why".to_owned(),
+            |folder| format!("its messages in {} tell more", folder.display()),
+        );
+        let next = format!("{told}; the data is kept, start again when it is mended");
         Some(Failure::new(exit, text).next(next))
+    }
+
+    /// The folder of the nodes' messages, unless they have the supervisor's stderr.
+    fn messages(&self) -> Option<&Path> {
+        self.slots.iter().find_map(|slot| slot.spec.messages.as_deref()?.parent())
     }
 
     fn take(&mut self, event: Event) -> anyhow::Result<()> {
@@ -124,7 +134,7 @@ impl Supervisor {
         let slot = &mut self.slots[usize::from(node)];
         let Some(child) = &mut slot.child else { return Ok(()) };
         let status = child.wait()?;
-        let died = self.announcer.died(node, status);
+        let died = self.announcer.died(node, status, child.last_error());
         let now = Instant::now();
         slot.ended(status, died, self.restart, now);
         match slot.wait(now) {
@@ -169,7 +179,8 @@ impl Supervisor {
         if !self.up && self.seen_up.iter().all(|seen| *seen) {
             self.up = true;
             let pid = |slot: &Slot| slot.child.as_ref().map_or(0, super::child::NodeChild::pid);
-            self.announcer.up(&self.plan, &self.slots.iter().map(pid).collect::<Vec<_>>());
+            let pids: Vec<u32> = self.slots.iter().map(pid).collect();
+            self.announcer.up(&self.plan, &pids, self.messages());
         }
     }
 
@@ -308,7 +319,7 @@ exit 1
                 .unwrap();
             std::io::Write::write_all(&mut shell.stdin.take().unwrap(), script.as_bytes()).unwrap();
             assert!(shell.wait().unwrap().success());
-            let spec = |node| NodeSpec { node, binary: binary.clone(), arguments: vec![] };
+            let spec = |node| NodeSpec { node, binary: binary.clone(), arguments: vec![], messages: None };
             let plan = Plan::new(folder.path().to_owned(), 7000);
             let announcer = Announcer { json: false };
             let mut supervisor = Supervisor::new(plan, (0..nodes).map(spec).collect(), restart, announcer);

@@ -1,0 +1,110 @@
+//! What the cluster's processes report, in files of its folder, each of a bounded length.
+//!
+//! A node writes into its file itself: over a pipe, a supervisor that stands still would stop it. So the file is
+//! bounded from outside, by a copy that is kept and a cut; what is written between the two is lost.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// A longer file is cut, and one copy of it is kept.
+const BYTES_MAX: u64 = 16 << 20;
+/// How often lengths are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// An error's line is looked for in so much of the end.
+const END_BYTES: u64 = 64 << 10;
+
+/// A process's file, open for appending; its folder is made if it is missing.
+pub(crate) fn open(path: &Path) -> anyhow::Result<File> {
+    let cannot = || format!("cannot write {}", path.display());
+    fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).with_context(cannot)?;
+    OpenOptions::new().create(true).append(true).open(path).with_context(cannot)
+}
+
+/// Keeps these files bounded from now on, on a thread of its own.
+pub(crate) fn keep_bounded(paths: Vec<PathBuf>) -> anyhow::Result<()> {
+    let run = move || {
+        loop {
+            for path in &paths {
+                if let Err(error) = bound(path, BYTES_MAX)
+                    && error.kind() != io::ErrorKind::NotFound
+                {
+                    tracing::debug!(%error, path = %path.display(), "messages cannot be cut");
+                }
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    };
+    thread::Builder::new().name("messages".into()).spawn(run).context("cannot start a thread")?;
+    Ok(())
+}
+
+/// The copy that is kept of what was cut.
+fn kept(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".1");
+    name.into()
+}
+
+fn bound(path: &Path, bytes_max: u64) -> io::Result<()> {
+    if fs::metadata(path)?.len() > bytes_max {
+        // A disk that is full takes no copy: it is the file itself that must not grow.
+        let copied = fs::copy(path, kept(path));
+        OpenOptions::new().write(true).open(path)?.set_len(0)?;
+        copied?;
+    }
+    Ok(())
+}
+
+/// The last error that a process reported since its file had so many bytes.
+pub(crate) fn last_error(path: &Path, since: u64) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let length = file.metadata().ok()?.len();
+    // Shorter than it was: it was cut.
+    let since = if length < since { 0 } else { since };
+    file.seek(SeekFrom::Start(since.max(length.saturating_sub(END_BYTES)))).ok()?;
+    let mut end = Vec::new();
+    file.read_to_end(&mut end).ok()?;
+    let text = String::from_utf8_lossy(&end);
+    text.lines().rev().find_map(|line| line.strip_prefix("error: ")).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn bound_cuts_a_long_file_and_its_writer_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("messages/node-0.log");
+        let mut writer = open(&path).unwrap();
+        writer.write_all(&[b'a'; 100]).unwrap();
+        bound(&path, 100).unwrap();
+        assert_eq!(fs::read(&path).unwrap().len(), 100, "as long as it may be");
+        writer.write_all(b"b").unwrap();
+        bound(&path, 100).unwrap();
+        writer.write_all(b"c").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"c", "appended, not behind a hole");
+        assert_eq!(fs::read(kept(&path)).unwrap().len(), 101);
+    }
+
+    #[test]
+    fn last_error_is_of_this_life_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("node-0.log");
+        assert_eq!(last_error(&path, 0), None);
+        fs::write(&path, "error: old\n").unwrap();
+        let since = fs::metadata(&path).unwrap().len();
+        assert_eq!(last_error(&path, since), None);
+        fs::write(&path, "error: old\n INFO x\nerror: new\nnext: do\n").unwrap();
+        assert_eq!(last_error(&path, since).as_deref(), Some("new"));
+        fs::write(&path, "error: cut\n").unwrap();
+        assert_eq!(last_error(&path, 1 << 20).as_deref(), Some("cut"));
+    }
+}
