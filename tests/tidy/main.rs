@@ -3,6 +3,7 @@
 
 mod crates;
 mod map;
+mod mutants;
 mod source;
 mod tree;
 

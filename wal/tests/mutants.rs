@@ -123,7 +123,7 @@ fn every_mutant_is_caught_and_the_unchanged_build_is_clean() {
         plant(Some(mutant));
         let caught: Vec<_> = runs.iter().filter(|(_, run)| !clean(*run)).map(|(name, _)| *name).collect();
         plant(None);
-        println!("{mutant:?}: {caught:?}");
         assert!(!caught.is_empty(), "{mutant:?} was not caught");
+        println!("mutant {} caught by cell-wal's {}", mutant.name(), caught.join(", "));
     }
 }

@@ -28,6 +28,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
         assert!(is_clean(), "{name} is not clean");
         plant(Some(*mutant));
         assert!(!is_clean(), "{mutant:?} was not caught by: {name}");
+        println!("mutant {} caught by cell-cluster's {name}", mutant.name());
     }
     plant(None);
 }

@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut};
+use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut, publish_watermarks, published_watermarks};
 
 use crate::error::{GeometryFault, MemoryError};
 use crate::width::{index, low};
@@ -164,9 +164,8 @@ impl Region {
     #[inline]
     #[must_use]
     pub fn watermark(&self) -> Watermarks {
-        // Durable before visible: see the header's layout.
-        let durable = Csn(self.live.load_acquire(header_word::DURABLE));
-        let visible = Csn(self.live.load_acquire(header_word::VISIBLE));
+        let (durable, visible) = (header_word::DURABLE, header_word::VISIBLE);
+        let (durable, visible) = published_watermarks(self.live.shared(durable), self.live.shared(visible));
         Watermarks { epoch: Epoch(low(self.live.load(header_word::EPOCH))), durable, visible }
     }
 
@@ -373,8 +372,11 @@ impl RegionWriter {
         assert!(durable >= durable_before && visible >= visible_before, "a watermark must not sink");
         assert!(durable <= visible, "what is durable is visible");
         (self.watermarks.durable, self.watermarks.visible) = (durable, visible);
-        self.region.live.store_release(header_word::VISIBLE, visible.0);
-        self.region.live.store_release(header_word::DURABLE, durable.0);
+        let live = &self.region.live;
+        publish_watermarks(
+            (live.shared(header_word::DURABLE), durable),
+            (live.shared(header_word::VISIBLE), visible),
+        );
     }
 
     /// The watermarks as last set.

@@ -8,6 +8,7 @@ mod id;
 pub mod mutant;
 mod number;
 mod pointer;
+mod publication;
 mod root;
 pub mod setting;
 mod words;
@@ -18,5 +19,6 @@ pub use id::{
 };
 pub use number::{Csn, Durability, Epoch, Version, Watermark};
 pub use pointer::{OFFSET_BITS, Pointer, REGION_ID_BITS};
+pub use publication::{SharedWord, publish_watermarks, published_watermarks};
 pub use root::Root;
 pub use words::{Words, WordsMut};

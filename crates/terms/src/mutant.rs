@@ -106,6 +106,8 @@ mutants! {
     TrustNotAwaited: "trust-not-awaited",
     /// A new epoch's first segments are files of an earlier one.
     ZombieSegments: "zombie-segments",
+    /// Watermarks are published without order: what they cover may be seen after them.
+    WatermarkRelaxed: "watermark-relaxed",
     /// A client that reads one-sided does not ask whether what it found is durable.
     WatermarkUnchecked: "watermark-unchecked",
     /// A client takes a watermark for that of another epoch. A thousand simulated runs do not show it:

@@ -3,17 +3,20 @@
 //! change whole or not at all, and what it sees is durable when the watermark that it reads afterwards says
 //! so.
 //!
-//! Reader and writer are the production code; only the words are loom's. What the writer does, store by
-//! store and fence by fence, is taken from a dry run (its frames are larger than loom's stacks), and the
-//! words that it stores are atomics of the model; all others stay what they are, which keeps the model
-//! small.
+//! Reader, writer and the publication of the watermarks are the production code; only the words are loom's.
+//! What the writer does, store by store and fence by fence, is taken from a dry run (its frames are larger
+//! than loom's stacks), and the words that it stores are atomics of the model; all others stay what they are,
+//! which keeps the model small.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
+use cell_terms::{
+    Csn, ExtentOffset, RegionId, SharedWord, SlotIndex, Words, WordsMut, publish_watermarks,
+    published_watermarks,
+};
 use cell_tree::{
     Change, Found, Geometry, LeafEntry, Meganode, NodeIndex, NodeStep, ReadError, Slot, apply, empty_root,
 };
@@ -63,13 +66,26 @@ impl WordsMut for Plain {
     }
 }
 
+/// A watermark's word under the model checker.
+struct Mark(AtomicU64);
+
+impl SharedWord for Mark {
+    fn load(&self, order: Ordering) -> u64 {
+        self.0.load(order)
+    }
+    fn store(&self, word: u64, order: Ordering) {
+        self.0.store(word, order);
+    }
+}
+
 /// Words under the model checker.
 struct Modelled {
     words: Vec<u64>,
     shared: BTreeMap<usize, AtomicU64>,
     /// What the log's disk has, and what the owner says that it has.
     synced: AtomicU64,
-    watermark: AtomicU64,
+    durable: Mark,
+    visible: Mark,
 }
 
 impl Words for Modelled {
@@ -177,8 +193,9 @@ fn check(case: usize, way: Way, durable: bool) {
             Step::Fence => None,
         });
         let shared = stored.map(|index| (index, AtomicU64::new(before[index]))).collect();
-        let (synced, watermark) = (AtomicU64::new(2), AtomicU64::new(2));
-        let words = Arc::new(Modelled { words: before.clone(), shared, synced, watermark });
+        let (synced, mark) = (AtomicU64::new(2), || Mark(AtomicU64::new(2)));
+        let words =
+            Arc::new(Modelled { words: before.clone(), shared, synced, durable: mark(), visible: mark() });
         let (there, steps) = (Arc::clone(&words), steps.clone());
         let writer = thread::spawn(move || {
             for step in steps {
@@ -187,11 +204,12 @@ fn check(case: usize, way: Way, durable: bool) {
                     Step::Fence => fence(Ordering::Release),
                 }
             }
+            let publish = || publish_watermarks((&there.durable, CSN), (&there.visible, CSN));
             if durable {
                 there.synced.store(CSN.0, Ordering::Relaxed);
-                there.watermark.store(CSN.0, Ordering::Release);
+                publish();
             } else {
-                there.watermark.store(CSN.0, Ordering::Release);
+                publish();
                 there.synced.store(CSN.0, Ordering::Relaxed);
             }
         });
@@ -201,8 +219,9 @@ fn check(case: usize, way: Way, durable: bool) {
             let expected = if is_new { case.new } else { case.old };
             assert_eq!(found.entry, expected, "half a change: {found:?}");
             words.fence_acquire();
-            let watermark = words.watermark.load(Ordering::Acquire);
-            if is_new && watermark >= CSN.0 {
+            let (durable, visible) = published_watermarks(&words.durable, &words.visible);
+            assert!(durable <= visible, "what is durable is visible");
+            if is_new && visible >= CSN {
                 assert_eq!(words.synced.load(Ordering::Relaxed), CSN.0, "returned, and not durable");
             }
         }
@@ -223,6 +242,17 @@ fn reader_beside_a_change_sees_it_whole_or_not_at_all() {
 fn watermark_before_the_log_is_caught() {
     let run = || check(0, Way::Search, false);
     assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+}
+
+#[cfg(cell_mutants)]
+#[test]
+fn mutant_that_publishes_watermarks_without_order_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    plant(Some(Mutant::WatermarkRelaxed));
+    let caught = catch_unwind(AssertUnwindSafe(|| check(0, Way::Search, true))).is_err();
+    plant(None);
+    assert!(caught, "watermarks without order");
+    println!("mutant {} caught by cell-tree's interleavings", Mutant::WatermarkRelaxed.name());
 }
 
 #[cfg(cell_mutants)]

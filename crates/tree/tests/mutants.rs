@@ -33,6 +33,7 @@ fn every_mutant_is_caught_by_its_harness() {
         assert!(clean(harness(mutant)), "{mutant:?}: its harness is not clean");
         plant(Some(mutant));
         assert!(!clean(harness(mutant)), "{mutant:?} was not caught");
+        println!("mutant {} caught by cell-tree's harnesses", mutant.name());
     }
     plant(None);
 }

@@ -1,5 +1,5 @@
-//! What was freed rests for the whole grace period. A worker's thread can be stopped at any instruction, so the
-//! last time that it was told may be long past when it frees something.
+//! What was freed rests for the whole grace period. A worker's thread can be stopped at any instruction, so
+//! the last time that it was told may be long past when it frees something.
 
 use crate::world::{GEOMETRY, OPTIONS, Told, World};
 
@@ -15,8 +15,8 @@ fn resting_bytes(world: &World) -> u64 {
 /// 1. the worker is told that it is T, and is stopped until T + 10 ms;
 /// 2. a reader finds an entry's place;
 /// 3. the worker deletes the entry, and the record becomes durable;
-/// 4. the worker is told that it is T + 10 ms. Counted from T, the grace period of 5 ms would be over, and the
-///    place would be written while the reader of step 2 reads it.
+/// 4. the worker is told that it is T + 10 ms. Counted from T, the grace period of 5 ms would be over, and
+///    the place would be written while the reader of step 2 reads it.
 pub(crate) fn freed_rests_from_a_time_after_the_free() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
     assert!(matches!(world.put(world.name(1, 1), b"key", &[1; 1_000]), Told::Written(_)));

@@ -4,18 +4,40 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use cell_terms::mutant::{Mutant, plant};
 
-use crate::grace;
+use cell_recovery::mutant as recovery;
+
+use crate::{crashes, grace, splits};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
-    let twins: [(Mutant, fn()); 1] =
-        [(Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free)];
+    let twins: [(Mutant, fn()); 3] = [
+        (Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free),
+        (Mutant::GraceSkipped, grace::freed_rests_from_a_time_after_the_free),
+        (Mutant::RebuildUnderImage, splits::no_rebuild_while_an_image_is_copied),
+    ];
     for (mutant, test) in twins {
         let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();
         plant(None);
         assert!(passes(), "{}: the test itself fails", mutant.name());
         plant(Some(mutant));
         assert!(!passes(), "{} was not caught", mutant.name());
+        println!("mutant {} caught by cell-node's worker core", mutant.name());
     }
     plant(None);
+}
+
+/// What recovery does with the records of splits, held by the worker core that writes them.
+#[test]
+fn every_mutant_of_recovery_is_caught_by_the_crash_points_of_the_worker_core() {
+    let ends_well = || catch_unwind(AssertUnwindSafe(crashes::stories)).is_ok();
+    assert!(ends_well(), "the stories themselves fail");
+    let mut missed = Vec::new();
+    for &mutant in recovery::Mutant::ALL {
+        recovery::plant(Some(mutant));
+        let caught = !ends_well();
+        recovery::plant(None);
+        println!("{} {}", if caught { "caught" } else { "MISSED" }, mutant.name());
+        missed.extend((!caught).then_some(mutant.name()));
+    }
+    assert!(missed.is_empty(), "not caught: {missed:?}");
 }

@@ -3,13 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table};
+use cell_cluster::{
+    CheckpointRow, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table, Tenure,
+};
 use cell_fabric::ConnectionId;
-use cell_node::{Command, ControlEvent, Store, Worker, WorkerIdentity, WorkerOptions};
+use cell_node::{
+    CheckpointCommand, Command, ControlEvent, SlotEnds, Store, Worker, WorkerIdentity, WorkerOptions, check,
+    check_targets,
+};
 use cell_protocol::{
     Condition, Delete, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, StatusCode,
     WriteName,
 };
+use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
 };
@@ -81,6 +87,17 @@ struct Process {
     devices: Vec<SimDevice>,
     now_ns: u64,
     commands: Vec<Command>,
+    served: BTreeMap<PairId, Served>,
+    /// It dies when its disk has completed so many more operations.
+    dies_after: Option<u64>,
+}
+
+/// What the control thread knows of a pair.
+struct Served {
+    tenure: Tenure,
+    source: Arc<ImageSource>,
+    ends: Arc<SlotEnds>,
+    written: Option<WrittenImage>,
 }
 
 impl Process {
@@ -102,7 +119,17 @@ impl Process {
         };
         let identity = WorkerIdentity { node: NODE, incarnation: lease };
         let worker = Worker::new(identity, options, Arc::new(Progress::new(0)), 0);
-        Process { disk, environment, lease, worker, devices: Vec::new(), now_ns: MS, commands: Vec::new() }
+        Process {
+            disk,
+            environment,
+            lease,
+            worker,
+            devices: Vec::new(),
+            now_ns: MS,
+            commands: Vec::new(),
+            served: BTreeMap::new(),
+            dies_after: None,
+        }
     }
 
     /// Takes a pair as far as it can be served.
@@ -124,13 +151,62 @@ impl Process {
         let recovered =
             complete(&self.environment, rebuild, &request, &mut device, &progress, &mut pause).unwrap();
         self.devices.push(device);
-        Store::new(recovered, options)
+        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: lease };
+        let store = Store::new(recovered, options);
+        let (source, ends) = (Arc::new(store.source()), store.slot_ends());
+        self.served.insert(tenure.pair, Served { tenure, source, ends, written: None });
+        store
+    }
+
+    fn is_dead(&self) -> bool {
+        self.dies_after == Some(0)
+    }
+
+    /// One operation of the disk, if there is one and the process lives.
+    fn step_disk(&mut self) -> bool {
+        if self.is_dead() || !self.disk.step() {
+            return false;
+        }
+        self.dies_after.iter_mut().for_each(|left| *left -= 1);
+        true
+    }
+
+    /// Writes the images that the worker wants, and records them, as the control thread does.
+    fn write_images(&mut self) {
+        for command in std::mem::take(&mut self.commands) {
+            let Command::Checkpoint(pair, command) = command else {
+                self.commands.push(command);
+                continue;
+            };
+            let served = self.served.get_mut(&pair).unwrap();
+            let event = match command {
+                CheckpointCommand::WriteImage { base } => {
+                    let (source, storage) = (served.source.clone(), self.environment.storage.clone());
+                    let mut copy = ImageCopy::begin(source, storage, 1, *base).unwrap();
+                    while copy.step(&|slot| served.ends.end(slot), 64).unwrap() {}
+                    let image = copy.finish().unwrap();
+                    let csn_max = Some(image.csn_max);
+                    served.written = Some(image);
+                    ControlEvent::ImageWritten { pair, csn_max }
+                }
+                CheckpointCommand::Record { base, csn_max } => {
+                    let (epoch, file) = (served.tenure.epoch, served.written.take().unwrap().path);
+                    let row = CheckpointRow { epoch, csn: base, csn_max, file };
+                    let recorded = self.environment.table.record_checkpoint(served.tenure, &row).is_ok();
+                    ControlEvent::CheckpointRecorded { pair, recorded }
+                }
+            };
+            self.worker.control(event);
+        }
     }
 
     fn turn(&mut self) {
         self.now_ns += MS;
         self.worker.tick(self.now_ns, u64::MAX);
-        while self.disk.step() {}
+        while self.step_disk() {}
+        if self.is_dead() {
+            return;
+        }
         for (pair, device) in self.devices.iter_mut().enumerate() {
             let mut events = Vec::new();
             device.poll(&mut events);
@@ -293,6 +369,9 @@ impl World {
     pub(crate) fn turn_of(&mut self, at: usize) {
         let process = if at == 0 { &mut self.process } else { &mut self.others[at - 1] };
         process.turn();
+        if process.is_dead() {
+            return;
+        }
         let now_ns = process.now_ns;
         for (_, reply) in process.worker.release(now_ns, u64::MAX).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
@@ -307,6 +386,35 @@ impl World {
             self.told.insert(u32::try_from(header.id.0).unwrap(), told);
         }
         process.worker.replies_sent();
+    }
+
+    /// The process dies when its disk has completed so many more operations.
+    pub(crate) fn die_after(&mut self, operations: u64) {
+        self.process.dies_after = Some(operations);
+    }
+
+    /// Whether the process has died.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.process.is_dead()
+    }
+
+    /// The images that the worker wants are written and recorded.
+    pub(crate) fn write_images(&mut self) {
+        self.process.write_images();
+    }
+
+    /// What the dead had in flight reaches the disk.
+    pub(crate) fn land_late(&mut self) {
+        self.process.disk.kill();
+        while self.disk.land_late() {}
+    }
+
+    /// Checks everything that is served; what is wrong first.
+    pub(crate) fn violation(&self) -> Option<String> {
+        let served = self.process.served.values();
+        let targets: Vec<_> = served.flat_map(|served| check_targets(&served.source, &served.ends)).collect();
+        let outcome = check(&targets, || {});
+        (outcome.violations > 0).then_some(outcome.first_violation)
     }
 
     /// The worker's thread is stopped for so long: the time goes on, and the worker is not told.

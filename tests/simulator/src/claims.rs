@@ -16,7 +16,7 @@ use cell_recovery::{
     ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RegionSource, Takeover, Turn,
     find_logs,
 };
-use cell_terms::{Durability, Incarnation, NodeId, PairId};
+use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
 
 use crate::node::{Exit, News, Node, is_excused};
@@ -170,7 +170,7 @@ impl Node {
 
     fn publish(&mut self) -> PublishRequest {
         PublishRequest {
-            durability: Durability::Sync,
+            durability: self.plan.worker.durability,
             place: Place { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
             log: self.plan.log,
             salt: self.random.next(),

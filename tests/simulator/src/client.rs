@@ -33,6 +33,20 @@ pub struct Client {
     core_due_ns: u64,
     /// Until then it is stopped, as by SIGSTOP; its reads go on without it.
     frozen_until_ns: u64,
+    /// Its clock's drift, in millionths.
+    drift_ppm: i64,
+    /// It is to be stopped for so long within its next step that begins an operation.
+    stall_ns: Option<u64>,
+    /// Within the present step it was stopped: when.
+    stalled_ns: Option<u64>,
+    /// Steps within which it was stopped.
+    pub(crate) stalls: u64,
+    /// When it was stepped last.
+    stepped_ns: u64,
+    /// More time between two steps is long: half a lease.
+    rest_ns: u64,
+    /// See [`Client::told_after_rest`].
+    told_after_rest: bool,
 }
 
 impl Client {
@@ -47,7 +61,21 @@ impl Client {
         let addresses = plan.hosts().map(Address::sim).collect();
         let driver = Driver::new(endpoint, core, addresses);
         let asked = BTreeMap::new();
-        Client { host, driver, asked, kicked_ns: 0, core_due_ns: u64::MAX, frozen_until_ns: 0 }
+        Client {
+            host,
+            driver,
+            asked,
+            kicked_ns: 0,
+            core_due_ns: u64::MAX,
+            frozen_until_ns: 0,
+            drift_ppm: plan.client_drift_ppm[number % plan.client_drift_ppm.len()],
+            stall_ns: None,
+            stalled_ns: None,
+            stalls: 0,
+            stepped_ns: 0,
+            rest_ns: plan.lease_ns() / 2,
+            told_after_rest: false,
+        }
     }
 
     /// Asks for a deed; false if the client takes no more.
@@ -62,8 +90,9 @@ impl Client {
         model: &mut Model,
     ) -> Result<bool, ClientError> {
         let begun = model.begin();
+        let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
         let submitted = deed.with_operation(model, |operation| {
-            self.driver.core().submit_until(now_ns, operation, deadline_ns)
+            self.driver.core().submit_until(clock_ns, operation, deadline_ns)
         });
         match submitted {
             Ok(ticket) => {
@@ -79,15 +108,58 @@ impl Client {
 
     /// Takes in what has happened; the answers that came.
     pub fn step(&mut self, now_ns: u64) -> Vec<(Asked, Completion)> {
+        if let Some(lasts_ns) = self.stall_ns.take_if(|_| self.kicked_ns <= now_ns) {
+            self.stalled_ns = Some(now_ns);
+            self.frozen_until_ns = now_ns + lasts_ns;
+            self.stalls += 1;
+            return Vec::new();
+        }
         self.kicked_ns = u64::MAX;
-        self.driver.step(&mut || now_ns);
+        // The step may have begun with a look at the clock, before it was stopped.
+        let stalled_ns = self.stalled_ns.take();
+        let (mut first, clock_ns) = (stalled_ns.map(|at_ns| self.clock_ns(at_ns)), self.clock_ns(now_ns));
+        let done = self.one_sided().done;
+        self.driver.step(&mut || first.take().unwrap_or(clock_ns));
+        let rested_ns = now_ns.saturating_sub(std::mem::replace(&mut self.stepped_ns, now_ns));
+        let tells = stalled_ns.is_none() && self.one_sided().done > done;
+        self.told_after_rest = tells && rested_ns > self.rest_ns;
         let mut answers = Vec::new();
         while let Some(completion) = self.driver.core().completion() {
             let asked = self.asked.remove(&completion.ticket);
             answers.extend(asked.map(|asked| (asked, completion)));
         }
-        self.core_due_ns = self.driver.core_ref().due_ns().unwrap_or(u64::MAX);
+        let due_ns = self.driver.core_ref().due_ns();
+        self.core_due_ns = due_ns.map_or(u64::MAX, |due_ns| self.world_ns(due_ns));
         answers
+    }
+
+    /// The client's own clock, which drifts.
+    fn clock_ns(&self, now_ns: u64) -> u64 {
+        let clock = i128::from(now_ns) * i128::from(1_000_000 + self.drift_ppm) / 1_000_000;
+        u64::try_from(clock).unwrap_or(u64::MAX)
+    }
+
+    /// The world's time at which the client's clock will stand so, or a little later.
+    fn world_ns(&self, clock_ns: u64) -> u64 {
+        let world = i128::from(clock_ns) * 1_000_000 / i128::from(1_000_000 + self.drift_ppm);
+        u64::try_from(world + 1).unwrap_or(u64::MAX)
+    }
+
+    /// Lets it stop for so long within its next step that begins an operation.
+    pub fn stall(&mut self, lasts_ns: u64) {
+        self.stall_ns = Some(lasts_ns);
+    }
+
+    /// Whether it has stopped within a step: it takes no deed then.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled_ns.is_some()
+    }
+
+    /// Whether, in its last step and long after the one before, it told what it had read itself.
+    #[must_use]
+    pub fn told_after_rest(&self) -> bool {
+        self.told_after_rest
     }
 
     /// Gives everything up, as a client that dies does: what it was asked and had not answered.
@@ -118,6 +190,12 @@ impl Client {
     /// Stops it until this time.
     pub fn freeze(&mut self, until_ns: u64) {
         self.frozen_until_ns = until_ns;
+    }
+
+    /// It goes on at once.
+    pub fn thaw(&mut self, now_ns: u64) {
+        self.stall_ns = None;
+        self.frozen_until_ns = self.frozen_until_ns.min(now_ns);
     }
 
     /// Whether it is stopped now.

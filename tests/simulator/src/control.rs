@@ -165,6 +165,13 @@ impl Node {
         self.control.copying.iter().map(|copying| copying.due_ns).fold(queued, u64::min)
     }
 
+    /// What the coordinator said comes to the worker when its call has taken its time.
+    fn answer(&mut self, event: Option<ControlEvent>, now_ns: u64) {
+        let Some(event) = event else { return };
+        let due_ns = now_ns + self.random.time_ns(self.plan.call_ns);
+        self.control.queue.push_front((due_ns, Work::Event(event)));
+    }
+
     pub(crate) fn tell(&mut self, event: ControlEvent) {
         if let Some(worker) = &mut self.worker {
             worker.control(event);
@@ -175,17 +182,17 @@ impl Node {
         match command {
             Command::OpenSession { connection, header } => {
                 let opened = self.claims.agent.as_ref().map(|agent| agent.open_session(connection, header));
-                opened.into_iter().for_each(|event| self.tell(event));
+                self.answer(opened, now_ns);
             }
             Command::EndSession { session, answer } => {
                 let ended = self.claims.agent.as_ref().map(|agent| agent.end_session(session, answer));
                 let recorded = matches!(ended, Some(ControlEvent::SessionEnded { recorded: true, .. }));
                 news.extend(recorded.then_some(News::SessionEnded));
-                ended.into_iter().for_each(|event| self.tell(event));
+                self.answer(ended, now_ns);
             }
             Command::AskSession { session } => {
                 let asked = self.claims.agent.as_ref().map(|agent| agent.ask_session(session));
-                asked.into_iter().for_each(|event| self.tell(event));
+                self.answer(asked, now_ns);
             }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
             Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
@@ -195,13 +202,13 @@ impl Node {
                 let recorded = self.record(pair, base, csn_max);
                 self.control.ended_checkpoint = !recorded;
                 news.push(if recorded { News::Checkpointed } else { News::CheckpointFailed });
-                self.tell(ControlEvent::CheckpointRecorded { pair, recorded });
+                self.answer(Some(ControlEvent::CheckpointRecorded { pair, recorded }), now_ns);
             }
             Command::AddPair => self.add_pair(now_ns),
             Command::Note { key, note } => {
                 let agent = self.claims.agent.as_mut();
                 let written = agent.and_then(|agent| agent.write_note(key, note.as_ref()));
-                written.into_iter().for_each(|event| self.tell(event));
+                self.answer(written, now_ns);
                 self.wake(now_ns); // what there is now is to be seen
             }
             Command::Failed(_) => {}

@@ -57,6 +57,8 @@ events! {
     Unplaced: "pairs that nobody had memory for",
     /// Runs in which a host took over from another.
     SurvivorRuns: "runs with a takeover by another host",
+    /// Runs that acknowledge before the log has it.
+    AsyncRuns: "runs with async durability",
     /// Runs of several nodes.
     Clusters: "runs of several nodes",
     /// Recoveries from a checkpoint.
@@ -113,6 +115,14 @@ events! {
     DiskSlow: "disks slow",
     /// Frozen processes.
     Pauses: "pauses",
+    /// Disks that answer a process no more.
+    DiskHung: "disks that hung for good",
+    /// Workers stopped between a look at the clock and what they did next.
+    WorkerStalls: "workers stopped within a step",
+    /// Clients stopped between a look at the clock and what they did next.
+    ClientStalls: "clients stopped within a step",
+    /// Steps of other nodes between a node's call and its answer.
+    Interleaved: "steps of nodes within calls of others",
     /// Frozen past the lease.
     LeaseLost: "leases lost",
     /// Connections reset.
@@ -131,6 +141,8 @@ events! {
     CoordinatorCuts: "coordinator cut off",
     /// Restarts of the coordinator.
     CoordinatorRestarts: "coordinator restarts",
+    /// Power cuts of the coordinator's host.
+    CoordinatorPower: "power cuts of the coordinator",
     /// Nodes cut off from everybody.
     Isolations: "nodes cut off from everybody",
     /// Stops of all processes at once.

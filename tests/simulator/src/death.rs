@@ -45,6 +45,7 @@ impl World {
         self.coverage.add(Event::SplitDied, u64::from(violent && splits.under_way > 0));
         self.coverage.add(Event::RebuildsFreed, node.rebuild_nodes_freed());
         self.coverage.add(Event::BelowFloor, node.serving.below_floor);
+        self.coverage.add(Event::WorkerStalls, node.serving.stalls);
         let rotations = node.logs().map(|log| self.rotations(log)).sum();
         self.coverage.add(Event::Rotations, rotations);
         self.coverage.add(Event::InFlight, u64::from(violent && !self.disk.pending().is_empty()));
@@ -90,7 +91,9 @@ impl World {
         self.owners.learn(&mut snapshot);
         let Some(node) = self.nodes.iter().find(|node| node.host == host) else { return Ok(()) };
         let incarnation = node.incarnation().unwrap_or_default();
-        if self.coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none() {
+        let coordinator = &self.coordinator;
+        if coordinator.is_powered() && coordinator.link().remaining_ns(incarnation).map_err(broken)?.is_none()
+        {
             // Stopped between the publication and its next step, for longer than its lease: others may have
             // served the pair since. What it holds counts for nothing, and it serves nobody.
             say!(self, "host {host} has {} too late", recovered.pair);

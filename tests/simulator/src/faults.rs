@@ -3,11 +3,14 @@
 //! - death of the process at any moment, at any touch of the world, in a recovery, in a checkpoint: by a kill
 //!   (its writes in flight land later, in part, or never), by a host gone dark, by a power cut (unsynced
 //!   writes and names torn, reordered, lost);
-//! - a disk that fails a write, a sync, a read, is slow, or is full for a while;
-//! - a process that is stopped, for a moment or past its lease while another host takes over;
+//! - a disk that fails a write, a sync, a read, is slow, is full for a while, or answers a process no more;
+//! - a process that is stopped, for a moment or past its lease while another host takes over; a worker or a
+//!   client that is stopped within a step, between a look at its clock and what it does next;
+//! - clocks of nodes and clients that drift, within the lease's margin;
 //! - a network that delays, resets, and cuts one way or both, a client from a node or a node from everybody;
 //! - a coordinator that is cut off, loses calls or answers, carries calls out late (writes to the region
-//!   table very late), and restarts;
+//!   table very late), takes its time while other nodes go on, restarts, and loses its power and
+//!   with it what it had not synced;
 //! - survivors that have no memory for a dead node's pairs;
 //! - clients that die, are stopped, or are silent for a while; operators that stop a node, with a checkpoint
 //!   or without.
@@ -47,6 +50,13 @@ pub enum Fault {
     Pause,
     /// The process is stopped past its lease; another host takes over.
     PausePastLease,
+    /// The disk answers the process no more, for good: after a while the operator ends it.
+    DiskHang,
+    /// A worker's thread is stopped within a step, for longer than freed memory rests.
+    WorkerStall,
+    /// A client is stopped, mostly within a step, for longer than freed memory rests; or than leases hold,
+    /// and then mostly every node is stopped too.
+    ClientStall,
     /// Connections are reset.
     Reset,
     /// Nothing passes between a client and a node, one way or both.
@@ -72,6 +82,9 @@ pub enum Fault {
     StopAll,
     /// A client dies, and another takes its place.
     ClientRestart,
+    /// The coordinator's host loses its power, between two calls or within one, and gets it back some time
+    /// later.
+    CoordinatorPower,
     /// Clients ask nothing for a while: logs are sealed, sessions of the dead end, checkpoints come of age.
     Lull,
     /// A client is stopped, for a moment or for longer than freed memory rests or a lease holds.
@@ -79,7 +92,7 @@ pub enum Fault {
 }
 
 /// All kinds, in the order of [`Plan::fault_weights`].
-pub const FAULTS: [Fault; 27] = [
+pub const FAULTS: [Fault; 31] = [
     Fault::Kill,
     Fault::Dark,
     Fault::PowerCut,
@@ -107,6 +120,10 @@ pub const FAULTS: [Fault; 27] = [
     Fault::ClientRestart,
     Fault::Lull,
     Fault::ClientPause,
+    Fault::DiskHang,
+    Fault::WorkerStall,
+    Fault::ClientStall,
+    Fault::CoordinatorPower,
 ];
 
 /// When the next fault is due: after a time or after a number of operations, whatever comes first, so that

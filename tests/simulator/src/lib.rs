@@ -6,6 +6,7 @@
 //! | `world` | the loop, and everything in it: nodes, clients, network, disk, coordinator, clock |
 //! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
 //! | `node`, `claims`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
+//! | `interleave` | other nodes within a node's calls of the coordinator |
 //! | `operator`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
@@ -26,6 +27,7 @@ mod death;
 pub mod faults;
 mod finale;
 mod hearing;
+mod interleave;
 mod mishap;
 pub mod model;
 pub mod node;

@@ -34,6 +34,10 @@ pub(crate) enum Undo {
     MendOne(u32),
     /// The operator starts a node anew, because a pair of it is not served.
     Restart(u32),
+    /// The coordinator's host has power again.
+    PowerOn,
+    /// The operator ends a process whose disk hangs.
+    Unhang(u32),
     /// A write of a dead process lands.
     LandLate,
 }
@@ -92,7 +96,11 @@ impl World {
                 self.coverage.saw(Event::DiskSlow);
                 self.disk_slow_until_ns = self.now_ns + self.random.time_ns(50 * MS);
             }
+            (Fault::DiskHang, Some(host)) => self.hang_disk(host),
+            (Fault::WorkerStall, Some(host)) => self.stall_worker(host),
+            (Fault::ClientStall, _) => self.stall_client(),
             (Fault::Pause | Fault::PausePastLease, Some(host)) => self.pause(fault, host),
+            (Fault::CoordinatorPower, _) => self.cut_coordinator(),
             (Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm, _) => self.disturb_network(fault),
             (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
                 self.disturb_coordinator(fault);
@@ -154,6 +162,42 @@ impl World {
         let until_ns = self.now_ns + lasts_ns;
         if let Some(node) = self.node_at(host) {
             node.freeze(until_ns, past);
+        }
+    }
+
+    /// Nothing of what the process asks of its disk comes back any more, until the operator has seen that.
+    fn hang_disk(&mut self, host: u32) {
+        self.coverage.saw(Event::DiskHung);
+        let lease_ns = self.plan.lease_ns();
+        let seen_after_ns = self.random.between(lease_ns / 4, 6 * lease_ns);
+        self.node_at(host).into_iter().for_each(Node::hang_disk);
+        self.later(seen_after_ns, Undo::Unhang(host));
+    }
+
+    fn stall_worker(&mut self, host: u32) {
+        let grace_ns = self.plan.worker.reuse_grace_ns;
+        let lasts_ns = self.random.between(grace_ns / 2, 3 * grace_ns);
+        self.node_at(host).into_iter().for_each(|node| node.stall_worker(lasts_ns));
+    }
+
+    fn stall_client(&mut self) {
+        let (grace_ns, lease_ns) = (self.plan.worker.reuse_grace_ns, self.plan.lease_ns());
+        let number = self.random.index(self.clients.len());
+        if self.random.percent(50) {
+            let lasts_ns = self.random.between(grace_ns / 2, 4 * grace_ns);
+            return self.clients[number].stall(lasts_ns);
+        }
+        // Every owner's lease ends meanwhile, and its memory stays as it is.
+        let lasts_ns = self.random.between(2 * lease_ns, 5 * lease_ns);
+        if self.random.percent(50) {
+            self.clients[number].stall(lasts_ns);
+        } else {
+            self.clients[number].freeze(self.now_ns + lasts_ns);
+        }
+        if self.random.percent(70) {
+            let until_ns = self.now_ns + 6 * lease_ns;
+            self.nodes.iter_mut().for_each(|node| node.freeze(until_ns, true));
+            self.faults.hold(until_ns);
         }
     }
 
@@ -262,6 +306,30 @@ impl World {
         }
     }
 
+    /// The coordinator loses its power at once, or within the next call of some node.
+    pub(crate) fn cut_coordinator(&mut self) {
+        let within = self.random.percent(50);
+        let durable = self.random.percent(50);
+        let link = self.victim().and_then(|host| self.node_at(host)).map(|node| node.link.clone());
+        match link.filter(|_| within) {
+            Some(link) => link.plan([CallFault::PowerCut { durable }]),
+            None => self.coordinator.cut_power(),
+        }
+    }
+
+    /// If the coordinator has lost its power, that comes back some time.
+    pub(crate) fn step_coordinator(&mut self) {
+        let is_out = !self.coordinator.is_powered();
+        if is_out && !self.coordinator_is_out {
+            say!(self, "the coordinator has no power");
+            self.coverage.saw(Event::CoordinatorPower);
+            let longest_ns = self.random.pick(&[self.plan.lease_ns() / 4, 3 * self.plan.lease_ns()]);
+            let lasts_ns = self.random.between(1, longest_ns);
+            self.later(lasts_ns, Undo::PowerOn);
+        }
+        self.coordinator_is_out = is_out;
+    }
+
     /// The next writes of a host's process to the region table are carried out late. Its caller tries again
     /// at once, and the late one is to find the row changed.
     pub(crate) fn delay_table(&mut self, host: u32) {
@@ -283,6 +351,8 @@ impl World {
 
     /// What a client's one-sided path has seen.
     pub(crate) fn count_one_sided(&mut self, number: usize) {
+        let stalls = std::mem::take(&mut self.clients[number].stalls);
+        self.coverage.add(Event::ClientStalls, stalls);
         let counters = self.clients[number].one_sided();
         for (event, count) in [
             (Event::OneSided, counters.done),
@@ -333,6 +403,13 @@ impl World {
                 self.node_at(host).into_iter().for_each(|node| node.link.mend());
             }
             Undo::Restart(host) => self.bury(host, Death::Killed),
+            Undo::PowerOn if self.coordinator.is_powered() => {}
+            Undo::PowerOn => self.coordinator.power_on(),
+            Undo::Unhang(host) => {
+                if self.node_at(host).is_some_and(|node| node.disk_hangs) {
+                    self.bury(host, Death::Killed);
+                }
+            }
             Undo::LandLate => {
                 let landed = self.disk.land_late();
                 self.coverage.add(Event::LateWrites, u64::from(landed));
@@ -357,8 +434,14 @@ impl World {
             node.coordinator.hurry();
             node.fuse.put_out();
             node.spare();
+            node.serving.go_on();
             node.freeze(now_ns, false);
         }
-        self.clients.iter_mut().for_each(|client| client.freeze(now_ns));
+        self.clients.iter_mut().for_each(|client| client.thaw(now_ns));
+        if !self.coordinator.is_powered() {
+            self.coordinator.power_on();
+        }
+        let hung: Vec<u32> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| node.host).collect();
+        hung.into_iter().for_each(|host| self.bury(host, Death::Killed));
     }
 }

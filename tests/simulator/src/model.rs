@@ -66,6 +66,8 @@ pub struct Model {
     pub keys: Vec<Key>,
     /// Keys by their bytes.
     pub by_bytes: BTreeMap<Vec<u8>, usize>,
+    /// A crash may lose what was acknowledged: versions may fall, and histories are not held to any order.
+    pub forgets: bool,
     /// Length of each value, by name.
     lengths: Vec<u32>,
     versions: BTreeMap<Version, (usize, Value)>,
@@ -91,6 +93,12 @@ impl Model {
             }
         }
         model
+    }
+
+    /// Whether a crash may lose what was acknowledged.
+    #[must_use]
+    pub fn forgetful(self, forgets: bool) -> Model {
+        Model { forgets, ..self }
     }
 
     /// Names a new value of this length, and makes its bytes.
@@ -169,6 +177,9 @@ impl Model {
     /// # Errors
     /// As [`Model::saw`].
     pub fn saw_version(&mut self, key: usize, version: Version, begun: Begun) -> Result<(), Broken> {
+        if self.forgets {
+            return Ok(());
+        }
         let told = &mut self.keys[key].told;
         let before = told.partition_point(|(at, _)| *at < begun.at);
         // Versions grow within a pair; a key moves to another one with a split.

@@ -104,6 +104,8 @@ pub struct Node {
     /// Until then it is stopped, as by SIGSTOP.
     frozen_until_ns: u64,
     given_up: bool,
+    /// Nothing that it asks of its disk comes back: threads that wait for it do nothing more.
+    pub(crate) disk_hangs: bool,
     pub(crate) plan: Plan,
     pub(crate) coordinator: Arc<FusedLink>,
     pub(crate) environment: Environment,
@@ -146,6 +148,7 @@ impl Node {
             link,
             frozen_until_ns: 0,
             given_up: false,
+            disk_hangs: false,
             plan: plan.clone(),
             coordinator: coordinator.clone(),
             environment,
@@ -180,6 +183,16 @@ impl Node {
     #[must_use]
     pub fn is_given_up(&self, now_ns: u64) -> bool {
         self.given_up && self.is_frozen(now_ns)
+    }
+
+    /// Nothing that it asks of its disk comes back any more.
+    pub fn hang_disk(&mut self) {
+        self.disk_hangs = true;
+    }
+
+    /// Lets the worker's thread stop within one of its next steps, after its look at the clock.
+    pub fn stall_worker(&mut self, lasts_ns: u64) {
+        self.serving.stall_ns = Some(lasts_ns);
     }
 
     /// Whether the network has something for it.
@@ -267,9 +280,13 @@ impl Node {
             return;
         }
         let mut due_ns = self.step_lease(now_ns);
-        due_ns = due_ns.min(self.step_claims(now_ns, news));
+        if !self.disk_hangs {
+            due_ns = due_ns.min(self.step_claims(now_ns, news));
+        }
         due_ns = due_ns.min(self.step_worker(now_ns, news));
-        due_ns = due_ns.min(self.step_control(now_ns, news));
+        if !self.disk_hangs {
+            due_ns = due_ns.min(self.step_control(now_ns, news));
+        }
         self.due_ns = due_ns.max(now_ns + 1);
     }
 

@@ -125,6 +125,9 @@ impl World {
         for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
             self.bury(host, Death::PowerCut);
         }
+        if self.phase == Phase::Traffic && !self.healed && self.random.percent(20) {
+            self.coordinator.cut_power(); // it is in the same room
+        }
         self.disk.power_cut(cut);
         self.disk = self.disk.process();
         self.disk_due.clear();

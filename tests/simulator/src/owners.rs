@@ -4,15 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cell_cluster::{Coordinator, Sim, Tenure};
 use cell_recovery::SplitName;
-use cell_terms::PairId;
+use cell_terms::{Incarnation, PairId};
 
 use crate::check::{Snapshot, entries_of};
 use crate::model::{Broken, broken};
+
+/// The pairs that are served at once are fewer.
+const OWNERS_AT_ONCE: usize = 64;
 
 /// See the module's text.
 #[derive(Default)]
 pub struct Owners {
     served: BTreeMap<PairId, Vec<Tenure>>,
+    /// The incarnation of each tenure, in the order in which they began.
+    leases: Vec<Incarnation>,
     recovered: BTreeMap<PairId, Snapshot>,
     /// Splits whose upper half has surely left its pair.
     cut: BTreeSet<SplitName>,
@@ -40,13 +45,29 @@ impl Owners {
             if old.epoch >= tenure.epoch {
                 return Err(broken(format_args!("{tenure:?} begins to serve after {old:?}")));
             }
-            let trusted = honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
+            // One without power tells nothing; what was published before was published by its rules.
+            let trusted =
+                coordinator.is_powered() && honest.remaining_ns(old.incarnation).map_err(broken)?.is_some();
             if trusted {
                 return Err(broken(format_args!("{tenure:?} begins to serve while {old:?} may be trusted")));
             }
         }
         earlier.push(tenure);
+        self.leases.push(tenure.incarnation);
         self.recovered.insert(tenure.pair, snapshot);
+        Ok(())
+    }
+
+    /// A client told what it had read itself: somebody who served must have his lease still.
+    ///
+    /// # Errors
+    /// None of them has.
+    pub fn demand_living(&self, coordinator: &Sim) -> Result<(), Broken> {
+        let honest = coordinator.link();
+        let lives = |lease: &Incarnation| honest.remaining_ns(*lease).is_ok_and(|left| left.is_some());
+        if coordinator.is_powered() && !self.leases.iter().rev().take(OWNERS_AT_ONCE).any(lives) {
+            return Err(broken("a client told what it had read itself after every owner's lease had ended"));
+        }
         Ok(())
     }
 

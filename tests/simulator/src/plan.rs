@@ -102,6 +102,12 @@ pub struct Plan {
     pub late_percent: u64,
     /// Drift of the hosts' clocks, in millionths.
     pub drift_ppm: [i64; HOSTS_MAX],
+    /// Drift of the clients' clocks, in millionths.
+    pub client_drift_ppm: [i64; 4],
+    /// Of a hundred calls of the coordinator, within how many other nodes go on.
+    pub interleaved_percent: u64,
+    /// How long a call of the coordinator takes, usually.
+    pub call_ns: u64,
     /// Whether the run ends with damage to the disk.
     pub rot: bool,
     /// Which clients search the nodes' memory themselves, by number.
@@ -129,7 +135,11 @@ impl Plan {
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
         let worker = WorkerOptions {
-            durability: Durability::Sync,
+            durability: if Random::new(seed ^ 0x6173_796e).percent(6) {
+                Durability::Async
+            } else {
+                Durability::Sync
+            },
             tree_node_bytes: node_bytes,
             value_bytes_max,
             one_sided_reads: true,
@@ -190,11 +200,21 @@ impl Plan {
             late_percent: Random::new(seed ^ 0x6c61_7465).pick(&[0, 0, 20, 50]),
             recovery_deaths_percent: random.pick(&[0, 20, 50]),
             drift_ppm: [(); HOSTS_MAX].map(|()| drift(&mut random)),
+            client_drift_ppm: [0; 4],
+            interleaved_percent: 0,
+            call_ns: 100 * US,
             rot: random.percent(30),
             searches: [false; 4],
         };
         let plan = Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan };
         let plan = plan.with_window(&mut Random::new(seed ^ 0x7769_6e64));
+        let mut calls = Random::new(seed ^ 0x6361_6c6c);
+        let plan = Plan {
+            client_drift_ppm: [(); 4].map(|()| drift(&mut calls)),
+            interleaved_percent: calls.pick(&[0, 10, 30]),
+            call_ns: calls.pick(&[100, 500, 2_000]) * US,
+            ..plan
+        };
         plan.of_several(&mut Random::new(seed ^ 0x6e6f_6465))
     }
 

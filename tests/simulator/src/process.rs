@@ -14,6 +14,8 @@ use cell_wal::error::DiskOperation;
 use cell_wal::storage::{Access, Storage, StorageFile, StorageLock};
 use cell_wal::{Errno, StorageError};
 
+use crate::interleave;
+
 /// Counts touches down. Clones are the same fuse.
 #[derive(Clone, Debug)]
 pub struct Fuse(Arc<FuseState>);
@@ -124,7 +126,7 @@ impl Coordinator for FusedLink {
             self.link.plan([Fault::Delayed { calls }]);
         }
         let dead = || Err(ClusterError::NotReached(io::ErrorKind::BrokenPipe.into()));
-        self.fuse.touch(|| self.link.call(request), dead)
+        interleave::around(|| self.fuse.touch(|| self.link.call(request), dead))
     }
 }
 

@@ -1,5 +1,5 @@
-//! Which seeds a sweep runs: those that are kept because they failed once, then fresh ones. Fresh ones begin at a
-//! number drawn from the commit's hash, because seeds that everybody ran before prove little.
+//! Which seeds a sweep runs: those that are kept because they failed once, then fresh ones. Fresh ones begin
+//! at a number drawn from the commit's hash, because seeds that everybody ran before prove little.
 
 use std::ops::Range;
 use std::path::Path;

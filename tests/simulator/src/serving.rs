@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use cell_cluster::Coordinator;
 use cell_fabric::{ConnectionId, Endpoint, Event, SendError, SimEndpoint};
 use cell_protocol::{Reply, StatusCode};
+use cell_terms::Durability;
 use cell_wal::LogDevice;
 
 use crate::node::{Exit, News, Node};
@@ -25,12 +26,23 @@ pub struct Serving {
     log_events: Vec<cell_wal::LogEvent>,
     /// Delayed copies of writes that it turned away.
     pub(crate) below_floor: u64,
+    /// The thread is to be stopped for so long within a step in which something happens.
+    pub(crate) stall_ns: Option<u64>,
+    /// It was stopped within the present step: what it had read of clock and lease before.
+    stalled: Option<(u64, u64)>,
+    /// Steps within which it was stopped.
+    pub(crate) stalls: u64,
 }
 
 impl Serving {
     /// The worker has its pair: tell it the time at once.
     pub(crate) fn serve(&mut self) {
         self.tick_due_ns = 0;
+    }
+
+    /// It is stopped within no step any more.
+    pub(crate) fn go_on(&mut self) {
+        self.stall_ns = None;
     }
 }
 
@@ -41,6 +53,9 @@ impl Node {
             return u64::MAX;
         }
         if now_ns < self.serving.rests_until_ns {
+            return self.serving.rests_until_ns;
+        }
+        if self.stops_within(now_ns) {
             return self.serving.rests_until_ns;
         }
         self.tell_time(now_ns);
@@ -69,9 +84,20 @@ impl Node {
         if busy || input { self.serving.rests_until_ns } else { self.serving.tick_due_ns }
     }
 
+    /// Whether the thread stops here, right after its look at the clock: what came meanwhile it takes in when
+    /// it goes on, with the time that it knows.
+    fn stops_within(&mut self, now_ns: u64) -> bool {
+        let pending = !self.endpoint.prepare_sleep();
+        let Some(lasts_ns) = self.serving.stall_ns.take_if(|_| pending) else { return false };
+        self.serving.stalled = Some((self.clock_ns(now_ns), self.lease_until_ns));
+        self.serving.rests_until_ns = now_ns + lasts_ns;
+        self.serving.stalls += 1;
+        true
+    }
+
     fn tell_time(&mut self, now_ns: u64) {
-        let clock_ns = self.clock_ns(now_ns);
-        let lease_until_ns = self.lease_until_ns;
+        let (clock_ns, lease_until_ns) =
+            self.serving.stalled.take().unwrap_or((self.clock_ns(now_ns), self.lease_until_ns));
         let Some(worker) = &mut self.worker else { return };
         if now_ns < self.serving.tick_due_ns {
             return worker.advance(clock_ns);
@@ -157,8 +183,11 @@ impl Node {
         let Some(lease) = self.incarnation().filter(|_| self.lease_until_ns < clock_ns + fresh_ns) else {
             return;
         };
-        let honest = self.link.sim().link();
-        if !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some()) {
+        let coordinator = self.link.sim();
+        let honest = coordinator.link();
+        // While it has no power leases do not end.
+        if coordinator.is_powered() && !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some())
+        {
             news.push(News::Broken(format!("replies left after {lease} had ended")));
         }
     }
@@ -170,7 +199,11 @@ impl Node {
             let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
             let fell =
                 before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
-            if (same_epoch && fell) || now.visible != now.durable || pair.source.extent.watermark() != now {
+            let apart = match self.plan.worker.durability {
+                Durability::Sync => now.visible != now.durable,
+                _ => now.visible < now.durable,
+            };
+            if (same_epoch && fell) || apart || pair.source.extent.watermark() != now {
                 news.push(News::Broken(format!("watermark {now:?} after {before:?}")));
             }
             pair.watermarks = Some(now);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use cell_client::Completion;
 use cell_cluster::Sim;
 use cell_fabric::{SimNetwork, SimOptions};
-use cell_terms::PairId;
 use cell_terms::mutant::Mutant;
+use cell_terms::{Durability, PairId};
 use cell_wal::sim::SimDisk;
 
 use crate::check;
@@ -15,6 +15,7 @@ use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
 use crate::faults::{FAULTS, Faults};
 use crate::finale::Phase;
+use crate::interleave::{self, Calls};
 use crate::mishap::Undo;
 use crate::model::{Broken, Model, broken};
 use crate::node::{News, Node};
@@ -84,12 +85,16 @@ pub struct World {
     pub(crate) plan: Plan,
     pub(crate) options: RunOptions,
     pub(crate) random: Random,
+    /// Decides what happens within calls of the coordinator.
+    calls: Random,
     pub(crate) now_ns: u64,
     pub(crate) disk: SimDisk,
     pub(crate) disk_due: BTreeMap<u64, u64>,
     pub(crate) disk_slow_until_ns: u64,
     pub(crate) network: SimNetwork,
     pub(crate) coordinator: Sim,
+    /// It was seen to have no power.
+    pub(crate) coordinator_is_out: bool,
     pub(crate) nodes: Vec<Node>,
     pub(crate) clients: Vec<Client>,
     pub(crate) asks_due_ns: Vec<u64>,
@@ -169,10 +174,11 @@ impl World {
             disk_slow_until_ns: 0,
             network,
             coordinator,
+            coordinator_is_out: false,
             nodes: Vec::new(),
             asks_due_ns: vec![START_NS; clients.len()],
             clients,
-            model: Model::new(keys),
+            model: Model::new(keys).forgetful(plan.worker.durability != Durability::Sync),
             coverage: Coverage::default(),
             faults: Faults::new(&plan, random.part()),
             undo: BTreeMap::new(),
@@ -195,6 +201,7 @@ impl World {
             digest: plan.seed,
             now_ns: START_NS,
             random,
+            calls: Random::new(plan.seed ^ 0x6265_7477),
             options,
             plan,
         }
@@ -226,6 +233,7 @@ impl World {
         while self.phase != Phase::Over {
             self.turn()?;
         }
+        self.coverage.add(Event::AsyncRuns, u64::from(self.model.forgets));
         self.coverage.add(Event::Clusters, u64::from(self.plan.nodes > 1));
         let survived = self.coverage.count(Event::Survivor) > 0;
         self.coverage.add(Event::SurvivorRuns, u64::from(survived));
@@ -267,6 +275,7 @@ impl World {
         self.now_ns = self.next_due_ns().max(self.now_ns + 1);
         self.coordinator.set_now(self.now_ns);
         self.network.step(self.now_ns);
+        self.step_coordinator();
         self.step_disk();
         self.step_undo();
         self.step_faults()?;
@@ -297,7 +306,8 @@ impl World {
         }
         if self.asks_more() {
             let asks = self.clients.iter().zip(&self.asks_due_ns);
-            let free = asks.filter(|(client, _)| client.outstanding() < self.plan.outstanding);
+            let free = asks
+                .filter(|(client, _)| client.outstanding() < self.plan.outstanding && !client.is_stalled());
             due_ns = due_ns.min(free.map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX));
         }
         for node in &self.nodes {
@@ -311,7 +321,9 @@ impl World {
 
     /// What is pending on the disk completes, each operation in its own time, in any order.
     fn step_disk(&mut self) {
-        let pending = self.disk.pending();
+        let mut pending = self.disk.pending();
+        let hung: Vec<_> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| &node.disk).collect();
+        pending.retain(|pending| !hung.iter().any(|disk| disk.has_sent(pending)));
         self.disk_due.retain(|id, _| pending.iter().any(|pending| pending.id == *id));
         for pending in &pending {
             if !self.disk_due.contains_key(&pending.id) {
@@ -378,26 +390,44 @@ impl World {
     }
 
     fn step_nodes(&mut self) -> Result<(), Broken> {
-        let mut news = Vec::new();
         let mut at = 0;
         while at < self.nodes.len() {
-            let now_ns = self.now_ns;
             let node = &mut self.nodes[at];
             if node.has_input() {
-                node.wake(now_ns);
+                node.wake(self.now_ns);
             }
-            node.step(now_ns, &mut news);
-            let (host, burnt) = (node.host, node.fuse.is_burnt());
-            if burnt {
-                news.retain(|news| matches!(news, News::Broken(_))); // the dead tell nothing
+            if node.due_ns() > self.now_ns {
+                at += 1;
+                continue;
             }
-            for news in news.drain(..) {
-                self.hear(host, news)?;
+            let (host, mut news) = (node.host, Vec::new());
+            let calls = Calls {
+                now_ns: self.now_ns,
+                percent: self.plan.interleaved_percent,
+                call_ns: self.plan.call_ns,
+                random: self.calls.part(),
+            };
+            let between = interleave::step(at, &mut self.nodes, &self.coordinator, calls, &mut news);
+            self.now_ns = between.now_ns;
+            self.coverage.add(Event::Interleaved, between.steps);
+            for (other, told) in between.heard {
+                self.hear_all(other, told)?;
             }
-            if burnt {
-                self.burnt(host);
-            }
+            self.hear_all(host, news)?;
             at += usize::from(self.nodes.get(at).is_some_and(|node| node.host == host));
+        }
+        Ok(())
+    }
+
+    /// What a node's step told; the dead tell nothing but that a rule was broken.
+    fn hear_all(&mut self, host: u32, mut news: Vec<News>) -> Result<(), Broken> {
+        let burnt = self.nodes.iter().any(|node| node.host == host && node.fuse.is_burnt());
+        if burnt {
+            news.retain(|news| matches!(news, News::Broken(_)));
+        }
+        news.into_iter().try_for_each(|news| self.hear(host, news))?;
+        if burnt {
+            self.burnt(host);
         }
         Ok(())
     }
@@ -410,6 +440,9 @@ impl World {
             }
             if client.due_ns() <= self.now_ns || client.has_input() {
                 spoken.extend(client.step(self.now_ns).into_iter().map(|answer| (number, answer)));
+                if client.told_after_rest() {
+                    self.owners.demand_living(&self.coordinator)?;
+                }
             }
         }
         for (number, (asked, mut completion)) in spoken {
@@ -452,6 +485,7 @@ impl World {
         for number in 0..self.clients.len() {
             while self.asks_due_ns[number] <= self.now_ns
                 && self.clients[number].outstanding() < self.plan.outstanding
+                && !self.clients[number].is_stalled()
                 && self.asked < self.operations_wanted()
             {
                 let deed = self.traffic.next(&self.plan, &mut self.model);

@@ -56,6 +56,11 @@ fn seeds_each_hold_every_rule() {
         Event::WatermarkWaits,
         Event::Overruns,
         Event::ClientPauses,
+        Event::ClientStalls,
+        Event::WorkerStalls,
+        Event::DiskHung,
+        Event::Interleaved,
+        Event::CoordinatorPower,
     ];
     for event in common {
         assert!(seen.count(event) > 0, "{} never happened", event.name());

@@ -49,6 +49,7 @@ pub struct Pending {
     pub id: u64,
     /// How many bytes it writes: a log write's frame, a segment's length, or zero.
     pub bytes: u64,
+    process: u64,
 }
 
 impl SimDisk {
@@ -81,6 +82,12 @@ impl SimDisk {
     #[must_use]
     pub fn pending(&self) -> Vec<Pending> {
         self.state().pending()
+    }
+
+    /// Whether an operation was sent by this process.
+    #[must_use]
+    pub fn has_sent(&self, pending: &Pending) -> bool {
+        pending.process == self.process
     }
 
     /// Completes one pending operation; nothing if it is gone (its process was killed).

@@ -142,7 +142,10 @@ impl State {
             Operation::Prepare(request) if request.recycle.is_none() => request.bytes,
             Operation::Prepare(_) | Operation::Remove(_) => 0,
         };
-        self.sent.iter().map(|sent| Pending { id: sent.id, bytes: bytes(&sent.operation) }).collect()
+        let pending = self.sent.iter();
+        pending
+            .map(|sent| Pending { id: sent.id, bytes: bytes(&sent.operation), process: sent.process })
+            .collect()
     }
 
     pub(super) fn choose_pending(&mut self) -> Option<u64> {

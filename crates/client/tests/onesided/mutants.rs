@@ -26,6 +26,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         assert!(passes(test), "{}: the test itself fails", mutant.name());
         plant(Some(mutant));
         assert!(!passes(test), "{} was not caught", mutant.name());
+        println!("mutant {} caught by cell-client's one-sided rules", mutant.name());
     }
     plant(None);
     tree::plant(Some(tree::Mutant::FencesIgnored));

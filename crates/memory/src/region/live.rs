@@ -75,6 +75,12 @@ impl Live {
         self.word(index).store(word, Ordering::Relaxed);
     }
 
+    /// The word at `index`, for [`cell_terms::publish_watermarks`] and its reader.
+    #[inline(always)]
+    pub(super) fn shared(&self, index: usize) -> &AtomicU64 {
+        self.word(index)
+    }
+
     /// As [`Live::store`], ordered after every store before it.
     #[inline(always)]
     pub(super) fn store_release(&self, index: usize, word: u64) {
