@@ -162,8 +162,8 @@ impl CompletionTable {
         }
     }
 
-    /// Reads a table's bytes. A session may come several times: a part of a table may hold the end of one chunk
-    /// of its results and the next chunk, each under a header of its own.
+    /// Reads a table's bytes. A session may come several times: a part of a table may hold the end of one
+    /// chunk of its results and the next chunk, each under a header of its own.
     ///
     /// # Errors
     /// See [`RecordError`].
@@ -379,6 +379,7 @@ mod tests {
         plant(Some(Mutant::SessionReplaced));
         assert!(passes().is_err(), "{} was not caught", Mutant::SessionReplaced.name());
         plant(None);
+        println!("mutant {} caught by cell-recovery's completion table", Mutant::SessionReplaced.name());
     }
 
     #[test]

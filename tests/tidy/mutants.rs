@@ -66,7 +66,7 @@ fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], crates: &[Str
     let Some(source) = all.iter().find(|source| source.path == file) else {
         return Some(format!("{file} is not there"));
     };
-    if !source.text.contains(&format!("#[test]\nfn {test}()")) {
+    if !source.text.contains(&format!("fn {test}()")) {
         return Some(format!("{file} has no test {test}"));
     }
     let is_of_filter = test.contains("mutant") || file.ends_with("/tests/mutants.rs");

@@ -6,6 +6,7 @@ mod across;
 mod crashes;
 mod delayed;
 mod grace;
+mod held;
 #[cfg(cell_mutants)]
 mod mutants;
 mod splits;

@@ -6,16 +6,21 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::{crashes, grace, splits};
+use crate::{crashes, delayed, grace, held, splits};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
-    let twins: [(Mutant, fn()); 3] = [
+    let twins: &[(Mutant, fn())] = &[
         (Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free),
         (Mutant::GraceSkipped, grace::freed_rests_from_a_time_after_the_free),
         (Mutant::RebuildUnderImage, splits::no_rebuild_while_an_image_is_copied),
+        (Mutant::AcknowledgeEarly, held::put_is_told_when_it_is_durable),
+        (Mutant::HitNotHeld, held::hit_is_told_when_the_entry_is_durable),
+        (Mutant::MissNotHeld, held::miss_is_told_when_the_removal_is_durable),
+        (Mutant::RepeatApplied, delayed::first_copy_does_nothing),
+        (Mutant::FloorIgnored, delayed::first_copy_does_nothing),
     ];
-    for (mutant, test) in twins {
+    for &(mutant, test) in twins {
         let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();
         plant(None);
         assert!(passes(), "{}: the test itself fails", mutant.name());
