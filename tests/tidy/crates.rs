@@ -13,10 +13,11 @@ use crate::tree::root;
 const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("terms", "crates/terms", 1, None),
     ("history", "crates/history", 1, Some(&[])),
+    ("durable", "crates/durable", 2, Some(&["terms"])),
     ("tree", "crates/tree", 2, None),
     ("memory", "crates/memory", 2, None),
-    ("wal", "wal", 3, Some(&["terms", "memory"])),
-    ("cluster", "crates/cluster", 3, Some(&["terms"])),
+    ("wal", "wal", 3, Some(&["terms", "memory", "durable"])),
+    ("cluster", "crates/cluster", 3, Some(&["terms", "durable"])),
     ("protocol", "crates/protocol", 3, Some(&["terms"])),
     ("fabric", "crates/fabric", 3, Some(&["terms", "memory"])),
     ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),

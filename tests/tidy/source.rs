@@ -111,6 +111,30 @@ fn unsafe_lives_in_memory_fabric_and_wal_alone() {
     demand_none("unsafe code outside memory, fabric and wal", &violations);
 }
 
+/// Issue 11, finding 4: data lay in folders whose names were never synced.
+#[test]
+fn folders_for_data_are_made_in_one_way() {
+    // The one way, and what lies below a log root, whose callers sync it; the others hold no data, but manual
+    // pages and messages for people.
+    let homes = [
+        "crates/durable/src/folders.rs",
+        "wal/src/real.rs",
+        "ops/src/command/man.rs",
+        "ops/src/dev/messages.rs",
+    ];
+    let mut violations = Vec::new();
+    for source in sources().iter().filter(|source| {
+        let product = source.path.contains("src/") && !source.path.starts_with("tests/");
+        product && !source.path.starts_with("benches/") && !homes.contains(&source.path.as_str())
+    }) {
+        let lines = source.text.lines().take_while(|line| !line.starts_with("mod tests"));
+        let found =
+            lines.filter(|line| code(line).contains("create_dir") || code(line).contains("DirBuilder"));
+        violations.extend(found.map(|line| format!("{}: {}", source.path, line.trim())));
+    }
+    demand_none("folders that are made without cell_durable::create_folders", &violations);
+}
+
 #[test]
 fn sources_leave_nothing_undone() {
     let leftovers = leftovers();

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use cell_durable::{SystemSyncer, create_folders};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno as SystemErrno;
 
@@ -32,7 +33,8 @@ struct RealLock {
 impl StorageLock for RealLock {}
 
 impl RealStorage {
-    /// The storage below `root`, which is made if it is missing.
+    /// The storage below `root`, which is made if it is missing; its name, and those above it, are on stable
+    /// storage afterwards either way.
     ///
     /// # Errors
     /// What the disk says.
@@ -40,7 +42,7 @@ impl RealStorage {
         let failed = |error| {
             StorageError::new(DiskOperation::CreateFolder, &root.to_string_lossy(), Errno::of(&error))
         };
-        std::fs::create_dir_all(root).map_err(failed)?;
+        create_folders(&SystemSyncer, root).map_err(failed)?;
         Ok(RealStorage { root: root.canonicalize().map_err(failed)? })
     }
 

@@ -4,6 +4,8 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
+use cell_durable::{SystemSyncer, create_folders};
+
 use crate::error::ClusterError;
 
 const LOCK_FILE: &str = "lock";
@@ -17,13 +19,13 @@ pub struct FolderLock {
 }
 
 impl FolderLock {
-    /// Creates the folder if need be and locks it.
+    /// Creates the folder if need be, its name on stable storage, and locks it.
     ///
     /// # Errors
     /// [`ClusterError::Held`] names the folder and the process that holds it.
     pub fn acquire(folder: &Path) -> Result<FolderLock, ClusterError> {
         let failed = |path: PathBuf| move |source| ClusterError::Folder { path, source };
-        std::fs::create_dir_all(folder).map_err(failed(folder.to_owned()))?;
+        create_folders(&SystemSyncer, folder).map_err(failed(folder.to_owned()))?;
         let path = folder.join(LOCK_FILE);
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = options.map_err(failed(path.clone()))?;

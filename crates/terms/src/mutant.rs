@@ -102,6 +102,14 @@ mutants! {
     /// The coordinator answers before a change is on stable storage: the embedded one syncs nothing, the
     /// simulated one syncs each change with the next.
     CoordinatorUnsynced: "coordinator-unsynced",
+    /// What sled writes to files of its own is not synced.
+    BlobsUnsynced: "blobs-unsynced",
+    /// A large row of the coordinator's table lies in sled as one piece.
+    RowsUncut: "rows-uncut",
+    /// A pair's row is written whatever is there, when its id comes from a counter that went back.
+    PairOverwritten: "pair-overwritten",
+    /// A folder is made and its name not put on stable storage.
+    FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.
     TrustNotAwaited: "trust-not-awaited",
     /// A new epoch's first segments are files of an earlier one.

@@ -7,6 +7,7 @@ use std::sync::mpsc;
 
 use anyhow::Context;
 use cell_cluster::{ClusterError, Embedded, Server};
+use cell_durable::{SystemSyncer, create_folders};
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
 use crate::cli::Global;
@@ -66,7 +67,7 @@ enum Restart {
 pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
     let (resolved, warnings) = settings::resolve(matches, std::env::vars_os())?;
     warnings.iter().for_each(|warning| message::warning(warning));
-    fs::create_dir_all(&arguments.dir)
+    create_folders(&SystemSyncer, &arguments.dir)
         .with_context(|| format!("cannot create {}", arguments.dir.display()))?;
     let mut plan = Plan::new(fs::canonicalize(&arguments.dir)?, arguments.port);
     if arguments.allow_drills {
