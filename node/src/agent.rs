@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, ClusterError, ClusterView, Coordinator, IncidentRow, Incidents, MemberRow, NewIncident,
-    NoteRow, Notes, PairRow, Sessions, ShareRow, ShareTimes, Watch,
+    ClaimGround, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoteRow, Notes,
+    PairRow, Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
@@ -232,11 +232,9 @@ impl ClusterAgent {
                 looked.unplaced += plan.iter().filter(|share| share.survivor.is_none()).count();
                 self.write_plan(dead, &plan)
             }
-            MembershipCommand::Close { dead } => self.change(dead, |row| {
-                if !row.is_over() {
-                    row.over_ms = ms(now_ns);
-                }
-            }),
+            MembershipCommand::Close { dead } => {
+                self.incidents.close(dead, self.options.incarnation, ms(now_ns))
+            }
         }
     }
 
@@ -281,23 +279,7 @@ impl ClusterAgent {
     }
 
     fn write_plan(&self, dead: Incarnation, plan: &[ShareRow]) -> Result<(), ClusterError> {
-        self.change(dead, |row| {
-            for share in plan {
-                row.plan.retain(|old| old.pair != share.pair);
-                row.plan.push(share.clone());
-            }
-        })
-    }
-
-    /// Changes an incident that this node has claimed.
-    fn change(&self, dead: Incarnation, edit: impl Fn(&mut IncidentRow)) -> Result<(), ClusterError> {
-        let incarnation = self.options.incarnation;
-        let changed = self.incidents.change(dead, incarnation, |row| {
-            if row.claimed_by == incarnation {
-                edit(row);
-            }
-        });
-        changed.map(drop)
+        self.incidents.plan(dead, self.options.incarnation, plan)
     }
 
     /// A pair was taken over, and the shell has it.
@@ -335,9 +317,8 @@ impl ClusterAgent {
     /// Writes down what became of a share, for people: the takeover does not depend on it.
     fn note(&self, pair: PairId, dead: Incarnation, edit: impl Fn(&mut ShareRow)) {
         let incarnation = self.options.incarnation;
-        let noted = self.incidents.change(dead, incarnation, |row| {
-            let mine = |share: &&mut ShareRow| share.pair == pair && share.survivor == Some(incarnation);
-            if let Some(share) = row.plan.iter_mut().find(mine) {
+        let noted = self.incidents.note(dead, pair, incarnation, |share| {
+            if share.survivor == Some(incarnation) {
                 edit(share);
             }
         });

@@ -11,7 +11,7 @@ use crate::request::{
 use crate::row::ROW_FORMAT_VERSION;
 
 /// The format of the typed layers' rows, checked before anything else is read.
-const KEY_FORMAT: &str = "cluster/format";
+pub(crate) const KEY_FORMAT: &str = "cluster/format";
 /// The cluster's generation: random, drawn when the table was initialised.
 const KEY_GENERATION: &str = "cluster/generation";
 

@@ -1,9 +1,19 @@
 //! The store on sled, hosted by one process of a single-machine cluster.
 //!
-//! sled holds three kinds of keys: `m` is [`StoreMeta`], `k` + key is a [`KeyValue`], `l` + lease
-//! (big-endian) is its time to live in nanoseconds; values are JSON. A transaction is one sled batch. sled's
-//! `flush` writes, but not through the disk's cache: the file `db` is synced here after each flush, before
-//! the transaction counts.
+//! What sled's keys hold is told in [`crate::pieces`]. A transaction is one sled batch.
+//!
+//! sled's `flush` writes, but not through the disk's cache, and a page that outgrows a quarter of a segment
+//! (128 KiB) it writes to a file of its own in `blobs`, which it never syncs, nor that folder:
+//!
+//! ```text
+//! 1. rows of some KiB come to lie in one page with the next pair's id, sixteen rows or so a page
+//! 2. the page passes 128 KiB, and sled writes it to blobs/123; `db` gets a pointer
+//! 3. `db` is synced, and the transaction is acknowledged
+//! 4. power goes: blobs/123 is empty or not there, and with it all that lay in the page
+//! ```
+//!
+//! So no page comes to that size, because rows are stored in small pieces; and after each flush everything
+//! that sled has written is synced here before the transaction counts: blobs, their folder, then `db`.
 //!
 //! A failed write or sync stops the store for good: what is on stable storage is not known, and nothing
 //! retries a failed sync. The next start reads what is there.
@@ -11,28 +21,33 @@
 //! One change at a time is on its way to the disk; leases are renewed meanwhile, so that a disk that takes
 //! its time ends nobody's lease.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use cell_durable::{Syncer, SystemSyncer, create_folders};
 use cell_terms::Incarnation;
+use cell_terms::mutant::{Mutant, planted};
 
 use crate::clock::{BootClock, Clock};
-use crate::coordinator::{Coordinator, initialise, parse, text};
+use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::lock::FolderLock;
-use crate::request::{KeyValue, Refusal, Request, Response};
-use crate::store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage, StoreMeta};
+use crate::pieces::{self, Pieces};
+use crate::request::{Refusal, Request, Response};
+use crate::store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage};
+use crate::upgrade::load_version_1;
 
-const KEY_META: &[u8] = b"m";
-const PREFIX_KEY: u8 = b'k';
-const PREFIX_LEASE: u8 = b'l';
 /// sled's cache: the table is small, and the store keeps all of it anyway.
 const CACHE_BYTES: u64 = 8 << 20;
 /// sled's one data file, in its folder.
 const SLED_FILE: &str = "db";
+/// Where sled puts large pages, in its folder.
+const SLED_BLOBS: &str = "blobs";
 /// Where sled lives, in the coordinator's folder.
 const SLED_FOLDER: &str = "table";
 
@@ -49,8 +64,18 @@ pub struct Embedded {
 
 struct Disk {
     database: sled::Db,
-    file: File,
+    pieces: Pieces,
+    files: SledFiles,
     _lock: FolderLock,
+}
+
+/// What sled keeps on the disk.
+struct SledFiles {
+    syncer: Arc<dyn Syncer>,
+    folder: PathBuf,
+    database: File,
+    /// The blobs that are on stable storage with their names.
+    blobs: BTreeSet<OsString>,
 }
 
 impl Embedded {
@@ -68,6 +93,20 @@ impl Embedded {
     /// # Errors
     /// As [`Embedded::open`].
     pub fn open_with_clock(folder: &Path, clock: Arc<dyn Clock>) -> Result<Embedded, ClusterError> {
+        Embedded::open_with(folder, clock, Arc::new(SystemSyncer))
+    }
+
+    /// [`Embedded::open`] with a clock of the caller's, and its way to put files on stable storage.
+    ///
+    /// # Errors
+    /// As [`Embedded::open`].
+    pub fn open_with(
+        folder: &Path,
+        clock: Arc<dyn Clock>,
+        syncer: Arc<dyn Syncer>,
+    ) -> Result<Embedded, ClusterError> {
+        let created = create_folders(&*syncer, folder);
+        created.map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })?;
         let lock = FolderLock::acquire(folder)?;
         let sled_folder = folder.join(SLED_FOLDER);
         let database = sled::Config::new()
@@ -76,20 +115,15 @@ impl Embedded {
             .flush_every_ms(None)
             .open()
             .map_err(ClusterError::Store)?;
-        let file_path = sled_folder.join(SLED_FILE);
-        let file =
-            File::open(&file_path).map_err(|source| ClusterError::Folder { path: file_path, source })?;
-        for path in [&sled_folder, folder] {
-            sync_folder(path)?;
-        }
-        let (store, fresh) = match load(&database)? {
+        let files = SledFiles::open(&sled_folder, syncer)?;
+        let mut disk = Disk { database, pieces: Pieces::default(), files, _lock: lock };
+        let (store, fresh) = match disk.load()? {
             Some(image) => (Store::restore(image, clock.now_ns()), false),
             None => (Store::new(random_generation()?), true),
         };
         let meta = store.meta();
-        let disk = Disk { database, file, _lock: lock };
         if fresh {
-            disk.write_meta(&meta)?;
+            disk.apply(pieces::meta_batch(&meta))?;
         }
         let embedded = Embedded {
             disk: Mutex::new(disk),
@@ -121,7 +155,7 @@ impl Embedded {
     }
 
     /// Makes a change durable, then lets it count.
-    fn change(&self, disk: &Disk, delta: Delta) -> Result<(), ClusterError> {
+    fn change(&self, disk: &mut Disk, delta: Delta) -> Result<(), ClusterError> {
         if delta.needs_storage() {
             disk.write(&delta).inspect_err(|_| self.stopped.store(true, Ordering::SeqCst))?;
         }
@@ -137,7 +171,7 @@ impl Coordinator for Embedded {
         {
             return Ok(Response::Alive);
         }
-        let disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::SeqCst) {
             return Ok(Response::Refused(Refusal::Stopped));
         }
@@ -145,82 +179,105 @@ impl Coordinator for Embedded {
         let now_ns = self.clock.now_ns();
         let expiry = self.store().prepare_expiry(now_ns);
         if expiry.needs_storage() {
-            self.change(&disk, expiry)?;
+            self.change(&mut disk, expiry)?;
         }
         let (response, delta) = self.store().prepare(request, now_ns);
-        self.change(&disk, delta)?;
+        self.change(&mut disk, delta)?;
         Ok(response)
     }
 }
 
 impl Disk {
-    fn write_meta(&self, meta: &StoreMeta) -> Result<(), ClusterError> {
-        let mut batch = sled::Batch::default();
-        batch.insert(KEY_META, text(meta).as_bytes());
+    /// What is stored, in the present format; none: nothing yet.
+    fn load(&mut self) -> Result<Option<StoreImage>, ClusterError> {
+        if let Some(image) = load_version_1(&self.database)? {
+            // Its rows are written anew beside the old ones, the format's number after them, and only then
+            // are the old ones removed: a crash anywhere leaves one of the two whole.
+            tracing::info!(
+                "the coordinator's table is brought from format version 1 to {STORE_FORMAT_VERSION}"
+            );
+            for batch in pieces::remove_all(&self.database, pieces::PREFIX_PIECE)? {
+                self.apply(batch)?;
+            }
+            for batch in self.pieces.write_all(&image) {
+                self.apply(batch)?;
+            }
+            self.apply(pieces::meta_batch(&image.meta))?;
+        }
+        let Some(image) = self.pieces.load(&self.database)? else { return Ok(None) };
+        for batch in pieces::remove_all(&self.database, pieces::PREFIX_ROW_1)? {
+            self.apply(batch)?;
+        }
+        Ok(Some(image))
+    }
+
+    fn write(&mut self, delta: &Delta) -> Result<(), ClusterError> {
+        let batch = self.pieces.batch(delta);
         self.apply(batch)
     }
 
-    fn write(&self, delta: &Delta) -> Result<(), ClusterError> {
-        let mut batch = sled::Batch::default();
-        batch.insert(KEY_META, text(&delta.meta).as_bytes());
-        for id in &delta.ended {
-            batch.remove(lease_key(*id));
-        }
-        for (id, ttl_ns) in &delta.granted {
-            batch.insert(lease_key(*id), text(ttl_ns).as_bytes());
-        }
-        for key in &delta.removed {
-            batch.remove(entry_key(key));
-        }
-        for entry in &delta.written {
-            batch.insert(entry_key(&entry.key), text(entry).as_bytes());
-        }
-        self.apply(batch)
-    }
-
-    fn apply(&self, batch: sled::Batch) -> Result<(), ClusterError> {
+    fn apply(&mut self, batch: sled::Batch) -> Result<(), ClusterError> {
         self.database.apply_batch(batch).map_err(ClusterError::Store)?;
         self.database.flush().map_err(ClusterError::Store)?;
-        self.file.sync_data().map_err(|source| ClusterError::Store(sled::Error::Io(source)))
+        self.files.sync().map_err(|source| ClusterError::Store(sled::Error::Io(source)))
     }
 }
 
-fn load(database: &sled::Db) -> Result<Option<StoreImage>, ClusterError> {
-    let Some(meta) = database.get(KEY_META).map_err(ClusterError::Store)? else { return Ok(None) };
-    let meta: StoreMeta = parse_bytes("the store's numbers", &meta)?;
-    if meta.format != STORE_FORMAT_VERSION {
-        return Err(ClusterError::Format { found: meta.format, known: STORE_FORMAT_VERSION });
+impl SledFiles {
+    /// The files of a database that was just opened, all of them synced: sled may have made them.
+    fn open(folder: &Path, syncer: Arc<dyn Syncer>) -> Result<SledFiles, ClusterError> {
+        let open = || {
+            let database = File::open(folder.join(SLED_FILE))?;
+            let mut files = SledFiles { syncer, folder: folder.to_owned(), database, blobs: BTreeSet::new() };
+            for entry in std::fs::read_dir(folder)? {
+                let entry = entry?;
+                if entry.file_type()?.is_file() {
+                    files.syncer.sync_file(&File::open(entry.path())?)?;
+                }
+            }
+            files.sync()?;
+            for path in [&files.folder.join(SLED_BLOBS), &files.folder] {
+                files.syncer.sync_folder(path)?;
+            }
+            if let Some(above) = files.folder.parent() {
+                files.syncer.sync_folder(above)?;
+            }
+            Ok(files)
+        };
+        open().map_err(|source| ClusterError::Folder { path: folder.to_owned(), source })
     }
-    let mut image = StoreImage { meta, keys: Vec::new(), leases: Vec::new() };
-    for row in database.scan_prefix([PREFIX_KEY]) {
-        let (_, value) = row.map_err(ClusterError::Store)?;
-        image.keys.push(parse_bytes::<KeyValue>("a key of the store", &value)?);
+
+    /// Syncs what sled has written: blobs before what points to them.
+    fn sync(&mut self) -> io::Result<()> {
+        if planted(Mutant::CoordinatorUnsynced) {
+            return Ok(());
+        }
+        if !planted(Mutant::BlobsUnsynced) {
+            self.sync_blobs()?;
+        }
+        self.syncer.sync_file(&self.database)
     }
-    for row in database.scan_prefix([PREFIX_LEASE]) {
-        let (key, value) = row.map_err(ClusterError::Store)?;
-        let id = key.get(1..).and_then(|id| id.try_into().ok()).map(u64::from_be_bytes);
-        let id = id.ok_or(ClusterError::Answer)?;
-        image.leases.push((Incarnation(id), parse_bytes("a lease of the store", &value)?));
+
+    fn sync_blobs(&mut self) -> io::Result<()> {
+        let folder = self.folder.join(SLED_BLOBS);
+        let mut found = BTreeSet::new();
+        for entry in std::fs::read_dir(&folder)? {
+            let name = entry?.file_name();
+            if !self.blobs.contains(&name) {
+                match File::open(folder.join(&name)) {
+                    Ok(blob) => self.syncer.sync_file(&blob)?,
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue, // replaced since
+                    Err(error) => return Err(error),
+                }
+            }
+            found.insert(name);
+        }
+        if found != self.blobs {
+            self.syncer.sync_folder(&folder)?;
+            self.blobs = found;
+        }
+        Ok(())
     }
-    Ok(Some(image))
-}
-
-fn parse_bytes<T: serde::de::DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, ClusterError> {
-    let text = std::str::from_utf8(bytes).unwrap_or("\u{fffd}"); // not JSON either way
-    parse(what, text)
-}
-
-fn entry_key(key: &str) -> Vec<u8> {
-    [&[PREFIX_KEY], key.as_bytes()].concat()
-}
-
-fn lease_key(lease: Incarnation) -> Vec<u8> {
-    [&[PREFIX_LEASE][..], &lease.0.to_be_bytes()].concat()
-}
-
-fn sync_folder(path: &Path) -> Result<(), ClusterError> {
-    let synced = File::open(path).and_then(|folder| folder.sync_all());
-    synced.map_err(|source| ClusterError::Folder { path: path.to_owned(), source })
 }
 
 /// 31 bits that another cluster, or this one after it lost its table, will hardly draw; never zero.
@@ -236,7 +293,11 @@ fn random_generation() -> Result<u32, ClusterError> {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::coordinator::text;
+    use crate::pieces::KEY_META;
     use crate::request::{Condition, Transaction, TransactionOutcome};
+    use crate::store::StoreMeta;
+    use cell_durable::PowerCutSyncer;
 
     #[test]
     fn open_restart_keeps_everything_acknowledged_and_the_generation() {
@@ -325,5 +386,37 @@ mod tests {
         drop(first);
         let second = Embedded::open(folder.path()).unwrap();
         assert_eq!(second.list("k").unwrap().entries.len(), 300);
+    }
+
+    /// What a power cut leaves of a page that sled has written to a file of its own: such pages are in tables
+    /// of format version 1.
+    fn blob_outlives_a_power_cut() -> bool {
+        let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let syncer = Arc::new(PowerCutSyncer::new(before.path()).unwrap());
+        let embedded =
+            Embedded::open_with(before.path(), Arc::new(ManualClock::new(5)), syncer.clone()).unwrap();
+        let large = vec![7; 200 << 10];
+        let mut batch = sled::Batch::default();
+        batch.insert(b"x", &*large);
+        embedded.disk.lock().unwrap().apply(batch).unwrap();
+        let blobs = std::fs::read_dir(before.path().join(SLED_FOLDER).join(SLED_BLOBS)).unwrap();
+        assert!(blobs.count() > 0, "sled has written it to a file of its own");
+        syncer.restore(after.path()).unwrap();
+        let database = sled::open(after.path().join(SLED_FOLDER)).unwrap();
+        matches!(database.get(b"x"), Ok(Some(found)) if *found == *large)
+    }
+
+    #[test]
+    fn apply_large_page_outlives_a_power_cut() {
+        assert!(blob_outlives_a_power_cut());
+    }
+
+    #[test]
+    #[cfg(cell_mutants)]
+    fn mutant_blobs_unsynced_is_caught() {
+        cell_terms::mutant::plant(Some(Mutant::BlobsUnsynced));
+        let outlived = blob_outlives_a_power_cut();
+        cell_terms::mutant::plant(None);
+        assert!(!outlived);
     }
 }

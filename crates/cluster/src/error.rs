@@ -63,6 +63,17 @@ pub enum ClusterError {
     /// sled failed. The embedded coordinator answers nothing more: what is on stable storage is not known.
     #[error("the coordinator's store failed")]
     Store(#[source] sled::Error),
+    /// A row of the embedded store lacks a piece: the store was damaged. Nothing is answered from it; bring the
+    /// coordinator's folder back as it was.
+    #[error("a row of the coordinator's store is not whole")]
+    RowIncomplete,
+    /// What the next id is to name is there already: the counter of ids has gone back, so the table has lost
+    /// what was acknowledged. Nothing was written. Bring the coordinator's folder back as it was.
+    #[error("the next {what} is there already: the coordinator's table has lost rows")]
+    CounterWentBack {
+        /// What was to be created.
+        what: &'static str,
+    },
     /// The server could not listen or start.
     #[error("cannot serve the coordinator on {address}")]
     Listen {

@@ -3,23 +3,36 @@
 //! a pair: claims of pairs do ([`crate::Table::claim`]). They keep the survivors out of each other's way,
 //! and tell people what happened when.
 //!
+//! | key | holds | written by |
+//! |---|---|---|
+//! | `incident/<dead>` | the incident, without its shares | its claimer |
+//! | `incident/<dead>/<pair>` | the share of one pair | the claimer plans it, its survivor notes what became of it |
+//!
+//! Each share has a row of its own, so that no row and no transaction grows with the pairs of a node. A share
+//! is written only while the incident's row is the one that its planner has seen, and removed before it.
+//!
 //! Times are milliseconds of the writer's CLOCK_BOOTTIME.
 
 use std::sync::Arc;
 
 use cell_terms::{Incarnation, NodeId, PairId};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{Condition, KeyValue, Transaction, TransactionOutcome};
+use crate::request::{Condition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome};
 
 /// Under which the incidents lie.
 pub(crate) const KEY_INCIDENTS: &str = "incident/";
 /// Incidents that are kept once they are over.
 const KEPT_MAX: usize = 32;
+/// Shares that are kept of those. The last one that is over keeps its own, however many they are.
+const SHARES_KEPT_MAX: usize = 2048;
+/// Shares that one transaction writes or removes: besides them it has a few conditions of its own.
+const SHARES_EACH: usize = TRANSACTION_STEPS_MAX / 2;
 
 /// An incident.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,7 +54,7 @@ pub struct IncidentRow {
     pub claimed_ms: u64,
     /// When every pair had an owner that serves it, or was reported; zero: not yet.
     pub over_ms: u64,
-    /// The shares.
+    /// The shares, by pair. They are rows of their own: the incident's row is stored with none.
     pub plan: Vec<ShareRow>,
 }
 
@@ -106,7 +119,26 @@ impl IncidentRow {
     /// A pair's share.
     #[must_use]
     pub fn share(&self, pair: PairId) -> Option<&ShareRow> {
-        self.plan.iter().find(|share| share.pair == pair)
+        self.find(pair).ok().map(|at| &self.plan[at])
+    }
+
+    /// Takes a share into the plan, in place of what the plan says of that pair.
+    pub(crate) fn set_share(&mut self, share: ShareRow) {
+        match self.find(share.pair) {
+            Ok(at) => self.plan[at] = share,
+            Err(at) => self.plan.insert(at, share),
+        }
+    }
+
+    /// Takes a pair's share out of the plan.
+    pub(crate) fn remove_share(&mut self, pair: PairId) {
+        if let Ok(at) = self.find(pair) {
+            self.plan.remove(at);
+        }
+    }
+
+    fn find(&self, pair: PairId) -> Result<usize, usize> {
+        self.plan.binary_search_by_key(&pair, |share| share.pair)
     }
 
     /// Whether nothing is left to do.
@@ -134,8 +166,23 @@ impl Incidents {
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn list(&self) -> Result<Vec<IncidentRow>, ClusterError> {
-        let listing = self.coordinator.list(KEY_INCIDENTS)?;
-        listing.entries.iter().map(|entry| parse("an incident", &entry.value)).collect()
+        Ok(self.list_with_revisions()?.into_iter().map(|(row, _)| row).collect())
+    }
+
+    /// Every incident, and the revision of its row.
+    fn list_with_revisions(&self) -> Result<Vec<(IncidentRow, Revision)>, ClusterError> {
+        let mut incidents: Vec<(IncidentRow, Revision)> = Vec::new();
+        // An incident's row comes before those of its shares.
+        for entry in self.coordinator.list(KEY_INCIDENTS)?.entries {
+            match (parse_key(&entry.key), incidents.last_mut()) {
+                (Some((_, None)), _) => incidents.push((parse("an incident", &entry.value)?, entry.revision)),
+                (Some((dead, Some(_))), Some((incident, _))) if incident.dead == dead => {
+                    incident.set_share(parse("a share of an incident", &entry.value)?);
+                }
+                _ => {} // its incident was forgotten between two pages
+            }
+        }
+        Ok(incidents)
     }
 
     /// Claims an incident that nobody has, whose claimer has died too, or that is over and begins again. Who
@@ -158,10 +205,23 @@ impl Incidents {
                     if !row.is_over() {
                         transaction = transaction.when(Condition::LeaseEnded { lease: row.claimed_by });
                     }
-                    let (key, revision) = (key.clone(), entry.revision);
-                    transaction = transaction.when(Condition::Revision { key, revision });
-                    let again = first_row(new, claimer, now_ms);
-                    if row.is_over() { again } else { IncidentRow { claimed_by: claimer, ..row.clone() } }
+                    transaction = transaction.when(unchanged(entry));
+                    if row.is_over() {
+                        // It begins again, and the shares of before are none of it.
+                        match self.remove_shares(new.dead, &transaction) {
+                            Ok(None) => {}
+                            Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: claimer }),
+                            Ok(Some(_)) => return Ok(false),
+                            Err(ClusterError::OutcomeUnknown(_)) => {
+                                attempts.unheard();
+                                continue;
+                            }
+                            Err(error) => return Err(error),
+                        }
+                        first_row(new, claimer, now_ms)
+                    } else {
+                        IncidentRow { claimed_by: claimer, ..row.clone() }
+                    }
                 }
                 None => {
                     transaction = transaction.when(Condition::Absent { key: key.clone() });
@@ -181,21 +241,108 @@ impl Incidents {
         Err(ClusterError::Contended { what: "an incident" })
     }
 
-    /// Changes an incident's row: its claimer the plan, a survivor its share. None: there is no such
-    /// incident any more.
+    /// Writes shares into the plan of an incident that the writer has claimed, in place of what the plan says
+    /// of their pairs. Nothing is done if it is another's by now, or over: the rows tell what to do then.
+    ///
+    /// The shares are written a few at a time. A planner that dies in between leaves a part of its plan, and
+    /// whoever takes the incident up plans the rest.
     ///
     /// # Errors
     /// [`ClusterError::LeaseEnded`] of the writer.
-    pub fn change(
+    pub fn plan(
         &self,
         dead: Incarnation,
         writer: Incarnation,
-        edit: impl Fn(&mut IncidentRow),
-    ) -> Result<Option<IncidentRow>, ClusterError> {
-        let key = IncidentRow::key(dead);
+        shares: &[ShareRow],
+    ) -> Result<(), ClusterError> {
+        let mut left = shares;
         let mut attempts = Attempts::default();
         while attempts.left() {
-            let Some((row, entry)) = self.read(&key)? else { return Ok(None) };
+            let Some((row, entry)) = self.read(&IncidentRow::key(dead))? else { return Ok(()) };
+            if row.is_over() || row.claimed_by != writer {
+                return Ok(());
+            }
+            let when =
+                Transaction::new().when(Condition::LeaseAlive { lease: writer }).when(unchanged(&entry));
+            match self.write_shares(dead, &when, &mut left) {
+                Ok(None) => return Ok(()),
+                Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: writer }),
+                Ok(Some(_)) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "an incident" })
+    }
+
+    /// Writes shares a few at a time, and takes those that are written from `left`. Each is written over what
+    /// it was a moment ago: a transaction that comes late does not undo what its survivor has noted since.
+    /// The first condition that did not hold, or none.
+    fn write_shares(
+        &self,
+        dead: Incarnation,
+        when: &Transaction,
+        left: &mut &[ShareRow],
+    ) -> Result<Option<usize>, ClusterError> {
+        let found = self.shares(dead)?;
+        while !left.is_empty() {
+            let (now, later) = left.split_at(left.len().min(SHARES_EACH));
+            let write = now.iter().fold(when.clone(), |write, share| {
+                let key = share_key(dead, share.pair);
+                let at = found.binary_search_by(|entry| entry.key.cmp(&key));
+                let as_found = at.map_or(Condition::Absent { key: key.clone() }, |at| unchanged(&found[at]));
+                write.when(as_found).put(key, text(share))
+            });
+            if let TransactionOutcome::Refused { condition } = self.coordinator.transact(write)? {
+                return Ok(Some(condition));
+            }
+            *left = later;
+        }
+        Ok(None)
+    }
+
+    /// Notes what became of a pair's share. None: there is no such share any more.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`] of the writer.
+    pub fn note(
+        &self,
+        dead: Incarnation,
+        pair: PairId,
+        writer: Incarnation,
+        edit: impl Fn(&mut ShareRow),
+    ) -> Result<Option<ShareRow>, ClusterError> {
+        self.change(&share_key(dead, pair), "a share of an incident", writer, edit)
+    }
+
+    /// Notes that nothing is left to do of an incident, if it is still the writer's.
+    ///
+    /// # Errors
+    /// [`ClusterError::LeaseEnded`] of the writer.
+    pub fn close(&self, dead: Incarnation, writer: Incarnation, now_ms: u64) -> Result<(), ClusterError> {
+        let closed = self.change(&IncidentRow::key(dead), "an incident", writer, |row: &mut IncidentRow| {
+            if row.claimed_by == writer && !row.is_over() {
+                row.over_ms = now_ms;
+            }
+        });
+        closed.map(drop)
+    }
+
+    /// Changes one row. None: it is not there.
+    fn change<T>(
+        &self,
+        key: &str,
+        what: &'static str,
+        writer: Incarnation,
+        edit: impl Fn(&mut T),
+    ) -> Result<Option<T>, ClusterError>
+    where
+        T: Clone + PartialEq + Serialize + DeserializeOwned,
+    {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let Some(entry) = self.coordinator.read(key)? else { return Ok(None) };
+            let row: T = parse(what, &entry.value)?;
             let mut changed = row.clone();
             edit(&mut changed);
             if changed == row {
@@ -203,8 +350,8 @@ impl Incidents {
             }
             let transaction = Transaction::new()
                 .when(Condition::LeaseAlive { lease: writer })
-                .when(Condition::Revision { key: key.clone(), revision: entry.revision })
-                .put(&key, text(&changed));
+                .when(unchanged(&entry))
+                .put(key, text(&changed));
             match self.coordinator.transact(transaction) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(Some(changed)),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
@@ -215,7 +362,7 @@ impl Incidents {
                 Err(error) => return Err(error),
             }
         }
-        Err(ClusterError::Contended { what: "an incident" })
+        Err(ClusterError::Contended { what })
     }
 
     /// Forgets the oldest incidents that are over, but for the last ones.
@@ -223,23 +370,72 @@ impl Incidents {
     /// # Errors
     /// See [`Coordinator::call`].
     pub fn forget_old(&self, writer: Incarnation) -> Result<(), ClusterError> {
-        let mut over: Vec<_> = self.list()?.into_iter().filter(IncidentRow::is_over).collect();
-        over.sort_by_key(|row| row.over_ms);
-        let old = over.len().saturating_sub(KEPT_MAX);
-        for row in &over[..old] {
+        let mut over = self.list_with_revisions()?;
+        over.retain(|(row, _)| row.is_over());
+        over.sort_by_key(|(row, _)| std::cmp::Reverse(row.over_ms));
+        let mut shares = 0;
+        for (kept, (row, revision)) in over.iter().enumerate() {
+            shares += row.plan.len();
+            if kept < KEPT_MAX && (kept == 0 || shares <= SHARES_KEPT_MAX) {
+                continue;
+            }
+            let key = IncidentRow::key(row.dead);
             let forget = Transaction::new()
                 .when(Condition::LeaseAlive { lease: writer })
-                .when(Condition::Value { key: IncidentRow::key(row.dead), value: text(row) })
-                .delete(IncidentRow::key(row.dead));
-            self.coordinator.transact(forget)?;
+                .when(Condition::Revision { key: key.clone(), revision: *revision });
+            if self.remove_shares(row.dead, &forget)?.is_none() {
+                self.coordinator.transact(forget.delete(key))?;
+            }
         }
         Ok(())
+    }
+
+    /// Removes the shares of an incident, a few at a time, each time under the conditions of `when`: the first
+    /// one that did not hold, or none.
+    fn remove_shares(&self, dead: Incarnation, when: &Transaction) -> Result<Option<usize>, ClusterError> {
+        for some in self.shares(dead)?.chunks(SHARES_EACH) {
+            let remove = some.iter().fold(when.clone(), |remove, entry| remove.delete(&entry.key));
+            if let TransactionOutcome::Refused { condition } = self.coordinator.transact(remove)? {
+                return Ok(Some(condition));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The rows of an incident's shares, by key.
+    fn shares(&self, dead: Incarnation) -> Result<Vec<KeyValue>, ClusterError> {
+        Ok(self.coordinator.list(&format!("{}/", IncidentRow::key(dead)))?.entries)
     }
 
     fn read(&self, key: &str) -> Result<Option<(IncidentRow, KeyValue)>, ClusterError> {
         let Some(entry) = self.coordinator.read(key)? else { return Ok(None) };
         Ok(Some((parse("an incident", &entry.value)?, entry)))
     }
+}
+
+/// That a row has not been written since it was read.
+fn unchanged(entry: &KeyValue) -> Condition {
+    Condition::Revision { key: entry.key.clone(), revision: entry.revision }
+}
+
+fn share_key(dead: Incarnation, pair: PairId) -> String {
+    format!("{}/{:08}", IncidentRow::key(dead), pair.0)
+}
+
+/// Whose incident a row belongs to, and of which pair it is the share; none: it is the incident's own.
+pub(crate) fn parse_key(key: &str) -> Option<(Incarnation, Option<PairId>)> {
+    let id = key.strip_prefix(KEY_INCIDENTS)?;
+    let (dead, pair) = id.split_once('/').map_or((id, None), |(dead, pair)| (dead, Some(pair)));
+    let pair = pair.map(|pair| pair.parse().map(PairId)).transpose().ok()?;
+    Some((Incarnation(u64::from_str_radix(dead, 16).ok()?), pair))
+}
+
+/// The rows of an incident as version 1 of the row format had it: one row with all shares in it.
+pub(crate) fn rows_of_version_1(value: &str) -> Result<Vec<(String, String)>, ClusterError> {
+    let mut row: IncidentRow = parse("an incident", value)?;
+    let plan = std::mem::take(&mut row.plan);
+    let shares = plan.iter().map(|share| (share_key(row.dead, share.pair), text(share)));
+    Ok(std::iter::once((IncidentRow::key(row.dead), text(&row))).chain(shares).collect())
 }
 
 fn first_row(new: &NewIncident, claimer: Incarnation, now_ms: u64) -> IncidentRow {
@@ -252,5 +448,45 @@ fn first_row(new: &NewIncident, claimer: Incarnation, now_ms: u64) -> IncidentRo
         claimed_ms: now_ms,
         over_ms: 0,
         plan: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn incident_rows_text_and_keys_are_pinned() {
+        let (dead, pair) = (Incarnation(0x7_0000_0001), PairId(3));
+        let new = NewIncident { dead, node: NodeId(2), lease_seen_ms: 4, detected_ms: 5, host_lock: false };
+        let head = concat!(
+            r#"{"dead":30064771073,"node":2,"claimed_by":9,"lease_seen_ms":4,"detected_ms":5,"claimed_ms":6,"#,
+            r#""over_ms":0,"plan":[]}"#,
+        );
+        assert_eq!(text(&first_row(&new, Incarnation(9), 6)), head);
+        let times = ShareTimes {
+            claimed_ms: 1,
+            cut_ms: 2,
+            serving_ms: 4,
+            replayed_bytes: 5,
+            ..ShareTimes::default()
+        };
+        let share = ShareRow { pair, survivor: Some(Incarnation(9)), bytes: 7, declined: vec![dead], times };
+        let share_text = concat!(
+            r#"{"pair":3,"survivor":9,"bytes":7,"declined":[30064771073],"times":{"claimed_ms":1,"cut_ms":2,"#,
+            r#""replayed_ms":0,"serving_ms":4,"replayed_bytes":5,"refused_ms":0}}"#,
+        );
+        assert_eq!(text(&share), share_text);
+        assert_eq!(IncidentRow::key(dead), "incident/0000000700000001");
+        assert_eq!(share_key(dead, pair), "incident/0000000700000001/00000003");
+        assert_eq!(parse_key(&share_key(dead, pair)), Some((dead, Some(pair))));
+        assert_eq!(parse_key(&IncidentRow::key(dead)), Some((dead, None)));
+        for other in ["pair/00000003", "incident/", "incident/x", "incident/7/x"] {
+            assert_eq!(parse_key(other), None, "{other}");
+        }
+        let before = head.replace("[]", &format!("[{share_text}]"));
+        let rows =
+            [(IncidentRow::key(dead), head.to_owned()), (share_key(dead, pair), share_text.to_owned())];
+        assert_eq!(rows_of_version_1(&before).unwrap(), rows);
     }
 }

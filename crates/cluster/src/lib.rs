@@ -34,6 +34,7 @@ mod lock;
 mod member;
 mod note;
 mod number;
+mod pieces;
 mod remote;
 mod request;
 mod row;
@@ -44,6 +45,7 @@ mod sim;
 mod store;
 mod table;
 mod trouble;
+mod upgrade;
 mod watch;
 
 pub use clock::{Clock, ManualClock, boottime_ns};

@@ -10,7 +10,7 @@ pub type Revision = u64;
 
 /// Longest key, in bytes.
 pub(crate) const KEY_BYTES_MAX: usize = 256;
-/// Longest value, in bytes: below what sled would move to a file of its own.
+/// Longest value, in bytes.
 pub(crate) const VALUE_BYTES_MAX: usize = 32 << 10;
 /// Most conditions, and most operations, of one transaction.
 pub(crate) const TRANSACTION_STEPS_MAX: usize = 128;

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::number;
 
 /// The format of the rows of all typed layers. The table names it, and another version is refused.
-pub const ROW_FORMAT_VERSION: u32 = 1;
+pub const ROW_FORMAT_VERSION: u32 = 2;
 
 /// A pair: who owns it, where it is served, and what a recovery of it reads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

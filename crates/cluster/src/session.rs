@@ -20,6 +20,8 @@ use crate::request::{
 
 /// The lower half of the next session's id.
 const KEY_SESSION_NEXT: &str = "counter/session";
+/// Most sessions that one transaction opens: lease and counter are conditions of it, and each session one.
+const OPENED_MAX: usize = TRANSACTION_STEPS_MAX - 2;
 /// Under which the open sessions lie.
 const KEY_SESSIONS: &str = "session/";
 
@@ -76,10 +78,10 @@ impl Sessions {
     /// when their keeper has ended, see [`Sessions::orphans`].
     ///
     /// # Errors
-    /// As [`Sessions::open`].
+    /// As [`Sessions::open`]; [`ClusterError::CounterWentBack`] if a session of the next ids is open.
     pub fn open_many(&self, keeper: Incarnation, count: usize) -> Result<Vec<SessionId>, ClusterError> {
         let generation = self.coordinator.generation()?;
-        let count = u32::try_from(count.clamp(1, TRANSACTION_STEPS_MAX - 1)).unwrap_or(1);
+        let count = u32::try_from(count.clamp(1, OPENED_MAX)).unwrap_or(1);
         let mut attempts = Attempts::default();
         while attempts.left() {
             let counter = self.coordinator.read(KEY_SESSION_NEXT)?;
@@ -97,14 +99,19 @@ impl Sessions {
                 .put(KEY_SESSION_NEXT, next.to_string());
             let ids: Vec<_> = (first..next).map(|low| session_id(generation, low)).collect();
             for session in &ids {
-                open = open.put(session_key(*session), text(&SessionRow { session: *session, keeper }));
+                open = open
+                    .when(Condition::Absent { key: session_key(*session) })
+                    .put(session_key(*session), text(&SessionRow { session: *session, keeper }));
             }
             match self.coordinator.transact(open) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(ids),
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: keeper });
                 }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Ok(TransactionOutcome::Refused { condition: 1 }) => attempts.outrun(),
+                Ok(TransactionOutcome::Refused { .. }) => {
+                    return Err(ClusterError::CounterWentBack { what: "session" });
+                }
                 Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
                 Err(error) => return Err(error),
             }

@@ -18,7 +18,7 @@ use crate::request::{
 };
 
 /// The format of a stored store. Another version is refused.
-pub const STORE_FORMAT_VERSION: u32 = 1;
+pub const STORE_FORMAT_VERSION: u32 = 2;
 
 /// Changes kept for watchers; who is further behind lists again.
 const CHANGES_MAX: usize = 4096;
@@ -323,14 +323,14 @@ impl Store {
         }
         let from = self.changes.partition_point(|change| change.revision <= revision);
         let mut changes: Vec<Change> = Vec::new();
-        let mut bytes = 0;
+        let mut page = ChangesPage::default();
         for change in self.changes.range(from..) {
             let revision_begins = changes.last().is_none_or(|last| last.revision != change.revision);
-            if revision_begins && (changes.len() >= PAGE_KEYS_MAX || bytes >= PAGE_BYTES) {
+            if revision_begins && page.is_full() {
                 let complete = changes.last().map_or(revision, |last| last.revision);
                 return Ok(Response::Changes { revision: complete, changes });
             }
-            bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
+            page.add(change);
             changes.push(change.clone());
         }
         Ok(Response::Changes { revision: self.meta.revision.max(revision), changes })
@@ -366,6 +366,24 @@ impl Store {
                 self.changes.pop_front();
             }
         }
+    }
+}
+
+/// How full an answer with changes is. One that is not full ends with the last change that there is.
+#[derive(Debug, Default)]
+pub(crate) struct ChangesPage {
+    count: usize,
+    bytes: usize,
+}
+
+impl ChangesPage {
+    pub(crate) fn add(&mut self, change: &Change) {
+        self.count += 1;
+        self.bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.count >= PAGE_KEYS_MAX || self.bytes >= PAGE_BYTES
     }
 }
 

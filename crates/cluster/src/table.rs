@@ -144,7 +144,8 @@ impl Table {
     /// one transaction with one winner. The pairs belong to nobody yet; each node claims its own.
     ///
     /// # Errors
-    /// [`ClusterError::LeaseEnded`] of the writer.
+    /// [`ClusterError::LeaseEnded`] of the writer; [`ClusterError::CounterWentBack`] if there is neither and yet
+    /// a pair.
     pub fn lay_out(
         &self,
         layout: &Layout,
@@ -161,13 +162,17 @@ impl Table {
         for pair in (1..=pairs).map(PairId) {
             let new = NewPair { incarnation: writer, node: NodeId(pair.0 - 1), geometry };
             let row = PairRow { owner: None, epoch: Epoch(0), ..first_row(pair, &new) };
-            first = first.put(PairRow::key(pair), text(&row));
+            first = first.when(no_such_pair(pair)).put(PairRow::key(pair), text(&row));
         }
         let mut attempts = Attempts::default();
         while attempts.left() {
             match self.coordinator.transact(first.clone()) {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: writer });
+                }
+                // Neither a layout nor a counter, and a pair.
+                Ok(TransactionOutcome::Refused { condition: 3.. }) => {
+                    return Err(ClusterError::CounterWentBack { what: "pair" });
                 }
                 Ok(_) => return Ok(()), // this writer's, or another's
                 Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
@@ -182,7 +187,8 @@ impl Table {
     /// owner.
     ///
     /// # Errors
-    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`].
+    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`]; [`ClusterError::CounterWentBack`] if there is
+    /// a pair of the next id.
     pub fn create_pair(&self, new: &NewPair) -> Result<Claim, ClusterError> {
         let mut tried = None;
         let mut attempts = Attempts::default();
@@ -212,6 +218,7 @@ impl Table {
             let create = Transaction::new()
                 .when(Condition::LeaseAlive { lease: new.incarnation })
                 .when(unchanged)
+                .when(no_such_pair(pair))
                 .put(KEY_PAIR_NEXT, (pair.0 + 1).to_string())
                 .put(PairRow::key(pair), text(&row));
             match self.coordinator.transact(create) {
@@ -221,7 +228,10 @@ impl Table {
                 Ok(TransactionOutcome::Refused { condition: 0 }) => {
                     return Err(ClusterError::LeaseEnded { lease: new.incarnation });
                 }
-                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Ok(TransactionOutcome::Refused { condition: 1 }) => attempts.outrun(),
+                Ok(TransactionOutcome::Refused { .. }) => {
+                    return Err(ClusterError::CounterWentBack { what: "pair" });
+                }
                 Err(ClusterError::OutcomeUnknown(_)) => {
                     attempts.unheard();
                     tried = Some(pair);
@@ -529,6 +539,14 @@ fn unchanged(pair: PairId, revision: Revision) -> Condition {
         return Condition::LeaseEnded { lease: Incarnation(0) }; // there never was one
     }
     Condition::Revision { key: PairRow::key(pair), revision }
+}
+
+/// That a pair's id has not been used, whatever the counter of ids says.
+fn no_such_pair(pair: PairId) -> Condition {
+    if planted(Mutant::PairOverwritten) {
+        return Condition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+    }
+    Condition::Absent { key: PairRow::key(pair) }
 }
 
 fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {

@@ -8,12 +8,13 @@ use cell_terms::{Incarnation, PairId, SessionId};
 
 use crate::coordinator::{Coordinator, parse};
 use crate::error::ClusterError;
-use crate::incident::{IncidentRow, KEY_INCIDENTS};
+use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
 use crate::note::{KEY_NOTES, NoteRow};
 use crate::request::{Change, Refusal, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
+use crate::store::ChangesPage;
 
 /// The rows as they were at a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,6 +44,8 @@ pub struct Look {
 pub struct Watch {
     coordinator: Arc<dyn Coordinator>,
     view: ClusterView,
+    /// What was taken in and not told yet.
+    pending: Look,
     /// Nothing is known yet, or what was kept of changes does not reach back.
     lost: bool,
 }
@@ -51,7 +54,7 @@ impl Watch {
     /// A watch that has seen nothing.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Watch {
-        Watch { coordinator, view: ClusterView::default(), lost: true }
+        Watch { coordinator, view: ClusterView::default(), pending: Look::default(), lost: true }
     }
 
     /// The rows as of the last look.
@@ -60,28 +63,32 @@ impl Watch {
         &self.view
     }
 
-    /// Looks at what changed.
+    /// Looks at all that changed: a plan that takes many changes is seen whole, and not taken for one that
+    /// lacks shares.
     ///
     /// # Errors
-    /// See [`Coordinator::call`]. No change is lost: those that were taken in before one that cannot be read
-    /// are taken in again by the next look.
+    /// See [`Coordinator::call`]. No change is lost, and no session that ended: what was taken in before the
+    /// error is told by the next look.
     pub fn look(&mut self) -> Result<Look, ClusterError> {
         if self.lost {
             return self.begin();
         }
-        match self.coordinator.changes_since(self.view.revision) {
-            Ok((revision, changes)) => {
-                let mut look = Look::default();
-                for change in &changes {
-                    look.changed |= self.view.take(change)?;
-                    let ended = change.value.is_none().then(|| parse_key(&change.key)).flatten();
-                    look.ended.extend(ended);
-                }
-                self.view.revision = revision;
-                Ok(look)
+        loop {
+            let (revision, changes) = match self.coordinator.changes_since(self.view.revision) {
+                Err(ClusterError::Refused(Refusal::Compacted { .. })) => return self.begin(),
+                answer => answer?,
+            };
+            let mut page = ChangesPage::default();
+            for change in &changes {
+                page.add(change);
+                self.pending.changed |= self.view.take(change)?;
+                let ended = change.value.is_none().then(|| parse_key(&change.key)).flatten();
+                self.pending.ended.extend(ended);
             }
-            Err(ClusterError::Refused(Refusal::Compacted { .. })) => self.begin(),
-            Err(error) => Err(error),
+            self.view.revision = revision;
+            if !page.is_full() {
+                return Ok(std::mem::take(&mut self.pending));
+            }
         }
     }
 
@@ -99,7 +106,7 @@ impl Watch {
         }
         view.revision = first.unwrap_or(0);
         (self.view, self.lost) = (view, false);
-        Ok(Look { changed: true, ended: Vec::new() })
+        Ok(Look { changed: true, ..std::mem::take(&mut self.pending) })
     }
 }
 
@@ -119,16 +126,10 @@ impl ClusterView {
                 let row: MemberRow = parse("a member", text)?;
                 self.members.insert(row.incarnation, row);
             }
-            (KEY_INCIDENTS, Some(text)) => {
-                let row: IncidentRow = parse("an incident", text)?;
-                self.incidents.insert(row.dead, row);
-            }
-            (KEY_MEMBERS | KEY_INCIDENTS, None) => {
+            (KEY_INCIDENTS, text) => self.take_incident(key, text)?,
+            (KEY_MEMBERS, None) => {
                 let id = u64::from_str_radix(id, 16).map(Incarnation).unwrap_or_default();
-                match prefix {
-                    "member" => drop(self.members.remove(&id)),
-                    _ => drop(self.incidents.remove(&id)),
-                }
+                self.members.remove(&id);
             }
             (KEY_NOTES, Some(text)) => {
                 self.notes.insert(key.clone(), parse("a note of a split", text)?);
@@ -137,6 +138,28 @@ impl ClusterView {
             _ => return Ok(false),
         }
         Ok(true)
+    }
+
+    /// A row of an incident, or of one of its shares.
+    fn take_incident(&mut self, key: &str, text: Option<&str>) -> Result<(), ClusterError> {
+        let Some((dead, pair)) = incident::parse_key(key) else { return Ok(()) };
+        match (pair, text) {
+            (None, Some(text)) => {
+                let mut row: IncidentRow = parse("an incident", text)?;
+                row.plan = self.incidents.remove(&dead).map(|old| old.plan).unwrap_or_default();
+                self.incidents.insert(dead, row);
+            }
+            (None, None) => drop(self.incidents.remove(&dead)),
+            // A share without its incident comes again: the listing began before the incident did.
+            (Some(pair), text) => {
+                let Some(incident) = self.incidents.get_mut(&dead) else { return Ok(()) };
+                match text {
+                    Some(text) => incident.set_share(parse("a share of an incident", text)?),
+                    None => incident.remove_share(pair),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether an incarnation lives, as of this view. One that never entered does not.

@@ -1,15 +1,18 @@
-//! One suite for every provider of a coordinator: embedded, remote, sim.
+//! One suite for every provider of a coordinator: embedded (also under power cuts), remote, sim.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, Condition, Coordinator, Embedded, ManualClock, Refusal, Remote, Server, Sim, Transaction,
-    TransactionOutcome, initialise,
+    ClusterError, Condition, Coordinator, Embedded, ManualClock, Refusal, Remote, Request, Response, Server,
+    Sim, Transaction, TransactionOutcome, initialise,
 };
+use cell_durable::PowerCutSyncer;
 use cell_terms::Incarnation;
+use tempfile::TempDir;
 
 const MS: u64 = 1_000_000;
 
@@ -50,7 +53,77 @@ fn subjects() -> Vec<Subject> {
         advance: Box::new(move |by| clock.advance(by)),
         _hold: Box::new((server, folder)),
     };
-    vec![in_memory, on_sled, over_tcp]
+    vec![in_memory, on_sled, over_tcp, cut_often()]
+}
+
+/// An embedded coordinator whose power might go after any call: what the disk would then hold is opened beside
+/// it again and again, and has to be the same.
+struct CutOften {
+    disk: TempDir,
+    syncer: Arc<PowerCutSyncer>,
+    clock: Arc<ManualClock>,
+    live: Embedded,
+    /// Locked for reading by calls, for writing while both are compared.
+    calls: RwLock<()>,
+    count: AtomicUsize,
+    granted: Mutex<Vec<Incarnation>>,
+}
+
+const FOLDER: &str = "data/coordinator";
+/// Calls between two power cuts.
+const CALLS: usize = 7;
+
+fn cut_often() -> Subject {
+    let disk = tempfile::tempdir().unwrap();
+    let syncer = Arc::new(PowerCutSyncer::new(disk.path()).unwrap());
+    let clock = Arc::new(ManualClock::new(1));
+    let live = Embedded::open_with(&disk.path().join(FOLDER), clock.clone(), syncer.clone()).unwrap();
+    let advanced = clock.clone();
+    let (calls, count, granted) = (RwLock::default(), AtomicUsize::new(0), Mutex::default());
+    Subject {
+        name: "embedded, under power cuts",
+        coordinator: Arc::new(CutOften { disk, syncer, clock, live, calls, count, granted }),
+        advance: Box::new(move |by| advanced.advance(by)),
+        _hold: Box::new(()),
+    }
+}
+
+impl Coordinator for CutOften {
+    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        let calls = self.calls.read().unwrap();
+        let response = self.live.call(request)?;
+        if let Response::Granted(grant) = &response {
+            self.granted.lock().unwrap().push(grant.lease);
+        }
+        drop(calls);
+        if self.count.fetch_add(1, Ordering::SeqCst).is_multiple_of(CALLS) {
+            self.compare();
+        }
+        Ok(response)
+    }
+}
+
+impl CutOften {
+    fn compare(&self) {
+        let _calls = self.calls.write().unwrap();
+        let all = self.live.list("").unwrap();
+        let after = tempfile::tempdir().unwrap();
+        self.syncer.restore(after.path()).unwrap();
+        let cut = Embedded::open_with_clock(&after.path().join(FOLDER), self.clock.clone()).unwrap();
+        assert_eq!(cut.list("").unwrap(), all, "{}", self.disk.path().display());
+        for lease in self.granted.lock().unwrap().iter() {
+            let lives = |of: &Embedded| of.remaining_ns(*lease).unwrap().is_some();
+            assert_eq!(lives(&cut), lives(&self.live), "{lease}");
+        }
+    }
+}
+
+impl Drop for CutOften {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.compare();
+        }
+    }
 }
 
 fn each(check: impl Fn(&dyn Coordinator, &dyn Fn(u64))) {

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, Coordinator, Embedded, Incidents, Layout, ManualClock, MemberRow, Members, NewIncident,
-    NoteKind, NoteRow, Notes, Sessions, ShareRow, Sim, SourceNote, Table, Watch, note_key,
+    ClusterError, Coordinator, Embedded, Fault, Incidents, Layout, ManualClock, MemberRow, Members,
+    NewIncident, NoteKind, NoteRow, Notes, Sessions, ShareRow, Sim, SourceNote, Table, Watch, note_key,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -62,18 +62,25 @@ fn claim_racing_survivors_one_has_it_and_keeps_the_shares() {
         assert!(incidents.claim(&death(dead), one, 5).unwrap(), "again");
         assert!(!incidents.claim(&death(dead), two, 5).unwrap());
         let share = ShareRow { pair: PairId(3), survivor: Some(two), ..ShareRow::default() };
-        incidents.change(dead, one, |row| row.plan = vec![share.clone()]).unwrap();
+        incidents.plan(dead, one, std::slice::from_ref(&share)).unwrap();
+        incidents.plan(dead, two, &[ShareRow { pair: PairId(4), ..ShareRow::default() }]).unwrap();
         advance(400 * MS);
         coordinator.keep_alive(two).unwrap();
         advance(100 * MS);
         assert!(incidents.claim(&death(dead), two, 6).unwrap(), "the claimer has died");
         let row = incidents.list().unwrap().remove(0);
-        assert_eq!((row.claimed_by, row.claimed_ms, row.plan), (two, 5, vec![share]));
-        incidents.change(dead, two, |row| row.over_ms = 9).unwrap();
+        assert_eq!((row.claimed_by, row.claimed_ms, row.plan), (two, 5, vec![share]), "who has it plans");
+        incidents.close(dead, two, 9).unwrap();
+        incidents.close(dead, two, 10).unwrap();
+        assert_eq!(incidents.list().unwrap()[0].over_ms, 9, "it is over once");
         let three = lease(coordinator);
         assert!(incidents.claim(&death(dead), three, 10).unwrap(), "one that is over begins again");
         assert_eq!(incidents.list().unwrap()[0].plan, []);
-        assert_eq!(incidents.change(three, three, |row| row.over_ms = 1).unwrap(), None, "there is none");
+        assert_eq!(
+            incidents.note(dead, PairId(3), three, |row| row.bytes = 1).unwrap(),
+            None,
+            "there is none"
+        );
     });
 }
 
@@ -86,12 +93,90 @@ fn forget_old_keeps_what_is_not_over_and_the_last() {
             let new = NewIncident { host_lock: true, ..death(Incarnation(dead)) };
             incidents.claim(&new, me, 1).unwrap();
             if dead > 2 {
-                incidents.change(Incarnation(dead), me, |row| row.over_ms = dead).unwrap();
+                incidents.close(Incarnation(dead), me, dead).unwrap();
             }
         }
         incidents.forget_old(me).unwrap();
         let left: Vec<_> = incidents.list().unwrap().iter().map(|row| row.dead.0).collect();
         assert_eq!((left.len(), &left[..4]), (34, &[1, 2, 9, 10][..]));
+    });
+}
+
+/// A transaction that comes late: the planner has tried again meanwhile, and a survivor has noted something.
+#[test]
+fn plan_that_comes_late_undoes_no_note() {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+    let incidents = Incidents::new(coordinator.clone());
+    let me = lease(&coordinator);
+    let dead = Incarnation(9);
+    incidents.claim(&NewIncident { host_lock: true, ..death(dead) }, me, 1).unwrap();
+    let share = ShareRow { pair: PairId(3), survivor: Some(me), ..ShareRow::default() };
+    // The incident and its shares are read, and the transaction is late.
+    link.plan([Fault::None, Fault::None, Fault::Delayed { calls: 12 }]);
+    incidents.plan(dead, me, std::slice::from_ref(&share)).unwrap();
+    incidents.note(dead, PairId(3), me, |share| share.declined.push(me)).unwrap();
+    for _ in 0..20 {
+        assert_eq!(incidents.list().unwrap()[0].plan[0].declined, [me]);
+    }
+}
+
+#[test]
+fn forget_old_keeps_few_shares_of_what_is_over_and_all_of_the_last() {
+    each(|coordinator, _| {
+        let incidents = Incidents::new(coordinator.clone());
+        let me = lease(coordinator);
+        let share = |pair| ShareRow { pair: PairId(pair), ..ShareRow::default() };
+        for dead in 1..=4 {
+            let new = NewIncident { host_lock: true, ..death(Incarnation(dead)) };
+            incidents.claim(&new, me, 1).unwrap();
+            let shares = if dead == 4 { 2_500 } else { 500 };
+            incidents.plan(Incarnation(dead), me, &(1..=shares).map(share).collect::<Vec<_>>()).unwrap();
+            incidents.close(Incarnation(dead), me, dead).unwrap();
+        }
+        incidents.forget_old(me).unwrap();
+        let left: Vec<_> = incidents.list().unwrap().iter().map(|row| (row.dead.0, row.plan.len())).collect();
+        assert_eq!(left, [(4, 2_500)]);
+        assert_eq!(coordinator.list("incident/").unwrap().entries.len(), 2_501, "nothing is left behind");
+    });
+}
+
+#[test]
+fn plan_of_2000_pairs_is_written_watched_noted_and_begun_again() {
+    each(|coordinator, advance| {
+        let incidents = Incidents::new(coordinator.clone());
+        let mut watch = Watch::new(coordinator.clone());
+        watch.look().unwrap();
+        let dead = lease(coordinator);
+        advance(500 * MS);
+        let (one, two) = (lease(coordinator), lease(coordinator));
+        incidents.claim(&death(dead), one, 5).unwrap();
+        // The largest that a share becomes: everybody of a large cluster has declined it.
+        let declined: Vec<_> = (0..64).map(|n| Incarnation(dead.0 + n)).collect();
+        let share = |pair| ShareRow {
+            pair: PairId(pair),
+            survivor: Some(two),
+            bytes: u64::MAX,
+            declined: declined.clone(),
+            ..ShareRow::default()
+        };
+        let plan: Vec<_> = (1..=2_000).map(share).collect();
+        incidents.plan(dead, one, &plan).unwrap();
+        let noted = incidents.note(dead, PairId(2_000), two, |share| share.times.serving_ms = 7).unwrap();
+        assert_eq!(noted.unwrap().times.serving_ms, 7);
+        let mut fresh = Watch::new(coordinator.clone());
+        fresh.look().unwrap();
+        assert!(watch.look().unwrap().changed);
+        assert_eq!(watch.view().incidents, fresh.view().incidents, "by changes and by listing");
+        let incident = &fresh.view().incidents[&dead];
+        assert_eq!(incident.plan[..1_999], plan[..1_999]);
+        assert_eq!(incident.share(PairId(2_000)).unwrap().times.serving_ms, 7);
+        incidents.close(dead, one, 9).unwrap();
+        incidents.claim(&death(dead), two, 10).unwrap();
+        watch.look().unwrap();
+        assert_eq!(watch.view().incidents[&dead].plan, [], "it has begun again");
+        assert_eq!(incidents.list().unwrap()[0].plan, []);
     });
 }
 

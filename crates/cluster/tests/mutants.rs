@@ -3,7 +3,14 @@
 #![cfg(cell_mutants)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 
-use cell_cluster::{Coordinator, Sim, Transaction};
+use std::path::Path;
+use std::sync::Arc;
+
+use cell_cluster::{
+    Coordinator, Embedded, Geometry, ManualClock, Missing, NewPair, Sim, Table, Tenure, Transaction,
+};
+use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
+use cell_terms::NodeId;
 use cell_terms::mutant::{Mutant, plant};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
@@ -18,11 +25,69 @@ fn simulated_power_cut_is_clean() -> bool {
     link.list("k/").unwrap().entries.len() == 2
 }
 
+const FOLDER: &str = "coordinator";
+
+fn embedded(disk: &Path, syncer: Arc<dyn Syncer>) -> Embedded {
+    Embedded::open_with(&disk.join(FOLDER), Arc::new(ManualClock::new(1)), syncer).unwrap()
+}
+
+/// Whether what the embedded coordinator acknowledged outlives a power cut, over real files.
+fn power_cut_is_clean() -> bool {
+    let (before, after) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let syncer = Arc::new(PowerCutSyncer::new(before.path()).unwrap());
+    let live = embedded(before.path(), syncer.clone());
+    for row in 0..40 {
+        live.transact(Transaction::new().put(format!("k/{row}"), "v".repeat(7_700))).unwrap();
+    }
+    syncer.restore(after.path()).unwrap();
+    let folder = after.path().join(FOLDER);
+    let Ok(cut) = Embedded::open_with(&folder, Arc::new(ManualClock::new(1)), Arc::new(SystemSyncer)) else {
+        return false;
+    };
+    cut.list("").unwrap() == live.list("").unwrap()
+}
+
+/// Whether sled keeps all pages in its one file.
+fn pages_are_small() -> bool {
+    let disk = tempfile::tempdir().unwrap();
+    let live = embedded(disk.path(), Arc::new(SystemSyncer));
+    for row in 0..40 {
+        live.transact(Transaction::new().put(format!("k/{row}"), "v".repeat(32 << 10))).unwrap();
+    }
+    std::fs::read_dir(disk.path().join(FOLDER).join("table/blobs")).unwrap().count() == 0
+}
+
+/// Whether a pair that is there stays as it is when the counter of ids has gone back.
+fn counter_that_went_back_is_noticed() -> bool {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let table = Table::new(Arc::new(link.clone()));
+    let geometry = Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let incarnation = link.grant(500).unwrap().lease;
+    let new = NewPair { incarnation, node: NodeId(0), geometry };
+    table.create_pair(&new).unwrap();
+    let mut row = table.create_pair(&new).unwrap().row;
+    table
+        .mark_unavailable(
+            Tenure { pair: row.pair, epoch: row.epoch, incarnation },
+            &Missing::Memory { bytes: 1 },
+        )
+        .unwrap();
+    row = table.pair(row.pair).unwrap();
+    link.transact(Transaction::new().put("counter/pair", "2")).unwrap();
+    let _ = table.create_pair(&new);
+    table.pair(row.pair).unwrap() == row
+}
+
 /// One test, because a defect is planted in the whole process.
 #[test]
 fn every_mutant_of_the_coordinator_is_caught() {
-    let checks: &[(Mutant, &str, fn() -> bool)] =
-        &[(Mutant::CoordinatorUnsynced, "simulated power cut", simulated_power_cut_is_clean)];
+    let checks: &[(Mutant, &str, fn() -> bool)] = &[
+        (Mutant::CoordinatorUnsynced, "simulated power cut", simulated_power_cut_is_clean),
+        (Mutant::CoordinatorUnsynced, "power cut over real files", power_cut_is_clean),
+        (Mutant::RowsUncut, "files of sled's own", pages_are_small),
+        (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
+    ];
     for (mutant, name, is_clean) in checks {
         plant(None);
         assert!(is_clean(), "{name} is not clean");

@@ -112,8 +112,10 @@ fn share_of_an_incident_outrun_a_hundred_times_is_written_and_no_other_is_lost()
         host_lock: true,
     };
     assert!(incidents.claim(&new, other, 1).unwrap());
-    let add = |row: &mut cell_cluster::IncidentRow| row.plan.push(ShareRow::default());
-    let (way, lease) = outrun(&sim, RACES, move || drop(incidents.change(new.dead, other, add).unwrap()));
-    let row = Incidents::new(way).change(new.dead, lease, add).unwrap().unwrap();
-    assert_eq!(row.plan.len(), RACES as usize + 1);
+    let pair = PairId(3);
+    incidents.plan(new.dead, other, &[ShareRow { pair, ..ShareRow::default() }]).unwrap();
+    let add = |share: &mut ShareRow| share.declined.push(Incarnation(1));
+    let (way, lease) = outrun(&sim, RACES, move || drop(incidents.note(new.dead, pair, other, add).unwrap()));
+    let share = Incidents::new(way).note(new.dead, pair, lease, add).unwrap().unwrap();
+    assert_eq!(share.declined.len(), RACES as usize + 1);
 }

@@ -56,6 +56,54 @@ impl Member {
     }
 }
 
+/// Issue 11, finding 2: a table that lost the newer one of its rows gave out the id of a pair that was there.
+#[test]
+fn create_pair_whose_counter_went_back_overwrites_nothing() {
+    let sim = Sim::new(1);
+    let member = member(&sim);
+    let tenures = [1, 2, 3].map(|_| member.serving_pair());
+    let rows = member.table.pairs().unwrap().0;
+    let counter = |next: &str| {
+        let back = cell_cluster::Transaction::new().put("counter/pair", next);
+        cell_cluster::Coordinator::transact(&member.link, back).unwrap();
+    };
+    counter("2");
+    let refused = member.create().unwrap_err();
+    assert!(matches!(refused, ClusterError::CounterWentBack { what: "pair" }), "{refused}");
+    assert!(!refused.is_transient());
+    assert_eq!(member.table.pairs().unwrap().0, rows, "{tenures:?}");
+    counter("4");
+    assert_eq!(member.create().unwrap().row.pair, PairId(4));
+}
+
+#[test]
+fn lay_out_beside_a_pair_whose_counter_is_lost_overwrites_nothing() {
+    let sim = Sim::new(1);
+    let member = member(&sim);
+    member.serving_pair();
+    let rows = member.table.pairs().unwrap().0;
+    let lost = cell_cluster::Transaction::new().delete("counter/pair");
+    cell_cluster::Coordinator::transact(&member.link, lost).unwrap();
+    let refused =
+        member.table.lay_out(&cell_cluster::Layout::even(2, 1), GEOMETRY, member.lease).unwrap_err();
+    assert!(matches!(refused, ClusterError::CounterWentBack { .. }), "{refused}");
+    assert_eq!(member.table.pairs().unwrap().0, rows);
+}
+
+#[test]
+fn open_session_whose_counter_went_back_takes_nobodys_session() {
+    let sim = Sim::new(1);
+    let (one, two) = (member(&sim), member(&sim));
+    let sessions = Sessions::new(Arc::new(sim.link()));
+    assert_eq!(sessions.open_many(one.lease, 1_000).unwrap().len(), 126, "as many as fit");
+    let before = sessions.open_sessions().unwrap().0;
+    let back = cell_cluster::Transaction::new().put("counter/session", "100");
+    cell_cluster::Coordinator::transact(&one.link, back).unwrap();
+    let refused = sessions.open(two.lease).unwrap_err();
+    assert!(matches!(refused, ClusterError::CounterWentBack { what: "session" }), "{refused}");
+    assert_eq!(sessions.open_sessions().unwrap().0, before);
+}
+
 #[test]
 fn claim_living_owner_is_refused_until_its_lease_ended() {
     let sim = Sim::new(1);

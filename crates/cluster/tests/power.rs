@@ -1,0 +1,277 @@
+//! The embedded coordinator under power cuts, over real files: everything that it did not sync is lost, names
+//! of files and folders included (see `cell_durable::PowerCutSyncer`).
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cell_cluster::{ClusterError, Coordinator, Embedded, ManualClock, Operation, Transaction};
+use cell_durable::{PowerCutSyncer, Syncer};
+use cell_terms::Incarnation;
+use tempfile::TempDir;
+
+/// Below the folder that is there from the start: the names on the way are the coordinator's to keep, too.
+const FOLDER: &str = "data/coordinator";
+
+/// Power goes at the sync after so many: nothing is synced from then on.
+struct Fuse {
+    syncer: PowerCutSyncer,
+    left: AtomicU32,
+}
+
+impl Fuse {
+    fn burn(&self) -> io::Result<()> {
+        let less = |left: u32| if left == u32::MAX { Some(left) } else { left.checked_sub(1) };
+        let left = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less);
+        left.map(drop).map_err(|_| io::ErrorKind::Other.into())
+    }
+}
+
+impl Syncer for Fuse {
+    fn sync_file(&self, file: &File) -> io::Result<()> {
+        self.burn()?;
+        self.syncer.sync_file(file)
+    }
+
+    fn sync_folder(&self, folder: &Path) -> io::Result<()> {
+        self.burn()?;
+        self.syncer.sync_folder(folder)
+    }
+}
+
+/// A host with a disk, on which the coordinator runs.
+struct Host {
+    disk: TempDir,
+    fuse: Arc<Fuse>,
+    coordinator: Option<Embedded>,
+}
+
+impl Host {
+    fn start(disk: TempDir) -> Host {
+        let mut host = Host::off(disk);
+        host.power_on().unwrap();
+        host
+    }
+
+    fn off(disk: TempDir) -> Host {
+        let syncer = PowerCutSyncer::new(disk.path()).unwrap();
+        Host { fuse: Arc::new(Fuse { syncer, left: AtomicU32::new(u32::MAX) }), disk, coordinator: None }
+    }
+
+    fn power_on(&mut self) -> Result<(), ClusterError> {
+        let folder = self.disk.path().join(FOLDER);
+        let clock = Arc::new(ManualClock::new(1));
+        self.coordinator = Some(Embedded::open_with(&folder, clock, self.fuse.clone())?);
+        Ok(())
+    }
+
+    fn coordinator(&self) -> &Embedded {
+        self.coordinator.as_ref().unwrap()
+    }
+
+    /// The disk as a power cut at this moment leaves it.
+    fn disk_after_cut(&self) -> TempDir {
+        let after = tempfile::tempdir().unwrap();
+        self.fuse.syncer.restore(after.path()).unwrap();
+        after
+    }
+
+    fn put(&self, key: &str, value: &str) -> Result<(), ClusterError> {
+        self.coordinator().transact(Transaction::new().put(key, value)).map(drop)
+    }
+
+    fn rows(&self) -> Rows {
+        let entries = self.coordinator().list("").unwrap().entries;
+        let own = entries.into_iter().filter(|entry| !entry.key.starts_with("cluster/"));
+        own.map(|entry| (entry.key, entry.value)).collect()
+    }
+}
+
+/// Issue 11, finding 2: seventeen rows of 7.7 KB take the counters with them, because sled writes the page that
+/// they lie in to a file of its own.
+#[test]
+fn rows_of_some_kilobytes_beside_the_counters_outlive_a_power_cut() {
+    let host = Host::start(tempfile::tempdir().unwrap());
+    host.put("counter/pair", "18").unwrap();
+    let lease = host.coordinator().grant(60_000).unwrap().lease;
+    for (round, size) in [7_700, 8_000, 30_000].into_iter().enumerate() {
+        for incident in 0..40 {
+            host.put(&format!("incident/{round}{incident:015x}"), &"x".repeat(size)).unwrap();
+            host.put("counter/session", &incident.to_string()).unwrap();
+        }
+    }
+    let rows = host.rows();
+    let generation = host.coordinator().generation().unwrap();
+    let again = Host::start(host.disk_after_cut());
+    assert_eq!(again.coordinator().generation().unwrap(), generation);
+    assert_eq!(again.rows(), rows);
+    assert!(again.coordinator().remaining_ns(lease).unwrap().is_some());
+}
+
+/// sled syncs no file of its own for a page, so none is to come to that: rows of any size and number leave
+/// that folder empty.
+#[test]
+fn rows_of_every_size_are_never_written_to_files_of_their_own() {
+    let host = Host::start(tempfile::tempdir().unwrap());
+    for size in [100, 4_000, 7_700, 32 << 10] {
+        for row in 0..60 {
+            host.put(&format!("{}/{row}", "k".repeat(250)), &"\"".repeat(size)).unwrap();
+        }
+        let blobs = host.disk.path().join(FOLDER).join("table/blobs");
+        assert_eq!(std::fs::read_dir(blobs).unwrap().count(), 0, "with rows of {size} bytes");
+    }
+}
+
+#[test]
+fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
+    let mut random = Random(11);
+    let mut acknowledged = Rows::new();
+    // What the change that power interrupted would have made of it.
+    let mut interrupted = None;
+    let mut disk = tempfile::tempdir().unwrap();
+    let mut lives = 0;
+    for _ in 0..40 {
+        let mut host = Host::off(disk);
+        host.fuse.left.store(random.below(200), Ordering::SeqCst);
+        if host.power_on().is_ok() {
+            lives += 1;
+            let rows = host.rows();
+            assert!(rows == acknowledged || interrupted.as_ref() == Some(&rows), "life {lives}");
+            (acknowledged, interrupted) = (rows, None);
+            while interrupted.is_none() {
+                let mut next = acknowledged.clone();
+                match random_change(&mut random, &host, &mut next) {
+                    Ok(()) => acknowledged = next,
+                    Err(_) => interrupted = Some(next),
+                }
+            }
+        }
+        disk = host.disk_after_cut();
+    }
+    assert!(lives > 20 && acknowledged.len() > 20, "{lives} lives, {} rows", acknowledged.len());
+}
+
+type Rows = BTreeMap<String, String>;
+
+/// Writes or removes some rows in one transaction, on the host and in `rows`.
+fn random_change(random: &mut Random, host: &Host, rows: &mut Rows) -> Result<(), ClusterError> {
+    let mut transaction = Transaction::new().put("counter/pair", random.below(u32::MAX).to_string());
+    for row in 0..random.below(4) {
+        let key = format!("incident/{row}{:03}", random.below(20));
+        transaction = match random.below(5) {
+            0 => transaction.delete(key),
+            size => {
+                let most = [0, 100, 4_200, 8_000, 32_000][size as usize];
+                transaction.put(key, "v".repeat(random.below(most) as usize))
+            }
+        };
+    }
+    for operation in &transaction.operations {
+        match operation {
+            Operation::Put { key, value, .. } => drop(rows.insert(key.clone(), value.clone())),
+            Operation::Delete { key } => drop(rows.remove(key)),
+        }
+    }
+    host.coordinator().transact(transaction).map(drop)
+}
+
+struct Random(u64);
+
+impl Random {
+    /// From zero to below `end`.
+    fn below(&mut self, end: u32) -> u32 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        u32::try_from((self.0 >> 33) % u64::from(end)).unwrap()
+    }
+}
+
+/// A table of format version 1, as the version before wrote it.
+mod version_1 {
+    use super::*;
+
+    const HEAD: &str =
+        r#""dead":7,"node":0,"claimed_by":9,"lease_seen_ms":0,"detected_ms":1,"claimed_ms":2,"over_ms":0"#;
+
+    fn share(pair: u32) -> String {
+        format!(
+            concat!(
+                r#"{{"pair":{},"survivor":9,"bytes":3,"declined":[],"times":{{"claimed_ms":0,"cut_ms":0,"#,
+                r#""replayed_ms":0,"serving_ms":0,"replayed_bytes":0,"refused_ms":0}}}}"#,
+            ),
+            pair
+        )
+    }
+
+    fn shares() -> impl Iterator<Item = String> {
+        (1..=40).map(share)
+    }
+
+    fn write(folder: &Path) {
+        let database = sled::open(folder.join("table")).unwrap();
+        let row = |key: &str, value: &str| {
+            let row = serde_json::json!({ "key": key, "value": value, "revision_created": 3, "revision": 4 });
+            database.insert(format!("k{key}"), row.to_string().as_bytes()).unwrap();
+        };
+        let meta = r#"{"format":1,"revision":90,"generation":7,"lease_next":30064771080}"#;
+        database.insert("m", meta).unwrap();
+        database.insert([&b"l"[..], &9_u64.to_be_bytes()].concat(), "60000000000").unwrap();
+        row("cluster/format", "1");
+        row("cluster/generation", "7");
+        row("counter/pair", "41");
+        row("layout", &"x".repeat(20_000));
+        let plan = shares().collect::<Vec<_>>().join(",");
+        row("incident/0000000000000007", &format!(r#"{{{HEAD},"plan":[{plan}]}}"#));
+        database.flush().unwrap();
+    }
+
+    fn expected() -> Rows {
+        let mut rows = Rows::new();
+        rows.insert("counter/pair".to_owned(), "41".to_owned());
+        rows.insert("layout".to_owned(), "x".repeat(20_000));
+        rows.insert("incident/0000000000000007".to_owned(), format!(r#"{{{HEAD},"plan":[]}}"#));
+        for (pair, share) in (1..).zip(shares()) {
+            rows.insert(format!("incident/0000000000000007/{pair:08}"), share);
+        }
+        rows
+    }
+
+    #[test]
+    fn table_of_version_1_is_brought_to_this_one_wherever_power_goes_meanwhile() {
+        for syncs in 0.. {
+            let disk = tempfile::tempdir().unwrap();
+            let folder = disk.path().join(FOLDER);
+            std::fs::create_dir_all(&folder).unwrap();
+            write(&folder);
+            let mut host = Host::off(disk);
+            host.fuse.left.store(syncs, Ordering::SeqCst);
+            let upgraded = host.power_on();
+            let again = Host::start(host.disk_after_cut());
+            assert_eq!(again.rows(), expected(), "after {syncs} syncs");
+            let listing = again.coordinator().list("").unwrap();
+            assert_eq!((listing.revision, listing.entries[0].revision), (90, 4), "after {syncs} syncs");
+            assert_eq!(again.coordinator().read("cluster/format").unwrap().unwrap().value, "2");
+            assert!(again.coordinator().remaining_ns(Incarnation(9)).unwrap().is_some());
+            assert!(again.coordinator().grant(1_000).unwrap().lease.0 == 30_064_771_080);
+            if upgraded.is_ok() {
+                assert!(syncs > 10, "{syncs} syncs");
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn table_of_this_version_is_refused_by_the_version_before() {
+        let host = Host::start(tempfile::tempdir().unwrap());
+        let folder = host.disk.path().join(FOLDER);
+        drop(host.coordinator);
+        let database = sled::open(folder.join("table")).unwrap();
+        let meta = database.get("m").unwrap().unwrap();
+        let meta: serde_json::Value = serde_json::from_slice(&meta).unwrap();
+        assert_eq!(meta["format"], 2, "that version refuses every number but 1, before it reads a row");
+    }
+}
