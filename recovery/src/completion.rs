@@ -9,16 +9,35 @@
 //! When a meganode is split, the target must answer repeats of writes to the keys that it takes over. A
 //! result does not say which key its write was for (a key that was deleted, or that a condition kept out, is
 //! in no tree), so the whole table goes along: a result answers by session and number, and at worst it is
-//! never asked for. Each is bounded by its session's window and dropped with the session's floor. The target
-//! merges what comes ([`CompletionTable::merge`]): floors by the higher one, results under the CSN of the
-//! record that brought them, because it is the target's watermark that a repeated answer waits for.
+//! never asked for. Each is bounded by its session's window and dropped with the session's floor.
+//!
+//! What goes along is what is durable at the source ([`CompletionTable::parts`]), and it counts at the target
+//! only from the moment in which that takes writes. The two logs know nothing of each other, so otherwise:
+//!
+//! 1. the source carries a put out and appends it; its batch is not durable yet;
+//! 2. the table is copied, put and all, and the target logs the copy, durably;
+//! 3. power fails: the source never had the put, and the split is aborted;
+//! 4. the client retries the put, whose key has come to the target by another split: it is told `Written`,
+//!    and the entry is nowhere.
+//!
+//! The target lacks nothing for that. It will be asked for writes to the keys that it takes over. All of
+//! them, those of failed conditions and deletes of what was not there among them, were appended before the
+//! split's `Start`, because since then they wait; and the table is copied when `Start` is durable. Floors
+//! need no record at all: they are what clients say.
+//!
+//! So results that come with an adoption lie aside under the split's name until its `Opened`, or until its
+//! `Discarded`, which leaves nothing of them ([`CompletionTable::apply`]). `Opened` follows the source's
+//! `Linked`, which its log has behind everything that was copied. Floors are merged by the higher one,
+//! results under the CSN of the record that brought them, because it is the target's watermark that a
+//! repeated answer waits for. What the target knows itself stays.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, OperationNumber, SessionId};
 
 use crate::record::{Completion, Fields, Outcome, RecordError};
+use crate::split::{SplitName, SplitRecord};
 
 /// Bytes of a session without results, and the most that a result has.
 const SESSION_BYTES: usize = 20;
@@ -57,8 +76,12 @@ struct Kept {
 /// Results and floors of every session that a pair has met.
 #[derive(Clone, Debug, Default)]
 pub struct CompletionTable {
-    sessions: HashMap<SessionId, Session>,
+    sessions: Sessions,
+    /// What came with adoptions that are not open: it answers nobody.
+    adopted: BTreeMap<SplitName, Sessions>,
 }
+
+type Sessions = HashMap<SessionId, Session>;
 
 impl CompletionTable {
     /// Looks a write up and takes note of its client's floor.
@@ -89,29 +112,37 @@ impl CompletionTable {
 
     /// Drops an ended session. Only after its end is recorded in the coordinator.
     pub fn forget(&mut self, session: SessionId) {
-        self.sessions.remove(&session);
+        self.all_mut().for_each(|sessions| drop(sessions.remove(&session)));
+        self.adopted.retain(|_, sessions| !sessions.is_empty());
     }
 
-    /// The sessions that have left something here.
+    /// The sessions that have left something here; some come twice.
     pub fn sessions(&self) -> impl Iterator<Item = SessionId> + '_ {
-        self.sessions.keys().copied()
+        self.all().flat_map(|sessions| sessions.keys().copied())
     }
 
-    /// Results kept, over all sessions.
+    /// Results kept, over all sessions, those of adoptions that are not open among them.
     #[must_use]
     pub fn results(&self) -> usize {
-        self.sessions.values().map(|session| session.results.len()).sum()
+        self.all().flat_map(HashMap::values).map(|session| session.results.len()).sum()
     }
 
-    /// The table's bytes in parts of about so many bytes, at least one part, each a table by itself: for the
-    /// records of an adoption.
+    fn all(&self) -> impl Iterator<Item = &Sessions> {
+        std::iter::once(&self.sessions).chain(self.adopted.values())
+    }
+
+    fn all_mut(&mut self) -> impl Iterator<Item = &mut Sessions> {
+        std::iter::once(&mut self.sessions).chain(self.adopted.values_mut())
+    }
+
+    /// What goes along with an adoption: every floor, and the results that are durable, in parts of about so
+    /// many bytes, at least one part, each a table by itself.
     #[must_use]
-    pub fn parts(&self, bytes_max: usize) -> Vec<Vec<u8>> {
+    pub fn parts(&self, durable: Csn, bytes_max: usize) -> Vec<Vec<u8>> {
         let (mut parts, mut part) = (Vec::new(), Vec::new());
-        let mut sessions: Vec<_> = self.sessions.iter().collect();
-        sessions.sort_unstable_by_key(|(id, _)| **id);
-        for (id, session) in sessions {
-            let results: Vec<_> = session.results.iter().copied().collect();
+        for (id, session) in sorted(&self.sessions) {
+            let goes_along = |kept: &&Kept| kept.csn <= durable || planted(Mutant::ResultsUndurable);
+            let results: Vec<_> = session.results.iter().filter(goes_along).copied().collect();
             let per_part = (bytes_max.saturating_sub(SESSION_BYTES) / RESULT_BYTES_MAX).max(1);
             let mut chunks = results.chunks(per_part);
             let mut chunk = chunks.next().unwrap_or_default();
@@ -120,7 +151,7 @@ impl CompletionTable {
                 if !part.is_empty() && part.len() + needed > bytes_max {
                     parts.push(std::mem::take(&mut part));
                 }
-                encode_session(*id, session.floor, chunk.iter(), &mut part);
+                encode_session(id, session.floor, chunk.iter(), &mut part);
                 match chunks.next() {
                     Some(next) => chunk = next,
                     None => break,
@@ -131,59 +162,133 @@ impl CompletionTable {
         parts
     }
 
-    /// Takes over what another pair's table had, its bytes being a part of [`CompletionTable::parts`]; `csn`
-    /// is the record that brought them. Repeating it changes nothing.
+    /// Takes note of a step of a split, live and in replay. Repeating it changes nothing.
     ///
     /// # Errors
     /// See [`RecordError`]; the table is as before.
-    pub fn merge(&mut self, bytes: &[u8], csn: Csn) -> Result<(), RecordError> {
-        for (id, other) in CompletionTable::decode(bytes)?.sessions {
-            let session = self.sessions.entry(id).or_default();
-            session.raise_floor(other.floor);
-            for kept in other.results {
-                if kept.number < session.floor {
-                    continue;
-                }
-                if let Err(at) = session.find(kept.number) {
-                    session.results.insert(at, Kept { csn, ..kept });
-                }
-            }
+    pub fn apply(&mut self, step: &SplitRecord<'_>, csn: Csn) -> Result<(), RecordError> {
+        match *step {
+            SplitRecord::Adopt { name, kept, .. } => return self.adopt(name, kept, csn),
+            SplitRecord::Opened { name } => self.open(name),
+            SplitRecord::Discarded { name, .. } => self.discard(name),
+            SplitRecord::Start { .. }
+            | SplitRecord::Adopted { .. }
+            | SplitRecord::Linked { .. }
+            | SplitRecord::Applied { .. }
+            | SplitRecord::Finished { .. }
+            | SplitRecord::Aborted { .. } => {}
         }
         Ok(())
     }
 
-    /// Appends the table's bytes, for a checkpoint: sessions ascending, each: session `u64`, floor `u64`,
-    /// count `u32`, then number `u64`, CSN `u64`, outcome for each result.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        let mut sessions: Vec<_> = self.sessions.iter().collect();
-        sessions.sort_unstable_by_key(|(id, _)| **id);
-        for (id, session) in sessions {
-            encode_session(*id, session.floor, session.results.iter(), out);
+    /// Lays aside what came with an adoption: one of the [`CompletionTable::parts`] of its source's table;
+    /// `csn` is the record that brought it.
+    fn adopt(&mut self, name: SplitName, part: &[u8], csn: Csn) -> Result<(), RecordError> {
+        let mut sessions = decode_sessions(part)?;
+        let results = sessions.values_mut().flat_map(|session| &mut session.results);
+        results.for_each(|kept| kept.csn = csn);
+        let aside = match planted(Mutant::ResultsUndurable) {
+            false => self.adopted.entry(name).or_default(),
+            true => &mut self.sessions,
+        };
+        merge(aside, sessions);
+        Ok(())
+    }
+
+    /// The adoption takes writes: what came with it counts.
+    fn open(&mut self, name: SplitName) {
+        if let Some(sessions) = self.adopted.remove(&name) {
+            merge(&mut self.sessions, sessions);
         }
     }
 
-    /// Reads a table's bytes. A session may come several times: a part of a table may hold the end of one
-    /// chunk of its results and the next chunk, each under a header of its own.
+    /// The adoption came to nothing, and so does what came with it.
+    fn discard(&mut self, name: SplitName) {
+        if !planted(Mutant::DiscardedResultsKept) {
+            self.adopted.remove(&name);
+        }
+    }
+
+    /// Appends the table's bytes without those of [`CompletionTable::encode_adopted`], for a checkpoint:
+    /// sessions ascending, each: session `u64`, floor `u64`, count `u32`, then number `u64`, CSN `u64`,
+    /// outcome for each result.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        encode_sessions(&self.sessions, out);
+    }
+
+    /// Appends what lies aside, for a checkpoint: splits ascending, each: name, length `u32`, sessions as in
+    /// [`CompletionTable::encode`].
+    pub fn encode_adopted(&self, out: &mut Vec<u8>) {
+        for (name, sessions) in &self.adopted {
+            name.encode(out);
+            let mut bytes = Vec::new();
+            encode_sessions(sessions, &mut bytes);
+            let length = u32::try_from(bytes.len()).expect("sessions have bounded windows");
+            out.extend_from_slice(&length.to_le_bytes());
+            out.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Reads a table's bytes, and what lies aside.
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub fn decode(bytes: &[u8]) -> Result<CompletionTable, RecordError> {
-        let mut fields = Fields { bytes, at: 0 };
-        let mut table = CompletionTable::default();
-        while fields.at < bytes.len() {
-            let id = SessionId(fields.u64()?);
-            if planted(Mutant::SessionReplaced) {
-                table.sessions.remove(&id);
-            }
-            let session = table.sessions.entry(id).or_default();
-            session.raise_floor(OperationNumber(fields.u64()?));
-            for _ in 0..fields.u32()? {
-                let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
-                session.keep(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
-            }
+    pub fn decode(bytes: &[u8], adopted: &[u8]) -> Result<CompletionTable, RecordError> {
+        let mut table = CompletionTable { sessions: decode_sessions(bytes)?, adopted: BTreeMap::new() };
+        let mut fields = Fields { bytes: adopted, at: 0 };
+        while fields.at < adopted.len() {
+            let name = fields.name()?;
+            let length = fields.u32()?;
+            let sessions = fields.bytes(usize::try_from(length).unwrap_or(usize::MAX))?;
+            table.adopted.insert(name, decode_sessions(sessions)?);
         }
         Ok(table)
     }
+}
+
+fn sorted(sessions: &Sessions) -> Vec<(SessionId, &Session)> {
+    let mut sorted: Vec<_> = sessions.iter().map(|(id, session)| (*id, session)).collect();
+    sorted.sort_unstable_by_key(|(id, _)| *id);
+    sorted
+}
+
+/// Takes over what others know: floors by the higher one. What is known stays as it is.
+fn merge(sessions: &mut Sessions, others: Sessions) {
+    for (id, other) in others {
+        let session = sessions.entry(id).or_default();
+        session.raise_floor(other.floor);
+        for kept in other.results {
+            if session.find(kept.number).is_err() {
+                session.keep(kept);
+            }
+        }
+    }
+}
+
+fn encode_sessions(sessions: &Sessions, out: &mut Vec<u8>) {
+    for (id, session) in sorted(sessions) {
+        encode_session(id, session.floor, session.results.iter(), out);
+    }
+}
+
+/// Reads sessions' bytes. A session may come several times: a part of a table may hold the end of one chunk
+/// of its results and the next chunk, each under a header of its own.
+fn decode_sessions(bytes: &[u8]) -> Result<Sessions, RecordError> {
+    let mut fields = Fields { bytes, at: 0 };
+    let mut sessions = Sessions::default();
+    while fields.at < bytes.len() {
+        let id = SessionId(fields.u64()?);
+        if planted(Mutant::SessionReplaced) {
+            sessions.remove(&id);
+        }
+        let session = sessions.entry(id).or_default();
+        session.raise_floor(OperationNumber(fields.u64()?));
+        for _ in 0..fields.u32()? {
+            let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
+            session.keep(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
+        }
+    }
+    Ok(sessions)
 }
 
 fn encode_session<'k>(
@@ -244,6 +349,14 @@ mod tests {
     use super::*;
 
     const SESSION: SessionId = SessionId(5);
+    const SPLIT: SplitName = SplitName { pair: PairId(1), epoch: Epoch(2), csn: Csn(7) };
+
+    fn encoded(table: &CompletionTable) -> (Vec<u8>, Vec<u8>) {
+        let (mut bytes, mut adopted) = (Vec::new(), Vec::new());
+        table.encode(&mut bytes);
+        table.encode_adopted(&mut adopted);
+        (bytes, adopted)
+    }
 
     fn write(table: &mut CompletionTable, number: u64, floor: u64, csn: u64) {
         let (number, floor) = (OperationNumber(number), OperationNumber(floor));
@@ -311,13 +424,14 @@ mod tests {
 
     /// The parts of a table, merged in this order, each twice, are the table.
     fn expect_whole(table: &CompletionTable, bytes_max: usize, order: impl Fn(&mut Vec<Vec<u8>>)) {
-        let mut parts = table.parts(bytes_max);
+        let mut parts = table.parts(Csn(9), bytes_max);
         assert!(parts.iter().all(|part| part.len() <= bytes_max.max(SESSION_BYTES + RESULT_BYTES_MAX)));
         order(&mut parts);
         let mut merged = CompletionTable::default();
         for _ in 0..2 {
-            parts.iter().for_each(|part| merged.merge(part, Csn(5)).unwrap());
+            parts.iter().for_each(|part| merged.adopt(SPLIT, part, Csn(5)).unwrap());
         }
+        merged.open(SPLIT);
         assert_eq!(content(&merged), content(table), "parts of {bytes_max} bytes");
     }
 
@@ -334,7 +448,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(CompletionTable::default().parts(10), [Vec::<u8>::new()]);
+        assert_eq!(CompletionTable::default().parts(Csn(9), 10), [Vec::<u8>::new()]);
     }
 
     proptest! {
@@ -357,15 +471,17 @@ mod tests {
             let mut bytes = Vec::new();
             table.encode(&mut bytes);
             let together = bytes.chunks(block).collect::<Vec<_>>().concat();
-            prop_assert_eq!(content(&CompletionTable::decode(&together).unwrap()), content(&table));
+            prop_assert_eq!(content(&CompletionTable::decode(&together, &[]).unwrap()), content(&table));
         }
 
         #[test]
-        fn any_bytes_decode_to_a_table_or_to_an_error(bytes in vec(any::<u8>(), 0..200)) {
-            if let Ok(table) = CompletionTable::decode(&bytes) {
-                let mut again = Vec::new();
-                table.encode(&mut again);
-                prop_assert_eq!(content(&CompletionTable::decode(&again).unwrap()), content(&table));
+        fn any_bytes_decode_to_a_table_or_to_an_error(
+            bytes in vec(any::<u8>(), 0..200), adopted in vec(any::<u8>(), 0..200)
+        ) {
+            if let Ok(table) = CompletionTable::decode(&bytes, &adopted) {
+                let (bytes, adopted) = encoded(&table);
+                let again = CompletionTable::decode(&bytes, &adopted).unwrap();
+                prop_assert_eq!((content(&again), encoded(&again)), (content(&table), (bytes, adopted)));
             }
         }
     }
@@ -383,18 +499,71 @@ mod tests {
     }
 
     #[test]
-    fn merge_keeps_own_results_and_the_higher_floor() {
+    fn open_keeps_own_results_and_the_higher_floor() {
         let (mut own, mut other) = (CompletionTable::default(), CompletionTable::default());
         write(&mut own, 6, 5, 10);
         write(&mut other, 6, 3, 90);
         write(&mut other, 4, 3, 91);
         write(&mut other, 8, 3, 92);
-        own.merge(&other.parts(1 << 10)[0], Csn(20)).unwrap();
+        let part = &other.parts(Csn(92), 1 << 10)[0];
+        for _ in 0..2 {
+            own.adopt(SPLIT, part, Csn(20)).unwrap();
+        }
+        // A result of its own that comes later counts as well.
+        write(&mut own, 9, 5, 21);
+        own.open(SPLIT);
         let mut ask = |number| own.admit(SESSION, OperationNumber(number), OperationNumber(1));
         assert_eq!(ask(4), Admission::BelowFloor);
-        assert_eq!(ask(6), Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(10) });
-        assert_eq!(ask(8), Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(20) });
-        assert!(own.merge(&[1, 2, 3], Csn(30)).is_err());
+        for (number, csn) in [(6, 10), (8, 20), (9, 21)] {
+            let repeat = Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(csn) };
+            assert_eq!(ask(number), repeat, "{number}");
+        }
+        assert!(own.adopt(SPLIT, &[1, 2, 3], Csn(30)).is_err());
+    }
+
+    #[test]
+    fn parts_have_what_is_durable_and_every_floor() {
+        let mut table = CompletionTable::default();
+        write(&mut table, 6, 5, 10);
+        write(&mut table, 7, 6, 11);
+        let mut adopted = CompletionTable::default();
+        adopted.adopt(SPLIT, &table.parts(Csn(10), 1 << 10)[0], Csn(20)).unwrap();
+        adopted.open(SPLIT);
+        let deleted = |csn| Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(csn) };
+        assert_eq!(adopted.admit(SESSION, OperationNumber(5), OperationNumber(1)), Admission::BelowFloor);
+        assert_eq!(adopted.admit(SESSION, OperationNumber(6), OperationNumber(1)), deleted(20));
+        assert_eq!(adopted.admit(SESSION, OperationNumber(7), OperationNumber(1)), Admission::New);
+    }
+
+    /// What came with an adoption answers nobody before that is open, in this life or after a checkpoint, and
+    /// goes with it, and with its session.
+    #[test]
+    fn adopted_results_wait_for_their_adoption() {
+        let other = SplitName { csn: Csn(8), ..SPLIT };
+        let mut source = CompletionTable::default();
+        write(&mut source, 6, 5, 10);
+        let part = &source.parts(Csn(10), 1 << 10)[0];
+        let mut table = CompletionTable::default();
+        write(&mut table, 3, 3, 11);
+        table.adopt(SPLIT, part, Csn(20)).unwrap();
+        table.adopt(other, part, Csn(21)).unwrap();
+        let (bytes, adopted) = encoded(&table);
+        let ask =
+            |table: &CompletionTable| table.clone().admit(SESSION, OperationNumber(6), OperationNumber(1));
+        for mut table in [table, CompletionTable::decode(&bytes, &adopted).unwrap()] {
+            assert_eq!((ask(&table), table.results()), (Admission::New, 3));
+            table.discard(other);
+            assert_eq!((ask(&table), table.results()), (Admission::New, 2));
+            let mut opened = table.clone();
+            opened.open(other);
+            assert_eq!(ask(&opened), Admission::New, "what was discarded");
+            opened.open(SPLIT);
+            let repeat = Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(20) };
+            assert_eq!((ask(&opened), opened.results()), (repeat, 1), "the higher floor is the source's");
+            table.forget(SESSION);
+            table.open(SPLIT);
+            assert_eq!((table.results(), table.sessions().count()), (0, 0));
+        }
     }
 
     #[test]
@@ -402,12 +571,12 @@ mod tests {
         let mut table = CompletionTable::default();
         write(&mut table, 4, 2, 10);
         write(&mut table, 5, 2, 12);
-        let mut bytes = Vec::new();
-        table.encode(&mut bytes);
-        let mut read = CompletionTable::decode(&bytes).unwrap();
+        let (bytes, adopted) = encoded(&table);
+        let mut read = CompletionTable::decode(&bytes, &adopted).unwrap();
         assert_eq!(read.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
         let repeat = read.admit(SESSION, OperationNumber(5), OperationNumber(2));
         assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(12) });
-        assert!(CompletionTable::decode(&bytes[..bytes.len() - 1]).is_err());
+        assert!(CompletionTable::decode(&bytes[..bytes.len() - 1], &[]).is_err());
+        assert!(CompletionTable::decode(&bytes, &[0; 19]).is_err());
     }
 }

@@ -10,6 +10,7 @@
 //! | 3 completions | bytes of [`crate::CompletionTable::encode`], cut into blocks anywhere; a block is one item |
 //! | 4 roots | the root's word of the node region's header `u64`, see `cell_terms::Root` |
 //! | 5 splits | bytes of [`crate::SplitBook::encode`], cut into blocks anywhere; a block is one item |
+//! | 6 adopted | bytes of [`crate::CompletionTable::encode_adopted`], likewise; left out where there are none |
 //!
 //! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot
 //! bytes `u64`, node region bytes `u64`, extent region bytes `u64`.
@@ -46,9 +47,10 @@
 //!    than the record that frees.
 //! 6. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an
 //!    adopted meganode the state that the book of splits says.
-//! 7. Completions, splits and root are of the moment of B's capture ([`ImageBase`]): they may be ahead of B,
-//!    by records that replay repeats without effect. Nothing of them may be lost with a crash, so the highest
-//!    CSN in the image is at least the last one that was appended then.
+//! 7. Completions, those that lie aside for adoptions among them, splits and root are of the moment of B's
+//!    capture ([`ImageBase`]): they may be ahead of B, by records that replay repeats without effect. Nothing
+//!    of them may be lost with a crash, so the highest CSN in the image is at least the last one that was
+//!    appended then.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -75,6 +77,8 @@ pub const SECTION_COMPLETIONS: u16 = 3;
 pub const SECTION_ROOTS: u16 = 4;
 /// Section of the book of splits.
 pub const SECTION_SPLITS: u16 = 5;
+/// Section of results that came with adoptions that are not open.
+pub const SECTION_ADOPTED: u16 = 6;
 
 /// Bytes of an item of nodes or extents before its content.
 pub const ITEM_HEADER_BYTES: usize = 8;
@@ -114,6 +118,8 @@ pub struct ImageBase {
     pub slots: Vec<(SlotIndex, SlotUse)>,
     /// Bytes of the completion table.
     pub completions: Vec<u8>,
+    /// Bytes of its results that came with adoptions that are not open.
+    pub adopted: Vec<u8>,
     /// Bytes of the book of splits.
     pub splits: Vec<u8>,
 }
@@ -128,15 +134,16 @@ impl ImageBase {
         completions: &CompletionTable,
         splits: &SplitBook,
     ) -> ImageBase {
-        let (mut table, mut book) = (Vec::new(), Vec::new());
+        let (mut table, mut adopted, mut book) = (Vec::new(), Vec::new(), Vec::new());
         completions.encode(&mut table);
+        completions.encode_adopted(&mut adopted);
         if mutant::planted(Mutant::BookDropped) {
             SplitBook::new(splits.pair()).encode(&mut book);
         } else {
             splits.encode(&mut book);
         }
         let slots = splits.slots().collect();
-        ImageBase { csn, csn_appended, root, slots, completions: table, splits: book }
+        ImageBase { csn, csn_appended, root, slots, completions: table, adopted, splits: book }
     }
 }
 
@@ -341,8 +348,10 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
     fn copy_rest(&mut self) -> Result<(), WalError> {
         self.nodes.close(&mut self.writer, 0)?;
         self.extents.close(&mut self.writer, 0)?;
-        let ImageBase { completions, splits, root, .. } = &self.base;
-        for (section, bytes) in [(SECTION_COMPLETIONS, completions), (SECTION_SPLITS, splits)] {
+        let ImageBase { completions, adopted, splits, root, .. } = &self.base;
+        let tables =
+            [(SECTION_COMPLETIONS, completions), (SECTION_SPLITS, splits), (SECTION_ADOPTED, adopted)];
+        for (section, bytes) in tables {
             for block in bytes.chunks(TABLE_BLOCK_BYTES) {
                 self.writer.append(section, 0, 1, block)?;
             }

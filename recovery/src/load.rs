@@ -15,7 +15,9 @@ use cell_wal::image::{BlockBuffer, ImageReader};
 use crate::completion::CompletionTable;
 use crate::content::decode_geometry;
 use crate::error::{ContentFault, RecoveryError};
-use crate::image::{SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS};
+use crate::image::{
+    SECTION_ADOPTED, SECTION_COMPLETIONS, SECTION_EXTENTS, SECTION_NODES, SECTION_ROOTS, SECTION_SPLITS,
+};
 use crate::lane::Lane;
 use crate::progress::Progress;
 use crate::replay::{ExtentApplier, ImageBlock, ImageSource, Kept, NodeApplier, Work};
@@ -142,10 +144,12 @@ impl Load {
     pub(crate) fn finish(mut self) -> Result<Kept, RecoveryError> {
         let refuse = |why| RecoveryError::Content { path: self.path.clone(), why };
         self.kept.sort_unstable_by_key(|(number, _)| *number);
-        let (mut table, mut book, mut root) = (Vec::new(), Vec::new(), Root::NONE);
+        let (mut table, mut adopted, mut book) = (Vec::new(), Vec::new(), Vec::new());
+        let mut root = Root::NONE;
         for (number, bytes) in &self.kept {
             match self.image.blocks()[*number].section {
                 SECTION_COMPLETIONS => table.extend_from_slice(bytes),
+                SECTION_ADOPTED => adopted.extend_from_slice(bytes),
                 SECTION_SPLITS => book.extend_from_slice(bytes),
                 _ => {
                     let word = bytes
@@ -156,14 +160,15 @@ impl Load {
                 }
             }
         }
-        let completions = CompletionTable::decode(&table).map_err(|_| refuse(ContentFault::Completions))?;
+        let completions =
+            CompletionTable::decode(&table, &adopted).map_err(|_| refuse(ContentFault::Completions))?;
         let splits = SplitBook::decode(&book).ok().filter(|book| book.pair() == self.image.header().pair);
         Ok(Kept { completions, splits: splits.ok_or_else(|| refuse(ContentFault::Splits))?, root })
     }
 }
 
 fn is_kept(section: u16) -> bool {
-    matches!(section, SECTION_COMPLETIONS | SECTION_ROOTS | SECTION_SPLITS)
+    matches!(section, SECTION_COMPLETIONS | SECTION_ROOTS | SECTION_SPLITS | SECTION_ADOPTED)
 }
 
 fn tell(block: usize) -> u32 {

@@ -311,6 +311,12 @@ impl NodeApplier {
                     .apply(record, epoch, csn)
                     .map_err(|source| RecoveryError::Split { csn, source })?;
                 self.carry_out(csn, record)?;
+                if let NodeRecord::Split(step) = record
+                    && !mutant::planted(Mutant::ResultsLeftBehind)
+                {
+                    let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
+                    self.completions.apply(step, csn).map_err(failed)?;
+                }
             }
         }
         Ok(())
@@ -331,13 +337,6 @@ impl NodeApplier {
                 self.check_slot(slot, csn)?;
                 self.free_slot(slot, csn)?;
             }
-            NodeRecord::Split(SplitRecord::Adopt { slot, kept, .. }) => {
-                self.check_slot(slot, csn)?;
-                let failed = |source| RecoveryError::Record { kind: RegionKind::Node, csn, source };
-                if !mutant::planted(Mutant::ResultsLeftBehind) {
-                    self.completions.merge(kept, csn).map_err(failed)?;
-                }
-            }
             NodeRecord::Split(SplitRecord::Applied { slot, right, cuts, high, freed, .. }) => {
                 self.check_slot(slot, csn)?;
                 for node in cuts.nodes().iter().filter(|_| !mutant::planted(Mutant::EdgeNotCut)) {
@@ -347,9 +346,11 @@ impl NodeApplier {
                     freed.iter().try_for_each(|node| self.free_node(slot, node, csn))?;
                 }
             }
-            NodeRecord::Split(SplitRecord::Start { slot, .. } | SplitRecord::Adopted { slot, .. }) => {
-                self.check_slot(slot, csn)?
-            }
+            NodeRecord::Split(
+                SplitRecord::Start { slot, .. }
+                | SplitRecord::Adopt { slot, .. }
+                | SplitRecord::Adopted { slot, .. },
+            ) => self.check_slot(slot, csn)?,
             NodeRecord::Split(
                 SplitRecord::Linked { .. }
                 | SplitRecord::Opened { .. }

@@ -68,6 +68,11 @@ mutants! {
     /// Of a session that comes twice in a part of a completion table, the first results are lost. A test of
     /// `recovery/src/completion.rs` catches it.
     SessionReplaced: "session-replaced",
+    /// Results that are not durable go along with an adoption, and count at once. A test of the worker core
+    /// (`node/tests/core/adoptions.rs`) catches it.
+    ResultsUndurable: "results-undurable",
+    /// Results that came with an adoption stay when nothing comes of that. Caught as the one before.
+    DiscardedResultsKept: "discarded-results-kept",
     /// A delayed copy of an acknowledged write is carried out.
     FloorIgnored: "floor-ignored",
     /// A checkpoint is recorded before all that it holds is durable.

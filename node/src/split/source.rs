@@ -227,7 +227,8 @@ impl Splits {
         true
     }
 
-    /// What the target is asked: the upper half's range with all results and floors of the pair.
+    /// What the target is asked: the upper half's range with all floors of the pair and the results that are
+    /// durable. `Start` is, so that none of the upper half is missing.
     fn adoption_of(&self, pairs: &mut Pairs, source: &Source) -> Option<SplitMessage> {
         let range = pairs.directory.of(source.there())?;
         let high = range.high.clone();
@@ -243,7 +244,9 @@ impl Splits {
             high,
             right,
         };
-        let kept = pairs.store_mut(source.at).completions().parts(KEPT_BYTES);
+        let store = pairs.store_mut(source.at);
+        let durable = store.durable();
+        let kept = store.completions().parts(durable, KEPT_BYTES);
         Some(SplitMessage::Adopt { to: source.target, range, from: source.slot, kept })
     }
 

@@ -93,7 +93,6 @@ impl Store {
             let record =
                 SplitRecord::Adopt { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
             let csn = self.append_step(&NodeRecord::Split(record));
-            self.completions.merge(&kept, csn).map_err(|_| StoreError::Reply)?;
             if adoption.builder.is_none() {
                 self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
                 let frame = BulkFrame {

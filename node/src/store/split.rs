@@ -83,12 +83,16 @@ impl Store {
         self.log_room(&Need::step(STEP_BYTES_MAX + bytes))
     }
 
-    /// Logs a step and notes it in the book. [`Store::step_room`] was asked.
+    /// Logs a step and notes it in the book and the completion table. [`Store::step_room`] was asked.
     pub(crate) fn append_step(&mut self, record: &NodeRecord<'_>) -> Csn {
         let csn = self.append_node(record);
         self.csn_unlogged = csn;
         let applied = self.splits.apply(record, self.epoch, csn);
         assert!(applied.is_ok(), "a step that does not follow: {applied:?}");
+        if let NodeRecord::Split(step) = record {
+            let kept = self.completions.apply(step, csn);
+            assert!(kept.is_ok(), "results that came with an adoption cannot be read: {kept:?}");
+        }
         self.written(csn);
         csn
     }

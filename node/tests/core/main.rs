@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod across;
+mod adoptions;
 mod crashes;
 mod delayed;
 mod grace;

@@ -6,7 +6,7 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::{crashes, delayed, grace, held, splits};
+use crate::{adoptions, crashes, delayed, grace, held, splits};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
@@ -19,6 +19,8 @@ fn every_mutant_of_the_worker_core_is_caught() {
         (Mutant::MissNotHeld, held::miss_is_told_when_the_removal_is_durable),
         (Mutant::RepeatApplied, delayed::first_copy_does_nothing),
         (Mutant::FloorIgnored, delayed::first_copy_does_nothing),
+        (Mutant::ResultsUndurable, adoptions::result_that_its_own_log_has_lost_is_not_believed_elsewhere),
+        (Mutant::DiscardedResultsKept, adoptions::aborted_adoption_leaves_no_results),
     ];
     for &(mutant, test) in twins {
         let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();

@@ -90,6 +90,8 @@ struct Process {
     served: BTreeMap<PairId, Served>,
     /// It dies when its disk has completed so many more operations.
     dies_after: Option<u64>,
+    /// A pair whose batches are not submitted, by number: its log is slow.
+    held: Option<usize>,
 }
 
 /// What the control thread knows of a pair.
@@ -129,6 +131,7 @@ impl Process {
             commands: Vec::new(),
             served: BTreeMap::new(),
             dies_after: None,
+            held: None,
         }
     }
 
@@ -216,6 +219,9 @@ impl Process {
         }
         self.worker.end_of_poll();
         for (pair, device) in self.devices.iter_mut().enumerate() {
+            if self.held == Some(pair) {
+                continue;
+            }
             self.worker.commit(pair, device);
             device.submit().unwrap();
         }
@@ -358,6 +364,16 @@ impl World {
         request.encode(RequestHeader { id: RequestId(id.into()), pair: PairId(0) }, &mut message).unwrap();
         self.process_mut(at).worker.message(CONNECTION, &message);
         id
+    }
+
+    /// From now on a pair's batches wait, by its number, or none's do.
+    pub(crate) fn hold(&mut self, pair: Option<usize>) {
+        self.process.held = pair;
+    }
+
+    /// Time passes without a turn.
+    pub(crate) fn pass(&mut self, for_ns: u64) {
+        self.process.now_ns += for_ns;
     }
 
     /// One turn of the worker's thread.

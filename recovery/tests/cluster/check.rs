@@ -1,8 +1,8 @@
 //! What must hold of all pairs together.
 
 use cell_memory::extent::{ExtentReader, ExtentShape};
-use cell_recovery::{Admission, Answer, Outcome, RecoveredMeganode, SlotUse};
-use cell_terms::Pointer;
+use cell_recovery::{Admission, Answer, Outcome, RecoveredMeganode, SlotUse, SplitRecord};
+use cell_terms::{Csn, Pointer};
 use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
 
 use super::{Cluster, Pair};
@@ -77,8 +77,14 @@ impl Cluster {
             if number.0 + 6 < last.0 {
                 break;
             }
-            let (at, _) = self.route(key);
-            let mut table = self.pairs[at].recovered.completions.clone();
+            let (at, meganode) = self.route(key);
+            let recovered = &self.pairs[at].recovered;
+            let (mut table, found) = (recovered.completions.clone(), &recovered.meganodes[meganode]);
+            if found.hidden {
+                // It takes writes once it is opened.
+                let (name, _) = recovered.splits.target_of(found.slot.index).unwrap();
+                table.apply(&SplitRecord::Opened { name }, Csn::ZERO).unwrap();
+            }
             let floor = cell_terms::OperationNumber(1);
             match table.admit(self.session, *number, floor) {
                 Admission::Repeat { outcome: Outcome::Written { version, .. }, csn } => {
@@ -97,6 +103,9 @@ impl Cluster {
         let mut ranges = Vec::new();
         for pair in &self.pairs {
             assert_eq!(pair.recovered.splits.sources().count(), 0, "{:?}", pair.recovered.splits);
+            let mut adopted = Vec::new();
+            pair.recovered.completions.encode_adopted(&mut adopted);
+            assert!(adopted.is_empty(), "results that came with an adoption are left aside");
             let slots: Vec<_> = pair.recovered.splits.slots().collect();
             let mut ours: Vec<_> =
                 pair.recovered.meganodes.iter().map(|found| (found.slot.index, found.used)).collect();

@@ -134,11 +134,14 @@ impl Pair {
         self.recovered.log.as_ref().unwrap().csn_appended().next()
     }
 
-    /// Appends a record and tells the book.
+    /// Appends a record and tells the book and the completion table.
     pub fn log(&mut self, record: &NodeRecord<'_>) -> Csn {
         let log = self.recovered.log.as_mut().unwrap();
         let csn = log.append(RegionKind::Node, |_, out| record.encode(out)).csn;
         self.recovered.splits.apply(record, self.tenure.epoch, csn).unwrap();
+        if let NodeRecord::Split(step) = record {
+            self.recovered.completions.apply(step, csn).unwrap();
+        }
         csn
     }
 

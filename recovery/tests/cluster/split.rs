@@ -111,12 +111,12 @@ impl Cluster {
         self.pairs[t].adopts = true;
         let geometry = self.pairs[s].recovered.geometry;
         let mut adopted_at = Csn::ZERO;
-        for kept in self.pairs[s].recovered.completions.parts(200) {
+        let durable = self.pairs[s].durable();
+        for kept in self.pairs[s].recovered.completions.parts(durable, 200) {
             self.room(t)?;
             self.tick()?;
             let adopt = SplitRecord::Adopt { name, slot: target_slot, low, high, right, kept: &kept };
             adopted_at = self.pairs[t].log(&NodeRecord::Split(adopt));
-            self.pairs[t].recovered.completions.merge(&kept, adopted_at).unwrap();
         }
         let frame = BulkFrame {
             low,
