@@ -122,6 +122,11 @@ impl Level {
         &self.keys[from..self.items[i].0]
     }
 
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.items.clear();
+    }
+
     fn push(&mut self, key: &[u8], value: Value) {
         self.keys.extend_from_slice(key);
         self.items.push((self.keys.len(), value));
@@ -222,6 +227,12 @@ impl BulkBuilder {
     #[must_use]
     pub fn entries(&self) -> u64 {
         self.entries
+    }
+
+    /// Entries so far that are in no node that was emitted: the last ones. Also after an error.
+    #[must_use]
+    pub fn entries_open(&self) -> usize {
+        self.levels[0].items.len()
     }
 
     /// The key of the last entry, where a build that is told about the rest goes on; empty before the first.
@@ -335,8 +346,7 @@ impl BulkBuilder {
         let low = std::mem::replace(&mut self.levels[level].low, high);
         let items = &mut self.levels[level];
         items.node = Some(next);
-        items.keys.clear();
-        items.items.clear();
+        items.clear();
         items.push(&key, value);
         self.add_to_parent::<B>(level, &low, node, allocator, emit)
     }
@@ -392,6 +402,7 @@ impl BulkBuilder {
             let count = self.levels[level].items.len();
             let place = node.unwrap_or(NodeIndex::ROOT);
             self.emit_node::<B>(level, place, count, self.high.as_deref(), self.right, emit);
+            self.levels[level].clear();
             let Some(node) = node else { break };
             let low = std::mem::take(&mut self.levels[level].low);
             self.add_to_parent::<B>(level, &low, node, allocator, emit)?;

@@ -286,4 +286,41 @@ proptest! {
         prop_assert_eq!(both[0].entries, keys.len() as u64);
         prop_assert_eq!(allocator.nodes_free(), stepped.nodes_free());
     }
+
+    /// Who gives a build up frees what hangs on its nodes, and what they do not have; also when the slot is
+    /// full in the middle of it.
+    #[test]
+    fn entries_that_are_open_are_those_that_no_node_has(
+        mut keys in vec(vec(b'a'..=b'f', 1..20), 1..700), nodes in 64..128_usize, fill in 40..=100_usize
+    ) {
+        keys.sort();
+        keys.dedup();
+        let geometry = geometry(NODE_BYTES[0], nodes);
+        let frame = BulkFrame { fill_percent: fill, state: NodeState::Hidden, ..BulkFrame::WHOLE };
+        let memory = Memory::new(geometry);
+        let mut emit = |change: Change<'_>| {
+            replay(&mut &memory, geometry, TARGET, &change, Csn(9)).unwrap();
+        };
+        let in_nodes = || {
+            let (words, mut entries) = (&memory, Vec::new());
+            let meganode = Meganode::new(&words, geometry, TARGET);
+            meganode.built_nodes().for_each(|node| meganode.leaf_entries(node, &mut entries));
+            entries.len()
+        };
+        let mut builder = BulkBuilder::new(geometry, TARGET, &frame);
+        let mut allocator = SlotAllocator::new(geometry.nodes());
+        // Few are left, so that many a build finds the slot full.
+        while allocator.nodes_free() > nodes / 4 && allocator.allocate(0).is_some() {}
+        let mut pushed = 0;
+        for key in &keys {
+            let done = builder.push(&mut allocator, key, entry(1), &mut emit).is_ok();
+            pushed += usize::from(done);
+            prop_assert_eq!(in_nodes() + builder.entries_open(), pushed);
+            if !done {
+                return Ok(());
+            }
+        }
+        let _ = builder.finish(&mut allocator, &mut emit);
+        prop_assert_eq!(in_nodes() + builder.entries_open(), pushed);
+    }
 }

@@ -9,7 +9,7 @@ use cell_tree::NodeIndex;
 use super::{ASK_NS, SplitMessage, Splits};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
-use crate::store::{Adoption, AdoptionRange, AdoptionStep, SourceView};
+use crate::store::{Adoption, AdoptionRange, AdoptionStep, SourceView, Store};
 use crate::worker::pairs::Pairs;
 
 /// Bytes that an adoption copies in one turn of its worker.
@@ -96,6 +96,14 @@ impl Target {
         self.there() == there
     }
 
+    /// It comes to nothing, wherever it was.
+    fn end_building(&mut self, store: &mut Store, phase: Phase) {
+        if let Phase::Building { adoption, .. } = &mut self.phase {
+            store.give_up_adoption(adoption);
+        }
+        self.phase = phase;
+    }
+
     /// Whether the meganode may be split itself.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.phase, Phase::Opening | Phase::Opened)
@@ -179,13 +187,13 @@ impl Splits {
                 }
                 Ok(AdoptionStep::Full) => {
                     self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.phase = Phase::Failed;
+                    target.end_building(store, Phase::Failed);
                     busy = true;
                 }
                 Err(error) => {
                     tracing::error!(%error, name = %target.name, "an adoption cannot go on");
                     self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.phase = Phase::Failed;
+                    target.end_building(store, Phase::Failed);
                 }
             }
         }
@@ -347,12 +355,12 @@ impl Splits {
         // A living adoption that its source has aborted is thrown away, whatever it was at.
         let Some(state) = state else {
             if answer == Answer::No {
-                target.phase = Phase::Discarding;
+                target.end_building(pairs.store_mut(at), Phase::Discarding);
             }
             return;
         };
         match step_of_target(state, Some(answer)) {
-            TargetStep::Discard => target.phase = Phase::Discarding,
+            TargetStep::Discard => target.end_building(pairs.store_mut(at), Phase::Discarding),
             TargetStep::Show if matches!(target.phase, Phase::Asking { .. }) => {
                 target.phase = Phase::Showing { next: NodeIndex::ROOT, open: false };
             }

@@ -38,6 +38,8 @@ pub(crate) struct Adoption {
     value: Vec<u8>,
     /// The source's extents of what was copied, which become free when it is cut.
     left_behind: Vec<(ExtentOffset, u32)>,
+    /// The target's extents of entries that are in no leaf yet: nobody else would free them.
+    loose: Vec<(ExtentOffset, u32)>,
 }
 
 /// What a step of an adoption left to do.
@@ -66,7 +68,14 @@ impl Adoption {
             bytes: Vec::new(),
             value: Vec::new(),
             left_behind: Vec::new(),
+            loose: Vec::new(),
         }
+    }
+
+    /// Of the extents that were written last, so many belong to entries that are in no leaf.
+    fn keep_loose(&mut self, entries: usize) {
+        let in_leaves = self.loose.len().saturating_sub(entries);
+        self.loose.drain(..in_leaves);
     }
 
     /// The source's extents of what was copied.
@@ -178,25 +187,31 @@ impl Store {
         let csn = self.appended().next();
         let header = ExtentHeader { epoch: self.epoch, csn, ..moved.header };
         let Ok(shape) = header.shape(adoption.value.len()) else { return Ok(false) };
-        let Some(offset) = self.extents.allocate(shape.extent_bytes()) else { return Ok(false) };
         let encoded = self.encoder.encode(&header, &adoption.value).map_err(|_| StoreError::Reply)?;
+        let Some(offset) = self.extents.allocate(shape.extent_bytes()) else { return Ok(false) };
         let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
         append_extent(self.log.as_mut(), offset, encoded.bytes);
         extent::store(&mut self.memory.extent, offset, encoded.bytes);
         self.csn_unlogged = csn;
         self.written(csn);
+        adoption.loose.push((offset, shape.extent_bytes()));
         let Some(mut builder) = adoption.builder.take() else { return Ok(false) };
         let key = adoption.leaf.key(adoption.at);
         let pushed = self.build(adoption.range.slot, |allocator, emit| {
             builder.push(allocator, key, entry, emit).map_err(drop)
         });
         self.meganodes.count(adoption.range.slot, 1);
+        adoption.keep_loose(builder.entries_open() + usize::from(pushed.is_err()));
         adoption.builder = Some(builder);
-        if pushed.is_err() {
-            // It hangs on no leaf that is in the log: nobody else would free it.
-            self.extents.free(offset, shape.extent_bytes());
-        }
         Ok(pushed.is_ok())
+    }
+
+    /// An adoption comes to nothing: frees at once what discarding its meganode would not find. No leaf has
+    /// ever led to it.
+    pub(crate) fn give_up_adoption(&mut self, adoption: &mut Adoption) {
+        for (offset, bytes) in adoption.loose.drain(..) {
+            self.extents.free(offset, bytes);
+        }
     }
 
     fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, StoreError> {
@@ -214,6 +229,7 @@ impl Store {
             summary = Some(builder.finish(allocator, emit).map_err(drop)?);
             Ok(())
         });
+        adoption.keep_loose(builder.entries_open());
         let Some(summary) = summary.filter(|_| built.is_ok()) else { return Ok(AdoptionStep::Full) };
         let nodes = u32::try_from(summary.nodes).unwrap_or(u32::MAX);
         let record = SplitRecord::Adopted { name, slot, nodes, entries: summary.entries };

@@ -84,3 +84,15 @@ pub(crate) fn aborted_adoption_leaves_no_results() {
 fn adoption_that_comes_to_nothing_leaves_no_results() {
     aborted_adoption_leaves_no_results();
 }
+
+/// The leaf under construction had extents that hung on nothing.
+#[test]
+fn adoption_that_comes_to_nothing_leaves_no_extents() {
+    let mut world = World::new(2, GEOMETRY, OPTIONS);
+    let extents = |world: &World| world.worker().snapshot().pairs[1].extent_live_bytes;
+    begin_split(&mut world, 1, &[b'v'; 4_000]);
+    world.until("a part of the copy", |world| extents(world) > 300_000);
+    world.pass(DEADLINE_NS);
+    world.until("an abort", |world| world.worker().split_counts().aborted == 1);
+    world.until("no extents", |world| extents(world) == 0);
+}
