@@ -13,6 +13,7 @@ mod rebuild;
 mod scan;
 mod split;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
@@ -169,6 +170,8 @@ pub struct Store {
     split_fill_percent: usize,
     /// A meganode that has come to the fill at which it is to be split.
     crowded: Option<SlotIndex>,
+    /// Slots of adoptions that have logged nothing yet.
+    reserved: BTreeSet<SlotIndex>,
     /// Runs of tree nodes that hold less are rebuilt, in thousandths; 0: none.
     rebuild_permille: usize,
     rebuild_plan: RebuildPlan,
@@ -221,6 +224,7 @@ impl Store {
             checking: false,
             split_fill_percent: options.split_fill_percent,
             crowded: None,
+            reserved: BTreeSet::new(),
             rebuild_permille: options.rebuild_permille,
             rebuild_plan: RebuildPlan::new(),
             rebuilds: RebuildCounts::default(),

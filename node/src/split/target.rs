@@ -152,7 +152,7 @@ impl Splits {
         let (Some(at), Some(source)) = (pairs.at(to), pairs.at(name.pair)) else {
             return self.messages.push_back(SplitMessage::Failed { name });
         };
-        if !pairs.store(at).free_slots().any(|free| free == range.slot) {
+        if !pairs.store_mut(at).reserve_slot(range.slot) {
             return self.messages.push_back(SplitMessage::Failed { name });
         }
         let source = pairs.store(source).source_view(from);

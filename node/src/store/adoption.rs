@@ -103,6 +103,7 @@ impl Store {
                 SplitRecord::Adopt { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
             let csn = self.append_step(&NodeRecord::Split(record));
             if adoption.builder.is_none() {
+                self.reserved.remove(&slot); // the book has it from here on
                 self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
                 let frame = BulkFrame {
                     low: &low,
@@ -207,11 +208,12 @@ impl Store {
     }
 
     /// An adoption comes to nothing: frees at once what discarding its meganode would not find. No leaf has
-    /// ever led to it.
+    /// ever led to it, and of a slot that was only reserved nobody knows.
     pub(crate) fn give_up_adoption(&mut self, adoption: &mut Adoption) {
         for (offset, bytes) in adoption.loose.drain(..) {
             self.extents.free(offset, bytes);
         }
+        self.reserved.remove(&adoption.range.slot);
     }
 
     fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, StoreError> {

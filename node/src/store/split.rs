@@ -73,9 +73,15 @@ impl Store {
 
     /// Slots that can be used at once.
     pub(crate) fn free_slots(&self) -> impl Iterator<Item = SlotIndex> + '_ {
-        let unused = |slot: &SlotIndex| self.meganodes.get(*slot).is_none();
+        let unused = |slot: &SlotIndex| self.meganodes.get(*slot).is_none() && !self.reserved.contains(slot);
         let listed = |slot: &SlotIndex| self.splits.slot_use(*slot) != SlotUse::Free;
         (0..self.slot_count()).map(SlotIndex).filter(move |slot| unused(slot) && !listed(slot))
+    }
+
+    /// Keeps a slot that can be used for an adoption that has logged nothing yet. False if it cannot be used.
+    pub(crate) fn reserve_slot(&mut self, slot: SlotIndex) -> bool {
+        let free = self.free_slots().any(|free| free == slot);
+        free && self.reserved.insert(slot)
     }
 
     /// Whether the log surely takes a step with so many bytes of keys and the like.

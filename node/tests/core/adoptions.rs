@@ -1,6 +1,8 @@
-//! What a split's target takes over beside entries, and what is left of that when nothing comes of the split.
+//! What a split's target takes over, and what is left of it when nothing comes of the split: results of
+//! writes, extents, the slot.
 
 use cell_cluster::Geometry;
+use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, WriteName};
 
 use crate::world::{GEOMETRY, OPTIONS, Told, World};
@@ -95,4 +97,28 @@ fn adoption_that_comes_to_nothing_leaves_no_extents() {
     world.pass(DEADLINE_NS);
     world.until("an abort", |world| world.worker().split_counts().aborted == 1);
     world.until("no extents", |world| extents(world) == 0);
+}
+
+/// The first router is begun while an adoption into the same pair has logged nothing yet.
+#[test]
+fn first_router_and_an_adoption_take_different_slots() {
+    let eight = Geometry { node_region_bytes: 4096 + 8 * (64 << 10), ..GEOMETRY };
+    let options = WorkerOptions { split_fill_percent: 10, ..OPTIONS };
+    for held_from in 0..24 {
+        let mut world = World::new(1, eight, options);
+        let mut number = begin_split(&mut world, 1, b"v");
+        for turn in 0..200 {
+            world.hold((held_from..held_from + 2).contains(&turn).then_some(0));
+            for _ in 0..8 {
+                let key = format!("key 0 {number:05}").into_bytes();
+                let name = world.name(number, 1);
+                send_put(&mut world, name, &key, b"v");
+                number += 1;
+            }
+            world.turn();
+        }
+        world.hold(None);
+        world.until("the end of both splits", |world| world.worker().split_counts().finished >= 2);
+        assert_eq!(world.get(b"key 0 00010"), Told::Value(b"v".to_vec()));
+    }
 }
