@@ -165,6 +165,7 @@ impl ClusterAgent {
         };
         let ended = |session| ControlEvent::SessionEnded { session, answer: None, recorded: true };
         looked.events.extend(look.ended.into_iter().map(ended));
+        looked.events.extend(look.missed.then_some(ControlEvent::SessionsMissed));
         looked.changed = look.changed;
         if look.changed {
             let (pairs, members) = self.rows();
@@ -377,6 +378,15 @@ impl ClusterAgent {
         };
         let ended = ended.inspect_err(|error| tracing::warn!(%error, "a session goes on"));
         ControlEvent::SessionEnded { session, answer, recorded: ended.unwrap_or(false) }
+    }
+
+    /// Which sessions are open, for a worker that may have missed the end of some of `before`.
+    #[must_use]
+    pub fn list_sessions(&self, before: Vec<SessionId>) -> ControlEvent {
+        let open = self.sessions.open_sessions();
+        let open = open.inspect_err(|error| tracing::warn!(%error, "the open sessions are not known")).ok();
+        let open = open.map(|(rows, _)| rows.iter().map(|row| row.session).collect());
+        ControlEvent::SessionsListed { before, open }
     }
 
     /// Whether a session is open that another node has opened.

@@ -161,6 +161,7 @@ impl Control {
                 self.to_worker.event(self.agent.end_session(session, answer));
             }
             Command::AskSession { session } => self.to_worker.event(self.agent.ask_session(session)),
+            Command::ListSessions { before } => self.to_worker.event(self.agent.list_sessions(before)),
             Command::Check { connection, header } => self.check(connection, header),
             Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
             Command::AddPair => self.grow(),

@@ -22,7 +22,7 @@ use cell_recovery::image::ImageSource;
 use cell_recovery::{
     Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered, SlotUse, SplitBook,
 };
-use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SlotIndex, Version};
+use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SessionId, SlotIndex, Version};
 use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
 use cell_wal::PairLog;
 
@@ -158,6 +158,8 @@ pub struct Store {
     /// The last CSN, where no log counts.
     csn_unlogged: Csn,
     completions: CompletionTable,
+    /// The sessions that were open when the pair was recovered, until its worker has taken note.
+    sessions_open: Vec<SessionId>,
     splits: SplitBook,
     grace: GraceQueue,
     plan: Plan,
@@ -213,6 +215,7 @@ impl Store {
             log: recovered.log,
             csn_unlogged: recovered.csn_cut,
             completions: recovered.completions,
+            sessions_open: recovered.sessions.sessions,
             splits: recovered.splits,
             grace: GraceQueue::new(options.reuse_grace_ns),
             plan: Plan::new(),
@@ -262,6 +265,11 @@ impl Store {
 
     pub(crate) fn completions(&mut self) -> &mut CompletionTable {
         &mut self.completions
+    }
+
+    /// The sessions that were open after the pair's claim, ascending: results of others were forgotten. Once.
+    pub(crate) fn take_sessions_open(&mut self) -> Vec<SessionId> {
+        std::mem::take(&mut self.sessions_open)
     }
 
     pub(crate) fn log_bytes_recovered(&self) -> u64 {

@@ -128,7 +128,7 @@ enum Stage {
     Join(Lanes),
     Sessions(Box<Memory>),
     Verify(Box<Memory>, OpenSessions),
-    Done(Box<Recovered>, OpenSessions),
+    Done(Box<Recovered>),
     Failed,
 }
 
@@ -287,10 +287,8 @@ impl Rebuild {
     /// Before [`Step::Done`].
     #[must_use]
     pub fn finish(self) -> Rebuilt {
-        let Stage::Done(recovered, sessions) = self.stage else {
-            panic!("a rebuild is finished when it is done")
-        };
-        Rebuilt { claim: self.claim, recovered: *recovered, predecessor: self.plan.predecessor(), sessions }
+        let Stage::Done(recovered) = self.stage else { panic!("a rebuild is finished when it is done") };
+        Rebuilt { claim: self.claim, recovered: *recovered, predecessor: self.plan.predecessor() }
     }
 
     fn begin(&mut self) -> Result<Stage, RecoveryError> {
@@ -533,10 +531,11 @@ impl Rebuild {
             csn_cut: cut,
             csn_checkpoint: row.checkpoint.as_ref().map_or(Csn::ZERO, |checkpoint| checkpoint.csn),
             completions,
+            sessions,
             image_bytes: self.image_bytes,
             log_bytes: self.log_bytes,
         };
-        Ok(Stage::Done(Box::new(recovered), sessions))
+        Ok(Stage::Done(Box::new(recovered)))
     }
 }
 

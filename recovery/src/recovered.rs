@@ -40,6 +40,8 @@ pub struct Recovered {
     pub csn_checkpoint: Csn,
     /// Results and floors of the sessions that have not ended.
     pub completions: CompletionTable,
+    /// The sessions that were open after the claim: of all others nothing is known here any more.
+    pub sessions: OpenSessions,
     /// Entries of the meganodes that are neither hidden nor routers.
     pub entries: u64,
     /// Stored bytes of the image that was loaded.
@@ -56,8 +58,6 @@ pub struct Rebuilt {
     pub recovered: Recovered,
     /// What the new logs follow.
     pub predecessor: Predecessor,
-    /// The sessions that were open after the claim.
-    pub sessions: OpenSessions,
 }
 
 /// A meganode of a recovered pair.

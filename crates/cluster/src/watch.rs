@@ -36,8 +36,10 @@ pub struct ClusterView {
 pub struct Look {
     /// Whether anything of the view changed.
     pub changed: bool,
-    /// Sessions that ended since the last look. Not all: those of a gap in the watch are not told.
+    /// Sessions that ended since the last look.
     pub ended: Vec<SessionId>,
+    /// There was a gap: sessions may have ended in it of which nothing is told.
+    pub missed: bool,
 }
 
 /// The watch.
@@ -75,7 +77,10 @@ impl Watch {
         }
         loop {
             let (revision, changes) = match self.coordinator.changes_since(self.view.revision) {
-                Err(ClusterError::Refused(Refusal::Compacted { .. })) => return self.begin(),
+                Err(ClusterError::Refused(Refusal::Compacted { .. })) => {
+                    self.pending.missed = true;
+                    return self.begin();
+                }
                 answer => answer?,
             };
             let mut page = ChangesPage::default();

@@ -1,10 +1,12 @@
-//! What the coordinator tells in pages: put together they are the whole, whatever the sizes of the rows.
+//! What the coordinator tells in pages: put together they are the whole, whatever the sizes of the rows; and
+//! what it does not tell any more.
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use cell_cluster::{Coordinator, Sim, Transaction};
+use cell_cluster::{Coordinator, Sim, Transaction, Watch};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -53,4 +55,21 @@ proptest! {
         }
         prop_assert_eq!(seen, expected);
     }
+}
+
+/// Of what is no longer kept a watch tells the rows that there are now; of sessions that ended meanwhile it
+/// can only say that there may be some.
+#[test]
+fn watch_with_a_gap_says_that_sessions_may_have_ended_in_it() {
+    let sim = Sim::new(3);
+    let link = sim.link();
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    let look = watch.look().unwrap();
+    assert!(look.changed && !look.missed, "nothing was known before");
+    for number in 0..10_000 {
+        link.transact(Transaction::new().put("other", number.to_string())).unwrap();
+    }
+    assert!(watch.look().unwrap().missed);
+    link.transact(Transaction::new().put("other", "")).unwrap();
+    assert!(!watch.look().unwrap().missed);
 }

@@ -73,6 +73,9 @@ mutants! {
     ResultsUndurable: "results-undurable",
     /// Results that came with an adoption stay when nothing comes of that. Caught as the one before.
     DiscardedResultsKept: "discarded-results-kept",
+    /// A worker that takes a pair over goes on with the sessions that it knew. A test of the worker core
+    /// (`node/tests/core/sessions.rs`) catches it.
+    EndedSessionsKnown: "ended-sessions-known",
     /// A delayed copy of an acknowledged write is carried out.
     FloorIgnored: "floor-ignored",
     /// A checkpoint is recorded before all that it holds is durable.

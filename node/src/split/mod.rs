@@ -22,7 +22,7 @@ mod trigger;
 use std::collections::{BTreeSet, VecDeque};
 
 use cell_recovery::{Answer, Settlement, SourceState, SplitName, TargetState, settle};
-use cell_terms::{ExtentOffset, PairId, SlotIndex};
+use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
 
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
@@ -144,6 +144,11 @@ impl Splits {
             pairs.directory.insert(range);
         }
         self.targets.push(target);
+    }
+
+    /// A session has ended: what of it goes along with an adoption is for nobody.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        self.targets.iter_mut().for_each(|target| target.forget_session(session));
     }
 
     /// Whether a write to a key of this meganode has to wait for a split.

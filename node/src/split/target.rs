@@ -3,7 +3,7 @@
 use cell_cluster::{SourceNote, TargetNote};
 use cell_recovery::{Answer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{PairId, SlotIndex};
+use cell_terms::{PairId, SessionId, SlotIndex};
 use cell_tree::NodeIndex;
 
 use super::{ASK_NS, SplitMessage, Splits};
@@ -94,6 +94,12 @@ impl Target {
 
     pub(super) fn is_of(&self, there: MeganodeAt) -> bool {
         self.there() == there
+    }
+
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        if let Phase::Building { adoption, .. } = &mut self.phase {
+            adoption.forget_session(session);
+        }
     }
 
     /// It comes to nothing, wherever it was.

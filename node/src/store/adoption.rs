@@ -4,7 +4,7 @@
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentHeader, byte_offset};
 use cell_recovery::{NodeRecord, SplitName, SplitRecord};
-use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SlotIndex, Version};
+use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SessionId, SlotIndex, Version};
 use cell_tree::{BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, NodeState, SlotAllocator};
 
 use super::log::Need;
@@ -29,6 +29,8 @@ pub(crate) struct Adoption {
     range: AdoptionRange,
     /// Results and floors that are still to be logged, last first.
     kept: Vec<Vec<u8>>,
+    /// Sessions that ended since those were copied.
+    ended: Vec<SessionId>,
     builder: Option<BulkBuilder>,
     leaf: LeafSnapshot,
     /// The next entry of the leaf.
@@ -61,6 +63,7 @@ impl Adoption {
         Adoption {
             range,
             kept,
+            ended: Vec::new(),
             builder: None,
             leaf: LeafSnapshot::new(),
             at: 0,
@@ -69,6 +72,13 @@ impl Adoption {
             value: Vec::new(),
             left_behind: Vec::new(),
             loose: Vec::new(),
+        }
+    }
+
+    /// A session has ended: what is still to come of it goes at once.
+    pub(crate) fn forget_session(&mut self, session: SessionId) {
+        if !self.kept.is_empty() {
+            self.ended.push(session);
         }
     }
 
@@ -102,6 +112,7 @@ impl Store {
             let record =
                 SplitRecord::Adopt { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
             let csn = self.append_step(&NodeRecord::Split(record));
+            adoption.ended.iter().for_each(|session| self.completions.forget(*session));
             if adoption.builder.is_none() {
                 self.reserved.remove(&slot); // the book has it from here on
                 self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);

@@ -1,5 +1,6 @@
 //! What a worker asks of its shell, and what comes back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use cell_cluster::NoteRow;
@@ -35,6 +36,11 @@ pub enum Command {
     AskSession {
         /// The session.
         session: SessionId,
+    },
+    /// Which sessions are open now?
+    ListSessions {
+        /// Of these it is to be known: they were open once.
+        before: Vec<SessionId>,
     },
     /// Check the trees and every extent of all pairs.
     Check {
@@ -85,6 +91,15 @@ pub enum ControlEvent {
         session: SessionId,
         /// Whether it is open; `None` when the coordinator did not answer in time.
         open: Option<bool>,
+    },
+    /// Sessions may have ended without a [`ControlEvent::SessionEnded`].
+    SessionsMissed,
+    /// Of [`Command::ListSessions`].
+    SessionsListed {
+        /// As in the command.
+        before: Vec<SessionId>,
+        /// Those that are open, read after the command; `None` when the coordinator did not answer in time.
+        open: Option<BTreeSet<SessionId>>,
     },
     /// Of [`Command::Check`]: the trees have been walked, writes may go on.
     StructureChecked,
@@ -147,6 +162,8 @@ impl Worker {
                 self.session_ended(session, answer, recorded);
             }
             ControlEvent::SessionAsked { session, open } => self.session_asked(session, open),
+            ControlEvent::SessionsMissed => self.sessions_missed(),
+            ControlEvent::SessionsListed { before, open } => self.sessions_listed(before, open.as_ref()),
             ControlEvent::Checked { connection, header, outcome } => {
                 self.checked(connection, header, &outcome)
             }

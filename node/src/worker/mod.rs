@@ -13,7 +13,7 @@ mod status;
 mod stream;
 mod write;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
@@ -177,7 +177,7 @@ impl Worker {
     }
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
-    /// [`Worker::commit`].
+    /// [`Worker::commit`]. `sessions` are those that are open, read after all of the pairs were recovered.
     pub fn install(&mut self, stores: Vec<Store>, sessions: impl IntoIterator<Item = SessionId>) {
         for store in stores {
             self.options.tree_node_bytes = store.tree_node_bytes();
@@ -186,7 +186,11 @@ impl Worker {
                 return self.fail(FailureKind::RecoveryRefused);
             }
         }
-        for session in sessions {
+        let open: BTreeSet<SessionId> = sessions.into_iter().collect();
+        // The list is younger than what the pairs know: who is not in it has ended since they were recovered.
+        let ended: Vec<_> = self.sessions_with_results().filter(|session| !open.contains(session)).collect();
+        ended.into_iter().for_each(|session| self.forget_session(session));
+        for session in open {
             self.sessions.open(session, self.now_ns);
         }
         self.splits.install(&mut self.pairs);
@@ -213,7 +217,8 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, store: Store) -> Result<PairAt, StoreError> {
+    fn add(&mut self, mut store: Store) -> Result<PairAt, StoreError> {
+        self.sessions.confirm(&store.take_sessions_open());
         let pair = self.pairs.next_at();
         let ranges = store.fences()?.into_iter().map(|(slot, fences)| Range {
             low: fences.low,

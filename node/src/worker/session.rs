@@ -1,10 +1,11 @@
 //! Sessions: opened and ended in the coordinator, by way of commands; known here by name.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId};
 use cell_terms::SessionId;
+use cell_terms::mutant::{Mutant, planted};
 
 use super::pairs::Dependence;
 use super::{Command, Phase, Worker};
@@ -21,6 +22,14 @@ const KEEP_PART: u64 = 4;
 struct Use {
     used_ns: u64,
     kept_ns: u64,
+    /// Nothing speaks against its being open.
+    confirmed: bool,
+}
+
+impl Use {
+    fn new(now_ns: u64) -> Use {
+        Use { used_ns: now_ns, kept_ns: now_ns, confirmed: true }
+    }
 }
 
 /// Messages that wait until the coordinator has said whether their session is open, in their order.
@@ -44,17 +53,36 @@ pub(super) struct SessionBook {
 
 impl SessionBook {
     pub(super) fn open(&mut self, session: SessionId, now_ns: u64) {
-        self.known.insert(session, Use { used_ns: now_ns, kept_ns: now_ns });
+        self.known.insert(session, Use::new(now_ns));
     }
 
-    /// Notes a use; false if there is no such session.
+    /// Notes a use; false if it is not known that there is such a session.
     pub(super) fn touch(&mut self, session: SessionId, now_ns: u64) -> bool {
-        self.known.get_mut(&session).map(|used| used.used_ns = now_ns).is_some()
+        self.known.get_mut(&session).is_some_and(|of| {
+            of.used_ns = now_ns;
+            of.confirmed
+        })
+    }
+
+    /// A pair comes whose recovery found these sessions open, ascending, and forgot all others. What is known
+    /// of those others may be older, so they are asked for before they write again:
+    ///
+    /// 1. a session that is known here writes to a pair that is elsewhere, and its client ends it there;
+    /// 2. that pair's owner dies, and its recovery, which sees the end, forgets what the write ended as;
+    /// 3. the pair comes here, where the end was not heard of yet;
+    /// 4. a copy of the write that was long under way comes here: nobody would know that it was carried out.
+    pub(super) fn confirm(&mut self, open: &[SessionId]) {
+        if planted(Mutant::EndedSessionsKnown) {
+            return;
+        }
+        for (session, of) in &mut self.known {
+            of.confirmed &= open.binary_search(session).is_ok();
+        }
     }
 
     /// Whether what the coordinator would say of a session is known.
     fn is_settled(&self, session: SessionId) -> bool {
-        self.known.contains_key(&session) || self.denied == Some(session)
+        self.known.get(&session).is_some_and(|of| of.confirmed) || self.denied == Some(session)
     }
 
     pub(super) fn end(&mut self, session: SessionId) {
@@ -134,8 +162,7 @@ impl Worker {
         recorded: bool,
     ) {
         if recorded {
-            self.sessions.end(session);
-            self.pairs.iter_mut().for_each(|pair| pair.store.completions().forget(session));
+            self.forget_session(session);
         }
         match answer {
             Some((connection, header)) if recorded => {
@@ -143,6 +170,38 @@ impl Worker {
             }
             Some((connection, header)) => self.refuse(connection, header, Refusal::Busy),
             None => {}
+        }
+    }
+
+    /// A session has ended, and the coordinator knows.
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        self.sessions.end(session);
+        self.pairs.iter_mut().for_each(|pair| pair.store.completions().forget(session));
+        self.splits.forget_session(session);
+    }
+
+    /// The sessions of which pairs keep something; some come several times.
+    pub(super) fn sessions_with_results(&mut self) -> impl Iterator<Item = SessionId> + '_ {
+        self.pairs.iter_mut().flat_map(|pair| pair.store.completions().sessions())
+    }
+
+    /// Sessions may have ended unheard: what is known of them is compared with those that are open. One that
+    /// is opened from here on is not among what is compared.
+    pub(super) fn sessions_missed(&mut self) {
+        let mut before: Vec<_> = self.sessions_with_results().collect();
+        before.extend(self.sessions.known.keys());
+        before.sort_unstable();
+        before.dedup();
+        self.commands.push(Command::ListSessions { before });
+    }
+
+    pub(super) fn sessions_listed(&mut self, before: Vec<SessionId>, open: Option<&BTreeSet<SessionId>>) {
+        match open {
+            Some(open) => {
+                let ended = before.into_iter().filter(|session| !open.contains(session));
+                ended.for_each(|session| self.session_ended(session, None, true));
+            }
+            None => self.commands.push(Command::ListSessions { before }),
         }
     }
 
@@ -197,8 +256,9 @@ impl Worker {
             Request::KeepAlive { session: Some(session) } => *session,
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {
                 let waits = |(_, asking): &(&SessionId, &Asking)| asking.streams.contains(&stream);
-                match self.sessions.asking.iter().find(waits) {
-                    Some((session, _)) => *session,
+                let asked = self.sessions.asking.iter().find(waits).map(|(session, _)| *session);
+                match asked.or_else(|| self.streams.session_of(stream)) {
+                    Some(session) => session,
                     None => return false,
                 }
             }
@@ -222,8 +282,8 @@ impl Worker {
         match open {
             Some(true) => {
                 let now_ns = self.now_ns;
-                let new = Use { used_ns: now_ns, kept_ns: now_ns };
-                self.sessions.known.entry(session).or_insert(new).kept_ns = now_ns;
+                let of = self.sessions.known.entry(session).or_insert(Use::new(now_ns));
+                (of.kept_ns, of.confirmed) = (now_ns, true);
             }
             Some(false) => self.session_ended(session, None, true),
             None if self.sessions.asking.contains_key(&session) => {

@@ -9,7 +9,7 @@ use cell_protocol::{
     Chunk, Malformed, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId, ValueBegin,
     WriteName, stream::CHUNK_BYTES_MAX,
 };
-use cell_terms::Csn;
+use cell_terms::{Csn, SessionId};
 
 use super::pairs::Dependence;
 use super::{STREAM_CREDIT_BYTES, STREAMS_MAX, Worker};
@@ -73,6 +73,11 @@ impl Streams {
         let stream = self.inward.get(&stream_key)?;
         let whole = stream.value.len() + chunk.bytes.len() == stream.value_len;
         whole.then_some((&stream.key, stream.value_len))
+    }
+
+    /// Whose write a stream towards the server is.
+    pub(super) fn session_of(&self, stream_key: StreamKey) -> Option<SessionId> {
+        self.inward.get(&stream_key).map(|stream| stream.name.session)
     }
 
     /// Whether one more stream of so many bytes may be opened.

@@ -10,5 +10,6 @@ mod grace;
 mod held;
 #[cfg(cell_mutants)]
 mod mutants;
+mod sessions;
 mod splits;
 mod world;

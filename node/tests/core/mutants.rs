@@ -6,7 +6,7 @@ use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::{adoptions, crashes, delayed, grace, held, splits};
+use crate::{adoptions, crashes, delayed, grace, held, sessions, splits};
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
@@ -21,6 +21,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
         (Mutant::FloorIgnored, delayed::first_copy_does_nothing),
         (Mutant::ResultsUndurable, adoptions::result_that_its_own_log_has_lost_is_not_believed_elsewhere),
         (Mutant::DiscardedResultsKept, adoptions::aborted_adoption_leaves_no_results),
+        (Mutant::EndedSessionsKnown, sessions::late_copy_of_an_ended_session_finds_its_pair_elsewhere),
     ];
     for &(mutant, test) in twins {
         let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();

@@ -288,6 +288,26 @@ impl World {
         (0..self.processes()).for_each(|at| self.greet_of(at));
     }
 
+    /// The second process dies, and the first one takes a pair of it over.
+    pub(crate) fn take_from_second(&mut self, pair: u32) {
+        self.others.remove(0).disk.kill();
+        let process = &mut self.process;
+        let request = ClaimRequest {
+            pair: PairId(pair),
+            incarnation: process.lease,
+            node: NODE,
+            ground: ClaimGround::HostLock,
+        };
+        let rebuild = Rebuild::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
+        let store = process.complete(&self.sim, rebuild, &self.options);
+        process.worker.add_pair(store);
+    }
+
+    /// The session's end is recorded in the coordinator, and no worker hears of it.
+    pub(crate) fn end_session(&self) {
+        self.process.environment.sessions.end(self.session).unwrap();
+    }
+
     /// Processes that serve.
     pub(crate) fn processes(&self) -> usize {
         1 + self.others.len()
@@ -357,7 +377,7 @@ impl World {
         self.send_to(0, request)
     }
 
-    fn send_to(&mut self, at: usize, request: &Request<'_>) -> u32 {
+    pub(crate) fn send_to(&mut self, at: usize, request: &Request<'_>) -> u32 {
         self.next_id += 1;
         let id = self.next_id;
         let mut message = Vec::new();
@@ -453,7 +473,7 @@ impl World {
         self.answer_of(0, id)
     }
 
-    fn answer_of(&mut self, at: usize, id: u32) -> Told {
+    pub(crate) fn answer_of(&mut self, at: usize, id: u32) -> Told {
         for _ in 0..TURNS {
             if let Some(told) = self.answered(id) {
                 return told;

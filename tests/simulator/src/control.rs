@@ -194,6 +194,10 @@ impl Node {
                 let asked = self.claims.agent.as_ref().map(|agent| agent.ask_session(session));
                 self.answer(asked, now_ns);
             }
+            Command::ListSessions { before } => {
+                let listed = self.claims.agent.as_ref().map(|agent| agent.list_sessions(before));
+                listed.into_iter().for_each(|event| self.tell(event));
+            }
             Command::Check { connection, header } => self.check(connection, header, now_ns, news),
             Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
                 self.begin_copy(pair, *base, now_ns, news);
