@@ -418,5 +418,6 @@ mod tests {
         let outlived = blob_outlives_a_power_cut();
         cell_terms::mutant::plant(None);
         assert!(!outlived);
+        println!("mutant {} caught by cell-cluster's power cut", Mutant::BlobsUnsynced.name());
     }
 }

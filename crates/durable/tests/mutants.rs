@@ -20,4 +20,5 @@ fn mutant_folder_names_unsynced_is_caught() {
     let is_there = is_there_after_a_power_cut();
     plant(None);
     assert!(!is_there);
+    println!("mutant {} caught by cell-durable's power cut", Mutant::FolderNamesUnsynced.name());
 }
