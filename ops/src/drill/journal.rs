@@ -30,14 +30,11 @@ pub(crate) struct Wait {
     pub(crate) ended_ns: u64,
     /// Whether it was given up early by design: its time says nothing about the cluster.
     pub(crate) impatient: bool,
+    /// The pair whose owner acknowledged it as written.
+    pub(crate) written_to: Option<u32>,
 }
 
 impl Wait {
-    /// Whether it wrote.
-    pub(crate) fn is_write(&self) -> bool {
-        self.call != Call::Get
-    }
-
     /// What was asked, in words.
     pub(crate) fn words(&self) -> String {
         match self.call {
@@ -129,8 +126,8 @@ impl Journal {
         Begun { key, call, own, tick: self.recorder.begin(), begun_ns: boottime_ns(), impatient }
     }
 
-    /// Call right after its end.
-    pub(crate) fn end(&self, begun: Begun, ending: Ending) {
+    /// Call right after its end. `written_to` is the pair that a write went to, where the answer says so.
+    pub(crate) fn end(&self, begun: Begun, ending: Ending, written_to: Option<u32>) {
         let ended_ns = boottime_ns();
         let write = begun.call != Call::Get;
         if let Ending::Told(outcome) = ending {
@@ -147,7 +144,7 @@ impl Journal {
             state.accounts.settle(&begun.key, begun.call, ending);
         }
         let Begun { key, call, begun_ns, impatient, .. } = begun;
-        state.waits.push(Wait { key, call, begun_ns, ended_ns, impatient });
+        state.waits.push(Wait { key, call, begun_ns, ended_ns, impatient, written_to });
     }
 
     /// The traffic is over.
@@ -238,7 +235,7 @@ mod tests {
 
     fn write(journal: &Journal, key: &[u8], call: Call, outcome: Outcome) {
         let begun = journal.begin(key.to_vec(), call, true, false);
-        journal.end(begun, Ending::Told(outcome));
+        journal.end(begun, Ending::Told(outcome), None);
     }
 
     #[test]
@@ -267,7 +264,7 @@ mod tests {
         write(&journal, b"k", Call::Put(1), Outcome::Done);
         write(&journal, b"k", Call::Put(2), Outcome::Unknown);
         let begun = journal.begin(b"k".to_vec(), Call::Put(3), true, false);
-        journal.end(begun, Ending::NotDone);
+        journal.end(begun, Ending::NotDone, None);
         let closed = journal.close();
         for (found, judged) in [(1, Found::Right), (2, Found::Right), (3, Found::Stale)] {
             assert_eq!(closed.accounts.judge(b"k", Ok(Some(found))), judged);

@@ -8,7 +8,7 @@ use super::watch::{Event, Watch};
 use crate::exit::Exit;
 use crate::output::{number, table};
 
-/// Writes during the fault below which nothing is shown.
+/// Writes to the pairs that the node owned below which nothing is shown.
 const WRITES_MIN: u64 = 20;
 
 /// How a drill ended.
@@ -51,7 +51,8 @@ pub(crate) struct Unavailable {
     pub(crate) p99_ms: f64,
     /// Keys that were asked for.
     pub(crate) keys: u64,
-    /// Writes that were begun or still under way.
+    /// Writes to pairs that the node owned which were begun or still under way, and which somebody, in the end,
+    /// acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
     pub(crate) writes: u64,
     /// The operations that took longest: key, what it was, milliseconds.
     pub(crate) slowest: Vec<(Vec<u8>, String, f64)>,
@@ -61,15 +62,21 @@ pub(crate) struct Unavailable {
 const SLOWEST: usize = 5;
 
 impl Unavailable {
-    /// Of operations that overlap a time, on CLOCK_BOOTTIME.
-    pub(crate) fn within(waits: &[Wait], from_ns: u64, to_ns: u64) -> Unavailable {
+    /// Of operations that overlap a time, on CLOCK_BOOTTIME; `is_victims` says of a pair whether the node owned
+    /// it.
+    pub(crate) fn within(
+        waits: &[Wait],
+        from_ns: u64,
+        to_ns: u64,
+        is_victims: &dyn Fn(u32) -> bool,
+    ) -> Unavailable {
         let mut longest: std::collections::BTreeMap<&[u8], u64> = std::collections::BTreeMap::new();
         let mut writes = 0;
         let overlaps = |wait: &&Wait| wait.ended_ns >= from_ns && wait.begun_ns <= to_ns;
         let time = |wait: &Wait| wait.ended_ns.saturating_sub(wait.begun_ns.max(from_ns));
         let mut patient = Vec::new();
         for wait in waits.iter().filter(overlaps) {
-            writes += u64::from(wait.is_write());
+            writes += u64::from(wait.written_to.is_some_and(is_victims));
             if !wait.impatient {
                 let of_key = longest.entry(&wait.key).or_default();
                 *of_key = (*of_key).max(time(wait));
@@ -121,11 +128,37 @@ impl Report {
         match &self.proof {
             None => Verdict::Fail,
             Some(proof) if proof.has_failed() || !self.troubles.is_empty() => Verdict::Fail,
-            Some(proof) if proof.undecided > 0 || self.unavailable.writes < WRITES_MIN => {
-                Verdict::Inconclusive
-            }
+            Some(proof) if !self.doubts(proof).is_empty() => Verdict::Inconclusive,
             Some(_) => Verdict::Pass,
         }
+    }
+
+    /// Why nothing would have been found, had it been wrong.
+    fn doubts(&self, proof: &Proof) -> Vec<String> {
+        let mut doubts = Vec::new();
+        if proof.undecided > 0 {
+            let keys = number::counted(proof.undecided, "key", "keys");
+            doubts.push(format!("{keys} whose history is too wide to be decided"));
+        }
+        if self.watch.owned() == 0 {
+            doubts.push("the node owned no pair: its loss shows nothing".to_owned());
+        }
+        if self.tally.writes == 0 {
+            doubts.push("no write was acknowledged at all: nothing could be lost".to_owned());
+        }
+        let writes = self.unavailable.writes;
+        if writes < WRITES_MIN {
+            let writes = number::counted(writes, "write", "writes");
+            doubts.push(format!(
+                "{writes} to the node's pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
+                 --rate"
+            ));
+        }
+        if proof.strayed > 0 {
+            let keys = number::counted(proof.strayed, "key", "keys");
+            doubts.push(format!("{keys} read back by its server where one-sided search was to find them"));
+        }
+        doubts
     }
 
     /// Why it is not a pass.
@@ -137,15 +170,11 @@ impl Report {
             (proof.stale, "there with a value that was replaced or removed"),
             (proof.phantom, "that nobody wrote, or with a value that nobody wrote"),
             (proof.not_linearizable, "whose history has no order that fits what every client was told"),
-            (proof.undecided, "whose history is too wide to be decided"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
             reasons.push(format!("{} {what}", number::counted(count, "key", "keys")));
         }
-        if self.unavailable.writes < WRITES_MIN {
-            let writes = number::counted(self.unavailable.writes, "write", "writes");
-            reasons.push(format!("{writes} during the fault, {WRITES_MIN} are needed: give a higher --rate"));
-        }
+        reasons.extend(self.doubts(proof));
         reasons
     }
 
@@ -176,6 +205,7 @@ impl Report {
             "histories": proof.histories, "operations": self.tally.operations,
             "writes_acknowledged": self.tally.writes, "refused": self.tally.refused,
             "writes_during_fault": self.unavailable.writes,
+            "read_back_by_server": proof.strayed,
             "unavailable_ms_max": self.unavailable.max_ms, "unavailable_ms_p99": self.unavailable.p99_ms,
             "slowest": self.unavailable.slowest.iter().map(slow).collect::<Vec<_>>(),
             "pairs_owned": self.watch.owned(),
@@ -257,7 +287,7 @@ mod tests {
     use cell_history::Call;
 
     use super::*;
-    use crate::drill::wire::Status;
+    use crate::drill::wire::{PairView, Status};
 
     fn wait(key: u8, begun_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
         let ns = 1_000_000;
@@ -267,7 +297,17 @@ mod tests {
             begun_ns: begun_ms * ns,
             ended_ns: ended_ms * ns,
             impatient,
+            written_to: Some(u32::from(key)),
         }
+    }
+
+    /// A cluster whose node 0 owns pairs 1 to so many.
+    fn owning(pairs: u32) -> Status {
+        let pair = |pair| {
+            let (owner, state) = (Some(5), "serving".into());
+            PairView { pair, node: 0, owner, epoch: 1, state, cut_epoch: None, trouble: None, next: None }
+        };
+        Status { pairs: (1..=pairs).map(pair).collect(), ..Status::default() }
     }
 
     fn report(proof: Option<Proof>, writes: u64) -> Report {
@@ -275,8 +315,8 @@ mod tests {
             fault: "kill",
             node: 0,
             run: 7,
-            watch: Watch::new(0, &Status::default(), 0),
-            tally: Tally::default(),
+            watch: Watch::new(0, &owning(2), 0),
+            tally: Tally { writes: 200, ..Tally::default() },
             unavailable: Unavailable { writes, ..Unavailable::default() },
             proof,
             troubles: Vec::new(),
@@ -293,10 +333,55 @@ mod tests {
             wait(3, 200, 5_000, true),    // gave up by design
             wait(4, 2_000, 9_000, false), // after
         ];
-        let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000);
+        let unavailable = Unavailable::within(&waits, 100_000_000, 1_000_000_000, &|_| true);
         assert_eq!((unavailable.max_ms, unavailable.p99_ms), (600.0, 600.0));
         assert_eq!((unavailable.keys, unavailable.writes), (2, 4));
         assert_eq!(unavailable.slowest[0].2, 600.0);
+    }
+
+    #[test]
+    fn unavailable_counts_acknowledged_writes_to_the_victims_pairs_alone() {
+        let unanswered = Wait { written_to: None, ..wait(1, 200, 300, false) };
+        let read = Wait { call: Call::Get, ..unanswered.clone() };
+        let waits = [
+            wait(1, 200, 300, false),
+            wait(2, 200, 300, false), // another node's
+            wait(1, 90, 110, false),  // under way when the fault began
+            wait(1, 990, 1_200, false),
+            wait(1, 1_001, 1_200, false), // when all was over
+            unanswered,
+            read,
+        ];
+        let count = |is_victims: &dyn Fn(u32) -> bool| {
+            Unavailable::within(&waits, 100_000_000, 1_000_000_000, is_victims).writes
+        };
+        assert_eq!((count(&|pair| pair == 1), count(&|_| false)), (3, 0));
+    }
+
+    /// A drill that has shown nothing says so, whatever was read back.
+    #[test]
+    fn verdict_is_inconclusive_for_each_reason_that_makes_a_pass_mean_nothing() {
+        let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
+        let whole = || report(Some(good.clone()), 20);
+        assert_eq!((whole().verdict(), whole().reasons().len()), (Verdict::Pass, 0));
+        let nothing = Tally::default();
+        let nobody = Watch::new(0, &owning(0), 0);
+        let elsewhere = Watch::new(1, &owning(2), 0);
+        let strayed = Proof { strayed: 1, ..good.clone() };
+        let undecided = Proof { undecided: 1, ..good.clone() };
+        let cases = [
+            ("owned no pair", Report { watch: nobody, ..whole() }),
+            ("owned no pair", Report { watch: elsewhere, ..whole() }),
+            ("no write was acknowledged", Report { tally: nothing, ..whole() }),
+            ("19 writes", report(Some(good.clone()), 19)),
+            ("0 writes", report(Some(good.clone()), 0)),
+            ("read back by its server", Report { proof: Some(strayed), ..whole() }),
+            ("too wide", Report { proof: Some(undecided), ..whole() }),
+        ];
+        for (reason, report) in cases {
+            assert_eq!(report.verdict(), Verdict::Inconclusive, "{reason}");
+            assert!(report.reasons().iter().any(|told| told.contains(reason)), "{:?}", report.reasons());
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 const AFTERWARDS: Duration = Duration::from_millis(500);
 /// How long one read of the proof may take.
 const READ_PATIENCE: Duration = Duration::from_secs(60);
+/// How often keys are asked for that one-sided search has not answered.
+const ONE_SIDED_TRIES: usize = 5;
 /// Keys that are removed at once.
 const REMOVED_AT_ONCE: usize = 256;
 
@@ -144,7 +146,8 @@ impl Drill {
         let (watch, back_ns, mut troubles) = watched?;
         let closed = journal.close();
         let tally = closed.tally;
-        let unavailable = Unavailable::within(&closed.waits, watch.injected_ns(), back_ns);
+        let victims = |pair: u32| watch.has_owned(pair);
+        let unavailable = Unavailable::within(&closed.waits, watch.injected_ns(), back_ns, &victims);
         message::note("reading every acknowledged key back");
         let own: Vec<_> = closed.history.keys().cloned().collect();
         let proof = self.prove(closed, &keys).map_err(|error| troubles.push(format!("{error:#}"))).ok();
@@ -178,7 +181,7 @@ impl Drill {
             return Err(Failure::new(Exit::Unhealthy, what).next(next).into());
         }
         if !status.pairs.iter().any(|pair| pair.node == u32::from(node.node)) {
-            message::warning(&format!("node {} owns no pair: its loss shows nothing", self.node));
+            message::warning(&format!("node {} owns no pair: its loss will show nothing", self.node));
         }
         Ok(())
     }
@@ -246,7 +249,8 @@ impl Drill {
             let server = ServerArgs { search: Some(search), timeout, ..self.server.clone() };
             Store::connect(&server, READ_PATIENCE)
         };
-        let (mut client, mut server) = (reader(SearchArg::Client)?, reader(SearchArg::Server)?);
+        let mut client = OneSided { store: reader(SearchArg::Client)?, strayed: 0 };
+        let mut server = reader(SearchArg::Server)?;
         prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)])
     }
 
@@ -262,6 +266,43 @@ impl Drill {
             }
         }
         Ok(())
+    }
+}
+
+/// A reader that searches the servers' memory, and looks at its counters after each answer: what the server was
+/// asked for in the end is asked for again.
+struct OneSided {
+    store: Store,
+    strayed: u64,
+}
+
+impl OneSided {
+    /// Operations that were answered one-sided, and those that were not.
+    fn counted(&self) -> (u64, u64) {
+        self.store.one_sided_counters().map_or((0, 0), |counters| (counters.done, counters.fell_back))
+    }
+}
+
+impl Reader for OneSided {
+    fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<Option<Vec<u8>>>> {
+        for _ in 0..ONE_SIDED_TRIES {
+            let (done, fell_back) = self.counted();
+            let values = Reader::get(&mut self.store, keys)?;
+            let (done_now, fell_back_now) = self.counted();
+            if done_now > done && fell_back_now == fell_back {
+                return Ok(values);
+            }
+        }
+        self.strayed += keys.len() as u64;
+        Reader::get(&mut self.store, keys)
+    }
+
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> anyhow::Result<()> {
+        Reader::scan(&mut self.store, each)
+    }
+
+    fn strayed(&self) -> u64 {
+        self.strayed
     }
 }
 

@@ -156,8 +156,12 @@ impl<'a> Traffic<'a> {
         while let Some(Completion { ticket, outcome, .. }) = completion {
             if let Some(begun) = self.outstanding.remove(&ticket) {
                 self.busy.remove(&begun.key);
+                let written_to = match &outcome {
+                    Ok(Output::Written(version)) => Some(version.pair.0),
+                    _ => None,
+                };
                 let ending = ending(begun.call, outcome);
-                self.journal.end(begun, ending);
+                self.journal.end(begun, ending, written_to);
             }
             completion = self.store.poll_for(Duration::ZERO);
         }

@@ -21,6 +21,11 @@ pub(crate) trait Reader {
 
     /// Every entry that there is, in order.
     fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> anyhow::Result<()>;
+
+    /// Of the keys that were got, those whose answer did not come the way that this reader is named after.
+    fn strayed(&self) -> u64 {
+        0
+    }
 }
 
 /// What one way of reading found, of the keys with an acknowledged write.
@@ -55,6 +60,8 @@ pub(crate) struct Proof {
     pub(crate) undecided: u64,
     /// Keys whose history was checked.
     pub(crate) histories: u64,
+    /// Keys that one-sided search did not answer: the server did, and so they were read by one way less.
+    pub(crate) strayed: u64,
     /// Each way by its name.
     pub(crate) ways: Vec<(&'static str, Way)>,
     /// Some of the keys that are wrong, with what is wrong.
@@ -93,6 +100,7 @@ pub(crate) fn prove(
         }
         let way = take(&mut closed, &found, &BTreeSet::new(), &mut worst);
         proof.ways.push((name, way));
+        proof.strayed += reader.strayed();
     }
     if let Some((_, reader)) = ways.last_mut() {
         let (mut found, mut strangers) = (BTreeMap::new(), BTreeSet::new());
@@ -230,7 +238,7 @@ mod tests {
         let value = journal.value();
         let begun = journal.begin(key.clone(), Call::Put(value), own, false);
         model.0.insert(key, payload::encode(value));
-        journal.end(begun, Ending::Told(Outcome::Done));
+        journal.end(begun, Ending::Told(Outcome::Done), Some(1));
     }
 
     fn prove_with(journal: Journal, keys: &Keys, server: Model, client: Model) -> Proof {

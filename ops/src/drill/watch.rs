@@ -100,6 +100,11 @@ impl Watch {
         self.owned.len()
     }
 
+    /// Whether the node owned that pair when the fault began.
+    pub(crate) fn has_owned(&self, pair: u32) -> bool {
+        self.owned.contains_key(&pair)
+    }
+
     /// Notes an event once.
     pub(crate) fn note(&mut self, at_ns: u64, event: Event, pair: Option<u32>) {
         self.moments.entry((event, pair)).or_insert(at_ns);
