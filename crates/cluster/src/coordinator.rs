@@ -3,6 +3,7 @@
 use cell_terms::Incarnation;
 
 use crate::attempts::Attempts;
+use crate::clock_watch::ClockReading;
 use crate::error::ClusterError;
 use crate::request::{
     Change, Condition, Grant, KeyValue, Page, Refusal, Request, Response, Revision, Transaction,
@@ -26,6 +27,20 @@ pub trait Coordinator: Send + Sync {
     /// [`ClusterError::NotReached`], [`ClusterError::OutcomeUnknown`], or the provider's own failure. A
     /// refusal is an answer here, not an error.
     fn call(&self, request: &Request) -> Result<Response, ClusterError>;
+
+    /// The store's clock, where it is at hand.
+    fn clock_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// As [`Coordinator::call`], with a reading of the store's clock between question and answer, if there is one.
+    ///
+    /// # Errors
+    /// As there.
+    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+        let response = self.call(request)?;
+        Ok((response, self.clock_ns().map(|now_ns| ClockReading { clock: 0, now_ns })))
+    }
 
     /// The cluster's random generation, upper half of session ids.
     ///
@@ -113,9 +128,17 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`]; [`ClusterError::LeaseEnded`]: it is over, for good.
     fn keep_alive(&self, lease: Incarnation) -> Result<(), ClusterError> {
-        match self.call(&Request::KeepAlive { lease })? {
-            Response::Alive => Ok(()),
-            other => Err(unexpected(other)),
+        self.keep_alive_timed(lease).map(|_| ())
+    }
+
+    /// As [`Coordinator::keep_alive`]: what the holder compares its own clock with.
+    ///
+    /// # Errors
+    /// As there.
+    fn keep_alive_timed(&self, lease: Incarnation) -> Result<Option<ClockReading>, ClusterError> {
+        match self.call_timed(&Request::KeepAlive { lease })? {
+            (Response::Alive, reading) => Ok(reading),
+            (other, _) => Err(unexpected(other)),
         }
     }
 
@@ -134,6 +157,14 @@ pub trait Coordinator: Send + Sync {
 impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
         (**self).call(request)
+    }
+
+    fn clock_ns(&self) -> Option<u64> {
+        (**self).clock_ns()
+    }
+
+    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+        (**self).call_timed(request)
     }
 }
 

@@ -185,6 +185,10 @@ impl Coordinator for Embedded {
         self.change(&mut disk, delta)?;
         Ok(response)
     }
+
+    fn clock_ns(&self) -> Option<u64> {
+        Some(self.clock.now_ns())
+    }
 }
 
 impl Disk {

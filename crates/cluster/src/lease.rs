@@ -9,9 +9,12 @@
 //!    answer a client at 895 ms while a survivor already serves the pair. Counted from 100 ms it stops at 600
 //!    ms.
 //!
-//! A margin covers the drift of the two clocks against each other over one lease.
+//! A margin covers the drift of the two clocks against each other over one lease. A clock that stood still
+//! ends the lease (`clock_watch`).
 
 use cell_terms::Incarnation;
+
+use crate::clock_watch::{ClockReading, ClockWatch};
 
 /// Renewals in the time of one lease: several may fail before the lease is lost.
 const RENEWALS_PER_LEASE: u64 = 5;
@@ -48,8 +51,8 @@ pub enum LeaseCommand {
 pub enum Renewal {
     /// A lease was granted.
     Granted(Incarnation),
-    /// The lease was renewed.
-    Alive,
+    /// The lease was renewed, with what the coordinator's clock said, if it did.
+    Alive(Option<ClockReading>),
     /// The lease has ended.
     Ended,
     /// No answer: it may or may not have been renewed.
@@ -65,6 +68,8 @@ pub struct LeaseKeeper {
     due_ns: u64,
     surely_until_ns: u64,
     ended: bool,
+    watch: ClockWatch,
+    clock_lost_ns: Option<u64>,
 }
 
 impl LeaseTerms {
@@ -86,7 +91,17 @@ impl LeaseKeeper {
     /// A keeper without a lease yet.
     #[must_use]
     pub fn new(terms: LeaseTerms) -> LeaseKeeper {
-        LeaseKeeper { terms, lease: None, asked_ns: None, due_ns: 0, surely_until_ns: 0, ended: false }
+        let watch = ClockWatch::new(terms.margin_ns / terms.ttl_ms.max(1));
+        LeaseKeeper {
+            terms,
+            lease: None,
+            asked_ns: None,
+            due_ns: 0,
+            surely_until_ns: 0,
+            ended: false,
+            watch,
+            clock_lost_ns: None,
+        }
     }
 
     /// What to do at `now_ns`. The clock is read *before* this call, and what it asks for is asked after it.
@@ -112,19 +127,35 @@ impl LeaseKeeper {
                 self.lease = Some(lease);
                 self.confirm(asked_ns);
             }
-            Renewal::Alive => self.confirm(asked_ns),
-            Renewal::Ended => {
-                self.ended = true;
-                self.surely_until_ns = 0;
+            Renewal::Alive(reading) => {
+                self.clock_lost_ns =
+                    reading.and_then(|reading| self.watch.observe(asked_ns, now_ns, reading));
+                match self.clock_lost_ns {
+                    None => self.confirm(asked_ns),
+                    // It was renewed, but what was relied on meanwhile was counted on a clock that stood still.
+                    Some(_) => self.end(),
+                }
             }
+            Renewal::Ended => self.end(),
             Renewal::Failed => self.due_ns = now_ns + self.terms.ttl_ns() / RETRIES_PER_LEASE,
         }
+    }
+
+    fn end(&mut self) {
+        self.ended = true;
+        self.surely_until_ns = 0;
     }
 
     fn confirm(&mut self, asked_ns: u64) {
         let relied_on = self.terms.ttl_ns().saturating_sub(self.terms.margin_ns);
         self.surely_until_ns = self.surely_until_ns.max(asked_ns + relied_on);
         self.due_ns = asked_ns + self.terms.ttl_ns() / RENEWALS_PER_LEASE;
+    }
+
+    /// How much time the own clock has lost, if that is why the lease is over.
+    #[must_use]
+    pub fn clock_lost_ns(&self) -> Option<u64> {
+        self.clock_lost_ns
     }
 
     /// The lease, once granted.
@@ -165,7 +196,7 @@ mod tests {
         assert_eq!(keeper.surely_holds_until_ns(), 575 * MS);
         assert_eq!(keeper.step(150 * MS), LeaseCommand::Wait { until_ns: 200 * MS });
         assert_eq!(keeper.step(200 * MS), LeaseCommand::Renew(LEASE));
-        keeper.answered(Renewal::Alive, 490 * MS);
+        keeper.answered(Renewal::Alive(None), 490 * MS);
         assert_eq!(keeper.surely_holds_until_ns(), 675 * MS);
         assert_eq!(keeper.step(490 * MS), LeaseCommand::Renew(LEASE), "the answer was late: ask at once");
     }
@@ -186,6 +217,23 @@ mod tests {
         keeper.answered(Renewal::Ended, 210 * MS);
         assert_eq!(keeper.surely_holds_until_ns(), 0);
         assert_eq!(keeper.step(900 * MS), LeaseCommand::Stop);
+    }
+
+    /// A virtual machine that was stopped for less than a lease: the coordinator renewed it, but meanwhile the
+    /// node relied on it by a clock that stood still.
+    #[test]
+    fn answered_by_a_clock_that_went_further_is_final() {
+        let mut keeper = keeper();
+        let at = |now_ms: u64| Renewal::Alive(Some(ClockReading { clock: 1, now_ns: now_ms * MS }));
+        for (asked_ms, there_ms) in [(200, 7_201), (300, 7_301)] {
+            assert_eq!(keeper.step(asked_ms * MS), LeaseCommand::Renew(LEASE));
+            keeper.answered(at(there_ms), (asked_ms + 2) * MS);
+        }
+        assert_eq!((keeper.surely_holds_until_ns(), keeper.clock_lost_ns()), (775 * MS, None));
+        assert_eq!(keeper.step(400 * MS), LeaseCommand::Renew(LEASE));
+        keeper.answered(at(7_701), 402 * MS);
+        assert_eq!((keeper.surely_holds_until_ns(), keeper.clock_lost_ns()), (0, Some(278 * MS)));
+        assert_eq!(keeper.step(403 * MS), LeaseCommand::Stop);
     }
 
     proptest! {
@@ -214,7 +262,7 @@ mod tests {
                     link.plan(FAULTS.get(fault).copied());
                     let result = match command {
                         LeaseCommand::Grant => link.grant(100).map(|grant| Renewal::Granted(grant.lease)),
-                        _ => link.keep_alive(keeper.lease().unwrap()).map(|()| Renewal::Alive),
+                        _ => link.keep_alive_timed(keeper.lease().unwrap()).map(Renewal::Alive),
                     };
                     let renewal = match result {
                         Ok(renewal) => renewal,

@@ -139,12 +139,12 @@ impl Shell {
     }
 
     fn renew(&mut self, lease: Incarnation, asked_ns: u64) {
-        let renewal = match self.coordinator.keep_alive(lease) {
-            Ok(()) => {
+        let renewal = match self.coordinator.keep_alive_timed(lease) {
+            Ok(reading) => {
                 let now_ns = boottime_ns();
                 let was_left_ns = self.keeper.surely_holds_until_ns().saturating_sub(now_ns);
                 self.counts.renewed(now_ns - asked_ns, was_left_ns);
-                Renewal::Alive
+                Renewal::Alive(reading)
             }
             Err(ClusterError::LeaseEnded { .. }) => {
                 tracing::error!(%lease, "the lease has ended; this process owns nothing any more");
@@ -157,6 +157,10 @@ impl Shell {
             }
         };
         self.answered(renewal);
+        if let Some(lost_ns) = self.keeper.clock_lost_ns() {
+            let lost_ms = lost_ns / 1_000_000;
+            tracing::error!(%lease, lost_ms, "this machine's clock stood still: the lease is not relied on any more");
+        }
     }
 
     fn answered(&mut self, renewal: Renewal) {
@@ -166,5 +170,42 @@ impl Shell {
 
     fn wait(&self, until_ns: u64) {
         std::thread::park_timeout(Duration::from_nanos(until_ns.saturating_sub(boottime_ns())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::Sim;
+
+    const MS: u64 = 1_000_000;
+
+    fn holds_no_more_after(happens: impl FnOnce(&Sim)) {
+        let sim = Sim::new(1);
+        let terms = LeaseTerms::new(4_000, 0.05);
+        let lease = LeaseThread::start(Arc::new(sim.link()), terms, Duration::from_secs(60)).unwrap();
+        let word = lease.surely_until_ns();
+        // The first renewal is what the next one's time is compared with.
+        let granted_ns = word.load(Ordering::Acquire);
+        let wait = |done: &dyn Fn(u64) -> bool| {
+            while !done(word.load(Ordering::Acquire)) {
+                std::thread::yield_now();
+            }
+        };
+        wait(&|until_ns| until_ns > granted_ns);
+        happens(&sim);
+        wait(&|until_ns| until_ns == 0);
+        assert!(!lease.holds());
+    }
+
+    #[test]
+    fn renew_answer_that_the_lease_has_ended_ends_it_at_once() {
+        holds_no_more_after(|sim| sim.advance(4_001 * MS));
+    }
+
+    /// The coordinator's clock goes on while the own one stands still; the lease is renewed all the same.
+    #[test]
+    fn renew_answer_of_a_clock_that_went_further_ends_it_at_once() {
+        holds_no_more_after(|sim| sim.advance(3_999 * MS));
     }
 }

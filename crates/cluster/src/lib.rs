@@ -22,6 +22,7 @@
 
 mod attempts;
 mod clock;
+mod clock_watch;
 mod coordinator;
 mod embedded;
 mod error;
@@ -49,6 +50,7 @@ mod upgrade;
 mod watch;
 
 pub use clock::{Clock, ManualClock, boottime_ns};
+pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
 pub use embedded::Embedded;
 pub use error::ClusterError;

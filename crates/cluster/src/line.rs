@@ -4,6 +4,7 @@ use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock_watch::ClockReading;
 use crate::request::{Request, Response};
 
 /// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its
@@ -22,6 +23,9 @@ pub(crate) struct Question {
 pub(crate) struct Answer {
     pub(crate) number: u64,
     pub(crate) response: Response,
+    /// The coordinator's clock; none of older servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) clock: Option<ClockReading>,
 }
 
 /// Reads a line without its end. None: the peer closed the connection between two lines.
@@ -45,6 +49,18 @@ pub(crate) fn write_line<T: Serialize>(to: &mut impl Write, message: &T) -> io::
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn answer_with_or_without_a_clock_is_read_by_either() {
+        let clock = Some(ClockReading { clock: 3, now_ns: 5 });
+        let answer = Answer { number: 1, response: Response::Alive, clock };
+        let text = serde_json::to_string(&answer).unwrap();
+        assert_eq!(text, r#"{"number":1,"response":"alive","clock":{"clock":3,"now_ns":5}}"#);
+        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap().clock, clock);
+        let older = r#"{"number":1,"response":"alive"}"#;
+        assert_eq!(serde_json::from_str::<Answer>(older).unwrap().clock, None);
+        assert_eq!(serde_json::to_string(&Answer { clock: None, ..answer }).unwrap(), older);
+    }
 
     #[test]
     fn read_line_cut_or_endless_lines_are_errors() {

@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::clock::boottime_ns;
+use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::line::{Answer, Question, read_line, write_line};
@@ -52,36 +53,44 @@ impl Remote {
         }
     }
 
-    fn call_within(&self, request: &Request, until_ns: u64) -> Result<Response, Failure> {
+    fn call_within(
+        &self,
+        request: &Request,
+        until_ns: u64,
+    ) -> Result<(Response, Option<ClockReading>), Failure> {
         while let Some(mut connection) = self.take_idle() {
             if connection.is_closed() {
                 continue;
             }
-            let response = connection.call(request, until_ns)?;
+            let answered = connection.call(request, until_ns)?;
             self.keep(connection);
-            return Ok(response);
+            return Ok(answered);
         }
         let unsent = |source| Failure { sent: false, source };
         let left = left(until_ns).map_err(unsent)?;
         let stream = TcpStream::connect_timeout(&self.address, left).map_err(unsent)?;
         stream.set_nodelay(true).map_err(unsent)?;
         let mut connection = Connection { stream, number: 0 };
-        let response = connection.call(request, until_ns)?;
+        let answered = connection.call(request, until_ns)?;
         self.keep(connection);
-        Ok(response)
+        Ok(answered)
     }
 }
 
 impl Coordinator for Remote {
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+        self.call_timed(request).map(|(response, _)| response)
+    }
+
+    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let deadline_ns = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
         let until_ns = boottime_ns().saturating_add(deadline_ns);
         match self.call_within(request, until_ns) {
-            Ok(Response::Refused(Refusal::Stopped)) => {
+            Ok((Response::Refused(Refusal::Stopped), _)) => {
                 // The transaction at which it stopped may be on stable storage.
                 Err(ClusterError::OutcomeUnknown(io::ErrorKind::BrokenPipe.into()))
             }
-            Ok(response) => Ok(response),
+            Ok(answered) => Ok(answered),
             Err(Failure { sent: false, source }) => Err(ClusterError::NotReached(source)),
             Err(Failure { sent: true, source }) => Err(ClusterError::OutcomeUnknown(source)),
         }
@@ -101,7 +110,11 @@ impl Connection {
 
     /// One question and its answer. After a failure the connection is dropped, so that a late answer is not
     /// taken for that of the next question.
-    fn call(&mut self, request: &Request, until_ns: u64) -> Result<Response, Failure> {
+    fn call(
+        &mut self,
+        request: &Request,
+        until_ns: u64,
+    ) -> Result<(Response, Option<ClockReading>), Failure> {
         let unsent = |source| Failure { sent: false, source };
         let sent = |source| Failure { sent: true, source };
         self.number += 1;
@@ -112,8 +125,8 @@ impl Connection {
         let answer = self.answer(until_ns).map_err(sent)?;
         match answer.response {
             Response::Refused(Refusal::Busy) => Err(unsent(io::ErrorKind::ConnectionRefused.into())),
-            response if answer.number == self.number => Ok(response),
-            Response::Refused(Refusal::Unreadable) => Ok(Response::Refused(Refusal::Unreadable)),
+            response if answer.number == self.number => Ok((response, answer.clock)),
+            Response::Refused(Refusal::Unreadable) => Ok((Response::Refused(Refusal::Unreadable), None)),
             _ => Err(sent(io::ErrorKind::InvalidData.into())),
         }
     }

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::clock::boottime_ns;
+use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::line::{Answer, Question, read_line, write_line};
@@ -29,6 +31,8 @@ pub struct Server {
 
 struct Shared {
     coordinator: Arc<dyn Coordinator>,
+    /// Names the coordinator's clock in answers: when this server began.
+    clock: u64,
     stopping: AtomicBool,
     connections: AtomicUsize,
     streams: Mutex<Vec<Weak<TcpStream>>>,
@@ -48,6 +52,7 @@ impl Server {
         let bound = listener.local_addr().map_err(failed)?;
         let shared = Arc::new(Shared {
             coordinator,
+            clock: boottime_ns(),
             stopping: AtomicBool::new(false),
             connections: AtomicUsize::new(0),
             streams: Mutex::new(Vec::new()),
@@ -110,7 +115,7 @@ fn admit(stream: TcpStream, shared: &Arc<Shared>) {
     if shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
         shared.connections.fetch_sub(1, Ordering::SeqCst);
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
-        let _ = write_line(&mut &*stream, &Answer { number: 0, response: Response::Refused(Refusal::Busy) });
+        let _ = write_line(&mut &*stream, &refusal(Refusal::Busy));
         return;
     }
     {
@@ -140,9 +145,13 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     while !shared.stopping.load(Ordering::SeqCst) && read_line(&mut reader, &mut line)?.is_some() {
         let answer = match serde_json::from_slice::<Question>(&line) {
             Ok(question) => {
-                Answer { number: question.number, response: carry_out(shared, &question.request) }
+                let response = carry_out(shared, &question.request);
+                // Read before the answer goes out, so that it lies between question and answer.
+                let reading = |now_ns| ClockReading { clock: shared.clock, now_ns };
+                let clock = shared.coordinator.clock_ns().map(reading);
+                Answer { number: question.number, response, clock }
             }
-            Err(_) => Answer { number: 0, response: Response::Refused(Refusal::Unreadable) },
+            Err(_) => refusal(Refusal::Unreadable),
         };
         let unreadable = answer.response == Response::Refused(Refusal::Unreadable);
         write_line(&mut &*stream, &answer)?;
@@ -151,6 +160,11 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// To no question in particular.
+fn refusal(refusal: Refusal) -> Answer {
+    Answer { number: 0, response: Response::Refused(refusal), clock: None }
 }
 
 fn carry_out(shared: &Shared, request: &crate::request::Request) -> Response {

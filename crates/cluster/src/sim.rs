@@ -236,6 +236,10 @@ impl SimLink {
 }
 
 impl Coordinator for SimLink {
+    fn clock_ns(&self) -> Option<u64> {
+        Some(self.sim.now_ns())
+    }
+
     fn call(&self, request: &Request) -> Result<Response, ClusterError> {
         let timed_out = || ClusterError::OutcomeUnknown(io::ErrorKind::TimedOut.into());
         let not_reached = || ClusterError::NotReached(io::ErrorKind::ConnectionRefused.into());

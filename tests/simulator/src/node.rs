@@ -307,8 +307,8 @@ impl Node {
                 let granted = self.coordinator.grant(self.plan.lease.ttl_ms);
                 granted.map_or(Renewal::Failed, |grant| Renewal::Granted(grant.lease))
             }
-            LeaseCommand::Renew(lease) => match self.coordinator.keep_alive(lease) {
-                Ok(()) => Renewal::Alive,
+            LeaseCommand::Renew(lease) => match self.coordinator.keep_alive_timed(lease) {
+                Ok(reading) => Renewal::Alive(reading),
                 Err(ClusterError::LeaseEnded { .. }) => Renewal::Ended,
                 Err(_) => Renewal::Failed,
             },

@@ -128,6 +128,10 @@ impl Coordinator for FusedLink {
         let dead = || Err(ClusterError::NotReached(io::ErrorKind::BrokenPipe.into()));
         interleave::around(|| self.fuse.touch(|| self.link.call(request), dead))
     }
+
+    fn clock_ns(&self) -> Option<u64> {
+        self.link.clock_ns()
+    }
 }
 
 /// A process's files.
