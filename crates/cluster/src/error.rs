@@ -63,8 +63,8 @@ pub enum ClusterError {
     /// sled failed. The embedded coordinator answers nothing more: what is on stable storage is not known.
     #[error("the coordinator's store failed")]
     Store(#[source] sled::Error),
-    /// A row of the embedded store lacks a piece: the store was damaged. Nothing is answered from it; bring the
-    /// coordinator's folder back as it was.
+    /// A row of the embedded store lacks a piece: the store was damaged. Nothing is answered from it; bring
+    /// the coordinator's folder back as it was.
     #[error("a row of the coordinator's store is not whole")]
     RowIncomplete,
     /// What the next id is to name is there already: the counter of ids has gone back, so the table has lost

@@ -390,8 +390,8 @@ impl Incidents {
         Ok(())
     }
 
-    /// Removes the shares of an incident, a few at a time, each time under the conditions of `when`: the first
-    /// one that did not hold, or none.
+    /// Removes the shares of an incident, a few at a time, each time under the conditions of `when`: the
+    /// first one that did not hold, or none.
     fn remove_shares(&self, dead: Incarnation, when: &Transaction) -> Result<Option<usize>, ClusterError> {
         for some in self.shares(dead)?.chunks(SHARES_EACH) {
             let remove = some.iter().fold(when.clone(), |remove, entry| remove.delete(&entry.key));

@@ -1,6 +1,6 @@
 //! How the embedded store lies in sled: in small pieces, because sled writes a page that has become large to
-//! a file of its own (see [`crate::embedded`]). A page holds some twenty rows, so with pieces of 4 KiB it stays
-//! below the 128 KiB at which that happens.
+//! a file of its own (see [`crate::embedded`]). A page holds some twenty rows, so with pieces of 4 KiB it
+//! stays below the 128 KiB at which that happens.
 //!
 //! | key | value |
 //! |---|---|
@@ -27,8 +27,8 @@ pub(crate) const PREFIX_ROW_1: u8 = b'k';
 
 /// Bytes of a row in one piece.
 const PIECE_BYTES: usize = 4096;
-/// What sled keeps in a page of leaves: 16 rows, one more before it splits, and fewer than 4 of a page that is
-/// merged into it.
+/// What sled keeps in a page of leaves: 16 rows, one more before it splits, and fewer than 4 of a page that
+/// is merged into it.
 const PAGE_ROWS_MAX: usize = 16 + 1 + 4;
 /// What a row takes in a page, besides key and piece: far more than it does.
 const PAGE_ROW_OVERHEAD: usize = 64;

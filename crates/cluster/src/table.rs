@@ -144,8 +144,8 @@ impl Table {
     /// one transaction with one winner. The pairs belong to nobody yet; each node claims its own.
     ///
     /// # Errors
-    /// [`ClusterError::LeaseEnded`] of the writer; [`ClusterError::CounterWentBack`] if there is neither and yet
-    /// a pair.
+    /// [`ClusterError::LeaseEnded`] of the writer; [`ClusterError::CounterWentBack`] if there is neither and
+    /// yet a pair.
     pub fn lay_out(
         &self,
         layout: &Layout,
@@ -187,8 +187,8 @@ impl Table {
     /// owner.
     ///
     /// # Errors
-    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`]; [`ClusterError::CounterWentBack`] if there is
-    /// a pair of the next id.
+    /// [`ClusterError::LeaseEnded`], [`ClusterError::IdsUsedUp`]; [`ClusterError::CounterWentBack`] if there
+    /// is a pair of the next id.
     pub fn create_pair(&self, new: &NewPair) -> Result<Claim, ClusterError> {
         let mut tried = None;
         let mut attempts = Attempts::default();

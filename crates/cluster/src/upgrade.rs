@@ -1,5 +1,5 @@
-//! A table of format version 1, as this version has it. Two things were other: each row lay whole under one of
-//! sled's keys, and an incident's row (row format version 1) held its shares.
+//! A table of format version 1, as this version has it. Two things were other: each row lay whole under one
+//! of sled's keys, and an incident's row (row format version 1) held its shares.
 
 use crate::coordinator::KEY_FORMAT;
 use crate::error::ClusterError;

@@ -56,8 +56,8 @@ fn subjects() -> Vec<Subject> {
     vec![in_memory, on_sled, over_tcp, cut_often()]
 }
 
-/// An embedded coordinator whose power might go after any call: what the disk would then hold is opened beside
-/// it again and again, and has to be the same.
+/// An embedded coordinator whose power might go after any call: what the disk would then hold is opened
+/// beside it again and again, and has to be the same.
 struct CutOften {
     disk: TempDir,
     syncer: Arc<PowerCutSyncer>,

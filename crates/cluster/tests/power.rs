@@ -92,8 +92,8 @@ impl Host {
     }
 }
 
-/// Issue 11, finding 2: seventeen rows of 7.7 KB take the counters with them, because sled writes the page that
-/// they lie in to a file of its own.
+/// Issue 11, finding 2: seventeen rows of 7.7 KB take the counters with them, because sled writes the page
+/// that they lie in to a file of its own.
 #[test]
 fn rows_of_some_kilobytes_beside_the_counters_outlive_a_power_cut() {
     let host = Host::start(tempfile::tempdir().unwrap());
