@@ -18,7 +18,7 @@ use crate::promise::{breathe, now};
 use crate::{FLAGS, rounds};
 
 const LEASE: Duration = Duration::from_millis(500);
-const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 const WRITERS: u64 = 2;
 const MEETING: u64 = 2;
 /// Operations before a fault.
@@ -32,7 +32,7 @@ fn cluster(more: &[&str]) -> Server {
 
 /// When the writes were begun that were acknowledged.
 #[derive(Default)]
-struct Dates {
+pub(crate) struct Dates {
     begun: Mutex<Vec<Instant>>,
     stop: AtomicBool,
 }
@@ -56,15 +56,16 @@ impl Dates {
         Ending(&self.stop)
     }
 
-    fn count(&self, from: Instant, to: Instant) -> usize {
+    /// How many were acknowledged that were begun in that time.
+    pub(crate) fn count(&self, from: Instant, to: Instant) -> usize {
         let begun = self.begun.lock().expect("nobody panics with it");
         begun.iter().filter(|begun| (from..to).contains(begun)).count()
     }
 }
 
-/// Load by every kind of client while `fault` is done, again and again; then everything that was acknowledged
-/// is there and every key's history has an order.
-fn nothing_is_lost_under(server: &mut Server, fault: impl Fn(&mut Server, &Dates)) {
+/// Load by every kind of client while `fault` is done and mended, again and again; then everything that was
+/// acknowledged is there and every key's history has an order.
+pub(crate) fn nothing_is_lost_under(server: &mut Server, mut fault: impl FnMut(&mut Server, &Dates)) {
     let traffic = Traffic::new(server.address());
     let dates = Dates::default();
     let address = server.address();
@@ -82,7 +83,6 @@ fn nothing_is_lost_under(server: &mut Server, fault: impl Fn(&mut Server, &Dates
                 breathe();
             }
             fault(server, dates);
-            server.wait_healthy();
         }
         drop(ending);
         dating.join().expect("a writer did not panic");
@@ -119,6 +119,7 @@ fn coordinator_that_stands_still_past_the_leases_nothing_more_is_acknowledged_an
         signal(server.supervisor(), Signal::CONT);
         let others = |process: &Pid| !nodes.contains(process);
         server.wait_view("followed by others", |view| view.processes().iter().all(others));
+        server.wait_healthy();
     });
 }
 
@@ -127,5 +128,6 @@ fn supervisor_killed_under_load_of_three_nodes_nothing_is_lost() {
     nothing_is_lost_under(&mut cluster(&[]), |server, _| {
         server.kill_all();
         server.resume();
+        server.wait_healthy();
     });
 }

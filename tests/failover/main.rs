@@ -4,6 +4,7 @@
 
 mod board;
 mod coordinator;
+mod host;
 mod promise;
 mod stale;
 mod unavailable;

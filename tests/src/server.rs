@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -108,6 +108,25 @@ impl Server {
             .stderr(Stdio::from(log))
             .spawn();
         self.supervisor = Some(child.expect("cell can be started"));
+    }
+
+    /// A node of this cluster that the supervisor does not run, to be started by the caller: it lives in the same
+    /// folder, asks the supervisor's coordinator, and reports into the same log.
+    ///
+    /// # Panics
+    /// If the log cannot be written.
+    pub fn node_command(&self, node: u16) -> Command {
+        let log = File::options().create(true).append(true).open(&self.log);
+        let address = |offset: u16| format!("127.0.0.1:{}", self.ports.first + offset);
+        let mut command = program::command();
+        command
+            .args(["node", "--node-id", &node.to_string(), "--data-dir"])
+            .arg(&self.folder)
+            .args(["--listen-address", &address(node), "--http-address", &address(80 + node)])
+            .args(["--coordinator-address", &address(200)])
+            .stdout(Stdio::null())
+            .stderr(Stdio::from(log.expect("the server's log can be written")));
+        command
     }
 
     /// Starts the supervisor and waits until the node serves.

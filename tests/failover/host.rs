@@ -1,0 +1,119 @@
+//! The coordinator's host alone: its process is killed and started again, while nodes of other hosts run on, keep
+//! their leases or fence themselves.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use cell_tests::server::Server;
+
+use crate::coordinator::{Dates, PATIENCE, nothing_is_lost_under};
+use crate::promise::{breathe, now};
+
+/// The nodes that the coordinator's host does not run.
+const OTHERS: [u16; 2] = [1, 2];
+/// Settings of every node, whoever runs it.
+const SETTINGS: [&str; 3] =
+    ["--node-region-bytes=64MiB", "--slot-bytes=4MiB", "--extent-region-bytes=128MiB"];
+/// How long a cluster may take to be well again.
+const HEALS: Duration = Duration::from_secs(60);
+
+/// A cluster of three nodes, of which `cell dev` runs coordinator and node 0, and this test the others.
+struct Hosts {
+    others: Vec<Child>,
+    lease: String,
+}
+
+impl Hosts {
+    fn start(lease_ms: u64) -> (Server, Hosts) {
+        let lease = format!("--lease-ms={lease_ms}");
+        // The first start spreads the keys over three nodes.
+        let flags = [&["--nodes=3", "--allow-drills", &lease][..], &SETTINGS].concat();
+        let mut server = Server::start_with(&flags);
+        server.wait_healthy();
+        assert_eq!(server.stop(), Some(0));
+        server.set_flags(&[&["--nodes=1", &lease][..], &SETTINGS].concat());
+        server.launch();
+        let mut hosts = Hosts { others: Vec::new(), lease };
+        hosts.start_others(&server);
+        hosts.wait_healthy(&mut server);
+        (server, hosts)
+    }
+
+    fn start_others(&mut self, server: &Server) {
+        self.others.clear();
+        for node in OTHERS {
+            let mut command = server.node_command(node);
+            command.args(SETTINGS).args([
+                &self.lease,
+                "--ready-memory-bytes=0",
+                "--populate-chunk-bytes=8MiB",
+            ]);
+            self.others.push(command.spawn().expect("cell can be started"));
+        }
+    }
+
+    fn have_ended(&mut self) -> bool {
+        self.others.iter_mut().all(|node| node.try_wait().expect("a child can be waited for").is_some())
+    }
+
+    fn wait_healthy(&mut self, server: &mut Server) {
+        server.wait_ready();
+        let start = now();
+        while server.cell(&["status"]).code != Some(0) {
+            assert!(start.elapsed() < HEALS, "not healthy: {:?}", server.cell(&["status"]));
+            breathe();
+        }
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        for node in &mut self.others {
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+#[test]
+fn coordinators_host_killed_and_back_within_the_leases_the_other_nodes_keep_their_pairs() {
+    let lease = Duration::from_secs(8);
+    let (mut server, mut hosts) = Hosts::start(8_000);
+    nothing_is_lost_under(&mut server, |server, _: &Dates| {
+        let killed: Instant = now();
+        server.kill_all();
+        server.launch();
+        server.wait_http(0, "/livez", "");
+        let was_away = killed.elapsed();
+        hosts.wait_healthy(server);
+        if was_away < lease / 2 {
+            let ended: Vec<_> =
+                hosts.others.iter_mut().map(|node| node.try_wait().expect("a child")).collect();
+            assert!(ended.iter().all(Option::is_none), "away for {was_away:?}, and nodes ended: {ended:?}");
+        } else if hosts.have_ended() {
+            hosts.start_others(server);
+            hosts.wait_healthy(server);
+        }
+    });
+    assert_eq!(server.cell(&["verify"]).code, Some(0));
+}
+
+#[test]
+fn coordinators_host_away_past_the_leases_the_other_nodes_fence_themselves_and_nothing_is_lost() {
+    let lease = Duration::from_millis(500);
+    let (mut server, mut hosts) = Hosts::start(500);
+    nothing_is_lost_under(&mut server, |server, dates| {
+        server.kill_all();
+        let killed = now();
+        while !hosts.have_ended() {
+            let late = dates.count(killed + lease, now());
+            assert_eq!(late, 0, "acknowledged writes that were begun when every lease had ended");
+            assert!(killed.elapsed() < PATIENCE, "nodes without a lease go on");
+            breathe();
+        }
+        server.launch();
+        hosts.start_others(server);
+        hosts.wait_healthy(server);
+    });
+    assert_eq!(server.cell(&["verify"]).code, Some(0));
+}
