@@ -1,4 +1,8 @@
-//! Disks that fail under a real node: power cuts that lose what was not flushed, writes that fail.
+//! Disks that fail under real nodes: power cuts that lose what was not flushed, writes that fail, flushes that
+//! fail.
+
+mod flushes;
+mod several;
 
 use std::time::Duration;
 
@@ -99,7 +103,7 @@ fn write_error_stops_acknowledging_and_a_restart_has_everything() {
     let ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(2)));
         wait(500);
-        disk.fail_writes(true);
+        disk.fail(true);
         // A failed write poisons the log: the node stops by itself and says why; nothing is retried.
         let code = server.wait_end();
         assert!(code.is_some_and(|code| code != 0), "{code:?}");
@@ -107,7 +111,7 @@ fn write_error_stops_acknowledging_and_a_restart_has_everything() {
         writer.join().expect("a writer did not panic")
     });
     assert!(server.log().contains("a write or sync of a log failed"), "{}", server.log());
-    disk.fail_writes(false);
+    disk.fail(false);
     server.resume();
     assert!(traffic.verify(&ledger) > 0);
     let verified = server.cell(&["verify"]);

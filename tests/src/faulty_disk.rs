@@ -1,5 +1,5 @@
 //! A disk of its own for a test, whose faults are real: a volatile cache that a power cut empties, writes
-//! that fail.
+//! or flushes that fail.
 //!
 //! nbdkit holds the disk, with a filter that caches what was not flushed or fails what it is told to; nbdfuse
 //! shows it as a file, a loop device makes it a disk again, and ext4 stands on that. It needs root, and the
@@ -21,8 +21,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub enum Fault {
     /// [`FaultyDisk::cut`] loses what was written and not flushed.
     VolatileCache,
-    /// Writes fail while [`FaultyDisk::fail_writes`] says so.
+    /// Writes fail while [`FaultyDisk::fail`] says so.
     WriteErrors,
+    /// As a volatile cache; and while [`FaultyDisk::fail`] says so, writes succeed and nothing is flushed: every
+    /// flush fails.
+    FlushErrors,
 }
 
 /// A mounted file system on such a disk; all of it is gone when dropped.
@@ -102,12 +105,12 @@ impl FaultyDisk {
         run("umount", &["-l", &self.text("fuse")]);
     }
 
-    /// Makes writes fail, or succeed again.
+    /// Makes writes or flushes fail, or succeed again.
     ///
     /// # Panics
     /// If the disk has another fault.
-    pub fn fail_writes(&self, fail: bool) {
-        assert_eq!(self.fault, Fault::WriteErrors);
+    pub fn fail(&self, fail: bool) {
+        assert_ne!(self.fault, Fault::VolatileCache);
         let trigger = self.path("trigger");
         let done = if fail { fs::write(trigger, "") } else { fs::remove_file(trigger) };
         done.expect("the trigger can be made and removed");
@@ -125,15 +128,21 @@ impl FaultyDisk {
         let socket = self.text("socket");
         let _ = fs::remove_file(&socket);
         let image = format!("file={}", self.text("image"));
-        let trigger = format!("error-pwrite-file={}", self.text("trigger"));
-        let (filter, options) = match self.fault {
-            Fault::VolatileCache => ("--filter=cache", vec!["cache=writeback", "cache-min-block-size=4096"]),
-            Fault::WriteErrors => {
-                ("--filter=error", vec!["error-pwrite=EIO", "error-pwrite-rate=100%", trigger.as_str()])
+        let trigger = self.text("trigger");
+        let trigger = format!("error-pwrite-file={trigger}");
+        let on_write = ["error-pwrite=EIO", "error-pwrite-rate=100%", &trigger];
+        let cached = ["cache=writeback", "cache-min-block-size=4096"];
+        // The filter that is named first is the one next to the file system. Below a cache, an error of a write is
+        // one of the flush that writes the cache back.
+        let (filters, options) = match self.fault {
+            Fault::VolatileCache => (&["--filter=cache"][..], cached.to_vec()),
+            Fault::WriteErrors => (&["--filter=error"][..], on_write.to_vec()),
+            Fault::FlushErrors => {
+                (&["--filter=cache", "--filter=error"][..], [&on_write[..], &cached].concat())
             }
         };
         let nbdkit =
-            spawn("nbdkit", &[&["-f", "-U", &socket, filter, "file", &image][..], &options].concat());
+            spawn("nbdkit", &[&["-f", "-U", &socket], filters, &["file", &image], &options].concat());
         await_that("nbdkit's socket", || Path::new(&socket).exists());
         let file = self.text("fuse/disk");
         fs::write(&file, "").expect("a file to mount on can be made");

@@ -1,0 +1,156 @@
+//! Power cuts of a whole cluster: three nodes on one disk, whose pairs are split and taken over meanwhile.
+
+use std::time::{Duration, Instant};
+
+use cell_client::{Client, ClientOptions};
+use cell_tests::cluster::View;
+use cell_tests::faulty_disk::{Fault, FaultyDisk};
+use cell_tests::ledger::Ledger;
+use cell_tests::server::Server;
+use cell_tests::traffic::Traffic;
+
+use crate::PATIENCE;
+
+const DISK_MEBIBYTES: u64 = 1536;
+/// Writers of each round, each with keys of its own: the tree grows from round to round.
+const WRITERS: u64 = 3;
+const NODES: u16 = 3;
+/// How long may be waited for what a cut is to meet; then it comes without.
+const MEETS_WITHIN: Duration = Duration::from_secs(20);
+
+/// Slots of 128 tree nodes, so that some thousand entries are split again and again.
+const FLAGS: [&str; 10] = [
+    "--nodes=3",
+    "--allow-drills",
+    "--slot-bytes=64KiB",
+    "--tree-node-bytes=512",
+    "--node-region-bytes=1MiB",
+    "--extent-region-bytes=8MiB",
+    "--split-fill-percent=50",
+    "--memory-limit-bytes=512MiB",
+    "--log-segment-bytes=1MiB",
+    "--checkpoint-log-bytes-min=2MiB",
+];
+
+/// What is under way when power goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Meets {
+    /// A split that has begun and is not settled.
+    Split,
+    /// A pair whose owner has died.
+    Takeover,
+    /// Both sides of splits, at survivors who have just taken them over.
+    Successors,
+}
+
+const MEETS: [Meets; 3] = [Meets::Takeover, Meets::Split, Meets::Successors];
+
+fn cuts() -> u32 {
+    match std::env::var("CELL_TEST_VARIANT").as_deref() {
+        Ok("full") => 6,
+        _ => 3,
+    }
+}
+
+#[allow(clippy::disallowed_methods, reason = "real clusters have real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+/// A client of each node, to ask it for its splits.
+struct Watch(Vec<Client>);
+
+impl Watch {
+    fn new(server: &Server) -> Watch {
+        let first = server.address().port();
+        let connect = |node| {
+            let options = ClientOptions { deadline_ms: 1_000, ..ClientOptions::default() };
+            Client::connect(&format!("127.0.0.1:{}", first + node), options).expect("every node is there")
+        };
+        Watch((0..NODES).map(connect).collect())
+    }
+
+    /// Splits since the nodes' starts: begun, and under way.
+    fn splits(&mut self) -> (u64, u64) {
+        let shapes = self.0.iter_mut().filter_map(|client| client.tree(0).ok());
+        shapes.fold((0, 0), |sum, shape| {
+            let [begun, _, _, under_way] = shape.report().splits;
+            (sum.0 + begun, sum.1 + under_way)
+        })
+    }
+}
+
+/// Waits until it holds; whether it did soon enough.
+#[allow(clippy::disallowed_methods, reason = "real clusters have real time")]
+fn comes(mut holds: impl FnMut() -> bool) -> bool {
+    let start = now();
+    while !holds() {
+        if start.elapsed() > MEETS_WITHIN {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+fn is_whole(view: &View) -> bool {
+    view.pairs().iter().all(|row| view.is_served(row["pair"].as_u64().unwrap_or(0)))
+}
+
+/// Brings about what the cut is to meet; whether it is met, as far as one can see from outside.
+fn meet(server: &Server, meets: Meets) -> bool {
+    let mut watch = Watch::new(server);
+    let begun = watch.splits().0;
+    let grows = comes(|| watch.splits().0 > begun);
+    if meets == Meets::Split {
+        return grows && comes(|| watch.splits().1 > 0);
+    }
+    server.take_down(server.view().busiest());
+    if meets == Meets::Takeover {
+        return !is_whole(&server.view());
+    }
+    server.wait_view("taken over", is_whole);
+    true
+}
+
+#[test]
+fn power_cut_of_three_nodes_amid_splits_and_takeovers_keeps_everything_acknowledged() {
+    let Some(mut disk) = FaultyDisk::new(Fault::VolatileCache, DISK_MEBIBYTES) else { return };
+    let mut server = Server::prepared(&disk.mount().join("data"), &FLAGS);
+    let log = tempfile::NamedTempFile::new().expect("a temporary file can be made");
+    server.log_to(log.path());
+    server.resume();
+    let mut ledgers: Vec<Ledger> = Vec::new();
+    let mut met = [0; MEETS.len()];
+    for cut in 0..cuts() {
+        server.wait_healthy();
+        let traffic = Traffic::new(server.address());
+        let kind = cut as usize % MEETS.len();
+        std::thread::scope(|scope| {
+            let traffic = &traffic;
+            let writer = |number: u64| {
+                scope.spawn(move || traffic.keep_ledger(u64::from(cut) * WRITERS + number, PATIENCE))
+            };
+            let writers: Vec<_> = (0..WRITERS).map(writer).collect();
+            let ending = traffic.ending();
+            met[kind] += u32::from(meet(&server, MEETS[kind]));
+            disk.unplug();
+            server.kill_all();
+            disk.detach();
+            disk.plug();
+            server.resume();
+            server.wait_healthy();
+            drop(ending);
+            ledgers.extend(writers.into_iter().map(|writer| writer.join().expect("a writer did not panic")));
+        });
+        // What was acknowledged before this cut, or before any other.
+        let keys: usize = ledgers.iter().map(|ledger| traffic.verify(ledger)).sum();
+        let verified = server.cell(&["verify"]);
+        assert_eq!(verified.code, Some(0), "{verified:?}");
+        println!("cut {cut} amid a {:?}: {keys} keys verified", MEETS[kind]);
+    }
+    assert!(met.iter().all(|met| *met > 0), "{MEETS:?} were met {met:?} times");
+    let acknowledged: u64 = ledgers.iter().map(|ledger| ledger.counts().0).sum();
+    assert!(acknowledged > u64::from(cuts()) * 100, "there was load: {acknowledged} writes");
+    server.kill_all();
+}
