@@ -5,6 +5,7 @@
 #![allow(clippy::cast_precision_loss, reason = "rates and ratios are doubles; counts stay far below 2^53")]
 
 pub mod chase;
+pub mod checkpoint;
 pub mod contest;
 pub mod data;
 pub mod disk;

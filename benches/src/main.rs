@@ -1,11 +1,11 @@
-//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of local,
+//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint, local,
 //! onesided, put, restart, split, takeover, memory: one row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{footprint, local, onesided, pages, put, restart, split, takeover};
+use cell_benches::{checkpoint, footprint, local, onesided, pages, put, restart, split, takeover};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -16,6 +16,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
     match &cli.command {
         Command::Local(options) => local::run(options, &mut Report::new(&mut out, options.json)),
         Command::Memory(options) => footprint::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Checkpoint(options) => checkpoint::run(options, &mut Report::new(&mut out, options.json)),
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),

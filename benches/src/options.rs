@@ -29,6 +29,8 @@ pub enum Command {
     Onesided(Options),
     /// Starting empty, from the log after a kill, from the image after a stop
     Restart(Options),
+    /// Random inserts while meganodes split and checkpoints are taken beside the same without checkpoints
+    Checkpoint(Options),
     /// Random inserts while meganodes split beside the same into one meganode
     Split(Options),
     /// kill -9 of one of several nodes that hold data: until its first pair and all of them are served again

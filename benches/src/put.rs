@@ -26,12 +26,12 @@ const LARGE_BYTES: usize = 1 << 20;
 const LARGE_OUTSTANDING: usize = 8;
 const LARGE_KEYS: usize = 32;
 /// A node's snapshot, which `/metrics` shows, is of the last second.
-const SNAPSHOT_AGE: Duration = Duration::from_millis(2_200);
+pub(crate) const SNAPSHOT_AGE: Duration = Duration::from_millis(2_200);
 /// Checkpoints one after the other.
-const CHECKPOINTING: [(&str, &str); 2] =
+pub(crate) const CHECKPOINTING: [(&str, &str); 2] =
     [("--checkpoint-log-ratio", "0.05"), ("--checkpoint-log-bytes-min", "1MiB")];
 /// No checkpoint while the others are measured.
-const NO_CHECKPOINTS: [(&str, &str); 2] =
+pub(crate) const NO_CHECKPOINTS: [(&str, &str); 2] =
     [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "168 h")];
 
 /// Runs the bench.

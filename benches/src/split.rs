@@ -29,7 +29,7 @@ const ROUNDS: usize = 50;
 /// A reader rests so long between two gets: it is there to see stalls, not to take a core.
 const REST: Duration = Duration::from_micros(200);
 /// A node whose meganodes split.
-const SMALL: [(&str, &str); 2] = [("--slot-bytes", "8MiB"), ("--node-region-bytes", "2050MiB")];
+pub(crate) const SMALL: [(&str, &str); 2] = [("--slot-bytes", "8MiB"), ("--node-region-bytes", "2050MiB")];
 
 /// Runs the bench.
 ///
@@ -246,19 +246,19 @@ impl Watch {
 }
 
 /// Puts, each with its time.
-struct Writer {
+pub(crate) struct Writer {
     client: Client,
-    times: Vec<Duration>,
+    pub(crate) times: Vec<Duration>,
     watch: Option<Watch>,
 }
 
 impl Writer {
-    fn new(served: &Served, watched: bool) -> Result<Self, BenchError> {
+    pub(crate) fn new(served: &Served, watched: bool) -> Result<Self, BenchError> {
         let watch = if watched { Some(Watch::new(served)?) } else { None };
         Ok(Self { client: served.client(plain())?, times: Vec::new(), watch })
     }
 
-    fn put(&mut self, batch: &Batch) -> Result<u64, BenchError> {
+    pub(crate) fn put(&mut self, batch: &Batch) -> Result<u64, BenchError> {
         let (count, mut submitted) = (batch.keys.len(), 0);
         let mut under_way = BTreeMap::new();
         let (mut piece, mut longest) = (0, Duration::ZERO);
@@ -291,6 +291,6 @@ impl Writer {
 }
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }

@@ -72,6 +72,19 @@ fn put_small_prints_every_figure() {
 }
 
 #[test]
+fn checkpoint_small_prints_every_figure() {
+    let rows = rows("checkpoint");
+    let wanted = [
+        "checkpoint/checkpoints taken",
+        "checkpoint/splits meanwhile",
+        "checkpoint/inserts",
+        "checkpoint/longest insert",
+        "checkpoint/p99.9 of an insert",
+    ];
+    assert_rows("checkpoint", &rows, &wanted);
+}
+
+#[test]
 fn restart_small_prints_every_figure() {
     let rows = rows("restart");
     let wanted = [

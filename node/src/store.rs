@@ -23,7 +23,7 @@ use cell_recovery::{
     Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered, SlotUse, SplitBook,
 };
 use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SessionId, SlotIndex, Version};
-use cell_tree::{Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
+use cell_tree::{Change, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
 use cell_wal::PairLog;
 
 use crate::grace::{Freed, GraceQueue};
@@ -316,6 +316,7 @@ impl Store {
             node: self.node.clone(),
             extent: self.extent.clone(),
             geometry: self.geometry,
+            filled: self.meganodes.filled().clone(),
         }
     }
 
@@ -487,19 +488,18 @@ impl Store {
     /// Records every change of the plan, then changes memory. The completion goes with the last record.
     fn change_tree(&mut self, slot: SlotIndex, completion: Option<&Completion>) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
-        let there = self.slot(slot);
         let first = self.appended().next();
         let last_index = plan.len() - 1;
         for (index, change) in plan.changes().enumerate() {
             let completion = completion.filter(|_| index == last_index).copied();
             self.append_node(&NodeRecord::Tree { slot, completion, change });
         }
-        // Before any of the changes: whoever sees the left half of a split must know of the right one.
+        // Before any of the changes: who comes to a new node must know that the slot goes so far.
         self.meganodes.announce(slot);
         let mut csn = first;
         for (index, change) in plan.changes().enumerate() {
             csn = Csn(first.0 + index as u64);
-            cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, csn);
+            self.change_node(slot, &change, csn);
         }
         if let Some(owned) = self.meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);
@@ -513,6 +513,12 @@ impl Store {
         }
         self.written(csn);
         csn
+    }
+
+    /// Changes a tree node, and tells the copier of an image where it must look again.
+    fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
+        let there = self.slot(slot);
+        self.meganodes.filled().apply(&mut self.memory.node, self.geometry, there, change, csn);
     }
 
     /// An extent that nothing points to any more goes to the grace queue.

@@ -17,42 +17,65 @@
 //!
 //! # Why a copy of a living pair is enough
 //!
-//! The copier is a reader like any other; the tree changes under it. Let B be the durable watermark at its
-//! start. Everything above B is replayed from the log, so the image must only have what was written at or
-//! below B and not changed since, and nothing that replay cannot put right:
+//! The copier is a reader like any other. The pair changes under it and waits for nothing: freed tree nodes and
+//! extents are used again, tree nodes are split, meganodes are split and rebuilt, slots are adopted and freed.
+//! Let B be the durable watermark when the image begins, and let the cut of a later recovery be at or above the
+//! highest CSN of the image. Recovery loads the image and replays every record above B up to the cut. It comes
+//! to the state of the cut, for these reasons.
 //!
-//! 1. A tree node is copied whole, of one moment. Replay skips the records that the copy already has.
-//! 2. The nodes of a slot are copied by ascending index and, while a checkpoint runs, no freed node is used
-//!    again. A split of a tree node fills a node of its slot with a *higher* index than any before it, and
-//!    says so (`nodes_end`) before it cuts the left half: so what moved right before its left half was copied
-//!    is copied later, and what moved after that is in the copied half. The copier ends with a slot when it
-//!    has reached its nodes' end; what moves there later comes from nodes that are copied already. A rebuild
-//!    after deletes moves entries to lower places, so **no step of one is taken while a pair is copied**:
-//!    (1) the copier passes a sparse leaf; (2) the entries of its right neighbours are packed into it; (3)
-//!    the copier finds those free, and nobody has the extents that were written below B.
-//! 3. With each leaf go the extents that it leads to. If one was replaced and its place reused meanwhile, its
-//!    checksum fails, and the leaf is copied again. An extent that was written above B is in the log too.
-//! 4. Only the slots that were in use at the start are copied. What a slot got that was taken since is above
-//!    B, and so in the log: an adoption copies entries and never moves them, its fills hold whole nodes, and
-//!    it writes extents of its own. For the same reason the order of the slots does not matter. But of an
-//!    adoption an entry's extent and its leaf are in different batches, so **no image may begin while a pair
-//!    builds an adopted meganode**: (1) an extent is logged and durable; (2) an image begins, B is above it;
-//!    (3) its copier passes the slot, where no leaf leads to the extent yet; (4) the leaf is filled; (5) the
-//!    log up to B is released, and nobody has the extent any more.
-//! 5. What the upper half of a split meganode had is freed by one record, `Applied`, above B or not. If it is
-//!    not, its nodes were free before the copy began. If it is, the image may have some of them, with their
+//! 1. **Tree nodes.** Each is copied whole, of one moment, with the CSN of its last change. Replay skips the
+//!    records that the copy has and applies the others, so the moment does not matter, nor does the order of
+//!    the copies, nor how often the place was freed and used again in between: a fill holds the whole node,
+//!    and changes of a life that the copy lacks are skipped, because a later record frees or fills the node.
+//! 2. **Extents above B** are in the log. Replay writes them over whatever the image has in their places.
+//! 3. **Extents at or below B**, as far as the cut needs them, lie still from before the copy to the cut. With
+//!    each leaf go those that it leads to; if its checksum fails, one was replaced and its place used again,
+//!    and the leaf is copied again. The entry is in some leaf of its slot at each moment (readers need that
+//!    too), but it may move to another: by the fill of a leaf, and then by the change that takes it out of the
+//!    leaf where it was. The owner notes each fill between these two ([`FilledNodes`]). Of each slot the
+//!    copier (a) drops what is noted; (b) asks how far the nodes go, and copies all of them; (c) takes what is
+//!    noted since, copies the extents of these leaves, and repeats that until nothing is noted.
+//!
+//!    So no entry is missed. Take the leaf that has it when (b) begins. If the copier finds the leaf without
+//!    it, then it sees the change that took the entry out, and so it will see the note of the fill before that
+//!    change, unless (a) has dropped it: then (b) copies the filled leaf as it is later. Either way the leaf to
+//!    which the entry has moved is looked at after the entry came there. The same holds for that leaf, and so
+//!    on; and as (c) ends when nothing is noted, the last leaf of this chain has the entry.
+//!
+//!    It must be *between* the two. With the note before the fill: (1) leaf 7 is noted; (2) the copier takes
+//!    the note and finds 7 free; (3) 7 is filled with entries of leaf 9; (4) they are cut out of 9; (5) the
+//!    copier comes to 9. With the note after the cut: (1) 7, which the copier has passed, is filled; (2) 9 is
+//!    cut; (3) the copier comes to 9, finds nothing noted and ends; (4) 7 is noted. Each time nobody has the
+//!    extents.
+//! 4. **Slots.** Only those that were in use at the start are copied, in any order. Entries do not move between
+//!    slots: an adoption copies them, its fills hold whole nodes, and it writes extents of its own. So what a
+//!    slot got that was taken since is above B. But of an adoption an entry's extent and its leaf are in
+//!    different batches, so **no image may begin while a pair builds an adopted meganode**: (1) an extent is
+//!    logged and durable; (2) an image begins, B is above it; (3) its copier passes the slot, where no leaf
+//!    leads to the extent yet; (4) the leaf is filled; (5) the log up to B is released, and nobody has the
+//!    extent any more. An adoption may begin while an image is made.
+//! 5. What the upper half of a split meganode had is freed by one record, `Applied`. If it is at or below B,
+//!    its nodes were free before the copy began. If it is above, the image may have some of them, with their
 //!    extents of then (a node is freed before its extents are), and replay frees those again; changes of
 //!    those that it lacks are skipped, as of any node that is freed later. The same holds for what is
 //!    discarded, and for a slot that is taken again afterwards: replay frees no node that has a higher CSN
 //!    than the record that frees.
-//! 6. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an
+//! 6. **The highest CSN** is that of all that the copier has looked at, tree nodes that it found free among
+//!    them: what it finds gone is gone by a record that the cut must have. (Without those: (1) a half is cut
+//!    away; (2) the copier finds its nodes free, and leaves them out; (3) the image is recorded; (4) the
+//!    `Applied` is lost in a crash, and the half is nowhere.) An extent's place is used again only when the
+//!    record that freed it is durable, so what the copier found overwritten is no business of the cut.
+//! 7. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an
 //!    adopted meganode the state that the book of splits says.
-//! 7. Completions, those that lie aside for adoptions among them, splits and root are of the moment of B's
+//! 8. Completions, those that lie aside for adoptions among them, splits and root are of the moment of B's
 //!    capture ([`ImageBase`]): they may be ahead of B, by records that replay repeats without effect. Nothing
 //!    of them may be lost with a crash, so the highest CSN in the image is at least the last one that was
 //!    appended then.
 
+mod filled;
+
 use std::borrow::Borrow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use cell_memory::Region;
@@ -66,6 +89,8 @@ use cell_wal::{Storage, WalError};
 use crate::completion::CompletionTable;
 use crate::mutant::{self, Mutant};
 use crate::split::{SlotUse, SplitBook};
+
+pub use filled::FilledNodes;
 
 /// Section of tree nodes.
 pub const SECTION_NODES: u16 = 1;
@@ -103,6 +128,8 @@ pub struct ImageSource {
     pub extent: Region,
     /// Sizes.
     pub geometry: Geometry,
+    /// The tree nodes that the owner fills.
+    pub filled: Arc<FilledNodes>,
 }
 
 /// What the owner notes of a pair in the moment in which an image begins.
@@ -252,9 +279,12 @@ pub struct ImageCopy<S> {
     source: S,
     base: ImageBase,
     writer: ImageWriter,
-    /// Which of the slots is copied, and its next node.
+    /// Which of the slots is copied.
     at: usize,
-    next: u32,
+    /// Its tree nodes that are still to be copied; none before that begins.
+    pass: Option<Range<u32>>,
+    /// Those of its leaves that were filled meanwhile, and are to be looked at again.
+    again: Vec<NodeIndex>,
     nodes: Block,
     extents: Block,
     reader: ExtentReader,
@@ -283,7 +313,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             csn_max: base.csn.max(base.csn_appended),
             base,
             at: 0,
-            next: 0,
+            pass: None,
+            again: Vec::new(),
             nodes: Block::new(SECTION_NODES, 0),
             extents: Block::new(SECTION_EXTENTS, 0),
             reader: ExtentReader::new(),
@@ -293,8 +324,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         })
     }
 
-    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far the slots' nodes go
-    /// *now*; `false` when everything is copied.
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far a slot's nodes go *now*;
+    /// `false` when everything is copied.
     ///
     /// # Errors
     /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].
@@ -304,21 +335,42 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         nodes_max: u32,
     ) -> Result<bool, ImageError> {
         let Some((slot, used)) = self.base.slots.get(self.at).copied() else { return Ok(false) };
-        let nodes_end = nodes_end(slot).0;
-        let end = nodes_end.min(self.next.saturating_add(nodes_max));
-        if self.next >= nodes_end {
+        let Range { start, end } = self.pass.take().unwrap_or_else(|| {
+            // In this order: what is filled from here on is noted, what was filled before lies before the end.
+            self.source.borrow().filled.take(slot, &mut self.again);
+            self.again.clear();
+            0..nodes_end(slot).0
+        });
+        if start >= end {
+            self.pass = Some(end..end);
+            return self.look_again(slot, used, nodes_max);
+        }
+        let to = end.min(start.saturating_add(nodes_max));
+        self.nodes.tag = slot.0.into();
+        for node in start..to {
+            self.copy_node(slot, used, NodeIndex(node), false)?;
+        }
+        self.pass = Some(to..end);
+        Ok(true)
+    }
+
+    /// Copies the extents of leaves that were filled since the slot's nodes were copied; when there are none,
+    /// the next slot's turn comes. Each look has fewer before it than the last one: what it copies takes a
+    /// fraction of the writes that fill a leaf, and with each split the leaves have fewer entries at or below B.
+    fn look_again(&mut self, slot: SlotIndex, used: SlotUse, nodes_max: u32) -> Result<bool, ImageError> {
+        if self.again.is_empty() && used != SlotUse::Router {
+            self.source.borrow().filled.take(slot, &mut self.again);
+        }
+        if self.again.is_empty() || mutant::planted(Mutant::FilledNotCopied) {
             // The next slot's nodes go into blocks of their own.
             self.nodes.close(&mut self.writer, 0)?;
-            (self.at, self.next) = (self.at + 1, 0);
+            (self.at, self.pass) = (self.at + 1, None);
             return Ok(self.at < self.base.slots.len());
         }
-        self.nodes.tag = slot.0.into();
-        for node in self.next..end {
-            self.copy_node(slot, used, NodeIndex(node))?;
-            self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
-            self.extents.close(&mut self.writer, BLOCK_BYTES)?;
+        for _ in 0..nodes_max {
+            let Some(node) = self.again.pop() else { break };
+            self.copy_node(slot, used, node, true)?;
         }
-        self.next = end;
         Ok(true)
     }
 
@@ -359,34 +411,40 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         self.writer.append(SECTION_ROOTS, 0, 1, &root.to_word().to_le_bytes())
     }
 
-    /// Copies a node and, if it is a leaf, its extents. A node that was handed out and not filled yet is left
-    /// out: its fill is above B.
-    fn copy_node(&mut self, slot: SlotIndex, used: SlotUse, node: NodeIndex) -> Result<(), ImageError> {
-        let (nodes_at, extents_at) = (self.nodes.bytes.len(), self.extents.bytes.len());
-        let (nodes_items, extents_items) = (self.nodes.items, self.extents.items);
+    /// Copies a node and, if it is a leaf, its extents; or only those. A node that is free, or was handed out
+    /// and not filled yet, is left out: what it will be is above B.
+    fn copy_node(
+        &mut self,
+        slot: SlotIndex,
+        used: SlotUse,
+        node: NodeIndex,
+        extents_alone: bool,
+    ) -> Result<(), ImageError> {
+        let (extents_at, extents_items) = (self.extents.bytes.len(), self.extents.items);
         let mut suspect = None;
         for _ in 0..COPY_COUNT_MAX {
-            self.nodes.bytes.truncate(nodes_at);
-            self.nodes.items = nodes_items;
             self.extents.bytes.truncate(extents_at);
             self.extents.items = extents_items;
             let from = self.source.borrow();
-            let slot = Slot { region: from.node.spec().id, index: slot };
-            let meganode = Meganode::new(&from.node, from.geometry, slot);
+            let there = Slot { region: from.node.spec().id, index: slot };
+            let meganode = Meganode::new(&from.node, from.geometry, there);
             let Ok(copy) = meganode.copy_node(node, &mut self.words) else {
                 std::thread::yield_now();
                 continue;
             };
-            if !copy.state().is_built() {
-                return Ok(());
-            }
-            let csn_changed = copy.csn_changed();
-            let has_extents = used != SlotUse::Router && copy.snapshot_built(&mut self.leaf);
-            match if has_extents { self.copy_extents() } else { Ok(Csn::ZERO) } {
-                Ok(csn_extents) => {
-                    self.csn_max = self.csn_max.max(csn_changed).max(csn_extents);
-                    self.nodes.begin_item(node.0, 0);
-                    self.nodes.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+            let (csn_changed, built) = (copy.csn_changed(), copy.state().is_built());
+            let has_extents = built && used != SlotUse::Router && copy.snapshot_built(&mut self.leaf);
+            match if has_extents { self.copy_extents() } else { Ok(()) } {
+                Ok(()) => {
+                    if built || !mutant::planted(Mutant::FreedNotCounted) {
+                        self.csn_max = self.csn_max.max(csn_changed);
+                    }
+                    if built && !extents_alone {
+                        self.nodes.begin_item(node.0, 0);
+                        self.nodes.bytes.extend(self.words.iter().flat_map(|word| word.to_le_bytes()));
+                    }
+                    self.nodes.close(&mut self.writer, BLOCK_BYTES)?;
+                    self.extents.close(&mut self.writer, BLOCK_BYTES)?;
                     return Ok(());
                 }
                 // An extent may have been replaced and reused; then its leaf has changed. Twice the same leaf
@@ -400,25 +458,26 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         Err(ImageError::Busy(node))
     }
 
-    /// Copies the extents of the leaf snapshot; the highest CSN among them, or the one that is not what the
-    /// leaf says.
-    fn copy_extents(&mut self) -> Result<Csn, cell_terms::ExtentOffset> {
+    /// Copies the extents of the leaf snapshot, those that are not in the log above the base; or says which one
+    /// is not what the leaf says.
+    fn copy_extents(&mut self) -> Result<(), cell_terms::ExtentOffset> {
         let region = &self.source.borrow().extent;
         for (_, entry) in self.leaf.iter() {
             if let Some(shape) = ExtentShape::from_bits(entry.value_len) {
                 extent::prefetch(region, entry.offset, shape);
             }
         }
-        let mut csn_max = Csn::ZERO;
         for (_, entry) in self.leaf.iter() {
             let shape = ExtentShape::from_bits(entry.value_len).ok_or(entry.offset)?;
             let view = self.reader.read(region, entry.offset, shape, entry.crc);
-            csn_max = csn_max.max(view.map_err(|_| entry.offset)?.header.csn);
+            if view.map_err(|_| entry.offset)?.header.csn > self.base.csn {
+                continue;
+            }
             let bytes = self.reader.extent();
             self.extents.begin_item(entry.offset.0, shape.extent_bytes());
             self.extents.bytes.extend_from_slice(bytes);
             self.extents.bytes.resize(self.extents.bytes.len().next_multiple_of(8), 0);
         }
-        Ok(csn_max)
+        Ok(())
     }
 }

@@ -16,4 +16,8 @@ cell_terms::mutants! {
     EdgeNotCut: "edge-not-cut",
     /// Replay does not free what was discarded.
     DiscardedKept: "discarded-kept",
+    /// The copier of an image does not look again at leaves that were filled behind it.
+    FilledNotCopied: "filled-not-copied",
+    /// An image does not count the CSNs of tree nodes that its copier found free.
+    FreedNotCounted: "freed-not-counted",
 }

@@ -120,6 +120,7 @@ impl World {
     }
 
     fn serve(&mut self, life: &Life, owner: &mut Owner, operations: u64) {
+        owner.copies_between_changes = true;
         for _ in 0..operations {
             self.write(owner);
             match self.random.below(6) {

@@ -313,7 +313,6 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
     for round in 0..5_u32 {
         let (life, mut owner) = world.recover(Durability::Sync);
         owner.settle();
-        owner.recovered.meganodes[0].allocator.set_monotone(true);
         let (source, base) = (owner.image_source(), owner.image_base());
         let csn_base = base.csn;
         let end = std::sync::atomic::AtomicU32::new(owner.recovered.meganodes[0].allocator.high_water().0);
@@ -342,7 +341,6 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
         owner.settle();
         assert!(owner.durable() >= image.csn_max);
         owner.record_image(csn_base, image.csn_max, image.path);
-        owner.recovered.meganodes[0].allocator.set_monotone(false);
         world.model = owner.model.clone();
         life.disk.kill();
     }
@@ -413,6 +411,14 @@ fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
             return lows;
         }
     }
+}
+
+/// A copier left the tree nodes out that it found free, and the CSN of the record that had freed them: the image
+/// could be recorded before that record was durable.
+#[test]
+fn image_counts_the_records_that_freed_its_tree_nodes() {
+    let (_, owner) = World::with_entries(false).recover(Durability::Sync);
+    owner.image_counts_what_freed_its_nodes();
 }
 
 #[test]

@@ -9,8 +9,12 @@ mod owner;
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
 
+use cell_cluster::Sim;
 use cell_recovery::mutant::{Mutant, plant};
+use cell_terms::Durability;
+use cell_wal::sim::SimDisk;
 use cluster::world::{Met, run, run_rebuild};
+use owner::Life;
 
 /// Whether every crash point, with and without checkpoints, ends well.
 fn clean() -> bool {
@@ -24,7 +28,22 @@ fn clean() -> bool {
         })
         .is_ok()
     };
-    story(2, false) && story(1, true) && story(2, true)
+    story(2, false)
+        && story(1, true)
+        && story(2, true)
+        && catch_unwind(image_counts_what_freed_its_nodes).is_ok()
+}
+
+fn image_counts_what_freed_its_nodes() {
+    let life = Life::begin(&SimDisk::new(1), &Sim::new(7), 1);
+    let session = life.environment.sessions.open(life.lease).unwrap();
+    let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+    for key in 0..200_u32 {
+        while !owner.put(&key.to_be_bytes(), &[7; 100]) {
+            owner.settle();
+        }
+    }
+    owner.image_counts_what_freed_its_nodes();
 }
 
 #[test]

@@ -98,9 +98,6 @@ mutants! {
     WritableEarly: "writable-early",
     /// A source is cut before its split is linked durably.
     CutEarly: "cut-early",
-    /// A meganode is rebuilt while a checkpoint copies it. Rare in simulated runs; a test of the worker core
-    /// (`node/tests/core/splits.rs`) catches it each time.
-    RebuildUnderImage: "rebuild-under-image",
     /// A rebuild leaves the tree nodes that it has emptied readable.
     RebuiltRunKept: "rebuilt-run-kept",
     /// A cut is recorded before what it relies on is synced.

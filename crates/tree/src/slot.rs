@@ -9,9 +9,7 @@ const INNER_STRETCH_MAX: u32 = 64;
 
 /// Hands out the tree nodes of one slot.
 ///
-/// Normally a freed node is handed out again before the high-water mark is raised. While a checkpointer
-/// copies the slot in ascending order, freed ones are not ([`SlotAllocator::set_monotone`]), so that it never
-/// meets a node twice in two lives.
+/// A freed node is handed out again before the high-water mark is raised.
 ///
 /// Inner nodes come from stretches of their own. Every search passes them, and side by side they take a
 /// quarter of the pages, so the TLB holds them.
@@ -23,7 +21,6 @@ pub struct SlotAllocator {
     /// What is left of the stretch for inner nodes, below the high-water mark and never used.
     inner: Range<u32>,
     height: u8,
-    monotone: bool,
 }
 
 impl SlotAllocator {
@@ -43,8 +40,7 @@ impl SlotAllocator {
     #[must_use]
     pub fn rebuild(nodes: usize, height: u8, used: impl Iterator<Item = NodeIndex>) -> SlotAllocator {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let mut allocator =
-            SlotAllocator { nodes, high_water: 0, free: Vec::new(), inner: 0..0, height, monotone: false };
+        let mut allocator = SlotAllocator { nodes, high_water: 0, free: Vec::new(), inner: 0..0, height };
         for node in used {
             assert!(node.0 >= allocator.high_water && node.0 < nodes, "used nodes come in ascending order");
             allocator.free.extend(allocator.high_water..node.0);
@@ -56,11 +52,10 @@ impl SlotAllocator {
         allocator
     }
 
-    /// Nodes that a leaf may get; while monotone, only those above the high-water mark.
+    /// Nodes that a leaf may get.
     #[must_use]
     pub fn nodes_free(&self) -> usize {
-        let below = if self.monotone { 0 } else { self.free.len() + self.inner.len() };
-        (self.nodes - self.high_water) as usize + below
+        (self.nodes - self.high_water) as usize + self.free.len() + self.inner.len()
     }
 
     /// Nodes in use.
@@ -94,15 +89,6 @@ impl SlotAllocator {
         self.nodes_free() >= self.room_for_put()
     }
 
-    /// While set, freed nodes are not handed out again, and leaves only above the high-water mark: a copier
-    /// that goes by ascending index meets no node twice in two lives, and what moves to a new leaf, it meets
-    /// there. (An inner node may come from the stretch that was set aside, below the mark. It was never used,
-    /// so nothing of an earlier life is copied; its fill is in the log above the checkpoint's base; and no
-    /// extent hangs on it.)
-    pub fn set_monotone(&mut self, monotone: bool) {
-        self.monotone = monotone;
-    }
-
     /// Takes a free node for a level: 0 for leaves.
     pub fn allocate(&mut self, level: u8) -> Option<NodeIndex> {
         if level > 0
@@ -110,18 +96,14 @@ impl SlotAllocator {
         {
             return Some(node);
         }
-        if !self.monotone
-            && let Some(node) = self.free.pop()
-        {
+        if let Some(node) = self.free.pop() {
             return Some(NodeIndex(node));
         }
         if self.high_water < self.nodes {
             self.high_water += 1;
             return Some(NodeIndex(self.high_water - 1));
         }
-        // A leaf below what a checkpointer has passed would be lost with its extents: the entries that a
-        // split moves there are no longer in the left half when that is copied.
-        if self.monotone && level == 0 { None } else { self.inner.next().map(NodeIndex) }
+        self.inner.next().map(NodeIndex)
     }
 
     /// The next of the stretch for inner nodes; a new stretch if there is room for one.
@@ -174,15 +156,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn allocate_prefers_freed_nodes_unless_monotone() {
+    fn allocate_prefers_freed_nodes() {
         let mut allocator = SlotAllocator::new(8);
         let nodes: Vec<_> = (0..3).map(|_| allocator.allocate(0).unwrap()).collect();
         assert_eq!(nodes, [NodeIndex(1), NodeIndex(2), NodeIndex(3)]);
         allocator.free(NodeIndex(2));
-        allocator.set_monotone(true);
+        assert_eq!((allocator.nodes_free(), allocator.allocate(0)), (5, Some(NodeIndex(2))));
         assert_eq!((allocator.nodes_free(), allocator.allocate(0)), (4, Some(NodeIndex(4))));
-        allocator.set_monotone(false);
-        assert_eq!((allocator.nodes_free(), allocator.allocate(0)), (4, Some(NodeIndex(2))));
         assert_eq!(allocator.nodes_used(), 5);
         assert_eq!(std::iter::from_fn(|| allocator.allocate(0)).count(), 3);
     }
@@ -195,26 +175,11 @@ mod tests {
         assert_eq!((allocator.nodes_used(), allocator.nodes_free()), (7, 1017));
         allocator.unallocate(NodeIndex(4));
         assert_eq!(allocator.allocate(3), Some(NodeIndex(4)));
-        allocator.set_monotone(true);
         assert_eq!(allocator.allocate(1), Some(NodeIndex(5)));
-        let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate(0)).collect();
-        assert_eq!((rest.len(), allocator.nodes_free()), (1012, 0));
-        assert!(rest.is_sorted() && rest[0] == NodeIndex(12));
-        allocator.set_monotone(false);
-        assert_eq!(std::iter::from_fn(|| allocator.allocate(0)).count(), 4);
-    }
-
-    #[test]
-    fn allocate_monotone_gives_no_leaf_a_node_set_aside() {
-        let mut allocator = SlotAllocator::new(1024);
-        allocator.allocate(1).unwrap();
-        allocator.set_monotone(true);
-        let leaves: Vec<_> = std::iter::from_fn(|| allocator.allocate(0)).collect();
-        assert!(leaves.is_sorted() && leaves.last() == Some(&NodeIndex(1023)));
-        assert_eq!((allocator.nodes_free(), allocator.allocate(0)), (0, None));
-        assert!(allocator.allocate(1).is_some(), "an inner node has no extents");
-        allocator.set_monotone(false);
-        assert!(allocator.nodes_free() > 0 && allocator.allocate(0).is_some());
+        // What is left of the stretch comes last.
+        let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate(0)).map(|node| node.0).collect();
+        assert_eq!((rest.len(), allocator.nodes_free()), (1016, 0));
+        assert_eq!((rest[0], &rest[1011..]), (12, &[1023, 6, 7, 8, 9][..]));
     }
 
     #[test]

@@ -77,7 +77,6 @@ fn replay_over_nodes_of_different_moments_makes_the_same_bytes() {
     (0..400).for_each(|_| random_step(&mut tree, &mut random));
     let from = tree.log.len();
     let image = Memory::new(geometry);
-    tree.allocator.set_monotone(true);
     let mut node = 0;
     while node < tree.allocator.high_water().0 {
         let mut words = vec![0; geometry.node_words()];

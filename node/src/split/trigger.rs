@@ -159,7 +159,7 @@ impl Splits {
     ) -> bool {
         let store = pairs.store(there.pair);
         let rests = if needs_extents { store.has_resting_extents() } else { store.has_resting(there.slot) };
-        if rests || !needs_extents && (self.rebuilds_now(there) || store.has_room_after_copy(there.slot)) {
+        if rests || !needs_extents && self.rebuilds_now(there) {
             return true;
         }
         if self.sources.iter().any(|source| source.is_of(there) && source.is_cutting()) {

@@ -257,7 +257,7 @@ impl Store {
     ) -> Result<(), ()> {
         let there = self.slot(slot);
         let Store { log, memory, meganodes, geometry, csn_unlogged, .. } = self;
-        let ends = meganodes.ends();
+        let (ends, filled) = (meganodes.ends(), meganodes.filled().clone());
         let Some(owned) = meganodes.get_mut(slot) else { return Err(()) };
         let mut high = ends.end(slot);
         let mut emit = |change: Change<'_>| {
@@ -269,7 +269,7 @@ impl Store {
             *csn_unlogged = csn;
             high = high.max(cell_tree::NodeIndex(change.node().0 + 1));
             ends.announce(slot, high);
-            cell_tree::apply(&mut memory.node, *geometry, there, &change, csn);
+            filled.apply(&mut memory.node, *geometry, there, &change, csn);
         };
         let gone = go_on(&mut owned.allocator, &mut emit);
         let last = self.appended();

@@ -167,16 +167,10 @@ impl Store {
         Ok(Some(Synced { bytes }))
     }
 
-    /// What an image begins with. While a checkpoint runs, tree nodes that are freed are not used again: its
-    /// copier goes by ascending index.
-    pub(crate) fn begin_checkpoint(&mut self) -> ImageBase {
-        self.meganodes.set_monotone(true);
+    /// What an image begins with.
+    pub(crate) fn image_base(&self) -> ImageBase {
         let root = self.node.root();
         ImageBase::capture(self.durable(), self.appended(), root, &self.completions, &self.splits)
-    }
-
-    pub(crate) fn end_checkpoint(&mut self) {
-        self.meganodes.set_monotone(false);
     }
 
     /// A checkpoint with base `base` is recorded: log below it may go.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cell_memory::Region;
+use cell_recovery::image::FilledNodes;
 use cell_terms::{RegionId, SlotIndex};
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot, SlotAllocator};
 
@@ -95,7 +96,7 @@ pub(crate) struct Meganodes {
     region: RegionId,
     slots: Vec<Option<OwnedMeganode>>,
     ends: Arc<SlotEnds>,
-    monotone: bool,
+    filled: Arc<FilledNodes>,
     /// Meganodes that a rebuild should look at, in their order.
     thinned: VecDeque<SlotIndex>,
 }
@@ -106,13 +107,13 @@ const REMOVED_A_NODE: u64 = 2;
 impl Meganodes {
     pub(super) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
+        let filled = Arc::new(FilledNodes::new(slots, geometry));
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, monotone: false, thinned: VecDeque::new() }
+        Meganodes { geometry, region, slots, ends, filled, thinned: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
-    pub(super) fn add(&mut self, slot: SlotIndex, mut allocator: SlotAllocator, entries: u64) {
-        allocator.set_monotone(self.monotone);
+    pub(super) fn add(&mut self, slot: SlotIndex, allocator: SlotAllocator, entries: u64) {
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
             *owned = Some(OwnedMeganode { allocator, entries, resting: 0, removed: 0, noted: false });
@@ -121,6 +122,10 @@ impl Meganodes {
 
     pub(super) fn ends(&self) -> Arc<SlotEnds> {
         self.ends.clone()
+    }
+
+    pub(super) fn filled(&self) -> &Arc<FilledNodes> {
+        &self.filled
     }
 
     #[inline]
@@ -233,18 +238,6 @@ impl Meganodes {
 
     pub(super) fn nodes_used(&self) -> u64 {
         self.used().map(|(_, owned)| owned.allocator.nodes_used() as u64).sum()
-    }
-
-    /// Whether freed tree nodes are not used again just now: somebody copies the pair.
-    pub(super) fn is_monotone(&self) -> bool {
-        self.monotone
-    }
-
-    pub(super) fn set_monotone(&mut self, monotone: bool) {
-        self.monotone = monotone;
-        for owned in self.slots.iter_mut().flatten() {
-            owned.allocator.set_monotone(monotone);
-        }
     }
 
     /// Where each slot in use begins, and how far it has come; bytes from the region's start.

@@ -51,9 +51,7 @@ impl Store {
         slot: SlotIndex,
         walk: &mut RebuildWalk,
     ) -> Result<RebuildStep, StoreError> {
-        // A copier goes by ascending index: what is packed into a place that it has passed, it would miss.
-        let copied = self.meganodes.is_monotone() && !planted(Mutant::RebuildUnderImage);
-        if self.checking || copied {
+        if self.checking {
             return Ok(RebuildStep::Waits);
         }
         let limits = match self.rebuild_limits() {
@@ -102,7 +100,6 @@ impl Store {
     }
 
     fn carry_out_rebuild(&mut self, slot: SlotIndex, plan: &mut RebuildPlan) {
-        let there = self.slot(slot);
         let first = self.appended().next();
         for change in plan.changes() {
             let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
@@ -114,7 +111,7 @@ impl Store {
             if matches!(change, Change::Mark { .. }) && planted(Mutant::RebuiltRunKept) {
                 continue;
             }
-            cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, last);
+            self.change_node(slot, &change, last);
         }
         if let Some(owned) = self.meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);

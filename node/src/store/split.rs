@@ -152,8 +152,7 @@ impl Store {
         let extents = extents.unwrap_or_else(|| self.extents_of(slot, plan.leaves.iter().copied()));
         self.meganodes.count(slot, -i64::try_from(extents.len()).unwrap_or(0));
         for node in cuts.nodes() {
-            let cut = Change::Cut { node: *node, high: key, right };
-            cell_tree::apply(&mut self.memory.node, self.geometry, there, &cut, csn);
+            self.change_node(slot, &Change::Cut { node: *node, high: key, right }, csn);
         }
         cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, bits.iter(), csn);
         self.meganodes.rest(slot, bits.len());
@@ -250,8 +249,7 @@ impl Store {
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
         self.csn_unlogged = csn;
-        let there = self.slot(slot);
-        cell_tree::apply(&mut self.memory.node, self.geometry, there, &change, csn);
+        self.change_node(slot, &change, csn);
         self.written(csn);
         true
     }
@@ -312,12 +310,6 @@ impl Store {
     /// Whether a meganode should be split, or was cut and will have room soon.
     pub(crate) fn is_crowded(&self, slot: SlotIndex) -> bool {
         self.meganodes.is_crowded(slot, self.split_fill_percent)
-    }
-
-    /// Whether a meganode lacks tree nodes only because the pair is copied, and those that it has freed are
-    /// not used again meanwhile. One that is as thin as this is not split again and again for that.
-    pub(crate) fn has_room_after_copy(&self, slot: SlotIndex) -> bool {
-        self.meganodes.is_monotone() && self.nodes_used(slot) * 4 < self.geometry.nodes()
     }
 
     /// Whether tree nodes of a meganode rest, so that it will have room without anybody's doing.

@@ -124,7 +124,9 @@ impl Worker {
         if adopts && stopping {
             pair.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
         }
-        if adopts || pair.checkpointing.is_running() || self.now_ns < pair.checkpointing.retry_at_ns {
+        // What the last one covers is to be given back first: that may be room enough.
+        let wait = adopts || pair.checkpointing.is_running() || pair.checkpointing.release.is_some();
+        if wait || self.now_ns < pair.checkpointing.retry_at_ns {
             return;
         }
         if !pair.store.has_log() || pair.store.durable() <= pair.checkpointing.last_base {
@@ -145,7 +147,6 @@ impl Worker {
         let Some(at) = self.pairs.at(pair) else { return };
         let owned = self.pairs.get_mut(at);
         let Step::Writing { base } = owned.checkpointing.step else { return };
-        owned.store.end_checkpoint();
         match csn_max {
             Some(csn_max) => {
                 owned.checkpointing.step = Step::AwaitingDurable { base, csn_max };
@@ -199,7 +200,7 @@ impl OwnedPair {
     }
 
     fn start_checkpoint(&mut self) -> Command {
-        let mut base = self.store.begin_checkpoint();
+        let mut base = self.store.image_base();
         if planted(Mutant::CompletionsDropped) {
             base.completions.clear();
         }

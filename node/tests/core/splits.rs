@@ -165,28 +165,41 @@ fn rebuild_after_all_is_deleted_leaves_one_tree_node() {
     assert_eq!(fill(&mut world, 4 * full), full, "there is as much room as in the beginning");
 }
 
-/// What is packed into places that a copier has passed, its image would lack.
+/// Tree nodes that a split had freed rested until the whole pair was copied, so a slot that was cut stayed full,
+/// and writes stood still for as long as a checkpoint took.
 #[test]
-fn rebuild_waits_while_an_image_is_copied() {
-    no_rebuild_while_an_image_is_copied();
+fn writes_and_splits_go_on_while_a_pair_is_copied() {
+    // A checkpoint of each pair begins with its first write, and nobody writes its image.
+    let mut world = World::new(2, GEOMETRY, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
+    // The slots of both pairs hold some 6,300 entries when each was split once.
+    let number = world.load(1, (1..=5_000).map(key));
+    let counts = world.worker().split_counts();
+    assert!(counts.finished > 4, "{counts:?}");
+    assert!(world.worker().snapshot().pairs.iter().all(|pair| pair.checkpoint_running));
+    assert_eq!(world.entries().iter().sum::<u64>(), number - 1);
 }
 
-pub(crate) fn no_rebuild_while_an_image_is_copied() {
+/// What is packed into places that the copier has passed, it copies all the same.
+#[test]
+pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {
     let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
-    // A checkpoint begins with the first write, and nobody writes its image.
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let full = fill(&mut world, 0);
-    let nodes = world.worker().snapshot().pairs[0].tree_nodes;
-    for number in 1..=full {
-        let deleted = world.delete(world.name(2 * full + number, 2 * full + number), &key(number));
-        assert_eq!(deleted, Told::Deleted);
-    }
-    for _ in 0..200 {
-        world.turn();
-    }
-    let pair = world.worker().snapshot().pairs[0];
-    assert!(pair.checkpoint_running);
-    assert_eq!((pair.tree_nodes, pair.rebuild_nodes_freed), (nodes, 0));
+    // The image that the first write began is of no use: one of the full slot is wanted.
     world.image_failed(PairId(1));
-    world.until("one tree node", |world| world.worker().snapshot().pairs[0].tree_nodes <= 2);
+    let mut image = world.next_image(PairId(1));
+    assert!(world.step_image(&mut image, 60), "half of the slot is copied");
+    let deleted = (1..=full).filter(|number| number % 5 != 0);
+    for number in deleted {
+        let name = world.name(2 * full + number, 2 * full + number);
+        assert_eq!(world.delete(name, &key(number)), Told::Deleted);
+    }
+    world.until("a rebuild", |world| world.worker().snapshot().pairs[0].rebuild_nodes_freed > 20);
+    while world.step_image(&mut image, 1) {}
+    world.end_image(image);
+    world.restart();
+    for number in 1..=full {
+        let expected = if number % 5 == 0 { Told::Value(b"v".to_vec()) } else { Told::NotFound };
+        assert_eq!(world.get(&key(number)), expected);
+    }
 }

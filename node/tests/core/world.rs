@@ -19,7 +19,7 @@ use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
 };
-use cell_terms::{Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
+use cell_terms::{Csn, Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{LogDevice, LogOptions};
 
@@ -77,6 +77,13 @@ pub(crate) struct World {
     others: Vec<Process>,
     next_id: u32,
     told: BTreeMap<u32, Told>,
+}
+
+/// An image that is being made.
+pub(crate) struct Image {
+    pair: PairId,
+    copy: ImageCopy<ImageSource>,
+    ends: Arc<SlotEnds>,
 }
 
 struct Process {
@@ -222,6 +229,7 @@ impl Process {
             if self.held == Some(pair) {
                 continue;
             }
+            self.worker.log_tick(pair, device);
             self.worker.commit(pair, device);
             device.submit().unwrap();
         }
@@ -365,6 +373,74 @@ impl World {
         let asked = self.process.commands.iter().any(|command| matches!(command, Command::AddPair));
         self.process.commands.clear();
         asked
+    }
+
+    fn record(&self, pair: PairId, base: Csn, csn_max: Csn, file: String) {
+        let table = &self.process.environment.table;
+        let epoch = table.pair(pair).unwrap().epoch;
+        let tenure = Tenure { pair, epoch, incarnation: self.process.lease };
+        let row = CheckpointRow { epoch, csn: base, csn_max, file };
+        let row = table.record_checkpoint(tenure, &row).unwrap();
+        cell_recovery::remove_unneeded(&self.process.disk, &row).unwrap();
+    }
+
+    /// Waits until the worker wants an image of a pair, and begins it.
+    pub(crate) fn next_image(&mut self, pair: PairId) -> Image {
+        self.process.commands.clear();
+        for _ in 0..TURNS {
+            self.turn();
+            for command in std::mem::take(&mut self.process.commands) {
+                let Command::Checkpoint(of, CheckpointCommand::WriteImage { base }) = command else {
+                    continue;
+                };
+                if of == pair {
+                    let store = self.process.worker.stores().find(|store| store.pair() == pair).unwrap();
+                    let (source, ends) = (store.source(), store.slot_ends());
+                    let copy = ImageCopy::begin(source, Arc::new(self.process.disk.clone()), 1, *base);
+                    return Image { pair, copy: copy.unwrap(), ends };
+                }
+            }
+        }
+        panic!("no image of {pair} is wanted");
+    }
+
+    /// Copies so many tree nodes; whether there are more.
+    pub(crate) fn step_image(&mut self, image: &mut Image, nodes: u32) -> bool {
+        let Image { copy, ends, .. } = image;
+        copy.step(&|slot| ends.end(slot), nodes).unwrap()
+    }
+
+    /// Completes an image and records the checkpoint.
+    pub(crate) fn end_image(&mut self, image: Image) {
+        self.record_image(image, true);
+    }
+
+    /// Completes an image and records the checkpoint; the worker is told that this failed.
+    pub(crate) fn end_image_unanswered(&mut self, image: Image) {
+        self.record_image(image, false);
+    }
+
+    /// Completes an image, and nobody says so.
+    pub(crate) fn finish_image(&mut self, image: Image) {
+        image.copy.finish().unwrap();
+    }
+
+    fn record_image(&mut self, image: Image, recorded: bool) {
+        let Image { pair, copy, .. } = image;
+        let written = copy.finish().unwrap();
+        let csn_max = Some(written.csn_max);
+        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+        for _ in 0..TURNS {
+            self.turn();
+            for command in std::mem::take(&mut self.process.commands) {
+                let Command::Checkpoint(_, CheckpointCommand::Record { base, csn_max }) = command else {
+                    continue;
+                };
+                self.record(pair, base, csn_max, written.path);
+                return self.process.worker.control(ControlEvent::CheckpointRecorded { pair, recorded });
+            }
+        }
+        panic!("the image of {pair} is not recorded");
     }
 
     /// The worker's image could not be written.

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, ClaimGround, Geometry, NewPair, Sim, Tenure};
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
-use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
+use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
     ClaimRequest, Completion, ExtentRecord, NodeRecord, Outcome, Progress, Rebuild, Recovered,
     RecoveredMeganode, Step,
@@ -26,7 +26,7 @@ use cell_recovery::{
 use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, SessionId, SlotIndex, Version,
 };
-use cell_tree::{LeafEntry, Meganode, NodeIndex, Plan, Slot, apply, plan_put};
+use cell_tree::{Change, LeafEntry, Meganode, NodeIndex, Plan, Slot, plan_put};
 use cell_wal::sim::SimDisk;
 use cell_wal::{LogDevice, Space};
 
@@ -63,6 +63,7 @@ pub struct Pair {
     freed: Vec<(Csn, Freed)>,
     /// How far the slots' nodes go: raised before new ones are reachable.
     ends: BTreeMap<SlotIndex, NodeIndex>,
+    filled: Arc<FilledNodes>,
     checkpoint: Option<Checkpoint>,
     /// It builds an adopted meganode: no image may begin.
     adopts: bool,
@@ -111,7 +112,9 @@ impl Pair {
             .iter()
             .map(|found| (found.slot.index, found.allocator.high_water()))
             .collect();
-        Pair { recovered, tenure, device, freed: Vec::new(), ends, checkpoint: None, adopts: false }
+        let filled = Arc::new(FilledNodes::new(recovered.slots, recovered.geometry));
+        let (freed, checkpoint, adopts) = (Vec::new(), None, false);
+        Pair { recovered, tenure, device, freed, ends, filled, checkpoint, adopts }
     }
 
     pub fn id(&self) -> PairId {
@@ -222,7 +225,7 @@ impl Pair {
         for (number, change) in plan.changes().enumerate() {
             let completion = completion.filter(|_| number == last);
             csn = self.log(&NodeRecord::Tree { slot: slot.index, completion, change });
-            apply(&mut self.recovered.memory.node, geometry, slot, &change, csn);
+            self.change_node(slot.index, &change, csn);
         }
         plan.commit(&mut self.recovered.meganodes[at].allocator);
         if let Some(completion) = completion {
@@ -238,15 +241,23 @@ impl Pair {
             node: self.recovered.memory.node.region().clone(),
             extent: self.recovered.memory.extent.region().clone(),
             geometry: self.recovered.geometry,
+            filled: Arc::clone(&self.filled),
         }
     }
 
-    fn set_monotone(&mut self, monotone: bool) {
-        self.recovered.meganodes.iter_mut().for_each(|found| found.allocator.set_monotone(monotone));
+    /// Changes a tree node. A copier may go on between any two changes.
+    fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
+        let there = self.slot(slot);
+        let Recovered { memory, geometry, .. } = &mut self.recovered;
+        self.filled.apply(&mut memory.node, *geometry, there, change, csn);
+        self.step_copy(csn.0 as u32 % 4);
     }
 
-    pub fn is_copied(&self) -> bool {
-        matches!(self.checkpoint, Some(Checkpoint::Copying(..)))
+    /// Lets the copier, if there is one, copy so many tree nodes; whether there is more to copy.
+    fn step_copy(&mut self, nodes: u32) -> bool {
+        let Some(Checkpoint::Copying(_, copy)) = &mut self.checkpoint else { return false };
+        let ends = &self.ends;
+        copy.step(&|slot| ends.get(&slot).copied().unwrap_or_default(), nodes).unwrap()
     }
 }
 
@@ -336,6 +347,7 @@ impl Cluster {
     fn step_checkpoint(&mut self, at: usize) {
         let Some(chance) = &mut self.chance else { return };
         let (luck, pair) = (chance.below(8), &mut self.pairs[at]);
+        let copied = luck < 5 && !pair.step_copy(luck as u32 * 5);
         pair.checkpoint = match pair.checkpoint.take() {
             // One of the same base would be written over the one that counts.
             None if luck == 0 && !pair.adopts && pair.durable() > pair.recovered.csn_checkpoint => {
@@ -345,18 +357,10 @@ impl Cluster {
                 let base = ImageBase::capture(durable, appended, root, completions, splits);
                 let storage = Arc::clone(&self.life.environment.storage);
                 let copy = ImageCopy::begin(pair.image_source(), storage, 1, base).unwrap();
-                pair.set_monotone(true);
                 Some(Checkpoint::Copying(durable, Box::new(copy)))
             }
-            Some(Checkpoint::Copying(base, mut copy)) if luck < 5 => {
-                let ends = &pair.ends;
-                let end = |slot: SlotIndex| ends.get(&slot).copied().unwrap_or_default();
-                if copy.step(&end, luck as u32 * 5).unwrap() {
-                    Some(Checkpoint::Copying(base, copy))
-                } else {
-                    pair.set_monotone(false);
-                    Some(Checkpoint::Waiting(base, copy.finish().unwrap()))
-                }
+            Some(Checkpoint::Copying(base, copy)) if copied => {
+                Some(Checkpoint::Waiting(base, copy.finish().unwrap()))
             }
             Some(Checkpoint::Waiting(base, image)) if pair.durable() >= image.csn_max => {
                 let epoch = pair.tenure.epoch;

@@ -2,7 +2,7 @@
 
 use cell_recovery::{Completion, NodeRecord, Outcome, SlotUse};
 use cell_terms::{Csn, SlotIndex};
-use cell_tree::{Meganode, RebuildLimits, RebuildNext, RebuildPlan, apply, plan_remove};
+use cell_tree::{Meganode, RebuildLimits, RebuildNext, RebuildPlan, plan_remove};
 
 use super::{Cluster, Crash, Done, Freed};
 
@@ -25,7 +25,7 @@ impl Cluster {
         for change in self.plan.changes() {
             let completion = Some(completion);
             csn = pair.log(&NodeRecord::Tree { slot: slot.index, completion, change });
-            apply(&mut pair.recovered.memory.node, geometry, slot, &change, csn);
+            pair.change_node(slot.index, &change, csn);
         }
         self.plan.commit(&mut pair.recovered.meganodes[meganode].allocator);
         pair.recovered.completions.record(&completion, csn);
@@ -53,10 +53,6 @@ impl Cluster {
         let (mut level, mut from) = (0, Vec::new());
         loop {
             self.room(at)?;
-            // A copier would miss what is packed into places that it has passed.
-            while self.pairs[at].is_copied() {
-                self.settle()?;
-            }
             let pair = &mut self.pairs[at];
             let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));
             let node = pair.recovered.memory.node.region().clone();
@@ -65,7 +61,7 @@ impl Cluster {
             let mut csn = Csn::ZERO;
             for change in plan.changes() {
                 csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
-                apply(&mut pair.recovered.memory.node, geometry, there, &change, csn);
+                pair.change_node(slot, &change, csn);
             }
             let found = pair.at(slot);
             plan.commit(&mut pair.recovered.meganodes[found].allocator);

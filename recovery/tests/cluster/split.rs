@@ -17,8 +17,6 @@ impl Pair {
     /// Adds a meganode that was built here.
     fn add(&mut self, found: RecoveredMeganode) {
         self.recovered.meganodes.push(found);
-        let monotone = self.is_copied();
-        self.recovered.meganodes.last_mut().unwrap().allocator.set_monotone(monotone);
     }
 
     fn show(&mut self, slot: SlotIndex, state: NodeState) {
@@ -192,8 +190,7 @@ impl Cluster {
             let change = Change::Fill { node, image: Image::new(&words) };
             let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
             pair.ends.insert(slot, allocator.high_water());
-            let there = pair.slot(slot);
-            apply(&mut pair.recovered.memory.node, pair.recovered.geometry, there, &change, csn);
+            pair.change_node(slot, &change, csn);
         }
         Ok(())
     }
@@ -334,11 +331,11 @@ impl Cluster {
         let csn = pair.log(&NodeRecord::Split(applied));
         for node in plan.cuts {
             let cut = Change::Cut { node, high: key, right };
-            apply(&mut pair.recovered.memory.node, geometry, there, &cut, csn);
+            pair.change_node(slot, &cut, csn);
         }
         for node in freed.iter() {
             let free = Change::Mark { node, state: NodeState::Free };
-            apply(&mut pair.recovered.memory.node, geometry, there, &free, csn);
+            pair.change_node(slot, &free, csn);
             pair.freed.push((csn, Freed::Node(slot, node)));
         }
         entries.iter().for_each(|entry| pair.free_extent(entry, csn));
@@ -368,7 +365,7 @@ impl Cluster {
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
         let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));
-        apply(&mut pair.recovered.memory.node, geometry, there, &change, csn);
+        pair.change_node(slot, &change, csn);
         pair.add(RecoveredMeganode {
             slot: there,
             used: SlotUse::Router,

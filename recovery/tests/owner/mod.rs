@@ -14,7 +14,7 @@ use cell_cluster::{
     Claim, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
-use cell_recovery::image::{ImageBase, ImageCopy, ImageSource};
+use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource};
 use cell_recovery::{
     ClaimRequest, Completion, CompletionTable, Environment, ExtentRecord, NodeRecord, Outcome, Progress,
     PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions, RegionSource, Step, complete,
@@ -23,7 +23,9 @@ use cell_terms::{
     Csn, Durability, ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionKind, SessionId,
     Version,
 };
-use cell_tree::{LeafEntry, LeafSnapshot, Meganode, Plan, PlanError, apply, plan_put, plan_remove};
+use cell_tree::{
+    Change, LeafEntry, LeafSnapshot, Meganode, NodeIndex, NodeState, Plan, PlanError, plan_put, plan_remove,
+};
 use cell_wal::sim::SimDisk;
 use cell_wal::{LogDevice, LogOptions, Space, Storage};
 
@@ -240,6 +242,9 @@ pub struct Owner {
     /// Freed extents, until the record that freed them is durable.
     freed: VecDeque<(Csn, ExtentOffset, u32)>,
     csn_unlogged: Csn,
+    filled: Arc<FilledNodes>,
+    /// A checkpoint goes on between any two changes of tree nodes.
+    pub copies_between_changes: bool,
     pending: Option<Checkpoint>,
 }
 
@@ -259,6 +264,8 @@ impl Owner {
     ) -> Owner {
         Owner {
             csn_unlogged: recovered.csn_cut,
+            filled: Arc::new(FilledNodes::new(recovered.slots, recovered.geometry)),
+            copies_between_changes: false,
             recovered,
             tenure,
             device,
@@ -382,7 +389,12 @@ impl Owner {
         for (at, change) in plan.changes().enumerate() {
             let completion = (at == last).then_some(*completion);
             csn = self.log_node(&NodeRecord::Tree { slot: slot.index, completion, change });
-            apply(&mut self.recovered.memory.node, self.recovered.geometry, slot, &change, csn);
+            let Recovered { memory, geometry, .. } = &mut self.recovered;
+            self.filled.apply(&mut memory.node, *geometry, slot, &change, csn);
+            if let Some(checkpoint) = self.pending.as_mut().filter(|_| self.copies_between_changes) {
+                let end = self.recovered.meganodes[0].allocator.high_water();
+                checkpoint.copy.step(&|_| end, csn.0 as u32 % 4).unwrap();
+            }
         }
         plan.commit(&mut self.recovered.meganodes[0].allocator);
         self.plan = plan;
@@ -441,7 +453,6 @@ impl Owner {
             return;
         }
         let base = self.image_base();
-        self.recovered.meganodes[0].allocator.set_monotone(true);
         let csn = base.csn;
         let copy = ImageCopy::begin(self.image_source(), Arc::clone(&self.storage), 1, base).unwrap();
         self.pending = Some(Checkpoint { copy, base: csn });
@@ -462,7 +473,22 @@ impl Owner {
             node: self.recovered.memory.node.region().clone(),
             extent: self.recovered.memory.extent.region().clone(),
             geometry: self.recovered.geometry,
+            filled: Arc::clone(&self.filled),
         }
+    }
+
+    /// What an image holds is not whole without the record that has freed a tree node which its copier found
+    /// free: a cut that lacks the record needs the node.
+    pub fn image_counts_what_freed_its_nodes(mut self) {
+        self.settle();
+        let mut copy =
+            ImageCopy::begin(self.image_source(), Arc::clone(&self.storage), 1, self.image_base()).unwrap();
+        let end = self.recovered.meganodes[0].allocator.high_water();
+        let freed = Change::Mark { node: NodeIndex(end.0 - 1), state: NodeState::Free };
+        let (slot, csn) = (self.recovered.meganodes[0].slot, Csn(self.next_csn().0 + 7));
+        self.filled.apply(&mut self.recovered.memory.node, self.recovered.geometry, slot, &freed, csn);
+        while copy.step(&|_| end, u32::MAX).unwrap() {}
+        assert!(copy.finish().unwrap().csn_max >= csn);
     }
 
     /// What an image begins with.
@@ -478,7 +504,6 @@ impl Owner {
         let end = self.recovered.meganodes[0].allocator.high_water();
         while copy.step(&|_| end, u32::MAX).unwrap() {}
         let image = copy.finish().unwrap();
-        self.recovered.meganodes[0].allocator.set_monotone(false);
         self.settle();
         assert!(self.durable() >= image.csn_max);
         self.record_image(base, image.csn_max, image.path);
