@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use cell_cluster::PairRow;
 use cell_terms::{Epoch, RegionId};
 use cell_wal::folder::written_bytes;
-use cell_wal::segment::{LogName, image_folder, parse_epoch, parse_image, parse_region, region_folder};
+use cell_wal::segment::{
+    ImageName, LogName, image_folder, parse_epoch, parse_image, parse_region, parse_unfinished_image,
+    region_folder,
+};
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, Storage, StorageError, WalError};
 
@@ -51,15 +54,16 @@ pub fn remove_unneeded(storage: &dyn Storage, row: &PairRow) -> Result<usize, Wa
         }
     }
     let folder = image_folder(row.pair);
+    let recorded = row.checkpoint.as_ref().and_then(|checkpoint| checkpoint.file.strip_prefix(&*folder));
+    let recorded = recorded.and_then(|name| name.strip_prefix('/'));
+    let newest = recorded.and_then(parse_image);
+    let superseded =
+        |image: ImageName| image.epoch < row.epoch || newest.is_some_and(|newest| image < newest);
     for name in list(storage, &folder)? {
-        let path = format!("{folder}/{name}");
-        let recorded = row.checkpoint.as_ref().is_some_and(|checkpoint| checkpoint.file == path);
-        let superseded = parse_image(&name).is_some_and(|(epoch, base)| {
-            let of = row.checkpoint.as_ref().map_or((Epoch(0), cell_terms::Csn::ZERO), |c| (c.epoch, c.csn));
-            epoch < row.epoch || (epoch, base) < of
-        });
-        if superseded && !recorded {
-            storage.unlink(&path)?;
+        // What a crash left unfinished belongs to an earlier owner: nobody else would remove it.
+        let image = parse_image(&name).or_else(|| parse_unfinished_image(&name));
+        if image.is_some_and(superseded) && recorded != Some(&*name) {
+            storage.unlink(&format!("{folder}/{name}"))?;
             removed += 1;
         }
     }

@@ -83,7 +83,7 @@ use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_terms::{Csn, Epoch, PairId, Root, SlotIndex};
 use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, Slot};
 use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
-use cell_wal::segment::image_path;
+use cell_wal::segment::ImageName;
 use cell_wal::{Storage, WalError};
 
 use crate::completion::CompletionTable;
@@ -149,10 +149,13 @@ pub struct ImageBase {
     pub adopted: Vec<u8>,
     /// Bytes of the book of splits.
     pub splits: Vec<u8>,
+    /// Which of its owner's attempts at an image of the pair it is: no two have the same number.
+    pub attempt: u32,
 }
 
 impl ImageBase {
-    /// Notes everything. Not while the pair builds an adopted meganode: see point 4 of the module's text.
+    /// Notes everything, for the owner's first attempt. Not while the pair builds an adopted meganode: see point
+    /// 4 of the module's text.
     #[must_use]
     pub fn capture(
         csn: Csn,
@@ -170,7 +173,12 @@ impl ImageBase {
             splits.encode(&mut book);
         }
         let slots = splits.slots().collect();
-        ImageBase { csn, csn_appended, root, slots, completions: table, adopted, splits: book }
+        ImageBase { csn, csn_appended, root, slots, completions: table, adopted, splits: book, attempt: 0 }
+    }
+
+    fn path(&self, source: &ImageSource) -> String {
+        let name = ImageName { epoch: source.epoch, base: self.csn, attempt: Some(self.attempt) };
+        name.path(source.pair)
     }
 }
 
@@ -305,7 +313,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         base: ImageBase,
     ) -> Result<ImageCopy<S>, ImageError> {
         let from = source.borrow();
-        let path = image_path(from.pair, from.epoch, base.csn);
+        let path = base.path(from);
         let geometry = encode_geometry(from);
         let header = ImageHeader { pair: from.pair, epoch: from.epoch, base: base.csn, geometry };
         Ok(ImageCopy {
@@ -383,8 +391,7 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
             self.abandon();
             return Err(error.into());
         }
-        let from = self.source.borrow();
-        let path = image_path(from.pair, from.epoch, self.base.csn);
+        let path = self.base.path(self.source.borrow());
         let csn_max = self.csn_max;
         let summary = self.writer.finish(csn_max)?;
         Ok(WrittenImage { path, csn_max, summary })

@@ -6,7 +6,8 @@ use crate::buffer::LogBuffer;
 use crate::error::{Errno, StorageError, WalError};
 use crate::frame::{FRAME_ALIGN, FrameHeader};
 use crate::segment::{
-    LogName, SegmentName, image_folder, parse_epoch, parse_image, parse_region, parse_segment, region_folder,
+    ImageName, LogName, SegmentName, image_folder, parse_epoch, parse_image, parse_region, parse_segment,
+    region_folder,
 };
 use crate::storage::{Access, Storage, remove_files};
 
@@ -74,11 +75,11 @@ pub fn written_bytes(storage: &dyn Storage, name: LogName) -> Result<u64, WalErr
     Ok(bytes)
 }
 
-/// A pair's whole images as (epoch, base CSN), ascending; none if it has no folder.
+/// A pair's whole images, ascending; none if it has no folder.
 ///
 /// # Errors
 /// What the disk says.
-pub fn list_images(storage: &dyn Storage, pair: PairId) -> Result<Vec<(Epoch, Csn)>, StorageError> {
+pub fn list_images(storage: &dyn Storage, pair: PairId) -> Result<Vec<ImageName>, StorageError> {
     let mut images: Vec<_> =
         list_or_none(storage, &image_folder(pair))?.iter().filter_map(|name| parse_image(name)).collect();
     images.sort_unstable();
@@ -100,7 +101,7 @@ pub fn remove_log(storage: &dyn Storage, name: LogName) -> Result<(), StorageErr
 pub fn remove_images(
     storage: &dyn Storage,
     pair: PairId,
-    keep: Option<(Epoch, Csn)>,
+    keep: Option<ImageName>,
 ) -> Result<usize, StorageError> {
     let folder = image_folder(pair);
     let mut removed = 0;

@@ -3,11 +3,16 @@
 //! ```text
 //! region-0000000a/epoch-00000003/segment-00000000.log     one log: a region's, written by one owner
 //! region-0000000a/epoch-00000003/preparing-00000002.log   a segment that is being zero-filled
-//! pair-00000005/image-00000003-00000000000004d2.cell      a checkpoint image: epoch and base CSN
+//! pair-00000005/image-00000003-00000000000004d2-00000000.cell      a checkpoint image: epoch, base CSN, attempt
 //! ```
 //!
 //! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was
 //! written for this use of the file. A recycled file gets a new number, and with it a new name.
+//!
+//! An owner numbers its attempts at an image, because the name of an image that may be recorded is never used
+//! again: (1) an image is recorded, and the answer is lost; (2) the owner begins another one with the same base;
+//! (3) it is written over the recorded one, with another highest CSN; (4) a crash, and the row does not fit the
+//! file. Images of earlier versions have no number: `image-00000003-00000000000004d2.cell`.
 
 use std::fmt;
 
@@ -100,10 +105,31 @@ pub fn image_folder(pair: PairId) -> String {
     format!("pair-{:08x}", pair.0)
 }
 
-/// A checkpoint image's file: written by the owner of `epoch`, of everything up to `base` and perhaps more.
-#[must_use]
-pub fn image_path(pair: PairId, epoch: Epoch, base: Csn) -> String {
-    format!("{}/image-{:08x}-{:016x}.cell", image_folder(pair), epoch.0, base.0)
+/// A checkpoint image. Later ones of a pair are greater. Displayed as its file's name in the pair's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ImageName {
+    /// The epoch of the owner that writes it.
+    pub epoch: Epoch,
+    /// It holds everything up to here, and perhaps more.
+    pub base: Csn,
+    /// Which of its owner's attempts it is, from 0; none in names of earlier versions.
+    pub attempt: Option<u32>,
+}
+
+impl ImageName {
+    /// The file, relative to the log root.
+    #[must_use]
+    pub fn path(self, pair: PairId) -> String {
+        format!("{}/{self}", image_folder(pair))
+    }
+}
+
+impl fmt::Display for ImageName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "image-{:08x}-{:016x}", self.epoch.0, self.base.0)?;
+        self.attempt.map_or(Ok(()), |attempt| write!(f, "-{attempt:08x}"))?;
+        f.write_str(".cell")
+    }
 }
 
 /// The epoch that an entry of a region's folder is the folder of.
@@ -124,13 +150,26 @@ pub fn parse_region(name: &str) -> Option<RegionId> {
     number(name.strip_prefix("region-")?).map(RegionId)
 }
 
-/// Epoch and base CSN of an entry of a pair's image folder; `None` for what is still being written.
+/// The image that an entry of a pair's image folder is; `None` for what is still being written.
 #[must_use]
-pub fn parse_image(name: &str) -> Option<(Epoch, Csn)> {
-    let (epoch, base) = name.strip_prefix("image-")?.strip_suffix(".cell")?.split_once('-')?;
+pub fn parse_image(name: &str) -> Option<ImageName> {
+    let (epoch, rest) = name.strip_prefix("image-")?.strip_suffix(".cell")?.split_once('-')?;
+    let (base, attempt) = match rest.split_once('-') {
+        Some((base, attempt)) => (base, Some(number(attempt)?)),
+        None => (rest, None),
+    };
     let base = (base.len() == 16 && is_lower_hex(base)).then(|| u64::from_str_radix(base, 16).ok())??;
-    Some((Epoch(number(epoch)?), Csn(base)))
+    Some(ImageName { epoch: Epoch(number(epoch)?), base: Csn(base), attempt })
 }
+
+/// The image that an entry of a pair's image folder was to become, if it was not completed.
+#[must_use]
+pub fn parse_unfinished_image(name: &str) -> Option<ImageName> {
+    parse_image(name.strip_suffix(UNFINISHED_SUFFIX)?)
+}
+
+/// What a file's name ends with while its image is written.
+pub(crate) const UNFINISHED_SUFFIX: &str = ".writing";
 
 fn number(digits: &str) -> Option<u32> {
     if digits.len() == 8 && is_lower_hex(digits) { u32::from_str_radix(digits, 16).ok() } else { None }
@@ -158,7 +197,27 @@ mod tests {
         {
             assert_eq!(parse_segment(wrong), None, "{wrong}");
         }
-        let image = image_path(PairId(5), Epoch(3), Csn(1234));
-        assert_eq!(parse_image(image.split_once('/').unwrap().1), Some((Epoch(3), Csn(1234))));
+        for attempt in [None, Some(0), Some(0xbeef)] {
+            let image = ImageName { epoch: Epoch(3), base: Csn(1234), attempt };
+            assert_eq!(parse_image(&image.to_string()), Some(image));
+            assert_eq!(parse_unfinished_image(&format!("{image}.writing")), Some(image));
+            assert_eq!(
+                (parse_image(&format!("{image}.writing")), parse_unfinished_image(&image.to_string())),
+                (None, None)
+            );
+        }
+        let first = ImageName { epoch: Epoch(3), base: Csn(1234), attempt: Some(0) };
+        assert_eq!(first.path(PairId(5)), "pair-00000005/image-00000003-00000000000004d2-00000000.cell");
+        for wrong in [
+            "image-00000003-00000000000004d2-0.cell",
+            "image-00000003-00000000000004d2-.cell",
+            "image-3-4.cell",
+        ] {
+            assert_eq!(parse_image(wrong), None, "{wrong}");
+        }
+        // What an earlier version has written under the same base comes before all of ours.
+        assert!(
+            ImageName { attempt: None, ..first } < first && first < ImageName { attempt: Some(1), ..first }
+        );
     }
 }

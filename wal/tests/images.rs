@@ -11,7 +11,7 @@ use cell_wal::folder::{list_images, remove_images};
 use cell_wal::image::{
     BLOCK_BYTES_MAX, BlockBuffer, BlockEncoder, Codec, ImageHeader, ImageReader, ImageSummary, ImageWriter,
 };
-use cell_wal::segment::image_path;
+use cell_wal::segment::ImageName;
 use cell_wal::sim::{PowerCut, SimDisk};
 use cell_wal::{Errno, RealStorage, Storage, WalError};
 use harness::{PAIR, Random};
@@ -29,6 +29,12 @@ fn block(number: u64) -> Vec<u8> {
         1 => (0..length).map(|_| random.next() as u8).collect(),
         _ => vec![number as u8; 1 + length % 100],
     }
+}
+
+const IMAGE: ImageName = ImageName { epoch: Epoch(4), base: Csn(123), attempt: Some(2) };
+
+fn image_path() -> String {
+    IMAGE.path(PAIR)
 }
 
 fn write(storage: &Arc<dyn Storage>, path: &str, blocks: u64) -> Result<ImageSummary, WalError> {
@@ -50,11 +56,11 @@ fn read_all(storage: &dyn Storage, path: &str) -> Result<Vec<Vec<u8>>, WalError>
 fn image_on_a_real_disk_reads_back_by_several_threads() {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let storage: Arc<dyn Storage> = Arc::new(RealStorage::open(folder.path()).unwrap());
-    let path = image_path(PAIR, Epoch(4), Csn(123));
+    let path = image_path();
     let summary = write(&storage, &path, 90).unwrap();
     assert_eq!((summary.blocks, summary.csn_max), (90, Csn(200)));
     assert!(summary.stored_bytes < summary.raw_bytes);
-    assert_eq!(list_images(&*storage, PAIR).unwrap(), vec![(Epoch(4), Csn(123))]);
+    assert_eq!(list_images(&*storage, PAIR).unwrap(), vec![IMAGE]);
     let reader = ImageReader::open(&*storage, &path).unwrap();
     let codecs: Vec<_> = reader.blocks().iter().map(|block| block.codec).collect();
     assert!(codecs.contains(&Codec::Raw) && codecs.contains(&Codec::Zstd));
@@ -153,7 +159,7 @@ fn power_cut_at_any_moment_leaves_a_whole_image_or_none() {
         let disk = SimDisk::new(operations);
         disk.arm_power_cut(operations);
         let storage: Arc<dyn Storage> = Arc::new(disk.clone());
-        let path = image_path(PAIR, Epoch(4), Csn(123));
+        let path = image_path();
         let written = write(&storage, &path, 12);
         let off = disk.is_off();
         disk.power_cut(PowerCut::random(operations));
@@ -186,7 +192,7 @@ fn failing_disk_yields_no_image() {
         } else {
             disk.arm_sync_error(count, Errno::EIO);
         }
-        let path = image_path(PAIR, Epoch(4), Csn(123));
+        let path = image_path();
         assert!(matches!(write(&storage, &path, 3), Err(WalError::Storage(_))));
         let made = list_images(&disk, PAIR).unwrap();
         // Only the last sync, of the folder, comes after the name is there: the image is whole but not

@@ -82,6 +82,8 @@ mutants! {
     CheckpointEarly: "checkpoint-early",
     /// A checkpoint releases the log above its base.
     ReleaseTooMuch: "release-too-much",
+    /// A checkpoint's image has the name of the one before it. A test of the worker core catches it.
+    ImageNameReused: "image-name-reused",
     /// A checkpoint lacks the completion table.
     CompletionsDropped: "completions-dropped",
     /// A worker goes on past its lease.

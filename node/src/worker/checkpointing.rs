@@ -53,6 +53,8 @@ pub(crate) struct Checkpointing {
     retry_at_ns: u64,
     wanted_at_stop: bool,
     log_bytes_at_last: u64,
+    /// Images that were begun.
+    attempts: u32,
     release: Option<Csn>,
 }
 
@@ -68,6 +70,7 @@ impl Checkpointing {
             retry_at_ns: 0,
             wanted_at_stop: false,
             log_bytes_at_last: 0,
+            attempts: 0,
             release: None,
         }
     }
@@ -204,6 +207,8 @@ impl OwnedPair {
         if planted(Mutant::CompletionsDropped) {
             base.completions.clear();
         }
+        base.attempt = self.checkpointing.attempts;
+        self.checkpointing.attempts += u32::from(!planted(Mutant::ImageNameReused));
         self.checkpointing.step = Step::Writing { base: base.csn };
         self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
         Command::Checkpoint(self.store.pair(), CheckpointCommand::WriteImage { base: Box::new(base) })

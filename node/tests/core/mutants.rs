@@ -13,6 +13,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
     let twins: &[(Mutant, fn())] = &[
         (Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free),
         (Mutant::GraceSkipped, grace::freed_rests_from_a_time_after_the_free),
+        (Mutant::ImageNameReused, splits::image_whose_record_was_not_answered_is_not_written_over),
         (Mutant::AcknowledgeEarly, held::put_is_told_when_it_is_durable),
         (Mutant::HitNotHeld, held::hit_is_told_when_the_entry_is_durable),
         (Mutant::MissNotHeld, held::miss_is_told_when_the_removal_is_durable),

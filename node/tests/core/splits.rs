@@ -179,6 +179,28 @@ fn writes_and_splits_go_on_while_a_pair_is_copied() {
     assert_eq!(world.entries().iter().sum::<u64>(), number - 1);
 }
 
+/// The second image of the same base was written over the first one, which was recorded, though the answer was
+/// lost. It had another highest CSN, so after a crash the row did not fit the file, and the pair was refused.
+#[test]
+pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
+    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
+    let number = world.load(1, (1..20).map(key));
+    world.image_failed(PairId(1));
+    let mut image = world.next_image(PairId(1));
+    while world.step_image(&mut image, 100) {}
+    world.end_image_unanswered(image);
+    let mut image = world.next_image(PairId(1));
+    // Of the same base; what is written now is in it, and is durable.
+    world.load(number, (20..40).map(key));
+    while world.step_image(&mut image, 100) {}
+    world.finish_image(image);
+    world.restart();
+    for number in 1..40 {
+        assert_eq!(world.get(&key(number)), Told::Value(key(number)));
+    }
+}
+
 /// What is packed into places that the copier has passed, it copies all the same.
 #[test]
 pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {

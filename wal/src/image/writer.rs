@@ -14,6 +14,7 @@ use crate::check::crc64;
 use crate::error::{Errno, WalError};
 use crate::frame::read_u64;
 use crate::mutant::{Mutant, planted};
+use crate::segment::UNFINISHED_SUFFIX;
 use crate::storage::{Access, Storage, StorageFile, create_folders, parent};
 
 /// Bytes gathered for one write.
@@ -84,7 +85,7 @@ pub struct ImageWriter {
 }
 
 impl ImageWriter {
-    /// Begins an image; its folder is made if need be, what a crash left of an earlier attempt is removed.
+    /// Begins an image; its folder is made if need be. Never under a name that may be recorded already.
     ///
     /// # Errors
     /// What the disk says.
@@ -98,7 +99,7 @@ impl ImageWriter {
         level: i32,
     ) -> Result<ImageWriter, WalError> {
         create_folders(&*storage, parent(path))?;
-        let path_writing = format!("{path}.writing");
+        let path_writing = format!("{path}{UNFINISHED_SUFFIX}");
         match storage.unlink(&path_writing) {
             Err(error) if error.errno != Errno::ENOENT => return Err(error.into()),
             Ok(()) | Err(_) => {}

@@ -7,7 +7,6 @@ use std::path::PathBuf;
 use cell_terms::PairId;
 use cell_wal::folder::list_images;
 use cell_wal::image::{BlockBuffer, ImageReader};
-use cell_wal::segment::image_path;
 use cell_wal::{Storage, WalError};
 use clap::Args;
 use serde_json::{Value, json};
@@ -49,8 +48,8 @@ pub(super) fn run(global: &Global, arguments: &ImageArgs) -> anyhow::Result<Exit
         message::note(&format!("{pair} has no images"));
     }
     let mut damaged = false;
-    for (epoch, base) in images {
-        let path = image_path(pair, epoch, base);
+    for image in images {
+        let path = image.path(pair);
         let outcome = show(global, &*storage, &path, arguments.index_only);
         if let Err(error) = outcome {
             damaged = true;

@@ -82,7 +82,7 @@ fn show_log(
     let kind = kind_of(region);
     let id = LogId { pair: region.pair(), epoch };
     let images = list_images(&**storage, id.pair)?;
-    let base = images.iter().map(|(_, base)| *base).max().unwrap_or(Csn::ZERO);
+    let base = images.iter().map(|image| image.base).max().unwrap_or(Csn::ZERO);
     let segments = list_segments(&**storage, id.log(kind))?;
     let mut out = BufWriter::new(io::stdout().lock());
     let mut summary = Summary::default();
