@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 
 use cell_cluster::{
     ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, Place, Sessions, Table,
@@ -29,6 +30,9 @@ use crate::settings::WorkerOptions;
 use crate::shell::{PairLine, ServedPair};
 use crate::start::{NodeError, NodeOptions};
 use crate::store::Store;
+
+/// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
+const WORKER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// What the control thread starts with.
 pub(crate) struct BringUp {
@@ -62,8 +66,16 @@ impl BringUp {
         let recoverer = Recoverer::start(self.clone(), environment.clone(), sender.clone())?;
         let mut control = Control::new(self.clone(), environment.clone(), sender.clone(), recoverer);
         let ended = control.run(work);
+        let pairs = control.end();
+        let serves = ended.is_err() && !self.to_worker.end_worker(work, WORKER_PATIENCE);
+        if serves {
+            tracing::error!(
+                "the worker does not end: its pairs stay in this node's name until its lease ends"
+            );
+            return ended;
+        }
         // The worker has stopped appending and answering: nothing of it is in flight any more.
-        for tenure in control.end() {
+        for tenure in pairs {
             if let Err(error) = environment.table.release(tenure) {
                 tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
             }

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cell_cluster::{CheckpointRow, Table, Tenure, boottime_ns};
 use cell_fabric::Waker;
@@ -20,6 +20,7 @@ use crate::check::{check, check_targets};
 use crate::membership::MembershipOptions;
 use crate::recoverer::{Recoverer, Told};
 use crate::shell::{Inbound, ServedPair};
+use crate::snapshot::FailureKind;
 use crate::start::NodeError;
 use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
@@ -40,6 +41,23 @@ impl ToWorker {
 
     pub(crate) fn event(&self, event: ControlEvent) {
         self.send(Inbound::Control(event));
+    }
+
+    /// Makes the worker give up, and waits until its thread has ended; whether it has. Its pairs may be given up
+    /// only then: (1) the control thread gives a pair up; (2) another node takes it over; (3) the worker, whose
+    /// lease still holds, acknowledges a write of it.
+    #[allow(clippy::disallowed_methods, reason = "a shell: how long a thread is waited for is real time")]
+    pub(crate) fn end_worker(&self, work: &Receiver<Work>, patience: Duration) -> bool {
+        self.send(Inbound::GiveUp(FailureKind::RecoveryRefused));
+        let until = Instant::now() + patience;
+        loop {
+            // What else is asked for is of no use any more.
+            match work.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
     }
 }
 
@@ -280,5 +298,46 @@ impl Control {
             tracing::warn!(%error, "files of earlier epochs are left over");
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A worker's thread that gives up when it is told to, after some last commands.
+    #[test]
+    fn end_worker_returns_when_the_thread_has_ended_and_not_before() {
+        let (inbound, worker_hears) = channel();
+        let (work, control_hears) = channel();
+        let poller = cell_fabric::Poller::new().unwrap();
+        let to_worker = ToWorker { inbound, waker: poller.waker() };
+        let serves = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let still = serves.clone();
+        let worker = std::thread::spawn(move || {
+            assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(FailureKind::RecoveryRefused))));
+            for _ in 0..100 {
+                work.send(Work::Command(Command::AddPair)).unwrap();
+                std::thread::yield_now();
+            }
+            still.store(false, std::sync::atomic::Ordering::SeqCst);
+            work.send(Work::WorkerEnded).unwrap();
+        });
+        assert!(to_worker.end_worker(&control_hears, Duration::from_secs(3_600)));
+        assert!(!serves.load(std::sync::atomic::Ordering::SeqCst), "a pair is given up while it is served");
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn end_worker_says_so_when_the_thread_goes_on() {
+        let (inbound, worker_hears) = channel();
+        let (work, control_hears) = channel();
+        let poller = cell_fabric::Poller::new().unwrap();
+        let to_worker = ToWorker { inbound, waker: poller.waker() };
+        work.send(Work::Command(Command::AddPair)).unwrap();
+        assert!(!to_worker.end_worker(&control_hears, Duration::ZERO));
+        assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(_))));
     }
 }
