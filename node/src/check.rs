@@ -9,7 +9,7 @@ use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader};
 use cell_recovery::image::ImageSource;
 use cell_terms::ExtentOffset;
-use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, ReadError, Slot};
 
 use crate::store::{SlotEnds, shape_of};
 
@@ -49,6 +49,13 @@ pub struct CheckTarget {
     pub router: bool,
 }
 
+impl CheckTarget {
+    fn meganode(&self) -> Meganode<'_, Region> {
+        let role = if self.router { MeganodeRole::Router } else { MeganodeRole::Data };
+        Meganode::new(&self.node, self.geometry, self.slot).with_role(role)
+    }
+}
+
 /// Every meganode of a pair that is served.
 #[must_use]
 pub fn check_targets(source: &ImageSource, ends: &SlotEnds) -> Vec<CheckTarget> {
@@ -79,7 +86,7 @@ pub fn check(targets: &[CheckTarget], structure_is_done: impl FnOnce()) -> Check
     targets.iter().for_each(|target| check_structure(target, &mut outcome));
     structure_is_done();
     for target in targets.iter().filter(|target| !target.router && !is_hidden(target)) {
-        let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+        let meganode = target.meganode();
         if let Err(error) = check_extents(target, &meganode, &mut outcome) {
             outcome.violation(format_args!("the leaves cannot be walked to their end: {error}"));
         }
@@ -90,8 +97,7 @@ pub fn check(targets: &[CheckTarget], structure_is_done: impl FnOnce()) -> Check
 /// Whether a meganode is no reader's business: it is being adopted, or was thrown away.
 fn is_hidden(target: &CheckTarget) -> bool {
     let mut words = vec![0; target.geometry.node_words()];
-    let meganode = Meganode::new(&target.node, target.geometry, target.slot);
-    meganode.copy_node(NodeIndex::ROOT, &mut words).is_ok_and(|root| !root.is_valid())
+    target.meganode().copy_node(NodeIndex::ROOT, &mut words).is_ok_and(|root| !root.is_valid())
 }
 
 fn check_structure(target: &CheckTarget, outcome: &mut CheckOutcome) {
@@ -99,7 +105,7 @@ fn check_structure(target: &CheckTarget, outcome: &mut CheckOutcome) {
         return; // that no key is without a meganode, the owner's directory says
     }
     outcome.meganodes += 1;
-    let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+    let meganode = target.meganode();
     match meganode.validate(false) {
         Ok(stats) => {
             outcome.tree_nodes += stats.nodes();

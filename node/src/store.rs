@@ -332,7 +332,7 @@ impl Store {
 
     /// The meganode in a slot, to be read.
     pub(crate) fn meganode(&self, slot: SlotIndex) -> Meganode<'_, Region> {
-        Meganode::new(&self.node, self.geometry, self.slot(slot))
+        Meganode::new(&self.node, self.geometry, self.slot(slot)).with_role(self.meganodes.role(slot))
     }
 
     /// Searches up to [`BATCH`] keys of one meganode together and asks for their extents.

@@ -80,6 +80,7 @@ impl FirstContent {
                 low: &first.low,
                 high: first.high.as_deref(),
                 right: first.right,
+                role: first.used.role(),
                 ..BulkFrame::WHOLE
             };
             let slot = Slot { region: self.pair.node_region(), index: first.slot };

@@ -81,7 +81,7 @@ use std::sync::Arc;
 use cell_memory::Region;
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_terms::{Csn, Epoch, PairId, Root, SlotIndex};
-use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, Slot};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, Slot};
 use cell_wal::image::{BLOCK_BYTES_MAX, ImageHeader, ImageSummary, ImageWriter};
 use cell_wal::segment::ImageName;
 use cell_wal::{Storage, WalError};
@@ -440,7 +440,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
                 continue;
             };
             let (csn_changed, built) = (copy.csn_changed(), copy.state().is_built());
-            let has_extents = built && used != SlotUse::Router && copy.snapshot_built(&mut self.leaf);
+            let has_entries = used != SlotUse::Router && copy.is_of(MeganodeRole::Data);
+            let has_extents = built && has_entries && copy.snapshot_built(&mut self.leaf);
             match if has_extents { self.copy_extents() } else { Ok(()) } {
                 Ok(()) => {
                     if built || !mutant::planted(Mutant::FreedNotCounted) {

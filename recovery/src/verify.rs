@@ -146,7 +146,7 @@ impl<'a> Check<'a> {
     }
 
     fn meganode(&self) -> Meganode<'a, Region> {
-        Meganode::new(self.node, self.part.geometry, self.part.slot)
+        Meganode::new(self.node, self.part.geometry, self.part.slot).with_role(self.part.used.role())
     }
 
     fn nodes(&self) -> usize {

@@ -6,7 +6,7 @@ mod owner;
 use cell_cluster::{ClaimGround, Geometry, Layout, Sim};
 use cell_recovery::{ClaimRequest, Progress, Rebuild, Recovered, SlotUse};
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
-use cell_tree::{Meganode, NodeIndex, Slot};
+use cell_tree::{Meganode, MeganodeRole, NodeIndex, Slot};
 use cell_wal::sim::SimDisk;
 use std::sync::Arc;
 
@@ -70,6 +70,7 @@ fn assert_router(pairs: &[Recovered], all: &Ranges) {
         [Root::router(place), Root::NONE, Root::NONE]
     );
     let router = Meganode::new(pairs[0].memory.node.region(), pairs[0].geometry, slot);
+    let router = router.with_role(MeganodeRole::Router);
     for (low, _, _, there) in all {
         for key in [[low, &b"0"[..]].concat(), [low, &[0][..]].concat()] {
             assert_eq!(router.floor(&key).unwrap().map(|entry| entry.meganode()), Some(*there), "{key:?}");

@@ -61,7 +61,7 @@ impl NodeRef<'_> {
             let view = View::<[u64], B>::new(self.words(), 0);
             let header = view.header();
             let right = |right: Pointer| if right.is_null() { Way::NotHere } else { Way::Right(right) };
-            match heading(&view, &header, kind_of(header.level()), &aim.target()) {
+            match heading(&view, &header, kind_of(header.role(), header.level()), &aim.target()) {
                 Heading::Down(child) if child.get() < geometry.nodes() => Way::Child(child),
                 Heading::Right(pointer) => right(pointer),
                 // A split whose parent does not know yet.

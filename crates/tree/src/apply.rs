@@ -10,6 +10,7 @@ use crate::layout::{CSN_CHANGED, WORD_BYTES};
 use crate::mutant::{self, Mutant};
 use crate::page::{Dirty, Page, write_back};
 use crate::patch::{self, Patched};
+use crate::role::MeganodeRole;
 use crate::search::sized;
 use crate::state::NodeState;
 
@@ -65,8 +66,19 @@ pub enum ReplayError {
 /// and tools; a live one is made by a logged [`Change::Fill`].
 #[must_use]
 pub fn empty_root(geometry: Geometry) -> Vec<u64> {
+    empty_root_of(geometry, MeganodeRole::Data)
+}
+
+/// As [`empty_root`], of a router.
+#[must_use]
+pub fn empty_router(geometry: Geometry) -> Vec<u64> {
+    empty_root_of(geometry, MeganodeRole::Router)
+}
+
+fn empty_root_of(geometry: Geometry, role: MeganodeRole) -> Vec<u64> {
     sized!(geometry, B => {
         let frame = crate::compose::Frame {
+            role,
             level: 0,
             state: NodeState::Valid,
             low: &[],
@@ -153,6 +165,33 @@ pub fn show<W: WordsMut + ?Sized>(
         } else {
             patch::mark::<W, B>(words, base, state, None);
         }
+        true
+    })
+}
+
+/// Marks a tree node as one of a router, or of a meganode of entries, without a record: for a recovery, whose
+/// image and log may be older than the mark. Nothing happens to a node that is free or marked so already;
+/// whether the node changed.
+///
+/// # Panics
+/// If the slot has no such node.
+pub fn set_role<W: WordsMut + ?Sized>(
+    words: &mut W,
+    geometry: Geometry,
+    slot: Slot,
+    node: NodeIndex,
+    role: MeganodeRole,
+) -> bool {
+    assert!(node.get() < geometry.nodes(), "the slot has no {node}");
+    sized!(geometry, B => {
+        let base = node_word::<B>(geometry, slot, node);
+        let header = crate::view::View::<W, B>::new(words, base).header();
+        if !header.state().is_built() || header.role() == role {
+            return false;
+        }
+        let mut page = Page::<B>::load(words, base);
+        let dirty = page.set_role(role);
+        write_back(words, base, &mut page, &dirty, geometry.node_crc());
         true
     })
 }

@@ -9,6 +9,7 @@ use crate::change::{Change, Image};
 use crate::compose::{Composer, Frame, Value};
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, common_prefix, entry_bytes};
+use crate::role::MeganodeRole;
 use crate::search::sized;
 use crate::slot::SlotAllocator;
 use crate::state::NodeState;
@@ -29,10 +30,12 @@ pub struct BulkFrame<'a> {
     pub state: NodeState,
     /// How full nodes become, in percent; the rest is left for inserts. At most 100.
     pub fill_percent: usize,
+    /// What its entries lead to.
+    pub role: MeganodeRole,
 }
 
 impl BulkFrame<'_> {
-    /// Everything, readable at once, nine tenths full.
+    /// Entries, over everything, readable at once, nine tenths full.
     pub const WHOLE: BulkFrame<'static> = BulkFrame {
         low: &[],
         high: None,
@@ -40,6 +43,7 @@ impl BulkFrame<'_> {
         csn_removed: Csn::ZERO,
         state: NodeState::Valid,
         fill_percent: 90,
+        role: MeganodeRole::Data,
     };
 }
 
@@ -148,6 +152,7 @@ pub struct BulkBuilder {
     right: Pointer,
     csn_removed: Csn,
     state: NodeState,
+    role: MeganodeRole,
     fill_percent: usize,
     levels: Vec<Level>,
     taken: Vec<NodeIndex>,
@@ -167,6 +172,7 @@ impl BulkBuilder {
             right: frame.right,
             csn_removed: frame.csn_removed,
             state: frame.state,
+            role: frame.role,
             fill_percent: frame.fill_percent.min(100),
             levels: Vec::new(),
             taken: Vec::new(),
@@ -315,6 +321,7 @@ impl BulkBuilder {
         right: Pointer,
     ) -> Frame<'f> {
         Frame {
+            role: self.role,
             level: u8::try_from(level).unwrap_or(u8::MAX),
             state: self.state,
             low,

@@ -58,7 +58,7 @@ pub enum ImageError {
 pub(crate) fn check_page<const B: usize>(geometry: Geometry, page: &Page<B>) -> Result<(), ImageError> {
     let header = page.view().header();
     let both = header.kind & FLAG_VALID != 0 && header.kind & FLAG_HIDDEN != 0;
-    if both || NodeState::Valid.mark(header.kind) != kind_of(header.level()) {
+    if both || NodeState::Valid.mark(header.kind) != kind_of(header.role(), header.level()) {
         return Err(ImageError::Kind(header.kind));
     }
     let (low, high) = check_fences(page, &header)?;

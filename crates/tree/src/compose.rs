@@ -10,6 +10,7 @@ use crate::layout::{
     length_bytes, low_u16,
 };
 use crate::page::Page;
+use crate::role::MeganodeRole;
 use crate::state::NodeState;
 use crate::view::{Header, LeafEntry, View};
 
@@ -28,6 +29,7 @@ pub(crate) enum Value {
 /// A node without its entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame<'a> {
+    pub(crate) role: MeganodeRole,
     pub(crate) level: u8,
     pub(crate) state: NodeState,
     pub(crate) low: &'a [u8],
@@ -40,9 +42,14 @@ pub(crate) struct Frame<'a> {
 
 impl<'a> Frame<'a> {
     /// Of a node that is written anew, readable at once; its change gets a CSN when it is logged.
-    pub(crate) fn anew(level: u8, low: &'a [u8], high: Option<&'a [u8]>, csn_removed: Csn) -> Frame<'a> {
+    pub(crate) fn anew(
+        (role, level): (MeganodeRole, u8),
+        low: &'a [u8],
+        high: Option<&'a [u8]>,
+        csn_removed: Csn,
+    ) -> Frame<'a> {
         let (state, right, csn_changed) = (NodeState::Valid, Pointer::NULL, Csn::ZERO);
-        Frame { level, state, low, high, right, csn_changed, csn_removed }
+        Frame { role, level, state, low, high, right, csn_changed, csn_removed }
     }
 
     pub(crate) fn prefix(&self) -> usize {
@@ -86,7 +93,7 @@ impl<const B: usize> Composer<B> {
         page.set_word(CSN_REMOVED / WORD_BYTES, frame.csn_removed.0);
         page.set_word(RIGHT / WORD_BYTES, frame.right.0);
         let bytes = page.bytes_mut();
-        bytes[KIND] = frame.state.mark(kind_of(frame.level));
+        bytes[KIND] = frame.state.mark(kind_of(frame.role, frame.level));
         bytes[HEADS] = low_u16(heads / WORD_BYTES).to_le_bytes()[0];
         bytes[FENCES..FENCES + frame.low.len()].copy_from_slice(frame.low);
         let stored = frame.high.map_or(&[][..], |high| &high[prefix..]);

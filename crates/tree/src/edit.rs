@@ -16,6 +16,7 @@ use crate::layout::{
 };
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
+use crate::role::MeganodeRole;
 use crate::state::NodeState;
 use crate::view::{Cell, Header, LeafEntry, View};
 
@@ -153,6 +154,7 @@ impl<const B: usize> Page<B> {
             return Err(EditError::OutsideFences);
         }
         let frame = Frame {
+            role: header.role(),
             level: header.level(),
             state: header.state(),
             low: &low[..low_len],
@@ -174,6 +176,15 @@ impl<const B: usize> Page<B> {
         dirty
     }
 
+    /// Marks a node as one of a router, or of a meganode of entries.
+    pub(crate) fn set_role(&mut self, role: MeganodeRole) -> Dirty {
+        let kind = &mut self.bytes_mut()[KIND];
+        *kind = role.mark(*kind);
+        let mut dirty = Dirty::NONE;
+        dirty.mark(0, FENCES);
+        dirty
+    }
+
     /// Writes the heap anew, without garbage.
     fn compact(&mut self, header: &Header) -> Result<(), EditError> {
         let view = self.view();
@@ -181,6 +192,7 @@ impl<const B: usize> Page<B> {
         let low_len = view.low(header, &mut low);
         let high_len = view.high(header, &mut high);
         let frame = Frame {
+            role: header.role(),
             level: header.level(),
             state: header.state(),
             low: &low[..low_len],

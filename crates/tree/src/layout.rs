@@ -1,4 +1,4 @@
-//! The bytes of a tree node: format version 1.
+//! The bytes of a tree node: format version 2 (1: routers were not marked).
 //!
 //! A tree node has a fixed size B (512, 1024, 2048 or 4096 bytes) and a fixed place. It is read and written
 //! as little-endian words of 8 bytes.
@@ -10,7 +10,7 @@
 //! | 16 | 8 | CSN of the last removal; a node that took entries from others inherits the highest of theirs |
 //! | 24 | 8 | right link: pointer to the next tree node of this level, zero at the end |
 //! | 32 | 8 | CRC-64 of the node with this word as zero; zero where nobody needs it |
-//! | 40 | 1 | kind: level (lower 4 bits, 0 for leaves), 16 if valid, 32 if inner, 128 if built but hidden, rest zero |
+//! | 40 | 1 | kind: level (lower 4 bits, 0 for leaves), 16 if valid, 32 if inner, 64 if of a router, 128 if built but hidden |
 //! | 41 | 1 | where the heads begin, in words |
 //! | 42 | 2 | count of entries |
 //! | 44 | 2 | prefix length: bytes that every key of the node begins with |
@@ -50,9 +50,11 @@
 //! of an inner node the header, heads and one line of children.
 
 use crate::geometry::{NODE_BYTES, key_max};
+use crate::role::MeganodeRole;
 
-/// The format version of tree nodes. It stands in the header of the region that holds them.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format version of tree nodes. Images and logs that hold nodes of version 1 are read: a recovery marks a
+/// router's nodes as what the book of splits says ([`crate::set_role`]).
+pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a word.
 pub(crate) const WORD_BYTES: usize = 8;
@@ -82,6 +84,8 @@ pub(crate) const HIGH_INFINITE: usize = 0xFFFF;
 pub(crate) const LEVEL_MASK: u8 = 0x0F;
 pub(crate) const FLAG_VALID: u8 = 0x10;
 pub(crate) const FLAG_INNER: u8 = 0x20;
+/// Of a router: every node of it, and no other.
+pub(crate) const FLAG_ROUTER: u8 = 0x40;
 /// Never together with [`FLAG_VALID`].
 pub(crate) const FLAG_HIDDEN: u8 = 0x80;
 
@@ -100,8 +104,8 @@ const _: () = assert!(heads_offset(key_max(4096), key_max(4096)) / WORD_BYTES <=
 
 /// The kind of a valid node of a level.
 #[inline(always)]
-pub(crate) const fn kind_of(level: u8) -> u8 {
-    level | FLAG_VALID | if level > 0 { FLAG_INNER } else { 0 }
+pub(crate) const fn kind_of(role: MeganodeRole, level: u8) -> u8 {
+    role.mark(level | FLAG_VALID | if level > 0 { FLAG_INNER } else { 0 })
 }
 
 pub(crate) const SLOT_OFFSET_BITS: u32 = 12;

@@ -48,6 +48,7 @@ mod patch;
 mod plan;
 mod probe;
 mod rebuild;
+mod role;
 mod scan;
 mod search;
 mod seek;
@@ -60,7 +61,8 @@ mod view;
 
 pub use aim::{Aim, Way};
 pub use apply::{
-    ReplayError, Replayed, apply, empty_root, free_nodes, prefetch, prefetch_mark, replay, show,
+    ReplayError, Replayed, apply, empty_root, empty_router, free_nodes, prefetch, prefetch_mark, replay,
+    set_role, show,
 };
 pub use batch::{LANES, search_across};
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
@@ -73,6 +75,7 @@ pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
 pub use plan::{Plan, PlanError, plan_ahead, plan_put, plan_remove};
 pub use rebuild::{RebuildLimits, RebuildNext, RebuildPlan};
+pub use role::MeganodeRole;
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;
 pub use snapshot::LeafSnapshot;

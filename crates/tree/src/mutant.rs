@@ -9,6 +9,8 @@ cell_terms::mutants! {
     SilentChange: "silent-change",
     /// A leaf that lacks a key says so without a look at its fences.
     FencesIgnored: "fences-ignored",
+    /// Readers do not look whether a tree node is of a router.
+    RoleIgnored: "role-ignored",
     /// A split's right half does not inherit the CSN of removal.
     RemovalForgotten: "removal-forgotten",
     /// Replay applies what a node has already.

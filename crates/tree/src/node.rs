@@ -5,8 +5,10 @@ use cell_terms::{Csn, Pointer, Words};
 use crate::check::{ImageError, check_page};
 use crate::geometry::{Geometry, NodeIndex};
 use crate::layout::{CRC, WORD_BYTES, kind_of};
+use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::probe::Probe;
+use crate::role::MeganodeRole;
 use crate::search::{Found, Meganode, ReadError, sized};
 use crate::seek::{Hop, Lookup};
 use crate::snapshot::LeafSnapshot;
@@ -69,14 +71,14 @@ impl<'a> NodeRef<'a> {
         sized!(self.geometry, B => View::<[u64], B>::new(self.words, 0).header())
     }
 
-    /// What the node says about a key.
+    /// What the node says about a key. A router's has no entries: [`NodeStep::NotHere`].
     #[must_use]
     pub fn step(&self, key: &[u8]) -> NodeStep {
         let probe = Probe::new(key);
         sized!(self.geometry, B => {
             let view = View::<[u64], B>::new(self.words, 0);
             let header = view.header();
-            if header.kind != kind_of(header.level()) {
+            if header.kind != kind_of(header.role(), header.level()) || !is_of(&header, MeganodeRole::Data) {
                 return NodeStep::NotHere;
             }
             let right = |right: Pointer| {
@@ -164,6 +166,12 @@ impl<'a> NodeRef<'a> {
         self.header().state()
     }
 
+    /// Whether its meganode is of a role: a reader who came by a pointer asks, because that may be stale.
+    #[must_use]
+    pub fn is_of(&self, role: MeganodeRole) -> bool {
+        is_of(&self.header(), role)
+    }
+
     /// The level: 0 for leaves.
     #[must_use]
     pub fn level(&self) -> u8 {
@@ -226,6 +234,10 @@ impl<'a> NodeRef<'a> {
     pub fn csn_removed(&self) -> Csn {
         Csn(self.words[crate::layout::CSN_REMOVED / WORD_BYTES])
     }
+}
+
+fn is_of(header: &Header, role: MeganodeRole) -> bool {
+    header.role() == role || mutant::planted(Mutant::RoleIgnored)
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {

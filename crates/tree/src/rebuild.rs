@@ -33,6 +33,7 @@ use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::plan::PlanError;
 use crate::probe::Probe;
+use crate::role::MeganodeRole;
 use crate::search::{Meganode, sized};
 use crate::slot::SlotAllocator;
 use crate::state::NodeState;
@@ -133,6 +134,7 @@ impl RebuildPlan {
 /// A run, taken apart.
 #[derive(Debug, Default)]
 struct Run {
+    role: MeganodeRole,
     level: u8,
     nodes: Vec<NodeIndex>,
     /// Each node's low fence, and which item is its first.
@@ -255,7 +257,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             return Err(PlanError::Damaged(node));
         }
         let header = self.view::<B>(node).header();
-        let sound = header.state().is_built() && header.level() == level;
+        let sound = header.state().is_built() && (header.role(), header.level()) == (self.role, level);
         if sound { Ok(header) } else { Err(PlanError::Damaged(node)) }
     }
 
@@ -268,7 +270,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         plan: &mut RebuildPlan,
     ) -> Result<Option<Vec<u8>>, PlanError> {
         let (view, header) = (self.view::<B>(parent), self.inner::<B>(parent, self.level::<B>(parent))?);
-        let mut run = Run { level: header.level() - 1, ..Run::default() };
+        let mut run = Run { role: header.role(), level: header.level() - 1, ..Run::default() };
         for child in children.clone() {
             self.take_apart::<B>(view.child(&header, child), &mut run)?;
         }
@@ -332,7 +334,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         plan: &mut RebuildPlan,
     ) -> Result<(), PlanError> {
         let child = self.view::<B>(NodeIndex::ROOT).child(root, 0);
-        let mut run = Run { level: root.level() - 1, ..Run::default() };
+        let mut run = Run { role: root.role(), level: root.level() - 1, ..Run::default() };
         self.take_apart::<B>(child, &mut run)?;
         let whole = Packed { low: run.lows[0].0.clone(), high: run.high.clone(), items: 0..run.items.len() };
         let image = run.image::<B>(&whole, run.right).ok_or(PlanError::Damaged(child))?;
@@ -420,7 +422,7 @@ impl Run {
     }
 
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
-        Frame { right, ..Frame::anew(self.level, low, high, self.csn_removed) }
+        Frame { right, ..Frame::anew((self.role, self.level), low, high, self.csn_removed) }
     }
 
     fn image<const B: usize>(&self, new: &Packed, right: Pointer) -> Option<Page<B>> {
@@ -449,6 +451,7 @@ fn parent_image<W: Words + ?Sized, const B: usize>(
     view.low(header, &mut low);
     let high = high_of(view, header);
     let frame = Frame {
+        role: header.role(),
         level: header.level(),
         state: NodeState::Valid,
         low: &low,

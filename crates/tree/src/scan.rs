@@ -185,7 +185,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         leaf: &mut LeafSnapshot,
     ) -> Result<(), ReadError> {
         let joins = |view: &View<'a, W, B>, header: &Header| {
-            header.kind == kind_of(0) && view.compare_low(header, bound) == Ordering::Equal
+            header.kind == kind_of(self.role, 0) && view.compare_low(header, bound) == Ordering::Equal
         };
         if self.read_leaf::<B>(node, leaf, joins) {
             return Ok(());

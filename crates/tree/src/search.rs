@@ -6,7 +6,9 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{LEVEL_MASK, kind_of};
+use crate::mutant::{self, Mutant};
 use crate::probe::Probe;
+use crate::role::MeganodeRole;
 use crate::seek::{Hop, Lookup};
 use crate::view::{Header, LeafEntry, View};
 
@@ -85,6 +87,7 @@ pub struct Meganode<'a, W: Words + ?Sized> {
     pub(crate) words: &'a W,
     pub(crate) geometry: Geometry,
     pub(crate) slot: Slot,
+    pub(crate) role: MeganodeRole,
     /// Index of the slot's first word, and how many nodes it has: known here because dividing is slow.
     slot_word: usize,
     pub(crate) nodes: usize,
@@ -103,7 +106,8 @@ impl<W: Words + ?Sized> Copy for Meganode<'_, W> {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub(crate) node: NodeIndex,
-    /// The kind that the node must have (see [`kind_of`]): valid, and one level below its parent.
+    /// The kind that the node must have (see [`kind_of`]): valid, of the meganode's role, and one level below its
+    /// parent.
     pub(crate) kind: u8,
     retries: u32,
     right_moves: u32,
@@ -112,7 +116,7 @@ pub(crate) struct Cursor {
 impl Cursor {
     #[inline(always)]
     pub(crate) fn is_at_leaf(&self) -> bool {
-        self.kind == kind_of(0)
+        MeganodeRole::Data.mark(self.kind) == kind_of(MeganodeRole::Data, 0)
     }
 }
 
@@ -124,7 +128,7 @@ pub(crate) enum Answer<T> {
 }
 
 impl<'a, W: Words + ?Sized> Meganode<'a, W> {
-    /// A reader of the meganode in a slot.
+    /// A reader of the meganode of entries in a slot.
     ///
     /// # Panics
     /// If the words do not hold the slot.
@@ -137,6 +141,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             words,
             geometry,
             slot,
+            role: MeganodeRole::Data,
             slot_word,
             nodes: geometry.nodes(),
             retry_count_max: RETRY_COUNT_MAX,
@@ -147,6 +152,12 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     #[must_use]
     pub fn with_retries(self, retry_count_max: u32) -> Meganode<'a, W> {
         Meganode { retry_count_max, ..self }
+    }
+
+    /// The same reader of a meganode of this role: one of another is not the one that is meant.
+    #[must_use]
+    pub fn with_role(self, role: MeganodeRole) -> Meganode<'a, W> {
+        Meganode { role, ..self }
     }
 
     /// The slot.
@@ -296,7 +307,8 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     #[inline(always)]
     pub(crate) fn root<const B: usize>(&self) -> Result<Cursor, ReadError> {
         let kind = self.view::<B>(NodeIndex::ROOT).header().kind;
-        if kind != kind_of(kind & LEVEL_MASK) {
+        let role = if mutant::planted(Mutant::RoleIgnored) { MeganodeRole::of(kind) } else { self.role };
+        if kind != kind_of(role, kind & LEVEL_MASK) {
             return Err(ReadError::NotHere);
         }
         Ok(Cursor { node: NodeIndex::ROOT, kind, retries: 0, right_moves: 0 })
@@ -323,7 +335,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             return Ok(());
         }
         cursor.node = child;
-        cursor.kind = kind_of(level);
+        cursor.kind = kind_of(self.role, level);
         Ok(())
     }
 
@@ -345,7 +357,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             return Err(ReadError::Retries(cursor.retries));
         }
         cursor.node = node;
-        cursor.kind = kind_of(level);
+        cursor.kind = kind_of(self.role, level);
         Ok(())
     }
 

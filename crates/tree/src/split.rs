@@ -12,6 +12,7 @@ use crate::hint::{self, Trend};
 use crate::layout::{common_prefix, entry_bytes};
 use crate::mutant::{self, Mutant};
 use crate::page::Page;
+use crate::role::MeganodeRole;
 use crate::view::{Header, View};
 
 /// Bytes that a fence must take off every key of a run to be worth a node.
@@ -36,6 +37,7 @@ pub(crate) struct Overflow {
     high: Option<Vec<u8>>,
     right: Pointer,
     csn_removed: Csn,
+    role: MeganodeRole,
     level: u8,
     prefix: usize,
     /// The new item's place.
@@ -87,7 +89,8 @@ impl Overflow {
         if mutant::planted(Mutant::RemovalForgotten) {
             self.csn_removed = Csn::ZERO;
         }
-        (self.level, self.prefix, self.at) = (header.level(), header.prefix, at);
+        (self.role, self.level) = (header.role(), header.level());
+        (self.prefix, self.at) = (header.prefix, at);
         self.trend = Some(hint::trend(header.hint, at, header.count));
         self.suffixes.clear();
         self.items.clear();
@@ -156,7 +159,7 @@ impl Overflow {
     }
 
     fn frame<'f>(&self, low: &'f [u8], high: Option<&'f [u8]>, right: Pointer) -> Frame<'f> {
-        Frame { right, ..Frame::anew(self.level, low, high, self.csn_removed) }
+        Frame { right, ..Frame::anew((self.role, self.level), low, high, self.csn_removed) }
     }
 
     /// The boundary to split at. Inserts that go one way leave the side that they come from as full as it is;

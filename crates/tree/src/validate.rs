@@ -65,6 +65,9 @@ pub enum Violation {
     /// A node that is reached is not readable, or of a hidden meganode not hidden.
     #[error("{0} is reached but not in the state of its meganode")]
     Invalid(NodeIndex),
+    /// A node of a router where one of entries should be, or the other way round.
+    #[error("{0} is not of its meganode's role")]
+    Role(NodeIndex),
     /// A node breaks a rule of the layout.
     #[error("{node}: {error}")]
     Node {
@@ -238,6 +241,9 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
     fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, Violation> {
         if page.view().header().state() != self.state {
             return Err(Violation::Invalid(node));
+        }
+        if page.view().header().role() != self.meganode.role {
+            return Err(Violation::Role(node));
         }
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
             return Err(Violation::Crc(node));

@@ -17,6 +17,7 @@ use crate::layout::{
 
 use crate::mutant::{self, Mutant};
 use crate::probe::{Probe, keep, upper};
+use crate::role::MeganodeRole;
 use crate::state::NodeState;
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
@@ -72,6 +73,11 @@ impl Header {
     #[inline(always)]
     pub(crate) fn state(&self) -> NodeState {
         NodeState::of(self.kind)
+    }
+
+    #[inline(always)]
+    pub(crate) fn role(&self) -> MeganodeRole {
+        MeganodeRole::of(self.kind)
     }
 
     #[inline(always)]

@@ -12,7 +12,7 @@ use cell_terms::{Csn, Words};
 use cell_tree::{Change, FORMAT_VERSION, Image, NODE_BYTES, NodeIndex, NodeState, apply};
 use harness::{SLOT, Tree, entry, geometry};
 
-const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.txt");
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.txt");
 
 fn hex(bytes: &[u8]) -> String {
     bytes.chunks(32).fold(String::new(), |mut text, line| {
@@ -69,6 +69,9 @@ fn golden() -> String {
     let mut bytes = Vec::new();
     mark.encode(&mut bytes);
     write!(text, "\nmark\n{}", hex(&bytes)).unwrap();
+    let router = cell_tree::empty_router(geometry(512, 8));
+    let bytes: Vec<u8> = router.iter().flat_map(|word| word.to_le_bytes()).collect();
+    write!(text, "\n512: root of an empty router\n{}", hex(&bytes)).unwrap();
     text
 }
 

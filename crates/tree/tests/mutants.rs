@@ -23,6 +23,7 @@ fn harness(mutant: Mutant) -> fn() -> bool {
         Mutant::TornRead | Mutant::SilentChange | Mutant::FencesIgnored => readers,
         Mutant::RemovalForgotten => harness::removal::misses_tell_the_last_removal,
         Mutant::ReplayRepeats => harness::removal::replaying_twice_is_once,
+        Mutant::RoleIgnored => harness::role::routers_are_no_meganodes_of_entries,
     }
 }
 

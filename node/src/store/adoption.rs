@@ -5,7 +5,9 @@ use cell_memory::Region;
 use cell_memory::extent::{self, ExtentHeader, byte_offset};
 use cell_recovery::{NodeRecord, SplitName, SplitRecord};
 use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SessionId, SlotIndex, Version};
-use cell_tree::{BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, NodeState, SlotAllocator};
+use cell_tree::{
+    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, MeganodeRole, NodeState, SlotAllocator,
+};
 
 use super::log::Need;
 use super::{NoRoom, Store, StoreError, append_extent, extent_fault, form_fault, shape_of};
@@ -123,6 +125,7 @@ impl Store {
                     csn_removed: csn,
                     state: NodeState::Hidden,
                     fill_percent: FILL_PERCENT,
+                    role: MeganodeRole::Data,
                 };
                 adoption.builder = Some(BulkBuilder::new(self.geometry, self.slot(slot), &frame));
             }

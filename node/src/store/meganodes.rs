@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use cell_memory::Region;
 use cell_recovery::image::FilledNodes;
 use cell_terms::{RegionId, SlotIndex};
-use cell_tree::{Geometry, LeafSnapshot, Meganode, NodeIndex, ReadError, Slot, SlotAllocator};
+use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, ReadError, Slot, SlotAllocator};
 
 use super::StoreError;
 
@@ -190,6 +190,11 @@ impl Meganodes {
             }
         }
         None
+    }
+
+    /// What the meganode in a slot is.
+    pub(super) fn role(&self, slot: SlotIndex) -> MeganodeRole {
+        if self.ends.is_router(slot) { MeganodeRole::Router } else { MeganodeRole::Data }
     }
 
     /// A slot's meganode leads to others.

@@ -4,7 +4,9 @@
 use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitBook, SplitName, SplitRecord};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
-use cell_tree::{Change, Image, LeafEntry, Meganode, NodeIndex, NodeState, SlotAllocator, SplitPlan};
+use cell_tree::{
+    Change, Image, LeafEntry, Meganode, MeganodeRole, NodeIndex, NodeState, SlotAllocator, SplitPlan,
+};
 use cell_wal::{Space, record_space};
 
 use super::log::Need;
@@ -245,7 +247,7 @@ impl Store {
         self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
         self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
         self.meganodes.set_router(slot);
-        let image = cell_tree::empty_root(self.geometry);
+        let image = cell_tree::empty_router(self.geometry);
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
         self.csn_unlogged = csn;
@@ -266,7 +268,8 @@ impl Store {
         let need = Need::put(key.len(), 0, &self.geometry, self.meganodes.height(router));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
         let there = self.slot(router);
-        let meganode = Meganode::new(&self.node, self.geometry, there);
+        let role = MeganodeRole::Router;
+        let meganode = Meganode::new(&self.node, self.geometry, there).with_role(role);
         let Some(owned) = self.meganodes.get_mut(router) else {
             return Err(StoreError::NoMeganode(router).into());
         };

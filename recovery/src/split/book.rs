@@ -18,6 +18,7 @@
 use std::collections::BTreeMap;
 
 use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
+use cell_tree::MeganodeRole;
 
 use super::record::{SplitName, SplitRecord};
 use super::{encode_key, encode_key_option};
@@ -44,6 +45,15 @@ impl SlotUse {
             SlotUse::Free => 0,
             SlotUse::Leaf => 1,
             SlotUse::Router => 2,
+        }
+    }
+
+    /// The role of the meganode that a slot of this use holds.
+    #[must_use]
+    pub const fn role(self) -> MeganodeRole {
+        match self {
+            SlotUse::Free | SlotUse::Leaf => MeganodeRole::Data,
+            SlotUse::Router => MeganodeRole::Router,
         }
     }
 

@@ -5,7 +5,7 @@ use cell_recovery::{Admission, Answer, Outcome, RecoveredMeganode, SlotUse, Spli
 use cell_terms::{Csn, Pointer};
 use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
 
-use super::{Cluster, Pair};
+use super::{Cluster, Pair, role_of};
 use crate::owner::Entries;
 
 impl Cluster {
@@ -59,6 +59,7 @@ impl Cluster {
             let mut extents = 0;
             for found in &pair.recovered.meganodes {
                 let meganode = Meganode::new(region, pair.recovered.geometry, found.slot);
+                let meganode = meganode.with_role(found.used.role());
                 let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
                 let stats = meganode.validate_as(state, true).unwrap();
                 assert_eq!(found.hidden, meganode.search(b"any").is_err() && found.hidden);
@@ -130,6 +131,7 @@ impl Cluster {
         };
         let slot = self.pairs[0].recovered.meganodes[router].slot;
         let router = Meganode::new(self.pairs[0].recovered.memory.node.region(), geometry, slot);
+        let router = router.with_role(role_of(&router));
         for (low, _, _, pointer) in &ranges {
             let key = if low.is_empty() { &[0][..] } else { low };
             assert_eq!(router.floor(key).unwrap().map(|entry| entry.meganode()), Some(*pointer));

@@ -8,7 +8,7 @@ use cell_recovery::{
 use cell_terms::{Csn, Root, SlotIndex};
 use cell_tree::{
     BulkBuilder, BulkFrame, Change, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, NodeState,
-    SlotAllocator, TreeStats, apply, empty_root, show,
+    SlotAllocator, TreeStats, apply, empty_root, empty_router, show,
 };
 
 use super::{Cluster, Crash, Freed, Pair};
@@ -122,7 +122,7 @@ impl Cluster {
             right,
             csn_removed: adopted_at,
             state: NodeState::Hidden,
-            fill_percent: 90,
+            ..BulkFrame::WHOLE
         };
         let mut builder = BulkBuilder::new(geometry, self.pairs[t].slot(target_slot), &frame);
         let mut allocator = SlotAllocator::new(geometry.nodes());
@@ -361,7 +361,8 @@ impl Cluster {
         pair.log(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
         self.tick()?;
         let pair = &mut self.pairs[0];
-        let image = empty_root(pair.recovered.geometry);
+        let root_image = if self.routers_unmarked { empty_root } else { empty_router };
+        let image = root_image(pair.recovered.geometry);
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
         let csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
         let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));

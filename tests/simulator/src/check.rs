@@ -101,6 +101,7 @@ fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Br
             router: found.used == SlotUse::Router,
         };
         let meganode = Meganode::new(&target.node, target.geometry, target.slot);
+        let meganode = meganode.with_role(found.used.role());
         let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
         meganode
             .validate_as(state, true)

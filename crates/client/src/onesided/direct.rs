@@ -8,7 +8,7 @@
 use cell_fabric::{MappedRegion, RegionKey};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_terms::{Pointer, Words};
-use cell_tree::{Found, LeafEntry, Meganode, NodeIndex, ReadError};
+use cell_tree::{Found, LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError};
 
 use super::fetch::Fetched;
 use super::regions::{PairAt, PairRow, Regions};
@@ -108,7 +108,8 @@ impl Regions {
             }
             let mut pointer = root.pointer;
             if root.router {
-                match self.in_meganode(pointer, &mut ns_max, |router| router.floor(key))?.1 {
+                let floor = |there: Meganode<'_, _>| there.with_role(MeganodeRole::Router).floor(key);
+                match self.in_meganode(pointer, &mut ns_max, floor)?.1 {
                     Ok(Some(entry)) => pointer = entry.meganode(),
                     Ok(None) | Err(ReadError::NotHere) => continue,
                     Err(_) => return None,

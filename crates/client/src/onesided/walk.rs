@@ -6,7 +6,7 @@
 //! come from a router.
 
 use cell_terms::{Pointer, Root};
-use cell_tree::{Aim, Found, LeafSnapshot, NodeRef, NodeStep, Way};
+use cell_tree::{Aim, Found, LeafSnapshot, MeganodeRole, NodeRef, NodeStep, Way};
 
 use super::regions::{Place, Regions};
 
@@ -124,7 +124,9 @@ impl Walk {
         // What is in the cache was checked when it came.
         let geometry = if cached { geometry.with_node_crc(false) } else { geometry };
         let Ok(node) = NodeRef::new(geometry, place.node, words) else { return Sight::Torn };
-        if !node.is_valid() || self.level.is_some_and(|level| level != node.level()) {
+        let role = if self.router { MeganodeRole::Router } else { MeganodeRole::Data };
+        let meant = node.is_of(role) && self.level.is_none_or(|level| level == node.level());
+        if !node.is_valid() || !meant {
             return Sight::Invalid;
         }
         if cached && node.level() == 0 && !self.router {

@@ -5,7 +5,7 @@ use std::ops::Bound as Limit;
 use cell_client::{Operation, Output};
 use cell_protocol::{Bound, EntryValue, Found, Scan};
 use cell_terms::{Root, Version};
-use cell_tree::{BulkFrame, LeafEntry};
+use cell_tree::{BulkFrame, LeafEntry, MeganodeRole};
 use proptest::prelude::*;
 
 use crate::owner::Owner;
@@ -52,10 +52,15 @@ pub(crate) fn routed_owner() -> Owner {
         (&bounds[0], LeafEntry::to_meganode(second)),
         (&bounds[1], LeafEntry::to_meganode(third)),
     ];
-    owner.build(0, 1, &BulkFrame::WHOLE, &entries);
+    owner.build(0, 1, &router(), &entries);
     owner.set_root(Root::router(owner.root_of(0, 1)));
     owner.raise();
     owner
+}
+
+/// The frame of a router.
+pub(crate) fn router() -> BulkFrame<'static> {
+    BulkFrame { role: MeganodeRole::Router, ..BulkFrame::WHOLE }
 }
 
 /// Pages of a range, until it is through.

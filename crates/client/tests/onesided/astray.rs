@@ -4,10 +4,11 @@
 use cell_client::{LinkId, Operation, Output, Setback};
 use cell_fabric::CloseReason;
 use cell_protocol::RequestKind;
-use cell_terms::ExtentOffset;
+use cell_terms::{ExtentOffset, Root};
+use cell_tree::LeafEntry;
 
-use crate::answers::{filled, key, routed, value};
-use crate::yard::{MS, Yard};
+use crate::answers::{filled, key, routed, routed_owner, router, value};
+use crate::yard::{MS, Yard, options};
 
 fn is_node(yard: &Yard, read: &cell_fabric::RemoteRead) -> bool {
     read.key.0 == yard.owner.pairs[0].node_key() && read.length == 512
@@ -147,6 +148,47 @@ fn region_that_is_not_known_yet_is_asked_for() {
     let regions = yard.kinds.iter().filter(|kind| **kind == RequestKind::Regions).count();
     assert!(regions >= 3, "{:?}", yard.kinds);
     assert!(yard.asked.len() <= 2);
+}
+
+/// A stale pointer that led into a slot which is a router's by now: its root is a leaf over all keys, and said
+/// of any key that there is no entry, which was told.
+pub(crate) fn router_is_not_taken_for_entries() {
+    for (in_place, number) in [(false, 150), (false, 3), (true, 150)] {
+        let mut owner = routed_owner();
+        if in_place {
+            owner.map();
+        }
+        let mut yard = filled(Yard::with(options(), owner, true), 300);
+        if in_place {
+            assert_eq!(yard.get(&key(3)), Some(value(3)), "by reads, which is when regions are mapped");
+        }
+        let first = yard.owner.root_of(0, 0);
+        yard.owner.build(1, 1, &router(), &[(&[0], LeafEntry::to_meganode(first))]);
+        let stale = LeafEntry::to_meganode(yard.owner.root_of(1, 1));
+        let entries: [(&[u8], LeafEntry); 1] = [(&[0], stale)];
+        yard.owner.build(0, 2, &router(), &entries);
+        let root = yard.owner.root_of(0, 2);
+        yard.owner.set_root(Root::router(root));
+        yard.owner.raise();
+        if in_place {
+            yard.owner.publish();
+        } else {
+            // The root is read anew.
+            yard.core.closed(LinkId::DOOR, yard.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            yard.pass(1_000 * MS);
+        }
+        let before = yard.counters();
+        yard.submit(&Operation::Get { key: &key(number) });
+        yard.run();
+        let outcome = yard.core.completion().unwrap().outcome;
+        assert!(!matches!(outcome, Ok(Output::Value(None))), "{number}: there is an entry");
+        assert_eq!(yard.counters().in_place, before.in_place);
+    }
+}
+
+#[test]
+fn router_at_a_stale_pointer_is_not_taken_for_entries() {
+    router_is_not_taken_for_entries();
 }
 
 #[test]

@@ -29,7 +29,14 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         println!("mutant {} caught by cell-client's one-sided rules", mutant.name());
     }
     plant(None);
-    tree::plant(Some(tree::Mutant::FencesIgnored));
-    assert!(!passes(astray::stale_parents_cost_a_step_aside), "fences ignored was not caught");
-    tree::plant(None);
+    let twins: [(tree::Mutant, fn()); 2] = [
+        (tree::Mutant::FencesIgnored, astray::stale_parents_cost_a_step_aside),
+        (tree::Mutant::RoleIgnored, astray::router_is_not_taken_for_entries),
+    ];
+    for (mutant, test) in twins {
+        assert!(passes(test), "{mutant:?}: the test itself fails");
+        tree::plant(Some(mutant));
+        assert!(!passes(test), "{mutant:?} was not caught");
+        tree::plant(None);
+    }
 }

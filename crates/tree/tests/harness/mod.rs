@@ -13,6 +13,7 @@ macro_rules! reading {
 
 pub(crate) mod readers;
 pub(crate) mod removal;
+pub(crate) mod role;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
