@@ -12,18 +12,18 @@ use cell_cluster::{
     ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, Place, Sessions, Table,
     Tenure, boottime_ns,
 };
-use cell_memory::{MemoryError, Region, RegionSettings};
+use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryOptions, RegionSource,
-    complete, find_logs,
+    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions,
+    RegionSource, complete, find_logs,
 };
 use cell_terms::setting::{Settings, Source};
-use cell_terms::{Epoch, Incarnation, PairId};
+use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogOptions, RealStorage};
 
 use crate::control::{Control, PairControl, ToWorker, Work};
-use crate::membership::memory_bytes;
+use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, PAIR_BYTES_MIN, log_buffer_bytes};
 use crate::populate;
 use crate::recoverer::{Recoverer, pause};
 use crate::settings::WorkerOptions;
@@ -39,6 +39,8 @@ pub(crate) struct BringUp {
     pub(crate) options: NodeOptions,
     pub(crate) storage: RealStorage,
     pub(crate) worker_options: WorkerOptions,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) budget: Budget,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) incarnation: Incarnation,
     pub(crate) address: SocketAddr,
@@ -50,6 +52,8 @@ pub(crate) struct BringUp {
 pub(crate) struct Mine {
     pub(crate) recovered: Recovered,
     pub(crate) device: Box<Ring>,
+    /// What the device's buffers count for.
+    pub(crate) buffers: Reservation,
 }
 
 impl BringUp {
@@ -91,8 +95,10 @@ impl BringUp {
             storage: Arc::new(self.storage.clone()),
             table: Table::new(self.coordinator.clone()),
             sessions: Sessions::new(self.coordinator.clone()),
+            budget: self.budget.clone(),
             options: RecoveryOptions {
                 threads: if threads == 0 { cores } else { threads },
+                read_bytes: self.plan.read_bytes,
                 regions: RegionSource::Shared(RegionSettings::new(settings).options),
                 ..RecoveryOptions::default()
             },
@@ -125,10 +131,19 @@ impl BringUp {
         }
     }
 
-    pub(crate) fn device(&self) -> Result<Box<Ring>, NodeError> {
-        let log = LogOptions::from_settings(&self.options.settings);
-        let options = RingOptions { buffer_bytes: log.batch_bytes, ..RingOptions::default() };
-        Ok(Box::new(Ring::open(&self.storage, options)?))
+    /// A pair's ring, and what its buffers count for. Where there is no memory for them there is none for the
+    /// pair's regions either, of which each takes more: that is what declines a takeover as it should be.
+    pub(crate) fn device(&self) -> Result<(Box<Ring>, Reservation), NodeError> {
+        let settings = &self.options.settings;
+        let bytes = log_buffer_bytes(settings);
+        let reserved = self.budget.reserve(MemoryKind::Logs, bytes);
+        let buffers = reserved
+            .or_else(|_| self.budget.reserve(MemoryKind::Logs, 0))
+            .map_err(|full| RecoveryError::Memory { bytes, source: MemoryError::LimitReached(full) })?;
+        let log = LogOptions::from_settings(settings);
+        let options =
+            RingOptions { buffers: LOG_BUFFERS, buffer_bytes: log.batch_bytes, ..RingOptions::default() };
+        Ok((Box::new(Ring::open(&self.storage, options)?), buffers))
     }
 
     pub(crate) fn publish(&self) -> PublishRequest {
@@ -144,48 +159,50 @@ impl BringUp {
         ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
     }
 
-    fn create(&self, environment: &Environment, progress: &Arc<Progress>) -> Result<Mine, NodeError> {
-        let geometry = geometry_wanted(&RegionSettings::new(&self.options.settings))?;
+    fn create(
+        &self,
+        environment: &Environment,
+        geometry: Geometry,
+        progress: &Arc<Progress>,
+    ) -> Result<Mine, NodeError> {
+        let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
         let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, progress)?;
-        let mut device = self.device()?;
         let (publish, log) = (self.publish(), device.as_mut());
         let mut waits = |for_ns| {
             pause(for_ns);
             true
         };
         let recovered = complete(environment, rebuild, &publish, log, progress, &mut waits)?;
-        Ok(Mine { recovered, device })
+        Ok(Mine { recovered, device, buffers })
     }
 
     /// One more pair, if the memory limit permits it.
     pub(crate) fn grow(&self, environment: &Environment) -> Result<Mine, NodeError> {
-        let settings = &self.options.settings;
-        let regions = RegionSettings::new(settings);
+        let regions = RegionSettings::new(&self.options.settings);
         let (rows, _) = environment.table.pairs()?;
-        let own = rows.iter().filter(|row| row.owner == Some(self.incarnation));
-        let taken: u64 = own.map(memory_bytes).sum();
-        let (node, extent) =
-            (regions.node_spec(PairId(1), Epoch(1))?, regions.extent_spec(PairId(1), Epoch(1))?);
-        let (wanted, limit) = (taken + node.bytes + extent.bytes, settings.integer("memory_limit_bytes"));
-        if limit > 0 && wanted > limit {
-            return Err(NodeError::MemoryLimit { wanted, limit });
+        // All pairs have the same sizes: a pointer is computed without asking whose it is.
+        let geometry = rows.first().map_or_else(|| geometry_wanted(&regions), |row| Ok(row.geometry))?;
+        let figures = self.budget.figures();
+        if figures.available < PAIR_BYTES_MIN + log_buffer_bytes(&self.options.settings) {
+            let wanted = figures.limit - figures.available + PAIR_BYTES_MIN;
+            return Err(NodeError::MemoryLimit { wanted, limit: figures.limit });
         }
         // A pair that is in the table must be served: so the memory is tried before.
-        let tried = [node, extent].map(|spec| Region::create(&spec, regions.options));
-        tried.into_iter().try_for_each(|tried| tried.map(drop))?;
-        self.create(environment, &Arc::new(Progress::new(boottime_ns())))
+        for spec in specs_of(geometry) {
+            Region::create_within(&spec, regions.options, &self.budget)?;
+        }
+        self.create(environment, geometry, &Arc::new(Progress::new(boottime_ns())))
     }
 
     /// What the control thread and the worker keep of a pair that is served from here on.
     pub(crate) fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {
-        let Mine { recovered, device } = mine;
+        let Mine { recovered, device, buffers } = mine;
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
         let store = Store::new(recovered, &self.worker_options);
-        let chunk_bytes = RegionSettings::new(&self.options.settings).populate_chunk_bytes;
-        let populate = populate::start(&store, chunk_bytes).map_err(NodeError::Thread)?;
+        let populate = populate::start(&store).map_err(NodeError::Thread)?;
         let control = PairControl::new(tenure, &store);
-        Ok((control, ServedPair { store, line: PairLine { device, populate } }))
+        Ok((control, ServedPair { store, line: PairLine { device, populate, _buffers: buffers } }))
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.
@@ -213,6 +230,25 @@ fn layout_wanted(settings: &Settings, slots: u64) -> Layout {
     }
     let most = u32::try_from(slots.saturating_sub(2)).unwrap_or(u32::MAX).max(1);
     Layout::even(nodes, u32::try_from(settings.integer("initial_ranges")).unwrap_or(1).min(most))
+}
+
+/// Regions of these sizes, of no pair in particular.
+fn specs_of(geometry: Geometry) -> [RegionSpec; 2] {
+    let (pair, epoch) = (PairId(1), Epoch(1));
+    let spec = |kind, bytes, slot_bytes, node_bytes| RegionSpec {
+        id: pair.region(kind),
+        pair,
+        kind,
+        bytes,
+        slot_bytes,
+        node_bytes,
+        epoch,
+    };
+    let Geometry { node_region_bytes, extent_region_bytes, slot_bytes, node_bytes } = geometry;
+    [
+        spec(RegionKind::Node, node_region_bytes, slot_bytes, node_bytes),
+        spec(RegionKind::Extent, extent_region_bytes, 0, 0),
+    ]
 }
 
 /// The sizes that the settings ask for, as the table has them: whole regions, headers included.

@@ -13,17 +13,17 @@ use crate::worker::IN_FLIGHT_MAX;
 /// Bytes of replies that one step makes before it sends them: as much as the fabric keeps for a connection,
 /// unless it was told otherwise.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
-/// Bytes that may wait for one client: answers to all that it may have asked, which come at once where they
+/// Bytes that may wait for one client, if as much may wait for all: answers to all that it may have asked, which come at once where they
 /// waited for the log.
 const CONNECTION_BYTES_MAX: usize = IN_FLIGHT_MAX as usize * (MESSAGE_BYTES_MAX + MESSAGE_BYTES);
-/// Bytes that may wait for all clients.
-const BYTES_MAX: usize = 256 << 20;
 /// What a message costs beside its bytes.
 const MESSAGE_BYTES: usize = 64;
 
 /// See the module's text.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Congestion {
+    /// Bytes that may wait for all clients.
+    bytes_max: usize,
     waiting: HashMap<ConnectionId, Waiting>,
     /// Clients with requests, in the order of their turns.
     turns: VecDeque<ConnectionId>,
@@ -43,6 +43,15 @@ fn cost(message: &[u8]) -> usize {
 }
 
 impl Congestion {
+    /// With so many bytes at most that wait for all clients.
+    pub(crate) fn new(bytes_max: usize) -> Congestion {
+        Congestion { bytes_max, waiting: HashMap::new(), turns: VecDeque::new(), bytes: 0 }
+    }
+
+    fn connection_bytes_max(&self) -> usize {
+        CONNECTION_BYTES_MAX.min(self.bytes_max)
+    }
+
     /// Whether something waits for this client, behind which its next request has to wait, too.
     pub(crate) fn holds(&self, connection: ConnectionId) -> bool {
         self.waiting.contains_key(&connection)
@@ -65,13 +74,14 @@ impl Congestion {
     /// them when they are too many. What waited for it is dropped.
     #[must_use]
     pub(crate) fn push(&mut self, connection: ConnectionId, reply: &[u8]) -> Option<ConnectionId> {
+        let one_max = self.connection_bytes_max();
         let waiting = self.waiting.entry(connection).or_default();
         waiting.replies.push_back(reply.to_vec());
         waiting.bytes += cost(reply);
         self.bytes += cost(reply);
-        let worst = if waiting.bytes > CONNECTION_BYTES_MAX {
+        let worst = if waiting.bytes > one_max {
             connection
-        } else if self.bytes > BYTES_MAX {
+        } else if self.bytes > self.bytes_max {
             *self.waiting.iter().max_by_key(|(_, waiting)| waiting.bytes)?.0
         } else {
             return None;
@@ -154,6 +164,8 @@ impl Congestion {
 mod tests {
     use super::*;
 
+    const BYTES_MAX: usize = 256 << 20;
+
     static REPLY: [u8; 64 << 10] = [7; 64 << 10];
 
     fn connection(number: u64) -> ConnectionId {
@@ -172,7 +184,7 @@ mod tests {
 
     #[test]
     fn push_past_one_clients_share_disconnects_it_and_frees_what_waits() {
-        let mut congestion = Congestion::default();
+        let mut congestion = Congestion::new(BYTES_MAX);
         assert_eq!(congestion.push(connection(2), &REPLY), None);
         congestion.defer(connection(1), b"next");
         for _ in 0..CONNECTION_BYTES_MAX / cost(&REPLY) - 1 {
@@ -185,7 +197,7 @@ mod tests {
 
     #[test]
     fn push_past_the_share_of_all_disconnects_the_worst_client() {
-        let mut congestion = Congestion::default();
+        let mut congestion = Congestion::new(BYTES_MAX);
         let worst = connection(5);
         for _ in 0..300 {
             assert_eq!(congestion.push(worst, &REPLY), None);
@@ -201,7 +213,7 @@ mod tests {
 
     #[test]
     fn retry_sends_in_order_until_full_and_forgets_the_closed() {
-        let mut congestion = Congestion::default();
+        let mut congestion = Congestion::new(BYTES_MAX);
         for number in 1..=3 {
             for reply in [b"one", b"two"] {
                 assert_eq!(congestion.push(connection(number), reply), None);
@@ -228,7 +240,7 @@ mod tests {
 
     #[test]
     fn retry_leaves_out_a_reply_that_cannot_be_sent_at_all() {
-        let mut congestion = Congestion::default();
+        let mut congestion = Congestion::new(BYTES_MAX);
         for reply in [b"one", b"big", b"two"] {
             assert_eq!(congestion.push(connection(1), reply), None);
         }
@@ -247,7 +259,7 @@ mod tests {
 
     #[test]
     fn resume_takes_turns_and_leaves_out_who_has_not_taken_its_replies() {
-        let mut congestion = Congestion::default();
+        let mut congestion = Congestion::new(BYTES_MAX);
         assert_eq!(congestion.push(connection(1), b"reply"), None);
         for (number, request) in [(1, "a"), (2, "b"), (2, "c"), (3, "d"), (2, "e")] {
             congestion.defer(connection(number), request.as_bytes());

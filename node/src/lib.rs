@@ -14,6 +14,8 @@ mod directory;
 mod follow;
 mod grace;
 mod membership;
+mod memory_plan;
+mod memory_watch;
 mod outbox;
 mod populate;
 mod ready;
@@ -28,6 +30,7 @@ mod table_view;
 mod worker;
 
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted, mark_times};
+pub use cell_memory::BudgetFigures;
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;

@@ -5,7 +5,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_memory::{MemoryError, make_ready, ready_bytes, ready_bytes_given};
+use cell_memory::{Budget, MemoryError, make_ready, ready_bytes, ready_bytes_given};
 
 /// Between two steps of 2 MiB, which take 0.5 ms, or ten times that in a virtual machine.
 const STEP: Duration = Duration::from_millis(25);
@@ -23,13 +23,13 @@ impl ReadyMemory {
     ///
     /// # Errors
     /// No thread can be started.
-    pub(crate) fn start(wanted: u64) -> std::io::Result<ReadyMemory> {
+    pub(crate) fn start(wanted: u64, budget: Budget) -> std::io::Result<ReadyMemory> {
         if wanted == 0 {
             return Ok(ReadyMemory { stop: None, thread: None });
         }
         let (stop, stopped) = channel();
         let run = move || {
-            let mut keeper = Keeper { wanted, given: 0, told: false };
+            let mut keeper = Keeper { wanted, budget, given: 0, told: false };
             let mut pace = REST;
             while stopped.recv_timeout(pace) == Err(RecvTimeoutError::Timeout) {
                 pace = keeper.step();
@@ -51,6 +51,7 @@ impl Drop for ReadyMemory {
 
 struct Keeper {
     wanted: u64,
+    budget: Budget,
     /// What was given to takeovers at the last look.
     given: u64,
     told: bool,
@@ -64,7 +65,7 @@ impl Keeper {
             self.told = false;
             return REST;
         }
-        match make_ready(self.wanted) {
+        match make_ready(self.wanted, &self.budget) {
             Ok(true) => STEP,
             made => {
                 self.tell(made.err().as_ref());
@@ -94,18 +95,19 @@ mod tests {
 
     #[test]
     fn step_fills_a_step_at_a_time_and_then_rests() {
-        let mut keeper = Keeper { wanted: 5 << 20, given: 0, told: false };
+        let budget = Budget::new(1 << 60, 0);
+        let mut keeper = Keeper { wanted: 5 << 20, budget: budget.clone(), given: 0, told: false };
         assert_eq!([keeper.step(), keeper.step(), keeper.step()], [STEP, STEP, REST]);
         assert_eq!(ready_bytes(), 4 << 20);
         keeper.given = 1; // and now it is not: somebody took some
         assert_eq!((keeper.step(), keeper.told), (REST, false));
-        let mut greedy = Keeper { wanted: 1 << 50, given: 0, told: false };
+        let mut greedy = Keeper { wanted: 1 << 50, budget, given: 0, told: false };
         assert_eq!(greedy.step(), REST, "the machine has less");
     }
 
     #[test]
     fn thread_ends_with_its_handle_and_there_is_none_for_nothing() {
-        assert!(ReadyMemory::start(0).unwrap().thread.is_none());
-        drop(ReadyMemory::start(1).unwrap());
+        assert!(ReadyMemory::start(0, Budget::unlimited()).unwrap().thread.is_none());
+        drop(ReadyMemory::start(1, Budget::unlimited()).unwrap());
     }
 }

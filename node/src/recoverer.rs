@@ -21,8 +21,6 @@ use crate::bring_up::{BringUp, Mine};
 use crate::control::Work;
 use crate::start::NodeError;
 
-/// Pairs that are taken over side by side, at most; no more than there are cores.
-const SIDE_BY_SIDE_MAX: usize = 4;
 /// The longest sleep between two looks at whether the node goes on.
 const PAUSE_NS: u64 = 10_000_000;
 
@@ -101,9 +99,11 @@ impl Recoverer {
         environment: Environment,
         told: Sender<Work>,
     ) -> Result<Recoverer, NodeError> {
+        // Side by side as many as the memory plan permits; no more than there are cores.
+        let side_by_side_max = bring_up.plan.takeovers_max;
         let mut recoverer = Recoverer { queue: Arc::default(), threads: Vec::new() };
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        for _ in 0..cores.min(SIDE_BY_SIDE_MAX) {
+        for _ in 0..cores.min(side_by_side_max) {
             let (bring_up, environment) = (bring_up.clone(), environment.clone());
             let runner = Runner { bring_up, environment, told: told.clone(), queue: recoverer.queue.clone() };
             let thread = std::thread::Builder::new().name("cell-recovery".into());
@@ -151,9 +151,9 @@ impl Runner {
 
     fn take_over(&self, job: &Job) -> Result<Mine, NodeError> {
         self.bring_up.check_geometry(&self.environment.table.pair(job.claim.pair)?)?;
-        let mut device = self.bring_up.device()?;
+        let (mut device, buffers) = self.bring_up.device()?;
         let recovered = self.step_to_the_end(job, &mut device)?;
-        Ok(Mine { recovered, device })
+        Ok(Mine { recovered, device, buffers })
     }
 
     fn step_to_the_end(&self, job: &Job, device: &mut Ring) -> Result<Recovered, RecoveryError> {

@@ -73,8 +73,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "memory_limit_bytes",
-        meaning: "Memory for the regions of all of this node's pairs: none is added beyond. 0 takes what the \
-                  machine has.",
+        meaning: "All that this node may hold in memory: regions, ready memory, buffers. At the limit writes \
+                  that need more are refused; reads and deletes go on. Sizes that are not given follow \
+                  from it. 0 takes what the machine, or the control group, has; `cell dev` divides that \
+                  between its nodes.",
         default: "0",
         bounds: Bounds::Bytes { min: 0, max: 1 << 46, power_of_two: false },
         applies: Applies::Restart,
@@ -169,10 +171,14 @@ pub struct WorkerOptions {
     pub tree_node_bytes: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
+    /// Memory that is taken ahead of an allocator, and at a time.
+    pub grant_chunk_bytes: u64,
     /// How long freed extents rest.
     pub reuse_grace_ns: u64,
     /// Whether clients may read this node's memory themselves.
     pub one_sided_reads: bool,
+    /// Writes that wait for splits.
+    pub parked_bytes_max: usize,
     /// Memory for streams.
     pub stream_bytes_max: usize,
     /// Most entries a scan page.
@@ -207,8 +213,10 @@ impl WorkerOptions {
             value_bytes_max: bytes("value_bytes_max").min(
                 LogOptions::from_settings(settings).operation_bytes_max().saturating_sub(LOG_OVERHEAD_BYTES),
             ),
+            grant_chunk_bytes: settings.integer("populate_chunk_bytes"),
             reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
             one_sided_reads: settings.text("one_sided_reads") == "on",
+            parked_bytes_max: usize::MAX, // follows from the memory limit: the node's start says it
             stream_bytes_max: bytes("stream_bytes_max"),
             scan_page_entries_max: bytes("scan_page_entries_max"),
             checkpoint_log_ratio: settings.real("checkpoint_log_ratio"),

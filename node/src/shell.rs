@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, Event, HostEndpoint, OneSided, Poller, SendError};
-use cell_memory::{ready_bytes, ready_bytes_given};
+use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_recovery::image::ImageSource;
 use cell_terms::CounterValue;
 use cell_wal::ring::Ring;
@@ -49,6 +49,8 @@ pub(crate) struct ServedPair {
 pub(crate) struct PairLine {
     pub(crate) device: Box<Ring>,
     pub(crate) populate: PopulateSignal,
+    /// What the device's buffers count for.
+    pub(crate) _buffers: Reservation,
 }
 
 /// The snapshot that `web` reads; the worker never waits for its lock.
@@ -76,6 +78,7 @@ pub(crate) struct Shell {
     lease_until_ns: Arc<AtomicU64>,
     lease_counts: Arc<ClusterCounts>,
     snapshot: SharedSnapshot,
+    budget: Budget,
     snapshot_due_ns: u64,
     tick_due_ns: u64,
     /// As of the present turn.
@@ -108,14 +111,20 @@ impl Shell {
             lease_until_ns,
             lease_counts: Arc::default(),
             snapshot,
+            budget: Budget::unlimited(),
             snapshot_due_ns: 0,
             tick_due_ns: 0,
             now_ns: 0,
             spin_ns: 0,
             spin_until_ns: 0,
-            congestion: Congestion::default(),
+            congestion: Congestion::new(usize::MAX),
             log_events: Vec::new(),
         }
+    }
+
+    /// Tells what this budget says, and keeps so many bytes of replies at most that clients do not take.
+    pub(crate) fn within(self, budget: Budget, replies_max: usize) -> Shell {
+        Shell { budget, congestion: Congestion::new(replies_max), ..self }
     }
 
     /// Looks for work so long before it sleeps.
@@ -204,6 +213,7 @@ impl Shell {
     fn publish(&self) {
         if let Ok(mut shared) = self.snapshot.try_lock() {
             *shared = Arc::new(NodeSnapshot {
+                memory: self.budget.figures(),
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
                 counters: self.counters(),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use cell_cluster::{IncidentRow, MemberRow, PairRow};
+use cell_memory::BudgetFigures;
 use cell_recovery::ProgressView;
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 
@@ -189,6 +190,8 @@ pub struct NodeSnapshot {
     pub lease_remaining_ms: u64,
     /// Connections of clients.
     pub connections: u64,
+    /// What the process may hold, and what holds it.
+    pub memory: BudgetFigures,
     /// Memory that the process holds ready for takeovers.
     pub memory_ready_bytes: u64,
     /// What takeovers have had of it.

@@ -19,6 +19,8 @@ use cell_wal::{RealStorage, WalError};
 
 use crate::bring_up::BringUp;
 use crate::control::{ToWorker, Work};
+use crate::memory_plan::{MemoryPlan, parked_bytes_max};
+use crate::memory_watch::MemoryWatch;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{Ended, Inbound, SharedSnapshot, Shell};
@@ -68,12 +70,20 @@ pub enum NodeError {
     /// The system has no thread to give.
     #[error("no thread can be started")]
     Thread(#[source] std::io::Error),
+    /// The node cannot begin with the memory that it may take.
+    #[error("`memory_limit_bytes` is {limit}, and what is asked for needs {smallest} at least")]
+    MemoryLimitSmall {
+        /// The setting, or what the machine or the control group has.
+        limit: u64,
+        /// The least limit that works with the other settings.
+        smallest: u64,
+    },
     /// One more pair would take more memory than the node may.
     #[error("one more pair takes {wanted} bytes in all, and `memory_limit_bytes` is {limit}")]
     MemoryLimit {
-        /// Bytes of all regions.
+        /// Bytes of all that the node holds, with the pair.
         wanted: u64,
-        /// The setting.
+        /// The limit in force.
         limit: u64,
     },
     /// The regions have fewer slots than the pairs are to begin with.
@@ -111,6 +121,7 @@ pub struct NodeHandle {
     worker: Option<JoinHandle<Ended>>,
     control: Option<JoinHandle<Result<(), NodeError>>>,
     _ready: ReadyMemory,
+    _memory: MemoryWatch,
 }
 
 /// Starts a node. It returns when the node listens; recovery goes on in the background, and clients are told
@@ -118,7 +129,9 @@ pub struct NodeHandle {
 ///
 /// # Errors
 /// See [`NodeError`]: another process on the folder, no lease, no address.
-pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<NodeHandle, NodeError> {
+pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<NodeHandle, NodeError> {
+    let plan = MemoryPlan::new(&mut options.settings, cell_memory::total_bytes())?;
+    let budget = plan.budget();
     let lock = FolderLock::acquire(&options.home)?;
     let storage = RealStorage::open(&options.folder).map_err(WalError::from)?;
     let settings = &options.settings;
@@ -128,12 +141,18 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
     let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
-    let worker_options = WorkerOptions::from_settings(settings);
+    let parked_bytes_max = usize::try_from(parked_bytes_max(plan.limit)).unwrap_or(usize::MAX);
+    let worker_options = WorkerOptions { parked_bytes_max, ..WorkerOptions::from_settings(settings) };
     let ready_bytes = RegionSettings::new(settings).ready_memory_bytes;
-    let ready = ReadyMemory::start(ready_bytes).map_err(NodeError::Thread)?;
+    let ready = ReadyMemory::start(ready_bytes, budget.clone()).map_err(NodeError::Thread)?;
     let progress = Arc::new(Progress::new(boottime_ns()));
     let worker = Worker::new(identity, worker_options, progress.clone(), boottime_ns());
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
+
+    let watched = SnapshotWatch { snapshot: snapshot.clone() };
+    let is_serving =
+        move || !matches!(watched.snapshot().state, NodeState::Starting | NodeState::Recovering(_));
+    let memory = MemoryWatch::start(budget.clone(), is_serving).map_err(NodeError::Thread)?;
 
     let (inbound, inbound_receiver) = channel();
     let (work, work_receiver) = channel();
@@ -151,6 +170,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         lease.surely_until_ns(),
         snapshot.clone(),
     )
+    .within(budget.clone(), plan.replies_max)
     .counting(lease.counts().clone())
     .spinning(settings.integer("worker_spin_us") * 1_000);
     let control_hears = work.clone();
@@ -163,6 +183,8 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         options,
         storage,
         worker_options,
+        plan,
+        budget,
         coordinator,
         incarnation,
         address,
@@ -181,6 +203,7 @@ pub fn start(options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Result<
         worker: Some(worker),
         control: Some(control),
         _ready: ready,
+        _memory: memory,
     })
 }
 

@@ -7,6 +7,7 @@
 //! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
 
 mod adoption;
+mod growth;
 mod log;
 mod meganodes;
 mod rebuild;
@@ -169,6 +170,8 @@ pub struct Store {
     log_bytes_recovered: u64,
     no_room: Option<NoRoom>,
     checking: bool,
+    /// Memory that is taken at a time.
+    grant_chunk_bytes: u64,
     split_fill_percent: usize,
     /// A meganode that has come to the fill at which it is to be split.
     crowded: Option<SlotIndex>,
@@ -202,7 +205,7 @@ impl Store {
                 SlotUse::Leaf | SlotUse::Free => meganodes.note_thinned(found.slot.index),
             }
         }
-        Store {
+        let mut store = Store {
             pair: recovered.pair,
             epoch: recovered.epoch,
             geometry: recovered.geometry,
@@ -225,13 +228,16 @@ impl Store {
             log_bytes_recovered: recovered.log_bytes,
             no_room: None,
             checking: false,
+            grant_chunk_bytes: options.grant_chunk_bytes,
             split_fill_percent: options.split_fill_percent,
             crowded: None,
             reserved: BTreeSet::new(),
             rebuild_permille: options.rebuild_permille,
             rebuild_plan: RebuildPlan::new(),
             rebuilds: RebuildCounts::default(),
-        }
+        };
+        store.keep_to_grants();
+        store
     }
 
     /// How far each meganode's nodes go, as others may ask at any time.
@@ -318,12 +324,6 @@ impl Store {
             geometry: self.geometry,
             filled: self.meganodes.filled().clone(),
         }
-    }
-
-    /// How far the allocators have come, in bytes of each region: what is to be populated ahead. Of the node
-    /// region: where each slot in use begins, and how far it has come.
-    pub(crate) fn high_water(&self) -> (impl Iterator<Item = (u64, u64)>, u64) {
-        (self.meganodes.high_water(), self.extents.high_water())
     }
 
     fn slot(&self, index: SlotIndex) -> Slot {

@@ -108,20 +108,26 @@ pub(crate) fn resolve(
 /// Slots of a development cluster, unless somebody has set their size: so small that splits can be watched.
 const DEVELOPMENT_SLOT_BYTES: &str = "8 MiB";
 
-/// Least sizes of the regions of a development cluster's pairs.
-const DEVELOPMENT_REGIONS_MIN: [(&str, u64); 2] =
-    [("node_region_bytes", 128 << 20), ("extent_region_bytes", 512 << 20)];
+/// What the supervisor of a development cluster may take itself.
+const SUPERVISOR_BYTES: u64 = 64 << 20;
+/// What is left to the kernel of what the machine, or the control group, has: a part.
+const LEFT_PART: u64 = 16;
 
-/// What a development cluster's node takes where nobody has set anything. `nodes` share the machine's memory,
-/// and a survivor needs room for what another one had.
+/// The part of a machine's memory that one of so many nodes may take.
+fn development_share(total: u64, nodes: u64) -> u64 {
+    (total - total / LEFT_PART).saturating_sub(SUPERVISOR_BYTES) / nodes.max(1)
+}
+
+/// What a development cluster's node takes where nobody has set anything. `nodes` share the machine's memory;
+/// a restarted one gets the same share, because it follows from what the machine has, not from what is free.
 pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
     let is_unset =
         |settings: &Settings, name| settings.get(name).is_some_and(|(_, source)| source == Source::Default);
-    for (name, least) in DEVELOPMENT_REGIONS_MIN {
-        if nodes > 1 && is_unset(settings, name) {
-            let bytes = (settings.integer(name) / nodes).max(least);
-            settings.set(name, &bytes.to_string(), Source::Default).expect("within bounds");
-        }
+    if settings.integer(MEMORY_LIMIT) == 0
+        && let Some(total) = cell_memory::total_bytes()
+    {
+        let share = development_share(total, nodes).max(1);
+        settings.set(MEMORY_LIMIT, &share.to_string(), Source::Default).expect("within bounds");
     }
     if is_unset(settings, READY_MEMORY) {
         settings.set(READY_MEMORY, "0", Source::Default).expect("a constant within bounds");
@@ -133,6 +139,7 @@ pub(crate) fn soften_for_development(settings: &mut Settings, nodes: u64) {
 }
 
 const SLOT: &str = "slot_bytes";
+const MEMORY_LIMIT: &str = "memory_limit_bytes";
 const READY_MEMORY: &str = "ready_memory_bytes";
 
 /// A slot that nobody has set is no larger than its region: whoever asks for a small region need not know of
@@ -358,6 +365,19 @@ mod tests {
         assert_eq!(settings.integer("slot_bytes"), 32 << 20);
         let flags = ["--node-region-bytes", "40MiB", "--slot-bytes", "512MiB"];
         assert_eq!(resolve_from(&flags, &[]).unwrap().0.integer("slot_bytes"), 512 << 20);
+    }
+
+    #[test]
+    fn soften_shares_the_machine_between_the_nodes_unless_a_limit_was_given() {
+        let (mut settings, _) = resolve_from(&[], &[]).unwrap();
+        soften_for_development(&mut settings, 3);
+        let total = cell_memory::total_bytes().unwrap();
+        let share = settings.integer("memory_limit_bytes");
+        assert!(3 * share < total && 4 * share > total / 2, "{share} of {total}");
+        let (mut settings, _) = resolve_from(&["--memory-limit-bytes", "1GiB"], &[]).unwrap();
+        soften_for_development(&mut settings, 3);
+        assert_eq!(settings.integer("memory_limit_bytes"), 1 << 30);
+        assert_eq!(development_share(1 << 20, 3), 0, "too little is refused by the node, with what it needs");
     }
 
     #[test]

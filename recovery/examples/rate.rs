@@ -38,6 +38,7 @@ fn main() {
         storage: Arc::new(storage.clone()),
         table: Table::new(Arc::clone(&coordinator)),
         sessions: Sessions::new(coordinator),
+        budget: cell_memory::Budget::unlimited(),
         options: RecoveryOptions {
             threads,
             regions: RegionSource::Shared(RegionOptions::default()),

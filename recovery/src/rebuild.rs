@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
-use cell_memory::{HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter};
+use cell_memory::{
+    Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
+};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
@@ -79,6 +81,8 @@ pub struct Environment {
     pub table: Table,
     /// The sessions.
     pub sessions: Sessions,
+    /// What the process may hold: a pair that does not fit is not taken.
+    pub budget: Budget,
     /// How.
     pub options: RecoveryOptions,
 }
@@ -334,10 +338,11 @@ impl Rebuild {
         };
         let node = spec(RegionKind::Node, sizes.node_region_bytes, sizes.slot_bytes, sizes.node_bytes);
         let extent = spec(RegionKind::Extent, sizes.extent_region_bytes, 0, 0);
+        let budget = &self.environment.budget;
         let create = |spec: &RegionSpec| {
             let made = match self.environment.options.regions {
-                RegionSource::Shared(options) => Region::create(spec, options),
-                RegionSource::Private => Region::create_private(spec),
+                RegionSource::Shared(options) => Region::create_within(spec, options, budget),
+                RegionSource::Private => Region::create_private_within(spec, budget),
                 RegionSource::Full => Err(MemoryError::MemoryShort { needed: spec.bytes, available: 0 }),
             };
             let bytes = sizes.node_region_bytes.saturating_add(sizes.extent_region_bytes);
@@ -461,6 +466,7 @@ impl Rebuild {
         let (node, extent) = (node.finish(), extent.finish());
         let (mut node, extent) = (node?, extent?);
         node.complete(self.plan.base())?;
+        self.grant_slots(node.writer.region(), &node.nodes_end())?;
         let memory = Memory {
             nodes_end: node.nodes_end(),
             writer: PairWriter::new(node.writer, extent.writer),
@@ -468,6 +474,19 @@ impl Rebuild {
             splits: node.splits,
         };
         Ok(Stage::Sessions(Box::new(memory)))
+    }
+
+    /// Tree nodes between those that the replay has filled are used again: all up to the highest have memory.
+    fn grant_slots(&self, region: &Region, nodes_end: &[NodeIndex]) -> Result<(), RecoveryError> {
+        let offset = |slot, node| u64::try_from(self.geometry.node_offset(slot, node)).unwrap_or(u64::MAX);
+        let slots = (0..).map(SlotIndex).zip(nodes_end).filter(|(_, end)| end.0 > 0);
+        for (slot, end) in slots {
+            let granted = region.grant(offset(slot, NodeIndex::ROOT)..offset(slot, *end));
+            let bytes = region.spec().bytes;
+            granted
+                .map_err(|full| RecoveryError::Memory { bytes, source: MemoryError::LimitReached(full) })?;
+        }
+        Ok(())
     }
 
     fn open_sessions(&self) -> Result<OpenSessions, RecoveryError> {

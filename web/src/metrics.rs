@@ -144,7 +144,29 @@ impl SnapshotCollector {
         ConstGauge::new(ready).encode(gauge)?;
         let help = "Ready memory that takeovers were given";
         let counter = encoder.encode_descriptor("memory_ready_given", help, bytes, MetricType::Counter)?;
-        ConstCounter::new(given).encode(counter)
+        ConstCounter::new(given).encode(counter)?;
+        let memory = &self.0.memory;
+        for (name, help, value) in [
+            ("memory_limit", "What the node may hold, or less, if the machine has less", memory.limit),
+            ("memory_available", "Of the limit, what can still be taken", memory.available),
+            ("memory_process_measured", "Held besides what is counted, as measured", memory.process_measured),
+        ] {
+            let gauge = encoder.encode_descriptor(name, help, bytes, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(gauge)?;
+        }
+        let help = "Of the limit, what is taken, by what takes it";
+        let mut used = encoder.encode_descriptor("memory_used", help, bytes, MetricType::Gauge)?;
+        for (kind, value) in [
+            ("regions", memory.regions),
+            ("ready", memory.ready),
+            ("logs", memory.logs),
+            ("process", memory.process),
+        ] {
+            ConstGauge::new(value).encode(used.encode_family(&[("kind", kind)])?)?;
+        }
+        let help = "Times that memory was asked for in vain";
+        let refused = encoder.encode_descriptor("memory_refused", help, None, MetricType::Counter)?;
+        ConstCounter::new(memory.refused).encode(refused)
     }
 
     fn encode_recovery(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
@@ -247,6 +269,11 @@ mod tests {
             "cell_node_state{state=\"serving\"} 1",
             "cell_node_uptime_seconds 12.0",
             "cell_memory_ready_bytes 4194304",
+            "cell_memory_limit_bytes 1000",
+            "cell_memory_used_bytes{kind=\"regions\"} 300",
+            "cell_memory_used_bytes{kind=\"process\"} 400",
+            "cell_memory_available_bytes 190",
+            "cell_memory_refused_total 3",
             "cell_memory_ready_given_bytes_total 2097152",
             "# HELP cell_log_payload_bytes Bytes of records.",
             "# UNIT cell_log_payload_bytes bytes",

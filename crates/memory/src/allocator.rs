@@ -14,16 +14,22 @@
 //!
 //! Nothing is held back for when a region is full: deletes and recoveries take no new extents, and a split
 //! that finds no room for its target's is broken off.
+//!
+//! **Closed ranges.** What is not granted to the region must not be used. [`ExtentAllocator::close_unless`]
+//! takes that out of the free ranges; it comes back, the lowest first, as it is granted
+//! ([`ExtentAllocator::open`]).
 
 mod class;
 mod range;
 mod rebuild;
 mod slab;
 
+use std::ops::Range;
+
 use cell_terms::ExtentOffset;
 
 use crate::extent::{EXTENT_BYTES_MAX, GRANULE_BYTES, HEADER_BYTES_MIN, byte_offset};
-use crate::region::{EXTENT_REGION_BYTES_MAX, HEADER_BYTES};
+use crate::region::{EXTENT_REGION_BYTES_MAX, HEADER_BYTES, UNIT_BYTES};
 use crate::width::narrow;
 use class::{Class, SLAB_BYTES};
 use range::{BLOCK_BYTES, FreeRanges};
@@ -33,6 +39,9 @@ use slab::Slabs;
 const BLOCKS_PER_SLAB: u32 = SLAB_BYTES / BLOCK_BYTES;
 const HEADER_BLOCKS: u32 = narrow(HEADER_BYTES / BLOCK_BYTES as u64);
 const GRANULES_PER_BLOCK: u32 = BLOCK_BYTES / GRANULE_BYTES;
+
+/// Blocks of what is granted to a region at least.
+const BLOCKS_PER_GRANT: u32 = narrow(UNIT_BYTES / BLOCK_BYTES as u64);
 
 const _: () = assert!(HEADER_BYTES.is_multiple_of(BLOCK_BYTES as u64));
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(GRANULE_BYTES) && SLAB_BYTES.is_multiple_of(BLOCK_BYTES));
@@ -48,6 +57,8 @@ pub struct AllocatorStats {
     pub allocated_bytes: u64,
     /// Bytes in free ranges: what new slabs and long extents can come from.
     pub free_bytes: u64,
+    /// Free bytes that are closed: they are to be granted first.
+    pub closed_bytes: u64,
     /// Bytes that could be allocated in an empty region.
     pub capacity_bytes: u64,
 }
@@ -70,6 +81,9 @@ impl AllocatorStats {
 pub struct ExtentAllocator {
     slabs: Slabs,
     ranges: FreeRanges,
+    /// Free ranges that are not to be used yet: start and blocks, the highest first.
+    closed: Vec<(u32, u32)>,
+    closed_blocks: u32,
     /// Size of the region.
     blocks: u32,
     /// Blocks of long extents.
@@ -123,6 +137,8 @@ impl ExtentAllocator {
         AllocatorRebuild::new(ExtentAllocator {
             slabs: Slabs::new(blocks / BLOCKS_PER_SLAB),
             ranges: FreeRanges::new(blocks),
+            closed: Vec::new(),
+            closed_blocks: 0,
             blocks,
             long_blocks: 0,
             live_extents: 0,
@@ -130,7 +146,43 @@ impl ExtentAllocator {
         })
     }
 
-    /// A place for an extent of so many bytes; `None` if the region is full.
+    /// Closes all that is free in units (of 2 MiB, from the region's start) of which `is_granted` says no. Asked
+    /// once, before anything is allocated.
+    pub fn close_unless(&mut self, is_granted: impl Fn(Range<u64>) -> bool) {
+        let is_open = |unit: u32| {
+            let begin = u64::from(unit) * UNIT_BYTES;
+            is_granted(begin..begin + UNIT_BYTES)
+        };
+        let mut closed = self.ranges.withhold(BLOCKS_PER_GRANT, is_open);
+        closed.append(&mut self.closed);
+        closed.sort_unstable_by_key(|(start, _)| std::cmp::Reverse(*start));
+        self.closed_blocks = closed.iter().map(|(_, blocks)| blocks).sum();
+        self.closed = closed;
+    }
+
+    /// The lowest range that is closed, in bytes from the region's start.
+    #[must_use]
+    pub fn closed(&self) -> Option<Range<u64>> {
+        let bytes = |blocks: u32| u64::from(blocks) * u64::from(BLOCK_BYTES);
+        self.closed.last().map(|&(start, blocks)| bytes(start)..bytes(start + blocks))
+    }
+
+    /// Opens the lowest closed range up to a byte of it: that much is granted. Nothing happens where it is not
+    /// past the range's start; of a block that is cut, nothing is opened.
+    pub fn open(&mut self, upto_bytes: u64) {
+        let Some((start, blocks)) = self.closed.pop() else { return };
+        let upto = (upto_bytes / u64::from(BLOCK_BYTES)).clamp(start.into(), (start + blocks).into());
+        let opened = narrow(upto) - start;
+        if opened < blocks {
+            self.closed.push((start + opened, blocks - opened));
+        }
+        if opened > 0 {
+            self.closed_blocks -= opened;
+            self.ranges.give(start, opened);
+        }
+    }
+
+    /// A place for an extent of so many bytes; `None` if the region is full, or what is open of it.
     ///
     /// # Panics
     /// If no extent has that length: lengths come from an [`crate::extent::ExtentShape`].
@@ -200,6 +252,7 @@ impl ExtentAllocator {
             live_bytes: self.live_bytes,
             allocated_bytes: bytes(self.slabs.count() * BLOCKS_PER_SLAB + self.long_blocks),
             free_bytes: bytes(self.ranges.free_blocks()),
+            closed_bytes: bytes(self.closed_blocks),
             capacity_bytes: bytes(self.blocks.saturating_sub(HEADER_BLOCKS)),
         }
     }
@@ -248,7 +301,7 @@ impl ExtentAllocator {
         self.slabs.check();
         self.ranges.check();
         let stats = self.stats();
-        assert_eq!(stats.allocated_bytes + stats.free_bytes, stats.capacity_bytes);
+        assert_eq!(stats.allocated_bytes + stats.free_bytes + stats.closed_bytes, stats.capacity_bytes);
     }
 }
 

@@ -5,6 +5,8 @@ use std::io;
 
 use cell_terms::ExtentOffset;
 
+use crate::budget::BudgetFull;
+
 /// What is wrong with a region's geometry. The number that comes with it is the offending value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -80,6 +82,9 @@ pub enum MemoryError {
         /// Bytes that are free or easily freed, less what other regions of this process may still take.
         available: u64,
     },
+    /// The process may not take that much memory. Raise `memory_limit_bytes`, or do without.
+    #[error("no memory for a region: {0}")]
+    LimitReached(#[source] BudgetFull),
     /// The huge pages that were asked for by name are not reserved. Reserve them (`vm.nr_hugepages`), or let
     /// `auto` choose.
     #[error("the region needs {needed} free huge pages of {page_bytes} bytes, {free} are free")]

@@ -7,15 +7,18 @@
 //! * [`extent`] is the layout of one stored entry and its checksum.
 //! * [`ExtentAllocator`] says where extents go. Its state is outside the region, and follows from the extents
 //!   alone.
+//! * [`Budget`] says how much memory the process may hold; regions are granted their parts by it.
 //! * [`RegionPopulator`] gives memory to a region ahead of its allocators; [`make_ready`] keeps some for a
 //!   takeover.
 //!
 //! Nothing here knows what a tree node is, reads a clock or starts a thread.
 
 mod allocator;
+mod budget;
 mod error;
 pub mod extent;
 mod fold;
+mod machine;
 mod pair;
 mod ready;
 mod region;
@@ -23,7 +26,9 @@ mod setting;
 mod width;
 
 pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
+pub use budget::{Budget, BudgetFigures, BudgetFull, MemoryKind, MemoryObservation, Reservation};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
+pub use machine::{available_bytes, observe, total_bytes};
 pub use pair::PairWriter;
 pub use ready::{make_ready, ready_bytes, ready_bytes_given};
 pub use region::{

@@ -10,27 +10,44 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::budget::{Budget, BudgetFull, MemoryKind, Reservation};
 use crate::error::MemoryError;
-use crate::region::{Ledger, Mapping, UNIT_BYTES};
+use crate::machine;
+use crate::region::{Mapping, UNIT_BYTES};
 
-static STOCK: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+/// A huge page of the stock, and what it counts for in the budget. The page goes first.
+struct Unit {
+    _page: Mapping,
+    reservation: Reservation,
+}
+
+static STOCK: Mutex<Vec<Unit>> = Mutex::new(Vec::new());
 static GIVEN_BYTES: AtomicU64 = AtomicU64::new(0);
 
-fn stock() -> MutexGuard<'static, Vec<Mapping>> {
+fn stock() -> MutexGuard<'static, Vec<Unit>> {
     STOCK.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Adds 2 MiB to the stock, if it holds less than `wanted` bytes and the machine keeps as much besides.
-/// Whether it did. It takes up to some milliseconds.
+/// Adds 2 MiB to the stock, if it holds less than `wanted` bytes and both budget and machine keep as much
+/// besides. Whether it did. It takes up to some milliseconds.
 ///
 /// # Errors
-/// [`MemoryError::MemoryShort`], or what the system says: try again later.
-pub fn make_ready(wanted: u64) -> Result<bool, MemoryError> {
+/// [`MemoryError::MemoryShort`], [`MemoryError::LimitReached`], or what the system says: try again later.
+pub fn make_ready(wanted: u64, budget: &Budget) -> Result<bool, MemoryError> {
     if ready_bytes() + UNIT_BYTES > wanted {
         return Ok(false);
     }
-    Ledger::open().check(wanted + UNIT_BYTES)?;
-    let unit = Mapping::unit()?;
+    let needed = wanted + UNIT_BYTES;
+    if let Some(available) = machine::available_bytes().filter(|available| *available < needed) {
+        return Err(MemoryError::MemoryShort { needed, available });
+    }
+    let figures = budget.figures();
+    if figures.available < needed {
+        let full = BudgetFull { needed, available: figures.available, limit: figures.limit };
+        return Err(MemoryError::LimitReached(full));
+    }
+    let reservation = budget.reserve(MemoryKind::Ready, UNIT_BYTES).map_err(MemoryError::LimitReached)?;
+    let unit = Unit { _page: Mapping::unit()?, reservation };
     stock().push(unit);
     Ok(true)
 }
@@ -55,6 +72,16 @@ pub(crate) fn give() {
     }
 }
 
+/// Gives 2 MiB of this budget back to it, because something else needs them. Whether there were any.
+pub(crate) fn give_to(budget: &Budget) -> bool {
+    let unit = {
+        let mut stock = stock();
+        let of_budget = stock.iter().rposition(|unit| unit.reservation.budget().is_same(budget));
+        of_budget.map(|at| stock.swap_remove(at))
+    };
+    unit.is_some()
+}
+
 /// Gives everything back: there is none to spare.
 pub(crate) fn give_up() {
     let all = std::mem::take(&mut *stock());
@@ -70,10 +97,10 @@ mod tests {
     /// One test, because the stock is the process's.
     #[test]
     fn stock_is_filled_in_steps_and_given_to_who_asks_for_ready_memory() {
-        let wanted = 3 * UNIT_BYTES + 5;
-        let steps = (0..10).filter(|_| make_ready(wanted).unwrap()).count();
+        let (wanted, budget) = (3 * UNIT_BYTES + 5, Budget::new(1 << 60, 0));
+        let steps = (0..10).filter(|_| make_ready(wanted, &budget).unwrap()).count();
         assert_eq!((steps, ready_bytes(), ready_bytes_given()), (3, 3 * UNIT_BYTES, 0));
-        assert!(matches!(make_ready(1 << 50), Err(MemoryError::MemoryShort { .. })));
+        assert!(matches!(make_ready(1 << 50, &budget), Err(MemoryError::MemoryShort { .. })));
 
         let spec = RegionSpec::extent(PairId(1), Epoch(1), 8 * UNIT_BYTES).unwrap();
         let (region, writer) = Region::create(&spec, HugePages::Auto).unwrap();
@@ -89,7 +116,7 @@ mod tests {
         assert_eq!(region.populated_bytes(), 8 * UNIT_BYTES);
         drop(writer);
 
-        while make_ready(wanted).unwrap() {}
+        while make_ready(wanted, &budget).unwrap() {}
         let (private, _writer) = Region::create_private(&spec).unwrap();
         private.populate_ready(0..UNIT_BYTES).unwrap();
         assert_eq!(ready_bytes(), 3 * UNIT_BYTES, "memory of this process alone takes none");

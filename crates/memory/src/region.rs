@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut, publish_watermarks, published_watermarks};
 
+use crate::budget::{Budget, BudgetFull};
 use crate::error::{GeometryFault, MemoryError};
 use crate::width::{index, low};
 pub(crate) use available::Ledger;
@@ -40,8 +41,8 @@ pub use spec::{HEADER_BYTES, RegionSpec};
 pub struct RegionOptions {
     /// Which pages to ask for.
     pub pages: HugePages,
-    /// Whether to refuse a region that is larger than the memory that is available (reserved huge pages are
-    /// always counted). Off only where regions are known to stay sparse, as in tests.
+    /// Whether [`Region::create`] refuses a region that is larger than the memory that is available (reserved
+    /// huge pages are always counted). Off only where regions are known to stay sparse, as in tests.
     pub memory_check: bool,
 }
 
@@ -82,12 +83,34 @@ impl Region {
         spec: &RegionSpec,
         options: impl Into<RegionOptions>,
     ) -> Result<(Region, RegionWriter), MemoryError> {
-        let (spec, options) = (spec.checked()?, options.into());
+        Region::create_in(spec, options.into(), &Budget::unlimited())
+    }
+
+    /// As [`Region::create`], of which each part is granted by a budget before it has memory
+    /// ([`Region::grant`]). It may be larger than what the budget has left, because it stays sparse.
+    ///
+    /// # Errors
+    /// A wrong geometry, a refusal of the kernel, or [`MemoryError::LimitReached`] by the first unit.
+    pub fn create_within(
+        spec: &RegionSpec,
+        options: impl Into<RegionOptions>,
+        budget: &Budget,
+    ) -> Result<(Region, RegionWriter), MemoryError> {
+        Region::create_in(spec, RegionOptions { memory_check: false, ..options.into() }, budget)
+    }
+
+    fn create_in(
+        spec: &RegionSpec,
+        options: RegionOptions,
+        budget: &Budget,
+    ) -> Result<(Region, RegionWriter), MemoryError> {
+        let spec = spec.checked()?;
         let name = format!("cell-{}-{}", spec.kind, spec.id);
         let (mapping, backing) = pages::create(&name, spec.bytes, options.pages, options.memory_check)?;
-        let (region, bytes) = (spec.id.0, spec.bytes);
-        tracing::info!(region, kind = %spec.kind, bytes, backing = %backing, "region created");
-        Ok(Region::assemble(mapping, spec, backing).written())
+        let region = Region::assemble(mapping, spec, backing, budget)?;
+        let (id, bytes) = (spec.id.0, spec.bytes);
+        tracing::info!(region = id, kind = %spec.kind, bytes, backing = %backing, "region created");
+        Ok(region.written())
     }
 
     /// As [`Region::create`], in memory of this process alone: for simulated nodes, of which there are many,
@@ -96,9 +119,20 @@ impl Region {
     /// # Errors
     /// A wrong geometry or too little memory.
     pub fn create_private(spec: &RegionSpec) -> Result<(Region, RegionWriter), MemoryError> {
+        Region::create_private_within(spec, &Budget::unlimited())
+    }
+
+    /// As [`Region::create_private`], of which each part is granted by a budget.
+    ///
+    /// # Errors
+    /// As there, or [`MemoryError::LimitReached`].
+    pub fn create_private_within(
+        spec: &RegionSpec,
+        budget: &Budget,
+    ) -> Result<(Region, RegionWriter), MemoryError> {
         let spec = spec.checked()?;
         let mapping = Arc::new(Mapping::private(spec.bytes)?);
-        Ok(Region::assemble(mapping, spec, Backing::Private).written())
+        Ok(Region::assemble(mapping, spec, Backing::Private, budget)?.written())
     }
 
     /// Maps a region that another process made and shared, for reading.
@@ -120,15 +154,19 @@ impl Region {
         if spec.bytes > bytes {
             return Err(MemoryError::Geometry { fault: GeometryFault::FileBytes, value: bytes });
         }
-        Ok(Region::assemble(mapping, spec, Backing::Foreign))
+        Region::assemble(mapping, spec, Backing::Foreign, &Budget::unlimited())
     }
 
-    fn assemble(mapping: Arc<Mapping>, spec: RegionSpec, backing: Backing) -> Region {
-        let population = Population::new(backing, mapping.bytes() as u64);
-        Region {
-            live: Live::new(mapping, spec.words()),
-            about: Arc::new(About { spec, backing, population }),
-        }
+    fn assemble(
+        mapping: Arc<Mapping>,
+        spec: RegionSpec,
+        backing: Backing,
+        budget: &Budget,
+    ) -> Result<Region, MemoryError> {
+        let population = Population::new(backing, mapping.bytes() as u64, budget);
+        let population = population.map_err(MemoryError::LimitReached)?;
+        let about = Arc::new(About { spec, backing, population });
+        Ok(Region { live: Live::new(mapping, spec.words()), about })
     }
 
     /// The writer of a region that was just made: called once for each, before anyone else has a handle.
@@ -217,12 +255,55 @@ impl Region {
         self.live.load_acquire(index)
     }
 
-    /// Gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB, with huge
-    /// pages where they are. Cheap where that was done, and safe beside readers and the writer: call it from
-    /// a background thread, ahead of the allocators. Does nothing for private and foreign regions.
+    /// Reserves memory for the part of the region that `range` (bytes) touches, in units of 2 MiB: all of it
+    /// or nothing. What is granted stays so as long as the region lives. Ask before an allocator goes there;
+    /// memory itself comes with [`Region::populate_granted`], or with a first touch.
     ///
     /// # Errors
-    /// [`MemoryError::Populate`] if there is no memory: what the region holds is not touched.
+    /// [`BudgetFull`]: do without, or ask again later.
+    pub fn grant(&self, range: Range<u64>) -> Result<(), BudgetFull> {
+        self.about.population.grant(range)
+    }
+
+    /// The end of what is granted without a gap from a byte of the region on; the byte, if it is not granted.
+    #[must_use]
+    pub fn granted_end(&self, from: u64) -> u64 {
+        self.about.population.granted_end(from).min(self.spec().bytes)
+    }
+
+    /// Whether all that the range (bytes) touches is granted.
+    #[must_use]
+    pub fn is_granted(&self, range: Range<u64>) -> bool {
+        self.about.population.is_range_granted(&range)
+    }
+
+    /// Bytes that the budget would grant now.
+    #[must_use]
+    pub fn grantable_bytes(&self) -> u64 {
+        self.about.population.grantable_bytes()
+    }
+
+    /// Bytes that were granted, whole units.
+    #[must_use]
+    pub fn granted_bytes(&self) -> u64 {
+        self.about.population.granted_bytes()
+    }
+
+    /// Gives memory to all that is granted and has none yet: for a background thread, ahead of the allocators.
+    ///
+    /// # Errors
+    /// As [`Region::populate`].
+    pub fn populate_granted(&self) -> Result<(), MemoryError> {
+        self.about.population.populate_granted(self.live.mapping())
+    }
+
+    /// Grants and gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB, with
+    /// huge pages where they are. Cheap where that was done, and safe beside readers and the writer. Private
+    /// regions are only granted; does nothing for foreign ones.
+    ///
+    /// # Errors
+    /// [`MemoryError::LimitReached`], or [`MemoryError::Populate`] if there is no memory: what the region
+    /// holds is not touched.
     pub fn populate(&self, range: Range<u64>) -> Result<(), MemoryError> {
         self.about.population.populate(self.live.mapping(), range, Source::System)
     }

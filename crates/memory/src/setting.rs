@@ -34,7 +34,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: NODE_REGION_BYTES,
         meaning: "Memory for the slots of a pair's node region; a header page comes on top. Rounded down \
-                  to whole slots. Memory is taken as the tree grows, but must be available at the start.",
+                  to whole slots. Memory is taken as the tree grows. Less where nobody gave it and eight pairs would \
+                  not fit memory_limit_bytes.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation,
@@ -42,7 +43,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: EXTENT_REGION_BYTES,
         meaning: "Size of a pair's extent region, which holds its values. Memory is taken as values are \
-                  written, but must be available at the start.",
+                  written. Less where nobody gave it and eight pairs would not fit memory_limit_bytes.",
         default: "8 GiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: EXTENT_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation,
@@ -73,8 +74,8 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: MEMORY_CHECK,
-        meaning: "Refuse to start with regions larger than the memory that is available. Without it the \
-                  kernel may kill the node once they fill.",
+        meaning: "Refuse to start where the sizes that were given for a pair's regions exceed \
+                  memory_limit_bytes. Off, they may be larger: the limit holds in any case.",
         default: "true",
         bounds: Bounds::Flag,
         applies: Applies::Creation,

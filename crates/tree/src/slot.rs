@@ -16,6 +16,8 @@ const INNER_STRETCH_MAX: u32 = 64;
 #[derive(Clone, Debug)]
 pub struct SlotAllocator {
     nodes: u32,
+    /// Nodes that have memory; none above them is handed out. Never below the high-water mark.
+    granted: u32,
     high_water: u32,
     free: Vec<u32>,
     /// What is left of the stretch for inner nodes, below the high-water mark and never used.
@@ -40,7 +42,8 @@ impl SlotAllocator {
     #[must_use]
     pub fn rebuild(nodes: usize, height: u8, used: impl Iterator<Item = NodeIndex>) -> SlotAllocator {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
-        let mut allocator = SlotAllocator { nodes, high_water: 0, free: Vec::new(), inner: 0..0, height };
+        let mut allocator =
+            SlotAllocator { nodes, granted: nodes, high_water: 0, free: Vec::new(), inner: 0..0, height };
         for node in used {
             assert!(node.0 >= allocator.high_water && node.0 < nodes, "used nodes come in ascending order");
             allocator.free.extend(allocator.high_water..node.0);
@@ -52,10 +55,29 @@ impl SlotAllocator {
         allocator
     }
 
+    /// Says how many nodes from the slot's first have memory; all of them do unless this is called. What is
+    /// below the high-water mark has it in any case.
+    pub fn set_granted(&mut self, nodes: usize) {
+        let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+        self.granted = nodes.clamp(self.high_water, self.nodes);
+    }
+
+    /// Nodes that have memory.
+    #[must_use]
+    pub fn granted(&self) -> NodeIndex {
+        NodeIndex(self.granted)
+    }
+
+    /// Whether there are nodes that have no memory yet.
+    #[must_use]
+    pub fn can_be_granted_more(&self) -> bool {
+        self.granted < self.nodes
+    }
+
     /// Nodes that a leaf may get.
     #[must_use]
     pub fn nodes_free(&self) -> usize {
-        (self.nodes - self.high_water) as usize + self.free.len() + self.inner.len()
+        (self.granted - self.high_water) as usize + self.free.len() + self.inner.len()
     }
 
     /// Nodes in use.
@@ -99,7 +121,7 @@ impl SlotAllocator {
         if let Some(node) = self.free.pop() {
             return Some(NodeIndex(node));
         }
-        if self.high_water < self.nodes {
+        if self.high_water < self.granted {
             self.high_water += 1;
             return Some(NodeIndex(self.high_water - 1));
         }
@@ -109,7 +131,7 @@ impl SlotAllocator {
     /// The next of the stretch for inner nodes; a new stretch if there is room for one.
     fn inner_node(&mut self) -> Option<NodeIndex> {
         let stretch = (self.nodes / 128).clamp(1, INNER_STRETCH_MAX);
-        if self.inner.is_empty() && self.nodes - self.high_water >= stretch {
+        if self.inner.is_empty() && self.granted - self.high_water >= stretch {
             self.inner = self.high_water..self.high_water + stretch;
             self.high_water += stretch;
         }
@@ -180,6 +202,25 @@ mod tests {
         let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate(0)).map(|node| node.0).collect();
         assert_eq!((rest.len(), allocator.nodes_free()), (1016, 0));
         assert_eq!((rest[0], &rest[1011..]), (12, &[1023, 6, 7, 8, 9][..]));
+    }
+
+    #[test]
+    fn allocate_hands_out_nothing_that_is_not_granted() {
+        let mut allocator = SlotAllocator::new(1024);
+        allocator.set_granted(20);
+        assert_eq!(allocator.nodes_free(), 19);
+        let leaves = std::iter::from_fn(|| allocator.allocate(0)).count();
+        assert_eq!((leaves, allocator.nodes_free(), allocator.allocate(1)), (19, 0, None));
+        allocator.free(NodeIndex(7));
+        assert_eq!(allocator.allocate(0), Some(NodeIndex(7)), "what is freed is used again");
+        allocator.set_granted(5);
+        assert_eq!(allocator.granted(), NodeIndex(20), "what was handed out stays");
+        allocator.set_granted(4096);
+        assert_eq!((allocator.nodes_free(), allocator.can_be_granted_more()), (1004, false));
+        // An inner node comes from a stretch, which is not begun where there is no memory for all of it.
+        let mut allocator = SlotAllocator::new(1024);
+        allocator.set_granted(6);
+        assert_eq!(allocator.allocate(1), Some(NodeIndex(1)));
     }
 
     #[test]

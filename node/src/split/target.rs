@@ -158,7 +158,8 @@ impl Splits {
         let (Some(at), Some(source)) = (pairs.at(to), pairs.at(name.pair)) else {
             return self.messages.push_back(SplitMessage::Failed { name });
         };
-        if !pairs.store_mut(at).reserve_slot(range.slot) {
+        let store = pairs.store_mut(at);
+        if !store.grant_first(range.slot) || !store.reserve_slot(range.slot) {
             return self.messages.push_back(SplitMessage::Failed { name });
         }
         let source = pairs.store(source).source_view(from);

@@ -2,6 +2,7 @@
 
 use super::{Splits, parent};
 use crate::directory::MeganodeAt;
+use crate::memory_plan::PAIR_BYTES_MIN;
 use crate::outbox::PairAt;
 use crate::worker::pairs::Pairs;
 
@@ -33,6 +34,7 @@ pub(crate) struct Growth {
 /// What a split needs of its target.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
+    node_bytes: u64,
     extent_bytes: u64,
     /// Not the source's own pair: that is short of extents.
     elsewhere: bool,
@@ -46,9 +48,10 @@ struct Candidate {
     slots: usize,
 }
 
-/// The pairs that have a slot and extents enough.
+/// The pairs that have a slot, and memory and extents enough.
 fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<Item = Candidate> + '_ {
     let root = parent::root_pair(pairs);
+    let source_free = pairs.store(there.pair).extent_bytes_free();
     pairs.all().filter_map(move |at| {
         let store = pairs.store(at);
         // The router wants a slot of its own.
@@ -57,7 +60,10 @@ fn candidates(pairs: &Pairs, there: MeganodeAt, needs: Needs) -> impl Iterator<I
         let slot = free.next()?;
         let slots = (1 + free.count()).checked_sub(kept).filter(|slots| *slots > 0)?;
         let extent_bytes_free = store.extent_bytes_free();
-        let fits = extent_bytes_free >= needs.extent_bytes && (at != there.pair || !needs.elsewhere);
+        let has_memory = store.can_adopt(slot, needs.node_bytes, needs.extent_bytes);
+        // What goes elsewhere must not come back: the target keeps more room than the source had.
+        let relieves = at != there.pair && extent_bytes_free > needs.extent_bytes + source_free;
+        let fits = has_memory && (!needs.elsewhere || relieves);
         fits.then_some(Candidate { extent_bytes_free, at: MeganodeAt { pair: at, slot }, slots })
     })
 }
@@ -121,26 +127,29 @@ impl Splits {
         let (_, bytes) = pairs.store(there.pair).weight(there.slot);
         // No more than an empty pair has: what does not fit there, fits nowhere, and more pairs do not help.
         let most = pairs.store(there.pair).extent_bytes() / 8 * 7;
-        let needs = Needs { extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
+        let node_bytes = pairs.store(there.pair).nodes_bytes(there.slot) / 8 * 5;
+        let needs = Needs { node_bytes, extent_bytes: (bytes / 8 * 5 + (256 << 10)).min(most), elsewhere };
         let mut places = 0;
         let counted = candidates(pairs, there, needs).inspect(|place| places += place.slots);
         match counted.max_by_key(|place| place.extent_bytes_free).map(|place| place.at) {
             Some(to) => {
                 // A pair takes its time to be made: it is asked for before writes wait for it.
                 if places <= PLACES_AHEAD {
-                    self.want_pair(pairs, now_ns);
+                    self.want_pair(pairs, needs, now_ns);
                 }
                 self.begin_split(pairs, there, &key, to, now_ns);
                 true
             }
-            None => self.want_pair(pairs, now_ns),
+            None => self.want_pair(pairs, needs, now_ns),
         }
     }
 
-    /// Asks for one more pair. Whether one may come.
-    fn want_pair(&mut self, pairs: &Pairs, now_ns: u64) -> bool {
+    /// Asks for one more pair. Whether one may come: with memory for itself and for what is to go there.
+    fn want_pair(&mut self, pairs: &Pairs, needs: Needs, now_ns: u64) -> bool {
         let splits = pairs.iter().any(|pair| pair.store.slot_count() > 1);
-        if !splits || now_ns < self.growth.refused_until_ns {
+        let bytes = PAIR_BYTES_MIN + needs.node_bytes + needs.extent_bytes;
+        let fits = pairs.iter().next().is_some_and(|pair| pair.store.grantable_bytes() >= bytes);
+        if !splits || !fits || now_ns < self.growth.refused_until_ns {
             return false;
         }
         if !self.growth.asked {

@@ -118,6 +118,7 @@ impl Store {
             if adoption.builder.is_none() {
                 self.reserved.remove(&slot); // the book has it from here on
                 self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+                self.take_granted(slot);
                 let frame = BulkFrame {
                     low: &low,
                     high: high.as_deref(),
@@ -151,6 +152,7 @@ impl Store {
             if left < value_bytes.min(budget_bytes) {
                 return Ok(AdoptionStep::More);
             }
+            self.make_room(adoption.range.slot, value_bytes);
             let need = Need::put(0, value_bytes, &self.geometry, self.meganodes.height(adoption.range.slot));
             match self.adoption_room(&need) {
                 Ok(()) => {}
@@ -234,6 +236,7 @@ impl Store {
         let AdoptionRange { name, slot, .. } = adoption.range;
         // Each level closes two nodes at the most, and there may be one more level; then the last step.
         let height = adoption.builder.as_ref().map_or(1, BulkBuilder::height);
+        self.make_nodes(slot, 2 * (height + 1));
         match self.adoption_room(&Need::fills(2 * (height + 1), &self.geometry)) {
             Ok(()) => {}
             Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),

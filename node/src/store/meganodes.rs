@@ -245,12 +245,12 @@ impl Meganodes {
         self.used().map(|(_, owned)| owned.allocator.nodes_used() as u64).sum()
     }
 
-    /// Where each slot in use begins, and how far it has come; bytes from the region's start.
-    pub(super) fn high_water(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.used().map(|(slot, owned)| {
-            let begin = self.geometry.node_offset(slot, NodeIndex::ROOT) as u64;
-            (begin, self.geometry.node_offset(slot, owned.allocator.high_water()) as u64)
-        })
+    /// The slots of which fewer tree nodes have memory and are free, though more could be granted.
+    pub(super) fn short_of(&self, nodes: usize) -> impl Iterator<Item = SlotIndex> + '_ {
+        let short = move |owned: &OwnedMeganode| {
+            owned.allocator.can_be_granted_more() && owned.allocator.nodes_free() < nodes
+        };
+        self.used().filter(move |(_, owned)| short(owned)).map(|(slot, _)| slot)
     }
 
     /// The ranges of meganodes of entries that can be read, as their outermost leaves say.

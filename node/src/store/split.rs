@@ -241,11 +241,12 @@ impl Store {
 
     /// Begins a router in a slot: an empty meganode, not reachable before the root is set.
     pub(crate) fn begin_router(&mut self, slot: SlotIndex) -> bool {
-        if self.log_room(&Need::fills(2, &self.geometry)).is_err() {
+        if self.log_room(&Need::fills(2, &self.geometry)).is_err() || !self.grant_first(slot) {
             return false;
         }
         self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
         self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+        self.take_granted(slot);
         self.meganodes.set_router(slot);
         let image = cell_tree::empty_router(self.geometry);
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
@@ -265,6 +266,7 @@ impl Store {
         if found.entry == Some(entry) {
             return Ok(found.csn_changed);
         }
+        self.make_room(router, 0);
         let need = Need::put(key.len(), 0, &self.geometry, self.meganodes.height(router));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
         let there = self.slot(router);
@@ -325,7 +327,7 @@ impl Store {
         self.grace.bytes() > 0
     }
 
-    /// Whether a put of so many bytes is sure to find tree nodes and an extent.
+    /// Whether a put of so many bytes is sure to find tree nodes and an extent in what is granted.
     pub(crate) fn has_room(&self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
         let nodes = self.meganodes.get(slot).is_none_or(|owned| owned.allocator.has_room_for_put());
         let header = cell_memory::extent::ExtentHeader::default();
@@ -340,11 +342,6 @@ impl Store {
         let all = self.meganodes.entries().max(1);
         let bytes = self.extents.stats().allocated_bytes;
         (entries, u64::try_from(u128::from(bytes) * u128::from(entries) / u128::from(all)).unwrap_or(bytes))
-    }
-
-    /// Bytes of the extent region that writes can still take, whole slabs.
-    pub(crate) fn extent_bytes_free(&self) -> u64 {
-        self.extents.stats().free_bytes
     }
 
     /// Bytes of the extent region that there are.

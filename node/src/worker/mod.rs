@@ -47,8 +47,6 @@ pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
 const STREAMS_MAX: u32 = 64;
 /// Credit that a stream towards the server begins with.
 const STREAM_CREDIT_BYTES: u32 = 512 << 10;
-/// Writes that wait for splits, past which no more input is taken.
-const PARKED_BYTES_MAX: usize = 32 << 20;
 /// Writes of sessions that the coordinator is asked about, past which no more input is taken.
 const ASKING_BYTES_MAX: usize = 8 << 20;
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
@@ -252,6 +250,7 @@ impl Worker {
         }
         for pair in self.pairs.iter_mut() {
             pair.store.reuse(now_ns);
+            pair.store.grow_ahead();
         }
         self.pairs.trim_replies();
         if self.phase == Phase::Serving {
@@ -299,7 +298,7 @@ impl Worker {
     #[must_use]
     pub fn takes_input(&self) -> bool {
         let asking = self.sessions.asking_bytes() < ASKING_BYTES_MAX;
-        !self.pairs.is_backlog_full() && self.parked_bytes < PARKED_BYTES_MAX && asking
+        !self.pairs.is_backlog_full() && self.parked_bytes < self.options.parked_bytes_max && asking
     }
 
     /// The end of one poll: carries out the reads that were gathered, and takes splits further.

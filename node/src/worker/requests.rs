@@ -89,7 +89,7 @@ impl Worker {
             return Err(Wait::Split);
         }
         if !matches!(request, Request::Delete(_)) {
-            let (nodes, extent) = self.pairs.store(there.pair).has_room(there.slot, value_len);
+            let (nodes, extent) = self.pairs.store_mut(there.pair).make_room(there.slot, value_len);
             let starves = !(nodes && extent);
             if starves && self.splits.starve(&mut self.pairs, there, !extent, self.now_ns) {
                 return Err(Wait::Split);

@@ -175,6 +175,7 @@ impl Worker {
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
             connections: self.connections.len() as u64,
             // The process's, not the worker's: the shell knows.
+            memory: Default::default(),
             memory_ready_bytes: 0,
             memory_ready_bytes_given: 0,
             counters: Vec::new(),

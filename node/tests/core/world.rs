@@ -42,6 +42,8 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     durability: Durability::Sync,
     tree_node_bytes: 512,
     value_bytes_max: 4096,
+    grant_chunk_bytes: 2 << 20,
+    parked_bytes_max: 32 << 20,
     reuse_grace_ns: 5 * MS,
     one_sided_reads: true,
     stream_bytes_max: 1 << 20,
@@ -119,6 +121,7 @@ impl Process {
             storage: Arc::new(disk.clone()),
             table: Table::new(Arc::clone(&coordinator)),
             sessions: Sessions::new(coordinator),
+            budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {
                 threads: 1,
                 read_bytes: 64 << 10,

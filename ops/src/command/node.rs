@@ -263,6 +263,9 @@ fn explain(error: NodeError) -> Failure {
         }
         NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
         NodeError::Geometry { .. } => (Exit::Usage, None),
+        NodeError::MemoryLimitSmall { .. } => {
+            (Exit::Usage, Some("give a larger memory_limit_bytes, smaller regions or smaller buffers"))
+        }
         NodeError::Recovery(error) => explain_recovery(error),
         _ => (Exit::Error, None),
     };
@@ -276,7 +279,9 @@ fn explain(error: NodeError) -> Failure {
 /// What may go well the next time is an error; what is damaged stays so until a person looks.
 fn explain_recovery(error: &RecoveryError) -> (Exit, Option<&'static str>) {
     match error {
-        RecoveryError::Memory { .. } => (Exit::Error, Some("make memory available, or give smaller regions")),
+        RecoveryError::Memory { .. } => {
+            (Exit::Error, Some("give a larger memory_limit_bytes, or make memory available"))
+        }
         RecoveryError::Cluster(_)
         | RecoveryError::Log(WalError::Storage(_) | WalError::RingUnavailable { .. })
         | RecoveryError::GivenUp

@@ -80,6 +80,7 @@ impl Life {
             storage: Arc::new(disk.clone()),
             table: Table::new(Arc::clone(&coordinator)),
             sessions: Sessions::new(coordinator),
+            budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {
                 threads,
                 read_bytes: 64 << 10,

@@ -134,6 +134,7 @@ impl Node {
             storage: Arc::new(FusedStorage { storage: disk.clone(), fuse: fuse.clone() }),
             table: Table::new(coordinator.clone()),
             sessions: Sessions::new(coordinator.clone()),
+            budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {
                 threads: 1,
                 read_bytes: 64 << 10,

@@ -143,6 +143,8 @@ impl Plan {
             tree_node_bytes: node_bytes,
             value_bytes_max,
             one_sided_reads: true,
+            grant_chunk_bytes: 2 << 20,
+            parked_bytes_max: 32 << 20,
             reuse_grace_ns: random.pick(&[1, 5, 50]) * MS,
             stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
             scan_page_entries_max: random.pick(&[8, 100, 1000]),

@@ -106,6 +106,35 @@ impl FreeRanges {
         self.insert(begin, end - begin);
     }
 
+    /// Takes every part of the free ranges for which `is_open` says no of its unit of so many blocks: those
+    /// parts, joined, the highest first.
+    pub(super) fn withhold(&mut self, unit_blocks: u32, is_open: impl Fn(u32) -> bool) -> Vec<(u32, u32)> {
+        let bins = (0..narrow(POWERS as u64)).flat_map(|power| (0..STEPS).map(move |step| (power, step)));
+        let mut free: Vec<u32> = bins.flat_map(|(power, step)| self.bin_nodes(power, step)).collect();
+        free.sort_unstable_by_key(|node| self.nodes[*node as usize].start);
+        let mut withheld: Vec<(u32, u32)> = Vec::new();
+        for node in free {
+            let Node { start, blocks, .. } = self.nodes[node as usize];
+            self.remove(node);
+            let (mut begin, end) = (start, start + blocks);
+            while begin < end {
+                let open = is_open(begin / unit_blocks);
+                let mut next = begin;
+                while next < end && is_open(next / unit_blocks) == open {
+                    next = ((next / unit_blocks + 1) * unit_blocks).min(end);
+                }
+                if open {
+                    self.insert(begin, next - begin);
+                } else {
+                    withheld.push((begin, next - begin));
+                }
+                begin = next;
+            }
+        }
+        withheld.reverse();
+        withheld
+    }
+
     /// Remembers that a range was taken by length, so that giving it back can be checked.
     pub(super) fn tag_taken(&mut self, start: u32, blocks: u32) {
         self.tags[start as usize] = TAKEN | blocks;

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ReserveError;
+use crate::width::index;
 
 /// A small generator, so that long runs need no list of operations.
 struct Random(u64);
@@ -318,4 +319,77 @@ fn reserve_wrong_places_are_told_apart() {
     let allocator = rebuild.finish();
     allocator.check();
     assert_eq!(allocator.stats().live_extents, 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    /// With units granted one by one, each when something was refused for want of it: nothing is ever placed
+    /// where nothing was granted, and everything adds up, also when some are closed of a region in use.
+    #[test]
+    fn allocator_places_nothing_in_what_is_closed(
+        steps in steps(),
+        units in 1..12u64,
+        again in any::<u16>(),
+    ) {
+        let region_bytes = units * UNIT_BYTES - 4096;
+        let granted = std::cell::RefCell::new(vec![false; index(units)]);
+        let is_granted = |range: Range<u64>| granted.borrow()[index(range.start / UNIT_BYTES)];
+        let mut allocator = ExtentAllocator::new(region_bytes);
+        allocator.close_unless(is_granted);
+        prop_assert_eq!(allocator.stats().free_bytes, 0);
+        let mut model = Model::default();
+        for (at, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Allocate(bytes) => {
+                    while !allocator.can_allocate(bytes) {
+                        prop_assert!(allocator.allocate(bytes).is_none());
+                        let Some(closed) = allocator.closed() else { break };
+                        let unit = closed.start / UNIT_BYTES;
+                        granted.borrow_mut()[index(unit)] = true;
+                        allocator.open(closed.end.min((unit + 1) * UNIT_BYTES));
+                    }
+                    if let Some(offset) = allocator.allocate(bytes) {
+                        model.add(region_bytes, offset, bytes);
+                        let (begin, end) = (byte_offset(offset), byte_offset(offset) + u64::from(bytes));
+                        let units = begin / UNIT_BYTES..end.div_ceil(UNIT_BYTES);
+                        prop_assert!(units.into_iter().all(|unit| granted.borrow()[index(unit)]));
+                    }
+                }
+                Step::Free(at) => {
+                    if let Some((offset, bytes)) = model.remove_nth(at) {
+                        allocator.free(offset, bytes);
+                    }
+                }
+            }
+            if at == usize::from(again % 400) {
+                // As after a recovery, which grants only what holds something.
+                let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+                granted.borrow_mut().fill(false);
+                for (&begin, &bytes) in &model.0 {
+                    rebuild.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
+                    // A slab is used whole.
+                    let slab = u64::from(SLAB_BYTES);
+                    let (begin, end) = (begin / slab * slab, (begin + u64::from(bytes)).next_multiple_of(slab));
+                    let units = begin / UNIT_BYTES..end.min(region_bytes).div_ceil(UNIT_BYTES);
+                    units.into_iter().for_each(|unit| granted.borrow_mut()[index(unit)] = true);
+                }
+                allocator = rebuild.finish();
+                allocator.close_unless(is_granted);
+            }
+            model.check(&allocator);
+        }
+    }
+}
+
+#[test]
+fn open_less_than_a_block_opens_nothing_and_past_the_end_all() {
+    let mut allocator = ExtentAllocator::new(2 * UNIT_BYTES);
+    allocator.close_unless(|range| range.start == 0);
+    assert_eq!(allocator.closed(), Some(UNIT_BYTES..2 * UNIT_BYTES));
+    allocator.open(UNIT_BYTES + 1023);
+    assert_eq!(allocator.stats().closed_bytes, UNIT_BYTES);
+    allocator.open(u64::MAX);
+    assert_eq!((allocator.stats().closed_bytes, allocator.closed()), (0, None));
+    allocator.check();
 }

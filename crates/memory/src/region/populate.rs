@@ -1,4 +1,5 @@
-//! Gives memory to a region ahead of its allocators, in units of 2 MiB.
+//! Gives memory to a region ahead of its allocators, in units of 2 MiB. A unit is first *granted*, which
+//! reserves it in the process's budget, and then *populated*. Who writes a region keeps to what is granted.
 //!
 //! A first touch without it works, one small page at a time (a fault of about a microsecond in the worker's
 //! path, and no huge page until the unit is populated). With transparent huge pages one page of a unit is
@@ -13,6 +14,7 @@ use rustix::fs::FallocateFlags;
 
 use super::mapping::{Mapping, PAGE_BYTES, UNIT_BYTES};
 use super::pages::{Backing, collapse_patiently};
+use crate::budget::{Budget, BudgetFull, MemoryKind, Reservation};
 use crate::error::MemoryError;
 use crate::ready;
 use crate::width::index;
@@ -26,10 +28,17 @@ pub(super) enum Source {
     Ready,
 }
 
-/// Which units have memory.
+/// Which units may have memory, and which have it.
 pub(super) struct Population {
     backing: Backing,
     units: u64,
+    /// Bytes of the region: the last unit may be a part of one.
+    bytes: u64,
+    /// One bit a unit: it is counted in the reservation.
+    granted: Box<[AtomicU64]>,
+    budget: Budget,
+    /// What the budget has for the region; its lock orders grants.
+    reservation: Mutex<Reservation>,
     /// One bit a unit.
     done: Box<[AtomicU64]>,
     /// Every unit below has its bit set: makes the usual question one load.
@@ -40,40 +49,110 @@ pub(super) struct Population {
 }
 
 impl Population {
-    pub(super) fn new(backing: Backing, bytes: u64) -> Population {
+    /// Of a region of so many bytes. Its first unit is granted, for its header; one of reserved huge pages is
+    /// granted whole, because its pages are set aside whole.
+    pub(super) fn new(backing: Backing, bytes: u64, budget: &Budget) -> Result<Population, BudgetFull> {
         let units = bytes.div_ceil(UNIT_BYTES);
         let zero = || AtomicU64::new(0);
-        Population {
+        let bits = || (0..units.div_ceil(64)).map(|_| zero()).collect();
+        let population = Population {
             backing,
             units,
-            done: (0..units.div_ceil(64)).map(|_| zero()).collect(),
+            bytes,
+            granted: bits(),
+            budget: budget.clone(),
+            reservation: Mutex::new(budget.reserve(MemoryKind::Regions, 0)?),
+            done: bits(),
             prefix: zero(),
             populated_units: zero(),
             huge_units: zero(),
             working: Mutex::new(()),
+        };
+        match backing {
+            Backing::Foreign => {}
+            Backing::Huge1G | Backing::Huge2M => population.grant(0..bytes)?,
+            Backing::Transparent | Backing::Small | Backing::Private => population.grant(0..1)?,
         }
+        Ok(population)
     }
 
-    /// Gives memory to every unit that the range touches. Cheap where they have it; any thread may ask, and
-    /// one works at a time.
+    /// Reserves every unit that the range touches, or none. What was made ready is given up for it.
+    pub(super) fn grant(&self, range: Range<u64>) -> Result<(), BudgetFull> {
+        let units = self.units_of(&range);
+        if units.clone().all(|unit| self.is_granted(unit)) {
+            return Ok(());
+        }
+        let mut reservation = self.reservation.lock().unwrap_or_else(PoisonError::into_inner);
+        let missing = units.clone().filter(|unit| !self.is_granted(*unit)).count() as u64;
+        while let Err(full) = reservation.extend(missing * UNIT_BYTES) {
+            if !ready::give_to(&self.budget) {
+                return Err(full);
+            }
+        }
+        for unit in units {
+            self.granted[index(unit / 64)].fetch_or(1 << (unit % 64), Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// The end of what is granted without a gap from a byte on; that byte itself, if its unit is not.
+    pub(super) fn granted_end(&self, from: u64) -> u64 {
+        let first = from / UNIT_BYTES;
+        let end = (first..self.units).find(|unit| !self.is_granted(*unit)).unwrap_or(self.units);
+        (end * UNIT_BYTES).clamp(from, self.bytes.max(from))
+    }
+
+    /// Whether every unit that the range touches is granted.
+    pub(super) fn is_range_granted(&self, range: &Range<u64>) -> bool {
+        self.units_of(range).all(|unit| self.is_granted(unit))
+    }
+
+    pub(super) fn granted_bytes(&self) -> u64 {
+        self.reservation.lock().unwrap_or_else(PoisonError::into_inner).bytes()
+    }
+
+    pub(super) fn grantable_bytes(&self) -> u64 {
+        self.budget.available()
+    }
+
+    /// Gives memory to what is granted and has none yet.
+    pub(super) fn populate_granted(&self, mapping: &Mapping) -> Result<(), MemoryError> {
+        if matches!(self.backing, Backing::Private | Backing::Foreign) {
+            return Ok(());
+        }
+        for unit in (0..self.units).filter(|unit| self.is_granted(*unit) && !self.is_done(*unit)) {
+            let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
+            self.populate_unit(mapping, unit)?;
+        }
+        Ok(())
+    }
+
+    fn units_of(&self, range: &Range<u64>) -> Range<u64> {
+        range.start / UNIT_BYTES..range.end.div_ceil(UNIT_BYTES).min(self.units)
+    }
+
+    /// Grants and gives memory to every unit that the range touches. Cheap where they have it; any thread may
+    /// ask, and one works at a time.
     pub(super) fn populate(
         &self,
         mapping: &Mapping,
         range: Range<u64>,
         source: Source,
     ) -> Result<(), MemoryError> {
-        if matches!(self.backing, Backing::Private | Backing::Foreign) {
+        match self.backing {
+            Backing::Foreign => return Ok(()),
+            Backing::Private => return self.grant(range).map_err(MemoryError::LimitReached),
+            Backing::Huge1G | Backing::Huge2M | Backing::Transparent | Backing::Small => {}
+        }
+        let units = self.units_of(&range);
+        if self.prefix.load(Ordering::Acquire) >= units.end {
             return Ok(());
         }
-        let first = range.start / UNIT_BYTES;
-        let end = range.end.div_ceil(UNIT_BYTES).min(self.units);
-        if self.prefix.load(Ordering::Acquire) >= end {
-            return Ok(());
-        }
-        for unit in first..end {
+        for unit in units {
             if !self.is_done(unit) {
+                self.grant_unit(unit, source).map_err(MemoryError::LimitReached)?;
                 let _working = self.working.lock().unwrap_or_else(PoisonError::into_inner);
-                self.populate_unit(mapping, unit, source)?;
+                self.populate_unit(mapping, unit)?;
             }
         }
         Ok(())
@@ -91,13 +170,23 @@ impl Population {
         self.done[index(unit / 64)].load(Ordering::Acquire) >> (unit % 64) & 1 == 1
     }
 
+    fn is_granted(&self, unit: u64) -> bool {
+        self.granted[index(unit / 64)].load(Ordering::Acquire) >> (unit % 64) & 1 == 1
+    }
+
+    /// What is made ready is given back before the unit that takes its place is counted.
+    fn grant_unit(&self, unit: u64, source: Source) -> Result<(), BudgetFull> {
+        let takes_ready = matches!(self.backing, Backing::Transparent | Backing::Small);
+        if source == Source::Ready && takes_ready {
+            ready::give();
+        }
+        self.grant(unit * UNIT_BYTES..(unit + 1) * UNIT_BYTES)
+    }
+
     /// With `working` held.
-    fn populate_unit(&self, mapping: &Mapping, unit: u64, source: Source) -> Result<(), MemoryError> {
+    fn populate_unit(&self, mapping: &Mapping, unit: u64) -> Result<(), MemoryError> {
         if self.is_done(unit) {
             return Ok(());
-        }
-        if source == Source::Ready && matches!(self.backing, Backing::Transparent | Backing::Small) {
-            ready::give();
         }
         let offset = unit * UNIT_BYTES;
         let huge = give_memory(mapping, self.backing, offset)
