@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Setback};
@@ -84,6 +85,40 @@ fn assert_all_there(client: &mut Client, count: u32, value: &[u8]) {
     }
 }
 
+/// Tells threads to stop, however the work that they accompany ends.
+struct StopAtEnd<'a>(&'a AtomicBool);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Does some work on a full store while others go on reading, and putting what is refused or finds room.
+fn under_load(server: &Server, count: u32, value: &[u8], work: impl FnOnce()) {
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _stop = StopAtEnd(&stop);
+        let goes_on = || !stop.load(Ordering::Acquire);
+        scope.spawn(move || {
+            let mut client = connect(server);
+            for number in (0..count).cycle().step_by(7).take_while(|_| goes_on()) {
+                let item = client.get(format!("fill-{number:06}").as_bytes()).expect("reads go on");
+                assert!(item.is_none_or(|item| item.value == value), "{number}");
+            }
+        });
+        scope.spawn(move || {
+            let mut client = connect(server);
+            while goes_on() {
+                if let Err(error) = client.put(b"load", value) {
+                    assert!(is_read_only(&error), "not what a full region says: {error} ({error:?})");
+                }
+            }
+        });
+        work();
+    });
+}
+
 #[allow(clippy::disallowed_methods, reason = "a harness of real processes has real time")]
 fn wait(milliseconds: u64) {
     std::thread::sleep(Duration::from_millis(milliseconds));
@@ -129,7 +164,7 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
 
 #[test]
 fn region_full_refuses_writes_keeps_reads_and_deletes() {
-    // Memory for one pair.
+    // Memory for some pairs of so small a region.
     let flags = ["--extent-region-bytes", "16MiB", "--memory-limit-bytes", "300MiB"];
     let mut server = Server::start_with(&flags);
     let mut client = connect(&server);
@@ -137,10 +172,12 @@ fn region_full_refuses_writes_keeps_reads_and_deletes() {
     let count = fill(&mut client, &value);
     assert!(count > 500, "{count} entries fitted");
     assert_all_there(&mut client, count, &value);
-    for number in 0..200 {
-        let deleted = client.delete(format!("fill-{number:06}").as_bytes()).expect("deletes go on");
-        assert!(deleted);
-    }
+    under_load(&server, count, &value, || {
+        for number in 0..200 {
+            let deleted = client.delete(format!("fill-{number:06}").as_bytes()).expect("deletes go on");
+            assert!(deleted);
+        }
+    });
     // Freed extents rest for the grace period, then there is room.
     let mut written = false;
     for _ in 0..100 {

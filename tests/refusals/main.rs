@@ -3,6 +3,7 @@
 mod command;
 mod folder;
 mod full;
+mod memory;
 
 use cell_tests::program::Said;
 

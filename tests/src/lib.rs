@@ -2,6 +2,7 @@
 //! are linearizable.
 
 pub mod cluster;
+pub mod control_group;
 pub mod faulty_disk;
 pub mod ports;
 pub mod program;

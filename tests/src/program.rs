@@ -40,7 +40,17 @@ fn build() -> PathBuf {
 
 /// A command of `cell` that sees nothing of this process's `CELL_*` variables, and no input.
 pub fn command() -> Command {
-    let mut command = Command::new(path());
+    quiet(Command::new(path()))
+}
+
+/// As [`command`], in the control group that is entered by writing to a file.
+pub fn command_in(door: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(door).arg(path());
+    quiet(command)
+}
+
+fn quiet(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CELL_") {
             command.env_remove(name);

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use tempfile::TempDir;
 
+use crate::control_group::ControlGroup;
 use crate::ports::Ports;
 use crate::program::{self, Said};
 
@@ -40,6 +41,8 @@ pub struct Server {
     folder: PathBuf,
     log: PathBuf,
     flags: Vec<String>,
+    /// The control group that it runs in: the file to enter it by.
+    group: Option<PathBuf>,
     supervisor: Option<Child>,
     /// Removed when the server is dropped, if the test did not bring its own.
     _temporary: Option<TempDir>,
@@ -74,6 +77,7 @@ impl Server {
             folder: folder.to_owned(),
             log,
             flags,
+            group: None,
             supervisor: None,
             _temporary: None,
         }
@@ -84,6 +88,23 @@ impl Server {
         let mut server = Self::prepared(folder, &[]);
         server.flags.clear();
         server
+    }
+
+    /// As [`Self::bare`], with these flags alone.
+    pub fn bare_with(folder: &Path, flags: &[&str]) -> Self {
+        let mut server = Self::bare(folder);
+        server.set_bare_flags(flags);
+        server
+    }
+
+    /// As [`Self::set_flags`], without the small defaults.
+    pub fn set_bare_flags(&mut self, flags: &[&str]) {
+        self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+    }
+
+    /// Runs supervisor and nodes in a control group from the next start on.
+    pub fn run_in(&mut self, group: &ControlGroup) {
+        self.group = Some(group.door());
     }
 
     /// Memory that supervisor and node have.
@@ -100,7 +121,11 @@ impl Server {
         assert!(self.supervisor.is_none(), "the server runs already");
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.expect("the server's log can be written");
-        let child = program::command()
+        let mut command = match &self.group {
+            Some(door) => program::command_in(door),
+            None => program::command(),
+        };
+        let child = command
             .args(["dev", "--show-logs", "--port", &self.ports.first.to_string(), "--dir"])
             .arg(&self.folder)
             .args(&self.flags)
