@@ -131,8 +131,8 @@ mutants! {
     WatermarkEpochIgnored: "watermark-epoch-ignored",
     /// A client does not look how long its one-sided reads took. Its own twins catch it, as the one before.
     ClockUnchecked: "clock-unchecked",
-    /// A client believes the header of an extent without a second look at its leaf. Its own twins catch it, as
-    /// the one before.
+    /// A client believes the header of an extent without a second look at its leaf. Its own twins catch it,
+    /// as the one before.
     HeaderUnconfirmed: "header-unconfirmed",
     /// A client settles what it has looked up in place by a time from before. Its own twins catch it, as the
     /// one before.
