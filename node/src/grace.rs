@@ -96,6 +96,13 @@ impl GraceQueue {
         Some(rested)
     }
 
+    /// The record that freed the extent which has waited for the longest.
+    pub(crate) fn oldest_extent(&self) -> Option<Csn> {
+        let resting = self.resting.iter().map(|resting| (resting.csn, resting.freed));
+        let mut all = resting.chain(self.pending.iter().copied());
+        all.find_map(|(csn, freed)| matches!(freed, Freed::Extent(..)).then_some(csn))
+    }
+
     /// Bytes of extents that wait.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
@@ -112,6 +119,20 @@ fn extent_bytes(freed: &Freed) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn oldest_extent_is_told_whether_it_rests_or_is_pending_and_nodes_are_not() {
+        let mut queue = GraceQueue::new(1_000);
+        assert_eq!(queue.oldest_extent(), None);
+        queue.push(Csn(8), Freed::Slot(SlotIndex(1)));
+        queue.push(Csn(9), Freed::Extent(ExtentOffset(4), 64));
+        queue.push(Csn(10), Freed::Extent(ExtentOffset(8), 64));
+        assert_eq!(queue.oldest_extent(), Some(Csn(9)), "pending");
+        queue.begin_grace(Csn(9), 5);
+        assert_eq!(queue.oldest_extent(), Some(Csn(9)), "resting");
+        while queue.pop(1_005).is_some() {}
+        assert_eq!(queue.oldest_extent(), Some(Csn(10)));
+    }
 
     #[test]
     fn grace_period_begins_once_the_record_is_durable() {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use cell_client::{Client, ClientError, ClientOptions, Setback};
@@ -193,4 +193,74 @@ fn region_full_refuses_writes_keeps_reads_and_deletes() {
     let mut client = connect(&server);
     assert_eq!(client.get(b"after").expect("reads go on").map(|item| item.value), Some(value));
     assert!(client.get(b"fill-000000").expect("reads go on").is_none());
+}
+
+/// Others overwrite small entries of another meganode all the time, and each time an extent is freed and rests: there
+/// is always something that will be free soon, and never room for a large one. (A put that finds no room waited as
+/// long as any extent of the pair rested: for ever, beside steady updates.)
+#[test]
+fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
+    let flags = [
+        &["--extent-region-bytes", "16MiB", "--memory-limit-bytes", "300MiB", "--slot-bytes", "64MiB"][..],
+        &["--initial-split-keys", "c"],
+    ];
+    let server = Server::start_with(&flags.concat());
+    let mut client = connect(&server);
+    let small = |number: u32| format!("a-small-{:03}", number % 200);
+    for number in 0..200 {
+        client.put(small(number).as_bytes(), &[1; 100]).expect("there is room");
+    }
+    let value = vec![7u8; 8_000];
+    assert!(fill(&mut client, &value) > 500);
+    let (stop, updates) = (AtomicBool::new(false), AtomicU32::new(0));
+    std::thread::scope(|scope| {
+        let ending = Ending(&stop);
+        scope.spawn(|| {
+            let mut client = connect(&server);
+            for number in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                match client.put(small(number).as_bytes(), &[2; 100]) {
+                    Ok(_) => _ = updates.fetch_add(1, Ordering::SeqCst),
+                    Err(error) => assert!(is_read_only(&error), "{error} ({error:?})"),
+                }
+            }
+        });
+        // No try of the client's own comes between: what the server says is what it is told.
+        let options = ClientOptions { deadline_ms: 20_000, retries_max: 0, ..ClientOptions::default() };
+        let mut client =
+            Client::connect(&server.address().to_string(), options).expect("the server is there");
+        let (mut told, mut written) = (0, 0);
+        while told < 5 {
+            let before = updates.load(Ordering::SeqCst);
+            match client.put(format!("new-{written:06}").as_bytes(), &value) {
+                Ok(_) => written += 1,
+                Err(ClientError::Refused(Refusal::ReadOnly { .. })) => told += 1,
+                Err(ClientError::Deadline {
+                    last: Some(Setback::Refused(Refusal::ReadOnly { .. })), ..
+                }) => {
+                    told += 1;
+                }
+                Err(error) => {
+                    let updates = updates.load(Ordering::SeqCst) - before;
+                    panic!("neither done nor refused, beside {updates} updates: {error} ({error:?})");
+                }
+            }
+            assert!(written < 1_000, "it is not full");
+            while updates.load(Ordering::SeqCst) < before + 100 {
+                wait(1); // the updates are steady: they are not what is refused
+            }
+        }
+        drop(ending);
+    });
+}
+
+/// Ends the writers when it is dropped, by a panic too.
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }

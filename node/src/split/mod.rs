@@ -19,10 +19,10 @@ mod source;
 mod target;
 mod trigger;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cell_recovery::{Answer, Settlement, SourceState, SplitName, TargetState, settle};
-use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
+use cell_terms::{Csn, ExtentOffset, PairId, SessionId, SlotIndex};
 
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
@@ -78,6 +78,8 @@ pub(crate) struct Splits {
     rebuilds: Rebuilds,
     /// Meganodes that have no room for a put and may get some.
     starved: BTreeSet<MeganodeAt>,
+    /// Up to which record extents may have been freed that starved meganodes still wait for.
+    awaited: BTreeMap<MeganodeAt, Csn>,
     /// Something changed for which writes may have waited.
     changed: bool,
     /// Something failed that nobody can put right but a recovery.
@@ -204,6 +206,8 @@ impl Splits {
     pub(crate) fn tick(&mut self, pairs: &mut Pairs, now_ns: u64) {
         if !self.starved.is_empty() && pairs.iter().all(|pair| !pair.store.is_checking()) {
             // Whoever is starved asks again: its split may have failed, or room may have come.
+            let Splits { awaited, starved, .. } = self;
+            awaited.retain(|there, _| starved.contains(there));
             self.starved.clear();
             self.changed = true;
         }

@@ -4,6 +4,7 @@ use super::{Splits, parent};
 use crate::directory::MeganodeAt;
 use crate::memory_plan::PAIR_BYTES_MIN;
 use crate::outbox::PairAt;
+use crate::store::Store;
 use crate::worker::pairs::Pairs;
 
 /// A pair was refused: it is asked for again after so long.
@@ -158,6 +159,17 @@ impl Splits {
         true
     }
 
+    /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of what
+    /// is freed later there is always more, beside steady updates, and the put would wait for ever.
+    fn awaits_extents(&mut self, store: &Store, there: MeganodeAt) -> bool {
+        let until = *self.awaited.entry(there).or_insert_with(|| store.appended());
+        let rests = store.has_resting_extents(until);
+        if !rests {
+            self.awaited.remove(&there);
+        }
+        rests
+    }
+
     /// Whether a put that finds no room now may find some soon.
     pub(super) fn room_comes(
         &mut self,
@@ -167,7 +179,8 @@ impl Splits {
         now_ns: u64,
     ) -> bool {
         let store = pairs.store(there.pair);
-        let rests = if needs_extents { store.has_resting_extents() } else { store.has_resting(there.slot) };
+        let rests =
+            if needs_extents { self.awaits_extents(store, there) } else { store.has_resting(there.slot) };
         if rests || !needs_extents && self.rebuilds_now(there) {
             return true;
         }

@@ -322,9 +322,9 @@ impl Store {
         self.meganodes.get(slot).is_some_and(|owned| owned.resting > 0)
     }
 
-    /// Whether extents rest, so that the pair will have room without anybody's doing.
-    pub(crate) fn has_resting_extents(&self) -> bool {
-        self.grace.bytes() > 0
+    /// Whether extents rest that a record up to `csn` has freed.
+    pub(crate) fn has_resting_extents(&self, csn: Csn) -> bool {
+        self.grace.oldest_extent().is_some_and(|oldest| oldest <= csn)
     }
 
     /// Whether a put of so many bytes is sure to find tree nodes and an extent in what is granted.
