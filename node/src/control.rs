@@ -25,6 +25,9 @@ use crate::start::NodeError;
 use crate::store::{SlotEnds, Store};
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
 
+/// The worker is told of a change of the disk's room that is no smaller than this.
+const DISK_STEP_BYTES: u64 = 1 << 20;
+
 /// The way to the worker's thread; cloned into helper threads.
 #[derive(Clone)]
 pub(crate) struct ToWorker {
@@ -90,6 +93,8 @@ pub(crate) struct Control {
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
     storage: Arc<dyn Storage>,
+    /// What the worker was told of the disk's room.
+    disk_free: Option<u64>,
     image_level: i32,
     pub(crate) pairs: Vec<PairControl>,
 }
@@ -140,6 +145,7 @@ impl Control {
             gathered: Vec::new(),
             sender,
             storage: environment.storage.clone(),
+            disk_free: None,
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
             pairs: Vec::new(),
             bring_up,
@@ -161,7 +167,18 @@ impl Control {
             }
             if boottime_ns() >= self.agent.due_ns() {
                 self.look()?;
+                self.look_at_disk();
             }
+        }
+    }
+
+    /// Tells the worker what room the disk has, when that has changed.
+    fn look_at_disk(&mut self) {
+        // What the disk cannot say, its next write will.
+        let Ok(Some(free)) = self.storage.free_bytes() else { return };
+        if self.disk_free.is_none_or(|told| told.abs_diff(free) >= DISK_STEP_BYTES) {
+            self.disk_free = Some(free);
+            self.to_worker.event(ControlEvent::DiskFree(free));
         }
     }
 

@@ -144,6 +144,15 @@ pub(crate) struct Figures {
     pub(crate) rebuilds: RebuildCounts,
 }
 
+/// What a checkpoint can do for a log that the disk has no room for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Relief {
+    /// A write was kept back for want of room.
+    wanted: bool,
+    /// A checkpoint makes room, or is about to: writes wait for it.
+    comes: bool,
+}
+
 /// See the module's text.
 pub struct Store {
     pair: PairId,
@@ -169,6 +178,7 @@ pub struct Store {
     checkpointed: Csn,
     log_bytes_recovered: u64,
     no_room: Option<NoRoom>,
+    relief: Relief,
     checking: bool,
     /// Memory that is taken at a time.
     grant_chunk_bytes: u64,
@@ -227,6 +237,7 @@ impl Store {
             checkpointed: recovered.csn_checkpoint,
             log_bytes_recovered: recovered.log_bytes,
             no_room: None,
+            relief: Relief::default(),
             checking: false,
             grant_chunk_bytes: options.grant_chunk_bytes,
             split_fill_percent: options.split_fill_percent,

@@ -107,6 +107,12 @@ impl Storage for RealStorage {
         Ok(Box::new(RealFile { file: File::from(fd), direct: bypasses, path: path.into() }))
     }
 
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        let found = rustix::fs::statvfs(self.absolute(""));
+        let found = found.map_err(|errno| StorageError::new(DiskOperation::List, "", errno))?;
+        Ok(Some(found.f_bavail.saturating_mul(found.f_frsize)))
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<String>, StorageError> {
         let failed = |error| StorageError::new(DiskOperation::List, folder, Errno::of(&error));
         let entries = std::fs::read_dir(self.absolute(folder)).map_err(failed)?;

@@ -4,7 +4,9 @@
 //! Space. Besides the current segment a log keeps prepared spares. One is the *reserve*: ordinary operations
 //! never move the log into it, so deletes, what recovery logs, and the next owner's first segments (which may
 //! take the place of an old epoch's unused spares) have room on a full disk. Once a quarter of the current
-//! segment is used a second spare is prepared, and ordinary operations rotate into that one.
+//! segment is used a second spare is prepared, and ordinary operations rotate into that one. When the disk has
+//! no room for it, but a checkpoint covers all that is in the current segment, they may rotate into the reserve:
+//! that gives the current segment back, and its file becomes the reserve.
 //!
 //! The first segment may be shorter than the others: a takeover waits for it, and for nothing behind it, and
 //! zeroing a whole one takes longer than many a small pair's replay. It is not used again once it is
@@ -83,6 +85,8 @@ pub(crate) struct RegionLog {
     closed: VecDeque<Closed>,
     /// Released segments that wait to be prepared again under new names.
     released: VecDeque<u32>,
+    /// The base of the last recorded checkpoint: what holds nothing above it is given up.
+    released_to: Csn,
     generation_next: u32,
     /// Whether spares are prepared: not before both of the pair's logs have their first segment, or on a
     /// short disk one log's spare could take the room of the other's first one.
@@ -110,6 +114,7 @@ impl RegionLog {
             preparing: Preparing::Nothing,
             closed: VecDeque::new(),
             released: VecDeque::new(),
+            released_to: Csn::ZERO,
             generation_next: 0,
             keeps_spares: false,
             recycled: 0,
@@ -151,8 +156,8 @@ impl RegionLog {
     /// Whether the log can take a frame of so many bytes, now or after a rotation that needs nobody.
     pub(crate) fn has_space(&self, frame_bytes: usize, space: Space) -> Result<(), Refusal> {
         let spares_needed = match space {
-            Space::Ordinary => SPARES_LEAST + 1,
-            Space::Reserve => 1,
+            Space::Ordinary if !self.is_covered() => SPARES_LEAST + 1,
+            Space::Ordinary | Space::Reserve => 1,
         };
         if self.fits(frame_bytes) || self.spares.len() >= spares_needed {
             return Ok(());
@@ -161,6 +166,23 @@ impl RegionLog {
             Preparing::Failed { errno, .. } => Err(Refusal::NoSpace { errno }),
             Preparing::Nothing | Preparing::Asked(_) => Err(Refusal::Preparing),
         }
+    }
+
+    /// Whether a recorded checkpoint covers all that is in the current segment.
+    fn is_covered(&self) -> bool {
+        self.current.is_some_and(|current| current.csn_last <= self.released_to)
+    }
+
+    /// Bytes of filled segments, which a checkpoint that covers them gives up.
+    pub(crate) fn closed_bytes(&self) -> u64 {
+        self.closed.iter().map(|closed| self.bytes_of(closed.generation)).sum()
+    }
+
+    /// Whether the log is not short of room, or will have room when a checkpoint covers what it holds now.
+    pub(crate) fn can_be_relieved(&self) -> bool {
+        self.shortage().is_none()
+            || !self.closed.is_empty()
+            || self.current.is_some() && !self.spares.is_empty()
     }
 
     /// Why the next segment could not be prepared, while that is so.
@@ -263,15 +285,20 @@ impl RegionLog {
     }
 
     /// Everything placed so far is durable.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn settle(&mut self, device: &mut dyn LogDevice) {
         if let Some(current) = &mut self.current {
             current.settled = current.sequence > 0;
+        }
+        // What was covered before it was filled, or was kept for want of a durable frame.
+        if self.closed.front().is_some_and(|closed| closed.csn_last <= self.released_to) {
+            self.release(self.released_to, device);
         }
     }
 
     /// Gives up filled segments that hold nothing above `base`. A log never becomes one without any durable
     /// frame: a reader could not tell that from a lost file.
     pub(crate) fn release(&mut self, base: Csn, device: &mut dyn LogDevice) {
+        self.released_to = self.released_to.max(base);
         let keep = usize::from(!self.current.is_some_and(|current| current.settled));
         while let Some(closed) = self.closed.front().filter(|closed| closed.csn_last <= base) {
             if self.closed.len() <= keep {

@@ -101,6 +101,14 @@ pub trait Storage: Send + Sync {
     /// What the disk says.
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError>;
 
+    /// Bytes that can still be written below the root; `None` where nobody knows.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
+        Ok(None)
+    }
+
     /// Takes a lock that its holder keeps for life, making the file if need be; `None` if somebody else holds
     /// it.
     ///

@@ -157,6 +157,25 @@ impl PairLog {
         self.logs.iter().find_map(RegionLog::shortage)
     }
 
+    /// Bytes of filled segments that wait for a checkpoint which covers them.
+    #[must_use]
+    pub fn closed_bytes(&self) -> u64 {
+        self.logs.iter().map(RegionLog::closed_bytes).sum()
+    }
+
+    /// Whether a checkpoint that covers all that is in the logs makes room for ordinary operations, where there
+    /// is none.
+    #[must_use]
+    pub fn can_be_relieved(&self) -> bool {
+        self.logs.iter().all(RegionLog::can_be_relieved)
+    }
+
+    /// Bytes of a segment.
+    #[must_use]
+    pub const fn segment_bytes(&self) -> u64 {
+        self.options.segment_bytes
+    }
+
     /// Bytes of frames that a recovery would have to read: the trigger of a checkpoint.
     #[must_use]
     pub fn replay_bytes(&self) -> u64 {
@@ -391,7 +410,7 @@ impl PairLog {
             return self.mutant_acknowledges_first_write();
         }
         let done = self.in_flight.take().expect("looked at above");
-        self.logs.iter_mut().for_each(RegionLog::settle);
+        self.logs.iter_mut().for_each(|log| log.settle(device));
         self.counts.frame_bytes += done.frame_bytes;
         self.counts.payload_bytes += done.payload_bytes;
         self.counts.records += done.records;

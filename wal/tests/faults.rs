@@ -9,8 +9,8 @@ use std::time::Duration;
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::sim::{PowerCut, SimDisk};
-use cell_wal::{Errno, Predecessor, Refusal, Space, WalError};
-use harness::{Pair, assert_holds, log_id, read, request, small};
+use cell_wal::{Errno, Predecessor, ReadRequest, Refusal, Space, WalError};
+use harness::{Pair, Written, assert_holds, log_id, read, request, small};
 
 fn assert_poisoned(pair: &mut Pair, errno: Errno) {
     let poisoned =
@@ -118,6 +118,31 @@ fn full_disk_is_relieved_by_a_checkpoint_that_releases_segments() {
     pair.settle().unwrap();
     assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Ordinary), Ok(()));
     assert!(pair.log.counts().recycled > 0);
+}
+
+/// One segment of each log and its reserve fit, and no more: each time a checkpoint covers the current segment,
+/// ordinary writes go on in the reserve, and the current one's file becomes the next reserve.
+#[test]
+fn full_disk_with_one_segment_and_its_reserve_goes_on_with_checkpoints() {
+    let disk = SimDisk::new(5);
+    let mut pair = Pair::open(&disk, small());
+    disk.set_capacity(Some(held() + small().first_segment_bytes / 2));
+    for round in 0..12 {
+        assert_eq!(fill(&mut pair, Space::Ordinary), Refusal::NoSpace { errno: Errno::ENOSPC }, "{round}");
+        assert!(pair.log.can_be_relieved(), "{round}");
+        pair.base = pair.acked;
+        pair.log.release_below(pair.base, &mut pair.device);
+        pair.settle().unwrap();
+        assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Ordinary), Ok(()), "{round}");
+        assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Reserve), Ok(()), "{round}");
+    }
+    assert!(pair.log.counts().recycled > 8);
+    let last = ReadRequest { base: pair.base, ..request(1) };
+    fill(&mut pair, Space::Ordinary);
+    let (ended, found) = read(&disk, last).unwrap();
+    assert_eq!(ended.cut, pair.acked);
+    let above: Written = pair.written.range(pair.base.0 + 1..).map(|(csn, it)| (*csn, it.clone())).collect();
+    assert!(above.iter().all(|(csn, record)| found.get(csn) == Some(record)));
 }
 
 #[test]

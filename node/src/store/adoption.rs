@@ -171,7 +171,10 @@ impl Store {
 
     fn adoption_room(&mut self, need: &Need) -> Result<(), NoRoom> {
         let before = self.no_room;
+        // It does not wait for a checkpoint, because that waits for its end.
+        let comes = self.set_relief_comes(false);
         let room = self.log_room(need);
+        self.set_relief_comes(comes);
         self.no_room = before; // the pair's own writes are not refused for this
         room
     }

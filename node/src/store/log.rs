@@ -69,6 +69,10 @@ impl Store {
         match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
             Ok(()) => Ok(()),
             Err(Refusal::NoSpace { .. }) => {
+                self.relief.wanted = true;
+                if self.relief.comes {
+                    return Err(NoRoom::LogBusy);
+                }
                 self.no_room = Some(NoRoom::DiskFull);
                 Err(NoRoom::DiskFull)
             }
@@ -77,7 +81,33 @@ impl Store {
         }
     }
 
-    /// Whether a write with such a value has to wait: for the batch in flight, the next segment, or a check.
+    /// Whether the disk has no room for the log's next segment.
+    pub(crate) fn is_log_short(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.shortage().is_some())
+    }
+
+    /// Whether a checkpoint helps if the disk has, or will have, no room for the log's next segment.
+    pub(crate) fn can_be_relieved(&self) -> bool {
+        self.log.as_ref().is_some_and(cell_wal::PairLog::can_be_relieved)
+    }
+
+    /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was before.
+    pub(crate) fn set_relief_comes(&mut self, comes: bool) -> bool {
+        std::mem::replace(&mut self.relief.comes, comes)
+    }
+
+    /// Whether a write was kept back for want of log space, which a checkpoint can make.
+    pub(crate) fn wants_relief(&self) -> bool {
+        self.relief.wanted && self.is_log_short() && self.can_be_relieved()
+    }
+
+    /// Bytes of log that a checkpoint gives back, and of one segment.
+    pub(crate) fn log_bytes_closed(&self) -> (u64, u64) {
+        self.log.as_ref().map_or((0, 0), |log| (log.closed_bytes(), log.segment_bytes()))
+    }
+
+    /// Whether a write with such a value has to wait: for the batch in flight, the next segment, a checkpoint
+    /// that makes room for it, or a check.
     pub(crate) fn write_must_wait(&mut self, slot: SlotIndex, value_bytes: usize) -> bool {
         let need = Need::put(0, value_bytes, &self.geometry, self.meganodes.height(slot));
         self.checking || self.log_room(&need) == Err(NoRoom::LogBusy)
@@ -176,6 +206,7 @@ impl Store {
     /// A checkpoint with base `base` is recorded: log below it may go.
     pub(crate) fn release_log(&mut self, base: Csn, device: &mut dyn LogDevice) {
         self.checkpointed = base;
+        self.relief.wanted = false;
         let base = if planted(Mutant::ReleaseTooMuch) { self.durable() } else { base };
         if let Some(log) = &mut self.log {
             log.release_below(base, device);

@@ -10,6 +10,16 @@
 //! Completions travel in the image, copied at step 1 together with B, in place of being logged again above B:
 //! what the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
+//!
+//! When. Usually by the log's bytes and by age. **Early when the disk runs short**, whatever the settings say,
+//! because a log without room makes the pair read-only, and because the image needs room itself:
+//!
+//! - While what the disk has left is less than the image may take and a segment for each log, as soon as there is
+//!   enough log to be given back.
+//! - When a segment could not be prepared, as soon as a filled one can be given back; and when a write finds no
+//!   room, because then what a checkpoint covers of the current segment can be given back too. Such writes wait
+//!   for the checkpoint. If that fails, they are refused until the next one is tried.
+
 use cell_recovery::image::ImageBase;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
@@ -58,6 +68,8 @@ pub(crate) struct Checkpointing {
     release: Option<Csn>,
 }
 
+/// A checkpoint of a pair on a short disk gives back at least this part of what its image may take.
+const IMAGE_PART: u64 = 4;
 /// After a checkpoint that failed, the next one waits so long.
 const RETRY_NS: u64 = 10_000_000_000;
 
@@ -123,6 +135,8 @@ impl Worker {
         // image would lack such an entry and the log below the base would go.
         let adopts = self.splits.is_building(at);
         let stopping = self.phase == Phase::Stopping;
+        self.tell_relief(at);
+        let disk_free = self.disk_free;
         let pair = self.pairs.get_mut(at);
         if adopts && stopping {
             pair.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
@@ -137,12 +151,29 @@ impl Worker {
             return;
         }
         let due = match self.phase {
-            Phase::Serving => pair.checkpoint_is_due(&self.options, self.now_ns),
+            Phase::Serving => {
+                pair.checkpoint_is_due(&self.options, self.now_ns) || pair.checkpoint_makes_room(disk_free)
+            }
             Phase::Stopping => pair.checkpointing.wanted_at_stop && idle,
             Phase::Recovering | Phase::Failed(_) => false,
         };
         if due {
             self.commands.push(pair.start_checkpoint());
+        }
+    }
+
+    /// Tells a pair whether a checkpoint will make room for its log, if that should lack room before the next tick:
+    /// writes wait for it then. When none will, those that have waited are refused.
+    fn tell_relief(&mut self, at: PairAt) {
+        let (now_ns, serving) = (self.now_ns, self.phase == Phase::Serving);
+        let pair = self.pairs.get_mut(at);
+        let checkpointing = &pair.checkpointing;
+        let may_begin = now_ns >= checkpointing.retry_at_ns && pair.store.durable() > checkpointing.last_base;
+        // What the last one covers is given back after this tick.
+        let runs = checkpointing.is_running() || checkpointing.release.is_some();
+        let comes = serving && (runs || may_begin) && pair.store.can_be_relieved();
+        if pair.store.set_relief_comes(comes) && !comes {
+            self.drain_backlog(at);
         }
     }
 
@@ -195,6 +226,15 @@ impl OwnedPair {
         #[allow(clippy::cast_precision_loss, reason = "a ratio of sizes")]
         let ratio_reached = log_bytes as f64 >= options.checkpoint_log_ratio * self.store.live_bytes() as f64;
         aged || (ratio_reached && log_bytes >= options.checkpoint_log_bytes_min)
+    }
+
+    /// Whether the disk is short of room, and a checkpoint would give enough back.
+    fn checkpoint_makes_room(&self, disk_free: Option<u64>) -> bool {
+        let (closed_bytes, segment_bytes) = self.store.log_bytes_closed();
+        let image_bytes = self.store.live_bytes();
+        let short = disk_free.is_some_and(|free| free < image_bytes + 2 * segment_bytes);
+        let worth_it = closed_bytes > image_bytes / IMAGE_PART;
+        short && worth_it || self.store.is_log_short() && closed_bytes > 0 || self.store.wants_relief()
     }
 
     pub(super) fn log_bytes_since_checkpoint(&self) -> u64 {

@@ -144,6 +144,8 @@ pub enum ControlEvent {
     PairAdded,
     /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
     PairRefused,
+    /// So many bytes can still be written to the disk of the logs.
+    DiskFree(u64),
     /// The operator wants the node to stop, with a last checkpoint or without.
     Stop {
         /// Whether to take one.
@@ -176,6 +178,7 @@ impl Worker {
             ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
+            ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::Stop { checkpoint } => match self.phase {
                 Phase::Serving => {
                     self.phase = Phase::Stopping;

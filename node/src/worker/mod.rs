@@ -128,6 +128,8 @@ pub struct Worker {
     started_ns: u64,
     now_ns: u64,
     lease_until_ns: u64,
+    /// What the disk of the logs has left, as far as that is known.
+    disk_free: Option<u64>,
     /// There was a lease.
     leased: bool,
     /// Messages of the backlog are being handled: they do not wait behind themselves.
@@ -168,6 +170,7 @@ impl Worker {
             started_ns: now_ns,
             now_ns,
             lease_until_ns: 0,
+            disk_free: None,
             leased: false,
             draining: false,
             scratch: Vec::new(),
@@ -375,11 +378,14 @@ impl Worker {
     pub fn log_tick(&mut self, pair: usize, device: &mut dyn LogDevice) {
         let Some(at) = self.numbered(pair) else { return };
         let owned = self.pairs.get_mut(at);
-        if let Some(base) = owned.checkpointing.take_release() {
+        let released = owned.checkpointing.take_release();
+        if let Some(base) = released {
             owned.store.release_log(base, device);
         }
         if let Err(error) = owned.store.log_tick(self.now_ns, device) {
             self.log_failed(&error);
+        } else if released.is_some() {
+            self.drain_backlog(at); // there may be room for what has waited for the checkpoint
         }
     }
 

@@ -10,6 +10,7 @@ mod grace;
 mod held;
 #[cfg(cell_mutants)]
 mod mutants;
+mod room;
 mod sessions;
 mod splits;
 mod world;

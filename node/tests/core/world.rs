@@ -15,7 +15,7 @@ use cell_protocol::{
     Condition, Delete, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, StatusCode,
     WriteName,
 };
-use cell_recovery::image::{ImageCopy, ImageSource, WrittenImage};
+use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
     ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
 };
@@ -376,6 +376,47 @@ impl World {
         let asked = self.process.commands.iter().any(|command| matches!(command, Command::AddPair));
         self.process.commands.clear();
         asked
+    }
+
+    /// The disk takes so many bytes more than it holds now; `None`: any number.
+    pub(crate) fn leave_room(&mut self, bytes: Option<u64>) {
+        self.disk.set_capacity(bytes.map(|bytes| self.disk.used() + bytes));
+    }
+
+    /// The answer to a request, waited for; images that are wanted meanwhile are written, if the disk has room,
+    /// and recorded.
+    pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Told {
+        let mut written = None;
+        for _ in 0..TURNS {
+            if let Some(told) = self.answered(id) {
+                return told;
+            }
+            self.turn();
+            for command in std::mem::take(&mut self.process.commands) {
+                match command {
+                    Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
+                        written = self.write_image(pair, *base);
+                        let csn_max = written.as_ref().map(|written: &WrittenImage| written.csn_max);
+                        self.process.worker.control(ControlEvent::ImageWritten { pair, csn_max });
+                    }
+                    Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
+                        self.record(pair, base, csn_max, written.take().unwrap().path);
+                        self.process
+                            .worker
+                            .control(ControlEvent::CheckpointRecorded { pair, recorded: true });
+                    }
+                    _ => {}
+                }
+            }
+        }
+        panic!("request {id} is not answered");
+    }
+
+    fn write_image(&self, pair: PairId, base: ImageBase) -> Option<WrittenImage> {
+        let store = self.process.worker.stores().find(|store| store.pair() == pair).unwrap();
+        let (source, ends) = (store.source(), store.slot_ends());
+        let storage = Arc::new(self.process.disk.clone());
+        cell_recovery::image::write_image(&source, storage, 1, base, &|slot| ends.end(slot)).ok()
     }
 
     fn record(&self, pair: PairId, base: Csn, csn_max: Csn, file: String) {
