@@ -225,7 +225,8 @@ mod tests {
             ];
             assert!(specs[0].slots() >= 8 || limit < 256 * MIB, "{limit}: {:?}", specs[0]);
             let pair: u64 = specs.iter().map(|spec| spec.bytes).sum();
-            let least = EXTENT_REGION_BYTES_MIN + SLOTS_MIN * SLOT_BYTES_MIN + 8192;
+            // Headers come on top, and sizes are rounded up to whole units.
+            let least = EXTENT_REGION_BYTES_MIN + SLOTS_MIN * SLOT_BYTES_MIN + 4 * MIB;
             assert!(8 * pair <= plan.for_pairs() + 8 * MIB || pair <= least, "{limit}: {pair}");
             assert!(8 * settings.integer("populate_chunk_bytes") <= plan.for_pairs().max(16 * MIB));
         }
