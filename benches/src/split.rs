@@ -61,12 +61,15 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     row("p99.9 of a one-sided get", "ms", under, &|fill| {
         fill.sides.each_ref().map(|side| share(&side.gets, 999))
     })?;
-    row("puts while one runs", "op/s", "between", &|fill| [&fill.splitting, &fill.calm].map(Span::rate))?;
-    // Nobody waits longer than a write of the upper half: from the split's start until its target opens.
-    let stall = "longest write stall of an upper half";
-    row(stall, "ms", "longest put between", &|fill| {
-        [&fill.splitting, &fill.calm].map(|span| span.longest.as_secs_f64() * 1e3)
-    })?;
+    // Small stores do not split, or in fewer puts than lie between two looks.
+    if fills.iter().all(|fill| fill.splitting.puts > 0 && fill.calm.puts > 0) {
+        row("puts while one runs", "op/s", "between", &|fill| [&fill.splitting, &fill.calm].map(Span::rate))?;
+        // Nobody waits longer than a write of the upper half: from the split's start until its target opens.
+        let stall = "longest write stall of an upper half";
+        row(stall, "ms", "longest put between", &|fill| {
+            [&fill.splitting, &fill.calm].map(|span| span.longest.as_secs_f64() * 1e3)
+        })?;
+    }
     let [meganodes, _] = middle(&|fill| [fill.meganodes as f64; 2]);
     report.add(Figure::alone("split/meganodes in the end", "meganodes", meganodes))?;
     for fill in &fills {

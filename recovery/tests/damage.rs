@@ -183,12 +183,13 @@ fn takeover_disk_that_does_not_answer_is_reported_and_recovers_once_it_does() {
 fn takeover_without_memory_says_so() {
     let world = World::with_entries(false);
     let mut life = world.life();
-    let (_, row) = (0, life.environment.table.pair(PAIR).unwrap());
+    let row = life.environment.table.pair(PAIR).unwrap();
     life.environment.options.regions = RegionSource::Shared(RegionOptions::default());
-    let mut claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimGround::HostLock).unwrap();
-    claim.row.geometry.extent_region_bytes = 64 << 30;
+    // Less than the first unit of a region.
+    life.environment.budget = cell_memory::Budget::new(1 << 20, 0);
+    let claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimGround::HostLock).unwrap();
     let failed = life.complete(life.rebuild(claim), Durability::Sync, world.session).err().unwrap();
-    let bytes = (64 << 30) + row.geometry.node_region_bytes;
+    let bytes = row.geometry.extent_region_bytes + row.geometry.node_region_bytes;
     assert!(matches!(failed, RecoveryError::Memory { bytes: wanted, .. } if wanted == bytes), "{failed}");
     let state = life.environment.table.pair(PAIR).unwrap().state;
     assert_eq!(state, PairState::Unavailable { missing: Missing::Memory { bytes } });

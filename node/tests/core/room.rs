@@ -34,9 +34,10 @@ fn small_disk_is_freed_by_checkpoints_before_writes_are_refused() {
         assert!(matches!(told, Told::Written(_)), "{number}: {told:?}");
     }
     let checkpoints = world.worker().snapshot().pairs[0].checkpoints;
+    // 16 MB of extents and half as much of tree nodes; the two logs fill their segments at different times.
     assert!(
-        (8..=40).contains(&checkpoints),
-        "{checkpoints} checkpoints for 16 MB of log in segments of 1 MiB"
+        (8..=48).contains(&checkpoints),
+        "{checkpoints} checkpoints for 24 MB of log in segments of 1 MiB"
     );
     world.restart();
     assert!(matches!(world.get(b"key 7"), Told::Value(_)));
