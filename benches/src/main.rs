@@ -1,5 +1,5 @@
-//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint, local,
-//! onesided, put, restart, split, takeover, memory: one row a figure.
+//! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint,
+//! local, onesided, put, restart, split, takeover, memory: one row a figure.
 
 use std::process::ExitCode;
 

@@ -175,7 +175,8 @@ fn empty(folder: &Scratch, report: &mut Report<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Starts a node that does not run, and ends it again: killed, or stopped for the image that the next one needs.
+/// Starts a node that does not run, and ends it again: killed, or stopped for the image that the next one
+/// needs.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the clock; nothing decides by it")]
 fn restart(node: &mut Served, from: From) -> Result<Restart, BenchError> {
     if from == From::Image {

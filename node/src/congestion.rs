@@ -13,8 +13,8 @@ use crate::worker::IN_FLIGHT_MAX;
 /// Bytes of replies that one step makes before it sends them: as much as the fabric keeps for a connection,
 /// unless it was told otherwise.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
-/// Bytes that may wait for one client, if as much may wait for all: answers to all that it may have asked, which come at once where they
-/// waited for the log.
+/// Bytes that may wait for one client, if as much may wait for all: answers to all that it may have asked,
+/// which come at once where they waited for the log.
 const CONNECTION_BYTES_MAX: usize = IN_FLIGHT_MAX as usize * (MESSAGE_BYTES_MAX + MESSAGE_BYTES);
 /// What a message costs beside its bytes.
 const MESSAGE_BYTES: usize = 64;

@@ -46,9 +46,9 @@ impl ToWorker {
         self.send(Inbound::Control(event));
     }
 
-    /// Makes the worker give up, and waits until its thread has ended; whether it has. Its pairs may be given up
-    /// only then: (1) the control thread gives a pair up; (2) another node takes it over; (3) the worker, whose
-    /// lease still holds, acknowledges a write of it.
+    /// Makes the worker give up, and waits until its thread has ended; whether it has. Its pairs may be given
+    /// up only then: (1) the control thread gives a pair up; (2) another node takes it over; (3) the worker,
+    /// whose lease still holds, acknowledges a write of it.
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a thread is waited for is real time")]
     pub(crate) fn end_worker(&self, work: &Receiver<Work>, patience: Duration) -> bool {
         self.send(Inbound::GiveUp(FailureKind::RecoveryRefused));

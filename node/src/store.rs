@@ -20,16 +20,14 @@ use std::sync::Arc;
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{
-    Completion, CompletionTable, ExtentRecord, NodeRecord, Outcome, Recovered, SlotUse, SplitBook,
-};
-use cell_terms::{Csn, Durability, Epoch, PairId, RegionKind, SessionId, SlotIndex, Version};
+use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitBook};
+use cell_terms::{Csn, Durability, Epoch, PairId, SessionId, SlotIndex, Version};
 use cell_tree::{Change, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
 use cell_wal::PairLog;
 
 use crate::grace::{Freed, GraceQueue};
 use crate::settings::WorkerOptions;
-use log::{Need, record_bytes_max};
+use log::{Need, append_extent};
 use meganodes::Meganodes;
 
 pub(crate) use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
@@ -563,16 +561,6 @@ impl Store {
     fn region_full(&mut self) -> WriteError {
         self.no_room = Some(NoRoom::Region);
         WriteError::NoRoom(NoRoom::Region)
-    }
-}
-
-fn append_extent(log: Option<&mut PairLog>, offset: cell_terms::ExtentOffset, bytes: &[u8]) {
-    if let Some(log) = log {
-        log.append_sized(RegionKind::Extent, record_bytes_max(bytes.len()), |_, payload| {
-            let (header, extent) = payload.split_at_mut(payload.len() - bytes.len());
-            header.copy_from_slice(&ExtentRecord::header(offset));
-            extent.copy_from_slice(bytes);
-        });
     }
 }
 

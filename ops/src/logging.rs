@@ -8,7 +8,8 @@ use tracing_subscriber::EnvFilter;
 use crate::exit::Failure;
 use crate::output::message::is_colored;
 
-/// Starts to report what the filter lets through, in the directives of `EnvFilter`, into a file if there is one.
+/// Starts to report what the filter lets through, in the directives of `EnvFilter`, into a file if there is
+/// one.
 ///
 /// What cannot be written, as on a disk that is full, is left out: it must not end a node.
 pub(crate) fn start(filter: &str, file: Option<File>) -> anyhow::Result<()> {

@@ -118,8 +118,8 @@ fn notify(states: &[NotifyState<'_>]) {
 mod tests {
     use super::*;
 
-    /// Seconds after which the watchdog is fed, looked at ten times a second for a minute; the worker's last sign
-    /// of life is at `hangs_at`.
+    /// Seconds after which the watchdog is fed, looked at ten times a second for a minute; the worker's last
+    /// sign of life is at `hangs_at`.
     fn fed(patience: u64, hangs_at: u64) -> Vec<u64> {
         let start = Instant::now();
         let mut watchdog = Watchdog::new(Duration::from_secs(patience), start);

@@ -17,43 +17,43 @@
 //!
 //! # Why a copy of a living pair is enough
 //!
-//! The copier is a reader like any other. The pair changes under it and waits for nothing: freed tree nodes and
-//! extents are used again, tree nodes are split, meganodes are split and rebuilt, slots are adopted and freed.
-//! Let B be the durable watermark when the image begins, and let the cut of a later recovery be at or above the
-//! highest CSN of the image. Recovery loads the image and replays every record above B up to the cut. It comes
-//! to the state of the cut, for these reasons.
+//! The copier is a reader like any other. The pair changes under it and waits for nothing: freed tree nodes
+//! and extents are used again, tree nodes are split, meganodes are split and rebuilt, slots are adopted and
+//! freed. Let B be the durable watermark when the image begins, and let the cut of a later recovery be at or
+//! above the highest CSN of the image. Recovery loads the image and replays every record above B up to the
+//! cut. It comes to the state of the cut, for these reasons.
 //!
 //! 1. **Tree nodes.** Each is copied whole, of one moment, with the CSN of its last change. Replay skips the
 //!    records that the copy has and applies the others, so the moment does not matter, nor does the order of
 //!    the copies, nor how often the place was freed and used again in between: a fill holds the whole node,
 //!    and changes of a life that the copy lacks are skipped, because a later record frees or fills the node.
 //! 2. **Extents above B** are in the log. Replay writes them over whatever the image has in their places.
-//! 3. **Extents at or below B**, as far as the cut needs them, lie still from before the copy to the cut. With
-//!    each leaf go those that it leads to; if its checksum fails, one was replaced and its place used again,
-//!    and the leaf is copied again. The entry is in some leaf of its slot at each moment (readers need that
-//!    too), but it may move to another: by the fill of a leaf, and then by the change that takes it out of the
-//!    leaf where it was. The owner notes each fill between these two ([`FilledNodes`]). Of each slot the
-//!    copier (a) drops what is noted; (b) asks how far the nodes go, and copies all of them; (c) takes what is
-//!    noted since, copies the extents of these leaves, and repeats that until nothing is noted.
+//! 3. **Extents at or below B**, as far as the cut needs them, lie still from before the copy to the cut.
+//!    With each leaf go those that it leads to; if its checksum fails, one was replaced and its place used
+//!    again, and the leaf is copied again. The entry is in some leaf of its slot at each moment (readers need
+//!    that too), but it may move to another: by the fill of a leaf, and then by the change that takes it out
+//!    of the leaf where it was. The owner notes each fill between these two ([`FilledNodes`]). Of each slot
+//!    the copier (a) drops what is noted; (b) asks how far the nodes go, and copies all of them; (c) takes
+//!    what is noted since, copies the extents of these leaves, and repeats that until nothing is noted.
 //!
 //!    So no entry is missed. Take the leaf that has it when (b) begins. If the copier finds the leaf without
-//!    it, then it sees the change that took the entry out, and so it will see the note of the fill before that
-//!    change, unless (a) has dropped it: then (b) copies the filled leaf as it is later. Either way the leaf to
-//!    which the entry has moved is looked at after the entry came there. The same holds for that leaf, and so
-//!    on; and as (c) ends when nothing is noted, the last leaf of this chain has the entry.
+//!    it, then it sees the change that took the entry out, and so it will see the note of the fill before
+//!    that change, unless (a) has dropped it: then (b) copies the filled leaf as it is later. Either way the
+//!    leaf to which the entry has moved is looked at after the entry came there. The same holds for that
+//!    leaf, and so on; and as (c) ends when nothing is noted, the last leaf of this chain has the entry.
 //!
 //!    It must be *between* the two. With the note before the fill: (1) leaf 7 is noted; (2) the copier takes
 //!    the note and finds 7 free; (3) 7 is filled with entries of leaf 9; (4) they are cut out of 9; (5) the
 //!    copier comes to 9. With the note after the cut: (1) 7, which the copier has passed, is filled; (2) 9 is
 //!    cut; (3) the copier comes to 9, finds nothing noted and ends; (4) 7 is noted. Each time nobody has the
 //!    extents.
-//! 4. **Slots.** Only those that were in use at the start are copied, in any order. Entries do not move between
-//!    slots: an adoption copies them, its fills hold whole nodes, and it writes extents of its own. So what a
-//!    slot got that was taken since is above B. But of an adoption an entry's extent and its leaf are in
-//!    different batches, so **no image may begin while a pair builds an adopted meganode**: (1) an extent is
-//!    logged and durable; (2) an image begins, B is above it; (3) its copier passes the slot, where no leaf
-//!    leads to the extent yet; (4) the leaf is filled; (5) the log up to B is released, and nobody has the
-//!    extent any more. An adoption may begin while an image is made.
+//! 4. **Slots.** Only those that were in use at the start are copied, in any order. Entries do not move
+//!    between slots: an adoption copies them, its fills hold whole nodes, and it writes extents of its own.
+//!    So what a slot got that was taken since is above B. But of an adoption an entry's extent and its leaf
+//!    are in different batches, so **no image may begin while a pair builds an adopted meganode**: (1) an
+//!    extent is logged and durable; (2) an image begins, B is above it; (3) its copier passes the slot, where
+//!    no leaf leads to the extent yet; (4) the leaf is filled; (5) the log up to B is released, and nobody
+//!    has the extent any more. An adoption may begin while an image is made.
 //! 5. What the upper half of a split meganode had is freed by one record, `Applied`. If it is at or below B,
 //!    its nodes were free before the copy began. If it is above, the image may have some of them, with their
 //!    extents of then (a node is freed before its extents are), and replay frees those again; changes of
@@ -154,8 +154,8 @@ pub struct ImageBase {
 }
 
 impl ImageBase {
-    /// Notes everything, for the owner's first attempt. Not while the pair builds an adopted meganode: see point
-    /// 4 of the module's text.
+    /// Notes everything, for the owner's first attempt. Not while the pair builds an adopted meganode: see
+    /// point 4 of the module's text.
     #[must_use]
     pub fn capture(
         csn: Csn,
@@ -332,8 +332,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         })
     }
 
-    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far a slot's nodes go *now*;
-    /// `false` when everything is copied.
+    /// Copies up to so many tree nodes, each with its extents. `nodes_end` says how far a slot's nodes go
+    /// *now*; `false` when everything is copied.
     ///
     /// # Errors
     /// See [`ImageError`]; the image is lost then: [`ImageCopy::abandon`].
@@ -344,7 +344,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
     ) -> Result<bool, ImageError> {
         let Some((slot, used)) = self.base.slots.get(self.at).copied() else { return Ok(false) };
         let Range { start, end } = self.pass.take().unwrap_or_else(|| {
-            // In this order: what is filled from here on is noted, what was filled before lies before the end.
+            // In this order: what is filled from here on is noted, what was filled before lies before the
+            // end.
             self.source.borrow().filled.take(slot, &mut self.again);
             self.again.clear();
             0..nodes_end(slot).0
@@ -364,7 +365,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
 
     /// Copies the extents of leaves that were filled since the slot's nodes were copied; when there are none,
     /// the next slot's turn comes. Each look has fewer before it than the last one: what it copies takes a
-    /// fraction of the writes that fill a leaf, and with each split the leaves have fewer entries at or below B.
+    /// fraction of the writes that fill a leaf, and with each split the leaves have fewer entries at or below
+    /// B.
     fn look_again(&mut self, slot: SlotIndex, used: SlotUse, nodes_max: u32) -> Result<bool, ImageError> {
         if self.again.is_empty() && used != SlotUse::Router {
             self.source.borrow().filled.take(slot, &mut self.again);
@@ -466,8 +468,8 @@ impl<S: Borrow<ImageSource>> ImageCopy<S> {
         Err(ImageError::Busy(node))
     }
 
-    /// Copies the extents of the leaf snapshot, those that are not in the log above the base; or says which one
-    /// is not what the leaf says.
+    /// Copies the extents of the leaf snapshot, those that are not in the log above the base; or says which
+    /// one is not what the leaf says.
     fn copy_extents(&mut self) -> Result<(), cell_terms::ExtentOffset> {
         let region = &self.source.borrow().extent;
         for (_, entry) in self.leaf.iter() {

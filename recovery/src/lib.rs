@@ -27,12 +27,12 @@ pub use completion::{Admission, CompletionTable};
 pub use error::{ContentFault, RecoveryError};
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};
-pub use rebuild::{ClaimRequest, Environment, OpenSessions, Rebuild, RecoveryOptions, RegionSource, Step};
+pub use rebuild::{ClaimRequest, Environment, Rebuild, RecoveryOptions, RegionSource, Step};
 pub use record::{
     COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
-pub use recovered::{Rebuilt, Recovered, RecoveredMeganode};
+pub use recovered::{OpenSessions, Rebuilt, Recovered, RecoveredMeganode};
 pub use split::{
     Answer, BookError, CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitBook,
     SplitName, SplitRecord, TargetSplit, TargetState, TargetStep, settle, step_of_source, step_of_target,

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Revision, Sessions, Table, Tenure};
+use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Sessions, Table, Tenure};
 use cell_memory::{
     Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
 };
@@ -26,7 +26,7 @@ use crate::folders::highest_epoch;
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::{Rebuilt, Recovered, check_adoptions, entries_of};
+use crate::recovered::{OpenSessions, Rebuilt, Recovered, check_adoptions, entries_of};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
 use crate::split::{SlotUse, SplitBook, TargetState};
 use crate::verify::{Part, verify};
@@ -166,15 +166,6 @@ struct Memory {
     completions: CompletionTable,
     splits: SplitBook,
     nodes_end: Vec<NodeIndex>,
-}
-
-/// The sessions that were open at a moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct OpenSessions {
-    /// Their ids, ascending.
-    pub sessions: Vec<SessionId>,
-    /// The table's revision then: ask for those that ended since.
-    pub revision: Revision,
 }
 
 impl Rebuild {

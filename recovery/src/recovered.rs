@@ -1,15 +1,23 @@
 //! What a takeover leaves in a new owner's hands.
 
-use cell_cluster::Claim;
+use cell_cluster::{Claim, Revision};
 use cell_memory::{ExtentAllocator, PairWriter};
-use cell_terms::{Csn, Epoch, PairId, Pointer, Root};
+use cell_terms::{Csn, Epoch, PairId, Pointer, Root, SessionId};
 use cell_tree::{Geometry, Slot, SlotAllocator, TreeStats};
 use cell_wal::{PairLog, Predecessor};
 
 use crate::completion::CompletionTable;
 use crate::error::RecoveryError;
-use crate::rebuild::OpenSessions;
 use crate::split::{SlotUse, SplitBook, TargetState};
+
+/// The sessions that were open at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenSessions {
+    /// Their ids, ascending.
+    pub sessions: Vec<SessionId>,
+    /// The table's revision then: ask for those that ended since.
+    pub revision: Revision,
+}
 
 /// A recovered pair: verified, its cut recorded, its new logs open, published. Whoever holds it is its owner.
 pub struct Recovered {

@@ -414,8 +414,8 @@ fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
     }
 }
 
-/// A copier left the tree nodes out that it found free, and the CSN of the record that had freed them: the image
-/// could be recorded before that record was durable.
+/// A copier left the tree nodes out that it found free, and the CSN of the record that had freed them: the
+/// image could be recorded before that record was durable.
 #[test]
 fn image_counts_the_records_that_freed_its_tree_nodes() {
     let (_, owner) = World::with_entries(false).recover(Durability::Sync);

@@ -49,8 +49,8 @@ impl Dates {
     }
 }
 
-/// Lets a node write on a disk whose flushes fail from some time on, then takes its power away. How many writes
-/// were acknowledged that were begun after the first flush could have failed, and whether all that was
+/// Lets a node write on a disk whose flushes fail from some time on, then takes its power away. How many
+/// writes were acknowledged that were begun after the first flush could have failed, and whether all that was
 /// acknowledged is there.
 fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
     let mut disk = FaultyDisk::new(Fault::FlushErrors, DISK_MEBIBYTES)?;

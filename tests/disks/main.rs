@@ -1,5 +1,5 @@
-//! Disks that fail under real nodes: power cuts that lose what was not flushed, writes that fail, flushes that
-//! fail.
+//! Disks that fail under real nodes: power cuts that lose what was not flushed, writes that fail, flushes
+//! that fail.
 
 mod flushes;
 mod several;

@@ -13,8 +13,8 @@ const FAULTS: [(&str, &str); 5] =
     [("kill", "1200ms"), ("stop", "1200ms"), ("partition", "1200ms"), ("restart", "1ms"), ("kill", "1ms")];
 /// The exit code of a drill that finds the cluster unwell before it begins.
 const UNHEALTHY: i32 = 5;
-/// How often a drill may find it so. A busy machine costs a node its lease now and then; a cluster that is unwell
-/// each time is a defect, and not to be waited out.
+/// How often a drill may find it so. A busy machine costs a node its lease now and then; a cluster that is
+/// unwell each time is a defect, and not to be waited out.
 const UNHEALTHY_STARTS_MAX: usize = 3;
 /// Writes to the node's pairs that a drill needs to show anything.
 const WRITES_MIN: u64 = 20;

@@ -1,5 +1,5 @@
-//! The coordinator's host alone: its process is killed and started again, while nodes of other hosts run on, keep
-//! their leases or fence themselves.
+//! The coordinator's host alone: its process is killed and started again, while nodes of other hosts run on,
+//! keep their leases or fence themselves.
 
 use std::process::Child;
 use std::time::{Duration, Instant};

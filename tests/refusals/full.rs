@@ -173,8 +173,8 @@ fn disk_full_refuses_writes_keeps_reads_and_recovers_with_room() {
     server.kill_all();
 }
 
-/// A disk of 96 MB was full of log, for ever, before `checkpoint_log_bytes_min` was reached, though all that was
-/// stored would have fitted many times.
+/// A disk of 96 MB was full of log, for ever, before `checkpoint_log_bytes_min` was reached, though all that
+/// was stored would have fitted many times.
 #[test]
 fn small_disk_takes_many_times_its_size_of_updates() {
     let Some(disk) = SmallDisk::new(96) else { return };
@@ -231,9 +231,9 @@ fn region_full_refuses_writes_keeps_reads_and_deletes() {
     assert!(client.get(b"fill-000000").expect("reads go on").is_none());
 }
 
-/// Others overwrite small entries of another meganode all the time, and each time an extent is freed and rests: there
-/// is always something that will be free soon, and never room for a large one. (A put that finds no room waited as
-/// long as any extent of the pair rested: for ever, beside steady updates.)
+/// Others overwrite small entries of another meganode all the time, and each time an extent is freed and
+/// rests: there is always something that will be free soon, and never room for a large one. (A put that finds
+/// no room waited as long as any extent of the pair rested: for ever, beside steady updates.)
 #[test]
 fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
     let flags = [

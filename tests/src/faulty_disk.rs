@@ -23,8 +23,8 @@ pub enum Fault {
     VolatileCache,
     /// Writes fail while [`FaultyDisk::fail`] says so.
     WriteErrors,
-    /// As a volatile cache; and while [`FaultyDisk::fail`] says so, writes succeed and nothing is flushed: every
-    /// flush fails.
+    /// As a volatile cache; and while [`FaultyDisk::fail`] says so, writes succeed and nothing is flushed:
+    /// every flush fails.
     FlushErrors,
 }
 
@@ -132,8 +132,8 @@ impl FaultyDisk {
         let trigger = format!("error-pwrite-file={trigger}");
         let on_write = ["error-pwrite=EIO", "error-pwrite-rate=100%", &trigger];
         let cached = ["cache=writeback", "cache-min-block-size=4096"];
-        // The filter that is named first is the one next to the file system. Below a cache, an error of a write is
-        // one of the flush that writes the cache back.
+        // The filter that is named first is the one next to the file system. Below a cache, an error of a
+        // write is one of the flush that writes the cache back.
         let (filters, options) = match self.fault {
             Fault::VolatileCache => (&["--filter=cache"][..], cached.to_vec()),
             Fault::WriteErrors => (&["--filter=error"][..], on_write.to_vec()),

@@ -135,8 +135,8 @@ impl Server {
         self.supervisor = Some(child.expect("cell can be started"));
     }
 
-    /// A node of this cluster that the supervisor does not run, to be started by the caller: it lives in the same
-    /// folder, asks the supervisor's coordinator, and reports into the same log.
+    /// A node of this cluster that the supervisor does not run, to be started by the caller: it lives in the
+    /// same folder, asks the supervisor's coordinator, and reports into the same log.
     ///
     /// # Panics
     /// If the log cannot be written.

@@ -3,16 +3,16 @@
 //! ```text
 //! region-0000000a/epoch-00000003/segment-00000000.log     one log: a region's, written by one owner
 //! region-0000000a/epoch-00000003/preparing-00000002.log   a segment that is being zero-filled
-//! pair-00000005/image-00000003-00000000000004d2-00000000.cell      a checkpoint image: epoch, base CSN, attempt
-//! ```
+//! pair-00000005/image-00000003-00000000000004d2-00000000.cell      a checkpoint image: epoch, base CSN,
+//! attempt ```
 //!
 //! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was
 //! written for this use of the file. A recycled file gets a new number, and with it a new name.
 //!
 //! An owner numbers its attempts at an image, because the name of an image that may be recorded is never used
-//! again: (1) an image is recorded, and the answer is lost; (2) the owner begins another one with the same base;
-//! (3) it is written over the recorded one, with another highest CSN; (4) a crash, and the row does not fit the
-//! file. Images of earlier versions have no number: `image-00000003-00000000000004d2.cell`.
+//! again: (1) an image is recorded, and the answer is lost; (2) the owner begins another one with the same
+//! base; (3) it is written over the recorded one, with another highest CSN; (4) a crash, and the row does not
+//! fit the file. Images of earlier versions have no number: `image-00000003-00000000000004d2.cell`.
 
 use std::fmt;
 

@@ -163,8 +163,8 @@ impl PairLog {
         self.logs.iter().map(RegionLog::closed_bytes).sum()
     }
 
-    /// Whether a checkpoint that covers all that is in the logs makes room for ordinary operations, where there
-    /// is none.
+    /// Whether a checkpoint that covers all that is in the logs makes room for ordinary operations, where
+    /// there is none.
     #[must_use]
     pub fn can_be_relieved(&self) -> bool {
         self.logs.iter().all(RegionLog::can_be_relieved)

@@ -120,8 +120,8 @@ fn full_disk_is_relieved_by_a_checkpoint_that_releases_segments() {
     assert!(pair.log.counts().recycled > 0);
 }
 
-/// One segment of each log and its reserve fit, and no more: each time a checkpoint covers the current segment,
-/// ordinary writes go on in the reserve, and the current one's file becomes the next reserve.
+/// One segment of each log and its reserve fit, and no more: each time a checkpoint covers the current
+/// segment, ordinary writes go on in the reserve, and the current one's file becomes the next reserve.
 #[test]
 fn full_disk_with_one_segment_and_its_reserve_goes_on_with_checkpoints() {
     let disk = SimDisk::new(5);

@@ -230,7 +230,8 @@ impl SnapshotCollector {
     }
 }
 
-/// A counter that another crate declares, whose name ends with what the encoder adds: the unit, then `_total`.
+/// A counter that another crate declares, whose name ends with what the encoder adds: the unit, then
+/// `_total`.
 fn encode_counter(encoder: &mut DescriptorEncoder<'_>, reading: &CounterValue) -> Result<(), fmt::Error> {
     let CounterValue { counter, value } = reading;
     let name = counter.name.trim_end_matches("_total");
@@ -275,7 +276,7 @@ mod tests {
             "cell_memory_available_bytes 190",
             "cell_memory_refused_total 3",
             "cell_memory_ready_given_bytes_total 2097152",
-            "# HELP cell_log_payload_bytes Bytes of records.",
+            "# HELP cell_log_payload_bytes Bytes of records",
             "# UNIT cell_log_payload_bytes bytes",
             "# TYPE cell_log_payload_bytes counter",
             "cell_log_payload_bytes_total 4096.0",

@@ -97,8 +97,9 @@ pub(crate) fn shared_memory(transport: Transport, greeting: &Greeting, address: 
     is_here.then(|| Address::shm(name).with_worker(address.worker))
 }
 
-/// The first of these servers that answers, and what its host says of itself; none if nobody does in time. They
-/// are asked in their order: the next one when those before it have failed, or have kept silent for a while.
+/// The first of these servers that answers, and what its host says of itself; none if nobody does in time.
+/// They are asked in their order: the next one when those before it have failed, or have kept silent for a
+/// while.
 fn ask(
     endpoint: &mut HostEndpoint,
     poller: &mut Poller,

@@ -1,16 +1,17 @@
 //! Whether the own clock has stood still: a core without clock or I/O.
 //!
-//! A lease is counted on the node's clock from before it asked, and on the coordinator's from when the question
-//! came. That is safe while both clocks go on. The clocks of a virtual machine that its host stops, or moves, may
-//! stop with it:
+//! A lease is counted on the node's clock from before it asked, and on the coordinator's from when the
+//! question came. That is safe while both clocks go on. The clocks of a virtual machine that its host stops,
+//! or moves, may stop with it:
 //!
 //! 1. the node renews its lease of 500 ms at 100 ms, and relies on it until 575 ms;
 //! 2. its machine is stopped for 2 s; the lease ends, a survivor takes over;
-//! 3. its machine goes on, with its clock where it was: at 110 ms. For the node the lease holds for 465 ms more.
+//! 3. its machine goes on, with its clock where it was: at 110 ms. For the node the lease holds for 465 ms
+//!    more.
 //!
-//! No clock of such a machine tells it; the coordinator's, if that is on another machine, does. Its readings lie
-//! between a question and its answer, so that the time between two of them is at most that from before the first
-//! question to after the second answer. What is more than this the own clock has lost.
+//! No clock of such a machine tells it; the coordinator's, if that is on another machine, does. Its readings
+//! lie between a question and its answer, so that the time between two of them is at most that from before
+//! the first question to after the second answer. What is more than this the own clock has lost.
 
 use serde::{Deserialize, Serialize};
 
@@ -37,8 +38,8 @@ impl ClockWatch {
         ClockWatch { drift_parts, last: None }
     }
 
-    /// Takes in a reading, asked for at `asked_ns` and received at `answered_ns`. How much time the own clock has
-    /// lost since the reading before, beyond what clocks drift; none if it has not surely lost any.
+    /// Takes in a reading, asked for at `asked_ns` and received at `answered_ns`. How much time the own clock
+    /// has lost since the reading before, beyond what clocks drift; none if it has not surely lost any.
     pub(crate) fn observe(&mut self, asked_ns: u64, answered_ns: u64, reading: ClockReading) -> Option<u64> {
         let (asked_before_ns, before) = self.last.replace((asked_ns, reading))?;
         if before.clock != reading.clock {
@@ -94,9 +95,9 @@ mod tests {
     }
 
     proptest! {
-        /// However long questions and answers travel, and with the coordinator's clock up to the margin faster: a
-        /// clock that goes on is never taken for one that stood still, and one that lost more than drift and
-        /// travel explain is always found out.
+        /// However long questions and answers travel, and with the coordinator's clock up to the margin
+        /// faster: a clock that goes on is never taken for one that stood still, and one that lost more than
+        /// drift and travel explain is always found out.
         #[test]
         fn observe_tells_lost_time_and_nothing_else(
             steps in proptest::collection::vec((1_u64..40, 1_u64..40, 0_u64..200, 0_u64..300), 1..60),

@@ -33,7 +33,8 @@ pub trait Coordinator: Send + Sync {
         None
     }
 
-    /// As [`Coordinator::call`], with a reading of the store's clock between question and answer, if there is one.
+    /// As [`Coordinator::call`], with a reading of the store's clock between question and answer, if there is
+    /// one.
     ///
     /// # Errors
     /// As there.

@@ -132,7 +132,8 @@ impl LeaseKeeper {
                     reading.and_then(|reading| self.watch.observe(asked_ns, now_ns, reading));
                 match self.clock_lost_ns {
                     None => self.confirm(asked_ns),
-                    // It was renewed, but what was relied on meanwhile was counted on a clock that stood still.
+                    // It was renewed, but what was relied on meanwhile was counted on a clock that stood
+                    // still.
                     Some(_) => self.end(),
                 }
             }
@@ -219,8 +220,8 @@ mod tests {
         assert_eq!(keeper.step(900 * MS), LeaseCommand::Stop);
     }
 
-    /// A virtual machine that was stopped for less than a lease: the coordinator renewed it, but meanwhile the
-    /// node relied on it by a clock that stood still.
+    /// A virtual machine that was stopped for less than a lease: the coordinator renewed it, but meanwhile
+    /// the node relied on it by a clock that stood still.
     #[test]
     fn answered_by_a_clock_that_went_further_is_final() {
         let mut keeper = keeper();

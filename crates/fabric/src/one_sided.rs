@@ -157,8 +157,8 @@ impl RemoteRead {
     }
 }
 
-/// Reads beside a writer under every interleaving and every order of memory that the language permits, as loom
-/// enumerates them. Both are the production code, the owner's of `cell_tree`; only the words are loom's.
+/// Reads beside a writer under every interleaving and every order of memory that the language permits, as
+/// loom enumerates them. Both are the production code, the owner's of `cell_tree`; only the words are loom's.
 #[cfg(test)]
 mod interleavings {
     use std::cell::RefCell;
@@ -183,8 +183,8 @@ mod interleavings {
         Fence,
     }
 
-    /// Words that nobody shares, with a note of what is done to them: a writer's frames are larger than loom's
-    /// stacks.
+    /// Words that nobody shares, with a note of what is done to them: a writer's frames are larger than
+    /// loom's stacks.
     struct Plain {
         words: Vec<u64>,
         steps: RefCell<Vec<Step>>,

@@ -222,8 +222,8 @@ fn share_file_keeps_its_size_and_holes_are_zeros() {
 }
 
 /// A server once woke its peers by a pipe. Its lock is held while a reader copies, and a peer that read into
-/// memory whose pages somebody else serves (a file system of its own, userfaultfd) held it as long as it liked,
-/// and with it the server's next write.
+/// memory whose pages somebody else serves (a file system of its own, userfaultfd) held it as long as it
+/// liked, and with it the server's next write.
 #[test]
 fn share_hands_over_memory_and_nothing_else() {
     let mut server = server(Limits::default());
@@ -353,8 +353,8 @@ fn ring_file() -> OwnedFd {
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Sends messages to an acceptor that shared those descriptors, always wants to be woken and takes nothing
-/// from its socket, until it was woken more often than a socket holds packets. The reason for the connection's
-/// end, if it ended before; the test fails if a call never returns.
+/// from its socket, until it was woken more often than a socket holds packets. The reason for the
+/// connection's end, if it ended before; the test fails if a call never returns.
 fn send_to_an_acceptor_that_never_hears(more: Vec<OwnedFd>) -> Option<CloseReason> {
     const WAKES: u64 = 1_000;
     let (listener, name) = hostile_acceptor();
@@ -402,7 +402,8 @@ fn wake_acceptor_whose_bell_takes_nothing_makes_no_client_wait() {
     assert_eq!(send_to_an_acceptor_that_never_hears(Vec::new()), None);
 }
 
-/// Files that are not what they should be are told apart without a question that their maker could answer late.
+/// Files that are not what they should be are told apart without a question that their maker could answer
+/// late.
 #[test]
 fn connect_to_an_acceptor_that_shares_other_files_closes() {
     let size = (DATA + 2 * RING_WORDS) * 8;

@@ -146,8 +146,8 @@ impl ExtentAllocator {
         })
     }
 
-    /// Closes all that is free in units (of 2 MiB, from the region's start) of which `is_granted` says no. Asked
-    /// once, before anything is allocated.
+    /// Closes all that is free in units (of 2 MiB, from the region's start) of which `is_granted` says no.
+    /// Asked once, before anything is allocated.
     pub fn close_unless(&mut self, is_granted: impl Fn(Range<u64>) -> bool) {
         let is_open = |unit: u32| {
             let begin = u64::from(unit) * UNIT_BYTES;
@@ -167,8 +167,8 @@ impl ExtentAllocator {
         self.closed.last().map(|&(start, blocks)| bytes(start)..bytes(start + blocks))
     }
 
-    /// Opens the lowest closed range up to a byte of it: that much is granted. Nothing happens where it is not
-    /// past the range's start; of a block that is cut, nothing is opened.
+    /// Opens the lowest closed range up to a byte of it: that much is granted. Nothing happens where it is
+    /// not past the range's start; of a block that is cut, nothing is opened.
     pub fn open(&mut self, upto_bytes: u64) {
         let Some((start, blocks)) = self.closed.pop() else { return };
         let upto = (upto_bytes / u64::from(BLOCK_BYTES)).clamp(start.into(), (start + blocks).into());

@@ -289,7 +289,8 @@ impl Region {
         self.about.population.granted_bytes()
     }
 
-    /// Gives memory to all that is granted and has none yet: for a background thread, ahead of the allocators.
+    /// Gives memory to all that is granted and has none yet: for a background thread, ahead of the
+    /// allocators.
     ///
     /// # Errors
     /// As [`Region::populate`].
@@ -297,9 +298,9 @@ impl Region {
         self.about.population.populate_granted(self.live.mapping())
     }
 
-    /// Grants and gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB, with
-    /// huge pages where they are. Cheap where that was done, and safe beside readers and the writer. Private
-    /// regions are only granted; does nothing for foreign ones.
+    /// Grants and gives memory to the part of the region that `range` (bytes) touches, in units of 2 MiB,
+    /// with huge pages where they are. Cheap where that was done, and safe beside readers and the writer.
+    /// Private regions are only granted; does nothing for foreign ones.
     ///
     /// # Errors
     /// [`MemoryError::LimitReached`], or [`MemoryError::Populate`] if there is no memory: what the region
@@ -353,8 +354,8 @@ impl Region {
     pub fn share(&self) -> Result<File, MemoryError> {
         let failed = |source| MemoryError::Share { source };
         let file = self.live.mapping().file().ok_or_else(|| failed(io::ErrorKind::Unsupported.into()))?;
-        // A new opening, because a duplicate would keep this descriptor's right to write: the seals stop every
-        // new writer, but not who lets the file take memory.
+        // A new opening, because a duplicate would keep this descriptor's right to write: the seals stop
+        // every new writer, but not who lets the file take memory.
         File::open(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(failed)
     }
 

@@ -34,8 +34,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: NODE_REGION_BYTES,
         meaning: "Memory for the slots of a pair's node region; a header page comes on top. Rounded down \
-                  to whole slots. Memory is taken as the tree grows. Less where nobody gave it and eight pairs would \
-                  not fit memory_limit_bytes.",
+                  to whole slots. Memory is taken as the tree grows. Less where nobody gave it and eight \
+                  pairs would not fit memory_limit_bytes.",
         default: "2 GiB",
         bounds: Bounds::Bytes { min: SLOT_BYTES_MIN, max: NODE_REGION_BYTES_MAX, power_of_two: false },
         applies: Applies::Creation,

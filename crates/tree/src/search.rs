@@ -106,8 +106,8 @@ impl<W: Words + ?Sized> Copy for Meganode<'_, W> {}
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     pub(crate) node: NodeIndex,
-    /// The kind that the node must have (see [`kind_of`]): valid, of the meganode's role, and one level below its
-    /// parent.
+    /// The kind that the node must have (see [`kind_of`]): valid, of the meganode's role, and one level below
+    /// its parent.
     pub(crate) kind: u8,
     retries: u32,
     right_moves: u32,

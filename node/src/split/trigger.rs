@@ -159,8 +159,8 @@ impl Splits {
         true
     }
 
-    /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of what
-    /// is freed later there is always more, beside steady updates, and the put would wait for ever.
+    /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of
+    /// what is freed later there is always more, beside steady updates, and the put would wait for ever.
     fn awaits_extents(&mut self, store: &Store, there: MeganodeAt) -> bool {
         let until = *self.awaited.entry(there).or_insert_with(|| store.appended());
         let rests = store.has_resting_extents(until);

@@ -75,8 +75,8 @@ impl Store {
         self.extents.closed() != Some(closed)
     }
 
-    /// Whether a put of so many bytes is sure to find tree nodes and an extent. Memory is taken for it, if the
-    /// budget permits that.
+    /// Whether a put of so many bytes is sure to find tree nodes and an extent. Memory is taken for it, if
+    /// the budget permits that.
     pub(crate) fn make_room(&mut self, slot: SlotIndex, value_bytes: usize) -> (bool, bool) {
         loop {
             let (nodes, extent) = self.has_room(slot, value_bytes);

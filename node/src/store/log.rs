@@ -1,11 +1,11 @@
 //! The store's side of the log: room, appending, submission, the watermarks.
 
 use cell_recovery::image::ImageBase;
-use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Durability, RegionKind, SlotIndex};
+use cell_terms::{Csn, Durability, ExtentOffset, RegionKind, SlotIndex};
 use cell_tree::Geometry;
-use cell_wal::{LogCounts, LogDevice, LogEvent, Refusal, Space, WalError, record_space};
+use cell_wal::{LogCounts, LogDevice, LogEvent, PairLog, Refusal, Space, WalError, record_space};
 
 use super::{NoRoom, Store};
 
@@ -91,7 +91,8 @@ impl Store {
         self.log.as_ref().is_some_and(cell_wal::PairLog::can_be_relieved)
     }
 
-    /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was before.
+    /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was
+    /// before.
     pub(crate) fn set_relief_comes(&mut self, comes: bool) -> bool {
         std::mem::replace(&mut self.relief.comes, comes)
     }
@@ -225,5 +226,16 @@ impl Store {
 
     pub(crate) fn end_check(&mut self) {
         self.checking = false;
+    }
+}
+
+/// Appends the record of an extent, if there is a log.
+pub(super) fn append_extent(log: Option<&mut PairLog>, offset: ExtentOffset, bytes: &[u8]) {
+    if let Some(log) = log {
+        log.append_sized(RegionKind::Extent, record_bytes_max(bytes.len()), |_, payload| {
+            let (header, extent) = payload.split_at_mut(payload.len() - bytes.len());
+            header.copy_from_slice(&ExtentRecord::header(offset));
+            extent.copy_from_slice(bytes);
+        });
     }
 }

@@ -11,14 +11,14 @@
 //! what the copy lacks is above B and replayed, what it has is only what the log had. It costs no log bytes.
 
 //!
-//! When. Usually by the log's bytes and by age. **Early when the disk runs short**, whatever the settings say,
-//! because a log without room makes the pair read-only, and because the image needs room itself:
+//! When. Usually by the log's bytes and by age. **Early when the disk runs short**, whatever the settings
+//! say, because a log without room makes the pair read-only, and because the image needs room itself:
 //!
-//! - While what the disk has left is less than the image may take and a segment for each log, as soon as there is
-//!   enough log to be given back.
-//! - When a segment could not be prepared, as soon as a filled one can be given back; and when a write finds no
-//!   room, because then what a checkpoint covers of the current segment can be given back too. Such writes wait
-//!   for the checkpoint. If that fails, they are refused until the next one is tried.
+//! - While what the disk has left is less than the image may take and a segment for each log, as soon as
+//!   there is enough log to be given back.
+//! - When a segment could not be prepared, as soon as a filled one can be given back; and when a write finds
+//!   no room, because then what a checkpoint covers of the current segment can be given back too. Such writes
+//!   wait for the checkpoint. If that fails, they are refused until the next one is tried.
 
 use cell_recovery::image::ImageBase;
 use cell_terms::mutant::{Mutant, planted};
@@ -162,14 +162,15 @@ impl Worker {
         }
     }
 
-    /// Tells a pair whether a checkpoint will make room for its log, if that should lack room before the next tick:
-    /// writes wait for it then. When none will, those that have waited are refused.
+    /// Tells a pair whether a checkpoint will make room for its log, if that should lack room before the next
+    /// tick: writes wait for it then. When none will, those that have waited are refused.
     fn tell_relief(&mut self, at: PairAt) {
         let (now_ns, serving) = (self.now_ns, self.phase == Phase::Serving);
         let pair = self.pairs.get_mut(at);
         let checkpointing = &pair.checkpointing;
-        // Also while the last one covers all that is durable: one write, appended after that, can take what it made
-        // room for in one log, and leave the other one full. The next checkpoint begins once that write is durable.
+        // Also while the last one covers all that is durable: one write, appended after that, can take what
+        // it made room for in one log, and leave the other one full. The next checkpoint begins once that
+        // write is durable.
         let may_begin = now_ns >= checkpointing.retry_at_ns;
         // What the last one covers is given back after this tick.
         let runs = checkpointing.is_running() || checkpointing.release.is_some();

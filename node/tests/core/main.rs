@@ -10,6 +10,7 @@ mod grace;
 mod held;
 #[cfg(cell_mutants)]
 mod mutants;
+mod operations;
 mod room;
 mod sessions;
 mod splits;

@@ -1,4 +1,5 @@
-//! A disk on which the log runs short of room: checkpoints come early, and what they cannot help with is refused.
+//! A disk on which the log runs short of room: checkpoints come early, and what they cannot help with is
+//! refused.
 
 use cell_cluster::Geometry;
 use cell_node::WorkerOptions;

@@ -165,8 +165,8 @@ fn rebuild_after_all_is_deleted_leaves_one_tree_node() {
     assert_eq!(fill(&mut world, 4 * full), full, "there is as much room as in the beginning");
 }
 
-/// Tree nodes that a split had freed rested until the whole pair was copied, so a slot that was cut stayed full,
-/// and writes stood still for as long as a checkpoint took.
+/// Tree nodes that a split had freed rested until the whole pair was copied, so a slot that was cut stayed
+/// full, and writes stood still for as long as a checkpoint took.
 #[test]
 fn writes_and_splits_go_on_while_a_pair_is_copied() {
     // A checkpoint of each pair begins with its first write, and nobody writes its image.
@@ -179,8 +179,9 @@ fn writes_and_splits_go_on_while_a_pair_is_copied() {
     assert_eq!(world.entries().iter().sum::<u64>(), number - 1);
 }
 
-/// The second image of the same base was written over the first one, which was recorded, though the answer was
-/// lost. It had another highest CSN, so after a crash the row did not fit the file, and the pair was refused.
+/// The second image of the same base was written over the first one, which was recorded, though the answer
+/// was lost. It had another highest CSN, so after a crash the row did not fit the file, and the pair was
+/// refused.
 #[test]
 pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
     let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };

@@ -12,8 +12,7 @@ use cell_node::{
     check_targets,
 };
 use cell_protocol::{
-    Condition, Delete, Hello, PROTOCOL_VERSION, Put, Reply, Request, RequestHeader, RequestId, StatusCode,
-    WriteName,
+    Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
 };
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
@@ -27,7 +26,7 @@ const NODE: NodeId = NodeId(0);
 const CONNECTION: ConnectionId = ConnectionId::from_number(7);
 const MS: u64 = 1_000_000;
 /// Turns in which something must happen.
-const TURNS: u32 = 100_000;
+pub(crate) const TURNS: u32 = 100_000;
 
 /// Four slots of 128 small tree nodes.
 pub(crate) const GEOMETRY: Geometry = Geometry {
@@ -383,8 +382,8 @@ impl World {
         self.disk.set_capacity(bytes.map(|bytes| self.disk.used() + bytes));
     }
 
-    /// The answer to a request, waited for; images that are wanted meanwhile are written, if the disk has room,
-    /// and recorded.
+    /// The answer to a request, waited for; images that are wanted meanwhile are written, if the disk has
+    /// room, and recorded.
     pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Told {
         let mut written = None;
         for _ in 0..TURNS {
@@ -589,78 +588,8 @@ impl World {
     }
 
     /// The answer to a request, waited for.
-    pub(crate) fn answer(&mut self, id: u32) -> Told {
-        self.answer_of(0, id)
-    }
-
-    pub(crate) fn answer_of(&mut self, at: usize, id: u32) -> Told {
-        for _ in 0..TURNS {
-            if let Some(told) = self.answered(id) {
-                return told;
-            }
-            self.turn_of(at);
-        }
-        panic!("request {id} is not answered");
-    }
-
-    /// Turns until something holds.
-    pub(crate) fn until(&mut self, what: &str, holds: impl Fn(&World) -> bool) {
-        for _ in 0..TURNS {
-            if holds(self) {
-                return;
-            }
-            self.turn();
-        }
-        panic!("it never came to {what}");
-    }
-
     pub(crate) fn name(&self, number: u64, floor: u64) -> WriteName {
         let (number, floor) = (OperationNumber(number), OperationNumber(floor));
         WriteName { session: self.session, number, floor }
-    }
-
-    pub(crate) fn put(&mut self, name: WriteName, key: &[u8], value: &[u8]) -> Told {
-        let id = self.send(&Request::Put(Put { name, condition: Condition::Always, key, value }));
-        self.answer(id)
-    }
-
-    pub(crate) fn delete(&mut self, name: WriteName, key: &[u8]) -> Told {
-        let id = self.send(&Request::Delete(Delete { name, condition: Condition::Always, key }));
-        self.answer(id)
-    }
-
-    pub(crate) fn get(&mut self, key: &[u8]) -> Told {
-        let id = self.send(&Request::Get { key });
-        self.answer(id)
-    }
-
-    pub(crate) fn get_of(&mut self, at: usize, key: &[u8]) -> Told {
-        let id = self.send_to(at, &Request::Get { key });
-        self.answer_of(at, id)
-    }
-
-    /// Writes an entry whose value is its key, at one of the workers.
-    pub(crate) fn put_of(&mut self, at: usize, number: u64, key: &[u8]) -> Told {
-        let name = self.name(number, number);
-        let put = Put { name, condition: Condition::Always, key, value: key };
-        let id = self.send_to(at, &Request::Put(put));
-        self.answer_of(at, id)
-    }
-
-    /// Writes many entries with small values, numbered from `first` on.
-    pub(crate) fn load(&mut self, first: u64, keys: impl Iterator<Item = Vec<u8>>) -> u64 {
-        let mut number = first;
-        for key in keys {
-            let name = self.name(number, number);
-            let told = self.put(name, &key, &key);
-            assert!(matches!(told, Told::Written(_)), "{told:?}");
-            number += 1;
-        }
-        number
-    }
-
-    /// Entries of each pair.
-    pub(crate) fn entries(&self) -> Vec<u64> {
-        self.worker().snapshot().pairs.iter().map(|pair| pair.entries).collect()
     }
 }

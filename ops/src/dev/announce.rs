@@ -38,8 +38,8 @@ impl Announcer {
         died
     }
 
-    /// Every node has served: the cluster is up. `pids` has one a node; `messages` is the folder of their messages,
-    /// if they have one.
+    /// Every node has served: the cluster is up. `pids` has one a node; `messages` is the folder of their
+    /// messages, if they have one.
     pub(crate) fn up(&self, plan: &Plan, pids: &[u32], messages: Option<&Path>) {
         let rows = || (0u16..).zip(pids);
         let row = |(node, pid): (u16, &u32)| {

@@ -1,7 +1,7 @@
 //! What the cluster's processes report, in files of its folder, each of a bounded length.
 //!
-//! A node writes into its file itself: over a pipe, a supervisor that stands still would stop it. So the file is
-//! bounded from outside, by a copy that is kept and a cut; what is written between the two is lost.
+//! A node writes into its file itself: over a pipe, a supervisor that stands still would stop it. So the file
+//! is bounded from outside, by a copy that is kept and a cut; what is written between the two is lost.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};

@@ -51,8 +51,8 @@ pub(crate) struct Unavailable {
     pub(crate) p99_ms: f64,
     /// Keys that were asked for.
     pub(crate) keys: u64,
-    /// Writes to pairs that the node owned which were begun or still under way, and which somebody, in the end,
-    /// acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
+    /// Writes to pairs that the node owned which were begun or still under way, and which somebody, in the
+    /// end, acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
     pub(crate) writes: u64,
     /// The operations that took longest: key, what it was, milliseconds.
     pub(crate) slowest: Vec<(Vec<u8>, String, f64)>,
@@ -62,8 +62,8 @@ pub(crate) struct Unavailable {
 const SLOWEST: usize = 5;
 
 impl Unavailable {
-    /// Of operations that overlap a time, on CLOCK_BOOTTIME; `is_victims` says of a pair whether the node owned
-    /// it.
+    /// Of operations that overlap a time, on CLOCK_BOOTTIME; `is_victims` says of a pair whether the node
+    /// owned it.
     pub(crate) fn within(
         waits: &[Wait],
         from_ns: u64,

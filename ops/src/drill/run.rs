@@ -269,8 +269,8 @@ impl Drill {
     }
 }
 
-/// A reader that searches the servers' memory, and looks at its counters after each answer: what the server was
-/// asked for in the end is asked for again.
+/// A reader that searches the servers' memory, and looks at its counters after each answer: what the server
+/// was asked for in the end is asked for again.
 struct OneSided {
     store: Store,
     strayed: u64,

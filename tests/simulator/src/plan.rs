@@ -220,8 +220,8 @@ impl Plan {
         plan.of_several(&mut Random::new(seed ^ 0x6e6f_6465))
     }
 
-    /// Some clients have hundreds of operations outstanding, so that their sessions have results for more than
-    /// one record of an adoption.
+    /// Some clients have hundreds of operations outstanding, so that their sessions have results for more
+    /// than one record of an adoption.
     fn with_window(mut self, random: &mut Random) -> Plan {
         if let Some(window) = random.pick(&[None, None, None, None, None, Some(150), Some(300), Some(600)]) {
             (self.outstanding, self.client.in_flight_max) = (window, window);

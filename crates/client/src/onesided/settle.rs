@@ -32,8 +32,8 @@ enum Verdict {
 impl Reader {
     /// The time, after all reads that were reported: looks at every operation whose reads are all here.
     ///
-    /// What is begun here comes last and is looked at by the next call, because its loads in place are younger
-    /// than this time:
+    /// What is begun here comes last and is looked at by the next call, because its loads in place are
+    /// younger than this time:
     ///
     /// 1. the client reads its clock: the lease still holds for a moment;
     /// 2. it is stopped, the lease ends, and a successor changes what is the truth;

@@ -5,9 +5,10 @@
 //! of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
 
 mod confirm;
+mod request;
 
 use cell_fabric::RemoteRead;
-use cell_protocol::{Request, Scan};
+use cell_protocol::Request;
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{Found, LeafEntry, LeafSnapshot};
@@ -21,6 +22,9 @@ use super::regions::{PairAt, Place};
 use super::walk::{Sight, Walk, Want};
 
 use confirm::HeaderRead;
+use request::Keys;
+
+pub(crate) use request::scan_of;
 
 /// Keys of one multi-get that are looked for at a time.
 const LANES_AHEAD: usize = 64;
@@ -576,30 +580,6 @@ impl Task {
     /// The encoded request.
     pub(crate) fn request(&self) -> &[u8] {
         &self.request
-    }
-}
-
-/// Places of keys in a request.
-struct Keys<'a> {
-    message: &'a [u8],
-    fit: bool,
-    longest: usize,
-}
-
-impl Keys<'_> {
-    fn place(&mut self, key: &[u8]) -> (usize, usize) {
-        self.fit &= !key.is_empty();
-        self.longest = self.longest.max(key.len());
-        let begin = key.as_ptr().addr().wrapping_sub(self.message.as_ptr().addr());
-        (begin, begin + key.len())
-    }
-}
-
-/// The scan of an encoded request.
-pub(crate) fn scan_of(message: &[u8]) -> Option<Scan<'_>> {
-    match Request::decode(message) {
-        Ok((_, Request::Scan(scan))) => Some(scan),
-        _ => None,
     }
 }
 

@@ -150,8 +150,8 @@ fn region_that_is_not_known_yet_is_asked_for() {
     assert!(yard.asked.len() <= 2);
 }
 
-/// A stale pointer that led into a slot which is a router's by now: its root is a leaf over all keys, and said
-/// of any key that there is no entry, which was told.
+/// A stale pointer that led into a slot which is a router's by now: its root is a leaf over all keys, and
+/// said of any key that there is no entry, which was told.
 pub(crate) fn router_is_not_taken_for_entries() {
     for (in_place, number) in [(false, 150), (false, 3), (true, 150)] {
         let mut owner = routed_owner();

@@ -55,8 +55,8 @@ fn tree_of_a_router_and_two_pairs_is_searched_in_place() {
 }
 
 /// An operation waited for its turn, which came with the end of another one, and was begun, searched in place
-/// and told by one and the same time, which had been read before: a client that was stopped there past the lease
-/// told what a successor had changed since.
+/// and told by one and the same time, which had been read before: a client that was stopped there past the
+/// lease told what a successor had changed since.
 pub(crate) fn answer_is_settled_by_a_time_after_its_loads() {
     let mut yard = mapped(ClientOptions { in_flight_max: 1, ..options() }, Owner::new(false));
     yard.meanwhile = Some(write_time);

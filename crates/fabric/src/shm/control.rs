@@ -21,9 +21,9 @@
 //!
 //! **Why bells are packets.** Whoever writes to what a peer handed over waits as long as the peer likes. An
 //! eventfd's flags are shared with the peer, who can make it blocking, and full. A pipe's lock is held while
-//! its reader copies, and the reader decides, by the memory that it copies into, how long that takes. A socket's
-//! own end is shared with nobody, each call says for itself that it does not wait, and no lock of it is held
-//! while a peer's memory is touched.
+//! its reader copies, and the reader decides, by the memory that it copies into, how long that takes. A
+//! socket's own end is shared with nobody, each call says for itself that it does not wait, and no lock of it
+//! is held while a peer's memory is touched.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;

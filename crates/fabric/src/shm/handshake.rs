@@ -51,8 +51,8 @@ impl Messenger {
         Ok(id)
     }
 
-    /// Finds out who listens before anything is said to it, or taken from it: a name is anyone's who was there
-    /// first, and a descriptor of somebody's own file system can hold up even who only closes it.
+    /// Finds out who listens before anything is said to it, or taken from it: a name is anyone's who was
+    /// there first, and a descriptor of somebody's own file system can hold up even who only closes it.
     fn meet(&self, socket: &OwnedFd, target: &SocketAddrUnix, hello: &[u8]) -> Result<u32, CloseReason> {
         rustix::net::connect(socket, target).map_err(CloseReason::network)?;
         let user = peer_user(socket).map_err(|error| CloseReason::Network(error.kind()))?;

@@ -33,9 +33,9 @@ pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
 }
 
 /// The bytes of a file that a peer handed over, if it is memory that keeps its size and on ordinary pages: a
-/// load or a store of it ends at once, with a word. (A page of the reserved huge ones, given back by the peer,
-/// may not be had again, and who touches it dies.) The seals are asked for first, because no other question
-/// can be put to a file of a file system that the peer itself serves, and answers when it likes.
+/// load or a store of it ends at once, with a word. (A page of the reserved huge ones, given back by the
+/// peer, may not be had again, and who touches it dies.) The seals are asked for first, because no other
+/// question can be put to a file of a file system that the peer itself serves, and answers when it likes.
 ///
 /// # Errors
 /// Another kind of file.
@@ -56,8 +56,8 @@ pub(crate) fn seal_for_writers(file: &OwnedFd) -> io::Result<()> {
     Ok(rustix::fs::fcntl_add_seals(file, SealFlags::SEAL)?)
 }
 
-/// From now on the file can be mapped for reading only; a mapping to write with was made before. Returns what to
-/// hand out: a descriptor without the right to write, with which the file could be made to take memory.
+/// From now on the file can be mapped for reading only; a mapping to write with was made before. Returns what
+/// to hand out: a descriptor without the right to write, with which the file could be made to take memory.
 pub(crate) fn seal_for_readers(file: &OwnedFd) -> io::Result<OwnedFd> {
     rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

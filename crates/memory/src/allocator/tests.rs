@@ -370,7 +370,8 @@ proptest! {
                     rebuild.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
                     // A slab is used whole.
                     let slab = u64::from(SLAB_BYTES);
-                    let (begin, end) = (begin / slab * slab, (begin + u64::from(bytes)).next_multiple_of(slab));
+                    let end = (begin + u64::from(bytes)).next_multiple_of(slab);
+                    let begin = begin / slab * slab;
                     let units = begin / UNIT_BYTES..end.min(region_bytes).div_ceil(UNIT_BYTES);
                     units.into_iter().for_each(|unit| granted.borrow_mut()[index(unit)] = true);
                 }

@@ -158,8 +158,9 @@ fn memory_file(name: &str, bytes: u64, flags: MemfdFlags) -> Result<File, Memory
         made => made,
     };
     let file = file.map_err(failed)?;
-    // Seals stop new writers, but not who opens the file anew through /proc and lets it take memory: that takes
-    // the right to write, which its mode gives nobody (root needs none, and its owner can change the mode).
+    // Seals stop new writers, but not who opens the file anew through /proc and lets it take memory: that
+    // takes the right to write, which its mode gives nobody (root needs none, and its owner can change the
+    // mode).
     rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed)?;
     rustix::fs::ftruncate(&file, bytes).map_err(failed)?;
     Ok(file.into())

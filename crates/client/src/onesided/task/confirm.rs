@@ -1,8 +1,8 @@
 //! Confirming what the headers of extents say: a page of keys, a value too long for its page, a search whose
 //! leaf is not durable yet read the header alone, and the checksum covers the whole extent.
 //!
-//! So when all else is here the leaf is read again. If it still has the entry, as it was, then the extent was the
-//! entry's while its header was read, whatever the owner does with places that are free:
+//! So when all else is here the leaf is read again. If it still has the entry, as it was, then the extent was
+//! the entry's while its header was read, whatever the owner does with places that are free:
 //!
 //! 1. the leaf says: this key's entry is at this place, of this length and checksum;
 //! 2. the header at the place is read;
