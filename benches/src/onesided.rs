@@ -45,7 +45,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     let probes = data.probes(Choice::Uniform, size * (rounds + 1), data.seed ^ 0x6F6E_6573);
     let reads = Reads { probes, size, rounds };
     let local = local_store(&data)?;
-    let rivals = Rivals::start(&data, &folder, report)?;
+    let redis = rival(&data, &folder, report)?;
     for (shape, many) in [("", false), (", many meganodes", true)] {
         let more = if many { many_meganodes(data.entries).to_vec() } else { Vec::new() };
         let more: Vec<_> = more.iter().map(|(name, value)| (*name, value.as_str())).collect();
@@ -56,7 +56,7 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
             report.note(&format!("many meganodes: {meganodes} in {pairs} pairs, with a router"));
         }
         one_thread(&served, &local, &reads, shape, report)?;
-        by_messages(&served, rivals.as_ref(), &reads, shape, report)?;
+        by_messages(&served, redis.as_ref(), &reads, shape, report)?;
         beside_writers(&mut served, &data, &reads, shape, report)?;
         if !many {
             latency(&served, &reads, report)?;
@@ -304,33 +304,26 @@ fn doubling(served: &Served, reads: &Reads, report: &mut Report<'_>) -> Result<(
     Ok(())
 }
 
-/// Who stands beside gets by messages.
-struct Rivals {
-    redis: Redis,
-}
-
-impl Rivals {
-    /// None, and says so, where there is no Redis.
-    fn start(data: &Dataset, folder: &Scratch, report: &Report<'_>) -> Result<Option<Self>, BenchError> {
-        if !redis::is_installed() {
-            report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
-            return Ok(None);
-        }
-        let mut redis = Redis::start(&folder.0.join("redis"), Keeps::Dump)?;
-        redis.fill(data)?;
-        Ok(Some(Self { redis }))
+/// A Redis with the same data; none, which is told, where it is not installed.
+fn rival(data: &Dataset, folder: &Scratch, report: &Report<'_>) -> Result<Option<Redis>, BenchError> {
+    if !redis::is_installed() {
+        report.note("SKIPPED: Redis beside our gets: redis-server is missing (apt install redis-server)");
+        return Ok(None);
     }
+    let mut redis = Redis::start(&folder.0.join("redis"), Keeps::Dump)?;
+    redis.fill(data)?;
+    Ok(Some(redis))
 }
 
 /// Server-side gets beside Redis, one outstanding and many, with the servers' processor time.
 fn by_messages(
     served: &Served,
-    rivals: Option<&Rivals>,
+    redis: Option<&Redis>,
     reads: &Reads,
     shape: &str,
     report: &mut Report<'_>,
 ) -> Result<(), BenchError> {
-    let Some(Rivals { redis }) = rivals else { return Ok(()) };
+    let Some(redis) = redis else { return Ok(()) };
     for (transport, unix, theirs) in [
         (Transport::Shm, true, "Redis, unix socket, small pages"),
         (Transport::Tcp, false, "Redis, TCP, small pages"),

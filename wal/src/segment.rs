@@ -3,8 +3,8 @@
 //! ```text
 //! region-0000000a/epoch-00000003/segment-00000000.log     one log: a region's, written by one owner
 //! region-0000000a/epoch-00000003/preparing-00000002.log   a segment that is being zero-filled
-//! pair-00000005/image-00000003-00000000000004d2-00000000.cell      a checkpoint image: epoch, base CSN,
-//! attempt ```
+//! pair-00000005/image-00000003-00000000000004d2-00000000.cell      an image: epoch, base CSN, attempt
+//! ```
 //!
 //! A segment's number is its *generation*: it is never used twice in a log, so a frame tells whether it was
 //! written for this use of the file. A recycled file gets a new number, and with it a new name.
