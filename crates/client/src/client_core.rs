@@ -392,7 +392,6 @@ impl ClientCore {
             }
         }
         self.scratch = due;
-        self.flights.settle_due();
     }
 
     /// Gives the connection up from this side.

@@ -3,6 +3,9 @@
 //! A request id names the place and the attempt, `attempt << 16 | place`, so a reply finds its operation
 //! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
 use cell_protocol::{RequestId, RequestKind};
 use cell_terms::{OperationNumber, SessionId};
 
@@ -158,14 +161,18 @@ pub(crate) struct Flights {
     parts: usize,
     max: usize,
     attempt: u64,
-    /// No operation has anything due before this time; it may be too early, never too late.
-    due_ns: u64,
+    /// Waits that were begun, the earliest first, each with its place. One that its operation has left since is
+    /// passed over when its time comes, so that nothing searches through all places for each wait that ends.
+    waits: BinaryHeap<Reverse<(u64, Place)>>,
+    /// No operation has its deadline before this time; it may be too early, never too late.
+    deadline_ns: u64,
 }
 
 impl Flights {
     pub(crate) fn new(max: usize) -> Flights {
         let max = max.min(usize::from(PLACE_OF_CONTROL));
-        Flights { places: Vec::new(), free: Vec::new(), parts: 0, max, attempt: 0, due_ns: u64::MAX }
+        let (places, free, waits) = (Vec::new(), Vec::new(), BinaryHeap::new());
+        Flights { places, free, parts: 0, max, attempt: 0, waits, deadline_ns: u64::MAX }
     }
 
     /// Operations, parts of others not counted.
@@ -194,7 +201,7 @@ impl Flights {
         (flight.ticket, flight.state) = (ticket, State::Ready);
         (flight.kind, flight.keys, flight.key) = (kind, keys, key);
         (flight.submitted_ns, flight.deadline_ns) = (submitted_ns, deadline_ns);
-        self.due_ns = self.due_ns.min(deadline_ns);
+        self.deadline_ns = self.deadline_ns.min(deadline_ns);
         Ok(place)
     }
 
@@ -261,7 +268,8 @@ impl Flights {
         }
         self.free.push(place);
         if self.len() == 0 {
-            self.due_ns = u64::MAX;
+            self.deadline_ns = u64::MAX;
+            self.waits.clear();
         }
     }
 
@@ -289,25 +297,35 @@ impl Flights {
     /// Lets an operation rest until a time.
     pub(crate) fn back_off(&mut self, place: Place, due_ns: u64) {
         self.get_mut(place).state = State::BacksOff { due_ns };
-        self.due_ns = self.due_ns.min(due_ns);
+        self.waits.push(Reverse((due_ns, place)));
     }
 
+    /// No operation has anything due before this time; it may be too early, never too late.
     pub(crate) fn due_ns(&self) -> u64 {
-        self.due_ns
+        let wait_ns = self.waits.peek().map_or(u64::MAX, |&Reverse((due_ns, _))| due_ns);
+        wait_ns.min(self.deadline_ns)
     }
 
-    /// The places of all operations for which something is due, in the order of their tickets, into `due`.
+    /// The places of all operations for which something is due, in the order of their tickets, into `due`. Waits
+    /// that are over are forgotten: the caller ends or sends each operation that it is given.
     pub(crate) fn collect_due(&mut self, now_ns: u64, due: &mut Vec<Place>) {
         due.clear();
-        if now_ns >= self.due_ns {
+        if now_ns >= self.deadline_ns {
             self.collect(due, |flight| flight.due_ns() <= now_ns);
+            let held = self.places.iter().filter(|flight| flight.state != State::Free);
+            let later = held.map(|flight| flight.deadline_ns).filter(|&deadline_ns| deadline_ns > now_ns);
+            self.deadline_ns = later.min().unwrap_or(u64::MAX);
         }
-    }
-
-    /// Sets the next due time anew, once everything due was done.
-    pub(crate) fn settle_due(&mut self) {
-        let held = self.places.iter().filter(|flight| flight.state != State::Free);
-        self.due_ns = held.map(Flight::due_ns).min().unwrap_or(u64::MAX);
+        while let Some(&Reverse((due_ns, place))) = self.waits.peek()
+            && due_ns <= now_ns
+        {
+            self.waits.pop();
+            if self.get(place).state == (State::BacksOff { due_ns }) {
+                due.push(place);
+            }
+        }
+        due.sort_unstable_by_key(|&place| (self.get(place).ticket, place));
+        due.dedup();
     }
 
     /// Whether there is such an operation.
@@ -384,7 +402,24 @@ mod tests {
         flights.collect_due(100, &mut due);
         assert_eq!(due, [early, late]);
         due.iter().for_each(|&place| flights.end(place));
-        flights.settle_due();
+        assert_eq!(flights.due_ns(), 1000);
+    }
+
+    #[test]
+    fn collect_due_passes_over_a_wait_that_was_left() {
+        let mut flights = Flights::new(10);
+        let [left, kept] = [1, 2].map(|ticket| begin(&mut flights, ticket, 1000).unwrap());
+        flights.back_off(left, 50);
+        flights.back_off(kept, 60);
+        flights.get_mut(left).state = State::Sent;
+        flights.back_off(left, 70);
+        let mut due = Vec::new();
+        flights.collect_due(60, &mut due);
+        assert_eq!(due, [kept], "the other one waits longer by now");
+        flights.get_mut(kept).state = State::Sent;
+        assert_eq!(flights.due_ns(), 70);
+        flights.collect_due(70, &mut due);
+        assert_eq!(due, [left]);
         assert_eq!(flights.due_ns(), 1000);
     }
 }
