@@ -156,6 +156,26 @@ fn refusal_ends_the_node_that_has_all_pairs_and_is_noted_by_one_of_several() {
     assert_eq!(share().times.refused_ms, now_ns / MS);
 }
 
+/// Seed 4142663028 of the simulator: it did so at once, until its lease keeper or its worker ended it.
+#[test]
+fn claimer_whose_lease_has_ended_looks_again_in_no_hurry() {
+    let sim = Sim::new(10);
+    let (mut dead, mut survivor) = (join(&sim, 0, 2), join(&sim, 1, 2));
+    let own = dead.look().take_over[0];
+    dead.serve(own);
+    survivor.look();
+    survivor.outlive();
+    survivor.look();
+    let incidents = Incidents::new(Arc::new(sim.link())).list().unwrap();
+    assert_eq!((incidents.len(), incidents[0].claimed_by), (1, survivor.incarnation));
+    assert_eq!(survivor.agent.due_ns(), 0, "what it has claimed is to be seen at once");
+    sim.advance(500 * MS);
+    for _ in 0..2 {
+        survivor.look();
+        assert_eq!(survivor.agent.due_ns(), sim.now_ns() + EVERY_NS);
+    }
+}
+
 /// Seed 4490 of the simulator: the pairs that are left are not all that there are, though all rows name it.
 #[test]
 fn node_that_declined_a_pair_serves_the_others_when_it_comes_to_have_them_all() {

@@ -200,7 +200,11 @@ impl Incidents {
                 transaction = transaction.when(Condition::LeaseEnded { lease: new.dead });
             }
             let row = match &found {
-                Some((row, _)) if !row.is_over() && row.claimed_by == claimer => return Ok(true),
+                Some((row, _)) if !row.is_over() && row.claimed_by == claimer => {
+                    // The claim outlasts the claimer's lease and says nothing of that.
+                    let lives = self.coordinator.remaining_ns(claimer)?.is_some();
+                    return if lives { Ok(true) } else { Err(ClusterError::LeaseEnded { lease: claimer }) };
+                }
                 Some((row, entry)) => {
                     if !row.is_over() {
                         transaction = transaction.when(Condition::LeaseEnded { lease: row.claimed_by });

@@ -51,6 +51,21 @@ fn claim_of_a_living_ones_incident_is_refused_but_to_who_holds_its_lock() {
     });
 }
 
+/// Seed 4142663028 of the simulator: it claimed what it had already, again and again.
+#[test]
+fn claim_of_ones_own_incident_is_refused_once_the_lease_has_ended() {
+    each(|coordinator, advance| {
+        let incidents = Incidents::new(coordinator.clone());
+        let me = lease(coordinator);
+        assert!(incidents.claim(&death(Incarnation(0)), me, 5).unwrap());
+        advance(499 * MS);
+        assert!(incidents.claim(&death(Incarnation(0)), me, 6).unwrap(), "it has it already");
+        advance(MS);
+        let again = incidents.claim(&death(Incarnation(0)), me, 7);
+        assert!(matches!(again, Err(ClusterError::LeaseEnded { lease }) if lease == me), "{again:?}");
+    });
+}
+
 #[test]
 fn claim_racing_survivors_one_has_it_and_keeps_the_shares() {
     each(|coordinator, advance| {
