@@ -396,13 +396,19 @@ impl Worker {
         at.map(PairAt)
     }
 
-    /// Replies that may leave now; none when the lease may not hold any more. The shell reads the clock right
-    /// before, hands the replies to the fabric and calls [`Worker::replies_sent`].
+    /// Replies that may leave now; none when the lease may not hold any more, or the worker has failed. The
+    /// shell reads the clock right before, hands the replies to the fabric and then calls
+    /// [`Worker::replies_sent`].
     ///
     /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than
     /// any of the questions, so what a client counts from before it asked ends before the lease does.
     pub fn release(&mut self, now_ns: u64, lease_until_ns: u64) -> &ReplyList {
         if self.pairs.ready.is_empty() {
+            return &self.pairs.ready;
+        }
+        if self.failure().is_some() {
+            // Made since: the failure dropped all others. The control thread may have an answer in this turn.
+            self.pairs.drop_replies();
             return &self.pairs.ready;
         }
         self.now_ns = self.now_ns.max(now_ns);

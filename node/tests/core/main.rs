@@ -8,6 +8,7 @@ mod crashes;
 mod delayed;
 mod grace;
 mod held;
+mod lease;
 #[cfg(cell_mutants)]
 mod mutants;
 mod operations;

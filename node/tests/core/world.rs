@@ -370,6 +370,11 @@ impl World {
         &self.process.worker
     }
 
+    /// The worker, to be stepped by hand.
+    pub(crate) fn worker_mut(&mut self) -> &mut Worker {
+        &mut self.process.worker
+    }
+
     /// Whether the worker has asked for one more pair since this was asked last.
     pub(crate) fn wants_pair(&mut self) -> bool {
         let asked = self.process.commands.iter().any(|command| matches!(command, Command::AddPair));
