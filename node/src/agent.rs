@@ -22,7 +22,8 @@ use cell_terms::{Incarnation, PairId, SessionId};
 use cell_wal::Storage;
 
 use crate::membership::{
-    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, memory_bytes, share_out,
+    Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, is_left_behind, memory_bytes,
+    share_out,
 };
 use crate::split::NotesView;
 use crate::table_view::TableView;
@@ -146,6 +147,12 @@ impl ClusterAgent {
     pub fn rows(&self) -> (Vec<PairRow>, Vec<MemberRow>) {
         let view = self.view();
         (view.pairs.values().cloned().collect(), view.members.values().cloned().collect())
+    }
+
+    /// Whether a pair that this node had waits to be recovered: nothing else may take its memory.
+    pub(crate) fn has_left_behind(&self) -> bool {
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        self.view().pairs.values().any(|row| is_left_behind(row, node, incarnation))
     }
 
     /// Looks at the cluster and does what is to be done there.

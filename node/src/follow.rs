@@ -24,6 +24,7 @@ impl Control {
     /// What the table says cannot be read.
     pub(crate) fn look(&mut self) -> Result<(), NodeError> {
         let looked = self.agent.look(boottime_ns())?;
+        self.bring_up.budget.hold_growth(self.agent.has_left_behind());
         looked.events.into_iter().for_each(|event| self.to_worker.event(event));
         if looked.changed || !self.progress.is_empty() {
             self.show_cluster();

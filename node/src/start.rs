@@ -86,6 +86,9 @@ pub enum NodeError {
         /// The limit in force.
         limit: u64,
     },
+    /// Pairs that the node had are still to be recovered; memory is theirs first.
+    #[error("pairs that this node had are still to be recovered; memory is theirs first")]
+    GrowthHeld,
     /// The regions have fewer slots than the pairs are to begin with.
     #[error(
         "a pair begins with {wanted} meganodes, and its region has {slots} slots; give larger node_region_bytes \

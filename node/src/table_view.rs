@@ -120,6 +120,7 @@ mod tests {
             extent_region: PairId(number).extent_region(),
             owner: owner.map(Incarnation),
             node: NodeId(1),
+            served_by: None,
             epoch: Epoch(number),
             state: PairState::Serving,
             place: place.map(|address| Place {

@@ -76,6 +76,7 @@ impl Member {
             extent_region: pair.extent_region(),
             owner: Some(self.incarnation),
             node: self.node,
+            served_by: None,
             epoch: Epoch(1),
             state: PairState::Serving,
             place: Some(self.place()),

@@ -113,6 +113,7 @@ mod tests {
             extent_region: PairId(1).extent_region(),
             owner: None,
             node: NodeId(0),
+            served_by: None,
             epoch: Epoch(9),
             state: PairState::Recovering,
             place: None,

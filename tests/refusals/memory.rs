@@ -287,8 +287,12 @@ fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     let answered = kept.iter().step_by(200).filter(|number| reader.get(&key(0, **number)).is_ok()).count();
     assert!(answered > 0, "the survivor serves its own pairs");
 
+    // Nothing new takes the memory that its pairs had: they all come back, though it was full.
     server.start_node(1);
-    server.wait_healthy();
+    server.wait_view("served whole", |view| {
+        // Full nodes say that they are: `read_only`.
+        view.pairs().iter().all(|row| row["state"] == "serving" && row["trouble"].is_null())
+    });
     for &number in kept.iter().step_by(29) {
         let item = client.get(&key(0, number)).expect("all are served");
         assert_eq!(item.map(|item| item.value), Some(value(0, number)), "{number}");

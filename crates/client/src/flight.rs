@@ -161,8 +161,8 @@ pub(crate) struct Flights {
     parts: usize,
     max: usize,
     attempt: u64,
-    /// Waits that were begun, the earliest first, each with its place. One that its operation has left since is
-    /// passed over when its time comes, so that nothing searches through all places for each wait that ends.
+    /// Waits that were begun, the earliest first, each with its place. One that its operation has left since
+    /// is passed over when its time comes: nothing searches through all places for each wait that ends.
     waits: BinaryHeap<Reverse<(u64, Place)>>,
     /// No operation has its deadline before this time; it may be too early, never too late.
     deadline_ns: u64,
@@ -306,8 +306,8 @@ impl Flights {
         wait_ns.min(self.deadline_ns)
     }
 
-    /// The places of all operations for which something is due, in the order of their tickets, into `due`. Waits
-    /// that are over are forgotten: the caller ends or sends each operation that it is given.
+    /// The places of all operations for which something is due, in the order of their tickets, into `due`.
+    /// Waits that are over are forgotten: the caller ends or sends each operation that it is given.
     pub(crate) fn collect_due(&mut self, now_ns: u64, due: &mut Vec<Place>) {
         due.clear();
         if now_ns >= self.deadline_ns {

@@ -26,6 +26,9 @@ pub struct PairRow {
     /// The node of the owner, or of the last one: a restarted node claims what was its own.
     #[serde(with = "number")]
     pub node: NodeId,
+    /// The node that served it last: it had the memory. Unknown of rows that an older program wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "number::optional")]
+    pub served_by: Option<NodeId>,
     /// Counts the owners.
     #[serde(with = "number")]
     pub epoch: Epoch,
@@ -237,6 +240,7 @@ mod tests {
             extent_region: RegionId(7),
             owner: Some(Incarnation(9)),
             node: NodeId(1),
+            served_by: None,
             epoch: Epoch(2),
             state: PairState::Unavailable { missing: Missing::Log { region: RegionId(6), epoch: Epoch(1) } },
             place: Some(Place { address: "127.0.0.1:7000".into(), worker: 1, node_key: 0, extent_key: 0 }),

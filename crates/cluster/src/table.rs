@@ -367,6 +367,7 @@ impl Table {
             }
             row.history.push(EpochRow { epoch: tenure.epoch, durability, cut: None });
             row.state = PairState::Serving;
+            row.served_by = Some(row.node);
             row.place = Some(place.clone());
             row.trusted.retain(|owner| !trusted.contains(owner));
             Ok(())
@@ -564,6 +565,7 @@ fn first_row(pair: PairId, new: &NewPair) -> PairRow {
         extent_region: pair.extent_region(),
         owner: Some(new.incarnation),
         node: new.node,
+        served_by: None,
         epoch: Epoch(1),
         state: PairState::New,
         place: None,

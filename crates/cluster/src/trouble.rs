@@ -96,6 +96,7 @@ mod tests {
             extent_region: PairId(2).extent_region(),
             owner: Some(Incarnation(7)),
             node: NodeId(1),
+            served_by: None,
             epoch: Epoch(1),
             state,
             place: None,

@@ -82,6 +82,8 @@ struct Book {
     /// All that may be held, as the machine was seen last.
     ceiling: u64,
     refused: u64,
+    /// Whether what is left is kept for regions that are still to be made.
+    growth_held: bool,
 }
 
 /// Part of a measured peak that is forgotten with each observation that is lower.
@@ -90,7 +92,9 @@ const FORGOTTEN_PART: u64 = 64;
 impl Book {
     fn new(limit: u64, allowance: u64) -> Book {
         let used = [0; KINDS];
-        Book { limit, allowance, used, process: 0, process_measured: 0, ceiling: u64::MAX, refused: 0 }
+        let ceiling = u64::MAX;
+        let (process, process_measured, refused, growth_held) = (0, 0, 0, false);
+        Book { limit, allowance, used, process, process_measured, ceiling, refused, growth_held }
     }
 
     fn limit(&self) -> u64 {
@@ -173,6 +177,18 @@ impl Budget {
     pub fn reserve(&self, kind: MemoryKind, bytes: u64) -> Result<Reservation, BudgetFull> {
         self.book().reserve(kind, bytes)?;
         Ok(Reservation { budget: self.clone(), kind, bytes })
+    }
+
+    /// Keeps what is left for regions that are still to be made, or lets all regions grow again
+    /// ([`crate::Region::grow`]).
+    pub fn hold_growth(&self, held: bool) {
+        self.book().growth_held = held;
+    }
+
+    /// Whether regions must not grow now.
+    #[must_use]
+    pub fn is_growth_held(&self) -> bool {
+        self.book().growth_held
     }
 
     /// Whether both handles are of one budget.

@@ -265,6 +265,15 @@ impl Region {
         self.about.population.grant(range)
     }
 
+    /// As [`Region::grant`], for a region that is in use and could do without: refused while the budget keeps
+    /// what is left for others ([`crate::Budget::hold_growth`]).
+    ///
+    /// # Errors
+    /// As [`Region::grant`].
+    pub fn grow(&self, range: Range<u64>) -> Result<(), BudgetFull> {
+        self.about.population.grow(range)
+    }
+
     /// The end of what is granted without a gap from a byte of the region on; the byte, if it is not granted.
     #[must_use]
     pub fn granted_end(&self, from: u64) -> u64 {
@@ -277,7 +286,7 @@ impl Region {
         self.about.population.is_range_granted(&range)
     }
 
-    /// Bytes that the budget would grant now.
+    /// Bytes that the budget would let the region grow by now.
     #[must_use]
     pub fn grantable_bytes(&self) -> u64 {
         self.about.population.grantable_bytes()

@@ -18,7 +18,7 @@ use cell_cluster::{ClaimGround, ClusterError, ClusterView, IncidentRow, PairRow,
 use cell_recovery::RecoveryError;
 use cell_terms::{Incarnation, NodeId, PairId};
 
-pub(crate) use share::{Orphan, memory_bytes, share_out};
+pub(crate) use share::{Orphan, is_left_behind, memory_bytes, share_out};
 
 /// A pair that everybody has declined is offered again after so long.
 const OFFER_AGAIN_NS: u64 = 10_000_000_000;

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use cell_cluster::{MemberRow, PairRow, ShareRow};
-use cell_terms::{Incarnation, PairId};
+use cell_cluster::{MemberRow, Missing, PairRow, PairState, ShareRow};
+use cell_terms::{Incarnation, NodeId, PairId};
 
 /// A pair to be taken over.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +53,18 @@ pub(crate) fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[M
     }
     plan.sort_by_key(|share| share.pair);
     plan
+}
+
+/// Whether the node had the pair, and it waits to be recovered, here or by somebody who takes it over. Until
+/// then the memory that it had is kept for it: a node that was full when it died comes back only so.
+pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnation) -> bool {
+    let waits = match &row.state {
+        PairState::New => false,
+        PairState::Serving | PairState::ReadOnly => row.owner != Some(incarnation),
+        PairState::Recovering | PairState::Released => true,
+        PairState::Unavailable { missing } => matches!(missing, Missing::Memory { .. }),
+    };
+    waits && row.served_by == Some(node)
 }
 
 /// Bytes of a pair's regions.

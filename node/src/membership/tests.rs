@@ -19,6 +19,7 @@ pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
         extent_region: PairId(pair).extent_region(),
         owner: owner.map(Incarnation),
         node: NodeId(node),
+        served_by: Some(NodeId(node)),
         epoch: cell_terms::Epoch(1),
         state: if owner.is_some() { PairState::Serving } else { PairState::Released },
         place: None,
@@ -27,6 +28,27 @@ pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
         checkpoint: None,
         trusted: Vec::new(),
     }
+}
+
+#[test]
+fn pair_is_left_behind_until_somebody_serves_it() {
+    let left = |row: &PairRow| is_left_behind(row, NodeId(3), Incarnation(9));
+    assert!(left(&row(1, Some(8), 3)), "its owner was this node's earlier life");
+    assert!(!left(&row(1, Some(9), 3)), "it is served here");
+    assert!(!left(&row(1, Some(7), 2)), "it is another node's");
+    assert!(left(&row(1, None, 3)), "it was released");
+    // A survivor has tried to take it over, or does so now: the row has that one's node.
+    let tried = PairRow { node: NodeId(2), served_by: Some(NodeId(3)), ..row(1, None, 2) };
+    let missing = Missing::Memory { bytes: 1 };
+    assert!(left(&PairRow { state: PairState::Unavailable { missing }, ..tried.clone() }));
+    let recovering = PairRow { owner: Some(Incarnation(7)), state: PairState::Recovering, ..tried.clone() };
+    assert!(left(&recovering));
+    assert!(left(&PairRow { owner: Some(Incarnation(9)), ..recovering }), "not served yet");
+    let missing = Missing::Checkpoint { file: String::new() };
+    assert!(
+        !left(&PairRow { state: PairState::Unavailable { missing }, ..tried }),
+        "memory is not what it lacks"
+    );
 }
 
 fn core(incarnation: u64, node: u32) -> Membership {

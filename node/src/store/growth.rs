@@ -42,7 +42,7 @@ impl Store {
     /// Grants a free slot the memory of its first tree nodes. False: there is none.
     pub(crate) fn grant_first(&mut self, slot: SlotIndex) -> bool {
         let begin = self.node_offset(slot, NodeIndex::ROOT);
-        self.node.grant(begin..begin + self.geometry.node_bytes() as u64).is_ok()
+        self.node.grow(begin..begin + self.geometry.node_bytes() as u64).is_ok()
     }
 
     /// Grants more of a slot, a chunk or what is left of one. Whether there is more now.
@@ -55,7 +55,7 @@ impl Store {
         let begin = self.node_offset(slot, before);
         let end = self.node_offset(slot, NodeIndex::ROOT) + self.geometry.slot_bytes() as u64;
         for bytes in [self.grant_chunk_bytes, 1] {
-            if self.node.grant(begin..(begin + bytes).min(end)).is_ok() {
+            if self.node.grow(begin..(begin + bytes).min(end)).is_ok() {
                 break;
             }
         }
@@ -67,7 +67,7 @@ impl Store {
     fn grow_extents(&mut self) -> bool {
         let Some(closed) = self.extents.closed() else { return false };
         for bytes in [self.grant_chunk_bytes, 1] {
-            if self.extent.grant(closed.start..(closed.start + bytes).min(closed.end)).is_ok() {
+            if self.extent.grow(closed.start..(closed.start + bytes).min(closed.end)).is_ok() {
                 break;
             }
         }

@@ -95,6 +95,15 @@ impl Population {
         Ok(())
     }
 
+    /// As [`Population::grant`], while the budget lets regions grow. What is granted already is no growth.
+    pub(super) fn grow(&self, range: Range<u64>) -> Result<(), BudgetFull> {
+        if self.budget.is_growth_held() && !self.is_range_granted(&range) {
+            let needed = range.end - range.start;
+            return Err(BudgetFull { needed, available: 0, limit: self.budget.figures().limit });
+        }
+        self.grant(range)
+    }
+
     /// The end of what is granted without a gap from a byte on; that byte itself, if its unit is not.
     pub(super) fn granted_end(&self, from: u64) -> u64 {
         let first = from / UNIT_BYTES;
@@ -112,7 +121,7 @@ impl Population {
     }
 
     pub(super) fn grantable_bytes(&self) -> u64 {
-        self.budget.available()
+        if self.budget.is_growth_held() { 0 } else { self.budget.available() }
     }
 
     /// Gives memory to what is granted and has none yet.
