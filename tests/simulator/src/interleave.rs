@@ -77,6 +77,12 @@ pub(crate) fn step(
     Between { heard: others.heard, steps: others.steps, now_ns: others.now_ns }
 }
 
+/// The present of the node that is being stepped: later than the time at which its step began, if a call of
+/// it has taken time since.
+pub(crate) fn present_ns(begun_ns: u64) -> u64 {
+    OTHERS.with_borrow(|others| others.as_ref().map_or(begun_ns, |others| others.now_ns.max(begun_ns)))
+}
+
 /// A call of the node that is being stepped: before or after it is carried out, others go on.
 pub(crate) fn around<T>(call: impl FnOnce() -> T) -> T {
     // Taken out: calls of the others are not interleaved once more.

@@ -16,6 +16,7 @@ use cell_wal::{Errno, LogId, LogName, WalError};
 
 use crate::claims::Claims;
 use crate::control::Control;
+use crate::interleave;
 use crate::plan::{Plan, US};
 use crate::process::{Fuse, FusedLink, FusedStorage};
 use crate::random::Random;
@@ -284,7 +285,10 @@ impl Node {
         if !self.disk_hangs {
             due_ns = due_ns.min(self.step_claims(now_ns, news));
         }
+        // Calls of the coordinator take time; the worker is another thread, which looks at its own clock.
+        let now_ns = interleave::present_ns(now_ns);
         due_ns = due_ns.min(self.step_worker(now_ns, news));
+        let now_ns = interleave::present_ns(now_ns);
         if !self.disk_hangs {
             due_ns = due_ns.min(self.step_control(now_ns, news));
         }

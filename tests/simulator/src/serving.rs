@@ -188,7 +188,9 @@ impl Node {
         // While it has no power leases do not end.
         if coordinator.is_powered() && !honest.remaining_ns(lease).is_ok_and(|remaining| remaining.is_some())
         {
-            news.push(News::Broken(format!("replies left after {lease} had ended")));
+            let (until_ns, there_ns) = (self.lease_until_ns, coordinator.now_ns());
+            let times = format!("at {clock_ns}, relied upon until {until_ns}, looked at at {there_ns}");
+            news.push(News::Broken(format!("replies left after {lease} had ended: {times}")));
         }
     }
 
