@@ -1,6 +1,6 @@
 //! What was freed waits here before it is used again: extents, tree nodes, slots.
 //!
-//! Two conditions, one after the other (DESIGN.md, "Memory and the tree"):
+//! Two conditions, one after the other (`docs/design/tree.md`):
 //!
 //! 1. the record that freed it is durable: a crash would bring the old entry back, and its bytes must be
 //!    there;

@@ -1,5 +1,5 @@
 //! A pair as its worker holds it: memory, meganodes, extents, logs, completion table. All writes go through
-//! here, in the order that DESIGN.md calls the heart of the system:
+//! here, in the write order of `docs/design/log.md`:
 //!
 //! 0. have log and region space in hand; 1. append the records; 2. change memory, stamping the CSNs;
 //! 3. submit; 4. raise the watermark on completion; 5. acknowledge.

@@ -1,4 +1,4 @@
-//! The exactly-once table of a pair (RIFL, SOSP 2015; DESIGN.md "Exactly once"): what each session's writes
+//! The exactly-once table of a pair (RIFL, SOSP 2015; `docs/design/log.md`): what each session's writes
 //! ended as, until their client has seen it, and the floor below which a session's numbers are refused.
 //!
 //! A session's floor is its lowest unacknowledged number. It travels with every write and only grows. A

@@ -16,7 +16,7 @@
 //! |---|---|
 //! | 16 extent | zero `u8` x 3, offset `u32` (16-byte units), the extent as it lies in memory |
 //!
-//! Completion (RIFL, SOSP 2015; DESIGN.md "Exactly once"): session `u64`, number `u64`, floor `u64`, outcome
+//! Completion (RIFL, SOSP 2015; `docs/design/log.md`): session `u64`, number `u64`, floor `u64`, outcome
 //! kind `u8`, then by kind: 1 written: replaced `u8`, version; 2 deleted; 3 not found; 4 condition failed:
 //! present `u8`, version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
 

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{FlockOperation, flock};
 
-/// `cell dev --port P` uses P .. P+379, see DESIGN.md.
+/// `cell dev --port P` uses P .. P+379, see `ops/src/dev/plan.rs`.
 const BLOCK: u16 = 400;
 const FIRST: u16 = 11_000;
 const BLOCKS: u16 = 50;

@@ -1,5 +1,5 @@
-//! The crate graph is DESIGN.md's: floors, who may use whom, and which outside crates stay behind which
-//! walls.
+//! The crate graph is that of ARCHITECTURE.md ("The map"): floors, who may use whom, and which outside crates
+//! stay behind which walls.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -111,7 +111,7 @@ fn crates_use_only_lower_floors_and_what_they_need() {
             }
         }
     }
-    demand_none("dependencies against the map of DESIGN.md", &violations);
+    demand_none("dependencies against the map of ARCHITECTURE.md", &violations);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod map;
 mod mutants;
 mod source;
 mod tree;
+mod walks;
 
 /// Fails with every violation at once, one a line.
 fn demand_none(what: &str, violations: &[String]) {

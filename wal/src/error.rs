@@ -265,8 +265,8 @@ pub enum Refusal {
     Poisoned,
 }
 
-/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see "Membership,
-/// failover, fencing" in DESIGN.md. Epoch zero: there was none.
+/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see
+/// `docs/design/membership.md`. Epoch zero: there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Predecessor {
     /// The epoch before this one whose logs count.

@@ -1,8 +1,7 @@
 //! Per-region write-ahead logs on io_uring, checkpoint images, and the disk below them, real and simulated.
 //!
 //! Each region has its own log; a pair's two logs are written by one [`writer::PairLog`] and read by one
-//! [`merge::PairReader`]. What a record means is not known here. See "The log and what a reader may see" in
-//! DESIGN.md.
+//! [`merge::PairReader`]. What a record means is not known here. See `docs/design/log.md`.
 
 pub mod batch;
 pub mod buffer;

@@ -1,4 +1,4 @@
-//! Client sessions (RIFL, SOSP 2015; DESIGN.md, "Exactly once"): opened and ended here, their ids never
+//! Client sessions (RIFL, SOSP 2015; `docs/design/log.md`): opened and ended here, their ids never
 //! reused.
 //!
 //! A pair keeps what a session's writes ended as until the session's end is recorded here. An id begins with

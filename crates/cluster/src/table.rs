@@ -43,7 +43,7 @@ pub struct NewPair {
     pub geometry: Geometry,
 }
 
-/// Why a claim may cut the logs of the owner before (DESIGN.md, "A cut is taken only when").
+/// Why a claim may cut the logs of the owner before (`docs/design/membership.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimGround {
     /// The owner's lease has ended; the transaction checks it.

@@ -1,7 +1,7 @@
 //! The words of Cell as types: ids, pointers, numbers with units, the types of a setting and of a counter.
 //!
 //! Every crate uses this one, so it holds no logic beyond what makes the types safe to use. Different kinds
-//! of numbers are different types; the words are those of ARCHITECTURE.md ("Words").
+//! of numbers are different types; the words are those of ARCHITECTURE.md ("Glossary").
 
 mod counter;
 mod id;

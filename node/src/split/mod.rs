@@ -1,4 +1,4 @@
-//! Splits of meganodes (DESIGN.md, "Meganode splits"): a core that is stepped by the worker. It begins splits
+//! Splits of meganodes (`docs/design/splits.md`): a core that is stepped by the worker. It begins splits
 //! where slots fill up, and takes each through its steps, in both roles, every step only when what it relies
 //! on is durable.
 //!

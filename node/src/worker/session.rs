@@ -154,7 +154,7 @@ impl Worker {
         self.commands.push(Command::EndSession { session, answer: Some((connection, header)) });
     }
 
-    /// The coordinator has recorded the end, so results and floors may go (DESIGN.md, "Exactly once").
+    /// The coordinator has recorded the end, so results and floors may go (`docs/design/log.md`).
     pub(super) fn session_ended(
         &mut self,
         session: SessionId,

@@ -1,6 +1,6 @@
 //! Splits of meganodes: their records, what a pair knows of them, and how they are settled after a crash.
 //!
-//! The protocol is DESIGN.md's "Meganode splits". One split moves the upper half of a meganode of the
+//! The protocol is told in `docs/design/splits.md`. One split moves the upper half of a meganode of the
 //! *source* pair into a free slot of the *target* pair, which may be the same one. Each pair logs its own
 //! part under the split's name and keeps, in its [`SplitBook`], where each unfinished one stands.
 //!

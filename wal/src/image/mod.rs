@@ -2,7 +2,7 @@
 //! the opaque geometry, is not known here.
 //!
 //! An image is written to a file of another name, synced, renamed, and its folder synced; a reader refuses a
-//! file that is not whole. See "Checkpoints" in DESIGN.md.
+//! file that is not whole. See `docs/design/log.md`.
 
 mod layout;
 mod reader;

@@ -11,7 +11,7 @@
 //!         +---- again, a bounded number of times; else the server  <- settle: clock, watermark, trust
 //! ```
 //!
-//! What an answer rests on (DESIGN.md, "The log and what a reader may see", "Membership, failover, fencing"):
+//! What an answer rests on (`docs/design/one-sided-reads.md`):
 //!
 //! - every tree node is of one moment and covers what was looked for; every extent is its leaf's;
 //! - **clock**: from before the first read to after the last completion no more time has passed than freed
