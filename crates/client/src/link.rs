@@ -119,9 +119,10 @@ impl Link {
         self.control_ids.oldest_ns()
     }
 
-    /// What the server owes. `reading`: one-sided reads are on their way to its host.
+    /// What the server owes. `reading`: one-sided reads are on their way to its host. A connection that takes
+    /// nothing owes room: a dead host's never has any again, and what was sent may have been given up since.
     pub(crate) fn owed(&self, reading: bool) -> Owed {
-        if self.owes_answer() || reading {
+        if self.owes_answer() || reading || self.connection.blocked {
             Owed::Promptly
         } else if self.in_flight > 0 {
             Owed::Sometime

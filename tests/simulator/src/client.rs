@@ -179,12 +179,11 @@ impl Client {
     pub fn waits_for(&self) -> Option<String> {
         let asked = self.asked.values().next()?;
         let due_ns = self.driver.core_ref().due_ns();
-        Some(format!(
-            "host {} (due at {due_ns:?}) waits for {:?}, {:?}",
-            self.host,
-            asked.deed,
-            self.driver.core_ref().one_sided_counters()
-        ))
+        // Without a value of half a MiB.
+        let deed = format!("{:?}", asked.deed);
+        let deed = deed.get(..deed.len().min(120)).unwrap_or_default();
+        let reads = self.driver.core_ref().one_sided_counters();
+        Some(format!("host {} (due at {due_ns:?}) waits for {deed}, {reads:?}", self.host))
     }
 
     /// Stops it until this time.

@@ -42,6 +42,32 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
     assert_eq!(rig.core.completions(), 2);
 }
 
+/// Nothing that was sent is waited for any more: the only operations left wait for room.
+#[test]
+fn connection_that_never_takes_more_is_given_up_although_nothing_is_on_its_way() {
+    let mut rig = Rig::up(options(), false);
+    rig.core.submit_until(rig.now_ns, &get(b"short"), rig.now_ns + MS).unwrap();
+    assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
+    rig.core.not_taken(LinkId::DOOR);
+    rig.core.submit_until(rig.now_ns, &get(b"long"), rig.now_ns + 600_000 * MS).unwrap();
+    rig.pass(2);
+    rig.step();
+    assert!(matches!(rig.completion().outcome, Err(ClientError::Deadline { .. })));
+    for _ in 0..3 {
+        let due_ns = rig.core.due_ns().unwrap();
+        assert!(due_ns < rig.now_ns + 60_000 * MS, "the other one's deadline is far");
+        rig.now_ns = due_ns;
+        rig.step();
+        if rig.closed_by_client > 0 {
+            break;
+        }
+    }
+    assert_eq!(rig.closed_by_client, 1);
+    rig.pass(10);
+    rig.run();
+    assert!(matches!(rig.completion().outcome, Ok(Output::Value(None))), "on the next connection");
+}
+
 #[test]
 fn message_not_taken_by_a_lost_connection_does_not_open_the_next() {
     let mut rig = Rig::up(options(), false);
