@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Tenure};
+use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Table, Tenure};
 use cell_fabric::OneSided;
 use cell_node::{
     ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, Store, TakeoverWanted, Worker,
@@ -193,11 +193,11 @@ impl Node {
     }
 
     /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are
-    /// served.
+    /// served. The table itself is asked: two nodes that see it late would add one each.
     fn would_crowd(&self) -> bool {
         let fit = self.plan.pairs_fit * self.plan.nodes;
-        let pairs = self.claims.agent.as_ref().map_or(0, |agent| agent.view().pairs.len());
-        fit > 0 && pairs >= fit
+        let table = Table::new(Arc::new(self.link.sim().link()));
+        fit > 0 && table.pairs().is_ok_and(|(rows, _)| rows.len() >= fit)
     }
 
     /// One more pair: `Control::grow`.
