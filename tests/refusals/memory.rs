@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Setback};
+use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
 use cell_tests::cluster::signal;
 use cell_tests::control_group::ControlGroup;
@@ -38,7 +38,7 @@ fn connect(server: &Server) -> Client {
 fn is_full(error: &ClientError) -> bool {
     let refusal = match error {
         ClientError::Refused(refusal) => *refusal,
-        ClientError::Deadline { last: Some(Setback::Refused(refusal)), .. } => *refusal,
+        ClientError::Deadline { last: Some(AttemptError::Refused(refusal)), .. } => *refusal,
         _ => return false,
     };
     matches!(refusal, Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull })
