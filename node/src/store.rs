@@ -20,7 +20,7 @@ use std::sync::Arc;
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitBook};
+use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitTable};
 use cell_terms::{Csn, Durability, Epoch, PairId, SessionId, SlotIndex, Version};
 use cell_tree::{Change, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
 use cell_wal::PairLog;
@@ -168,7 +168,7 @@ pub struct Store {
     completions: CompletionTable,
     /// The sessions that were open when the pair was recovered, until its worker has taken note.
     sessions_open: Vec<SessionId>,
-    splits: SplitBook,
+    splits: SplitTable,
     grace: GraceQueue,
     plan: Plan,
     encoder: ExtentEncoder,

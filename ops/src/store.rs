@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// The node at the door.
+    /// The node of the bootstrap link.
     pub(crate) fn node(&self) -> Option<NodeId> {
         self.client.server().map(|server| server.node)
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{Claim, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table, Tenure};
+use cell_cluster::{Claim, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, Table, Tenure};
 use cell_memory::RegionOptions;
 use cell_recovery::{
     Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RecoveryStage, RegionSource, Step,
@@ -58,7 +58,7 @@ fn main() {
     let mut device = Box::new(Ring::open(&storage, options).unwrap());
     let publish = PublishRequest {
         durability: Durability::Sync,
-        place: Place { address: String::new(), worker: 0, node_key: 0, extent_key: 0 },
+        place: ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 },
         log: LogOptions { batch_bytes: 1 << 20, ..LogOptions::default() },
         salt: 1,
     };

@@ -34,7 +34,8 @@ pub use record::{
 };
 pub use recovered::{OpenSessions, Rebuilt, Recovered, RecoveredMeganode};
 pub use split::{
-    Answer, BookError, CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitBook,
-    SplitName, SplitRecord, TargetSplit, TargetState, TargetStep, settle, step_of_source, step_of_target,
+    CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName,
+    SplitRecord, SplitTable, SplitTableError, TargetSplit, TargetState, TargetStep, settle, step_of_source,
+    step_of_target,
 };
 pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

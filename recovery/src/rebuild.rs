@@ -28,7 +28,7 @@ use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
 use crate::recovered::{OpenSessions, Rebuilt, Recovered, check_adoptions, entries_of};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
-use crate::split::{SlotUse, SplitBook, TargetState};
+use crate::split::{SlotUse, SplitTable, TargetState};
 use crate::verify::{Part, verify};
 
 /// Log bytes that one step replays, about.
@@ -164,7 +164,7 @@ struct Found {
 struct Memory {
     writer: PairWriter,
     completions: CompletionTable,
-    splits: SplitBook,
+    splits: SplitTable,
     nodes_end: Vec<NodeIndex>,
 }
 
@@ -297,7 +297,7 @@ impl Rebuild {
         let (node, extent) = self.create_regions()?;
         let own_thread = self.environment.options.threads > 1;
         let first = FirstContent::new(&self.layout, row.pair, self.geometry);
-        let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.book());
+        let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.split_table());
         if load.is_none() {
             nodes.begin(&first)?;
         }
@@ -501,7 +501,7 @@ impl Rebuild {
     }
 
     /// What is to be checked: the slots in use, and those that were used and must be free again.
-    fn parts(&self, splits: &SplitBook, nodes_end: &[NodeIndex]) -> Vec<Part> {
+    fn parts(&self, splits: &SplitTable, nodes_end: &[NodeIndex]) -> Vec<Part> {
         let slots = nodes_end.iter().zip(0..).map(|(nodes_end, slot)| (*nodes_end, SlotIndex(slot)));
         let parts = slots.map(|(nodes_end, slot)| {
             let used = splits.slot_use(slot);

@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Place, Tenure};
+use cell_cluster::{ClusterError, ServingAddress, Tenure};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
@@ -42,7 +42,7 @@ pub struct PublishRequest {
     /// When writes are acknowledged; with `none` there are no logs.
     pub durability: Durability,
     /// Where.
-    pub place: Place,
+    pub place: ServingAddress,
     /// How logs are written.
     pub log: LogOptions,
     /// A random number that no client can guess, fresh for each takeover: see [`LogStart::salt`].

@@ -72,7 +72,7 @@ pub struct MemoryObservation {
 
 /// The budget itself, a pure state.
 #[derive(Clone, Debug)]
-struct Book {
+struct BudgetState {
     limit: u64,
     allowance: u64,
     used: [u64; KINDS],
@@ -87,10 +87,10 @@ struct Book {
 /// Part of a measured peak that is forgotten with each observation that is lower.
 const FORGOTTEN_PART: u64 = 64;
 
-impl Book {
-    fn new(limit: u64, allowance: u64) -> Book {
+impl BudgetState {
+    fn new(limit: u64, allowance: u64) -> BudgetState {
         let used = [0; KINDS];
-        Book { limit, allowance, used, process: 0, process_measured: 0, ceiling: u64::MAX, refused: 0 }
+        BudgetState { limit, allowance, used, process: 0, process_measured: 0, ceiling: u64::MAX, refused: 0 }
     }
 
     fn limit(&self) -> u64 {
@@ -145,7 +145,7 @@ impl Book {
 /// A handle to a budget; clones share it. Asked once for each chunk that is granted, never for each
 /// operation: it takes a lock.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Mutex<Book>>);
+pub struct Budget(Arc<Mutex<BudgetState>>);
 
 impl Default for Budget {
     fn default() -> Budget {
@@ -157,7 +157,7 @@ impl Budget {
     /// A budget of `limit` bytes, of which `allowance` are for what is not counted one by one.
     #[must_use]
     pub fn new(limit: u64, allowance: u64) -> Budget {
-        Budget(Arc::new(Mutex::new(Book::new(limit, allowance))))
+        Budget(Arc::new(Mutex::new(BudgetState::new(limit, allowance))))
     }
 
     /// One that counts and never refuses: for tools and tests.
@@ -171,7 +171,7 @@ impl Budget {
     /// # Errors
     /// [`BudgetFull`]: nothing was reserved; do without, or ask again later.
     pub fn reserve(&self, kind: MemoryKind, bytes: u64) -> Result<Reservation, BudgetFull> {
-        self.book().reserve(kind, bytes)?;
+        self.state().reserve(kind, bytes)?;
         Ok(Reservation { budget: self.clone(), kind, bytes })
     }
 
@@ -183,28 +183,28 @@ impl Budget {
     /// Bytes that could be reserved now.
     #[must_use]
     pub fn available(&self) -> u64 {
-        self.book().available()
+        self.state().available()
     }
 
     /// The limit in force.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.book().limit()
+        self.state().limit()
     }
 
     /// Takes note of what was seen. Nothing that was reserved is taken back: a limit that sank below what is
     /// held only stops growth.
     pub fn observe(&self, seen: MemoryObservation) {
-        self.book().observe(seen);
+        self.state().observe(seen);
     }
 
     /// For people.
     #[must_use]
     pub fn figures(&self) -> BudgetFigures {
-        self.book().figures()
+        self.state().figures()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -223,7 +223,7 @@ impl Reservation {
     /// # Errors
     /// [`BudgetFull`]: the reservation is what it was.
     pub fn extend(&mut self, bytes: u64) -> Result<(), BudgetFull> {
-        self.budget.book().reserve(self.kind, bytes)?;
+        self.budget.state().reserve(self.kind, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -241,7 +241,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.book().release(self.kind, self.bytes);
+        self.budget.state().release(self.kind, self.bytes);
     }
 }
 

@@ -118,7 +118,7 @@ impl Splits {
 
     /// Whether a meganode takes part in no split that is not settled.
     pub(super) fn is_idle(&self, pairs: &Pairs, there: MeganodeAt) -> bool {
-        let splits = pairs.store(there.pair).book().source_of(there.slot).is_some();
+        let splits = pairs.store(there.pair).split_table().source_of(there.slot).is_some();
         !splits && self.targets.iter().all(|target| !target.is_of(there) || target.is_open())
     }
 

@@ -147,7 +147,7 @@ impl Pair {
         self.recovered.log.as_ref().unwrap().csn_appended().next()
     }
 
-    /// Appends a record and tells the book and the completion table.
+    /// Appends a record and tells the table of splits and the completion table.
     pub fn log(&mut self, record: &NodeRecord<'_>) -> Csn {
         let log = self.recovered.log.as_mut().unwrap();
         let csn = log.append(RegionKind::Node, |_, out| record.encode(out)).csn;

@@ -109,17 +109,18 @@ pub struct Met(BTreeMap<String, u32>);
 
 impl Met {
     fn note(&mut self, cluster: &Cluster) {
-        let books = || cluster.pairs.iter().map(|pair| &pair.recovered.splits);
-        let mut found: Vec<_> = books()
-            .flat_map(|book| book.sources().map(|(_, split)| format!("source {:?}", split.state)))
+        let tables = || cluster.pairs.iter().map(|pair| &pair.recovered.splits);
+        let mut found: Vec<_> = tables()
+            .flat_map(|table| table.sources().map(|(_, split)| format!("source {:?}", split.state)))
             .chain(
-                books().flat_map(|book| book.targets().map(|(_, split)| format!("target {:?}", split.state))),
+                tables()
+                    .flat_map(|table| table.targets().map(|(_, split)| format!("target {:?}", split.state))),
             )
             .collect();
         if cluster.router().is_some() {
             found.push("router".to_owned());
         }
-        if books().any(|book| book.slots().any(|(_, used)| used == SlotUse::Router))
+        if tables().any(|table| table.slots().any(|(_, used)| used == SlotUse::Router))
             && cluster.router().is_none()
         {
             found.push("router without root".to_owned());

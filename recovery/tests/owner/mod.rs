@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, SimLink, Table, Tenure,
+    Claim, ClaimGround, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource};
@@ -116,7 +116,7 @@ impl Life {
     pub fn publish_request(&self, durability: Durability) -> PublishRequest {
         PublishRequest {
             durability,
-            place: Place { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
             salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Tenure};
+use cell_cluster::{Coordinator, MemberRow, Members, NewPair, ServingAddress, ShareTimes, Tenure};
 use cell_fabric::OneSided;
 use cell_node::{
     ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, Store, TakeoverWanted, Worker,
@@ -171,7 +171,7 @@ impl Node {
     fn publish(&mut self) -> PublishRequest {
         PublishRequest {
             durability: self.plan.worker.durability,
-            place: Place { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
             log: self.plan.log,
             salt: self.random.next(),
         }
@@ -252,7 +252,7 @@ impl Node {
         }
     }
 
-    /// A takeover came to nothing: `Control::hear`, of `Told::Refused`.
+    /// A takeover came to nothing: `Control::on_takeover`, of `TakeoverReport::Refused`.
     fn not_taken(
         &mut self,
         pair: PairId,
