@@ -14,8 +14,8 @@ use cell_cluster::{
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions,
-    RegionSource, complete, find_logs,
+    ClaimRequest, Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions,
+    RegionSource, Restore, complete, find_logs,
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
@@ -172,13 +172,13 @@ impl BringUp {
     ) -> Result<Mine, NodeError> {
         let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
-        let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, progress)?;
+        let restore = Restore::new(environment, environment.table.create_pair(&new)?, progress)?;
         let (publish, log) = (self.publish(), device.as_mut());
         let mut waits = |for_ns| {
             pause(for_ns);
             true
         };
-        let recovered = complete(environment, rebuild, &publish, log, progress, &mut waits)?;
+        let recovered = complete(environment, restore, &publish, log, progress, &mut waits)?;
         Ok(Mine { recovered, device, buffers })
     }
 

@@ -58,8 +58,8 @@ pub struct Recovered {
     pub log_bytes: u64,
 }
 
-/// A pair that is rebuilt and verified, before its new logs are open and before it is published.
-pub struct Rebuilt {
+/// A pair that is restored and verified, before its new logs are open and before it is published.
+pub struct Restored {
     /// In whose name.
     pub claim: Claim,
     /// Everything but the log.

@@ -12,9 +12,9 @@
 //! root:                                                              parent entry
 //! ```
 
+mod compaction;
 mod notice;
 mod parent;
-mod rebuild;
 mod source;
 mod target;
 mod trigger;
@@ -28,9 +28,9 @@ use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::store::{AdoptionRange, StoreError};
 use crate::worker::pairs::Pairs;
+use compaction::Compactions;
 use notice::SplitNotices;
 use parent::Parents;
-use rebuild::Rebuilds;
 use source::Source;
 use target::Target;
 
@@ -75,7 +75,7 @@ pub(crate) struct Splits {
     parents: Parents,
     notices: SplitNotices,
     growth: Growth,
-    rebuilds: Rebuilds,
+    compactions: Compactions,
     /// Meganodes that have no room for a put and may get some.
     starved: BTreeSet<MeganodeAt>,
     /// Up to which record extents may have been freed that starved meganodes still wait for.
@@ -183,7 +183,7 @@ impl Splits {
             return false;
         }
         let mut busy = self.step_adoptions(pairs);
-        busy |= self.step_rebuild(pairs);
+        busy |= self.step_compaction(pairs);
         for _ in 0..STEPS_AT_ONCE {
             let mut moved = false;
             while let Some(message) = self.messages.pop_front() {
@@ -212,7 +212,7 @@ impl Splits {
         }
         self.exchange_notices(pairs, now_ns);
         self.trigger(pairs, now_ns);
-        self.trigger_rebuild(pairs);
+        self.trigger_compaction(pairs);
     }
 
     /// Whether writes that waited may go on, once.

@@ -16,7 +16,7 @@ use cell_protocol::{
 };
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
+    ClaimRequest, Environment, Progress, PublishRequest, RecoveryOptions, RegionSource, Restore, complete,
 };
 use cell_terms::{Csn, Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
 use cell_wal::sim::{SimDevice, SimDisk};
@@ -145,7 +145,7 @@ impl Process {
     }
 
     /// Takes a pair as far as it can be served.
-    fn complete(&mut self, sim: &Sim, rebuild: Rebuild, options: &WorkerOptions) -> Store {
+    fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Store {
         let request = PublishRequest {
             durability: options.durability,
             place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
@@ -161,7 +161,7 @@ impl Process {
         };
         let progress = Arc::new(Progress::new(0));
         let recovered =
-            complete(&self.environment, rebuild, &request, &mut device, &progress, &mut pause).unwrap();
+            complete(&self.environment, restore, &request, &mut device, &progress, &mut pause).unwrap();
         self.devices.push(device);
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: lease };
         let store = Store::new(recovered, options);
@@ -251,8 +251,8 @@ impl World {
         for _ in 0..pairs {
             let claim = process.environment.table.create_pair(&new).unwrap();
             let progress = Arc::new(Progress::new(0));
-            let rebuild = Rebuild::new(&process.environment, claim, &progress).unwrap();
-            stores.push(process.complete(&sim, rebuild, &options));
+            let restore = Restore::new(&process.environment, claim, &progress).unwrap();
+            stores.push(process.complete(&sim, restore, &options));
         }
         process.worker.install(stores, [session]);
         let told = BTreeMap::new();
@@ -278,8 +278,8 @@ impl World {
             let ground = ClaimGround::HostLock;
             let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
             let progress = Arc::new(Progress::new(0));
-            let rebuild = Rebuild::claim(&process.environment, &request, &progress).unwrap();
-            stores.push(process.complete(&self.sim, rebuild, &self.options));
+            let restore = Restore::claim(&process.environment, &request, &progress).unwrap();
+            stores.push(process.complete(&self.sim, restore, &self.options));
         }
         process.worker.install(stores, [self.session]);
     }
@@ -308,8 +308,8 @@ impl World {
             node: NODE,
             ground: ClaimGround::HostLock,
         };
-        let rebuild = Rebuild::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
-        let store = process.complete(&self.sim, rebuild, &self.options);
+        let restore = Restore::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
+        let store = process.complete(&self.sim, restore, &self.options);
         process.worker.add_pair(store);
     }
 
@@ -349,8 +349,8 @@ impl World {
         let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: self.geometry };
         let claim = self.process.environment.table.create_pair(&new).unwrap();
         let progress = Arc::new(Progress::new(0));
-        let rebuild = Rebuild::new(&self.process.environment, claim, &progress).unwrap();
-        let store = self.process.complete(&self.sim, rebuild, &self.options);
+        let restore = Restore::new(&self.process.environment, claim, &progress).unwrap();
+        let store = self.process.complete(&self.sim, restore, &self.options);
         self.process.worker.add_pair(store);
     }
 
