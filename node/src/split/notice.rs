@@ -175,7 +175,7 @@ impl Splits {
         }
         match notice.parent_entry() {
             Some((low, to)) => self.parents.push_noted(name, low.into(), to, key.to_owned()),
-            None => tracing::error!(%name, "a notice of a router's entry cannot be read"),
+            None => tracing::error!(%name, "a note of a router's entry cannot be read"),
         }
     }
 
