@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoteRow, Notes,
-    PairRow, Sessions, ShareRow, ShareTimes, Watch,
+    ClaimGround, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoticeRow,
+    Notices, PairRow, Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
@@ -25,7 +25,7 @@ use crate::membership::{
     Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, is_left_behind, memory_bytes,
     share_out,
 };
-use crate::split::NotesView;
+use crate::split::NoticesView;
 use crate::table_view::TableView;
 use crate::worker::ControlEvent;
 
@@ -74,16 +74,16 @@ pub struct ClusterAgent {
     watch: Watch,
     incidents: Incidents,
     sessions: Sessions,
-    note_writer: Notes,
+    notice_writer: Notices,
     membership: Membership,
     /// The node goes: others take over what is to be taken over.
     stopping: bool,
     /// The worker serves.
     installed: bool,
     /// The notes of splits that the worker knows.
-    notes: BTreeMap<String, NoteRow>,
+    notices: BTreeMap<String, NoticeRow>,
     /// One was written since.
-    note_written: bool,
+    notice_written: bool,
 }
 
 impl ClusterAgent {
@@ -103,12 +103,12 @@ impl ClusterAgent {
             watch: Watch::new(coordinator.clone()),
             incidents: Incidents::new(coordinator.clone()),
             sessions: Sessions::new(coordinator.clone()),
-            note_writer: Notes::new(coordinator.clone()),
+            notice_writer: Notices::new(coordinator.clone()),
             membership: Membership::new(options),
             stopping: false,
             installed: false,
-            notes: BTreeMap::new(),
-            note_written: false,
+            notices: BTreeMap::new(),
+            notice_written: false,
         }
     }
 
@@ -199,13 +199,13 @@ impl ClusterAgent {
     /// The notes of splits, if they have changed, or if the worker waits to see what it has written.
     fn notes_to_tell(&mut self) -> Option<ControlEvent> {
         let view = self.watch.view();
-        if self.notes == view.notes && !self.note_written {
+        if self.notices == view.notices && !self.notice_written {
             return None;
         }
-        let told = NotesView { revision: view.revision, notes: view.notes.clone() };
-        self.notes.clone_from(&view.notes);
-        self.note_written = false;
-        Some(ControlEvent::Notes(Arc::new(told)))
+        let told = NoticesView { revision: view.revision, notices: view.notices.clone() };
+        self.notices.clone_from(&view.notices);
+        self.notice_written = false;
+        Some(ControlEvent::Notices(Arc::new(told)))
     }
 
     fn follow(
@@ -408,10 +408,10 @@ impl ClusterAgent {
     }
 
     /// Writes or removes a note of a split; what there is then is told at the next look, which is at once.
-    pub fn write_note(&mut self, key: String, note: Option<&NoteRow>) -> Option<ControlEvent> {
-        (self.note_written, self.due_ns) = (true, 0);
-        match self.note_writer.set(&key, note, self.options.incarnation) {
-            Ok(revision) => Some(ControlEvent::NoteWritten { key, revision }),
+    pub fn write_notice(&mut self, key: String, notice: Option<&NoticeRow>) -> Option<ControlEvent> {
+        (self.notice_written, self.due_ns) = (true, 0);
+        match self.notice_writer.set(&key, notice, self.options.incarnation) {
+            Ok(revision) => Some(ControlEvent::NoticeWritten { key, revision }),
             Err(error) => {
                 tracing::debug!(%error, key, "a note of a split is not written just now");
                 None

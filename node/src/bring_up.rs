@@ -9,13 +9,13 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, Place, Sessions, Table,
-    Tenure, boottime_ns,
+    ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, ServingAddress,
+    Sessions, Table, Tenure, boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions,
-    RegionSource, complete, find_logs,
+    ClaimRequest, Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions,
+    RegionSource, Restore, complete, find_logs,
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
@@ -27,7 +27,7 @@ use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, PAIR_BYTES_MIN, log_buffer_byt
 use crate::populate;
 use crate::recoverer::{Recoverer, pause};
 use crate::settings::WorkerOptions;
-use crate::shell::{PairLine, ServedPair};
+use crate::shell::{PairLog, ServedPair};
 use crate::start::{NodeError, NodeOptions};
 use crate::store::Store;
 
@@ -149,7 +149,12 @@ impl BringUp {
     pub(crate) fn publish(&self) -> PublishRequest {
         PublishRequest {
             durability: self.worker_options.durability,
-            place: Place { address: self.address.to_string(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress {
+                address: self.address.to_string(),
+                worker: 0,
+                node_key: 0,
+                extent_key: 0,
+            },
             log: LogOptions::from_settings(&self.options.settings),
             salt: RandomState::new().build_hasher().finish(),
         }
@@ -167,13 +172,13 @@ impl BringUp {
     ) -> Result<Mine, NodeError> {
         let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
-        let rebuild = Rebuild::new(environment, environment.table.create_pair(&new)?, progress)?;
+        let restore = Restore::new(environment, environment.table.create_pair(&new)?, progress)?;
         let (publish, log) = (self.publish(), device.as_mut());
         let mut waits = |for_ns| {
             pause(for_ns);
             true
         };
-        let recovered = complete(environment, rebuild, &publish, log, progress, &mut waits)?;
+        let recovered = complete(environment, restore, &publish, log, progress, &mut waits)?;
         Ok(Mine { recovered, device, buffers })
     }
 
@@ -205,7 +210,7 @@ impl BringUp {
         let store = Store::new(recovered, &self.worker_options);
         let populate = populate::start(&store).map_err(NodeError::Thread)?;
         let control = PairControl::new(tenure, &store);
-        Ok((control, ServedPair { store, line: PairLine { device, populate, _buffers: buffers } }))
+        Ok((control, ServedPair { store, log: PairLog { device, populate, _buffers: buffers } }))
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

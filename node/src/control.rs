@@ -18,7 +18,7 @@ use crate::agent::ClusterAgent;
 use crate::bring_up::{BringUp, Mine};
 use crate::check::{check, check_targets};
 use crate::membership::MembershipOptions;
-use crate::recoverer::{Recoverer, Told};
+use crate::recoverer::{Recoverer, TakeoverReport};
 use crate::shell::{Inbound, ServedPair};
 use crate::snapshot::FailureKind;
 use crate::start::NodeError;
@@ -69,7 +69,7 @@ pub(crate) enum Work {
     /// Of the worker.
     Command(Command),
     /// Of the thread that takes pairs over.
-    Told(Told),
+    Takeover(TakeoverReport),
     /// One more pair, or why there is none.
     Grown(Result<Box<Mine>, NodeError>),
     /// The operator wants the node to stop: nothing more is taken over.
@@ -160,7 +160,7 @@ impl Control {
             match work.recv_timeout(Duration::from_nanos(wait_ns)) {
                 Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Ok(Work::Command(command)) => self.carry_out(command),
-                Ok(Work::Told(told)) => self.hear(told)?,
+                Ok(Work::Takeover(report)) => self.on_takeover(report)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.agent.stop(),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -200,8 +200,8 @@ impl Control {
             Command::Check { connection, header } => self.check(connection, header),
             Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
             Command::AddPair => self.grow(),
-            Command::Note { key, note } => {
-                let written = self.agent.write_note(key, note.as_ref());
+            Command::Note { key, notice } => {
+                let written = self.agent.write_notice(key, notice.as_ref());
                 written.into_iter().for_each(|event| self.to_worker.event(event));
             }
             Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),

@@ -11,7 +11,7 @@ use crate::agent::TakeoverWanted;
 use crate::bring_up::Mine;
 use crate::control::{Control, PairControl};
 use crate::membership::RefusedKind;
-use crate::recoverer::{Job, Told};
+use crate::recoverer::{Job, TakeoverReport};
 use crate::shell::{Inbound, ServedPair};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::start::NodeError;
@@ -66,15 +66,15 @@ impl Control {
     ///
     /// # Errors
     /// A node that is alone does not begin to serve a part of its pairs.
-    pub(crate) fn hear(&mut self, told: Told) -> Result<(), NodeError> {
-        match told {
-            Told::Times { pair, dead, times } => self.agent.times(pair, dead, times),
-            Told::Taken { pair, mine } => {
+    pub(crate) fn on_takeover(&mut self, report: TakeoverReport) -> Result<(), NodeError> {
+        match report {
+            TakeoverReport::Times { pair, dead, times } => self.agent.times(pair, dead, times),
+            TakeoverReport::Taken { pair, mine } => {
                 self.progress.remove(&pair);
                 self.serve(*mine)?;
                 self.agent.taken(pair);
             }
-            Told::Refused { pair, dead, error } => {
+            TakeoverReport::Refused { pair, dead, error } => {
                 self.progress.remove(&pair);
                 tracing::warn!(%pair, error = &error as &dyn std::error::Error, "a pair is not taken over");
                 if !self.agent.refused(pair, dead, refused_kind(&error, pair), boottime_ns()) {

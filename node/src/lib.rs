@@ -40,7 +40,7 @@ pub use snapshot::{
     ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
     ReadOnlyReason, RecoveryProgress,
 };
-pub use split::{NotesView, SplitCounts};
+pub use split::{NoticesView, SplitCounts};
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::{SlotEnds, Store};
 pub use table_view::TableView;

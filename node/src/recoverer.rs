@@ -35,7 +35,7 @@ pub(crate) struct Job {
 }
 
 /// What the threads tell.
-pub(crate) enum Told {
+pub(crate) enum TakeoverReport {
     /// A takeover came further.
     Times { pair: PairId, dead: Incarnation, times: ShareTimes },
     /// The pair is this node's, published.
@@ -97,7 +97,7 @@ impl Recoverer {
     pub(crate) fn start(
         bring_up: Arc<BringUp>,
         environment: Environment,
-        told: Sender<Work>,
+        reports: Sender<Work>,
     ) -> Result<Recoverer, NodeError> {
         // Side by side as many as the memory plan permits; no more than there are cores.
         let side_by_side_max = bring_up.plan.takeovers_max;
@@ -105,7 +105,8 @@ impl Recoverer {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         for _ in 0..cores.min(side_by_side_max) {
             let (bring_up, environment) = (bring_up.clone(), environment.clone());
-            let runner = Runner { bring_up, environment, told: told.clone(), queue: recoverer.queue.clone() };
+            let runner =
+                Runner { bring_up, environment, reports: reports.clone(), queue: recoverer.queue.clone() };
             let thread = std::thread::Builder::new().name("cell-recovery".into());
             recoverer.threads.push(thread.spawn(move || runner.run()).map_err(NodeError::Thread)?);
         }
@@ -129,7 +130,7 @@ impl Drop for Recoverer {
 struct Runner {
     bring_up: Arc<BringUp>,
     environment: Environment,
-    told: Sender<Work>,
+    reports: Sender<Work>,
     queue: Arc<Queue>,
 }
 
@@ -137,16 +138,16 @@ impl Runner {
     fn run(&self) {
         while let Some(job) = self.queue.next() {
             let (pair, dead) = (job.claim.pair, job.dead);
-            let told = match self.take_over(&job) {
-                Ok(mine) => Told::Taken { pair, mine: Box::new(mine) },
-                Err(error) => Told::Refused { pair, dead, error },
+            let report = match self.take_over(&job) {
+                Ok(mine) => TakeoverReport::Taken { pair, mine: Box::new(mine) },
+                Err(error) => TakeoverReport::Refused { pair, dead, error },
             };
-            self.tell(told);
+            self.report(report);
         }
     }
 
-    fn tell(&self, told: Told) {
-        let _ = self.told.send(Work::Told(told)); // the control thread ends last
+    fn report(&self, report: TakeoverReport) {
+        let _ = self.reports.send(Work::Takeover(report)); // the control thread ends last
     }
 
     fn take_over(&self, job: &Job) -> Result<Mine, NodeError> {
@@ -175,7 +176,7 @@ impl Runner {
         let recovered = takeover.finish();
         times.replayed_bytes = recovered.image_bytes + recovered.log_bytes;
         // All at once: each telling is a write of the coordinator's, which renews leases meanwhile.
-        self.tell(Told::Times { pair: job.claim.pair, dead: job.dead, times });
+        self.report(TakeoverReport::Times { pair: job.claim.pair, dead: job.dead, times });
         Ok(recovered)
     }
 }

@@ -42,11 +42,11 @@ pub(crate) enum Inbound {
 /// A pair on its way to the worker, with what the shell keeps for it.
 pub(crate) struct ServedPair {
     pub(crate) store: Store,
-    pub(crate) line: PairLine,
+    pub(crate) log: PairLog,
 }
 
 /// What the shell keeps for a pair.
-pub(crate) struct PairLine {
+pub(crate) struct PairLog {
     pub(crate) device: Box<Ring>,
     pub(crate) populate: PopulateSignal,
     /// What the device's buffers count for.
@@ -69,7 +69,7 @@ pub(crate) struct Shell {
     worker: Worker,
     endpoint: HostEndpoint,
     /// By the pairs' numbers.
-    lines: Vec<PairLine>,
+    pair_logs: Vec<PairLog>,
     poller: Poller,
     /// The logs alone.
     log_poller: Poller,
@@ -103,7 +103,7 @@ impl Shell {
         Shell {
             worker,
             endpoint,
-            lines: Vec::new(),
+            pair_logs: Vec::new(),
             poller,
             log_poller,
             inbound,
@@ -198,11 +198,11 @@ impl Shell {
         self.tick_due_ns = now_ns + TICK_NS;
         self.worker.tick(now_ns, self.lease_until_ns.load(Ordering::Acquire));
         self.endpoint.tick(now_ns);
-        for (pair, line) in self.lines.iter_mut().enumerate() {
-            self.worker.log_tick(pair, line.device.as_mut());
+        for (pair, log) in self.pair_logs.iter_mut().enumerate() {
+            self.worker.log_tick(pair, log.device.as_mut());
         }
-        for (line, store) in self.lines.iter_mut().zip(self.worker.stores()) {
-            line.populate.raise(store);
+        for (log, store) in self.pair_logs.iter_mut().zip(self.worker.stores()) {
+            log.populate.raise(store);
         }
         if now_ns >= self.snapshot_due_ns {
             self.snapshot_due_ns = now_ns + SNAPSHOT_NS;
@@ -263,12 +263,12 @@ impl Shell {
     fn install(&mut self, pairs: Vec<ServedPair>, installation: Installation) {
         let Installation { sessions, whole } = installation;
         let mut stores = Vec::new();
-        for ServedPair { store, line } in pairs {
-            if !self.watch(&line) {
+        for ServedPair { store, log } in pairs {
+            if !self.watch(&log) {
                 return;
             }
             stores.push(store);
-            self.lines.push(line);
+            self.pair_logs.push(log);
         }
         let sources: Vec<_> = stores.iter().map(Store::source).collect();
         self.worker.install(stores, sessions);
@@ -282,18 +282,18 @@ impl Shell {
     }
 
     fn add_pair(&mut self, served: ServedPair) {
-        let ServedPair { store, line } = served;
-        if self.watch(&line) {
+        let ServedPair { store, log } = served;
+        if self.watch(&log) {
             let source = store.source();
-            self.lines.push(line);
+            self.pair_logs.push(log);
             self.worker.add_pair(store);
             self.register(&source);
         }
     }
 
     /// Wakes this thread when a log has news. False: the worker has given up.
-    fn watch(&mut self, line: &PairLine) -> bool {
-        let wake = line.device.wake_fd();
+    fn watch(&mut self, log: &PairLog) -> bool {
+        let wake = log.device.wake_fd();
         let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
         if let Err(error) = &watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
@@ -304,11 +304,11 @@ impl Shell {
 
     fn poll_log(&mut self) -> bool {
         let mut busy = false;
-        for (pair, line) in self.lines.iter_mut().enumerate() {
-            line.device.poll(&mut self.log_events);
+        for (pair, log) in self.pair_logs.iter_mut().enumerate() {
+            log.device.poll(&mut self.log_events);
             busy |= !self.log_events.is_empty();
             for event in self.log_events.drain(..) {
-                self.worker.log_event(pair, event, line.device.as_mut());
+                self.worker.log_event(pair, event, log.device.as_mut());
             }
         }
         busy
@@ -352,9 +352,9 @@ impl Shell {
     }
 
     fn commit(&mut self) {
-        for (pair, line) in self.lines.iter_mut().enumerate() {
-            self.worker.commit(pair, line.device.as_mut());
-            if let Err(error) = line.device.submit() {
+        for (pair, log) in self.pair_logs.iter_mut().enumerate() {
+            self.worker.commit(pair, log.device.as_mut());
+            if let Err(error) = log.device.submit() {
                 tracing::error!(%error, "a log's device failed");
                 self.worker.give_up(FailureKind::LogFailed);
             }

@@ -7,10 +7,10 @@
 //! Steps 3 to 5 are the worker's; a refusal at step 0 leaves nothing behind.
 
 mod adoption;
+mod compaction;
 mod growth;
 mod log;
 mod meganodes;
-mod rebuild;
 mod scan;
 mod split;
 
@@ -20,9 +20,9 @@ use std::sync::Arc;
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitBook};
+use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitTable};
 use cell_terms::{Csn, Durability, Epoch, PairId, SessionId, SlotIndex, Version};
-use cell_tree::{Change, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, RebuildPlan, Slot};
+use cell_tree::{Change, CompactionPlan, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
 use cell_wal::PairLog;
 
 use crate::grace::{Freed, GraceQueue};
@@ -31,9 +31,9 @@ use log::{Need, append_extent};
 use meganodes::Meganodes;
 
 pub(crate) use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
+pub(crate) use compaction::{CompactionCounts, CompactionStep, CompactionWalk};
 pub(crate) use meganodes::Fences;
 pub use meganodes::SlotEnds;
-pub(crate) use rebuild::{RebuildCounts, RebuildStep, RebuildWalk};
 pub(crate) use scan::{ScanDirection, ScanRange};
 pub(crate) use split::CutHalf;
 
@@ -139,7 +139,7 @@ pub(crate) struct Figures {
     pub(crate) huge_page_bytes: u64,
     pub(crate) grace_bytes: u64,
     pub(crate) completions: u64,
-    pub(crate) rebuilds: RebuildCounts,
+    pub(crate) compactions: CompactionCounts,
 }
 
 /// What a checkpoint can do for a log that the disk has no room for.
@@ -168,7 +168,7 @@ pub struct Store {
     completions: CompletionTable,
     /// The sessions that were open when the pair was recovered, until its worker has taken note.
     sessions_open: Vec<SessionId>,
-    splits: SplitBook,
+    splits: SplitTable,
     grace: GraceQueue,
     plan: Plan,
     encoder: ExtentEncoder,
@@ -187,8 +187,8 @@ pub struct Store {
     reserved: BTreeSet<SlotIndex>,
     /// Runs of tree nodes that hold less are rebuilt, in thousandths; 0: none.
     rebuild_permille: usize,
-    rebuild_plan: RebuildPlan,
-    rebuilds: RebuildCounts,
+    compaction_plan: CompactionPlan,
+    compactions: CompactionCounts,
 }
 
 impl std::fmt::Debug for Store {
@@ -242,8 +242,8 @@ impl Store {
             crowded: None,
             reserved: BTreeSet::new(),
             rebuild_permille: options.rebuild_permille,
-            rebuild_plan: RebuildPlan::new(),
-            rebuilds: RebuildCounts::default(),
+            compaction_plan: CompactionPlan::new(),
+            compactions: CompactionCounts::default(),
         };
         store.keep_to_grants();
         store
@@ -318,7 +318,7 @@ impl Store {
             huge_page_bytes: self.node.huge_bytes() + self.extent.huge_bytes(),
             grace_bytes: self.grace.bytes(),
             completions: self.completions.results() as u64,
-            rebuilds: self.rebuilds,
+            compactions: self.compactions,
         }
     }
 

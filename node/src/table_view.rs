@@ -111,7 +111,7 @@ fn of_pair(pair: &PairRow, members: &[MemberRow]) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cell_cluster::{Geometry, Place};
+    use cell_cluster::{Geometry, ServingAddress};
 
     fn pair(number: u32, owner: Option<u64>, place: Option<&str>) -> PairRow {
         PairRow {
@@ -123,7 +123,7 @@ mod tests {
             served_by: None,
             epoch: Epoch(number),
             state: PairState::Serving,
-            place: place.map(|address| Place {
+            place: place.map(|address| ServingAddress {
                 address: address.to_owned(),
                 worker: number - 1,
                 node_key: 0,

@@ -6,7 +6,8 @@ mod joined;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Fault, Incidents, Missing, Place, ShareTimes, Sim, SimLink, Table, Tenure,
+    ClaimGround, Coordinator, Fault, Incidents, Missing, ServingAddress, ShareTimes, Sim, SimLink, Table,
+    Tenure,
 };
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
@@ -53,7 +54,8 @@ impl Member {
     }
 
     fn serve(&mut self, wanted: TakeoverWanted) -> Tenure {
-        let place = Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
+        let place =
+            ServingAddress { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
         let tenure = self.claim(wanted);
         self.table.publish(tenure, Durability::Sync, &place).unwrap();
         tenure
@@ -230,15 +232,15 @@ fn restart_in_order_is_an_incident_with_its_times_and_is_closed() {
 fn note_that_was_written_is_told_at_the_next_look_even_unchanged() {
     let sim = Sim::new(5);
     let mut member = join(&sim, 0, 2);
-    let notes = |member: &mut Member| {
+    let notices = |member: &mut Member| {
         let events = member.look().events;
-        events.iter().filter(|event| matches!(event, ControlEvent::Notes(_))).count()
+        events.iter().filter(|event| matches!(event, ControlEvent::Notices(_))).count()
     };
-    assert_eq!((notes(&mut member), notes(&mut member)), (0, 0), "there are none");
-    let event = member.agent.write_note("notes/1".to_owned(), None);
-    assert!(matches!(event, Some(ControlEvent::NoteWritten { revision, .. }) if revision > 0), "{event:?}");
+    assert_eq!((notices(&mut member), notices(&mut member)), (0, 0), "there are none");
+    let event = member.agent.write_notice("notes/1".to_owned(), None);
+    assert!(matches!(event, Some(ControlEvent::NoticeWritten { revision, .. }) if revision > 0), "{event:?}");
     assert_eq!(member.agent.due_ns(), 0, "at once");
-    assert_eq!((notes(&mut member), notes(&mut member)), (1, 0), "its writer waits to see it gone");
+    assert_eq!((notices(&mut member), notices(&mut member)), (1, 0), "its writer waits to see it gone");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     Coordinator, Embedded, EpochRow, Geometry, IncidentRow, Incidents, ManualClock, MemberRow, Members,
-    PairRow, PairState, Place, ShareTimes, Sim, Table, Transaction,
+    PairRow, PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
 };
 use cell_node::{ClusterAgent, MembershipOptions, TakeoverWanted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
@@ -94,8 +94,8 @@ impl Member {
         }
     }
 
-    fn place(&self) -> Place {
-        Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 }
+    fn place(&self) -> ServingAddress {
+        ServingAddress { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 }
     }
 
     /// A look, and whatever it asks for done. How many takeovers that were.

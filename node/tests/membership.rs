@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClusterError, Coordinator, Fault, Incidents, Place, ShareTimes, Sim, SimLink, Table,
+    Claim, ClusterError, Coordinator, Fault, Incidents, ServingAddress, ShareTimes, Sim, SimLink, Table,
 };
 use cell_node::{ClusterAgent, RefusedKind, TakeoverWanted};
 use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId};
@@ -161,7 +161,8 @@ impl Node {
         if self.table.trust_remaining_ns(claim)?.is_some() {
             return Ok(false);
         }
-        let place = Place { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
+        let place =
+            ServingAddress { address: format!("sim:{}", self.node.0), worker: 0, node_key: 0, extent_key: 0 };
         match self.table.publish(claim.tenure, Durability::Sync, &place) {
             Ok(_) => {}
             Err(ClusterError::TrustRemains { .. }) => return Ok(false),

@@ -49,27 +49,27 @@ pub(crate) fn without_superfluous(arguments: &ServerArgs, timeout: Duration) -> 
 /// # Errors
 /// None of the servers that the user named can be reached.
 pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Result<Vec<Member>> {
-    let mut door = Store::connect(arguments, timeout)?;
-    let mut places: Vec<Place> = Vec::new();
-    for (node, server, pair) in door.places()? {
+    let mut store = Store::connect(arguments, timeout)?;
+    let mut places: Vec<MemberAddress> = Vec::new();
+    for (node, server, pair) in store.places()? {
         let known = places.iter().position(|place| place.server == server);
         let at = known.unwrap_or_else(|| {
-            places.push(Place { node: Some(node), server, pairs: Vec::new() });
+            places.push(MemberAddress { node: Some(node), server, pairs: Vec::new() });
             places.len() - 1
         });
         places[at].pairs.extend(pair);
     }
     let named: Vec<&str> = arguments.server.split(',').map(str::trim).collect();
     if places.len() <= 1 && named.len() == 1 {
-        let Place { node, pairs, .. } = places.pop().unwrap_or_default();
-        return Ok(vec![Member { server: arguments.server.clone(), node, pairs, store: Ok(door) }]);
+        let MemberAddress { node, pairs, .. } = places.pop().unwrap_or_default();
+        return Ok(vec![Member { server: arguments.server.clone(), node, pairs, store: Ok(store) }]);
     }
     for server in named {
         if !places.iter().any(|place| place.server == server) {
-            places.push(Place { server: server.to_owned(), ..Place::default() });
+            places.push(MemberAddress { server: server.to_owned(), ..MemberAddress::default() });
         }
     }
-    let connect = |Place { node, server, pairs }: Place| {
+    let connect = |MemberAddress { node, server, pairs }: MemberAddress| {
         let store = Store::connect(&ServerArgs { server: server.clone(), ..arguments.clone() }, timeout);
         // Two names may be one node's.
         let met = store.as_ref().ok().and_then(Store::node);
@@ -83,7 +83,7 @@ pub(crate) fn members(arguments: &ServerArgs, timeout: Duration) -> anyhow::Resu
 
 /// Where the region table says that a node is, or the user that one may be.
 #[derive(Default)]
-struct Place {
+struct MemberAddress {
     node: Option<NodeId>,
     server: String,
     pairs: Vec<PairId>,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cell_client::{
-    CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus, OneSidedCounters,
-    Operation, ScanEntry, ScanRange, Setback, Ticket, TreeShape,
+    AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
+    OneSidedCounters, Operation, ScanEntry, ScanRange, Ticket, TreeShape,
 };
 use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
 use cell_terms::setting::Source;
@@ -169,7 +169,7 @@ impl Store {
         }
     }
 
-    /// The node at the door.
+    /// The node of the bootstrap link.
     pub(crate) fn node(&self) -> Option<NodeId> {
         self.client.server().map(|server| server.node)
     }
@@ -270,8 +270,8 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
         ClientError::Unsendable(_) => (Exit::Usage, None),
         ClientError::Refused(refusal) => of_refusal(refusal),
         ClientError::Deadline { last, .. } => match last {
-            Some(Setback::Refused(refusal)) => of_refusal(refusal),
-            Some(Setback::Unserved { .. }) => {
+            Some(AttemptError::Refused(refusal)) => of_refusal(refusal),
+            Some(AttemptError::Unserved { .. }) => {
                 (Exit::Unhealthy, Some("`cell status` tells which pairs are not served, and why".into()))
             }
             Some(_) => (Exit::Unreachable, start()),

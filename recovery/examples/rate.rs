@@ -1,4 +1,4 @@
-//! How fast a pair is rebuilt, from its logs and from an image, on a real disk, warm.
+//! How fast a pair is restored, from its logs and from an image, on a real disk, warm.
 //!
 //! `cargo run --profile quick -p cell-recovery --example rate -- <entries> <value bytes> <threads> [folder]`
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a measurement")]
@@ -11,10 +11,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{Claim, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table, Tenure};
+use cell_cluster::{Claim, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, Table, Tenure};
 use cell_memory::RegionOptions;
 use cell_recovery::{
-    Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RecoveryStage, RegionSource, Step,
+    Environment, Progress, PublishRequest, RecoveryOptions, RecoveryStage, RegionSource, Restore, Step,
     complete,
 };
 use cell_terms::{Csn, Durability};
@@ -58,18 +58,18 @@ fn main() {
     let mut device = Box::new(Ring::open(&storage, options).unwrap());
     let publish = PublishRequest {
         durability: Durability::Sync,
-        place: Place { address: String::new(), worker: 0, node_key: 0, extent_key: 0 },
+        place: ServingAddress { address: String::new(), worker: 0, node_key: 0, extent_key: 0 },
         log: LogOptions { batch_bytes: 1 << 20, ..LogOptions::default() },
         salt: 1,
     };
     let progress = Arc::new(Progress::new(0));
-    let rebuild = Rebuild::new(&environment, claim, &progress).unwrap();
+    let restore = Restore::new(&environment, claim, &progress).unwrap();
     let mut pause = |ns: u64| {
         std::thread::sleep(Duration::from_nanos(ns));
         true
     };
-    let tenure = rebuild.tenure();
-    let recovered = complete(&environment, rebuild, &publish, &mut *device, &progress, &mut pause).unwrap();
+    let tenure = restore.tenure();
+    let recovered = complete(&environment, restore, &publish, &mut *device, &progress, &mut pause).unwrap();
     let mut owner = Owner::new(&environment, recovered, tenure, device, Box::new(|| false), session);
     let mut random = Random::new(7);
     let value = vec![b'v'; value_bytes as usize];
@@ -102,7 +102,7 @@ fn main() {
     }
 }
 
-/// Rebuilds as the next owner would, up to a known cut, and says how long each stage took. Nothing is
+/// Restores as the next owner would, up to a known cut, and says how long each stage took. Nothing is
 /// recorded.
 fn measure(environment: &Environment, what: &str, cut: Csn) {
     let mut row = environment.table.pair(owner::PAIR).unwrap();
@@ -111,12 +111,12 @@ fn measure(environment: &Environment, what: &str, cut: Csn) {
     let tenure = Tenure { pair: row.pair, epoch: row.epoch, incarnation: row.owner.unwrap() };
     let claim = Claim { tenure, row };
     let progress = Arc::new(Progress::new(0));
-    let mut rebuild = Rebuild::new(environment, claim, &progress).unwrap();
+    let mut restore = Restore::new(environment, claim, &progress).unwrap();
     let (started, started_cpu) = (Instant::now(), cpu_seconds());
     let (mut stage, mut since) = (RecoveryStage::Claiming, started_cpu);
     let mut line = String::new();
     loop {
-        let step = rebuild.step().unwrap();
+        let step = restore.step().unwrap();
         let now = progress.view(0).stage;
         if now != stage || step == Step::Done {
             line += &format!(" {} {:.3}", stage.name(), cpu_seconds() - since);

@@ -7,7 +7,7 @@ use cell_tree::{GeometryError, NodeIndex, ReplayError, Violation};
 use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
-use crate::split::BookError;
+use crate::split::SplitTableError;
 
 /// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the
 /// pair.
@@ -70,7 +70,7 @@ pub enum RecoveryError {
         csn: Csn,
         /// Why not.
         #[source]
-        source: BookError,
+        source: SplitTableError,
     },
     /// An adopted meganode is not what its record says.
     #[error(

@@ -7,7 +7,7 @@ use cell_tree::{
     BulkError, BulkFrame, Change, Geometry, LeafEntry, NodeIndex, Slot, SlotAllocator, bulk_build,
 };
 
-use crate::split::{SlotUse, SplitBook};
+use crate::split::{SlotUse, SplitTable};
 
 /// Whose node region has the lowest id: its header points to the root meganode (the paper's offset 0).
 const ROOT_PAIR: PairId = PairId(1);
@@ -68,9 +68,9 @@ impl FirstContent {
         FirstContent { pair, geometry, meganodes, root }
     }
 
-    /// What its book says before the first record.
-    pub(crate) fn book(&self) -> SplitBook {
-        SplitBook::begun(self.pair, self.meganodes.iter().map(|first| (first.slot, first.used)))
+    /// What its table says before the first record.
+    pub(crate) fn split_table(&self) -> SplitTable {
+        SplitTable::begun(self.pair, self.meganodes.iter().map(|first| (first.slot, first.used)))
     }
 
     /// Gives every tree node to `emit`, with its slot.

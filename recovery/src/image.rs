@@ -9,7 +9,7 @@
 //! | 2 extents | offset `u32` (16-byte units), length `u32`, the extent, zeros up to a multiple of 8 |
 //! | 3 completions | bytes of [`crate::CompletionTable::encode`], cut into blocks anywhere; a block is one item |
 //! | 4 roots | the root's word of the node region's header `u64`, see `cell_terms::Root` |
-//! | 5 splits | bytes of [`crate::SplitBook::encode`], cut into blocks anywhere; a block is one item |
+//! | 5 splits | bytes of [`crate::SplitTable::encode`], cut into blocks anywhere; a block is one item |
 //! | 6 adopted | bytes of [`crate::CompletionTable::encode_adopted`], likewise; left out where there are none |
 //!
 //! Blocks of nodes and extents alternate. The header's geometry: tree node bytes `u32`, zero `u32`, slot
@@ -66,7 +66,7 @@
 //!    `Applied` is lost in a crash, and the half is nowhere.) An extent's place is used again only when the
 //!    record that freed it is durable, so what the copier found overwritten is no business of the cut.
 //! 7. Whether a node is hidden is copied as it is and means nothing: replay ends by giving all nodes of an
-//!    adopted meganode the state that the book of splits says.
+//!    adopted meganode the state that the table of splits says.
 //! 8. Completions, those that lie aside for adoptions among them, splits and root are of the moment of B's
 //!    capture ([`ImageBase`]): they may be ahead of B, by records that replay repeats without effect. Nothing
 //!    of them may be lost with a crash, so the highest CSN in the image is at least the last one that was
@@ -88,7 +88,7 @@ use cell_wal::{Storage, WalError};
 
 use crate::completion::CompletionTable;
 use crate::mutant::{self, Mutant};
-use crate::split::{SlotUse, SplitBook};
+use crate::split::{SlotUse, SplitTable};
 
 pub use filled::FilledNodes;
 
@@ -100,7 +100,7 @@ pub const SECTION_EXTENTS: u16 = 2;
 pub const SECTION_COMPLETIONS: u16 = 3;
 /// Section of the root.
 pub const SECTION_ROOTS: u16 = 4;
-/// Section of the book of splits.
+/// Section of the table of splits.
 pub const SECTION_SPLITS: u16 = 5;
 /// Section of results that came with adoptions that are not open.
 pub const SECTION_ADOPTED: u16 = 6;
@@ -147,7 +147,7 @@ pub struct ImageBase {
     pub completions: Vec<u8>,
     /// Bytes of its results that came with adoptions that are not open.
     pub adopted: Vec<u8>,
-    /// Bytes of the book of splits.
+    /// Bytes of the table of splits.
     pub splits: Vec<u8>,
     /// Which of its owner's attempts at an image of the pair it is: no two have the same number.
     pub attempt: u32,
@@ -162,18 +162,27 @@ impl ImageBase {
         csn_appended: Csn,
         root: Root,
         completions: &CompletionTable,
-        splits: &SplitBook,
+        splits: &SplitTable,
     ) -> ImageBase {
-        let (mut table, mut adopted, mut book) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut table, mut adopted, mut splits_table) = (Vec::new(), Vec::new(), Vec::new());
         completions.encode(&mut table);
         completions.encode_adopted(&mut adopted);
         if mutant::planted(Mutant::BookDropped) {
-            SplitBook::new(splits.pair()).encode(&mut book);
+            SplitTable::new(splits.pair()).encode(&mut splits_table);
         } else {
-            splits.encode(&mut book);
+            splits.encode(&mut splits_table);
         }
         let slots = splits.slots().collect();
-        ImageBase { csn, csn_appended, root, slots, completions: table, adopted, splits: book, attempt: 0 }
+        ImageBase {
+            csn,
+            csn_appended,
+            root,
+            slots,
+            completions: table,
+            adopted,
+            splits: splits_table,
+            attempt: 0,
+        }
     }
 
     fn path(&self, source: &ImageSource) -> String {

@@ -1,7 +1,7 @@
 //! A lane applies one region's part of image and log in order: on the caller's thread, or on its own.
 //!
-//! Each region has one writer, so a pair is rebuilt by at most two lanes side by side. What reaches a lane is
-//! already known to be complete in both logs.
+//! Each region has one writer, so a pair is restored by at most two lanes side by side. What reaches a lane
+//! is already known to be complete in both logs.
 
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::thread::JoinHandle;

@@ -15,10 +15,10 @@ mod lane;
 mod load;
 pub mod mutant;
 mod progress;
-mod rebuild;
 mod record;
 mod recovered;
 mod replay;
+mod restore;
 mod split;
 mod takeover;
 mod verify;
@@ -27,14 +27,15 @@ pub use completion::{Admission, CompletionTable};
 pub use error::{ContentFault, RecoveryError};
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};
-pub use rebuild::{ClaimRequest, Environment, Rebuild, RecoveryOptions, RegionSource, Step};
 pub use record::{
     COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
     RecordError, TREE_RECORD_HEADER_BYTES_MAX,
 };
-pub use recovered::{OpenSessions, Rebuilt, Recovered, RecoveredMeganode};
+pub use recovered::{OpenSessions, Recovered, RecoveredMeganode, Restored};
+pub use restore::{ClaimRequest, Environment, RecoveryOptions, RegionSource, Restore, Step};
 pub use split::{
-    Answer, BookError, CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitBook,
-    SplitName, SplitRecord, TargetSplit, TargetState, TargetStep, settle, step_of_source, step_of_target,
+    CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName,
+    SplitRecord, SplitTable, SplitTableError, TargetSplit, TargetState, TargetStep, settle, step_of_source,
+    step_of_target,
 };
 pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

@@ -21,7 +21,7 @@ use crate::image::{
 use crate::lane::Lane;
 use crate::progress::Progress;
 use crate::replay::{ExtentApplier, ImageBlock, ImageSource, Kept, NodeApplier, Work};
-use crate::split::SplitBook;
+use crate::split::SplitTable;
 
 /// An image that was found to be the one that the table names.
 pub(crate) struct Load {
@@ -144,13 +144,13 @@ impl Load {
     pub(crate) fn finish(mut self) -> Result<Kept, RecoveryError> {
         let refuse = |why| RecoveryError::Content { path: self.path.clone(), why };
         self.kept.sort_unstable_by_key(|(number, _)| *number);
-        let (mut table, mut adopted, mut book) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut table, mut adopted, mut splits_table) = (Vec::new(), Vec::new(), Vec::new());
         let mut root = Root::NONE;
         for (number, bytes) in &self.kept {
             match self.image.blocks()[*number].section {
                 SECTION_COMPLETIONS => table.extend_from_slice(bytes),
                 SECTION_ADOPTED => adopted.extend_from_slice(bytes),
-                SECTION_SPLITS => book.extend_from_slice(bytes),
+                SECTION_SPLITS => splits_table.extend_from_slice(bytes),
                 _ => {
                     let word = bytes
                         .as_slice()
@@ -162,7 +162,9 @@ impl Load {
         }
         let completions =
             CompletionTable::decode(&table, &adopted).map_err(|_| refuse(ContentFault::Completions))?;
-        let splits = SplitBook::decode(&book).ok().filter(|book| book.pair() == self.image.header().pair);
+        let splits = SplitTable::decode(&splits_table)
+            .ok()
+            .filter(|splits_table| splits_table.pair() == self.image.header().pair);
         Ok(Kept { completions, splits: splits.ok_or_else(|| refuse(ContentFault::Splits))?, root })
     }
 }

@@ -8,7 +8,7 @@ cell_terms::mutants! {
     AdoptionShown: "adoption-shown",
     /// A recovered target does not know the source's results.
     ResultsLeftBehind: "results-left-behind",
-    /// A checkpoint lacks the book of splits.
+    /// A checkpoint lacks the table of splits.
     BookDropped: "book-dropped",
     /// Replay of a split does not free the upper half.
     UpperHalfKept: "upper-half-kept",

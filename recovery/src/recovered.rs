@@ -8,7 +8,7 @@ use cell_wal::{PairLog, Predecessor};
 
 use crate::completion::CompletionTable;
 use crate::error::RecoveryError;
-use crate::split::{SlotUse, SplitBook, TargetState};
+use crate::split::{SlotUse, SplitTable, TargetState};
 
 /// The sessions that were open at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Recovered {
     /// its slot is still taken, see [`Recovered::splits`].
     pub meganodes: Vec<RecoveredMeganode>,
     /// Its splits in both roles, to be settled ([`crate::settle`]).
-    pub splits: SplitBook,
+    pub splits: SplitTable,
     /// The root of the tree, of the pair that keeps it.
     pub root: Root,
     /// Both regions, with everything up to the cut; their watermarks stand at the cut.
@@ -58,8 +58,8 @@ pub struct Recovered {
     pub log_bytes: u64,
 }
 
-/// A pair that is rebuilt and verified, before its new logs are open and before it is published.
-pub struct Rebuilt {
+/// A pair that is restored and verified, before its new logs are open and before it is published.
+pub struct Restored {
     /// In whose name.
     pub claim: Claim,
     /// Everything but the log.
@@ -97,7 +97,7 @@ pub(crate) fn entries_of(meganodes: &[RecoveredMeganode]) -> u64 {
 
 /// What was adopted and is not settled yet has not changed since: it is what its record says.
 pub(crate) fn check_adoptions(
-    splits: &SplitBook,
+    splits: &SplitTable,
     meganodes: &[RecoveredMeganode],
 ) -> Result<(), RecoveryError> {
     for (_, split) in splits.targets().filter(|(_, split)| split.state == TargetState::Adopted) {

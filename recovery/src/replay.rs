@@ -23,7 +23,7 @@ use crate::first::FirstContent;
 use crate::lane::Applier;
 use crate::mutant::{self, Mutant};
 use crate::record::{ExtentRecord, NodeRecord};
-use crate::split::{SlotUse, SplitBook, SplitRecord, TargetState};
+use crate::split::{SlotUse, SplitRecord, SplitTable, TargetState};
 
 /// A chunk is handed on once it has so many bytes.
 pub(crate) const CHUNK_BYTES: usize = 64 << 10;
@@ -82,7 +82,7 @@ pub(crate) enum Work {
 /// What an image holds beside its items.
 pub(crate) struct Kept {
     pub(crate) completions: CompletionTable,
-    pub(crate) splits: SplitBook,
+    pub(crate) splits: SplitTable,
     pub(crate) root: Root,
 }
 
@@ -170,7 +170,7 @@ struct SlotFilled {
 pub(crate) struct NodeApplier {
     pub(crate) writer: RegionWriter,
     pub(crate) completions: CompletionTable,
-    pub(crate) splits: SplitBook,
+    pub(crate) splits: SplitTable,
     geometry: Geometry,
     region: RegionId,
     slots: Vec<SlotFilled>,
@@ -183,12 +183,12 @@ pub(crate) struct NodeApplier {
 }
 
 impl NodeApplier {
-    /// Over fresh memory; `splits` is what the book says before the first record.
+    /// Over fresh memory; `splits` is what the table says before the first record.
     pub(crate) fn new(
         writer: RegionWriter,
         geometry: Geometry,
         image: ImageSource,
-        splits: SplitBook,
+        splits: SplitTable,
     ) -> NodeApplier {
         NodeApplier {
             completions: CompletionTable::default(),
@@ -235,7 +235,7 @@ impl NodeApplier {
     }
 
     /// Everything was given, up to the cut: whether it makes sense as a whole. Tree nodes get the state that
-    /// the book says, because what readers may see follows the state of a split, and not what its tree nodes
+    /// the table says, because what readers may see follows the state of a split, and not what its tree nodes
     /// were when they were copied or logged.
     pub(crate) fn complete(&mut self, cut: Csn) -> Result<(), RecoveryError> {
         if let Some((slot, node)) = self.missing.first() {
@@ -333,7 +333,7 @@ impl NodeApplier {
         Ok(())
     }
 
-    /// What a record of a split or a slot changes beside the book.
+    /// What a record of a split or a slot changes beside the table.
     fn carry_out(&mut self, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
         match *record {
             NodeRecord::Tree { .. } | NodeRecord::Outcome(_) => {}

@@ -1,4 +1,4 @@
-//! The whole takeover of a pair: claim, rebuild, new logs, wait, publish. [`Takeover`] is the core, stepped,
+//! The whole takeover of a pair: claim, restore, new logs, wait, publish. [`Takeover`] is the core, stepped,
 //! without a clock; [`take_over`] runs one on a control thread.
 //!
 //! The order is the point. The cut is recorded before the new logs are created, because their first frames
@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Place, Tenure};
+use cell_cluster::{ClusterError, ServingAddress, Tenure};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
@@ -26,8 +26,8 @@ use cell_wal::{
 use crate::error::RecoveryError;
 use crate::folders::remove_unneeded;
 use crate::progress::{Progress, RecoveryStage};
-use crate::rebuild::{ClaimRequest, Environment, Rebuild, Step};
-use crate::recovered::{Rebuilt, Recovered};
+use crate::recovered::{Recovered, Restored};
+use crate::restore::{ClaimRequest, Environment, Restore, Step};
 
 /// How long to wait before a call of the coordinator is made again.
 const RETRY_NS: u64 = 20_000_000;
@@ -42,7 +42,7 @@ pub struct PublishRequest {
     /// When writes are acknowledged; with `none` there are no logs.
     pub durability: Durability,
     /// Where.
-    pub place: Place,
+    pub place: ServingAddress,
     /// How logs are written.
     pub log: LogOptions,
     /// A random number that no client can guess, fresh for each takeover: see [`LogStart::salt`].
@@ -77,10 +77,10 @@ pub struct Takeover {
 
 enum Stage {
     Claim(ClaimRequest),
-    Rebuild(Box<Rebuild>),
-    Open(Box<Rebuilt>),
-    Trust(Box<Rebuilt>),
-    Publish(Box<Rebuilt>),
+    Restore(Box<Restore>),
+    Open(Box<Restored>),
+    Trust(Box<Restored>),
+    Publish(Box<Restored>),
     Done(Box<Recovered>),
     Failed,
 }
@@ -101,11 +101,11 @@ impl Takeover {
     #[must_use]
     pub fn claimed(
         environment: &Environment,
-        rebuild: Rebuild,
+        restore: Restore,
         publish: PublishRequest,
         progress: &Arc<Progress>,
     ) -> Takeover {
-        Takeover::at(Stage::Rebuild(Box::new(rebuild)), environment, publish, progress)
+        Takeover::at(Stage::Restore(Box::new(restore)), environment, publish, progress)
     }
 
     fn at(
@@ -168,9 +168,9 @@ impl Takeover {
     #[must_use]
     pub fn tenure(&self) -> Option<Tenure> {
         match &self.stage {
-            Stage::Rebuild(rebuild) => Some(rebuild.tenure()),
-            Stage::Open(rebuilt) | Stage::Trust(rebuilt) | Stage::Publish(rebuilt) => {
-                Some(rebuilt.claim.tenure)
+            Stage::Restore(restore) => Some(restore.tenure()),
+            Stage::Open(restored) | Stage::Trust(restored) | Stage::Publish(restored) => {
+                Some(restored.claim.tenure)
             }
             Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
         }
@@ -180,13 +180,13 @@ impl Takeover {
     #[must_use]
     pub fn is_cut(&self) -> bool {
         match &self.stage {
-            Stage::Rebuild(rebuild) => rebuild.predecessor().is_some(),
+            Stage::Restore(restore) => restore.predecessor().is_some(),
             Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_) => true,
             Stage::Claim(_) | Stage::Failed => false,
         }
     }
 
-    /// Whether everything up to the cut is rebuilt and verified.
+    /// Whether everything up to the cut is restored and verified.
     #[must_use]
     pub fn is_rebuilt(&self) -> bool {
         matches!(self.stage, Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_))
@@ -201,19 +201,19 @@ impl Takeover {
     fn advance(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
         match &mut self.stage {
             Stage::Claim(claim) => {
-                let rebuild = Rebuild::claim(&self.environment, claim, &self.progress)?;
-                self.stage = Stage::Rebuild(Box::new(rebuild));
+                let restore = Restore::claim(&self.environment, claim, &self.progress)?;
+                self.stage = Stage::Restore(Box::new(restore));
                 Ok(Turn::More)
             }
-            Stage::Rebuild(_) => self.rebuild(device),
+            Stage::Restore(_) => self.restore(device),
             Stage::Open(_) => self.open_log(device),
-            Stage::Trust(rebuilt) => {
-                let remaining = self.environment.table.trust_remaining_ns(&rebuilt.claim)?;
+            Stage::Trust(restored) => {
+                let remaining = self.environment.table.trust_remaining_ns(&restored.claim)?;
                 if let Some(remaining_ns) = remaining {
                     return Ok(Turn::Wait(remaining_ns.clamp(1, TRUST_NS)));
                 }
                 self.stage = match std::mem::replace(&mut self.stage, Stage::Failed) {
-                    Stage::Trust(rebuilt) => Stage::Publish(rebuilt),
+                    Stage::Trust(restored) => Stage::Publish(restored),
                     other => other,
                 };
                 Ok(Turn::More)
@@ -224,19 +224,19 @@ impl Takeover {
         }
     }
 
-    fn rebuild(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
-        let Stage::Rebuild(rebuild) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
-        let log = LogId { pair: rebuild.tenure().pair, epoch: rebuild.tenure().epoch };
-        let step = rebuild.step()?;
-        // The disk makes the first segments ready while the rebuild is verified.
-        if let (None, Some(predecessor)) = (&self.opening, rebuild.predecessor()) {
+    fn restore(&mut self, device: &mut dyn LogDevice) -> Result<Turn, RecoveryError> {
+        let Stage::Restore(restore) = &mut self.stage else { return Err(RecoveryError::GivenUp) };
+        let log = LogId { pair: restore.tenure().pair, epoch: restore.tenure().epoch };
+        let step = restore.step()?;
+        // The disk makes the first segments ready while the restore is verified.
+        if let (None, Some(predecessor)) = (&self.opening, restore.predecessor()) {
             make_room(&self.environment, log, predecessor);
             self.opening = begin_log(log, predecessor, &self.publish, device)?;
         }
         if step == Step::Done
-            && let Stage::Rebuild(rebuild) = std::mem::replace(&mut self.stage, Stage::Failed)
+            && let Stage::Restore(restore) = std::mem::replace(&mut self.stage, Stage::Failed)
         {
-            self.stage = Stage::Open(Box::new(rebuild.finish()));
+            self.stage = Stage::Open(Box::new(restore.finish()));
             self.progress.set_stage(RecoveryStage::Opening);
         }
         Ok(Turn::More)
@@ -258,21 +258,21 @@ impl Takeover {
             return Ok(if idle { Turn::Wait(DISK_NS) } else { Turn::More });
         }
         self.progress.set_stage(RecoveryStage::Waiting);
-        if let Stage::Open(mut rebuilt) = std::mem::replace(&mut self.stage, Stage::Failed) {
-            rebuilt.recovered.log = self.opening.take();
-            self.stage = Stage::Trust(rebuilt);
+        if let Stage::Open(mut restored) = std::mem::replace(&mut self.stage, Stage::Failed) {
+            restored.recovered.log = self.opening.take();
+            self.stage = Stage::Trust(restored);
         }
         Ok(Turn::More)
     }
 
     fn publish(&mut self) -> Result<Turn, RecoveryError> {
-        let Stage::Publish(rebuilt) = &self.stage else { return Err(RecoveryError::GivenUp) };
-        let tenure = rebuilt.claim.tenure;
+        let Stage::Publish(restored) = &self.stage else { return Err(RecoveryError::GivenUp) };
+        let tenure = restored.claim.tenure;
         let PublishRequest { durability, place, .. } = &self.publish;
         let published = self.environment.table.publish(tenure, *durability, place);
         self.stage = match (published, std::mem::replace(&mut self.stage, Stage::Failed)) {
-            (Ok(_), Stage::Publish(rebuilt)) => Stage::Done(Box::new(rebuilt.recovered)),
-            (Err(ClusterError::TrustRemains { .. }), Stage::Publish(rebuilt)) => Stage::Trust(rebuilt),
+            (Ok(_), Stage::Publish(restored)) => Stage::Done(Box::new(restored.recovered)),
+            (Err(ClusterError::TrustRemains { .. }), Stage::Publish(restored)) => Stage::Trust(restored),
             (Err(error), stage) => {
                 self.stage = stage;
                 return Err(error.into());
@@ -319,13 +319,13 @@ pub fn take_over(
 /// As [`take_over`].
 pub fn complete(
     environment: &Environment,
-    rebuild: Rebuild,
+    restore: Restore,
     publish: &PublishRequest,
     device: &mut dyn LogDevice,
     progress: &Arc<Progress>,
     pause: &mut Pause<'_>,
 ) -> Result<Recovered, RecoveryError> {
-    run(Takeover::claimed(environment, rebuild, publish.clone(), progress), device, pause)
+    run(Takeover::claimed(environment, restore, publish.clone(), progress), device, pause)
 }
 
 fn run(

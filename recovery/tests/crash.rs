@@ -62,13 +62,13 @@ impl World {
     fn recovery_that_dies(&mut self) {
         let life = self.life();
         let steps = self.random.below(12);
-        let mut rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        let mut restore = life.claim(ClaimGround::HostLock).unwrap();
         for _ in 0..steps {
-            if rebuild.step().unwrap() == Step::Done {
+            if restore.step().unwrap() == Step::Done {
                 break;
             }
         }
-        drop(rebuild);
+        drop(restore);
         self.crash(&life);
         if self.random.below(2) == 0 {
             self.sim.advance(500 * MS);
@@ -86,17 +86,17 @@ impl World {
             let plan: Vec<_> = (0..random.below(10)).map(|_| faults[random.below(4) as usize]).collect();
             life.link.plan(if first { vec![] } else { plan });
         }
-        let rebuild = if first {
-            life.rebuild(life.create())
+        let restore = if first {
+            life.restore(life.create())
         } else {
             loop {
                 match life.claim(ClaimGround::HostLock) {
-                    Ok(rebuild) => break rebuild,
+                    Ok(restore) => break restore,
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
             }
         };
-        let mut owner = life.complete(rebuild, Durability::Sync, self.session).unwrap_or_else(|error| {
+        let mut owner = life.complete(restore, Durability::Sync, self.session).unwrap_or_else(|error| {
             panic!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string))
         });
         self.model.check(&owner.recovered);
@@ -187,16 +187,16 @@ fn rebuild_twice_from_the_same_disk_is_the_same() {
         world.model = owner.model.clone();
         world.crash(&life);
         let second = world.life();
-        let rebuilt = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
-        world.model.check(&rebuilt);
+        let restored = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        world.model.check(&restored);
         second.disk.kill();
         while world.disk.land_late() {}
         let third = world.life();
         let again = third.run(third.claim(ClaimGround::HostLock).unwrap()).unwrap();
-        assert_eq!(again.csn_cut, rebuilt.csn_cut, "the recorded cut is taken, whatever landed since");
-        assert_eq!(owner::entries_of(&again), owner::entries_of(&rebuilt));
-        assert_eq!(again.extents.stats(), rebuilt.extents.stats());
-        assert_eq!(again.meganodes[0].allocator.nodes_free(), rebuilt.meganodes[0].allocator.nodes_free());
+        assert_eq!(again.csn_cut, restored.csn_cut, "the recorded cut is taken, whatever landed since");
+        assert_eq!(owner::entries_of(&again), owner::entries_of(&restored));
+        assert_eq!(again.extents.stats(), restored.extents.stats());
+        assert_eq!(again.meganodes[0].allocator.nodes_free(), restored.meganodes[0].allocator.nodes_free());
     }
 }
 

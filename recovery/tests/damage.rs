@@ -33,7 +33,7 @@ impl World {
         let (disk, sim) = (SimDisk::new(1), Sim::new(7));
         let life = Life::begin(&disk, &sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+        let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
         write(&mut owner, 0..200);
         if checkpoint {
             owner.begin_checkpoint();
@@ -52,8 +52,8 @@ impl World {
     /// Recovers, which must fail; how, and what the table says then.
     fn fail(&self) -> (RecoveryError, PairState) {
         let life = self.life();
-        let rebuild = life.claim(ClaimGround::HostLock).unwrap();
-        let error = match life.complete(rebuild, Durability::Sync, self.session) {
+        let restore = life.claim(ClaimGround::HostLock).unwrap();
+        let error = match life.complete(restore, Durability::Sync, self.session) {
             Ok(_) => panic!("a damaged pair is served"),
             Err(error) => error,
         };
@@ -69,8 +69,8 @@ impl World {
 
     fn recover(&mut self, durability: Durability) -> (Life, Owner) {
         let life = self.life();
-        let rebuild = life.claim(ClaimGround::HostLock).unwrap();
-        let mut owner = life.complete(rebuild, durability, self.session).unwrap();
+        let restore = life.claim(ClaimGround::HostLock).unwrap();
+        let mut owner = life.complete(restore, durability, self.session).unwrap();
         self.model.check(&owner.recovered);
         owner.model = self.model.clone();
         (life, owner)
@@ -147,7 +147,7 @@ fn takeover_damaged_end_that_the_checkpoint_needs_is_no_tear() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
     let life = Life::begin(&disk, &sim, 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
-    let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+    let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
     write(&mut owner, 0..50);
     owner.begin_checkpoint();
     write(&mut owner, 50..60);
@@ -188,7 +188,7 @@ fn takeover_without_memory_says_so() {
     // Less than the first unit of a region.
     life.environment.budget = cell_memory::Budget::new(1 << 20, 0);
     let claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimGround::HostLock).unwrap();
-    let failed = life.complete(life.rebuild(claim), Durability::Sync, world.session).err().unwrap();
+    let failed = life.complete(life.restore(claim), Durability::Sync, world.session).err().unwrap();
     let bytes = row.geometry.extent_region_bytes + row.geometry.node_region_bytes;
     assert!(matches!(failed, RecoveryError::Memory { bytes: wanted, .. } if wanted == bytes), "{failed}");
     let state = life.environment.table.pair(PAIR).unwrap().state;
@@ -201,10 +201,10 @@ fn takeover_dying_after_any_step_is_taken_up_again_with_the_same_cut() {
     let mut cuts = Vec::new();
     for steps in 0.. {
         let life = world.life();
-        let mut rebuild = life.claim(ClaimGround::HostLock).unwrap();
+        let mut restore = life.claim(ClaimGround::HostLock).unwrap();
         let mut done = false;
         for _ in 0..steps {
-            done = rebuild.step().unwrap() == Step::Done;
+            done = restore.step().unwrap() == Step::Done;
         }
         life.disk.kill();
         world.sim.advance(500 * MS);
@@ -265,8 +265,8 @@ fn takeover_forgets_results_of_ended_sessions_only() {
     life.environment.sessions.end(world.session).unwrap();
     life.disk.kill();
     let second = world.life();
-    let rebuilt = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
-    assert_eq!(rebuilt.completions.results(), 0);
+    let restored = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+    assert_eq!(restored.completions.results(), 0);
     assert!(life.environment.sessions.exists(other).unwrap());
 }
 
@@ -275,12 +275,12 @@ fn takeover_before_the_old_lease_ended_waits_with_serving() {
     let world = World::with_entries(false);
     let first_epoch_owner = world.sim.link();
     let life = world.life();
-    let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+    let restore = life.claim(ClaimGround::HostLock).unwrap();
     let old = life.environment.table.pair(PAIR).unwrap().trusted;
     assert_eq!(old.len(), 1);
     let remaining = first_epoch_owner.remaining_ns(old[0]).unwrap().unwrap();
     let before = world.sim.now_ns();
-    life.complete(rebuild, Durability::Sync, world.session).unwrap();
+    life.complete(restore, Durability::Sync, world.session).unwrap();
     assert!(world.sim.now_ns() >= before + remaining);
 }
 
@@ -295,9 +295,9 @@ fn progress_ends_with_everything_read() {
         node: NODE,
         ground: ClaimGround::HostLock,
     };
-    let mut rebuild = cell_recovery::Rebuild::claim(&life.environment, &request, &progress).unwrap();
+    let mut restore = cell_recovery::Restore::claim(&life.environment, &request, &progress).unwrap();
     let mut last = 0;
-    while rebuild.step().unwrap() == Step::More {
+    while restore.step().unwrap() == Step::More {
         let view = progress.view(1_000_000_000);
         assert!(view.bytes_done >= last && view.bytes_done <= view.bytes_total);
         last = view.bytes_done;
@@ -362,7 +362,7 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     let session = life.environment.sessions.open(life.lease).unwrap();
     let new = NewPair { incarnation: life.lease, node: NODE, geometry };
     let claim = life.environment.table.create_pair(&new).unwrap();
-    let mut owner = life.complete(life.rebuild(claim), Durability::Sync, session).unwrap();
+    let mut owner = life.complete(life.restore(claim), Durability::Sync, session).unwrap();
     let mut random = owner::Random::new(5);
     let mut put = |owner: &mut Owner| {
         let written = owner.put(&random.below(1 << 40).to_be_bytes(), b"value");
@@ -432,6 +432,6 @@ fn geometry_that_is_no_trees_is_refused() {
         .table
         .create_pair(&NewPair { incarnation: life.lease, node: NODE, geometry })
         .unwrap();
-    let refused = cell_recovery::Rebuild::new(&life.environment, claim, &Arc::new(Progress::new(0)));
+    let refused = cell_recovery::Restore::new(&life.environment, claim, &Arc::new(Progress::new(0)));
     assert!(matches!(refused, Err(RecoveryError::Geometry(_))));
 }

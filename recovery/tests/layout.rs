@@ -4,7 +4,7 @@
 mod owner;
 
 use cell_cluster::{ClaimGround, Geometry, Layout, Sim};
-use cell_recovery::{ClaimRequest, Progress, Rebuild, Recovered, SlotUse};
+use cell_recovery::{ClaimRequest, Progress, Recovered, Restore, SlotUse};
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Meganode, MeganodeRole, NodeIndex, Slot};
 use cell_wal::sim::SimDisk;
@@ -26,7 +26,7 @@ fn recover(life: &Life, pair: u32) -> Recovered {
         node: NODE,
         ground: ClaimGround::LeaseEnded,
     };
-    life.run(Rebuild::claim(&life.environment, &claim, &Arc::new(Progress::new(0))).unwrap()).unwrap()
+    life.run(Restore::claim(&life.environment, &claim, &Arc::new(Progress::new(0))).unwrap()).unwrap()
 }
 
 /// Low, high, right link and place of every meganode of entries.

@@ -13,7 +13,7 @@ use cell_cluster::Sim;
 use cell_recovery::mutant::{Mutant, plant};
 use cell_terms::Durability;
 use cell_wal::sim::SimDisk;
-use cluster::world::{Met, run, run_rebuild};
+use cluster::world::{Met, run, run_compaction};
 use owner::Life;
 
 /// Whether every crash point, with and without checkpoints, ends well.
@@ -24,7 +24,7 @@ fn clean() -> bool {
             while run(fuel + 1, pairs, checkpoints, fuel, &mut met) {
                 fuel += 1;
             }
-            run_rebuild(1, pairs, checkpoints, u64::MAX, &mut BTreeSet::new());
+            run_compaction(1, pairs, checkpoints, u64::MAX, &mut BTreeSet::new());
         })
         .is_ok()
     };
@@ -37,7 +37,7 @@ fn clean() -> bool {
 fn image_counts_what_freed_its_nodes() {
     let life = Life::begin(&SimDisk::new(1), &Sim::new(7), 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
-    let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+    let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
     for key in 0..200_u32 {
         while !owner.put(&key.to_be_bytes(), &[7; 100]) {
             owner.settle();

@@ -150,7 +150,7 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
     let (disk, sim) = (SimDisk::new(3), Sim::new(7));
     let first = Life::begin(&disk, &sim, 1);
     let session = first.environment.sessions.open(first.lease).unwrap();
-    let mut owner = first.complete(first.rebuild(first.create()), Durability::Sync, session).unwrap();
+    let mut owner = first.complete(first.restore(first.create()), Durability::Sync, session).unwrap();
     for key in 0..500_u32 {
         owner.put(&key.to_be_bytes(), &[7; 3000]);
         owner.settle();
@@ -168,8 +168,8 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
     second.environment.sessions = Sessions::new(spy);
     second.environment.storage =
         Arc::new(SpyStorage { disk: second.disk.clone(), events: Arc::clone(&events) });
-    let rebuild = second.claim(ClaimGround::HostLock).unwrap();
-    second.complete(rebuild, Durability::Sync, session).unwrap();
+    let restore = second.claim(ClaimGround::HostLock).unwrap();
+    second.complete(restore, Durability::Sync, session).unwrap();
 
     let events = events.lock().unwrap();
     let at = |event: &Event| events.iter().position(|seen| seen == event);

@@ -7,7 +7,7 @@ mod owner;
 
 use std::collections::BTreeSet;
 
-use cluster::world::{Met, run, run_rebuild};
+use cluster::world::{Met, run, run_compaction};
 
 /// Each round has other luck.
 fn rounds() -> u64 {
@@ -51,7 +51,7 @@ fn every_crash_point_of_a_rebuild(pairs: u32, checkpoints: bool) {
     let mut sizes = BTreeSet::new();
     for round in 0..rounds() {
         let mut fuel = 0;
-        while run_rebuild((round << 32) | (fuel + 1), pairs, checkpoints, fuel, &mut sizes) {
+        while run_compaction((round << 32) | (fuel + 1), pairs, checkpoints, fuel, &mut sizes) {
             fuel += 1;
         }
         println!("round {round}: {fuel} steps, trees of {sizes:?} tree nodes recovered");

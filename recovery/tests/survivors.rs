@@ -36,7 +36,7 @@ impl World {
         let (disk, sim) = (SimDisk::new(seed), Sim::new(7));
         let life = Life::begin(&disk, &sim, 1);
         let session = life.environment.sessions.open(life.lease).unwrap();
-        let mut owner = life.complete(life.rebuild(life.create()), Durability::Sync, session).unwrap();
+        let mut owner = life.complete(life.restore(life.create()), Durability::Sync, session).unwrap();
         write(&mut owner, 0..entries, value_bytes);
         owner.settle();
         write_unsynced(&mut owner, 20);

@@ -41,18 +41,18 @@ impl Store {
     }
 
     /// Every node; one that is there is enough.
-    fn door(&self) -> String {
+    fn survivor_address(&self) -> String {
         let first = self.server.address().port();
         (first..first + 3).map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",")
     }
 
     fn client(&self, deadline_ms: u64) -> Client {
         let options = ClientOptions { deadline_ms, ..ClientOptions::default() };
-        Client::connect(&self.door(), options).expect("a survivor is there")
+        Client::connect(&self.survivor_address(), options).expect("a survivor is there")
     }
 
     fn cell(&self, arguments: &[&str]) -> Said {
-        program::run(&[&arguments[..1], &["--server", &self.door()], &arguments[1..]].concat())
+        program::run(&[&arguments[..1], &["--server", &self.survivor_address()], &arguments[1..]].concat())
     }
 
     /// Gives these keys new values.

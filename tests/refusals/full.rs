@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Setback};
+use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::Refusal;
 use cell_tests::server::Server;
 use tempfile::TempDir;
@@ -58,7 +58,7 @@ fn connect(server: &Server) -> Client {
 fn is_read_only(error: &ClientError) -> bool {
     let refusal = match error {
         ClientError::Refused(refusal) => *refusal,
-        ClientError::Deadline { last: Some(Setback::Refused(refusal)), .. } => *refusal,
+        ClientError::Deadline { last: Some(AttemptError::Refused(refusal)), .. } => *refusal,
         _ => return false,
     };
     matches!(refusal, Refusal::ReadOnly { .. } | Refusal::Busy)
@@ -274,7 +274,8 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
                 Ok(_) => written += 1,
                 Err(ClientError::Refused(Refusal::ReadOnly { .. })) => told += 1,
                 Err(ClientError::Deadline {
-                    last: Some(Setback::Refused(Refusal::ReadOnly { .. })), ..
+                    last: Some(AttemptError::Refused(Refusal::ReadOnly { .. })),
+                    ..
                 }) => {
                     told += 1;
                 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::Scope;
 use std::time::Duration;
 
-use cell_client::{Client, ClientError, ClientOptions, Setback};
+use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::{ReadOnlyReason, Refusal};
 use cell_tests::cluster::signal;
 use cell_tests::control_group::ControlGroup;
@@ -38,7 +38,7 @@ fn connect(server: &Server) -> Client {
 fn is_full(error: &ClientError) -> bool {
     let refusal = match error {
         ClientError::Refused(refusal) => *refusal,
-        ClientError::Deadline { last: Some(Setback::Refused(refusal)), .. } => *refusal,
+        ClientError::Deadline { last: Some(AttemptError::Refused(refusal)), .. } => *refusal,
         _ => return false,
     };
     matches!(refusal, Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull })
@@ -253,9 +253,9 @@ fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     server.resume();
     server.wait_healthy();
     let first = server.address().port();
-    let door = format!("127.0.0.1:{first},127.0.0.1:{}", first + 1);
+    let servers = format!("127.0.0.1:{first},127.0.0.1:{}", first + 1);
     let options = ClientOptions { deadline_ms: 20_000, ..ClientOptions::default() };
-    let mut client = Client::connect(&door, options).expect("the server is there");
+    let mut client = Client::connect(&servers, options).expect("the server is there");
     // Both are full when so many in a row are refused, over keys of both.
     let (mut kept, mut refused, mut number) = (Vec::new(), 0, 0);
     while refused < 200 {
@@ -283,7 +283,7 @@ fn takeover_without_memory_is_declined_and_nothing_is_killed() {
     assert_eq!((view.process(0), group.kills()), (Some(survivor), Some(0)), "nobody was killed");
     signal(survivor, Signal::WINCH); // it is there
     let short = ClientOptions { deadline_ms: 1_000, ..ClientOptions::default() };
-    let mut reader = Client::connect(&door, short).expect("a survivor is there");
+    let mut reader = Client::connect(&servers, short).expect("a survivor is there");
     let answered = kept.iter().step_by(200).filter(|number| reader.get(&key(0, **number)).is_ok()).count();
     assert!(answered > 0, "the survivor serves its own pairs");
 

@@ -56,7 +56,7 @@ impl ControlGroup {
     }
 
     /// The file that a process writes its number to, to be in the group.
-    pub fn door(&self) -> PathBuf {
+    pub fn procs_file(&self) -> PathBuf {
         self.folder.join("cgroup.procs")
     }
 

@@ -44,9 +44,9 @@ pub fn command() -> Command {
 }
 
 /// As [`command`], in the control group that is entered by writing to a file.
-pub fn command_in(door: &Path) -> Command {
+pub fn command_in(procs_file: &Path) -> Command {
     let mut command = Command::new("sh");
-    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(door).arg(path());
+    command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(procs_file).arg(path());
     quiet(command)
 }
 

@@ -104,7 +104,7 @@ impl Server {
 
     /// Runs supervisor and nodes in a control group from the next start on.
     pub fn run_in(&mut self, group: &ControlGroup) {
-        self.group = Some(group.door());
+        self.group = Some(group.procs_file());
     }
 
     /// Memory that supervisor and node have.
@@ -122,7 +122,7 @@ impl Server {
         let log = File::options().create(true).append(true).open(&self.log);
         let log = log.expect("the server's log can be written");
         let mut command = match &self.group {
-            Some(door) => program::command_in(door),
+            Some(file) => program::command_in(file),
             None => program::command(),
         };
         let child = command
@@ -212,7 +212,7 @@ impl Server {
         }
     }
 
-    /// Waits until a page of a node's HTTP door has these words.
+    /// Waits until a page of a node's HTTP listener has these words.
     ///
     /// # Panics
     /// If it never has.
@@ -230,7 +230,7 @@ impl Server {
         self.http("/readyz").is_some_and(|(status, _)| status == 200)
     }
 
-    /// GETs a path of the node's HTTP door: status and body.
+    /// GETs a path of the node's HTTP listener: status and body.
     pub fn http(&self, path: &str) -> Option<(u16, String)> {
         self.http_of(0, path)
     }

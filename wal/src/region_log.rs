@@ -68,7 +68,7 @@ enum Preparing {
 
 /// Where a frame goes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct FramePosition {
     pub(crate) segment: SegmentName,
     pub(crate) offset: u64,
     pub(crate) sequence: u32,
@@ -199,12 +199,12 @@ impl RegionLog {
         frame_bytes: usize,
         csn_last: Option<Csn>,
         device: &mut dyn LogDevice,
-    ) -> Place {
+    ) -> FramePosition {
         assert!(self.has_segment_for(frame_bytes), "space was checked");
         let name = self.name();
         let current = self.current.as_mut().expect("a frame is placed in an open log");
         let segment = name.segment(current.generation);
-        let place = Place { segment, offset: current.position, sequence: current.sequence };
+        let place = FramePosition { segment, offset: current.position, sequence: current.sequence };
         current.position += frame_bytes as u64;
         current.sequence += 1;
         current.csn_last = csn_last.unwrap_or(current.csn_last);

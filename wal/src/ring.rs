@@ -57,7 +57,7 @@ struct OpenSegment {
 }
 
 /// A write from [`LogDevice::write`] to its completion.
-struct Flight {
+struct WriteInFlight {
     write: LogWrite,
     /// Kept open until the completion: a closed descriptor's number may soon be another file's.
     fd: Arc<OwnedFd>,
@@ -73,7 +73,7 @@ pub struct Ring {
     /// Logs given up: segments that become ready for them are not opened.
     closed: HashSet<LogId>,
     /// By user data. A slot is freed by its completion only.
-    flights: Vec<Option<Flight>>,
+    flights: Vec<Option<WriteInFlight>>,
     slots_free: Vec<usize>,
     /// Queued, not yet in the submission queue.
     backlog: VecDeque<usize>,
@@ -190,7 +190,7 @@ impl Ring {
         }
     }
 
-    fn entry(&self, flight: &Flight) -> io_uring::squeue::Entry {
+    fn entry(&self, flight: &WriteInFlight) -> io_uring::squeue::Entry {
         let remaining = &flight.write.buffer.bytes()[flight.done..flight.write.length];
         let length = u32::try_from(remaining.len()).expect("a frame is shorter than 4 GiB");
         let offset = flight.write.offset + flight.done as u64;
@@ -309,7 +309,7 @@ impl LogDevice for Ring {
             self.flights.push(None);
             self.flights.len() - 1
         });
-        self.flights[slot] = Some(Flight { write, fd, done: 0 });
+        self.flights[slot] = Some(WriteInFlight { write, fd, done: 0 });
         self.backlog.push_back(slot);
     }
 
@@ -377,7 +377,7 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        let in_flight: Vec<Flight> = self.flights.iter_mut().filter_map(Option::take).collect();
+        let in_flight: Vec<WriteInFlight> = self.flights.iter_mut().filter_map(Option::take).collect();
         if !in_flight.is_empty() {
             // The kernel may read these buffers after this process has forgotten the ring; each one of the
             // pool keeps the pool allocated.

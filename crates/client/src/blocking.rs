@@ -11,7 +11,7 @@ use cell_terms::Version;
 use crate::client_core::ClientCore;
 use crate::connection::ServerInfo;
 use crate::driver::Driver;
-use crate::error::{ClientError, Setback};
+use crate::error::{AttemptError, ClientError};
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::scanner::{ScanRange, Scanner};
 use crate::spin::Spin;
@@ -97,12 +97,12 @@ impl Client {
             return ClientError::Fabric(error);
         }
         let server = Box::new(self.driver.address());
-        let reason = self.driver.core().last_setback().unwrap_or(Setback::NotBegun);
+        let reason = self.driver.core().last_attempt_error().unwrap_or(AttemptError::NotBegun);
         let stranger = matches!(
             reason,
-            Setback::Undecodable(_)
-                | Setback::Unfitting
-                | Setback::Closed(
+            AttemptError::Undecodable(_)
+                | AttemptError::Unfitting
+                | AttemptError::Closed(
                     CloseReason::Stranger(_) | CloseReason::HelloInvalid | CloseReason::TooLong { .. }
                 )
         );
@@ -256,7 +256,7 @@ impl Client {
         }
     }
 
-    /// The region table as the node at the door knows it, from so many rows on.
+    /// The region table as the node at the bootstrap link knows it, from so many rows on.
     ///
     /// # Errors
     /// See [`ClientError`].

@@ -24,13 +24,13 @@ use std::collections::VecDeque;
 use cell_protocol::{Refusal, RequestId};
 
 use crate::backoff::{Backoff, Random};
-use crate::connection::{Overdue, Phase, ServerInfo};
-use crate::error::{Dismissal, Setback};
-use crate::flight::{Flights, Place, State};
+use crate::connection::{ConnectionPhase, Overdue, ServerInfo};
+use crate::error::{AttemptError, Dismissal};
 use crate::link::{ControlIds, Link, LinkId};
 use crate::onesided::Reader;
 use crate::outgoing::{Control, check_hello};
 use crate::peers::Peers;
+use crate::pending::{OperationSlot, PendingState, PendingTable};
 use crate::routes::Routes;
 use crate::routing::Watch;
 use crate::session::Session;
@@ -67,14 +67,14 @@ pub enum Command<'a> {
 #[derive(Debug)]
 pub struct ClientCore {
     pub(crate) options: ClientOptions,
-    /// The door first; a place is used again when its connection is of no more use.
+    /// The bootstrap link first; a slot is used again when its connection is of no more use.
     pub(crate) links: Vec<Link>,
     pub(crate) session: Session,
     /// By which connection the session is kept alive.
     pub(crate) session_home: LinkId,
-    pub(crate) flights: Flights,
+    pub(crate) pending: PendingTable,
     /// Writes that wait for a session.
-    pub(crate) waiting_for_session: VecDeque<Place>,
+    pub(crate) waiting_for_session: VecDeque<OperationSlot>,
     /// A session could not be opened; the next try is due then.
     pub(crate) session_not_before_ns: u64,
     pub(crate) session_failed_count: u32,
@@ -82,7 +82,7 @@ pub struct ClientCore {
     pub(crate) dismissal: Option<Dismissal>,
     pub(crate) backoff: Backoff,
     pub(crate) random: Random,
-    pub(crate) last_setback: Option<Setback>,
+    pub(crate) last_attempt_error: Option<AttemptError>,
     /// The one-sided path, if it is wanted.
     pub(crate) reader: Option<Box<Reader>>,
     /// Keys are at several nodes, as far as is known: each operation is routed.
@@ -96,7 +96,7 @@ pub struct ClientCore {
     connect_wanted: bool,
     completions: VecDeque<Completion>,
     next_ticket: u64,
-    scratch: Vec<Place>,
+    scratch: Vec<OperationSlot>,
 }
 
 impl ClientCore {
@@ -106,8 +106,8 @@ impl ClientCore {
         ClientCore {
             links: vec![Link::new(&options, None)],
             session: Session::default(),
-            session_home: LinkId::DOOR,
-            flights: Flights::new(options.operations_max()),
+            session_home: LinkId::BOOTSTRAP,
+            pending: PendingTable::new(options.operations_max()),
             waiting_for_session: VecDeque::new(),
             session_not_before_ns: 0,
             session_failed_count: 0,
@@ -115,7 +115,7 @@ impl ClientCore {
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             random: Random::new(seed),
-            last_setback: None,
+            last_attempt_error: None,
             reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
             spread: false,
             routes: Routes::default(),
@@ -154,17 +154,17 @@ impl ClientCore {
             return Err(dismissal.into());
         }
         let max = self.options.operations_max();
-        if self.flights.len() + self.completions.len() >= max {
+        if self.pending.len() + self.completions.len() >= max {
             return Err(ClientError::QueueFull { max });
         }
         self.check_limits(operation)?;
         let ticket = Ticket(self.next_ticket);
-        let place = self.flights.begin(ticket, operation, now_ns, deadline_ns)?;
+        let slot = self.pending.begin(ticket, operation, now_ns, deadline_ns)?;
         self.next_ticket += 1;
-        if self.begin_one_sided(place, now_ns) {
+        if self.begin_one_sided(slot, now_ns) {
             self.take_ended(now_ns);
         } else {
-            self.enlist(place, now_ns);
+            self.enlist(slot, now_ns);
         }
         Ok(ticket)
     }
@@ -200,10 +200,10 @@ impl ClientCore {
     /// Operations without a completion yet.
     #[must_use]
     pub fn outstanding(&self) -> usize {
-        self.flights.len()
+        self.pending.len()
     }
 
-    /// What the server at the door said of itself in its last hello, or another one.
+    /// What the server at the bootstrap link said of itself in its last hello, or another one.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
         self.links.iter().find_map(|link| link.connection.server.as_ref())
@@ -217,8 +217,8 @@ impl ClientCore {
 
     /// Why the last attempt of anything came to nothing; for the shell's report of a failed start.
     #[must_use]
-    pub fn last_setback(&self) -> Option<Setback> {
-        self.last_setback
+    pub fn last_attempt_error(&self) -> Option<AttemptError> {
+        self.last_attempt_error
     }
 
     /// The error of a client that the server has dismissed; it can do nothing any more.
@@ -269,8 +269,8 @@ impl ClientCore {
     }
 
     /// The connection is gone, or could not be begun.
-    pub fn closed(&mut self, link: LinkId, now_ns: u64, why: Setback) {
-        if !matches!(self.links[link.index()].connection.phase, Phase::Down { .. }) {
+    pub fn closed(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
+        if !matches!(self.links[link.index()].connection.phase, ConnectionPhase::Down { .. }) {
             self.lose(link, now_ns, why);
         }
     }
@@ -318,7 +318,7 @@ impl ClientCore {
     /// until then.
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
-        let (mut due, mut is_up) = (self.flights.due_ns(), false);
+        let (mut due, mut is_up) = (self.pending.due_ns(), false);
         let watches_doubt = self.has_choice() && !self.watch.trouble;
         for id in self.all_links() {
             let link = &self.links[id.index()];
@@ -347,66 +347,66 @@ impl ClientCore {
             return false;
         }
         let known = &self.links[link.index()];
-        if link != LinkId::DOOR {
+        if link != LinkId::BOOTSTRAP {
             return known.wanted || known.has_operations();
         }
-        // Without another connection everything goes by the door.
+        // Without another connection everything goes by the bootstrap link.
         let alone = self.links.len() == 1 || !self.is_up();
-        self.connect_wanted || known.has_operations() || (self.flights.len() > 0 && alone)
+        self.connect_wanted || known.has_operations() || (self.pending.len() > 0 && alone)
     }
 
-    pub(crate) fn welcomed(&mut self, link: LinkId, now_ns: u64, server: ServerInfo) {
+    pub(crate) fn on_welcome(&mut self, link: LinkId, now_ns: u64, server: ServerInfo) {
         self.connect_wanted = false;
         if let Some(reader) = &mut self.reader {
-            reader.welcomed(link, server.limits.scan_entries_max);
+            reader.on_welcome(link, server.limits.scan_entries_max);
         }
         let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
         let link = &mut self.links[link.index()];
         link.window = self.options.in_flight_max.min(permitted).max(1);
-        link.connection.welcomed(server, now_ns);
+        link.connection.on_welcome(server, now_ns);
         self.watch.wanted |= !self.peers.is_known();
     }
 
     /// Deadlines and waits that are over.
     fn settle_due(&mut self, now_ns: u64) {
-        if now_ns < self.flights.due_ns() {
+        if now_ns < self.pending.due_ns() {
             return;
         }
         let mut due = std::mem::take(&mut self.scratch);
-        self.flights.collect_due(now_ns, &mut due);
+        self.pending.collect_due(now_ns, &mut due);
         let is_up = self.is_up();
-        for &place in &due {
-            let flight = self.flights.get_mut(place);
-            if flight.state == State::Free {
+        for &slot in &due {
+            let pending = self.pending.get_mut(slot);
+            if pending.state == PendingState::Free {
                 continue; // it ended with another one that it was a part of
             }
-            let link = &self.links[flight.link.index()];
-            let lacking = link.last_setback.filter(|_| !link.connection.is_up());
-            flight.last = flight.last.or(lacking).or(self.last_setback.filter(|_| !is_up));
-            if now_ns >= flight.deadline_ns {
-                let error = flight.given_up(now_ns);
-                self.finish(place, now_ns, Err(error));
+            let link = &self.links[pending.link.index()];
+            let lacking = link.last_attempt_error.filter(|_| !link.connection.is_up());
+            pending.last = pending.last.or(lacking).or(self.last_attempt_error.filter(|_| !is_up));
+            if now_ns >= pending.deadline_ns {
+                let error = pending.given_up(now_ns);
+                self.finish(slot, now_ns, Err(error));
             } else {
-                flight.hops = 0;
-                self.enlist(place, now_ns);
+                pending.hops = 0;
+                self.enlist(slot, now_ns);
             }
         }
         self.scratch = due;
     }
 
     /// Gives the connection up from this side.
-    pub(crate) fn abandon_connection(&mut self, link: LinkId, now_ns: u64, why: Setback) {
+    pub(crate) fn abandon_connection(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
         self.links[link.index()].close_wanted = true;
         self.lose(link, now_ns, why);
     }
 
     /// What was sent and not answered is sent again on the next connection, there or elsewhere; a write's
     /// fate is open until then.
-    pub(crate) fn lose(&mut self, id: LinkId, now_ns: u64, why: Setback) {
+    pub(crate) fn lose(&mut self, id: LinkId, now_ns: u64, why: AttemptError) {
         let link = &mut self.links[id.index()];
         tracing::debug!(link = id.0, %why, in_flight = link.in_flight, "connection lost");
-        self.last_setback = Some(why);
-        link.last_setback = Some(why);
+        self.last_attempt_error = Some(why);
+        link.last_attempt_error = Some(why);
         link.connection.lost(now_ns, &mut self.random);
         if link.control_ids.open_session.is_some() || link.control.contains(&Control::OpenSession) {
             self.session.opening_failed();
@@ -417,7 +417,7 @@ impl ClientCore {
         link.control.clear();
         link.control_ids = ControlIds::default();
         link.outbox.discard();
-        if id == LinkId::DOOR {
+        if id == LinkId::BOOTSTRAP {
             link.address = None; // the next attempt may lead elsewhere
         }
         if let Some(reader) = &mut self.reader {
@@ -425,20 +425,20 @@ impl ClientCore {
         }
         self.take_ended(now_ns);
         let mut sent = std::mem::take(&mut self.scratch);
-        self.flights.collect(&mut sent, |flight| flight.state == State::Sent && flight.link == id);
-        for &place in sent.iter().rev() {
-            if self.flights.get(place).state != State::Sent {
+        self.pending.collect(&mut sent, |pending| pending.state == PendingState::Sent && pending.link == id);
+        for &slot in sent.iter().rev() {
+            if self.pending.get(slot).state != PendingState::Sent {
                 continue; // it ended with another one that it was a part of
             }
-            self.unsend(place);
-            let flight = self.flights.get_mut(place);
-            flight.fate_open |= flight.is_write();
-            flight.last = Some(why);
-            if flight.attempts > self.options.retries_max {
-                let error = flight.given_up(now_ns);
-                self.finish(place, now_ns, Err(error));
+            self.unsend(slot);
+            let pending = self.pending.get_mut(slot);
+            pending.fate_open |= pending.is_write();
+            pending.last = Some(why);
+            if pending.attempts > self.options.retries_max {
+                let error = pending.given_up(now_ns);
+                self.finish(slot, now_ns, Err(error));
             } else {
-                self.links[id.index()].ready.push_front(place);
+                self.links[id.index()].ready.push_front(slot);
             }
         }
         self.scratch = sent;
@@ -449,69 +449,73 @@ impl ClientCore {
     pub(crate) fn dismiss(&mut self, now_ns: u64, dismissal: Dismissal) {
         self.dismissal = Some(dismissal);
         let mut held = std::mem::take(&mut self.scratch);
-        self.flights.collect(&mut held, |_| true);
-        for &place in &held {
-            let flight = self.flights.get(place);
-            if flight.state == State::Free {
+        self.pending.collect(&mut held, |_| true);
+        for &slot in &held {
+            let pending = self.pending.get(slot);
+            if pending.state == PendingState::Free {
                 continue;
             }
-            let unknown = flight.is_write() && flight.fate_open;
-            let error = if unknown { flight.given_up(now_ns) } else { dismissal.into() };
-            self.finish(place, now_ns, Err(error));
+            let unknown = pending.is_write() && pending.fate_open;
+            let error = if unknown { pending.given_up(now_ns) } else { dismissal.into() };
+            self.finish(slot, now_ns, Err(error));
         }
         self.scratch = held;
     }
 
     /// Takes an operation out of those that are in flight; it is ready to be sent again.
-    pub(crate) fn unsend(&mut self, place: Place) {
-        let flight = self.flights.get_mut(place);
-        flight.state = State::Ready;
-        flight.id = RequestId(0);
-        flight.download = None;
-        let link = &mut self.links[flight.link.index()];
+    pub(crate) fn unsend(&mut self, slot: OperationSlot) {
+        let pending = self.pending.get_mut(slot);
+        pending.state = PendingState::Ready;
+        pending.id = RequestId(0);
+        pending.download = None;
+        let link = &mut self.links[pending.link.index()];
         link.in_flight -= 1;
-        link.in_flight_prompt -= usize::from(flight.is_prompt());
-        if flight.upload.take().is_some() {
+        link.in_flight_prompt -= usize::from(pending.is_prompt());
+        if pending.upload.take().is_some() {
             link.upload_count -= 1;
-            link.uploads.retain(|&listed| listed != place);
+            link.uploads.retain(|&listed| listed != slot);
             if let Some(next) = link.waiting_for_stream.pop_front() {
-                self.flights.get_mut(next).state = State::Ready;
+                self.pending.get_mut(next).state = PendingState::Ready;
                 link.ready.push_front(next);
             }
         }
     }
 
     /// Tells the server that nobody goes on with an operation's stream, if it has one.
-    pub(crate) fn cancel_stream(&mut self, place: Place) {
-        let flight = self.flights.get(place);
-        let link = &mut self.links[flight.link.index()];
-        if (flight.upload.is_some() || flight.download.is_some()) && link.connection.is_up() {
-            link.control.push_back(Control::Cancel { stream: flight.id });
+    pub(crate) fn cancel_stream(&mut self, slot: OperationSlot) {
+        let pending = self.pending.get(slot);
+        let link = &mut self.links[pending.link.index()];
+        if (pending.upload.is_some() || pending.download.is_some()) && link.connection.is_up() {
+            link.control.push_back(Control::Cancel { stream: pending.id });
         }
     }
 
     /// Takes an operation out of the list in which it waits, if it does.
-    pub(crate) fn unlist(&mut self, place: Place) {
-        let flight = self.flights.get(place);
-        let link = &mut self.links[flight.link.index()];
-        let list = match flight.state {
-            State::Ready => Some(&mut link.ready),
-            State::WaitsForStream => Some(&mut link.waiting_for_stream),
-            State::WaitsForSession => Some(&mut self.waiting_for_session),
-            State::BacksOff { .. } | State::Sent | State::OneSided | State::Joins | State::Free => None,
+    pub(crate) fn unlist(&mut self, slot: OperationSlot) {
+        let pending = self.pending.get(slot);
+        let link = &mut self.links[pending.link.index()];
+        let list = match pending.state {
+            PendingState::Ready => Some(&mut link.ready),
+            PendingState::WaitsForStream => Some(&mut link.waiting_for_stream),
+            PendingState::WaitsForSession => Some(&mut self.waiting_for_session),
+            PendingState::BacksOff { .. }
+            | PendingState::Sent
+            | PendingState::OneSided
+            | PendingState::Joins
+            | PendingState::Free => None,
         };
         if let Some(list) = list {
-            list.retain(|&listed| listed != place);
+            list.retain(|&listed| listed != slot);
         }
     }
 
     /// An operation ends, from whichever state.
-    pub(crate) fn finish(&mut self, place: Place, now_ns: u64, outcome: Result<Output, ClientError>) {
-        let flight = self.flights.get(place);
-        let elapsed_ns = now_ns.saturating_sub(flight.submitted_ns);
-        let (ticket, part_of) = (flight.ticket, flight.part_of);
-        self.withdraw(place, outcome.is_err());
-        self.flights.end(place);
+    pub(crate) fn finish(&mut self, slot: OperationSlot, now_ns: u64, outcome: Result<Output, ClientError>) {
+        let pending = self.pending.get(slot);
+        let elapsed_ns = now_ns.saturating_sub(pending.submitted_ns);
+        let (ticket, part_of) = (pending.ticket, pending.part_of);
+        self.withdraw(slot, outcome.is_err());
+        self.pending.end(slot);
         match part_of {
             None => self.completions.push_back(Completion { ticket, elapsed_ns, outcome }),
             Some((whole, part)) => self.part_ended(whole, part, now_ns, outcome),
@@ -520,22 +524,24 @@ impl ClientCore {
 
     /// Nothing is to be done for an operation any more.
     #[inline]
-    pub(crate) fn withdraw(&mut self, place: Place, failed: bool) {
-        let flight = self.flights.get(place);
-        let name = flight.name;
-        match flight.state {
-            State::Ready | State::WaitsForStream | State::WaitsForSession => self.unlist(place),
-            State::OneSided => {
+    pub(crate) fn withdraw(&mut self, slot: OperationSlot, failed: bool) {
+        let pending = self.pending.get(slot);
+        let name = pending.name;
+        match pending.state {
+            PendingState::Ready | PendingState::WaitsForStream | PendingState::WaitsForSession => {
+                self.unlist(slot)
+            }
+            PendingState::OneSided => {
                 if let Some(reader) = &mut self.reader {
-                    reader.abandon(place);
+                    reader.abandon(slot);
                 }
             }
-            State::Joins => self.end_parts(place),
-            State::Sent => {
+            PendingState::Joins => self.end_parts(slot),
+            PendingState::Sent => {
                 if failed {
-                    self.cancel_stream(place);
+                    self.cancel_stream(slot);
                 }
-                self.unsend(place);
+                self.unsend(slot);
             }
             _ => {}
         }

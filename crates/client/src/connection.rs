@@ -14,7 +14,7 @@ use cell_terms::{Incarnation, NodeId};
 
 use crate::ClientOptions;
 use crate::backoff::{Backoff, Random};
-use crate::error::Setback;
+use crate::error::AttemptError;
 
 /// A server that owes an answer and says nothing for so long may be dead: others are asked.
 const DOUBTFUL_MS: u64 = 100;
@@ -34,7 +34,7 @@ pub struct ServerInfo {
 
 /// Where the connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionPhase {
     /// There is none; the next may be begun at this time.
     Down { not_before_ns: u64 },
     /// Begun.
@@ -63,13 +63,13 @@ pub(crate) enum Overdue {
     /// Ask for a sign of life.
     Probe,
     /// Give the connection up.
-    GiveUp(Setback),
+    GiveUp(AttemptError),
 }
 
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    pub(crate) phase: Phase,
+    pub(crate) phase: ConnectionPhase,
     /// Whether the fabric took no more and has not said that it does again.
     pub(crate) blocked: bool,
     /// What the server said last.
@@ -88,7 +88,7 @@ pub(crate) struct Connection {
 impl Connection {
     pub(crate) fn new(options: &ClientOptions) -> Connection {
         Connection {
-            phase: Phase::Down { not_before_ns: 0 },
+            phase: ConnectionPhase::Down { not_before_ns: 0 },
             blocked: false,
             server: None,
             failed_count: 0,
@@ -101,18 +101,18 @@ impl Connection {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        self.phase == Phase::Up
+        self.phase == ConnectionPhase::Up
     }
 
     /// Whether there is one, or one is being opened.
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.phase, Phase::Down { .. })
+        !matches!(self.phase, ConnectionPhase::Down { .. })
     }
 
     /// From when on the server is so silent that others are asked what became of it.
     pub(crate) fn doubtful_ns(&self, owed: Owed) -> u64 {
         match self.phase {
-            Phase::Up if owed == Owed::Promptly => after(self.waiting_since_ns, DOUBTFUL_MS),
+            ConnectionPhase::Up if owed == Owed::Promptly => after(self.waiting_since_ns, DOUBTFUL_MS),
             _ => u64::MAX,
         }
     }
@@ -125,8 +125,8 @@ impl Connection {
     /// Whether to begin a connection now, given that there is something to do.
     pub(crate) fn begin(&mut self, now_ns: u64) -> bool {
         match self.phase {
-            Phase::Down { not_before_ns } if now_ns >= not_before_ns => {
-                self.phase = Phase::Opening { since_ns: now_ns };
+            ConnectionPhase::Down { not_before_ns } if now_ns >= not_before_ns => {
+                self.phase = ConnectionPhase::Opening { since_ns: now_ns };
                 true
             }
             _ => false,
@@ -136,8 +136,8 @@ impl Connection {
     /// The connection is open. False if nobody was opening one.
     pub(crate) fn opened(&mut self) -> bool {
         match self.phase {
-            Phase::Opening { since_ns } => {
-                self.phase = Phase::Greeting { since_ns };
+            ConnectionPhase::Opening { since_ns } => {
+                self.phase = ConnectionPhase::Greeting { since_ns };
                 self.blocked = false;
                 true
             }
@@ -145,24 +145,24 @@ impl Connection {
         }
     }
 
-    pub(crate) fn welcomed(&mut self, server: ServerInfo, now_ns: u64) {
-        self.phase = Phase::Up;
+    pub(crate) fn on_welcome(&mut self, server: ServerInfo, now_ns: u64) {
+        self.phase = ConnectionPhase::Up;
         self.server = Some(server);
         self.failed_count = 0;
-        self.heard(now_ns);
+        self.on_activity(now_ns);
     }
 
     /// The connection is gone; the next waits, longer each time.
     pub(crate) fn lost(&mut self, now_ns: u64, random: &mut Random) {
         self.failed_count = self.failed_count.saturating_add(1);
         let wait_ns = self.backoff.wait_ns(self.failed_count, random);
-        self.phase = Phase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
+        self.phase = ConnectionPhase::Down { not_before_ns: now_ns.saturating_add(wait_ns) };
         self.blocked = false;
         self.probed_ns = None;
     }
 
     /// A sign of life, or the first request after which an answer is due.
-    pub(crate) fn heard(&mut self, now_ns: u64) {
+    pub(crate) fn on_activity(&mut self, now_ns: u64) {
         self.waiting_since_ns = now_ns;
         self.probed_ns = None;
     }
@@ -171,21 +171,23 @@ impl Connection {
     /// on talking and does not answer it never will, for messages keep their order: one of them was lost.
     pub(crate) fn overdue(&mut self, now_ns: u64, owed: Owed, asked_ns: Option<u64>) -> Option<Overdue> {
         match self.phase {
-            Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
+            ConnectionPhase::Opening { since_ns } | ConnectionPhase::Greeting { since_ns } => {
                 let over = now_ns >= after(since_ns, self.connect_timeout_ms);
                 let timeout_ms = self.connect_timeout_ms;
-                over.then_some(Overdue::GiveUp(Setback::NoHello { timeout_ms }))
+                over.then_some(Overdue::GiveUp(AttemptError::NoHello { timeout_ms }))
             }
-            Phase::Up if owed == Owed::Promptly && now_ns >= self.silent_ns() => {
-                Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
+            ConnectionPhase::Up if owed == Owed::Promptly && now_ns >= self.silent_ns() => {
+                Some(Overdue::GiveUp(AttemptError::Silent { silence_ms: self.silence_ms }))
             }
-            Phase::Up if now_ns >= self.passed_over_ns(asked_ns) => {
-                Some(Overdue::GiveUp(Setback::PassedOver { silence_ms: self.silence_ms }))
+            ConnectionPhase::Up if now_ns >= self.passed_over_ns(asked_ns) => {
+                Some(Overdue::GiveUp(AttemptError::PassedOver { silence_ms: self.silence_ms }))
             }
-            Phase::Up if owed == Owed::Sometime && now_ns >= self.unanswered_ns() => {
-                Some(Overdue::GiveUp(Setback::Silent { silence_ms: self.silence_ms }))
+            ConnectionPhase::Up if owed == Owed::Sometime && now_ns >= self.unanswered_ns() => {
+                Some(Overdue::GiveUp(AttemptError::Silent { silence_ms: self.silence_ms }))
             }
-            Phase::Up if owed != Owed::Nothing && now_ns >= self.probe_ns() && self.probed_ns.is_none() => {
+            ConnectionPhase::Up
+                if owed != Owed::Nothing && now_ns >= self.probe_ns() && self.probed_ns.is_none() =>
+            {
                 self.probed_ns = Some(now_ns);
                 Some(Overdue::Probe)
             }
@@ -196,13 +198,13 @@ impl Connection {
     /// When [`Connection::overdue`] or [`Connection::begin`] may next have something to say.
     pub(crate) fn due_ns(&self, owed: Owed, asked_ns: Option<u64>, work: bool) -> u64 {
         let due_ns = match self.phase {
-            Phase::Down { not_before_ns } if work => not_before_ns,
-            Phase::Opening { since_ns } | Phase::Greeting { since_ns } => {
+            ConnectionPhase::Down { not_before_ns } if work => not_before_ns,
+            ConnectionPhase::Opening { since_ns } | ConnectionPhase::Greeting { since_ns } => {
                 after(since_ns, self.connect_timeout_ms)
             }
-            Phase::Up if owed != Owed::Nothing && self.probed_ns.is_none() => self.probe_ns(),
-            Phase::Up if owed == Owed::Promptly => self.silent_ns(),
-            Phase::Up if owed == Owed::Sometime => self.unanswered_ns(),
+            ConnectionPhase::Up if owed != Owed::Nothing && self.probed_ns.is_none() => self.probe_ns(),
+            ConnectionPhase::Up if owed == Owed::Promptly => self.silent_ns(),
+            ConnectionPhase::Up if owed == Owed::Sometime => self.unanswered_ns(),
             _ => u64::MAX,
         };
         if self.is_up() { due_ns.min(self.passed_over_ns(asked_ns)) } else { due_ns }

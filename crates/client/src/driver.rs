@@ -4,7 +4,7 @@
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
 use crate::client_core::{ClientCore, Command};
-use crate::error::Setback;
+use crate::error::AttemptError;
 use crate::link::LinkId;
 use crate::transport::{self, Transport};
 
@@ -16,7 +16,7 @@ const SETTLE_ALONE_NS: u64 = 1_000_000;
 
 /// One of the core's connections.
 #[derive(Debug, Default)]
-struct Line {
+struct LinkState {
     connection: Option<ConnectionId>,
     /// Where it leads or led.
     address: Option<Address>,
@@ -24,9 +24,9 @@ struct Line {
     /// The address of the region table that it leads to: shared memory is looked for behind it.
     learnt: Option<Address>,
     /// The present attempt is over shared memory that was met behind it, and has not come to anything yet.
-    nearing: bool,
+    tries_shared_memory: bool,
     /// Its shared memory could not be had.
-    far: bool,
+    lacks_shared_memory: bool,
 }
 
 /// A core and the endpoint that it uses.
@@ -35,7 +35,7 @@ pub struct Driver<E> {
     endpoint: E,
     core: ClientCore,
     addresses: Vec<Address>,
-    lines: Vec<Line>,
+    links: Vec<LinkState>,
     transport: Transport,
     fabric_error: Option<FabricError>,
     failed_count: usize,
@@ -51,12 +51,12 @@ impl<E: OneSided> Driver<E> {
     #[must_use]
     pub fn new(endpoint: E, mut core: ClientCore, addresses: Vec<Address>) -> Driver<E> {
         core.set_reads_ordered(endpoint.reads_ordered());
-        let door = Line { address: Some(addresses[0]), ..Line::default() };
+        let bootstrap = LinkState { address: Some(addresses[0]), ..LinkState::default() };
         Driver {
             endpoint,
             core,
             addresses,
-            lines: vec![door],
+            links: vec![bootstrap],
             transport: Transport::Tcp,
             fabric_error: None,
             failed_count: 0,
@@ -87,16 +87,16 @@ impl<E: OneSided> Driver<E> {
         &mut self.endpoint
     }
 
-    /// The address at the door: the one that was tried last, or is connected.
+    /// The address at the bootstrap link: the one that was tried last, or is connected.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.lines[0].address.unwrap_or(self.addresses[0])
+        self.links[0].address.unwrap_or(self.addresses[0])
     }
 
-    /// What the present or last host at the door said of itself when it accepted the connection.
+    /// What the present or last host at the bootstrap link said of itself when it accepted the connection.
     #[must_use]
     pub fn greeting(&self) -> &Greeting {
-        &self.lines[0].greeting
+        &self.links[0].greeting
     }
 
     /// When the last step last looked at the clock.
@@ -157,54 +157,54 @@ impl<E: OneSided> Driver<E> {
     }
 
     fn take_events(&mut self, now_ns: u64) -> usize {
-        let Driver { endpoint, core, lines, failed_count, transport, .. } = self;
-        let of = |lines: &[Line], connection: ConnectionId| {
-            let at = lines.iter().position(|line| line.connection == Some(connection))?;
+        let Driver { endpoint, core, links, failed_count, transport, .. } = self;
+        let of = |links: &[LinkState], connection: ConnectionId| {
+            let at = links.iter().position(|state| state.connection == Some(connection))?;
             Some(LinkId(u16::try_from(at).ok()?))
         };
-        let mut nearer = Vec::new();
+        let mut shared_memory_found = Vec::new();
         let count = endpoint.poll(&mut |event| match event {
             Event::Connected { connection, greeting: said } => {
-                let Some(link) = of(lines, connection) else { return };
-                let line = &mut lines[link.index()];
-                line.greeting.clone_from(said);
-                line.nearing = false;
-                let address = line.address.filter(|_| line.learnt.is_some() && !line.far);
+                let Some(link) = of(links, connection) else { return };
+                let state = &mut links[link.index()];
+                state.greeting.clone_from(said);
+                state.tries_shared_memory = false;
+                let address = state.address.filter(|_| state.learnt.is_some() && !state.lacks_shared_memory);
                 match address.and_then(|address| transport::shared_memory(*transport, said, address)) {
-                    Some(shared) => nearer.push((link, shared)),
+                    Some(shared) => shared_memory_found.push((link, shared)),
                     None => core.connected(link),
                 }
             }
             Event::Message { connection, message } => {
-                if let Some(link) = of(lines, connection) {
+                if let Some(link) = of(links, connection) {
                     core.message(link, now_ns, message);
                 }
             }
             Event::ReadDone { connection, tag, outcome } => {
-                if let Some(link) = of(lines, connection) {
+                if let Some(link) = of(links, connection) {
                     core.read_done(link, tag, outcome);
                 }
             }
             Event::Writable { connection } => {
-                if let Some(link) = of(lines, connection) {
+                if let Some(link) = of(links, connection) {
                     core.writable(link);
                 }
             }
             Event::Closed { connection, reason } => {
-                if let Some(link) = of(lines, connection) {
-                    let line = &mut lines[link.index()];
-                    line.connection = None;
-                    line.far |= std::mem::take(&mut line.nearing);
+                if let Some(link) = of(links, connection) {
+                    let state = &mut links[link.index()];
+                    state.connection = None;
+                    state.lacks_shared_memory |= std::mem::take(&mut state.tries_shared_memory);
                     *failed_count += 1;
-                    core.closed(link, now_ns, Setback::Closed(reason));
+                    core.closed(link, now_ns, AttemptError::Closed(reason));
                 }
             }
             _ => {}
         });
-        for (link, shared) in nearer {
-            let line = &mut self.lines[link.index()];
-            line.nearing = true;
-            if let Some(connection) = line.connection.take() {
+        for (link, shared) in shared_memory_found {
+            let state = &mut self.links[link.index()];
+            state.tries_shared_memory = true;
+            if let Some(connection) = state.connection.take() {
                 self.endpoint.close(connection);
             }
             self.begin(now_ns, link, shared);
@@ -221,40 +221,41 @@ impl<E: OneSided> Driver<E> {
                     let count = self.addresses.len();
                     let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
                     let address = self.addresses[turn];
-                    self.line(link).learnt = None;
+                    self.link_state(link).learnt = None;
                     self.begin(now_ns, link, address);
                 }
                 Command::Connect { link, address: Some(text), .. } => {
                     let address: Result<Address, FabricError> = text.parse();
-                    let line = self.line(link);
-                    line.nearing = false;
+                    let state = self.link_state(link);
+                    state.tries_shared_memory = false;
                     match address {
                         Ok(address) => {
-                            line.far &= line.learnt == Some(address); // a link may lead elsewhere now
-                            line.learnt = Some(address);
+                            // A link may lead elsewhere now.
+                            state.lacks_shared_memory &= state.learnt == Some(address);
+                            state.learnt = Some(address);
                             self.begin(now_ns, link, address);
                         }
                         Err(error) => self.not_begun(now_ns, link, error),
                     }
                 }
                 Command::Close { link } => {
-                    if let Some(connection) = self.lines[link.index()].connection.take() {
+                    if let Some(connection) = self.links[link.index()].connection.take() {
                         self.failed_count += 1;
                         self.endpoint.close(connection);
                     }
                 }
                 Command::Send { link, message } => {
-                    let line = &mut self.lines[link.index()];
-                    let Some(connection) = line.connection else { continue };
+                    let state = &mut self.links[link.index()];
+                    let Some(connection) = state.connection else { continue };
                     match self.endpoint.send(connection, message) {
                         // Of a closed one the event says why; other links go on.
                         Ok(()) | Err(SendError::Closed) => {}
                         Err(SendError::Full) => self.core.not_taken(link),
                         Err(SendError::TooLong { .. }) => {
                             self.endpoint.close(connection);
-                            line.connection = None;
+                            state.connection = None;
                             self.failed_count += 1;
-                            self.core.closed(link, now_ns, Setback::NotBegun);
+                            self.core.closed(link, now_ns, AttemptError::NotBegun);
                         }
                     }
                 }
@@ -266,7 +267,7 @@ impl<E: OneSided> Driver<E> {
     fn post_reads(&mut self) -> usize {
         let mut count = 0;
         while let Some((link, read, tag)) = self.core.next_read() {
-            let connection = self.lines[link.index()].connection;
+            let connection = self.links[link.index()].connection;
             match connection.map(|connection| self.endpoint.post_read(connection, read, tag)) {
                 Some(Ok(())) => count += 1,
                 Some(Err(SendError::Full)) => self.core.read_not_taken(link, read, tag),
@@ -277,36 +278,36 @@ impl<E: OneSided> Driver<E> {
     }
 
     fn map_regions(&mut self) {
-        let Driver { endpoint, core, lines, .. } = self;
+        let Driver { endpoint, core, links, .. } = self;
         if core.wants_mapping() {
             core.map_regions(&mut |link, key| {
-                let connection = lines.get(link.index())?.connection?;
+                let connection = links.get(link.index())?.connection?;
                 endpoint.mapped(connection, key)
             });
         }
     }
 
-    fn line(&mut self, link: LinkId) -> &mut Line {
-        while self.lines.len() <= link.index() {
-            self.lines.push(Line::default());
+    fn link_state(&mut self, link: LinkId) -> &mut LinkState {
+        while self.links.len() <= link.index() {
+            self.links.push(LinkState::default());
         }
-        &mut self.lines[link.index()]
+        &mut self.links[link.index()]
     }
 
     fn begin(&mut self, now_ns: u64, link: LinkId, address: Address) {
-        self.line(link).address = Some(address);
+        self.link_state(link).address = Some(address);
         match self.endpoint.connect(&address) {
-            Ok(connection) => self.line(link).connection = Some(connection),
+            Ok(connection) => self.link_state(link).connection = Some(connection),
             Err(error) => self.not_begun(now_ns, link, error),
         }
     }
 
     fn not_begun(&mut self, now_ns: u64, link: LinkId, error: FabricError) {
-        let line = self.line(link);
-        line.far |= std::mem::take(&mut line.nearing);
+        let state = self.link_state(link);
+        state.lacks_shared_memory |= std::mem::take(&mut state.tries_shared_memory);
         self.failed_count += 1;
         self.fabric_error = Some(error);
-        self.core.closed(link, now_ns, Setback::NotBegun);
+        self.core.closed(link, now_ns, AttemptError::NotBegun);
     }
 
     /// Whether the thread may sleep: call it right before.

@@ -9,7 +9,7 @@ use cell_terms::{PairId, Version};
 /// Why an attempt came to nothing. The last one stands in the error of an operation that was given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Setback {
+pub enum AttemptError {
     /// The server refused.
     #[error("the server refused: {0}")]
     Refused(Refusal),
@@ -91,7 +91,7 @@ pub enum ClientError {
         server: Box<Address>,
         /// Why not.
         #[source]
-        reason: Setback,
+        reason: AttemptError,
     },
     /// Something else serves on that port; most often it is the HTTP port. Use the fabric's.
     #[error("{server} is not a Cell server's fabric port: {reason}")]
@@ -100,7 +100,7 @@ pub enum ClientError {
         server: Box<Address>,
         /// What came from there.
         #[source]
-        reason: Setback,
+        reason: AttemptError,
     },
     /// Shared memory was asked for, and the server is on another host, or offers none (`fabric_shm`).
     #[error("the server at {server} offers no shared memory to this host")]
@@ -158,7 +158,7 @@ pub enum ClientError {
         /// How long the client tried.
         waited_ms: u64,
         /// Why the last attempt came to nothing, if there was one.
-        last: Option<Setback>,
+        last: Option<AttemptError>,
     },
     /// The deadline passed, retries ran out or the session ended, and whether the write was done is not
     /// known. Read the key to find out; do not assume either.
@@ -167,7 +167,7 @@ pub enum ClientError {
         /// How long the client tried.
         waited_ms: u64,
         /// Why the last attempt came to nothing.
-        last: Option<Setback>,
+        last: Option<AttemptError>,
     },
 }
 
@@ -187,13 +187,13 @@ impl std::fmt::Display for Unserved {
     }
 }
 
-/// A setback in words.
-struct Because(Option<Setback>);
+/// The error of an attempt in words.
+struct Because(Option<AttemptError>);
 
 impl std::fmt::Display for Because {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.0 {
-            Some(setback) => setback.fmt(f),
+            Some(attempt_error) => attempt_error.fmt(f),
             None => f.write_str("no answer came"),
         }
     }

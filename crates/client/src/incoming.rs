@@ -3,21 +3,21 @@
 use cell_protocol::{Chunk, Refusal, Reply, ReplyHeader, RequestId, RequestKind, ValueBegin};
 
 use crate::client_core::ClientCore;
-use crate::connection::{Phase, ServerInfo};
-use crate::error::{Dismissal, Setback};
-use crate::flight::{Place, State};
+use crate::connection::{ConnectionPhase, ServerInfo};
+use crate::error::{AttemptError, Dismissal};
 use crate::link::LinkId;
 use crate::outgoing::Control;
 use crate::output::{CheckResult, FoundValues, NodeStatus, RegionTable, ScanPage, TreeShape};
+use crate::pending::{OperationSlot, PendingState};
+use crate::refusal_action::{RefusalAction, action_on};
 use crate::stream::{Download, Progress};
-use crate::verdict::{Verdict, verdict};
 use crate::{ClientError, Item, Output};
 
 /// Values up to this length are taken in, whatever the server's present limit for new ones.
 const VALUE_BYTES_MAX_LEAST: u32 = 64 << 20;
 
 /// What a reply is to an operation of some kind.
-enum Answer {
+enum ReplyRole {
     /// Its end.
     Output(Output),
     /// A step of its stream, or a refusal; to be looked at further.
@@ -33,12 +33,14 @@ impl ClientCore {
         let decoded = Reply::decode(message);
         let connection = &mut self.links[link.index()].connection;
         let taken = match (connection.phase, decoded) {
-            (Phase::Down { .. } | Phase::Opening { .. }, _) => return,
-            (_, Err(error)) => Err(Setback::Undecodable(error)),
-            (Phase::Greeting { .. }, Ok((header, reply))) => self.greeted(link, now_ns, &header, &reply),
-            (Phase::Up, Ok((header, reply))) => {
-                connection.heard(now_ns);
-                self.heard_header(link, &header);
+            (ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. }, _) => return,
+            (_, Err(error)) => Err(AttemptError::Undecodable(error)),
+            (ConnectionPhase::Greeting { .. }, Ok((header, reply))) => {
+                self.greeted(link, now_ns, &header, &reply)
+            }
+            (ConnectionPhase::Up, Ok((header, reply))) => {
+                connection.on_activity(now_ns);
+                self.on_reply_header(link, &header);
                 let taken = self.replied(link, now_ns, &header, &reply, message);
                 self.take_ended(now_ns);
                 taken
@@ -51,14 +53,14 @@ impl ClientCore {
     }
 
     /// What every reply says of lease and watermark.
-    fn heard_header(&mut self, link: LinkId, header: &ReplyHeader) {
+    fn on_reply_header(&mut self, link: LinkId, header: &ReplyHeader) {
         let id = header.id;
         let Some(reader) = &mut self.reader else { return };
-        let of_operation = self.flights.waiting_for(id).map(|place| self.flights.get(place).sent_ns);
+        let of_operation = self.pending.waiting_for(id).map(|slot| self.pending.get(slot).sent_ns);
         let ids = &self.links[link.index()].control_ids;
         let own = [ids.regions, ids.trust];
         let of_own = own.into_iter().flatten().find(|asked| asked.id == id).map(|asked| asked.sent_ns);
-        reader.heard(link, header, of_operation.or(of_own));
+        reader.on_reply_header(link, header, of_operation.or(of_own));
     }
 
     fn greeted(
@@ -67,22 +69,22 @@ impl ClientCore {
         now_ns: u64,
         header: &ReplyHeader,
         reply: &Reply<'_>,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), AttemptError> {
         if Some(header.id) != self.links[link.index()].control_ids.hello {
-            return Err(Setback::Unfitting);
+            return Err(AttemptError::Unfitting);
         }
         match *reply {
             Reply::Hello(hello) => {
                 let (node, incarnation, limits) = (hello.node, hello.incarnation, hello.limits);
                 let name = hello.name.to_owned();
-                self.welcomed(link, now_ns, ServerInfo { node, incarnation, limits, name });
+                self.on_welcome(link, now_ns, ServerInfo { node, incarnation, limits, name });
                 Ok(())
             }
             Reply::Refused(refusal) => {
                 self.not_welcome(link, now_ns, refusal);
                 Ok(())
             }
-            _ => Err(Setback::Unfitting),
+            _ => Err(AttemptError::Unfitting),
         }
     }
 
@@ -98,7 +100,7 @@ impl ClientCore {
             Refusal::Unauthorized => Some(Dismissal::Unauthorized),
             other => Some(Dismissal::Refused(other)),
         };
-        self.abandon_connection(link, now_ns, Setback::Refused(refusal));
+        self.abandon_connection(link, now_ns, AttemptError::Refused(refusal));
         // One node of several is no reason to give all of them up.
         if let Some(dismissal) = dismissal.filter(|_| self.links.len() == 1) {
             self.dismiss(now_ns, dismissal);
@@ -112,10 +114,10 @@ impl ClientCore {
         header: &ReplyHeader,
         reply: &Reply<'_>,
         message: &[u8],
-    ) -> Result<(), Setback> {
+    ) -> Result<(), AttemptError> {
         let id = header.id;
-        if let Some(place) = self.flights.waiting_for(id) {
-            return self.answered(place, now_ns, reply, message);
+        if let Some(slot) = self.pending.waiting_for(id) {
+            return self.answered(slot, now_ns, reply, message);
         }
         let ids = &mut self.links[link.index()].control_ids;
         if ids.open_session.is_some_and(|asked| asked.id == id) {
@@ -133,9 +135,9 @@ impl ClientCore {
         if let Some((_, from)) = ids.table.filter(|(asked, _)| asked.id == id) {
             ids.table = None;
             match reply {
-                Reply::Table(report) => self.table_came(link, now_ns, from, report),
+                Reply::Table(report) => self.on_table(link, now_ns, from, report),
                 Reply::Refused(_) => self.table_withheld(link),
-                _ => return Err(Setback::Unfitting),
+                _ => return Err(AttemptError::Unfitting),
             }
             return Ok(());
         }
@@ -164,212 +166,224 @@ impl ClientCore {
         now_ns: u64,
         header: &ReplyHeader,
         reply: &Reply<'_>,
-    ) -> Result<(), Setback> {
+    ) -> Result<(), AttemptError> {
         if let Some(reader) = &mut self.reader {
             match reply {
                 Reply::Regions(regions) => reader.regions_answered(link, now_ns, Some(regions)),
                 Reply::Refused(_) => reader.regions_answered(link, now_ns, None),
-                _ => return Err(Setback::Unfitting),
+                _ => return Err(AttemptError::Unfitting),
             }
         }
         // What the reply says of the lease could not be taken in before its registrations were.
-        self.heard_header(link, header);
+        self.on_reply_header(link, header);
         self.links[link.index()].control_ids.regions = None;
         Ok(())
     }
 
-    fn session_answered(&mut self, now_ns: u64, reply: &Reply<'_>) -> Result<(), Setback> {
+    fn session_answered(&mut self, now_ns: u64, reply: &Reply<'_>) -> Result<(), AttemptError> {
         self.session.opening_failed();
         match *reply {
             Reply::Session { session, idle_ms } => {
                 self.session.opened(session, idle_ms, now_ns);
                 self.session_failed_count = 0;
-                while let Some(place) = self.waiting_for_session.pop_back() {
-                    let flight = self.flights.get_mut(place);
-                    flight.state = State::Ready;
-                    self.links[flight.link.index()].ready.push_front(place);
+                while let Some(slot) = self.waiting_for_session.pop_back() {
+                    let pending = self.pending.get_mut(slot);
+                    pending.state = PendingState::Ready;
+                    self.links[pending.link.index()].ready.push_front(slot);
                 }
                 Ok(())
             }
             Reply::Refused(refusal) => {
-                self.last_setback = Some(Setback::Refused(refusal));
+                self.last_attempt_error = Some(AttemptError::Refused(refusal));
                 self.session_failed_count += 1;
                 let wait_ns = self.backoff.wait_ns(self.session_failed_count, &mut self.random);
                 self.session_not_before_ns = now_ns.saturating_add(wait_ns);
-                for &place in &self.waiting_for_session {
-                    self.flights.get_mut(place).last = Some(Setback::Refused(refusal));
+                for &slot in &self.waiting_for_session {
+                    self.pending.get_mut(slot).last = Some(AttemptError::Refused(refusal));
                 }
                 Ok(())
             }
-            _ => Err(Setback::Unfitting),
+            _ => Err(AttemptError::Unfitting),
         }
     }
 
     fn answered(
         &mut self,
-        place: Place,
+        slot: OperationSlot,
         now_ns: u64,
         reply: &Reply<'_>,
         message: &[u8],
-    ) -> Result<(), Setback> {
-        let flight = self.flights.get(place);
-        match (answer(flight.kind, flight.keys, reply, message), *reply) {
-            (Answer::Output(output), _) => {
-                self.finish(place, now_ns, Ok(output));
+    ) -> Result<(), AttemptError> {
+        let pending = self.pending.get(slot);
+        match (role_of(pending.kind, pending.keys, reply, message), *reply) {
+            (ReplyRole::Output(output), _) => {
+                self.finish(slot, now_ns, Ok(output));
                 Ok(())
             }
-            (Answer::Further, Reply::Refused(refusal)) => self.refused(place, now_ns, refusal),
-            (Answer::Further, Reply::Elsewhere(route)) => {
-                self.flights.get_mut(place).last = Some(Setback::Refused(Refusal::NotOwner));
-                self.elsewhere(place, now_ns, Some(&route));
+            (ReplyRole::Further, Reply::Refused(refusal)) => self.refused(slot, now_ns, refusal),
+            (ReplyRole::Further, Reply::Elsewhere(route)) => {
+                self.pending.get_mut(slot).last = Some(AttemptError::Refused(Refusal::NotOwner));
+                self.elsewhere(slot, now_ns, Some(&route));
                 Ok(())
             }
-            (Answer::Further, Reply::ValueBegin(begin)) => self.value_begins(place, now_ns, begin),
-            (Answer::Further, Reply::Chunk(chunk)) => self.value_goes_on(place, now_ns, &chunk),
-            (Answer::Further, Reply::Credit { bytes }) => {
-                self.credited(place, bytes);
+            (ReplyRole::Further, Reply::ValueBegin(begin)) => self.value_begins(slot, now_ns, begin),
+            (ReplyRole::Further, Reply::Chunk(chunk)) => self.value_goes_on(slot, now_ns, &chunk),
+            (ReplyRole::Further, Reply::Credit { bytes }) => {
+                self.credited(slot, bytes);
                 Ok(())
             }
-            (Answer::Further | Answer::Unfitting, _) => Err(Setback::Unfitting),
+            (ReplyRole::Further | ReplyRole::Unfitting, _) => Err(AttemptError::Unfitting),
         }
     }
 
-    fn refused(&mut self, place: Place, now_ns: u64, refusal: Refusal) -> Result<(), Setback> {
-        let flight = self.flights.get_mut(place);
-        let verdict = verdict(refusal.status(), flight.is_write(), flight.fate_open);
-        flight.last = Some(Setback::Refused(refusal));
-        let error = match verdict {
-            Verdict::Elsewhere => {
-                self.elsewhere(place, now_ns, None);
+    fn refused(&mut self, slot: OperationSlot, now_ns: u64, refusal: Refusal) -> Result<(), AttemptError> {
+        let pending = self.pending.get_mut(slot);
+        let action = action_on(refusal.status(), pending.is_write(), pending.fate_open);
+        pending.last = Some(AttemptError::Refused(refusal));
+        let error = match action {
+            RefusalAction::Elsewhere => {
+                self.elsewhere(slot, now_ns, None);
                 return Ok(());
             }
-            Verdict::Again => {
+            RefusalAction::Again => {
                 self.watch.trouble |= self.spread && refusal == Refusal::Recovering;
-                self.again(place, now_ns);
+                self.again(slot, now_ns);
                 return Ok(());
             }
-            Verdict::AgainOpen => {
-                flight.fate_open = true;
-                self.again(place, now_ns);
+            RefusalAction::AgainOpen => {
+                pending.fate_open = true;
+                self.again(slot, now_ns);
                 return Ok(());
             }
-            Verdict::Rename => {
-                self.rename(place, now_ns);
+            RefusalAction::Rename => {
+                self.rename(slot, now_ns);
                 return Ok(());
             }
-            Verdict::Decided => {
-                let Refusal::ConditionFailed { current } = refusal else { return Err(Setback::Unfitting) };
+            RefusalAction::Decided => {
+                let Refusal::ConditionFailed { current } = refusal else {
+                    return Err(AttemptError::Unfitting);
+                };
                 ClientError::ConditionFailed { current }
             }
-            Verdict::Refused => ClientError::Refused(refusal),
-            Verdict::Unknown => {
-                self.forget_session_of(place, refusal);
-                let flight = self.flights.get(place);
-                let waited_ms = now_ns.saturating_sub(flight.submitted_ns) / 1_000_000;
-                ClientError::Unknown { waited_ms, last: flight.last }
+            RefusalAction::Refused => ClientError::Refused(refusal),
+            RefusalAction::Unknown => {
+                self.forget_session_of(slot, refusal);
+                let pending = self.pending.get(slot);
+                let waited_ms = now_ns.saturating_sub(pending.submitted_ns) / 1_000_000;
+                ClientError::Unknown { waited_ms, last: pending.last }
             }
-            Verdict::Unfitting => return Err(Setback::Unfitting),
+            RefusalAction::Unfitting => return Err(AttemptError::Unfitting),
         };
-        self.finish(place, now_ns, Err(error));
+        self.finish(slot, now_ns, Err(error));
         Ok(())
     }
 
     /// Sends the operation again after a wait, unless that was often enough.
-    fn again(&mut self, place: Place, now_ns: u64) {
-        self.unsend(place);
-        self.again_from_ready(place, now_ns);
+    fn again(&mut self, slot: OperationSlot, now_ns: u64) {
+        self.unsend(slot);
+        self.again_from_ready(slot, now_ns);
     }
 
     /// As [`ClientCore::again`], of one that is not in flight any more.
-    pub(crate) fn again_from_ready(&mut self, place: Place, now_ns: u64) {
-        let flight = self.flights.get(place);
-        if flight.attempts > self.options.retries_max {
-            let error = flight.given_up(now_ns);
-            self.finish(place, now_ns, Err(error));
+    pub(crate) fn again_from_ready(&mut self, slot: OperationSlot, now_ns: u64) {
+        let pending = self.pending.get(slot);
+        if pending.attempts > self.options.retries_max {
+            let error = pending.given_up(now_ns);
+            self.finish(slot, now_ns, Err(error));
             return;
         }
-        self.rest(place, now_ns);
+        self.rest(slot, now_ns);
     }
 
     /// The session has ended, and the one copy that was sent was refused: the write may have another name.
-    fn rename(&mut self, place: Place, now_ns: u64) {
-        self.forget_session_of(place, Refusal::SessionUnknown);
-        if let Some((session, number)) = self.flights.get_mut(place).name.take() {
+    fn rename(&mut self, slot: OperationSlot, now_ns: u64) {
+        self.forget_session_of(slot, Refusal::SessionUnknown);
+        if let Some((session, number)) = self.pending.get_mut(slot).name.take() {
             self.session.settle(session, number);
         }
-        self.again(place, now_ns);
+        self.again(slot, now_ns);
     }
 
-    fn forget_session_of(&mut self, place: Place, refusal: Refusal) {
-        if let (Refusal::SessionUnknown, Some((session, _))) = (refusal, self.flights.get(place).name) {
+    fn forget_session_of(&mut self, slot: OperationSlot, refusal: Refusal) {
+        if let (Refusal::SessionUnknown, Some((session, _))) = (refusal, self.pending.get(slot).name) {
             self.session.ended(session);
         }
     }
 
-    fn value_begins(&mut self, place: Place, now_ns: u64, begin: ValueBegin) -> Result<(), Setback> {
-        let link = self.flights.get(place).link.index();
+    fn value_begins(
+        &mut self,
+        slot: OperationSlot,
+        now_ns: u64,
+        begin: ValueBegin,
+    ) -> Result<(), AttemptError> {
+        let link = self.pending.get(slot).link.index();
         let server = self.links[link].connection.server.as_ref();
         let permitted = server.map_or(0, |server| server.limits.value_bytes_max);
         // A server whose limit was lowered still has its old values.
         let value_bytes_max = permitted.max(VALUE_BYTES_MAX_LEAST);
         let mut download = Download::new(begin, self.options.stream_credit_bytes, value_bytes_max)?;
-        let flight = self.flights.get_mut(place);
-        if flight.download.is_some() {
-            return Err(Setback::Unfitting);
+        let pending = self.pending.get_mut(slot);
+        if pending.download.is_some() {
+            return Err(AttemptError::Unfitting);
         }
         let progress = download.progress();
-        flight.download = Some(download);
-        self.progressed(place, now_ns, progress)
+        pending.download = Some(download);
+        self.progressed(slot, now_ns, progress)
     }
 
-    fn value_goes_on(&mut self, place: Place, now_ns: u64, chunk: &Chunk<'_>) -> Result<(), Setback> {
-        let download = self.flights.get_mut(place).download.as_mut().ok_or(Setback::Unfitting)?;
+    fn value_goes_on(
+        &mut self,
+        slot: OperationSlot,
+        now_ns: u64,
+        chunk: &Chunk<'_>,
+    ) -> Result<(), AttemptError> {
+        let download = self.pending.get_mut(slot).download.as_mut().ok_or(AttemptError::Unfitting)?;
         let progress = download.take(chunk);
-        self.progressed(place, now_ns, progress)
+        self.progressed(slot, now_ns, progress)
     }
 
     fn progressed(
         &mut self,
-        place: Place,
+        slot: OperationSlot,
         now_ns: u64,
-        progress: Result<Progress, Setback>,
-    ) -> Result<(), Setback> {
+        progress: Result<Progress, AttemptError>,
+    ) -> Result<(), AttemptError> {
         match progress {
             Ok(Progress::More { credit: None }) => {}
             Ok(Progress::More { credit: Some(bytes) }) => {
-                let flight = self.flights.get(place);
-                let (link, stream): (_, RequestId) = (flight.link.index(), flight.id);
+                let pending = self.pending.get(slot);
+                let (link, stream): (_, RequestId) = (pending.link.index(), pending.id);
                 self.links[link].control.push_back(Control::Credit { stream, bytes });
             }
-            Ok(Progress::Whole(item)) => self.finish(place, now_ns, Ok(Output::Value(Some(item)))),
-            Err(why @ Setback::Damaged { .. }) => {
-                self.flights.get_mut(place).last = Some(why);
-                self.last_setback = Some(why);
-                self.again(place, now_ns);
+            Ok(Progress::Whole(item)) => self.finish(slot, now_ns, Ok(Output::Value(Some(item)))),
+            Err(why @ AttemptError::Damaged { .. }) => {
+                self.pending.get_mut(slot).last = Some(why);
+                self.last_attempt_error = Some(why);
+                self.again(slot, now_ns);
             }
             Err(why) => return Err(why),
         }
         Ok(())
     }
 
-    fn credited(&mut self, place: Place, bytes: u32) {
-        let flight = self.flights.get_mut(place);
-        let Some(upload) = &mut flight.upload else { return };
+    fn credited(&mut self, slot: OperationSlot, bytes: u32) {
+        let pending = self.pending.get_mut(slot);
+        let Some(upload) = &mut pending.upload else { return };
         upload.grant(bytes);
-        if !upload.listed && upload.can_send(&flight.value) {
+        if !upload.listed && upload.can_send(&pending.value) {
             upload.listed = true;
-            self.links[flight.link.index()].uploads.push_back(place);
+            self.links[pending.link.index()].uploads.push_back(slot);
         }
     }
 }
 
 /// What a reply is to a request of this kind.
-fn answer(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> Answer {
+fn role_of(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> ReplyRole {
     use RequestKind as K;
     let output = match (kind, *reply) {
         (_, Reply::Refused(_) | Reply::Elsewhere(_))
         | (K::Get, Reply::ValueBegin(_) | Reply::Chunk(_))
-        | (K::PutBegin, Reply::Credit { .. }) => return Answer::Further,
+        | (K::PutBegin, Reply::Credit { .. }) => return ReplyRole::Further,
         (K::Search, Reply::Exists) => Output::Exists(true),
         (K::Search, Reply::NotFound) => Output::Exists(false),
         (K::Get, Reply::Value { version, value }) => {
@@ -387,7 +401,7 @@ fn answer(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) -> 
         (K::Table, Reply::Table(_)) => Output::Table(RegionTable::keep(message)),
         (K::Tree, Reply::Tree(_)) => Output::Tree(TreeShape::keep(message)),
         (K::Check, Reply::Checked(_)) => Output::Checked(CheckResult::keep(message)),
-        _ => return Answer::Unfitting,
+        _ => return ReplyRole::Unfitting,
     };
-    Answer::Output(output)
+    ReplyRole::Output(output)
 }

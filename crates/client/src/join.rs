@@ -4,10 +4,10 @@
 use cell_protocol::{Found, Keys, KeysWriter, ReplyHeader, Request, RequestHeader, ValuesWriter};
 
 use crate::client_core::ClientCore;
-use crate::error::Setback;
-use crate::flight::{Place, State};
+use crate::error::AttemptError;
 use crate::link::LinkId;
 use crate::output::FoundValues;
+use crate::pending::{OperationSlot, PendingState};
 use crate::{ClientError, Output};
 
 /// What the parts of an operation have found.
@@ -29,12 +29,12 @@ pub(crate) fn keys_of(message: &[u8]) -> Option<Keys<'_>> {
 
 impl ClientCore {
     /// Makes parts of an operation: `targets` says for each key by which connection it goes. False if there
-    /// is no place for them.
-    pub(crate) fn split(&mut self, whole: Place, targets: &[LinkId]) -> bool {
+    /// is no slot for them.
+    pub(crate) fn split(&mut self, whole: OperationSlot, targets: &[LinkId]) -> bool {
         let mut links: Vec<LinkId> = targets.to_vec();
         links.sort_unstable();
         links.dedup();
-        let Some(keys) = keys_of(&self.flights.get(whole).message) else { return false };
+        let Some(keys) = keys_of(&self.pending.get(whole).message) else { return false };
         let mut join = Join { found: vec![None; links.len()], left: links.len(), ..Join::default() };
         let mut messages = Vec::new();
         for link in &links {
@@ -61,28 +61,28 @@ impl ClientCore {
         let mut parts = Vec::new();
         for (part, (message, count)) in messages.into_iter().enumerate() {
             let part = u16::try_from(part).unwrap_or(u16::MAX);
-            match self.flights.begin_part(whole, part, message, count) {
-                Some(place) => parts.push(place),
+            match self.pending.begin_part(whole, part, message, count) {
+                Some(slot) => parts.push(slot),
                 None => {
-                    parts.into_iter().for_each(|place| self.flights.end(place));
+                    parts.into_iter().for_each(|slot| self.pending.end(slot));
                     return false;
                 }
             }
         }
-        for (place, link) in parts.into_iter().zip(links) {
-            self.flights.get_mut(place).link = link;
-            self.links[link.index()].ready.push_back(place);
+        for (slot, link) in parts.into_iter().zip(links) {
+            self.pending.get_mut(slot).link = link;
+            self.links[link.index()].ready.push_back(slot);
         }
-        let flight = self.flights.get_mut(whole);
-        flight.state = State::Joins;
-        flight.join = Some(Box::new(join));
+        let pending = self.pending.get_mut(whole);
+        pending.state = PendingState::Joins;
+        pending.join = Some(Box::new(join));
         true
     }
 
     /// A part has ended; the last one ends the whole, and so does one that failed.
     pub(crate) fn part_ended(
         &mut self,
-        whole: Place,
+        whole: OperationSlot,
         part: u16,
         now_ns: u64,
         outcome: Result<Output, ClientError>,
@@ -92,23 +92,23 @@ impl ClientCore {
             Ok(_) => return self.finish(whole, now_ns, Err(unfitting())),
             Err(error) => return self.finish(whole, now_ns, Err(error)),
         };
-        let flight = self.flights.get_mut(whole);
-        let Some(join) = &mut flight.join else { return };
+        let pending = self.pending.get_mut(whole);
+        let Some(join) = &mut pending.join else { return };
         join.found[usize::from(part)] = Some(found);
         join.left -= 1;
         if join.left == 0 {
-            let joined = joined(join, &flight.message).ok_or_else(unfitting);
+            let joined = joined(join, &pending.message).ok_or_else(unfitting);
             self.finish(whole, now_ns, joined.map(Output::Values));
         }
     }
 
     /// Nobody waits for the parts of an operation any more.
-    pub(crate) fn end_parts(&mut self, whole: Place) {
+    pub(crate) fn end_parts(&mut self, whole: OperationSlot) {
         let mut parts = Vec::new();
-        self.flights.collect(&mut parts, |flight| flight.part_of.is_some_and(|(of, _)| of == whole));
-        for place in parts {
-            self.withdraw(place, true);
-            self.flights.end(place);
+        self.pending.collect(&mut parts, |pending| pending.part_of.is_some_and(|(of, _)| of == whole));
+        for slot in parts {
+            self.withdraw(slot, true);
+            self.pending.end(slot);
         }
     }
 }
@@ -116,7 +116,7 @@ impl ClientCore {
 /// A part that was answered with what it did not ask for: the core matches replies to requests, so this is
 /// for completeness only.
 fn unfitting() -> ClientError {
-    ClientError::Deadline { waited_ms: 0, last: Some(Setback::Unfitting) }
+    ClientError::Deadline { waited_ms: 0, last: Some(AttemptError::Unfitting) }
 }
 
 /// All values in the order of the keys, as a server would have answered.

@@ -1,5 +1,5 @@
 //! One connection of a client, with what waits for it and what is due on it. A client has one to each node
-//! that it needs; the first is its door: it tries the addresses that the user gave.
+//! that it needs; the first is its bootstrap link: it tries the addresses that the user gave.
 
 use std::collections::VecDeque;
 
@@ -7,9 +7,9 @@ use cell_protocol::RequestId;
 
 use crate::ClientOptions;
 use crate::connection::{Connection, Owed};
-use crate::error::Setback;
-use crate::flight::Place;
+use crate::error::AttemptError;
 use crate::outgoing::{Control, Outbox};
+use crate::pending::OperationSlot;
 
 /// Names a connection of a client towards its shell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,7 +17,7 @@ pub struct LinkId(pub u16);
 
 impl LinkId {
     /// The connection by which a client comes in.
-    pub const DOOR: LinkId = LinkId(0);
+    pub const BOOTSTRAP: LinkId = LinkId(0);
 
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
@@ -61,11 +61,11 @@ pub(crate) struct Link {
     /// Where it leads, as the region table has it; none where that is not known.
     pub(crate) address: Option<Box<str>>,
     /// Operations to be sent, oldest first.
-    pub(crate) ready: VecDeque<Place>,
+    pub(crate) ready: VecDeque<OperationSlot>,
     /// Streamed puts that wait for another one to end.
-    pub(crate) waiting_for_stream: VecDeque<Place>,
+    pub(crate) waiting_for_stream: VecDeque<OperationSlot>,
     /// Streamed puts that have credit and something to send.
-    pub(crate) uploads: VecDeque<Place>,
+    pub(crate) uploads: VecDeque<OperationSlot>,
     pub(crate) upload_count: usize,
     /// Operations whose answer is due; and those of them that are answered promptly.
     pub(crate) in_flight: usize,
@@ -81,7 +81,7 @@ pub(crate) struct Link {
     pub(crate) chunk_turn: bool,
     /// It is wanted though no operation is for it: to ask for the table, or to read one-sided.
     pub(crate) wanted: bool,
-    pub(crate) last_setback: Option<Setback>,
+    pub(crate) last_attempt_error: Option<AttemptError>,
 }
 
 impl Link {
@@ -103,7 +103,7 @@ impl Link {
             attempt: 0,
             chunk_turn: false,
             wanted: false,
-            last_setback: None,
+            last_attempt_error: None,
         }
     }
 

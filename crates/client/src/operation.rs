@@ -60,7 +60,7 @@ pub enum Operation<'a> {
         /// Number of the first meganode that is wanted.
         from: u32,
     },
-    /// The region table, as the node at the door knows it.
+    /// The region table, as the node at the bootstrap link knows it.
     Table {
         /// Number of the first row that is wanted.
         from: u32,

@@ -4,7 +4,7 @@ use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
 use crate::transport::Transport;
 
-/// Most operations that a client can hold, in flight and queued: places are numbered in 16 bits.
+/// Most operations that a client can hold, in flight and queued: slots are numbered in 16 bits.
 pub(crate) const OPERATIONS_MAX: usize = 60_000;
 
 /// The client's settings.

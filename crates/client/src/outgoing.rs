@@ -7,9 +7,9 @@ use cell_terms::PairId;
 
 use crate::ClientOptions;
 use crate::client_core::{ClientCore, Command};
-use crate::connection::{Owed, Phase};
-use crate::flight::{PLACE_OF_CONTROL, Place, State};
+use crate::connection::{ConnectionPhase, Owed};
 use crate::link::{Asked, LinkId};
+use crate::pending::{OperationSlot, PendingState, SLOT_OF_CONTROL};
 use crate::stream::Upload;
 
 /// A request of the client's own, or of a stream.
@@ -115,12 +115,12 @@ impl ClientCore {
         sends.then_some(Next::Send)
     }
 
-    /// The door tries what the user gave and, in turn with it, what was learnt since.
+    /// The bootstrap link tries what the user gave and, in turn with it, what was learnt since.
     fn connect(&mut self, id: LinkId) -> Command<'_> {
         let link = &mut self.links[id.index()];
         let attempt = link.attempt;
         link.attempt += 1;
-        if id != LinkId::DOOR {
+        if id != LinkId::BOOTSTRAP {
             return Command::Connect {
                 link: id,
                 address: self.links[id.index()].address.as_deref(),
@@ -143,9 +143,9 @@ impl ClientCore {
     fn next_message(&mut self, id: LinkId, now_ns: u64) -> bool {
         let link = &mut self.links[id.index()];
         match link.connection.phase {
-            Phase::Down { .. } | Phase::Opening { .. } => false,
-            Phase::Greeting { .. } => self.next_control(id, now_ns),
-            Phase::Up => {
+            ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. } => false,
+            ConnectionPhase::Greeting { .. } => self.next_control(id, now_ns),
+            ConnectionPhase::Up => {
                 // Chunks go between operations, so that neither keeps the other waiting.
                 link.chunk_turn = !link.chunk_turn;
                 let chunk_first = link.chunk_turn;
@@ -182,7 +182,7 @@ impl ClientCore {
 
     /// False if the request has lost its point.
     fn encode_control(&mut self, link_id: LinkId, control: Control, now_ns: u64) -> bool {
-        let own = self.flights.next_id(PLACE_OF_CONTROL);
+        let own = self.pending.next_id(SLOT_OF_CONTROL);
         let owed = self.owed(link_id);
         let link = &mut self.links[link_id.index()];
         let own_answer_is_due = matches!(
@@ -190,7 +190,7 @@ impl ClientCore {
             Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. }
         );
         if own_answer_is_due && owed != Owed::Promptly {
-            link.connection.heard(now_ns);
+            link.connection.on_activity(now_ns);
         }
         let asked = Asked { id: own, sent_ns: now_ns };
         let (id, request) = match control {
@@ -227,7 +227,7 @@ impl ClientCore {
                 link.control_ids.trust = Some(asked);
                 (own, Request::KeepAlive { session: None })
             }
-            Control::Credit { stream, .. } if self.flights.waiting_for(stream).is_none() => return false,
+            Control::Credit { stream, .. } if self.pending.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),
             Control::Cancel { stream } => (stream, Request::Cancel),
         };
@@ -244,70 +244,70 @@ impl ClientCore {
             if link.in_flight >= link.window {
                 return false;
             }
-            let Some(place) = link.ready.pop_front() else { return false };
-            let flight = self.flights.get(place);
+            let Some(slot) = link.ready.pop_front() else { return false };
+            let pending = self.pending.get(slot);
             let (unnamed, streams) =
-                (flight.is_write() && flight.name.is_none(), flight.kind == RequestKind::PutBegin);
-            if (!unnamed || self.name(place)) && (!streams || self.admit_stream(id, place)) {
-                self.send(id, place, now_ns);
+                (pending.is_write() && pending.name.is_none(), pending.kind == RequestKind::PutBegin);
+            if (!unnamed || self.name(slot)) && (!streams || self.admit_stream(id, slot)) {
+                self.send(id, slot, now_ns);
                 return true;
             }
         }
     }
 
     /// Gives a write its name, once and for all; without a session it waits for one.
-    fn name(&mut self, place: Place) -> bool {
-        let flight = self.flights.get_mut(place);
-        flight.name = self.session.number();
-        if flight.name.is_none() {
-            flight.state = State::WaitsForSession;
-            self.waiting_for_session.push_back(place);
+    fn name(&mut self, slot: OperationSlot) -> bool {
+        let pending = self.pending.get_mut(slot);
+        pending.name = self.session.number();
+        if pending.name.is_none() {
+            pending.state = PendingState::WaitsForSession;
+            self.waiting_for_session.push_back(slot);
         }
-        flight.name.is_some()
+        pending.name.is_some()
     }
 
     /// A streamed put waits while as many are open as the server permits.
-    fn admit_stream(&mut self, id: LinkId, place: Place) -> bool {
+    fn admit_stream(&mut self, id: LinkId, slot: OperationSlot) -> bool {
         let link = &mut self.links[id.index()];
         let limits = link.connection.server.as_ref().map(|server| server.limits);
         let permitted = limits.map_or(1, |limits| limits.streams_max.max(1));
         if link.upload_count >= usize::try_from(permitted).unwrap_or(usize::MAX) {
-            self.flights.get_mut(place).state = State::WaitsForStream;
-            link.waiting_for_stream.push_back(place);
+            self.pending.get_mut(slot).state = PendingState::WaitsForStream;
+            link.waiting_for_stream.push_back(slot);
             return false;
         }
         let mut upload = Upload::new(limits.map_or(0, |limits| limits.stream_credit_bytes));
-        upload.listed = upload.can_send(&self.flights.get(place).value);
+        upload.listed = upload.can_send(&self.pending.get(slot).value);
         if upload.listed {
-            link.uploads.push_back(place);
+            link.uploads.push_back(slot);
         }
         link.upload_count += 1;
-        self.flights.get_mut(place).upload = Some(upload);
+        self.pending.get_mut(slot).upload = Some(upload);
         true
     }
 
-    fn send(&mut self, link_id: LinkId, place: Place, now_ns: u64) {
-        let id = self.flights.next_id(place);
+    fn send(&mut self, link_id: LinkId, slot: OperationSlot, now_ns: u64) {
+        let id = self.pending.next_id(slot);
         let reading = self.is_reading(link_id);
         let link = &mut self.links[link_id.index()];
         let owed = link.owed(reading);
-        let flight = self.flights.get_mut(place);
-        flight.state = State::Sent;
-        flight.id = id;
-        flight.attempts += 1;
-        flight.sent_ns = now_ns;
-        RequestHeader { id, pair: PAIR_ANY }.stamp(&mut flight.message);
-        if let Some((session, number)) = flight.name {
-            WriteName { session, number, floor: self.session.floor(session) }.stamp(&mut flight.message);
+        let pending = self.pending.get_mut(slot);
+        pending.state = PendingState::Sent;
+        pending.id = id;
+        pending.attempts += 1;
+        pending.sent_ns = now_ns;
+        RequestHeader { id, pair: PAIR_ANY }.stamp(&mut pending.message);
+        if let Some((session, number)) = pending.name {
+            WriteName { session, number, floor: self.session.floor(session) }.stamp(&mut pending.message);
             if link_id == self.session_home {
                 self.session.used(now_ns);
             }
         }
         link.outbox.message.clear();
-        link.outbox.message.extend_from_slice(&flight.message);
-        let prompt = flight.is_prompt();
+        link.outbox.message.extend_from_slice(&pending.message);
+        let prompt = pending.is_prompt();
         if owed == Owed::Nothing || (prompt && owed == Owed::Sometime) {
-            link.connection.heard(now_ns);
+            link.connection.on_activity(now_ns);
         }
         link.in_flight_prompt += usize::from(prompt);
         link.in_flight += 1;
@@ -315,14 +315,14 @@ impl ClientCore {
 
     fn next_chunk(&mut self, id: LinkId) -> bool {
         let link = &mut self.links[id.index()];
-        while let Some(place) = link.uploads.pop_front() {
-            let flight = self.flights.get_mut(place);
-            let (id, value) = (flight.id, &flight.value);
-            let Some(upload) = &mut flight.upload else { continue };
+        while let Some(slot) = link.uploads.pop_front() {
+            let pending = self.pending.get_mut(slot);
+            let (id, value) = (pending.id, &pending.value);
+            let Some(upload) = &mut pending.upload else { continue };
             let chunk = upload.next_chunk(value);
             upload.listed = upload.can_send(value);
             if upload.listed {
-                link.uploads.push_back(place);
+                link.uploads.push_back(slot);
             }
             let Some(chunk) = chunk else { continue };
             link.outbox.message.clear();

@@ -5,24 +5,24 @@ use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use crate::OneSidedCounters;
 use crate::client_core::ClientCore;
 use crate::connection::Owed;
-use crate::flight::{Place, State};
 use crate::link::LinkId;
 use crate::onesided::Ended;
 use crate::outgoing::Control;
+use crate::pending::{OperationSlot, PendingState};
 
 impl ClientCore {
     /// Begins a read one-sided; false if it is one for the server.
-    pub(crate) fn begin_one_sided(&mut self, place: Place, now_ns: u64) -> bool {
+    pub(crate) fn begin_one_sided(&mut self, slot: OperationSlot, now_ns: u64) -> bool {
         let Some(reader) = &mut self.reader else { return false };
-        let flight = self.flights.get_mut(place);
-        if !flight.is_one_sided() {
+        let pending = self.pending.get_mut(slot);
+        if !pending.is_one_sided() {
             return false;
         }
         let busy = reader.busy_links();
-        if !reader.begin(place, now_ns, &flight.message) {
+        if !reader.begin(slot, now_ns, &pending.message) {
             return false;
         }
-        flight.state = State::OneSided;
+        pending.state = PendingState::OneSided;
         self.reads_begun(busy, now_ns);
         true
     }
@@ -36,7 +36,7 @@ impl ClientCore {
         }
         for (at, link) in self.links.iter_mut().enumerate().take(64) {
             if begun >> at & 1 == 1 && link.owed(false) == Owed::Nothing {
-                link.connection.heard(now_ns);
+                link.connection.on_activity(now_ns);
             }
         }
     }
@@ -50,10 +50,10 @@ impl ClientCore {
     }
 
     fn take_ended_of_reader(&mut self, now_ns: u64) {
-        while let Some((place, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
+        while let Some((slot, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
             match ended {
-                Ended::Done(output) => self.finish(place, now_ns, Ok(output)),
-                Ended::Server => self.enlist(place, now_ns),
+                Ended::Done(output) => self.finish(slot, now_ns, Ok(output)),
+                Ended::Server => self.enlist(slot, now_ns),
             }
         }
     }
@@ -91,11 +91,11 @@ impl ClientCore {
     /// was used again: what was told or submitted since it was read may have been looked up in place at once.
     pub fn settle(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
-            let came = reader.take_came();
+            let answered = reader.take_answered_links();
             for (at, link) in self.links.iter_mut().enumerate().take(64) {
                 // A sign of life of the host, but not of a worker whose answer is due.
-                if came >> at & 1 == 1 && !link.owes_answer() {
-                    link.connection.heard(now_ns);
+                if answered >> at & 1 == 1 && !link.owes_answer() {
+                    link.connection.on_activity(now_ns);
                 }
             }
             let busy = reader.busy_links();

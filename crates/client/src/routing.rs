@@ -18,13 +18,13 @@ use cell_tree::Aim;
 
 use crate::ClientOptions;
 use crate::client_core::ClientCore;
-use crate::error::Setback;
-use crate::flight::{Flight, Place, State};
+use crate::error::AttemptError;
 use crate::join::keys_of;
 use crate::link::{Link, LinkId};
 use crate::onesided::first_aim;
 use crate::outgoing::Control;
 use crate::peers::{Peer, Taken};
+use crate::pending::{OperationSlot, PendingOperation, PendingState};
 
 /// Connections of a client, at most.
 pub(crate) const LINKS_MAX: usize = 64;
@@ -63,62 +63,62 @@ enum Target {
 impl ClientCore {
     /// Puts an operation among those that are to be sent, on the connection that leads to its keys.
     #[inline]
-    pub(crate) fn enlist(&mut self, place: Place, now_ns: u64) {
+    pub(crate) fn enlist(&mut self, slot: OperationSlot, now_ns: u64) {
         if self.spread {
-            return self.enlist_routed(place, now_ns);
+            return self.enlist_routed(slot, now_ns);
         }
-        self.enlist_at(place, LinkId::DOOR);
+        self.enlist_at(slot, LinkId::BOOTSTRAP);
     }
 
-    fn enlist_routed(&mut self, place: Place, now_ns: u64) {
-        match self.route(place) {
-            Target::Link(link) => self.enlist_at(place, link),
-            Target::Parts(targets) if self.split(place, &targets) => {}
+    fn enlist_routed(&mut self, slot: OperationSlot, now_ns: u64) {
+        match self.route(slot) {
+            Target::Link(link) => self.enlist_at(slot, link),
+            Target::Parts(targets) if self.split(slot, &targets) => {}
             Target::Parts(_) | Target::Nobody => {
-                self.note_unserved(place, None);
+                self.note_unserved(slot, None);
                 self.watch.trouble = true;
-                self.rest(place, now_ns);
+                self.rest(slot, now_ns);
             }
         }
     }
 
     #[inline]
-    fn enlist_at(&mut self, place: Place, link: LinkId) {
-        let flight = self.flights.get_mut(place);
-        (flight.state, flight.link) = (State::Ready, link);
-        self.links[link.index()].ready.push_back(place);
+    fn enlist_at(&mut self, slot: OperationSlot, link: LinkId) {
+        let pending = self.pending.get_mut(slot);
+        (pending.state, pending.link) = (PendingState::Ready, link);
+        self.links[link.index()].ready.push_back(slot);
     }
 
     /// Lets an operation wait a little, longer each time.
-    pub(crate) fn rest(&mut self, place: Place, now_ns: u64) {
-        let attempts = self.flights.get(place).attempts;
+    pub(crate) fn rest(&mut self, slot: OperationSlot, now_ns: u64) {
+        let attempts = self.pending.get(slot).attempts;
         let wait_ns = self.backoff.wait_ns(attempts.max(1), &mut self.random);
-        self.flights.back_off(place, now_ns.saturating_add(wait_ns));
+        self.pending.back_off(slot, now_ns.saturating_add(wait_ns));
     }
 
-    fn route(&mut self, place: Place) -> Target {
-        let message = std::mem::take(&mut self.flights.get_mut(place).message);
-        let target = self.target(place, &message);
-        self.flights.get_mut(place).message = message;
+    fn route(&mut self, slot: OperationSlot) -> Target {
+        let message = std::mem::take(&mut self.pending.get_mut(slot).message);
+        let target = self.target(slot, &message);
+        self.pending.get_mut(slot).message = message;
         target
     }
 
-    fn target(&mut self, place: Place, message: &[u8]) -> Target {
-        let flight = self.flights.get(place);
-        let attempts = flight.attempts;
-        if flight.kind == RequestKind::MultiGet {
+    fn target(&mut self, slot: OperationSlot, message: &[u8]) -> Target {
+        let pending = self.pending.get(slot);
+        let attempts = pending.attempts;
+        if pending.kind == RequestKind::MultiGet {
             return self.target_of_keys(message, attempts);
         }
-        let Some(aim) = aim_of(flight, message) else { return Target::Link(LinkId::DOOR) };
+        let Some(aim) = aim_of(pending, message) else { return Target::Link(LinkId::BOOTSTRAP) };
         self.link_for(aim, attempts).map_or(Target::Nobody, Target::Link)
     }
 
     fn target_of_keys(&mut self, message: &[u8], attempts: u32) -> Target {
-        let Some(keys) = keys_of(message) else { return Target::Link(LinkId::DOOR) };
+        let Some(keys) = keys_of(message) else { return Target::Link(LinkId::BOOTSTRAP) };
         let links: Option<Vec<LinkId>> =
             keys.iter().map(|key| self.link_for(Aim::At(key), attempts)).collect();
         let Some(links) = links else { return Target::Nobody };
-        let first = links.first().copied().unwrap_or(LinkId::DOOR);
+        let first = links.first().copied().unwrap_or(LinkId::BOOTSTRAP);
         if links.iter().all(|link| *link == first) { Target::Link(first) } else { Target::Parts(links) }
     }
 
@@ -128,7 +128,7 @@ impl ClientCore {
         if let Some(peer) = self.routes.find(aim).and_then(|pair| self.peers.of(pair)) {
             return link_to_living(&mut self.links, &self.options, peer);
         }
-        let Some(first) = self.peers.first() else { return Some(LinkId::DOOR) };
+        let Some(first) = self.peers.first() else { return Some(LinkId::BOOTSTRAP) };
         let link = link_to_living(&mut self.links, &self.options, first);
         let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
         if link.as_ref().is_some_and(is_up) {
@@ -141,49 +141,49 @@ impl ClientCore {
     }
 
     /// A worker does not have what it was asked for.
-    pub(crate) fn elsewhere(&mut self, place: Place, now_ns: u64, hint: Option<&Route<'_>>) {
-        self.unsend(place);
-        let link = self.flights.get(place).link;
-        self.note_unserved(place, hint.map(|route| route.pair));
+    pub(crate) fn elsewhere(&mut self, slot: OperationSlot, now_ns: u64, hint: Option<&Route<'_>>) {
+        self.unsend(slot);
+        let link = self.pending.get(slot).link;
+        self.note_unserved(slot, hint.map(|route| route.pair));
         if let Some(route) = hint {
             self.routes.learn(route);
             self.spread = true;
             let owner = self.peers.of(route.pair);
             let target = owner.and_then(|peer| link_to_living(&mut self.links, &self.options, peer));
-            let flight = self.flights.get_mut(place);
-            if target.is_some_and(|target| target != link) && flight.hops < HOPS_MAX {
-                flight.hops += 1;
-                return self.enlist(place, now_ns);
+            let pending = self.pending.get_mut(slot);
+            if target.is_some_and(|target| target != link) && pending.hops < HOPS_MAX {
+                pending.hops += 1;
+                return self.enlist(slot, now_ns);
             }
         } else if self.spread {
-            self.forget_route(place);
+            self.forget_route(slot);
         }
         tracing::trace!(
-            ticket = self.flights.get(place).ticket.0,
+            ticket = self.pending.get(slot).ticket.0,
             link = link.0,
             "nobody is known to have its keys"
         );
         self.watch.trouble = true;
-        self.again_from_ready(place, now_ns);
+        self.again_from_ready(slot, now_ns);
     }
 
     /// What to say if nobody comes to serve the keys in time, if the table tells that nobody does now.
-    fn note_unserved(&mut self, place: Place, pair: Option<PairId>) {
-        let flight = self.flights.get(place);
-        let routed = || aim_of(flight, &flight.message).and_then(|aim| self.routes.find(aim));
+    fn note_unserved(&mut self, slot: OperationSlot, pair: Option<PairId>) {
+        let pending = self.pending.get(slot);
+        let routed = || aim_of(pending, &pending.message).and_then(|aim| self.routes.find(aim));
         let row = pair.or_else(routed).and_then(|pair| self.peers.of(pair));
         let unserved = row.filter(|row| !matches!(row.state, OwnedState::Serving | OwnedState::ReadOnly));
         if let Some(&Peer { pair, state, .. }) = unserved {
-            self.flights.get_mut(place).last = Some(Setback::Unserved { pair, state });
+            self.pending.get_mut(slot).last = Some(AttemptError::Unserved { pair, state });
         }
     }
 
-    fn forget_route(&mut self, place: Place) {
-        let flight = self.flights.get(place);
-        match aim_of(flight, &flight.message) {
+    fn forget_route(&mut self, slot: OperationSlot) {
+        let pending = self.pending.get(slot);
+        match aim_of(pending, &pending.message) {
             Some(aim) => self.routes.forget(aim),
             None => {
-                let keys = keys_of(&flight.message);
+                let keys = keys_of(&pending.message);
                 keys.iter().flat_map(|keys| keys.iter()).for_each(|key| self.routes.forget(Aim::At(key)));
             }
         }
@@ -198,7 +198,7 @@ impl ClientCore {
     /// A connection is gone: whoever it led to may have lost its pairs.
     pub(crate) fn link_is_lost(&mut self, link: LinkId) {
         self.table_withheld(link);
-        self.watch.trouble |= self.has_choice() && self.flights.len() > 0;
+        self.watch.trouble |= self.has_choice() && self.pending.len() > 0;
     }
 
     /// Who was asked for the table does not tell it.
@@ -273,7 +273,7 @@ impl ClientCore {
     }
 
     /// A node has told the table, or a part of it.
-    pub(crate) fn table_came(&mut self, link: LinkId, now_ns: u64, from: u32, report: &TableReport<'_>) {
+    pub(crate) fn on_table(&mut self, link: LinkId, now_ns: u64, from: u32, report: &TableReport<'_>) {
         let changed = match self.peers.take(from, report) {
             Taken::More(from) => {
                 return self.links[link.index()].control.push_back(Control::Table { from });
@@ -282,12 +282,12 @@ impl ClientCore {
         };
         tracing::debug!(link = link.0, changed, places = self.peers.places(), "the region table was told");
         self.watch.asked = None;
-        let door = &mut self.links[0];
-        let server = door.connection.server.as_ref().filter(|_| door.connection.is_up());
+        let bootstrap = &mut self.links[0];
+        let server = bootstrap.connection.server.as_ref().filter(|_| bootstrap.connection.is_up());
         let met =
             server.and_then(|server| self.peers.rows().iter().find(|peer| peer.owner == server.incarnation));
         if let Some(peer) = met.filter(|peer| !peer.address.is_empty()) {
-            door.address = Some(peer.address.clone());
+            bootstrap.address = Some(peer.address.clone());
         }
         // Who has met several goes by the table even when one is left: operations may wait for the others. So
         // does who came in by a node that has nothing.
@@ -312,39 +312,41 @@ impl ClientCore {
             .all_links()
             .map(|link| !self.links[link.index()].connection.is_up() || self.is_doubtful(link, now_ns))
             .collect();
-        let mut places = Vec::new();
-        self.flights.collect(&mut places, |flight| match flight.state {
-            State::Ready | State::WaitsForStream | State::Sent => lame[flight.link.index()],
-            State::BacksOff { .. } => changed && waits_for_owner(flight),
+        let mut slots = Vec::new();
+        self.pending.collect(&mut slots, |pending| match pending.state {
+            PendingState::Ready | PendingState::WaitsForStream | PendingState::Sent => {
+                lame[pending.link.index()]
+            }
+            PendingState::BacksOff { .. } => changed && waits_for_owner(pending),
             _ => false,
         });
-        for place in places {
-            let flight = self.flights.get(place);
-            let (state, before) = (flight.state, flight.link);
+        for slot in slots {
+            let pending = self.pending.get(slot);
+            let (state, before) = (pending.state, pending.link);
             // Operations on a node itself stay with it; parts are routed like the whole.
-            if aim_of(flight, &flight.message).is_none() && flight.kind != RequestKind::MultiGet {
+            if aim_of(pending, &pending.message).is_none() && pending.kind != RequestKind::MultiGet {
                 continue;
             }
-            if matches!(state, State::BacksOff { .. }) {
-                self.enlist(place, now_ns);
+            if matches!(state, PendingState::BacksOff { .. }) {
+                self.enlist(slot, now_ns);
                 continue;
             }
-            if matches!(self.route(place), Target::Link(link) if link == before) {
+            if matches!(self.route(slot), Target::Link(link) if link == before) {
                 continue;
             }
-            if state == State::Sent {
-                self.cancel_stream(place);
-                self.unsend(place);
+            if state == PendingState::Sent {
+                self.cancel_stream(slot);
+                self.unsend(slot);
                 let silence_ms = self.options.silence_ms;
-                let flight = self.flights.get_mut(place);
-                flight.fate_open |= flight.is_write();
-                flight.last = Some(Setback::Silent { silence_ms });
+                let pending = self.pending.get_mut(slot);
+                pending.fate_open |= pending.is_write();
+                pending.last = Some(AttemptError::Silent { silence_ms });
             } else {
-                self.unlist(place);
+                self.unlist(slot);
             }
-            self.enlist(place, now_ns);
-            let flight = self.flights.get(place);
-            tracing::trace!(ticket = flight.ticket.0, from = before.0, to = flight.link.0, "moved");
+            self.enlist(slot, now_ns);
+            let pending = self.pending.get(slot);
+            tracing::trace!(ticket = pending.ticket.0, from = before.0, to = pending.link.0, "moved");
         }
     }
 
@@ -354,9 +356,9 @@ impl ClientCore {
             (!known.connection.is_up() && known.has_operations()) || self.is_doubtful(link, now_ns)
         };
         self.all_links().any(lame)
-            || self
-                .flights
-                .any(|flight| matches!(flight.state, State::BacksOff { .. }) && waits_for_owner(flight))
+            || self.pending.any(|pending| {
+                matches!(pending.state, PendingState::BacksOff { .. }) && waits_for_owner(pending)
+            })
     }
 }
 
@@ -410,22 +412,22 @@ fn open_link(links: &mut Vec<Link>, link: Link) -> Option<LinkId> {
 }
 
 /// Whether what an operation waits for is that somebody owns its keys.
-fn waits_for_owner(flight: &Flight) -> bool {
-    match flight.last {
-        Some(Setback::Refused(refusal)) => {
+fn waits_for_owner(pending: &PendingOperation) -> bool {
+    match pending.last {
+        Some(AttemptError::Refused(refusal)) => {
             matches!(refusal, Refusal::NotOwner | Refusal::Recovering | Refusal::Shutdown)
         }
         Some(_) => true,
-        None => flight.attempts == 0,
+        None => pending.attempts == 0,
     }
 }
 
 /// What an operation is about; none if that is no key, or many.
-fn aim_of<'m>(flight: &Flight, message: &'m [u8]) -> Option<Aim<'m>> {
+fn aim_of<'m>(pending: &PendingOperation, message: &'m [u8]) -> Option<Aim<'m>> {
     use RequestKind as K;
-    match flight.kind {
+    match pending.kind {
         K::Get | K::Search | K::Put | K::Delete | K::PutBegin => {
-            let (begin, end) = flight.key;
+            let (begin, end) = pending.key;
             message.get(begin as usize..end as usize).map(Aim::At)
         }
         K::Scan => first_aim(message),
@@ -448,6 +450,10 @@ mod tests {
         links.iter_mut().for_each(|link| link.close_wanted = true);
         assert_eq!(open_link(&mut links, Link::new(&options, None)), None);
         (links[0].close_wanted, links[7].close_wanted) = (false, false);
-        assert_eq!(open_link(&mut links, Link::new(&options, None)), Some(LinkId(7)), "never the door");
+        assert_eq!(
+            open_link(&mut links, Link::new(&options, None)),
+            Some(LinkId(7)),
+            "never the bootstrap link"
+        );
     }
 }

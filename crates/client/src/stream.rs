@@ -4,7 +4,7 @@ use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{Chunk, ValueBegin};
 
 use crate::Item;
-use crate::error::Setback;
+use crate::error::AttemptError;
 
 /// Memory taken at once for a value that is announced; more is taken as it comes.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
@@ -71,34 +71,38 @@ pub(crate) enum Progress {
 
 impl Download {
     /// Begins a value, unless it is longer than the server said any would be.
-    pub(crate) fn new(begin: ValueBegin, window: u32, value_bytes_max: u32) -> Result<Download, Setback> {
+    pub(crate) fn new(
+        begin: ValueBegin,
+        window: u32,
+        value_bytes_max: u32,
+    ) -> Result<Download, AttemptError> {
         let len = usize::try_from(begin.value_len).unwrap_or(usize::MAX);
         if begin.value_len > value_bytes_max {
-            return Err(Setback::Unfitting);
+            return Err(AttemptError::Unfitting);
         }
         let bytes = Vec::with_capacity(len.min(RESERVED_BYTES_MAX));
         Ok(Download { begin, bytes, granted: window.into(), window })
     }
 
     /// Takes a piece in; it must be the next one, within length and credit.
-    pub(crate) fn take(&mut self, chunk: &Chunk<'_>) -> Result<Progress, Setback> {
+    pub(crate) fn take(&mut self, chunk: &Chunk<'_>) -> Result<Progress, AttemptError> {
         let end = self.bytes.len() as u64 + chunk.bytes.len() as u64;
         let follows = u64::from(chunk.offset) == self.bytes.len() as u64;
         if !follows || end > u64::from(self.begin.value_len) || end > self.granted {
-            return Err(Setback::Unfitting);
+            return Err(AttemptError::Unfitting);
         }
         self.bytes.extend_from_slice(chunk.bytes);
         self.progress()
     }
 
     /// How far it is; an empty value is whole from the start.
-    pub(crate) fn progress(&mut self) -> Result<Progress, Setback> {
+    pub(crate) fn progress(&mut self) -> Result<Progress, AttemptError> {
         let (received, whole) = (self.bytes.len() as u64, u64::from(self.begin.value_len));
         if received < whole {
             return Ok(Progress::More { credit: self.credit_to_return(received, whole) });
         }
         if crc(&self.bytes) != self.begin.value_crc {
-            return Err(Setback::Damaged { value_len: self.begin.value_len });
+            return Err(AttemptError::Damaged { value_len: self.begin.value_len });
         }
         Ok(Progress::Whole(Item { version: self.begin.version, value: std::mem::take(&mut self.bytes) }))
     }
@@ -139,10 +143,10 @@ mod tests {
         let value = [7; 100];
         let mut download = Download::new(begin(&value), 50, 1000).unwrap();
         let chunk = |offset: u32, len: usize| Chunk { offset, bytes: &value[..len] };
-        assert_eq!(download.take(&chunk(1, 5)), Err(Setback::Unfitting));
-        assert_eq!(download.take(&chunk(0, 51)), Err(Setback::Unfitting), "beyond the credit");
+        assert_eq!(download.take(&chunk(1, 5)), Err(AttemptError::Unfitting));
+        assert_eq!(download.take(&chunk(0, 51)), Err(AttemptError::Unfitting), "beyond the credit");
         assert_eq!(download.take(&chunk(0, 50)), Ok(Progress::More { credit: Some(50) }));
-        assert_eq!(download.take(&chunk(0, 10)), Err(Setback::Unfitting), "a duplicate");
+        assert_eq!(download.take(&chunk(0, 10)), Err(AttemptError::Unfitting), "a duplicate");
         assert!(matches!(download.take(&chunk(50, 50)), Ok(Progress::Whole(_))));
     }
 
@@ -150,13 +154,13 @@ mod tests {
     fn take_damaged_value_is_refused() {
         let mut download = Download::new(begin(b"value"), 50, 1000).unwrap();
         let damaged = download.take(&Chunk { offset: 0, bytes: b"valuE" });
-        assert_eq!(damaged, Err(Setback::Damaged { value_len: 5 }));
+        assert_eq!(damaged, Err(AttemptError::Damaged { value_len: 5 }));
     }
 
     #[test]
     fn new_value_longer_than_permitted_is_refused_before_memory_is_taken() {
         let announced = ValueBegin { value_len: u32::MAX, ..begin(b"") };
-        assert_eq!(Download::new(announced, 1, 1 << 24).unwrap_err(), Setback::Unfitting);
+        assert_eq!(Download::new(announced, 1, 1 << 24).unwrap_err(), AttemptError::Unfitting);
     }
 
     proptest! {

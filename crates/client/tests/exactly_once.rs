@@ -17,8 +17,8 @@ mod model;
 use std::collections::{BTreeMap, VecDeque};
 
 use cell_client::{
-    ClientCore, ClientError, ClientOptions, Command, Condition, Fate, LinkId, Operation, Output, Setback,
-    Ticket,
+    AttemptError, ClientCore, ClientError, ClientOptions, Command, Condition, Fate, LinkId, Operation,
+    Output, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Refusal, Request};
@@ -124,20 +124,20 @@ impl World {
                     let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
                     if self.faults && self.dice.roll(8) == 0 {
                         self.core.closed(
-                            LinkId::DOOR,
+                            LinkId::BOOTSTRAP,
                             self.now_ns,
-                            Setback::Closed(CloseReason::HandshakeTimeout),
+                            AttemptError::Closed(CloseReason::HandshakeTimeout),
                         );
                     } else {
                         self.wire = Some(Wire { peer: Peer::default(), to_server, to_client });
-                        self.core.connected(LinkId::DOOR);
+                        self.core.connected(LinkId::BOOTSTRAP);
                     }
                 }
                 Command::Send { message, .. } => {
                     let message = message.to_vec();
                     let wire = self.wire.as_mut().expect("the core sends on an open connection");
                     if wire.to_server.len() >= 40 {
-                        self.core.not_taken(LinkId::DOOR);
+                        self.core.not_taken(LinkId::BOOTSTRAP);
                     } else {
                         wire.to_server.push_back(message);
                     }
@@ -175,7 +175,7 @@ impl World {
     fn cut(&mut self) {
         if self.wire.is_some() {
             self.forget_wire();
-            self.core.closed(LinkId::DOOR, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            self.core.closed(LinkId::BOOTSTRAP, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
         }
     }
 
@@ -215,7 +215,7 @@ impl World {
     fn receive(&mut self) {
         let message = self.wire.as_mut().and_then(|wire| wire.to_client.pop_front());
         if let Some(message) = message {
-            self.core.message(LinkId::DOOR, self.now_ns, &message);
+            self.core.message(LinkId::BOOTSTRAP, self.now_ns, &message);
         }
     }
 
@@ -241,7 +241,7 @@ impl World {
             34 if self.faults && self.dice.roll(4) == 0 => self.cut(),
             35 => self.arrive_late(),
             36 if self.faults && self.dice.roll(20) == 0 => self.now_ns += self.dice.roll(40) * MS,
-            37 => self.core.writable(LinkId::DOOR),
+            37 => self.core.writable(LinkId::BOOTSTRAP),
             38 if self.faults && self.dice.roll(20) == 0 => {
                 self.stalled_until_ns = self.now_ns + self.dice.roll(150) * MS;
             }
@@ -259,7 +259,7 @@ impl World {
             }
             self.serve();
             self.receive();
-            self.core.writable(LinkId::DOOR);
+            self.core.writable(LinkId::BOOTSTRAP);
             self.now_ns += MS / 4;
             self.commands();
         }

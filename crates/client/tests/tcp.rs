@@ -13,7 +13,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cell_client::{
-    Client, ClientError, ClientOptions, Condition, Fate, Operation, Output, ScanEntry, ScanRange, Setback,
+    AttemptError, Client, ClientError, ClientOptions, Condition, Fate, Operation, Output, ScanEntry,
+    ScanRange,
 };
 use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint, TcpOptions, Waker};
 use cell_protocol::Refusal;
@@ -260,7 +261,7 @@ fn server_gone_ends_operations_at_their_deadline() {
     assert_eq!(completion.ticket, ticket);
     let error = completion.outcome.unwrap_err();
     assert_eq!(error.fate(), Fate::NotDone);
-    assert!(matches!(error, ClientError::Deadline { last: Some(Setback::Closed(_)), .. }), "{error}");
+    assert!(matches!(error, ClientError::Deadline { last: Some(AttemptError::Closed(_)), .. }), "{error}");
     assert!(completion.elapsed_ns >= 300_000_000 && completion.elapsed_ns < 2_000_000_000);
 }
 

@@ -12,7 +12,7 @@
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
-//! | [`Notes`] | what owners of a split's sides tell each other across nodes |
+//! | [`Notices`] | what owners of a split's sides tell each other across nodes |
 //! | [`Watch`] | all of that, as a member follows it |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
@@ -27,13 +27,13 @@ mod coordinator;
 mod embedded;
 mod error;
 mod incident;
+mod json_lines;
 mod layout;
 mod lease;
 mod lease_thread;
-mod line;
 mod lock;
 mod member;
-mod note;
+mod notice;
 mod number;
 mod pieces;
 mod remote;
@@ -60,13 +60,15 @@ pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::LeaseThread;
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
-pub use note::{NoteKind, NoteRow, Notes, SourceNote, TargetNote, note_key, parse_note_key};
+pub use notice::{NoticeKind, NoticeRow, Notices, SourceNotice, TargetNotice, notice_key, parse_notice_key};
 pub use remote::Remote;
 pub use request::{
     Change, Condition, Grant, KeyValue, Operation, Page, Refusal, Request, Response, Revision, Transaction,
     TransactionOutcome,
 };
-pub use row::{CheckpointRow, EpochRow, Geometry, Missing, PairRow, PairState, Place, ROW_FORMAT_VERSION};
+pub use row::{
+    CheckpointRow, EpochRow, Geometry, Missing, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
+};
 pub use server::Server;
 pub use session::{EndedSessions, SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};

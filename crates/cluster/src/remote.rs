@@ -9,7 +9,7 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
-use crate::line::{Answer, Question, read_line, write_line};
+use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::request::{Refusal, Request, Response};
 
 /// Connections kept for the next call.
@@ -118,7 +118,7 @@ impl Connection {
         let unsent = |source| Failure { sent: false, source };
         let sent = |source| Failure { sent: true, source };
         self.number += 1;
-        let question = Question { number: self.number, request: request.clone() };
+        let question = NumberedRequest { number: self.number, request: request.clone() };
         let left_now = left(until_ns).map_err(unsent)?;
         self.stream.set_write_timeout(Some(left_now)).map_err(unsent)?;
         write_line(&mut self.stream, &question).map_err(sent)?;
@@ -131,7 +131,7 @@ impl Connection {
         }
     }
 
-    fn answer(&mut self, until_ns: u64) -> io::Result<Answer> {
+    fn answer(&mut self, until_ns: u64) -> io::Result<NumberedResponse> {
         let mut line = Vec::new();
         // One answer comes to one question, so nothing is lost with this buffer.
         let mut reader = BufReader::new(Limited { stream: &self.stream, until_ns });

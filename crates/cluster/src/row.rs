@@ -35,7 +35,7 @@ pub struct PairRow {
     /// What can be done with it.
     pub state: PairState,
     /// Where it is served; none while it is not.
-    pub place: Option<Place>,
+    pub place: Option<ServingAddress>,
     /// What its regions look like.
     pub geometry: Geometry,
     /// The epochs whose logs a recovery still needs, ascending, and the present one.
@@ -124,7 +124,7 @@ pub enum Missing {
 
 /// Where a pair is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct ServingAddress {
     /// The owner's fabric address.
     pub address: String,
     /// The worker that owns the pair.
@@ -243,7 +243,12 @@ mod tests {
             served_by: None,
             epoch: Epoch(2),
             state: PairState::Unavailable { missing: Missing::Log { region: RegionId(6), epoch: Epoch(1) } },
-            place: Some(Place { address: "127.0.0.1:7000".into(), worker: 1, node_key: 0, extent_key: 0 }),
+            place: Some(ServingAddress {
+                address: "127.0.0.1:7000".into(),
+                worker: 1,
+                node_key: 0,
+                extent_key: 0,
+            }),
             geometry: Geometry { node_region_bytes: 1, extent_region_bytes: 2, slot_bytes: 3, node_bytes: 4 },
             history: vec![EpochRow { epoch: Epoch(1), durability: Durability::Sync, cut: Some(Csn(5)) }],
             checkpoint: Some(CheckpointRow {

@@ -12,7 +12,7 @@ use crate::clock::boottime_ns;
 use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
-use crate::line::{Answer, Question, read_line, write_line};
+use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
 use crate::request::{Refusal, Response};
 
 /// Most connections at a time; further ones are told that the server is busy.
@@ -143,13 +143,13 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut line = Vec::new();
     while !shared.stopping.load(Ordering::SeqCst) && read_line(&mut reader, &mut line)?.is_some() {
-        let answer = match serde_json::from_slice::<Question>(&line) {
+        let answer = match serde_json::from_slice::<NumberedRequest>(&line) {
             Ok(question) => {
                 let response = carry_out(shared, &question.request);
                 // Read before the answer goes out, so that it lies between question and answer.
                 let reading = |now_ns| ClockReading { clock: shared.clock, now_ns };
                 let clock = shared.coordinator.clock_ns().map(reading);
-                Answer { number: question.number, response, clock }
+                NumberedResponse { number: question.number, response, clock }
             }
             Err(_) => refusal(Refusal::Unreadable),
         };
@@ -163,8 +163,8 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// To no question in particular.
-fn refusal(refusal: Refusal) -> Answer {
-    Answer { number: 0, response: Response::Refused(refusal), clock: None }
+fn refusal(refusal: Refusal) -> NumberedResponse {
+    NumberedResponse { number: 0, response: Response::Refused(refusal), clock: None }
 }
 
 fn carry_out(shared: &Shared, request: &crate::request::Request) -> Response {

@@ -46,10 +46,10 @@ pub enum Fault {
 /// The coordinator. Clones are the same one.
 #[derive(Clone)]
 pub struct Sim {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimState>>,
 }
 
-struct State {
+struct SimState {
     store: Store,
     /// The store as it is on stable storage, where that is not the present one.
     synced: Option<Store>,
@@ -77,7 +77,7 @@ impl Sim {
     /// An initialised, empty table.
     #[must_use]
     pub fn new(generation: u32) -> Sim {
-        let state = State {
+        let state = SimState {
             store: Store::new(generation),
             synced: None,
             powered: true,
@@ -149,7 +149,7 @@ impl Sim {
         self.state().powered
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,7 +165,7 @@ impl Sim {
         if !state.powered {
             return None;
         }
-        let due = |state: &State| state.late.iter().position(|(calls, _)| *calls <= state.calls);
+        let due = |state: &SimState| state.late.iter().position(|(calls, _)| *calls <= state.calls);
         while let Some((_, late)) = due(&state).and_then(|at| state.late.remove(at)) {
             state.serve(&late);
         }
@@ -187,7 +187,7 @@ impl Sim {
     }
 }
 
-impl State {
+impl SimState {
     fn serve(&mut self, request: &Request) -> Response {
         self.calls += 1;
         let before = planted(Mutant::CoordinatorUnsynced).then(|| self.store.clone());

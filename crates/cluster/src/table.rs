@@ -14,7 +14,7 @@ use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::layout::{KEY_LAYOUT, Layout};
 use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
-use crate::row::{CheckpointRow, EpochRow, Geometry, KEY_PAIRS, Missing, PairRow, PairState, Place};
+use crate::row::{CheckpointRow, EpochRow, Geometry, KEY_PAIRS, Missing, PairRow, PairState, ServingAddress};
 
 /// The next pair's id. Ids of pairs, and so of regions, are never reused.
 const KEY_PAIR_NEXT: &str = "counter/pair";
@@ -350,7 +350,7 @@ impl Table {
         &self,
         tenure: Tenure,
         durability: Durability,
-        place: &Place,
+        place: &ServingAddress,
     ) -> Result<PairRow, ClusterError> {
         let pair = tenure.pair;
         let mut trusted = self.pair(pair)?.trusted;

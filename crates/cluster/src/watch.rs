@@ -10,7 +10,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
-use crate::note::{KEY_NOTES, NoteRow};
+use crate::notice::{KEY_NOTICES, NoticeRow};
 use crate::request::{Change, Refusal, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
@@ -27,8 +27,8 @@ pub struct ClusterView {
     pub members: BTreeMap<Incarnation, MemberRow>,
     /// The incidents, by who died.
     pub incidents: BTreeMap<Incarnation, IncidentRow>,
-    /// Notes of splits, by their keys.
-    pub notes: BTreeMap<String, NoteRow>,
+    /// Notices of splits, by their keys.
+    pub notices: BTreeMap<String, NoticeRow>,
 }
 
 /// What a look found.
@@ -101,7 +101,7 @@ impl Watch {
     fn begin(&mut self) -> Result<Look, ClusterError> {
         let mut view = ClusterView::default();
         let mut first = None;
-        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, KEY_NOTES] {
+        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, KEY_NOTICES] {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -136,10 +136,10 @@ impl ClusterView {
                 let id = u64::from_str_radix(id, 16).map(Incarnation).unwrap_or_default();
                 self.members.remove(&id);
             }
-            (KEY_NOTES, Some(text)) => {
-                self.notes.insert(key.clone(), parse("a note of a split", text)?);
+            (KEY_NOTICES, Some(text)) => {
+                self.notices.insert(key.clone(), parse("a note of a split", text)?);
             }
-            (KEY_NOTES, None) => drop(self.notes.remove(key)),
+            (KEY_NOTICES, None) => drop(self.notices.remove(key)),
             _ => return Ok(false),
         }
         Ok(true)

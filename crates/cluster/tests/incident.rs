@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClusterError, Coordinator, Embedded, Fault, Incidents, Layout, ManualClock, MemberRow, Members,
-    NewIncident, NoteKind, NoteRow, Notes, Sessions, ShareRow, Sim, SourceNote, Table, Watch, note_key,
+    NewIncident, NoticeKind, NoticeRow, Notices, Sessions, ShareRow, Sim, SourceNotice, Table, Watch,
+    notice_key,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -216,23 +217,23 @@ fn watch_follows_pairs_members_incidents_and_notes_and_tells_ended_sessions() {
         members.enter(&row(two, 2)).unwrap();
         Table::new(coordinator.clone()).lay_out(&Layout::even(2, 1), GEOMETRY, one).unwrap();
         let session = Sessions::new(coordinator.clone()).open(one).unwrap();
-        let notes = Notes::new(coordinator.clone());
-        let key = note_key("1.2.3", NoteKind::Source);
-        let note = NoteRow::Source { target: PairId(2), answer: SourceNote::Linked };
-        let written = notes.set(&key, Some(&note), two).unwrap();
+        let notices = Notices::new(coordinator.clone());
+        let key = notice_key("1.2.3", NoticeKind::Source);
+        let notice = NoticeRow::Source { target: PairId(2), answer: SourceNotice::Linked };
+        let written = notices.set(&key, Some(&notice), two).unwrap();
         assert!(watch.look().unwrap().changed);
-        assert_eq!((watch.view().pairs.len(), watch.view().notes.get(&key)), (2, Some(&note)));
+        assert_eq!((watch.view().pairs.len(), watch.view().notices.get(&key)), (2, Some(&notice)));
         assert!(watch.view().revision >= written);
         Sessions::new(coordinator.clone()).end(session).unwrap();
-        notes.set(&key, None, two).unwrap();
+        notices.set(&key, None, two).unwrap();
         let look = watch.look().unwrap();
-        assert_eq!((look.ended, watch.view().notes.len()), (vec![session], 0));
+        assert_eq!((look.ended, watch.view().notices.len()), (vec![session], 0));
         advance(400 * MS);
         coordinator.keep_alive(two).unwrap();
         advance(100 * MS);
         assert!(watch.look().unwrap().changed, "its row goes with its lease");
         assert!(!watch.view().lives(one) && watch.view().lives(two));
-        assert!(matches!(notes.set(&key, Some(&note), one), Err(ClusterError::LeaseEnded { .. })));
+        assert!(matches!(notices.set(&key, Some(&notice), one), Err(ClusterError::LeaseEnded { .. })));
     });
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     CheckpointRow, Claim, ClaimGround, ClusterError, EndedSessions, Fault, Geometry, MemberRow, Members,
-    Missing, NewPair, PairState, Place, Sessions, Sim, SimLink, Table, Tenure,
+    Missing, NewPair, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
@@ -32,8 +32,8 @@ fn member(sim: &Sim) -> Member {
     Member { table: Table::new(Arc::new(link.clone())), link, lease }
 }
 
-fn place() -> Place {
-    Place { address: "127.0.0.1:7000".to_owned(), worker: 0, node_key: 0, extent_key: 0 }
+fn place() -> ServingAddress {
+    ServingAddress { address: "127.0.0.1:7000".to_owned(), worker: 0, node_key: 0, extent_key: 0 }
 }
 
 impl Member {

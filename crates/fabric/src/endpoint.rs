@@ -114,7 +114,7 @@ pub enum Event<'a> {
     },
 }
 
-/// A thread's door to the fabric. See the module's text for what holds on every provider.
+/// A thread's access to the fabric. See the module's text for what holds on every provider.
 pub trait Endpoint {
     /// Begins a connection. [`Event::Connected`] or [`Event::Closed`] follows; sends are accepted at once and
     /// leave when it is open.

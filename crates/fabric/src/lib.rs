@@ -15,10 +15,10 @@
 mod address;
 mod close;
 mod counter;
-mod desk;
 mod endpoint;
 mod error;
 mod greeting;
+mod handoff;
 mod hello;
 mod host;
 mod limits;

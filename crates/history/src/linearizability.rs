@@ -14,7 +14,7 @@ use std::collections::HashSet;
 use crate::operation::{Call, Operation, Outcome, Value};
 
 /// What a key holds.
-type State = Option<Value>;
+type RegisterValue = Option<Value>;
 
 /// How many operations of unknown outcome a key may have.
 const UNKNOWN_MAX: usize = 512;
@@ -40,7 +40,7 @@ struct Configuration {
     next: usize,
     left: Vec<usize>,
     unknown: Taken,
-    state: State,
+    state: RegisterValue,
 }
 
 /// Which of the operations of unknown outcome are placed.
@@ -71,7 +71,7 @@ impl Configuration {
 }
 
 /// The state after an operation, if its outcome fits the state before.
-fn step(state: State, operation: &Operation) -> Option<State> {
+fn step(state: RegisterValue, operation: &Operation) -> Option<RegisterValue> {
     let holds = match operation.call {
         Call::Get if operation.outcome == Outcome::Exists => return state.is_some().then_some(state),
         Call::Get => return (operation.outcome == Outcome::Found(state)).then_some(state),
@@ -89,7 +89,7 @@ fn step(state: State, operation: &Operation) -> Option<State> {
 }
 
 /// What a key holds after a write that has taken effect, whatever it held before.
-fn effect(call: Call) -> Option<State> {
+fn effect(call: Call) -> Option<RegisterValue> {
     match call {
         Call::Get => None,
         Call::Put(value)

@@ -93,26 +93,26 @@ pub struct ExtentAllocator {
 }
 
 /// Where an extent of some length at some offset is; a function of the two alone.
-enum Place {
+enum ExtentPlace {
     /// In a slab.
     Slot { unit: u32, within: u32, class: Class },
     /// In blocks; `start` is `None` if the offset is between blocks.
     Blocks { start: Option<u32>, blocks: u32 },
 }
 
-impl Place {
+impl ExtentPlace {
     #[inline]
-    fn of(offset: ExtentOffset, extent_bytes: u32) -> Place {
+    fn of(offset: ExtentOffset, extent_bytes: u32) -> ExtentPlace {
         match Class::of(extent_bytes) {
             Some(class) => {
                 let bytes = byte_offset(offset);
                 let within = narrow(bytes % u64::from(SLAB_BYTES));
-                Place::Slot { unit: narrow(bytes / u64::from(SLAB_BYTES)), within, class }
+                ExtentPlace::Slot { unit: narrow(bytes / u64::from(SLAB_BYTES)), within, class }
             }
             None => {
                 let whole = offset.0.is_multiple_of(GRANULES_PER_BLOCK);
                 let blocks = extent_bytes.div_ceil(BLOCK_BYTES);
-                Place::Blocks { start: whole.then_some(offset.0 / GRANULES_PER_BLOCK), blocks }
+                ExtentPlace::Blocks { start: whole.then_some(offset.0 / GRANULES_PER_BLOCK), blocks }
             }
         }
     }
@@ -214,13 +214,13 @@ impl ExtentAllocator {
     /// If it is not allocated so: a place freed twice would be given to two extents.
     #[inline]
     pub fn free(&mut self, offset: ExtentOffset, extent_bytes: u32) {
-        match Place::of(offset, extent_bytes) {
-            Place::Slot { unit, within, class } => {
+        match ExtentPlace::of(offset, extent_bytes) {
+            ExtentPlace::Slot { unit, within, class } => {
                 if self.slabs.give(unit, within, class) {
                     self.ranges.give(unit * BLOCKS_PER_SLAB, BLOCKS_PER_SLAB);
                 }
             }
-            Place::Blocks { start, blocks } => {
+            ExtentPlace::Blocks { start, blocks } => {
                 let start = start.expect("freed an offset that is between blocks");
                 self.ranges.give_tagged(start, blocks);
                 self.long_blocks -= blocks;
@@ -233,11 +233,11 @@ impl ExtentAllocator {
     /// Whether an extent of this length is allocated here.
     #[must_use]
     pub fn is_allocated(&self, offset: ExtentOffset, extent_bytes: u32) -> bool {
-        match Place::of(offset, extent_bytes) {
-            Place::Slot { unit, within, class } => {
+        match ExtentPlace::of(offset, extent_bytes) {
+            ExtentPlace::Slot { unit, within, class } => {
                 self.slabs.class_of(unit) == Some(class) && self.slabs.is_taken(unit, within, class)
             }
-            Place::Blocks { start, blocks } => {
+            ExtentPlace::Blocks { start, blocks } => {
                 start.is_some_and(|start| self.ranges.is_tagged(start, blocks))
             }
         }

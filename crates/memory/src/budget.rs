@@ -72,7 +72,7 @@ pub struct MemoryObservation {
 
 /// The budget itself, a pure state.
 #[derive(Clone, Debug)]
-struct Book {
+struct BudgetState {
     limit: u64,
     allowance: u64,
     used: [u64; KINDS],
@@ -89,12 +89,12 @@ struct Book {
 /// Part of a measured peak that is forgotten with each observation that is lower.
 const FORGOTTEN_PART: u64 = 64;
 
-impl Book {
-    fn new(limit: u64, allowance: u64) -> Book {
+impl BudgetState {
+    fn new(limit: u64, allowance: u64) -> BudgetState {
         let used = [0; KINDS];
         let ceiling = u64::MAX;
         let (process, process_measured, refused, growth_held) = (0, 0, 0, false);
-        Book { limit, allowance, used, process, process_measured, ceiling, refused, growth_held }
+        BudgetState { limit, allowance, used, process, process_measured, ceiling, refused, growth_held }
     }
 
     fn limit(&self) -> u64 {
@@ -149,7 +149,7 @@ impl Book {
 /// A handle to a budget; clones share it. Asked once for each chunk that is granted, never for each
 /// operation: it takes a lock.
 #[derive(Clone, Debug)]
-pub struct Budget(Arc<Mutex<Book>>);
+pub struct Budget(Arc<Mutex<BudgetState>>);
 
 impl Default for Budget {
     fn default() -> Budget {
@@ -161,7 +161,7 @@ impl Budget {
     /// A budget of `limit` bytes, of which `allowance` are for what is not counted one by one.
     #[must_use]
     pub fn new(limit: u64, allowance: u64) -> Budget {
-        Budget(Arc::new(Mutex::new(Book::new(limit, allowance))))
+        Budget(Arc::new(Mutex::new(BudgetState::new(limit, allowance))))
     }
 
     /// One that counts and never refuses: for tools and tests.
@@ -175,20 +175,20 @@ impl Budget {
     /// # Errors
     /// [`BudgetFull`]: nothing was reserved; do without, or ask again later.
     pub fn reserve(&self, kind: MemoryKind, bytes: u64) -> Result<Reservation, BudgetFull> {
-        self.book().reserve(kind, bytes)?;
+        self.state().reserve(kind, bytes)?;
         Ok(Reservation { budget: self.clone(), kind, bytes })
     }
 
     /// Keeps what is left for regions that are still to be made, or lets all regions grow again
     /// ([`crate::Region::grow`]).
     pub fn hold_growth(&self, held: bool) {
-        self.book().growth_held = held;
+        self.state().growth_held = held;
     }
 
     /// Whether regions must not grow now.
     #[must_use]
     pub fn is_growth_held(&self) -> bool {
-        self.book().growth_held
+        self.state().growth_held
     }
 
     /// Whether both handles are of one budget.
@@ -199,28 +199,28 @@ impl Budget {
     /// Bytes that could be reserved now.
     #[must_use]
     pub fn available(&self) -> u64 {
-        self.book().available()
+        self.state().available()
     }
 
     /// The limit in force.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.book().limit()
+        self.state().limit()
     }
 
     /// Takes note of what was seen. Nothing that was reserved is taken back: a limit that sank below what is
     /// held only stops growth.
     pub fn observe(&self, seen: MemoryObservation) {
-        self.book().observe(seen);
+        self.state().observe(seen);
     }
 
     /// For people.
     #[must_use]
     pub fn figures(&self) -> BudgetFigures {
-        self.book().figures()
+        self.state().figures()
     }
 
-    fn book(&self) -> MutexGuard<'_, Book> {
+    fn state(&self) -> MutexGuard<'_, BudgetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -239,7 +239,7 @@ impl Reservation {
     /// # Errors
     /// [`BudgetFull`]: the reservation is what it was.
     pub fn extend(&mut self, bytes: u64) -> Result<(), BudgetFull> {
-        self.budget.book().reserve(self.kind, bytes)?;
+        self.budget.state().reserve(self.kind, bytes)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -257,7 +257,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.book().release(self.kind, self.bytes);
+        self.budget.state().release(self.kind, self.bytes);
     }
 }
 

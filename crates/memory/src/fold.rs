@@ -22,12 +22,12 @@ impl Block for [u8; 16] {
 }
 
 /// Where sixteen bytes are kept when they have been added; `()` where nowhere.
-pub(crate) trait Place {
+pub(crate) trait BlockSink {
     /// Keeps them.
     fn keep(&mut self, block: [u64; 2]);
 }
 
-impl Place for () {
+impl BlockSink for () {
     #[inline(always)]
     fn keep(&mut self, _block: [u64; 2]) {}
 }
@@ -57,7 +57,7 @@ pub(crate) fn is_fast() -> bool {
 /// # Panics
 /// If `to` has fewer places than there are whole blocks.
 #[inline]
-pub(crate) fn sum<B: Block, P: Place>(message: &Message<'_, B>, to: &mut [P]) -> Option<u64> {
+pub(crate) fn sum<B: Block, P: BlockSink>(message: &Message<'_, B>, to: &mut [P]) -> Option<u64> {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     if is_fast() {
         // SAFETY: the processor has what the function is compiled for, seen just now.
@@ -134,7 +134,7 @@ mod x86 {
         _mm_srli_si128, _mm_xor_si128,
     };
 
-    use super::{Block, Message, Place, QUOTIENT, REDUCE, halves, power_of_x};
+    use super::{Block, BlockSink, Message, QUOTIENT, REDUCE, halves, power_of_x};
 
     /// From so many whole blocks on four are folded side by side: each fold waits six cycles for the one
     /// before.
@@ -191,7 +191,7 @@ mod x86 {
     /// A block, kept on its way.
     #[inline]
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    fn pass<B: Block, P: Place>(block: &B, to: &mut P) -> __m128i {
+    fn pass<B: Block, P: BlockSink>(block: &B, to: &mut P) -> __m128i {
         let block = block.load();
         to.keep(block);
         vector(block)
@@ -199,7 +199,7 @@ mod x86 {
 
     /// See [`super::sum`].
     #[target_feature(enable = "pclmulqdq,sse4.1")]
-    pub(super) fn sum<B: Block, P: Place>(message: &Message<'_, B>, to: &mut [P]) -> u64 {
+    pub(super) fn sum<B: Block, P: BlockSink>(message: &Message<'_, B>, to: &mut [P]) -> u64 {
         let (mut whole, mut to) = (message.whole, &mut to[..message.whole.len()]);
         // The register begins as ones.
         let mut folded = _mm_xor_si128(vector(message.first), vector([!0, 0]));

@@ -9,7 +9,7 @@ use cell_terms::{ExtentOffset, Pointer, Words};
 
 use crate::fence::Side;
 use crate::probe::Probe;
-use crate::search::{Answer, Meganode, ReadError, sized};
+use crate::search::{LeafAnswer, Meganode, ReadError, sized};
 use crate::snapshot::LeafSnapshot;
 use crate::view::{Header, LeafEntry, View};
 
@@ -45,9 +45,9 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         let probe = Probe::new(key);
         let found = sized!(self.geometry, B => self.descend::<B, _>(&probe, |_, _| {}, |_, view, header| {
             match view.side(header, &probe) {
-                Side::Here(window) => Answer::Here(floor_in_leaf(view, header, &probe, window)),
-                Side::Right => Answer::Right(view.right()),
-                Side::Below => Answer::Restart,
+                Side::Here(window) => LeafAnswer::Here(floor_in_leaf(view, header, &probe, window)),
+                Side::Right => LeafAnswer::Right(view.right()),
+                Side::Below => LeafAnswer::Restart,
             }
         }))?;
         match found {

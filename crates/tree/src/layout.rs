@@ -53,7 +53,7 @@ use crate::geometry::{NODE_BYTES, key_max};
 use crate::role::MeganodeRole;
 
 /// The format version of tree nodes. Images and logs that hold nodes of version 1 are read: a recovery marks
-/// a router's nodes as what the book of splits says ([`crate::set_role`]).
+/// a router's nodes as what the table of splits says ([`crate::set_role`]).
 pub const FORMAT_VERSION: u32 = 2;
 
 /// Bytes of a word.

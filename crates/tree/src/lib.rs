@@ -14,7 +14,7 @@
 //! | recovery | [`Change::decode`], [`replay`], [`Meganode::allocator`] |
 //! | building anew | [`bulk_build`], in steps [`BulkBuilder`] |
 //! | splitting a meganode | [`Meganode::split_key`], [`Meganode::plan_meganode_split`], [`show`] |
-//! | rebuilding after deletes | [`Meganode::plan_rebuild`] |
+//! | compaction after deletes | [`Meganode::plan_compaction`] |
 //! | routing | [`Meganode::floor`], [`NodeRef::floor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
 //!
@@ -33,6 +33,7 @@ mod batch;
 mod bulk;
 mod change;
 mod check;
+mod compaction;
 mod compose;
 mod divide;
 mod edit;
@@ -47,7 +48,6 @@ mod page;
 mod patch;
 mod plan;
 mod probe;
-mod rebuild;
 mod role;
 mod scan;
 mod search;
@@ -68,13 +68,13 @@ pub use batch::{LANES, search_across};
 pub use bulk::{BulkBuilder, BulkError, BulkFrame, BulkSummary, bulk_build};
 pub use change::{Change, DecodeError, Image};
 pub use check::ImageError;
+pub use compaction::{CompactionLimits, CompactionNext, CompactionPlan};
 pub use divide::{NodeBits, NodeSet, SplitPlan};
 pub use edit::EditError;
 pub use geometry::{Geometry, GeometryError, NODE_BYTES, NodeIndex, Slot, key_max};
 pub use layout::FORMAT_VERSION;
 pub use node::{CopyError, NodeRef, NodeStep, node_crc};
 pub use plan::{Plan, PlanError, plan_ahead, plan_put, plan_remove};
-pub use rebuild::{RebuildLimits, RebuildNext, RebuildPlan};
 pub use role::MeganodeRole;
 pub use search::{Found, Meganode, RETRY_COUNT_MAX, ReadError};
 pub use slot::SlotAllocator;

@@ -13,7 +13,7 @@ use crate::geometry::{NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
 use crate::probe::Probe;
-use crate::search::{Answer, Cursor, Found, Meganode, ReadError, sized};
+use crate::search::{Cursor, Found, LeafAnswer, Meganode, ReadError, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Half, Overflow};
 use crate::view::{Header, LeafEntry, View};
@@ -289,13 +289,13 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
         |node, view, header| {
             let window = match view.side(header, &probe) {
                 Side::Here(window) => window,
-                Side::Right => return Answer::Right(view.right()),
-                Side::Below => return Answer::Restart,
+                Side::Right => return LeafAnswer::Right(view.right()),
+                Side::Below => return LeafAnswer::Restart,
             };
             let (at, cell) = view.find(header, &probe, window);
             let entry = cell.map(|cell| view.leaf_entry(&cell));
             let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
-            Answer::Here(LeafPlace {
+            LeafAnswer::Here(LeafPlace {
                 found: Found { entry, node, csn_changed, csn_removed },
                 header: *header,
                 at,

@@ -121,7 +121,7 @@ impl Cursor {
 }
 
 /// What a leaf answers to a descent.
-pub(crate) enum Answer<T> {
+pub(crate) enum LeafAnswer<T> {
     Here(T),
     Right(Pointer),
     Restart,
@@ -189,10 +189,10 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
             let entry = match view.lookup(header, &probe) {
                 Lookup::Hit(entry) => Some(entry),
                 Lookup::Miss => None,
-                Lookup::Right(right) => return Answer::Right(right),
-                Lookup::Restart => return Answer::Restart,
+                Lookup::Right(right) => return LeafAnswer::Right(right),
+                Lookup::Restart => return LeafAnswer::Restart,
             };
-            Answer::Here(Found {
+            LeafAnswer::Here(Found {
                 entry,
                 node,
                 csn_changed: view.csn_changed(),
@@ -226,7 +226,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         &self,
         probe: &Probe<'_>,
         passed: impl FnMut(NodeIndex, u8),
-        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
+        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> LeafAnswer<T>,
     ) -> Result<T, ReadError> {
         self.descend_from(self.root::<B>()?, probe, passed, read)
     }
@@ -238,7 +238,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
         mut cursor: Cursor,
         probe: &Probe<'_>,
         mut passed: impl FnMut(NodeIndex, u8),
-        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> Answer<T>,
+        read: impl Fn(NodeIndex, &View<'a, W, B>, &Header) -> LeafAnswer<T>,
     ) -> Result<T, ReadError> {
         loop {
             let node = cursor.node;
@@ -273,9 +273,9 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                     continue;
                 }
                 match answer {
-                    Answer::Here(answer) => return Ok(answer),
-                    Answer::Right(right) => self.move_right(&mut cursor, right, level)?,
-                    Answer::Restart => self.restart_for::<B>(&mut cursor, probe)?,
+                    LeafAnswer::Here(answer) => return Ok(answer),
+                    LeafAnswer::Right(right) => self.move_right(&mut cursor, right, level)?,
+                    LeafAnswer::Restart => self.restart_for::<B>(&mut cursor, probe)?,
                 }
             }
         }

@@ -8,10 +8,10 @@ mod harness;
 use std::collections::BTreeMap;
 
 use cell_tree::{
-    Change, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeState, RebuildLimits, RebuildNext,
-    RebuildPlan, Replayed, TreeStats, replay,
+    Change, CompactionLimits, CompactionNext, CompactionPlan, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES,
+    NodeIndex, NodeState, Replayed, TreeStats, replay,
 };
-use harness::{ALWAYS, Memory, Random, Rebuild, SLOT, SPARSE, Tree, entry, geometry};
+use harness::{ALWAYS, CompactionPass, Memory, Random, SLOT, SPARSE, Tree, entry, geometry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -52,12 +52,12 @@ fn check_scans(tree: &Tree, model: &Model) {
     });
 }
 
-/// Rebuilds until a pass frees nothing; the steps that changed something. `each` hears of every change.
-fn rebuild(tree: &mut Tree, limits: &RebuildLimits, mut each: impl FnMut(&Tree)) -> usize {
+/// Compacts until a pass frees nothing; the steps that changed something. `each` hears of every change.
+fn rebuild(tree: &mut Tree, limits: &CompactionLimits, mut each: impl FnMut(&Tree)) -> usize {
     let (mut steps, mut rounds) = (0, 0);
     loop {
-        let (mut pass, mut freed) = (Rebuild::default(), 0);
-        while tree.rebuild_step(&mut pass, limits, &mut each) {
+        let (mut pass, mut freed) = (CompactionPass::default(), 0);
+        while tree.compaction_step(&mut pass, limits, &mut each) {
             freed += pass.plan.freed().len();
             steps += usize::from(!pass.plan.is_empty());
             rounds += 1;
@@ -167,7 +167,7 @@ fn rebuild_of_a_dense_tree_changes_next_to_nothing() {
     rebuild(&mut tree, &SPARSE, |_| {});
     let leaves = [&before, &stats(&tree)].map(|stats| stats.levels[0].nodes);
     assert!(leaves[1] + 2 >= leaves[0], "{leaves:?}");
-    let nothing = RebuildLimits { sparse_permille: 0, ..SPARSE };
+    let nothing = CompactionLimits { sparse_permille: 0, ..SPARSE };
     let keys: Vec<_> = (0..10_000u64).map(|n| format!("user{:07}", n * 7919 % 1_000_003)).collect();
     for key in &keys {
         tree.remove(key.as_bytes()).unwrap();
@@ -179,8 +179,8 @@ fn rebuild_of_a_dense_tree_changes_next_to_nothing() {
 fn step_of_a_rebuild_fills_no_more_nodes_than_it_promises() {
     let (mut tree, model) = grown(512, 20_000);
     thin_out(&mut tree, &model, 3);
-    let (mut pass, mut most) = (Rebuild::default(), 0);
-    while tree.rebuild_step(&mut pass, &ALWAYS, |_| {}) {
+    let (mut pass, mut most) = (CompactionPass::default(), 0);
+    while tree.compaction_step(&mut pass, &ALWAYS, |_| {}) {
         let fills = pass.plan.changes().filter(|change| matches!(change, Change::Fill { .. })).count();
         assert!(pass.plan.freed().len() < ALWAYS.run);
         most = most.max(fills);
@@ -225,14 +225,14 @@ fn rebuilt_run_leaves_no_old_leaf_that_answers() {
 fn rebuild_from_any_key_and_level_is_bounded() {
     let (mut tree, model) = grown(512, 4_000);
     thin_out(&mut tree, &model, 9);
-    let mut plan = RebuildPlan::new();
+    let mut plan = CompactionPlan::new();
     reading!(tree, meganode => {
         for from in [&b""[..], b"a", b"user05", b"user0999999", b"zz", &[0xFF; 70]] {
-            assert!(meganode.plan_rebuild(0, from, &SPARSE, &mut plan).is_ok());
+            assert!(meganode.plan_compaction(0, from, &SPARSE, &mut plan).is_ok());
         }
         let top = stats(&tree).height;
-        assert_eq!(meganode.plan_rebuild(top - 1, b"", &SPARSE, &mut plan), Ok(RebuildNext::TreeDone));
-        assert_eq!(meganode.plan_rebuild(u8::MAX, b"", &SPARSE, &mut plan), Ok(RebuildNext::TreeDone));
+        assert_eq!(meganode.plan_compaction(top - 1, b"", &SPARSE, &mut plan), Ok(CompactionNext::TreeDone));
+        assert_eq!(meganode.plan_compaction(u8::MAX, b"", &SPARSE, &mut plan), Ok(CompactionNext::TreeDone));
         assert!(plan.is_empty());
     });
 }
@@ -273,7 +273,7 @@ proptest! {
         }
         let (before, at) = (tree.memory.copy(), tree.log.len());
         let was = stats(&tree).nodes();
-        let limits = RebuildLimits { sparse_permille: permille, fill_percent: 85, fills, run };
+        let limits = CompactionLimits { sparse_permille: permille, fill_percent: 85, fills, run };
         let asked: Vec<Vec<u8>> = keys.iter().step_by(1 + keys.len() / 60).cloned().collect();
         rebuild(&mut tree, &limits, |tree| check(tree, &model, &asked));
         check(&tree, &model, &keys);
@@ -313,13 +313,14 @@ proptest! {
         let first = tree.geometry.slot_word(SLOT.index);
         let damaged: Memory = tree.memory.copy();
         damaged.0[first + at].store(word, std::sync::atomic::Ordering::Relaxed);
-        let mut plan = RebuildPlan::new();
+        let mut plan = CompactionPlan::new();
         let view = &damaged;
         let mut from = Vec::new();
         for _ in 0..64 {
-            match Meganode::new(&view, tree.geometry, SLOT).plan_rebuild(level, &from, &ALWAYS, &mut plan) {
-                Ok(RebuildNext::From(next)) => from = next,
-                Ok(RebuildNext::LevelDone | RebuildNext::TreeDone) | Err(_) => break,
+            let meganode = Meganode::new(&view, tree.geometry, SLOT);
+            match meganode.plan_compaction(level, &from, &ALWAYS, &mut plan) {
+                Ok(CompactionNext::From(next)) => from = next,
+                Ok(CompactionNext::LevelDone | CompactionNext::TreeDone) | Err(_) => break,
             }
         }
         prop_assert!(plan.changes().count() <= ALWAYS.fills_max() + ALWAYS.run);

@@ -3,8 +3,8 @@
 //! on is durable.
 //!
 //! The two roles talk in messages ([`SplitMessage`]), also where both pairs are this worker's, so that a
-//! target may be elsewhere. What a pair must not forget is in its log and its book (`cell_recovery`); what is
-//! here is only where each split's next step stands.
+//! target may be elsewhere. What a pair must not forget is in its log and its table of splits
+//! (`cell_recovery`); what is here is only where each split's next step stands.
 //!
 //! ```text
 //! source: Start ...................... Linked ........ Applied ................. Finished
@@ -12,29 +12,29 @@
 //! root:                                                              parent entry
 //! ```
 
-mod note;
+mod compaction;
+mod notice;
 mod parent;
-mod rebuild;
 mod source;
 mod target;
 mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use cell_recovery::{Answer, Settlement, SourceState, SplitName, TargetState, settle};
+use cell_recovery::{Settlement, SourceState, SplitAnswer, SplitName, TargetState, settle};
 use cell_terms::{Csn, ExtentOffset, PairId, SessionId, SlotIndex};
 
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::store::{AdoptionRange, StoreError};
 use crate::worker::pairs::Pairs;
-use note::SplitNotes;
+use compaction::Compactions;
+use notice::SplitNotices;
 use parent::Parents;
-use rebuild::Rebuilds;
 use source::Source;
 use target::Target;
 
-pub use note::NotesView;
+pub use notice::NoticesView;
 pub(crate) use trigger::Growth;
 
 /// How often a target that waits for an answer asks.
@@ -63,7 +63,7 @@ pub(crate) enum SplitMessage {
     /// To the source: what became of a split?
     Ask { name: SplitName, by: PairId },
     /// To the target.
-    Answer { to: PairId, name: SplitName, answer: Answer },
+    Answer { to: PairId, name: SplitName, answer: SplitAnswer },
 }
 
 /// See the module's text.
@@ -73,9 +73,9 @@ pub(crate) struct Splits {
     sources: Vec<Source>,
     targets: Vec<Target>,
     parents: Parents,
-    notes: SplitNotes,
+    notices: SplitNotices,
     growth: Growth,
-    rebuilds: Rebuilds,
+    compactions: Compactions,
     /// Meganodes that have no room for a put and may get some.
     starved: BTreeSet<MeganodeAt>,
     /// Up to which record extents may have been freed that starved meganodes still wait for.
@@ -112,7 +112,7 @@ impl Splits {
     pub(crate) fn install_pair(&mut self, pairs: &mut Pairs, at: PairAt) {
         let store = pairs.store(at);
         let root = store.root();
-        let left = settle(store.book(), root, store.router(), |_| None);
+        let left = settle(store.split_table(), root, store.router(), |_| None);
         for settlement in left {
             match settlement {
                 Settlement::Source { name, .. } => self.sources.extend(Source::recovered(pairs, at, name)),
@@ -123,14 +123,14 @@ impl Splits {
     }
 
     fn install_target(&mut self, pairs: &mut Pairs, at: PairAt, name: SplitName, slot: SlotIndex) {
-        let book = pairs.store(at).book();
-        let Some(split) = book.target(name) else { return };
+        let table = pairs.store(at).split_table();
+        let Some(split) = table.target(name) else { return };
         let state = split.state;
         let range =
             Range { low: split.low.clone(), high: split.high.clone(), at: MeganodeAt { pair: at, slot } };
         let mut target = Target::recovered(at, name, slot, state);
         // A source that is cut has handed the range over: it must be readable when the pairs are served.
-        let source = pairs.at(name.pair).and_then(|source| pairs.store(source).book().source(name));
+        let source = pairs.at(name.pair).and_then(|source| pairs.store(source).split_table().source(name));
         let cut =
             source.is_some_and(|source| matches!(source.state, SourceState::Applied | SourceState::Finished));
         if state == TargetState::Adopted && cut {
@@ -138,10 +138,9 @@ impl Splits {
                 debug_assert!(next.0 > 0);
             }
             // One whose pair came before this one has said so already, to nobody.
-            let open = pairs
-                .at(name.pair)
-                .map(|source| pairs.store(source))
-                .is_some_and(|source| source.book().answer(name, source.durable()) == Answer::Open);
+            let open = pairs.at(name.pair).map(|source| pairs.store(source)).is_some_and(|source| {
+                source.split_table().answer(name, source.durable()) == SplitAnswer::Open
+            });
             target.is_shown(open);
             pairs.directory.insert(range);
         }
@@ -184,7 +183,7 @@ impl Splits {
             return false;
         }
         let mut busy = self.step_adoptions(pairs);
-        busy |= self.step_rebuild(pairs);
+        busy |= self.step_compaction(pairs);
         for _ in 0..STEPS_AT_ONCE {
             let mut moved = false;
             while let Some(message) = self.messages.pop_front() {
@@ -211,9 +210,9 @@ impl Splits {
             self.starved.clear();
             self.changed = true;
         }
-        self.exchange_notes(pairs, now_ns);
+        self.exchange_notices(pairs, now_ns);
         self.trigger(pairs, now_ns);
-        self.trigger_rebuild(pairs);
+        self.trigger_compaction(pairs);
     }
 
     /// Whether writes that waited may go on, once.
@@ -240,7 +239,7 @@ impl Splits {
     fn deliver(&mut self, pairs: &mut Pairs, message: SplitMessage, now_ns: u64) {
         match message {
             SplitMessage::Adopt { to, range, from, kept } => self.adopt(pairs, to, range, from, kept),
-            // A target that is elsewhere learns it by a note.
+            // A target that is elsewhere learns it by a notice.
             SplitMessage::Linked { to, .. } | SplitMessage::Open { to, .. } if pairs.at(to).is_none() => {}
             SplitMessage::Linked { to, name } => self.target_linked(pairs, to, name),
             SplitMessage::Open { to, name } => self.target_open(pairs, to, name),
@@ -249,9 +248,9 @@ impl Splits {
                 self.target_answered(pairs, to, name, answer, now_ns)
             }
             SplitMessage::Ask { name, by } => {
-                // An owner that is not here answers by a note; one that has no trace of a split says no.
+                // An owner that is not here answers by a notice; one that has no trace of a split says no.
                 if let Some(store) = pairs.at(name.pair).map(|at| pairs.store(at)) {
-                    let answer = store.book().answer(name, store.durable());
+                    let answer = store.split_table().answer(name, store.durable());
                     self.messages.push_back(SplitMessage::Answer { to: by, name, answer });
                 }
             }

@@ -17,7 +17,7 @@ use crate::worker::pairs::Pairs;
 const ROOT_PAIR: PairId = PairId(1);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Phase {
+enum ParentPhase {
     /// Nothing is on its way.
     #[default]
     Idle,
@@ -37,9 +37,9 @@ pub(super) struct Entry {
     pub(super) name: SplitName,
     pub(super) low: Box<[u8]>,
     pub(super) to: Pointer,
-    /// Its split's source is elsewhere: this note asked for it, and goes when it is durable.
-    pub(super) note: Option<String>,
-    /// The router is elsewhere: the revision of the note that asks for it.
+    /// Its split's source is elsewhere: this notice asked for it, and goes when it is durable.
+    pub(super) notice: Option<String>,
+    /// The router is elsewhere: the revision of the notice that asks for it.
     pub(super) asked: Option<u64>,
 }
 
@@ -47,18 +47,18 @@ pub(super) struct Entry {
 #[derive(Debug, Default)]
 pub(super) struct Parents {
     queue: VecDeque<Entry>,
-    phase: Phase,
+    phase: ParentPhase,
     lost_routers: Vec<(PairAt, SlotIndex)>,
 }
 
 impl Parents {
     pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer) {
-        self.queue.push_back(Entry { name, low, to, note: None, asked: None });
+        self.queue.push_back(Entry { name, low, to, notice: None, asked: None });
     }
 
     /// An entry that a node without the router asks for.
-    pub(super) fn push_noted(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, note: String) {
-        self.queue.push_back(Entry { name, low, to, note: Some(note), asked: None });
+    pub(super) fn push_noted(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, notice: String) {
+        self.queue.push_back(Entry { name, low, to, notice: Some(notice), asked: None });
     }
 
     pub(super) fn queue(&self) -> impl Iterator<Item = &Entry> {
@@ -94,11 +94,11 @@ impl Splits {
         let store = pairs.store_mut(at);
         let durable = store.durable();
         let next = match self.parents.phase {
-            Phase::Idle => {
+            ParentPhase::Idle => {
                 let Some(entry) = self.parents.queue.front() else { return false };
                 match store.router() {
                     Some(router) => match store.route(router, &entry.low, entry.to) {
-                        Ok(csn) => Phase::Inserting(csn),
+                        Ok(csn) => ParentPhase::Inserting(csn),
                         Err(error) => return self.not_routed(error),
                     },
                     None => {
@@ -106,35 +106,35 @@ impl Splits {
                         if !store.begin_router(slot) {
                             return false;
                         }
-                        Phase::Begun(slot)
+                        ParentPhase::Begun(slot)
                     }
                 }
             }
-            Phase::Begun(slot) => {
+            ParentPhase::Begun(slot) => {
                 let first = store.root().pointer;
                 match store.route(slot, &[], first) {
-                    Ok(csn) => Phase::Built(slot, csn),
+                    Ok(csn) => ParentPhase::Built(slot, csn),
                     Err(error) => return self.not_routed(error),
                 }
             }
-            Phase::Built(slot, csn) if csn <= durable => {
+            ParentPhase::Built(slot, csn) if csn <= durable => {
                 let root = Root::router(store.pointer(slot));
                 match store.set_root(root) {
-                    Some(csn) => Phase::Setting(csn),
+                    Some(csn) => ParentPhase::Setting(csn),
                     None => return false,
                 }
             }
-            Phase::Setting(csn) if csn <= durable => Phase::Idle,
-            Phase::Inserting(csn) if csn <= durable => {
+            ParentPhase::Setting(csn) if csn <= durable => ParentPhase::Idle,
+            ParentPhase::Inserting(csn) if csn <= durable => {
                 if let Some(entry) = self.parents.queue.pop_front() {
-                    match entry.note {
-                        Some(note) => self.notes.is_inserted(note),
+                    match entry.notice {
+                        Some(notice) => self.notices.is_inserted(notice),
                         None => self.source_inserted(entry.name),
                     }
                 }
-                Phase::Idle
+                ParentPhase::Idle
             }
-            Phase::Built(..) | Phase::Setting(_) | Phase::Inserting(_) => return false,
+            ParentPhase::Built(..) | ParentPhase::Setting(_) | ParentPhase::Inserting(_) => return false,
         };
         self.parents.phase = next;
         true

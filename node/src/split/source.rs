@@ -18,7 +18,7 @@ const EXTENTS_AT_ONCE: usize = 4_096;
 const KEPT_BYTES: usize = 4_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum SourcePhase {
     /// `Start` is in the log.
     Started,
     /// The target was asked.
@@ -56,7 +56,7 @@ pub(super) struct Source {
     key: Box<[u8]>,
     target: PairId,
     target_slot: SlotIndex,
-    phase: Phase,
+    phase: SourcePhase,
     since_ns: u64,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
     half: Option<CutHalf>,
@@ -65,11 +65,11 @@ pub(super) struct Source {
 impl Source {
     /// A split that a recovery found unfinished.
     pub(super) fn recovered(pairs: &Pairs, at: PairAt, name: SplitName) -> Option<Source> {
-        let split = pairs.store(at).book().source(name)?;
+        let split = pairs.store(at).split_table().source(name)?;
         let phase = match split.state {
-            SourceState::Started => Phase::Failed,
-            SourceState::Linked => Phase::Linking,
-            SourceState::Applied => Phase::Cut,
+            SourceState::Started => SourcePhase::Failed,
+            SourceState::Linked => SourcePhase::Linking,
+            SourceState::Applied => SourcePhase::Cut,
             SourceState::Finished | SourceState::Aborted => return None,
         };
         Some(Source {
@@ -96,20 +96,23 @@ impl Source {
 
     /// Whether the meganode may not be split again yet.
     pub(super) fn is_cutting(&self) -> bool {
-        !matches!(self.phase, Phase::Opening | Phase::Inserting | Phase::Inserted | Phase::Finishing)
+        !matches!(
+            self.phase,
+            SourcePhase::Opening | SourcePhase::Inserting | SourcePhase::Inserted | SourcePhase::Finishing
+        )
     }
 
     /// Writes to the upper half wait from `Start` on, until its range is another meganode's.
     pub(super) fn holds_back(&self, there: MeganodeAt, key: &[u8]) -> bool {
         let handed_over = !matches!(
             self.phase,
-            Phase::Started
-                | Phase::Asked
-                | Phase::Adopted
-                | Phase::Linking
-                | Phase::Told
-                | Phase::Readable
-                | Phase::Failed
+            SourcePhase::Started
+                | SourcePhase::Asked
+                | SourcePhase::Adopted
+                | SourcePhase::Linking
+                | SourcePhase::Told
+                | SourcePhase::Readable
+                | SourcePhase::Failed
         );
         self.there() == there && !handed_over && *key >= *self.key
     }
@@ -142,7 +145,7 @@ impl Splits {
             key: key.into(),
             target,
             target_slot: to.slot,
-            phase: Phase::Started,
+            phase: SourcePhase::Started,
             since_ns: now_ns,
             left_behind: None,
             half: None,
@@ -172,52 +175,54 @@ impl Splits {
         {
             source.half = None;
         }
-        let durable = store.book().source(name).is_none_or(|split| split.csn <= store.durable());
+        let durable = store.split_table().source(name).is_none_or(|split| split.csn <= store.durable());
         source.phase = match source.phase {
-            Phase::Started if durable => {
+            SourcePhase::Started if durable => {
                 match self.adoption_of(pairs, source) {
                     Some(adopt) => self.messages.push_back(adopt),
                     None => self.messages.push_back(SplitMessage::Failed { name }),
                 }
-                Phase::Asked
+                SourcePhase::Asked
             }
-            Phase::Started | Phase::Asked if now_ns.saturating_sub(source.since_ns) > DEADLINE_NS => {
-                Phase::Failed
+            SourcePhase::Started | SourcePhase::Asked
+                if now_ns.saturating_sub(source.since_ns) > DEADLINE_NS =>
+            {
+                SourcePhase::Failed
             }
-            Phase::Adopted => match store.try_step(SplitRecord::Linked { name }, 0) {
-                Some(_) => Phase::Linking,
-                None => Phase::Adopted,
+            SourcePhase::Adopted => match store.try_step(SplitRecord::Linked { name }, 0) {
+                Some(_) => SourcePhase::Linking,
+                None => SourcePhase::Adopted,
             },
-            Phase::Linking if durable || planted(Mutant::CutEarly) => {
+            SourcePhase::Linking if durable || planted(Mutant::CutEarly) => {
                 self.messages.push_back(SplitMessage::Linked { to, name });
-                Phase::Told
+                SourcePhase::Told
             }
-            Phase::Readable => self.cut(pairs, source),
-            Phase::Cut if durable => {
+            SourcePhase::Readable => self.cut(pairs, source),
+            SourcePhase::Cut if durable => {
                 self.messages.push_back(SplitMessage::Open { to, name });
-                Phase::Opening
+                SourcePhase::Opening
             }
-            Phase::Inserted if source.half.is_none() => {
+            SourcePhase::Inserted if source.half.is_none() => {
                 match store.try_step(SplitRecord::Finished { name }, 0) {
-                    Some(_) => Phase::Finishing,
-                    None => Phase::Inserted,
+                    Some(_) => SourcePhase::Finishing,
+                    None => SourcePhase::Inserted,
                 }
             }
-            Phase::Finishing if durable => {
+            SourcePhase::Finishing if durable => {
                 self.messages.push_back(SplitMessage::Finished { to, name });
                 self.counts.finished += 1;
                 return false;
             }
-            Phase::Failed => match store.try_step(SplitRecord::Aborted { name }, 0) {
+            SourcePhase::Failed => match store.try_step(SplitRecord::Aborted { name }, 0) {
                 Some(_) => {
                     self.changed = true; // the range is its own again
-                    Phase::Aborting
+                    SourcePhase::Aborting
                 }
-                None => Phase::Failed,
+                None => SourcePhase::Failed,
             },
-            Phase::Aborting if durable => {
+            SourcePhase::Aborting if durable => {
                 tracing::info!(%name, "a split was aborted");
-                let answer = cell_recovery::Answer::No;
+                let answer = cell_recovery::SplitAnswer::No;
                 self.messages.push_back(SplitMessage::Answer { to, name, answer });
                 self.counts.aborted += 1;
                 return false;
@@ -251,13 +256,13 @@ impl Splits {
     }
 
     /// Cuts the meganode and hands its upper half over: readers go to the target from here on.
-    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source) -> Phase {
+    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source) -> SourcePhase {
         let to = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot });
         let right = pairs.store(source.at).pointer_to(source.target, source.target_slot);
         let extents = source.left_behind.clone();
         let store = pairs.store_mut(source.at);
         match store.cut(source.name, source.slot, &source.key, right, extents) {
-            Ok(None) => Phase::Readable,
+            Ok(None) => SourcePhase::Readable,
             Ok(Some(half)) => {
                 source.half = Some(half);
                 source.left_behind = None;
@@ -267,11 +272,11 @@ impl Splits {
                     None => tracing::error!(name = %source.name, "a split does not fit the directory"),
                 }
                 self.changed = true; // writes wait at the target now
-                Phase::Cut
+                SourcePhase::Cut
             }
             Err(error) => {
                 self.broken = Some(error);
-                Phase::Readable
+                SourcePhase::Readable
             }
         }
     }
@@ -281,30 +286,30 @@ impl Splits {
     }
 
     pub(super) fn source_adopted(&mut self, name: SplitName, left_behind: Vec<(ExtentOffset, u32)>) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Asked) {
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Asked) {
             source.left_behind = Some(left_behind);
-            source.phase = Phase::Adopted;
+            source.phase = SourcePhase::Adopted;
         }
     }
 
     pub(super) fn source_failed(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Asked) {
-            source.phase = Phase::Failed;
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Asked) {
+            source.phase = SourcePhase::Failed;
         }
     }
 
     pub(super) fn source_readable(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Told) {
-            source.phase = Phase::Readable;
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Told) {
+            source.phase = SourcePhase::Readable;
         }
     }
 
     /// The target takes writes, durably: readers are to find it by the parent.
     pub(super) fn source_opened(&mut self, pairs: &Pairs, name: SplitName) {
-        let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Opening) else {
+        let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Opening) else {
             return;
         };
-        source.phase = Phase::Inserting;
+        source.phase = SourcePhase::Inserting;
         let key = source.key.clone();
         let to = pairs.store(source.at).pointer_to(source.target, source.target_slot);
         self.parents.push(name, key, to);
@@ -312,8 +317,8 @@ impl Splits {
 
     /// The parent's entry is durable.
     pub(super) fn source_inserted(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == Phase::Inserting) {
-            source.phase = Phase::Inserted;
+        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Inserting) {
+            source.phase = SourcePhase::Inserted;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The target's role: Adopt, Adopted, readable, Opened; or Discarded.
 
-use cell_cluster::{SourceNote, TargetNote};
-use cell_recovery::{Answer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
+use cell_cluster::{SourceNotice, TargetNotice};
+use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{PairId, SessionId, SlotIndex};
 use cell_tree::NodeIndex;
@@ -18,7 +18,7 @@ const BYTES_AT_ONCE: usize = 128 << 10;
 const NODES_AT_ONCE: u32 = 1_024;
 
 #[derive(Debug)]
-enum Phase {
+enum TargetPhase {
     /// What goes along is logged, then entries are copied.
     Building { adoption: Box<Adoption>, source: SourceView, begun: bool },
     /// `Adopted` is in the log.
@@ -49,22 +49,22 @@ pub(super) struct Target {
     name: SplitName,
     at: PairAt,
     slot: SlotIndex,
-    phase: Phase,
+    phase: TargetPhase,
 }
 
 impl Target {
     /// An adoption that a recovery found unsettled.
     pub(super) fn recovered(at: PairAt, name: SplitName, slot: SlotIndex, state: TargetState) -> Target {
         let phase = match state {
-            TargetState::Opened => Phase::Opening,
-            _ => Phase::Asking { due_ns: 0 },
+            TargetState::Opened => TargetPhase::Opening,
+            _ => TargetPhase::Asking { due_ns: 0 },
         };
         Target { name, at, slot, phase }
     }
 
     /// It is readable, and if its source is cut durably it is to be opened.
     pub(super) fn is_shown(&mut self, open: bool) {
-        self.phase = if open { Phase::Open } else { Phase::Shown };
+        self.phase = if open { TargetPhase::Open } else { TargetPhase::Shown };
     }
 
     pub(super) fn name(&self) -> SplitName {
@@ -76,16 +76,16 @@ impl Target {
     }
 
     /// How far it is, as its source's owner is told.
-    pub(super) fn told(&self) -> TargetNote {
+    pub(super) fn notice_state(&self) -> TargetNotice {
         match self.phase {
-            Phase::Opened => TargetNote::Opened,
-            Phase::Shown | Phase::Open | Phase::Opening => TargetNote::Readable,
-            _ => TargetNote::Hidden,
+            TargetPhase::Opened => TargetNotice::Opened,
+            TargetPhase::Shown | TargetPhase::Open | TargetPhase::Opening => TargetNotice::Readable,
+            _ => TargetNotice::Hidden,
         }
     }
 
     fn is_asking(&self) -> bool {
-        matches!(self.phase, Phase::Asking { .. })
+        matches!(self.phase, TargetPhase::Asking { .. })
     }
 
     fn there(&self) -> MeganodeAt {
@@ -97,14 +97,14 @@ impl Target {
     }
 
     pub(super) fn forget_session(&mut self, session: SessionId) {
-        if let Phase::Building { adoption, .. } = &mut self.phase {
+        if let TargetPhase::Building { adoption, .. } = &mut self.phase {
             adoption.forget_session(session);
         }
     }
 
     /// It comes to nothing, wherever it was.
-    fn end_building(&mut self, store: &mut Store, phase: Phase) {
-        if let Phase::Building { adoption, .. } = &mut self.phase {
+    fn end_building(&mut self, store: &mut Store, phase: TargetPhase) {
+        if let TargetPhase::Building { adoption, .. } = &mut self.phase {
             store.give_up_adoption(adoption);
         }
         self.phase = phase;
@@ -112,7 +112,7 @@ impl Target {
 
     /// Whether the meganode may be split itself.
     pub(super) fn is_open(&self) -> bool {
-        matches!(self.phase, Phase::Opening | Phase::Opened)
+        matches!(self.phase, TargetPhase::Opening | TargetPhase::Opened)
     }
 
     /// Writes wait until it is open.
@@ -124,7 +124,7 @@ impl Target {
 /// Whether a split is linked durably, as far as this worker has its source.
 fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
     let Some(source) = pairs.at(name.pair).map(|at| pairs.store(at)) else { return true };
-    matches!(source.book().answer(name, source.durable()), Answer::Linked | Answer::Open)
+    matches!(source.split_table().answer(name, source.durable()), SplitAnswer::Linked | SplitAnswer::Open)
 }
 
 /// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed
@@ -133,7 +133,7 @@ fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
     if pairs.directory.of(there).is_some() {
         return;
     }
-    if let Some(split) = pairs.store(there.pair).book().target(name) {
+    if let Some(split) = pairs.store(there.pair).split_table().target(name) {
         let (low, high) = (split.low.clone(), split.high.clone());
         pairs.directory.insert(Range { low, high, at: there });
     }
@@ -142,7 +142,7 @@ fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
 /// Whether a source that is here has finished a split, durably: nobody asks for it any more.
 fn source_is_done(pairs: &Pairs, name: SplitName) -> bool {
     let source = pairs.at(name.pair).map(|at| pairs.store(at));
-    source.is_some_and(|store| store.book().answer(name, store.durable()) == Answer::No)
+    source.is_some_and(|store| store.split_table().answer(name, store.durable()) == SplitAnswer::No)
 }
 
 impl Splits {
@@ -165,7 +165,7 @@ impl Splits {
         let source = pairs.store(source).source_view(from);
         let slot = range.slot;
         let adoption = Box::new(Adoption::new(range, kept));
-        let phase = Phase::Building { adoption, source, begun: false };
+        let phase = TargetPhase::Building { adoption, source, begun: false };
         self.targets.push(Target { name, at, slot, phase });
     }
 
@@ -174,7 +174,7 @@ impl Splits {
         let mut busy = false;
         for target in &mut self.targets {
             let store = pairs.store_mut(target.at);
-            let Phase::Building { adoption, source, begun } = &mut target.phase else { continue };
+            let TargetPhase::Building { adoption, source, begun } = &mut target.phase else { continue };
             if !*begun {
                 match store.begin_adoption(adoption) {
                     Ok(done) => *begun = done,
@@ -189,18 +189,18 @@ impl Splits {
                 Ok(AdoptionStep::Waits) => {}
                 Ok(AdoptionStep::Whole(csn)) => {
                     tracing::debug!(name = %target.name, csn = csn.0, "adopted");
-                    target.phase = Phase::Adopted { left_behind: adoption.take_left_behind() };
+                    target.phase = TargetPhase::Adopted { left_behind: adoption.take_left_behind() };
                     busy = true;
                 }
                 Ok(AdoptionStep::Full) => {
                     self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.end_building(store, Phase::Failed);
+                    target.end_building(store, TargetPhase::Failed);
                     busy = true;
                 }
                 Err(error) => {
                     tracing::error!(%error, name = %target.name, "an adoption cannot go on");
                     self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.end_building(store, Phase::Failed);
+                    target.end_building(store, TargetPhase::Failed);
                 }
             }
         }
@@ -209,7 +209,7 @@ impl Splits {
 
     /// Whether a pair is taking over entries that no leaf leads to yet.
     pub(crate) fn is_building(&self, at: PairAt) -> bool {
-        let building = |target: &Target| matches!(target.phase, Phase::Building { .. });
+        let building = |target: &Target| matches!(target.phase, TargetPhase::Building { .. });
         self.targets.iter().any(|target| target.at == at && building(target))
     }
 
@@ -228,53 +228,53 @@ impl Splits {
 
     fn step_target(&mut self, pairs: &mut Pairs, target: &mut Target, now_ns: u64, moved: &mut bool) -> bool {
         let (name, slot) = (target.name, target.slot);
-        if matches!(target.phase, Phase::Opened) && source_is_done(pairs, name) {
+        if matches!(target.phase, TargetPhase::Opened) && source_is_done(pairs, name) {
             pairs.store_mut(target.at).forget_split(name);
             return false;
         }
-        if let Phase::Open = target.phase {
+        if let TargetPhase::Open = target.phase {
             enter_directory(pairs, target.there(), name);
         }
-        if let Phase::Showing { .. } = target.phase {
+        if let TargetPhase::Showing { .. } = target.phase {
             assert!(may_be_shown(pairs, name), "{name} is readable before it is linked durably");
         }
         let store = pairs.store_mut(target.at);
-        let durable = store.book().target(name).is_none_or(|split| split.csn <= store.durable());
+        let durable = store.split_table().target(name).is_none_or(|split| split.csn <= store.durable());
         let next = match &mut target.phase {
-            Phase::Adopted { left_behind } if durable => {
+            TargetPhase::Adopted { left_behind } if durable => {
                 let left_behind = std::mem::take(left_behind);
                 self.messages.push_back(SplitMessage::Adopted { name, left_behind });
                 if planted(Mutant::ReadableEarly) {
-                    Phase::Showing { next: NodeIndex(0), open: false }
+                    TargetPhase::Showing { next: NodeIndex(0), open: false }
                 } else {
-                    Phase::Told
+                    TargetPhase::Told
                 }
             }
-            Phase::Showing { next, open } => match store.show(slot, *next, NODES_AT_ONCE) {
-                Some(next) => Phase::Showing { next, open: *open },
-                None if *open => Phase::Open,
+            TargetPhase::Showing { next, open } => match store.show(slot, *next, NODES_AT_ONCE) {
+                Some(next) => TargetPhase::Showing { next, open: *open },
+                None if *open => TargetPhase::Open,
                 None => {
                     self.messages.push_back(SplitMessage::Readable { name });
-                    Phase::Shown
+                    TargetPhase::Shown
                 }
             },
-            Phase::Open => match store.try_step(SplitRecord::Opened { name }, 0) {
+            TargetPhase::Open => match store.try_step(SplitRecord::Opened { name }, 0) {
                 Some(_) => {
                     self.changed = true;
-                    Phase::Opening
+                    TargetPhase::Opening
                 }
                 None => return true,
             },
-            Phase::Opening if durable => {
+            TargetPhase::Opening if durable => {
                 self.messages.push_back(SplitMessage::Opened { name });
-                Phase::Opened
+                TargetPhase::Opened
             }
-            Phase::Asking { due_ns } if *due_ns <= now_ns => {
+            TargetPhase::Asking { due_ns } if *due_ns <= now_ns => {
                 self.messages.push_back(SplitMessage::Ask { name, by: store.pair() });
-                Phase::Asking { due_ns: now_ns + ASK_NS }
+                TargetPhase::Asking { due_ns: now_ns + ASK_NS }
             }
-            Phase::Discarding => {
-                if store.book().target(name).is_none() {
+            TargetPhase::Discarding => {
+                if store.split_table().target(name).is_none() {
                     return false; // nothing of it was logged
                 }
                 return !store.discard(name, slot);
@@ -287,22 +287,22 @@ impl Splits {
     }
 
     /// What the owner of a source that is elsewhere answers. It may be late, never wrong.
-    pub(super) fn target_hears(
+    pub(super) fn on_source_notice(
         &mut self,
         pairs: &mut Pairs,
         to: PairId,
         name: SplitName,
-        answer: SourceNote,
+        answer: SourceNotice,
         now_ns: u64,
     ) {
         let Some(target) = self.target_mut(pairs, to, name) else { return };
-        let (asking, shown) = (target.is_asking(), matches!(target.phase, Phase::Shown));
+        let (asking, shown) = (target.is_asking(), matches!(target.phase, TargetPhase::Shown));
         match answer {
-            SourceNote::No if asking || matches!(target.phase, Phase::Opened) => {
-                self.target_answered(pairs, to, name, Answer::No, now_ns);
+            SourceNotice::No if asking || matches!(target.phase, TargetPhase::Opened) => {
+                self.target_answered(pairs, to, name, SplitAnswer::No, now_ns);
             }
-            SourceNote::Linked if asking => self.target_linked(pairs, to, name),
-            SourceNote::Open if asking || shown => self.target_open(pairs, to, name),
+            SourceNotice::Linked if asking => self.target_linked(pairs, to, name),
+            SourceNotice::Open if asking || shown => self.target_open(pairs, to, name),
             _ => {}
         }
     }
@@ -317,10 +317,10 @@ impl Splits {
             return tracing::error!(%name, "a linked split has no target");
         };
         match target.phase {
-            Phase::Told | Phase::Asking { .. } => {
-                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: false };
+            TargetPhase::Told | TargetPhase::Asking { .. } => {
+                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: false };
             }
-            Phase::Shown | Phase::Open | Phase::Opening | Phase::Opened => {
+            TargetPhase::Shown | TargetPhase::Open | TargetPhase::Opening | TargetPhase::Opened => {
                 self.messages.push_back(SplitMessage::Readable { name });
             }
             _ => {}
@@ -332,12 +332,12 @@ impl Splits {
             return tracing::error!(%name, "a split that is cut has no target");
         };
         match target.phase {
-            Phase::Shown => target.phase = Phase::Open,
-            Phase::Told | Phase::Asking { .. } => {
-                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: true };
+            TargetPhase::Shown => target.phase = TargetPhase::Open,
+            TargetPhase::Told | TargetPhase::Asking { .. } => {
+                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: true };
             }
-            Phase::Opened => self.messages.push_back(SplitMessage::Opened { name }),
-            Phase::Showing { next, .. } => target.phase = Phase::Showing { next, open: true },
+            TargetPhase::Opened => self.messages.push_back(SplitMessage::Opened { name }),
+            TargetPhase::Showing { next, .. } => target.phase = TargetPhase::Showing { next, open: true },
             _ => {}
         }
     }
@@ -353,29 +353,29 @@ impl Splits {
         pairs: &mut Pairs,
         to: PairId,
         name: SplitName,
-        answer: Answer,
+        answer: SplitAnswer,
         now_ns: u64,
     ) {
         let Some(at) = pairs.at(to) else { return };
-        let state = pairs.store(at).book().target(name).map(|split| split.state);
+        let state = pairs.store(at).split_table().target(name).map(|split| split.state);
         let Some(target) = self.target_mut(pairs, to, name) else { return };
         // A living adoption that its source has aborted is thrown away, whatever it was at.
         let Some(state) = state else {
-            if answer == Answer::No {
-                target.end_building(pairs.store_mut(at), Phase::Discarding);
+            if answer == SplitAnswer::No {
+                target.end_building(pairs.store_mut(at), TargetPhase::Discarding);
             }
             return;
         };
         match step_of_target(state, Some(answer)) {
-            TargetStep::Discard => target.end_building(pairs.store_mut(at), Phase::Discarding),
-            TargetStep::Show if matches!(target.phase, Phase::Asking { .. }) => {
-                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: false };
+            TargetStep::Discard => target.end_building(pairs.store_mut(at), TargetPhase::Discarding),
+            TargetStep::Show if matches!(target.phase, TargetPhase::Asking { .. }) => {
+                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: false };
             }
-            TargetStep::Open if matches!(target.phase, Phase::Asking { .. }) => {
-                target.phase = Phase::Showing { next: NodeIndex::ROOT, open: true };
+            TargetStep::Open if matches!(target.phase, TargetPhase::Asking { .. }) => {
+                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: true };
             }
-            TargetStep::Ask if matches!(target.phase, Phase::Asking { .. }) => {
-                target.phase = Phase::Asking { due_ns: now_ns + ASK_NS };
+            TargetStep::Ask if matches!(target.phase, TargetPhase::Asking { .. }) => {
+                target.phase = TargetPhase::Asking { due_ns: now_ns + ASK_NS };
             }
             TargetStep::Forget => self.target_finished(pairs, to, name),
             TargetStep::Contradiction => {

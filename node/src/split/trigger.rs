@@ -118,7 +118,7 @@ impl Splits {
 
     /// Whether a meganode takes part in no split that is not settled.
     pub(super) fn is_idle(&self, pairs: &Pairs, there: MeganodeAt) -> bool {
-        let splits = pairs.store(there.pair).book().source_of(there.slot).is_some();
+        let splits = pairs.store(there.pair).split_table().source_of(there.slot).is_some();
         !splits && self.targets.iter().all(|target| !target.is_of(there) || target.is_open())
     }
 
@@ -181,7 +181,7 @@ impl Splits {
         let store = pairs.store(there.pair);
         let rests =
             if needs_extents { self.awaits_extents(store, there) } else { store.has_resting(there.slot) };
-        if rests || !needs_extents && self.rebuilds_now(there) {
+        if rests || !needs_extents && self.compacts_now(there) {
             return true;
         }
         if self.sources.iter().any(|source| source.is_of(there) && source.is_cutting()) {
@@ -196,7 +196,8 @@ impl Splits {
         if now_ns < self.growth.split_after_ns {
             return self.growth.split_after_ns - now_ns <= RETRY_NS;
         }
-        self.split(pairs, there, needs_extents, now_ns) || !needs_extents && self.rebuild_helps(pairs, there)
+        self.split(pairs, there, needs_extents, now_ns)
+            || !needs_extents && self.compaction_helps(pairs, there)
     }
 
     /// Whether the worker is to ask for one more pair, once.

@@ -116,7 +116,7 @@ impl Store {
             let csn = self.append_step(&NodeRecord::Split(record));
             adoption.ended.iter().for_each(|session| self.completions.forget(*session));
             if adoption.builder.is_none() {
-                self.reserved.remove(&slot); // the book has it from here on
+                self.reserved.remove(&slot); // the table of splits has it from here on
                 self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
                 self.take_granted(slot);
                 let frame = BulkFrame {

@@ -69,7 +69,7 @@ pub(crate) struct OwnedMeganode {
     pub(crate) entries: u64,
     /// Tree nodes that were freed and wait for their reuse.
     pub(crate) resting: usize,
-    /// Entries removed since a rebuild looked at it.
+    /// Entries removed since a compaction looked at it.
     pub(crate) removed: u64,
     /// It is to be looked at.
     noted: bool,
@@ -97,7 +97,7 @@ pub(crate) struct Meganodes {
     slots: Vec<Option<OwnedMeganode>>,
     ends: Arc<SlotEnds>,
     filled: Arc<FilledNodes>,
-    /// Meganodes that a rebuild should look at, in their order.
+    /// Meganodes that a compaction should look at, in their order.
     thinned: VecDeque<SlotIndex>,
 }
 
@@ -172,7 +172,7 @@ impl Meganodes {
         }
     }
 
-    /// A rebuild should look at a meganode.
+    /// A compaction should look at a meganode.
     pub(super) fn note_thinned(&mut self, slot: SlotIndex) {
         if let Some(owned) = self.get_mut(slot)
             && !std::mem::replace(&mut owned.noted, true)
@@ -181,7 +181,7 @@ impl Meganodes {
         }
     }
 
-    /// The next meganode that a rebuild should look at.
+    /// The next meganode that a compaction should look at.
     pub(super) fn take_thinned(&mut self) -> Option<SlotIndex> {
         while let Some(slot) = self.thinned.pop_front() {
             if let Some(owned) = self.get_mut(slot).filter(|owned| owned.noted) {

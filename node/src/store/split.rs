@@ -1,8 +1,8 @@
-//! The store's side of splits: steps into the log and the book, cutting the source's half, showing and
-//! freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
+//! The store's side of splits: steps into the log and the table of splits, cutting the source's half, showing
+//! and freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
 
 use cell_protocol::{MeganodeRow, MeganodeUse};
-use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitBook, SplitName, SplitRecord};
+use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
 use cell_tree::{
     Change, Image, LeafEntry, Meganode, MeganodeRole, NodeIndex, NodeState, SlotAllocator, SplitPlan,
@@ -25,7 +25,7 @@ pub(crate) struct CutHalf {
 
 impl Store {
     /// The splits and slots of the pair, as the log tells them.
-    pub(crate) fn book(&self) -> &SplitBook {
+    pub(crate) fn split_table(&self) -> &SplitTable {
         &self.splits
     }
 
@@ -91,7 +91,8 @@ impl Store {
         self.log_room(&Need::step(STEP_BYTES_MAX + bytes))
     }
 
-    /// Logs a step and notes it in the book and the completion table. [`Store::step_room`] was asked.
+    /// Logs a step and notes it in the table of splits and the completion table. [`Store::step_room`] was
+    /// asked.
     pub(crate) fn append_step(&mut self, record: &NodeRecord<'_>) -> Csn {
         let csn = self.append_node(record);
         self.csn_unlogged = csn;

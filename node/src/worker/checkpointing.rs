@@ -1,6 +1,6 @@
 //! When a checkpoint is taken, and the order of its steps:
 //!
-//! 1. note the durable watermark B, and copy the completion table and the book of splits; the copier reads
+//! 1. note the durable watermark B, and copy the completion table and the table of splits; the copier reads
 //!    the pair as any reader does;
 //! 2. the image is written and synced: its highest CSN is M, at or above B;
 //! 3. wait until the durable watermark has passed M, or the image would hold what a crash takes back;
@@ -25,7 +25,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
 
 use super::pairs::OwnedPair;
-use super::{Command, Phase, Worker};
+use super::{Command, Worker, WorkerPhase};
 use crate::outbox::PairAt;
 use crate::settings::WorkerOptions;
 
@@ -126,7 +126,7 @@ impl Worker {
             let checkpointing = &self.pairs.get(at).checkpointing;
             !checkpointing.wanted_at_stop && !checkpointing.is_running()
         };
-        self.phase == Phase::Stopping && self.is_idle() && self.pairs.all().all(done)
+        self.phase == WorkerPhase::Stopping && self.is_idle() && self.pairs.all().all(done)
     }
 
     pub(super) fn checkpoint_tick(&mut self, at: PairAt) {
@@ -134,7 +134,7 @@ impl Worker {
         // An adoption logs entries before the leaf that leads to them. Were the base between the two, the
         // image would lack such an entry and the log below the base would go.
         let adopts = self.splits.is_building(at);
-        let stopping = self.phase == Phase::Stopping;
+        let stopping = self.phase == WorkerPhase::Stopping;
         self.tell_relief(at);
         let disk_free = self.disk_free;
         let pair = self.pairs.get_mut(at);
@@ -151,11 +151,11 @@ impl Worker {
             return;
         }
         let due = match self.phase {
-            Phase::Serving => {
+            WorkerPhase::Serving => {
                 pair.checkpoint_is_due(&self.options, self.now_ns) || pair.checkpoint_makes_room(disk_free)
             }
-            Phase::Stopping => pair.checkpointing.wanted_at_stop && idle,
-            Phase::Recovering | Phase::Failed(_) => false,
+            WorkerPhase::Stopping => pair.checkpointing.wanted_at_stop && idle,
+            WorkerPhase::Recovering | WorkerPhase::Failed(_) => false,
         };
         if due {
             self.commands.push(pair.start_checkpoint());
@@ -165,7 +165,7 @@ impl Worker {
     /// Tells a pair whether a checkpoint will make room for its log, if that should lack room before the next
     /// tick: writes wait for it then. When none will, those that have waited are refused.
     fn tell_relief(&mut self, at: PairAt) {
-        let (now_ns, serving) = (self.now_ns, self.phase == Phase::Serving);
+        let (now_ns, serving) = (self.now_ns, self.phase == WorkerPhase::Serving);
         let pair = self.pairs.get_mut(at);
         let checkpointing = &pair.checkpointing;
         // Also while the last one covers all that is durable: one write, appended after that, can take what

@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cell_cluster::NoteRow;
+use cell_cluster::NoticeRow;
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId, SessionId};
 
 use super::checkpointing::CheckpointCommand;
-use super::{Phase, Worker};
+use super::{Worker, WorkerPhase};
 use crate::check::CheckOutcome;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
-use crate::split::NotesView;
+use crate::split::NoticesView;
 use crate::table_view::TableView;
 
 /// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
@@ -53,12 +53,12 @@ pub enum Command {
     Checkpoint(PairId, CheckpointCommand),
     /// Create one more pair for this node and hand it over ([`Worker::add_pair`]), if there is memory.
     AddPair,
-    /// Write a note of a split, or with none remove it; answered by [`ControlEvent::NoteWritten`].
+    /// Write a notice of a split, or with none remove it; answered by [`ControlEvent::NoticeWritten`].
     Note {
         /// Its key.
         key: String,
         /// What it says.
-        note: Option<NoteRow>,
+        notice: Option<NoticeRow>,
     },
     /// The worker has given its pair up: nothing may be sent any more, the process exits.
     Failed(FailureKind),
@@ -132,9 +132,9 @@ pub enum ControlEvent {
     /// The cluster, as it is shown to people from now on.
     Cluster(Arc<ClusterSnapshot>),
     /// The notes of splits, as all nodes have written them.
-    Notes(Arc<NotesView>),
+    Notices(Arc<NoticesView>),
     /// Of [`Command::Note`], unless it failed.
-    NoteWritten {
+    NoticeWritten {
         /// Its key.
         key: String,
         /// The coordinator's revision from which on it is seen.
@@ -170,26 +170,26 @@ impl Worker {
                 self.checked(connection, header, &outcome)
             }
             ControlEvent::StructureChecked => self.structure_checked(),
-            ControlEvent::Table(table) => self.table_came(table),
+            ControlEvent::Table(table) => self.on_table(table),
             ControlEvent::Cluster(cluster) => self.cluster = cluster,
-            ControlEvent::Notes(notes) => self.splits.notes_came(notes),
-            ControlEvent::NoteWritten { key, revision } => self.splits.note_written(&key, revision),
+            ControlEvent::Notices(notices) => self.splits.on_notices(notices),
+            ControlEvent::NoticeWritten { key, revision } => self.splits.notice_written(&key, revision),
             ControlEvent::PairAdded => self.splits.pair_added(true, self.now_ns),
             ControlEvent::PairRefused => self.splits.pair_added(false, self.now_ns),
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
             ControlEvent::Stop { checkpoint } => match self.phase {
-                Phase::Serving => {
-                    self.phase = Phase::Stopping;
+                WorkerPhase::Serving => {
+                    self.phase = WorkerPhase::Stopping;
                     self.pairs.iter_mut().for_each(|pair| pair.checkpointing.stop(checkpoint));
                 }
-                Phase::Recovering => self.phase = Phase::Stopping,
-                Phase::Stopping | Phase::Failed(_) => {}
+                WorkerPhase::Recovering => self.phase = WorkerPhase::Stopping,
+                WorkerPhase::Stopping | WorkerPhase::Failed(_) => {}
             },
         }
         self.drain_backlogs();
-        if self.phase != Phase::Serving {
+        if self.phase != WorkerPhase::Serving {
             self.drain_parked(); // refused now
         }
     }

@@ -37,8 +37,8 @@ pub use regions::pair_regions;
 
 use pairs::Pairs;
 use read::ReadQueue;
-use regions::RegionBook;
-use session::SessionBook;
+use regions::RegionRegistrations;
+use session::SessionTable;
 use stream::Streams;
 
 /// Operations that a connection may have in flight.
@@ -90,7 +90,7 @@ enum Wait {
 
 /// What a worker is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
+enum WorkerPhase {
     Recovering,
     Serving,
     Stopping,
@@ -107,7 +107,7 @@ fn lease_over(now_ns: u64, lease_until_ns: u64) -> bool {
 pub struct Worker {
     identity: WorkerIdentity,
     options: WorkerOptions,
-    phase: Phase,
+    phase: WorkerPhase,
     pairs: Pairs,
     splits: Splits,
     /// Writes that wait for splits, in their order.
@@ -115,11 +115,11 @@ pub struct Worker {
     parked_bytes: usize,
     has_work: bool,
     reads: ReadQueue,
-    regions: RegionBook,
+    regions: RegionRegistrations,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
     connections: HashMap<ConnectionId, Connection>,
-    sessions: SessionBook,
+    sessions: SessionTable,
     streams: Streams,
     commands: Vec<Command>,
     operations: OperationCounts,
@@ -150,18 +150,18 @@ impl Worker {
         Worker {
             identity,
             options,
-            phase: Phase::Recovering,
+            phase: WorkerPhase::Recovering,
             pairs: Pairs::default(),
             splits: Splits::default(),
             parked: VecDeque::new(),
             parked_bytes: 0,
             has_work: false,
             reads: ReadQueue::default(),
-            regions: RegionBook::default(),
+            regions: RegionRegistrations::default(),
             table: Arc::default(),
             cluster: Arc::default(),
             connections: HashMap::new(),
-            sessions: SessionBook::default(),
+            sessions: SessionTable::default(),
             streams: Streams::default(),
             commands: Vec::new(),
             operations: OperationCounts::default(),
@@ -195,8 +195,8 @@ impl Worker {
             self.sessions.open(session, self.now_ns);
         }
         self.splits.install(&mut self.pairs);
-        if self.phase == Phase::Recovering {
-            self.phase = Phase::Serving;
+        if self.phase == WorkerPhase::Recovering {
+            self.phase = WorkerPhase::Serving;
         }
     }
 
@@ -246,8 +246,9 @@ impl Worker {
         self.lease_until_ns = lease_until_ns;
         // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering
         // or not, so that its clients look elsewhere.
-        self.leased |= lease_until_ns > 0 || self.phase != Phase::Recovering;
-        if self.leased && !matches!(self.phase, Phase::Failed(_)) && lease_over(now_ns, lease_until_ns) {
+        self.leased |= lease_until_ns > 0 || self.phase != WorkerPhase::Recovering;
+        if self.leased && !matches!(self.phase, WorkerPhase::Failed(_)) && lease_over(now_ns, lease_until_ns)
+        {
             self.fail(FailureKind::LeaseLost);
             return;
         }
@@ -256,7 +257,7 @@ impl Worker {
             pair.store.grow_ahead();
         }
         self.pairs.trim_replies();
-        if self.phase == Phase::Serving {
+        if self.phase == WorkerPhase::Serving {
             self.splits.tick(&mut self.pairs, now_ns);
         }
         self.sessions_tick();
@@ -307,15 +308,15 @@ impl Worker {
     /// The end of one poll: carries out the reads that were gathered, and takes splits further.
     pub fn end_of_poll(&mut self) {
         self.carry_out_reads();
-        if self.phase != Phase::Serving {
+        if self.phase != WorkerPhase::Serving {
             return;
         }
         self.has_work = self.splits.step(&mut self.pairs, self.now_ns);
         if let Some(error) = self.splits.take_broken() {
             panic!("a split met memory that breaks an invariant: {error}");
         }
-        for (key, note) in self.splits.take_note_wishes() {
-            self.commands.push(Command::Note { key, note });
+        for (key, notice) in self.splits.take_notice_wishes() {
+            self.commands.push(Command::Note { key, notice });
         }
         if self.splits.take_wanted_pair() {
             self.commands.push(Command::AddPair);
@@ -391,7 +392,7 @@ impl Worker {
 
     /// A pair by its number; none once the worker has failed.
     fn numbered(&self, pair: usize) -> Option<PairAt> {
-        let failed = matches!(self.phase, Phase::Failed(_));
+        let failed = matches!(self.phase, WorkerPhase::Failed(_));
         let at = u16::try_from(pair).ok().filter(|_| !failed && pair < self.pairs.len());
         at.map(PairAt)
     }
@@ -469,7 +470,7 @@ impl Worker {
     #[must_use]
     pub fn failure(&self) -> Option<FailureKind> {
         match self.phase {
-            Phase::Failed(kind) => Some(kind),
+            WorkerPhase::Failed(kind) => Some(kind),
             _ => None,
         }
     }
@@ -487,8 +488,8 @@ impl Worker {
     }
 
     fn fail(&mut self, kind: FailureKind) {
-        if !matches!(self.phase, Phase::Failed(_)) {
-            self.phase = Phase::Failed(kind);
+        if !matches!(self.phase, WorkerPhase::Failed(_)) {
+            self.phase = WorkerPhase::Failed(kind);
             self.pairs.drop_replies();
             self.commands.push(Command::Failed(kind));
         }

@@ -14,7 +14,7 @@ const PERMITTED_PARTS: (u64, u64) = (4, 5);
 
 /// The registrations that clients are told of, by pair.
 #[derive(Debug, Default)]
-pub(super) struct RegionBook {
+pub(super) struct RegionRegistrations {
     rows: Vec<PairRegions>,
 }
 

@@ -8,14 +8,14 @@ use cell_protocol::{
 
 use super::pairs::Dependence;
 use super::{
-    Handled, IDLE_MS, IN_FLIGHT_MAX, Phase, SERVER_NAME, STREAM_CREDIT_BYTES, STREAMS_MAX, Wait, Worker,
+    Handled, IDLE_MS, IN_FLIGHT_MAX, SERVER_NAME, STREAM_CREDIT_BYTES, STREAMS_MAX, Wait, Worker, WorkerPhase,
 };
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 
 impl Worker {
     pub(super) fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
-        if matches!(self.phase, Phase::Failed(_)) {
+        if matches!(self.phase, WorkerPhase::Failed(_)) {
             return Handled::Done;
         }
         let Some(state) = self.connections.get(&connection) else { return Handled::Done };
@@ -71,7 +71,7 @@ impl Worker {
         header: RequestHeader,
         request: &Request<'_>,
     ) -> Result<Option<MeganodeAt>, Wait> {
-        if self.phase != Phase::Serving {
+        if self.phase != WorkerPhase::Serving {
             return Ok(None);
         }
         let (key, value_len) = match request {

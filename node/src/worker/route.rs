@@ -12,7 +12,7 @@ use cell_terms::PairId;
 use cell_tree::{Aim, LeafSnapshot};
 
 use super::pairs::{Dependence, Pairs};
-use super::{Phase, Worker};
+use super::{Worker, WorkerPhase};
 use crate::table_view::TableView;
 
 /// A hint, before it is sent.
@@ -25,7 +25,7 @@ struct Hint {
 
 impl Worker {
     /// The table from now on.
-    pub(super) fn table_came(&mut self, table: Arc<TableView>) {
+    pub(super) fn on_table(&mut self, table: Arc<TableView>) {
         self.table = table;
     }
 
@@ -43,7 +43,7 @@ impl Worker {
 
     /// Whether nothing can be said yet: the pairs are still to come.
     pub(super) fn is_awaiting_pairs(&self) -> bool {
-        self.phase == Phase::Recovering && self.pairs.is_empty()
+        self.phase == WorkerPhase::Recovering && self.pairs.is_empty()
     }
 
     /// Refuses what is not about this worker's keys: with a hint, if there is one.

@@ -8,7 +8,7 @@ use cell_terms::SessionId;
 use cell_terms::mutant::{Mutant, planted};
 
 use super::pairs::Dependence;
-use super::{Command, Phase, Worker};
+use super::{Command, Worker, WorkerPhase};
 
 /// How often idle sessions are looked for.
 const SWEEP_NS: u64 = 5_000_000_000;
@@ -42,7 +42,7 @@ struct Asking {
 /// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that
 /// is not known here is asked for there before it is refused.
 #[derive(Debug, Default)]
-pub(super) struct SessionBook {
+pub(super) struct SessionTable {
     known: HashMap<SessionId, Use>,
     asking: HashMap<SessionId, Asking>,
     asking_bytes: usize,
@@ -51,7 +51,7 @@ pub(super) struct SessionBook {
     swept_ns: u64,
 }
 
-impl SessionBook {
+impl SessionTable {
     pub(super) fn open(&mut self, session: SessionId, now_ns: u64) {
         self.known.insert(session, Use::new(now_ns));
     }
@@ -240,7 +240,7 @@ impl Worker {
         request: &Request<'_>,
         message: &[u8],
     ) -> bool {
-        if self.phase != Phase::Serving {
+        if self.phase != WorkerPhase::Serving {
             return false;
         }
         let stream = (connection, header.id);

@@ -10,7 +10,7 @@ use cell_protocol::{
 use cell_terms::Csn;
 
 use super::pairs::{Dependence, OwnedPair};
-use super::{Command, Phase, Worker};
+use super::{Command, Worker, WorkerPhase};
 use crate::check::CheckOutcome;
 use crate::directory::MeganodeAt;
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
@@ -64,7 +64,7 @@ impl Worker {
     fn recovering_status(&self) -> Option<PairStatus> {
         let view = self.progress.view(self.now_ns);
         let permille = view.bytes_done.saturating_mul(1_000) / view.bytes_total.max(1);
-        (self.phase == Phase::Recovering).then(|| PairStatus {
+        (self.phase == WorkerPhase::Recovering).then(|| PairStatus {
             pair: cell_terms::PairId(0),
             epoch: cell_terms::Epoch(0),
             state: PairState::Recovering { permille: u16::try_from(permille.min(1_000)).unwrap_or(1_000) },
@@ -108,7 +108,7 @@ impl Worker {
         let store = self.pairs.store(there.pair);
         let mut row = store.meganode_row(there.slot);
         let range = self.pairs.directory.of(there).map(|range| &*range.low);
-        let split = store.book().target_of(there.slot);
+        let split = store.split_table().target_of(there.slot);
         let low = range.or(split.map(|(_, split)| &*split.low)).unwrap_or_default();
         let told = low.len().min(row.low.len());
         row.low[..told].copy_from_slice(&low[..told]);
@@ -188,7 +188,7 @@ impl Worker {
 
     fn node_state(&self) -> NodeState {
         match self.phase {
-            Phase::Recovering => {
+            WorkerPhase::Recovering => {
                 let view = self.progress.view(self.now_ns);
                 NodeState::Recovering(RecoveryProgress {
                     stage: view.stage.name(),
@@ -197,9 +197,9 @@ impl Worker {
                     bytes_per_second: view.bytes_per_second,
                 })
             }
-            Phase::Stopping => NodeState::Stopping,
-            Phase::Failed(kind) => NodeState::Failed(kind),
-            Phase::Serving => match self.pairs.iter().find_map(|pair| pair.store.no_room()) {
+            WorkerPhase::Stopping => NodeState::Stopping,
+            WorkerPhase::Failed(kind) => NodeState::Failed(kind),
+            WorkerPhase::Serving => match self.pairs.iter().find_map(|pair| pair.store.no_room()) {
                 Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
                 Some(NoRoom::Region | NoRoom::Slot) => {
                     NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull)
@@ -236,8 +236,8 @@ impl OwnedPair {
             completions: figures.completions,
             replies_held: self.held.len() as u64,
             checkpoints: self.batches.checkpoints,
-            rebuilds: figures.rebuilds.rebuilt,
-            rebuild_nodes_freed: figures.rebuilds.nodes_freed,
+            rebuilds: figures.compactions.rebuilt,
+            rebuild_nodes_freed: figures.compactions.nodes_freed,
             checkpoint_running: self.checkpointing.is_running(),
             sync_us: self.batches.sync_us(),
         }

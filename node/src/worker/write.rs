@@ -7,7 +7,7 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex, Version};
 
 use super::pairs::Dependence;
-use super::{Phase, Worker};
+use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
 use crate::store::{NoRoom, Store, WriteError};
@@ -123,7 +123,7 @@ impl Worker {
         if self.is_awaiting_pairs() {
             return Err(Refusal::Recovering);
         }
-        if self.phase == Phase::Stopping {
+        if self.phase == WorkerPhase::Stopping {
             return Err(Refusal::Shutdown);
         }
         if value_len > self.options.value_bytes_max {

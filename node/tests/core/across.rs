@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::NoteRow;
-use cell_node::{Command, ControlEvent, NotesView};
+use cell_cluster::NoticeRow;
+use cell_node::{Command, ControlEvent, NoticesView};
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key {:05}", number * 7919 % 10_007).into_bytes()
@@ -16,27 +16,27 @@ fn key(number: u64) -> Vec<u8> {
 #[derive(Default)]
 struct Board {
     revision: u64,
-    notes: BTreeMap<String, NoteRow>,
+    notices: BTreeMap<String, NoticeRow>,
     /// Whether notes are delayed: a worker sees those of the look before.
-    late: Option<Arc<NotesView>>,
+    late: Option<Arc<NoticesView>>,
 }
 
 impl Board {
     /// Carries out what a worker wrote, and shows it what there is.
     fn exchange(&mut self, world: &mut World, process: usize) {
         for command in world.take_commands(process) {
-            let Command::Note { key, note } = command else { continue };
+            let Command::Note { key, notice } = command else { continue };
             self.revision += 1;
-            match note {
-                Some(note) => drop(self.notes.insert(key.clone(), note)),
-                None => drop(self.notes.remove(&key)),
+            match notice {
+                Some(notice) => drop(self.notices.insert(key.clone(), notice)),
+                None => drop(self.notices.remove(&key)),
             }
             let revision = self.revision;
-            world.tell(process, ControlEvent::NoteWritten { key, revision });
+            world.tell(process, ControlEvent::NoticeWritten { key, revision });
         }
-        let now = Arc::new(NotesView { revision: self.revision, notes: self.notes.clone() });
+        let now = Arc::new(NoticesView { revision: self.revision, notices: self.notices.clone() });
         let shown = self.late.replace(now.clone()).unwrap_or(now);
-        world.tell(process, ControlEvent::Notes(shown));
+        world.tell(process, ControlEvent::Notices(shown));
     }
 }
 
@@ -53,13 +53,13 @@ fn settle(world: &mut World, board: &mut Board) {
         }
         let under_way = |process| world.worker_of(process).split_counts().under_way;
         let left = (0..world.processes()).map(under_way).sum::<u64>();
-        quiet = if left == 0 && board.notes.is_empty() { quiet + 1 } else { 0 };
+        quiet = if left == 0 && board.notices.is_empty() { quiet + 1 } else { 0 };
         if quiet == QUIET {
             return;
         }
     }
     let counts: Vec<_> = (0..world.processes()).map(|at| world.worker_of(at).split_counts()).collect();
-    panic!("splits are left over: {counts:?}, {:?}", board.notes);
+    panic!("splits are left over: {counts:?}, {:?}", board.notices);
 }
 
 /// Entries by the worker that has them; each is at one of them alone.
@@ -67,9 +67,9 @@ fn check(world: &mut World, numbers: std::ops::Range<u64>) {
     for number in numbers {
         let found: Vec<_> = (0..world.processes())
             .map(|process| world.get_of(process, &key(number)))
-            .filter(|told| matches!(told, Told::Value(_)))
+            .filter(|told| matches!(told, Replied::Value(_)))
             .collect();
-        assert_eq!(found, [Told::Value(key(number))], "{number}");
+        assert_eq!(found, [Replied::Value(key(number))], "{number}");
     }
 }
 
@@ -97,9 +97,9 @@ fn split_whose_sides_are_taken_over_by_different_nodes_settles_from_any_step() {
             world.turn_of(process);
             board.exchange(&mut world, process);
         }
-        for note in board.notes.values() {
-            *met.entry(format!("{note:?}").split('{').next().unwrap_or_default().to_owned()).or_insert(0) +=
-                1;
+        for notice in board.notices.values() {
+            *met.entry(format!("{notice:?}").split('{').next().unwrap_or_default().to_owned())
+                .or_insert(0) += 1;
         }
         settle(&mut world, &mut board);
         check(&mut world, 1..number);
@@ -134,7 +134,7 @@ fn split_whose_source_target_and_router_are_at_three_nodes_settles_from_any_step
         check(&mut world, 1..first);
         for number in first..number {
             let found = (0..3).map(|at| world.get_of(at, &upper(number)));
-            let found = found.filter(|told| matches!(told, Told::Value(_))).count();
+            let found = found.filter(|told| matches!(told, Replied::Value(_))).count();
             assert_eq!(found, 1, "{number} after {turns} turns");
         }
         settled += 1;
@@ -162,7 +162,7 @@ fn split_beside_a_router_that_is_elsewhere_is_finished() {
     while world.worker_of(1).split_counts().begun == before {
         written += 1;
         let told = world.put_of(1, first + written, &upper(written));
-        assert!(matches!(told, Told::Written(_)), "{told:?}");
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
         assert!(written < 10_000);
     }
     settle(&mut world, &mut board);

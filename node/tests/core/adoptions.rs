@@ -5,7 +5,7 @@ use cell_cluster::Geometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, WriteName};
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 /// What fits in the middle of the first keys' lower half.
 const LOST: &[u8] = b"key 4 lost";
@@ -46,18 +46,18 @@ pub(crate) fn result_that_its_own_log_has_lost_is_not_believed_elsewhere() {
     }
     assert_eq!(world.answered(id), None, "it is not durable");
     world.restart();
-    assert_eq!(world.get(LOST), Told::NotFound);
+    assert_eq!(world.get(LOST), Replied::NotFound);
     // The second split takes the upper half of what is left, that key's range with it.
     while world.worker().split_counts().finished < 2 {
         number += 1;
         let key = format!("key {} {number:05}", if number.is_multiple_of(2) { 0 } else { number * 7 % 10 });
         let told = world.put(world.name(number, 1), key.as_bytes(), b"v");
-        assert!(matches!(told, Told::Written(_)), "{told:?}");
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
         assert!(number < 20_000);
     }
     let told = world.put(lost, LOST, b"lost");
-    assert!(matches!(told, Told::Written(_)), "{told:?}");
-    assert_eq!(world.get(LOST), Told::Value(b"lost".to_vec()));
+    assert!(matches!(told, Replied::Written(_)), "{told:?}");
+    assert_eq!(world.get(LOST), Replied::Value(b"lost".to_vec()));
 }
 
 #[test]
@@ -119,6 +119,6 @@ fn first_router_and_an_adoption_take_different_slots() {
         }
         world.hold(None);
         world.until("the end of both splits", |world| world.worker().split_counts().finished >= 2);
-        assert_eq!(world.get(b"key 0 00010"), Told::Value(b"v".to_vec()));
+        assert_eq!(world.get(b"key 0 00010"), Replied::Value(b"v".to_vec()));
     }
 }

@@ -8,7 +8,7 @@ use cell_cluster::Geometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Delete, Put, Request, WriteName};
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 const MS: u64 = 1_000_000;
 /// Results that the client may still ask for again.
@@ -37,7 +37,7 @@ struct Client {
     images: bool,
     number: u64,
     held: BTreeMap<Vec<u8>, bool>,
-    kept: VecDeque<(Write, Told)>,
+    kept: VecDeque<(Write, Replied)>,
     unanswered: Option<Write>,
 }
 
@@ -57,7 +57,7 @@ impl Client {
     }
 
     /// Asks, and waits for the answer; none if the process dies before.
-    fn ask(&mut self, write: &Write) -> Option<Told> {
+    fn ask(&mut self, write: &Write) -> Option<Replied> {
         let name: WriteName = self.world.name(write.number, write.floor);
         let (key, condition) = (write.key.as_slice(), Condition::Always);
         let id = if write.deletes {
@@ -78,7 +78,7 @@ impl Client {
     }
 
     /// One more write; what it came to, unless the process died.
-    fn write(&mut self, key: Vec<u8>, deletes: bool) -> Option<Told> {
+    fn write(&mut self, key: Vec<u8>, deletes: bool) -> Option<Replied> {
         let floor = self.kept.front().map_or(self.number, |(write, _)| write.number);
         let write = Write { number: self.number, floor, key, deletes };
         self.number += 1;
@@ -86,7 +86,7 @@ impl Client {
             self.unanswered = Some(write);
             return None;
         };
-        if matches!(told, Told::Written(_) | Told::Deleted | Told::NotFound) {
+        if matches!(told, Replied::Written(_) | Replied::Deleted | Replied::NotFound) {
             self.held.insert(write.key.clone(), !deletes);
             self.kept.push_back((write, told.clone()));
             if self.kept.len() > KEPT {
@@ -109,7 +109,10 @@ impl Client {
         }
         if let Some(write) = self.unanswered.take() {
             let told = self.ask(&write);
-            assert!(matches!(told, Some(Told::Written(_) | Told::Deleted | Told::NotFound)), "{told:?}");
+            assert!(
+                matches!(told, Some(Replied::Written(_) | Replied::Deleted | Replied::NotFound)),
+                "{told:?}"
+            );
             self.held.insert(write.key, !write.deletes);
         }
         for _ in 0..TURNS {
@@ -121,7 +124,7 @@ impl Client {
         assert_eq!(self.world.worker().split_counts().under_way, 0, "the split never ends");
         self.demand_sound("when all is settled");
         for (key, is_there) in self.held.clone() {
-            let expected = if is_there { Told::Value(key.clone()) } else { Told::NotFound };
+            let expected = if is_there { Replied::Value(key.clone()) } else { Replied::NotFound };
             assert_eq!(self.world.get(&key), expected, "{}", String::from_utf8_lossy(&key));
         }
         let expected = self.held.values().filter(|is_there| **is_there).count() as u64;
@@ -154,7 +157,7 @@ fn split(pairs: u32, images: bool, dies_after: u64) -> bool {
 fn rebuild(images: bool, dies_after: u64) -> bool {
     let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut client = Client::new(1, slot, images);
-    while matches!(client.write(key(client.number), false), Some(Told::Written(_))) {}
+    while matches!(client.write(key(client.number), false), Some(Replied::Written(_))) {}
     let full: Vec<Vec<u8>> = client.held.keys().cloned().collect();
     let mut doomed = full.iter().enumerate().filter(|(at, _)| at % 5 != 0);
     for (_, key) in doomed.by_ref().take(full.len() / 2) {

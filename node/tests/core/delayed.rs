@@ -3,14 +3,14 @@
 
 use cell_protocol::StatusCode;
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 const KEY: &[u8] = b"key 9 of the upper half";
 
 /// What was written when the world is as the test wants it.
 struct Written {
     world: World,
-    first: Told,
+    first: Replied,
     /// The next number.
     number: u64,
 }
@@ -19,7 +19,7 @@ struct Written {
 fn retried(pairs: u32) -> Written {
     let mut world = World::new(pairs, GEOMETRY, OPTIONS);
     let first = world.put(world.name(1, 1), KEY, b"one");
-    assert!(matches!(first, Told::Written(_)), "{first:?}");
+    assert!(matches!(first, Replied::Written(_)), "{first:?}");
     let second = world.put(world.name(2, 1), KEY, b"two");
     assert_ne!(first, second);
     Written { world, first, number: 3 }
@@ -31,17 +31,17 @@ fn delayed_copies_do_nothing(written: Written) {
     let Written { mut world, first, number } = written;
     let delayed = world.name(1, 1);
     assert_eq!(world.put(delayed, KEY, b"one"), first, "the same answer again");
-    assert_eq!(world.get(KEY), Told::Value(b"two".to_vec()));
+    assert_eq!(world.get(KEY), Replied::Value(b"two".to_vec()));
     let deleted = world.delete(world.name(number, number), KEY);
-    assert_eq!(deleted, Told::Deleted);
-    let below = Told::Refused(StatusCode::NumberBelowFloor);
+    assert_eq!(deleted, Replied::Deleted);
+    let below = Replied::Refused(StatusCode::NumberBelowFloor);
     assert_eq!(world.put(delayed, KEY, b"one"), below);
-    assert_eq!(world.get(KEY), Told::NotFound, "a deleted entry does not come back");
+    assert_eq!(world.get(KEY), Replied::NotFound, "a deleted entry does not come back");
     // And not after one more life, which knows floors from the log alone.
     world.restart();
     assert_eq!(world.put(delayed, KEY, b"one"), below);
-    assert_eq!(world.delete(world.name(number, number), KEY), Told::Deleted, "a repeat, answered");
-    assert_eq!(world.get(KEY), Told::NotFound);
+    assert_eq!(world.delete(world.name(number, number), KEY), Replied::Deleted, "a repeat, answered");
+    assert_eq!(world.get(KEY), Replied::NotFound);
 }
 
 /// Entries come until the key's meganode was split and the key is in the second pair. The floor stays, so
@@ -52,7 +52,7 @@ fn split_away(written: &mut Written) {
     while world.worker().split_counts().finished == 0 {
         let key = format!("key {} {count}", count * 7 % 10).into_bytes();
         let told = world.put(world.name(written.number, 1), &key, &[b'v'; 40]);
-        assert!(matches!(told, Told::Written(_)), "{told:?}");
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
         (written.number, count) = (written.number + 1, count + 1);
         assert!(count < 10_000, "a meganode of 128 tree nodes is split");
     }
@@ -108,10 +108,10 @@ fn first_copy_that_waited_for_a_split_while_its_retry_did_is_carried_out_once() 
     let copies = [(); 2].map(|()| world.send(&cell_protocol::Request::Put(put)));
     let told = copies.map(|id| world.answer(id));
     assert_eq!(told[0], told[1], "one write, one version");
-    assert!(matches!(told[0], Told::Written(_)), "{told:?}");
+    assert!(matches!(told[0], Replied::Written(_)), "{told:?}");
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
-    assert_eq!(world.get(KEY), Told::Value(b"three".to_vec()));
+    assert_eq!(world.get(KEY), Replied::Value(b"three".to_vec()));
     written.number += 1;
     assert_eq!(written.world.put(written.world.name(1, 1), KEY, b"one"), written.first);
-    assert_eq!(written.world.get(KEY), Told::Value(b"three".to_vec()));
+    assert_eq!(written.world.get(KEY), Replied::Value(b"three".to_vec()));
 }

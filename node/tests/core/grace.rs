@@ -1,7 +1,7 @@
 //! What was freed rests for the whole grace period. A worker's thread can be stopped at any instruction, so
 //! the last time that it was told may be long past when it frees something.
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 const MS: u64 = 1_000_000;
 
@@ -19,8 +19,8 @@ fn resting_bytes(world: &World) -> u64 {
 ///    the place would be written while the reader of step 2 reads it.
 pub(crate) fn freed_rests_from_a_time_after_the_free() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
-    assert!(matches!(world.put(world.name(1, 1), b"key", &[1; 1_000]), Told::Written(_)));
-    assert_eq!(world.delete(world.name(2, 2), b"key"), Told::Deleted);
+    assert!(matches!(world.put(world.name(1, 1), b"key", &[1; 1_000]), Replied::Written(_)));
+    assert_eq!(world.delete(world.name(2, 2), b"key"), Replied::Deleted);
     let freed = resting_bytes(&world);
     assert!(freed >= 1_000, "the extent rests: {freed} bytes");
     world.stop(10 * MS);

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use cell_node::{Command, ControlEvent};
 use cell_protocol::{Condition, Put, Request, StatusCode};
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 const KEY: &[u8] = b"key 9 of the upper half";
 
 /// The answer to a put, with a control thread that says of every session that it has ended.
-fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Told {
+fn put_of_ended(world: &mut World, number: u64, value: &[u8]) -> Replied {
     let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
     let id = world.send(&Request::Put(put));
     for _ in 0..1_000 {
@@ -41,14 +41,14 @@ pub(crate) fn late_copy_of_an_ended_session_finds_its_pair_elsewhere() {
         let put = Put { name: world.name(number, number), condition: Condition::Always, key: KEY, value };
         let id = world.send_to(1, &Request::Put(put));
         let told = world.answer_of(1, id);
-        assert!(matches!(told, Told::Written(_)), "{told:?}");
+        assert!(matches!(told, Replied::Written(_)), "{told:?}");
     };
     put(&mut world, number, b"one");
     put(&mut world, number + 1, b"two");
     world.end_session();
     world.take_from_second(2);
-    assert_eq!(put_of_ended(&mut world, number, b"one"), Told::Refused(StatusCode::SessionUnknown));
-    assert_eq!(world.get(KEY), Told::Value(b"two".to_vec()));
+    assert_eq!(put_of_ended(&mut world, number, b"one"), Replied::Refused(StatusCode::SessionUnknown));
+    assert_eq!(world.get(KEY), Replied::Value(b"two".to_vec()));
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn late_copy_of_an_ended_session_is_not_carried_out_after_a_takeover() {
 fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
     let mut world = World::new(1, GEOMETRY, OPTIONS);
     let told = world.put(world.name(1, 1), KEY, b"one");
-    assert!(matches!(told, Told::Written(_)), "{told:?}");
+    assert!(matches!(told, Replied::Written(_)), "{told:?}");
     world.end_session();
     world.tell(0, ControlEvent::SessionsMissed);
     let mut answers = vec![Some(BTreeSet::new()), None];
@@ -75,7 +75,7 @@ fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
         }
     }
     assert_eq!(world.worker().snapshot().pairs[0].completions, 0);
-    assert_eq!(put_of_ended(&mut world, 1, b"one"), Told::Refused(StatusCode::SessionUnknown));
+    assert_eq!(put_of_ended(&mut world, 1, b"one"), Replied::Refused(StatusCode::SessionUnknown));
 }
 
 /// Results are copied for an adoption, and their session ends before the target has logged them all.

@@ -5,7 +5,7 @@ use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_terms::PairId;
 
-use crate::world::{GEOMETRY, OPTIONS, Told, World};
+use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 fn key(number: u64) -> Vec<u8> {
     format!("key {:05}", number * 7919 % 10_007).into_bytes()
@@ -32,7 +32,7 @@ fn split_goes_to_the_pair_with_most_room_and_is_finished() {
     assert_eq!(entries.iter().sum::<u64>(), number - 1);
     assert!(entries[1] * 3 > number && entries[0] * 3 > number, "halves: {entries:?}");
     for number in 1..number {
-        assert_eq!(world.get(&key(number)), Told::Value(key(number)));
+        assert_eq!(world.get(&key(number)), Replied::Value(key(number)));
     }
 }
 
@@ -61,7 +61,7 @@ fn reads_and_writes_of_the_lower_half_do_not_wait_for_a_split() {
     }
     assert!(low_while_waiting > 0 && read_while_waiting > 0, "{low_while_waiting}, {read_while_waiting}");
     world.until("the split's end", |world| world.worker().split_counts().finished == 1);
-    assert_eq!(world.get(b"zzz"), Told::Value(b"late".to_vec()));
+    assert_eq!(world.get(b"zzz"), Replied::Value(b"late".to_vec()));
 }
 
 #[test]
@@ -92,9 +92,9 @@ fn fill(world: &mut World, first: u64) -> u64 {
     for number in 1.. {
         let name = world.name(first + number, first + number);
         match world.put(name, &key(number), b"v") {
-            Told::Written(_) => {}
+            Replied::Written(_) => {}
             told => {
-                assert_eq!(told, Told::Refused(StatusCode::ReadOnly));
+                assert_eq!(told, Replied::Refused(StatusCode::ReadOnly));
                 return number - 1;
             }
         }
@@ -109,7 +109,7 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
     for number in (1..=full).filter(|number| number % 5 != 0) {
         assert_eq!(
             world.delete(world.name(2 * full + number, 2 * full + number), &key(number)),
-            Told::Deleted
+            Replied::Deleted
         );
     }
     // More than the slot has free tree nodes for: only rebuilds make room for them.
@@ -117,16 +117,16 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
     let again: Vec<u64> = (4_000..4_000 + full / 5 * 3).collect();
     for (at, number) in (begun..).zip(&again) {
         let told = world.put(world.name(at, at), &key(*number), b"w");
-        assert!(matches!(told, Told::Written(_)), "{number}: {told:?}");
+        assert!(matches!(told, Replied::Written(_)), "{number}: {told:?}");
     }
     let pair = world.worker().snapshot().pairs[0];
     assert!(pair.rebuilds > 0 && pair.rebuild_nodes_freed > 20, "{pair:?}");
     world.restart();
     for number in (1..=full).filter(|number| number % 5 == 0) {
-        assert_eq!(world.get(&key(number)), Told::Value(b"v".to_vec()));
+        assert_eq!(world.get(&key(number)), Replied::Value(b"v".to_vec()));
     }
     for number in again {
-        assert_eq!(world.get(&key(number)), Told::Value(b"w".to_vec()));
+        assert_eq!(world.get(&key(number)), Replied::Value(b"w".to_vec()));
     }
 }
 
@@ -138,7 +138,7 @@ fn rebuild_ratio_of_zero_rebuilds_nothing() {
     for number in 1..=full {
         assert_eq!(
             world.delete(world.name(2 * full + number, 2 * full + number), &key(number)),
-            Told::Deleted
+            Replied::Deleted
         );
     }
     for _ in 0..200 {
@@ -155,13 +155,13 @@ fn rebuild_after_all_is_deleted_leaves_one_tree_node() {
     for number in 1..=full {
         assert_eq!(
             world.delete(world.name(2 * full + number, 2 * full + number), &key(number)),
-            Told::Deleted
+            Replied::Deleted
         );
     }
     world.until("one tree node", |world| world.worker().snapshot().pairs[0].tree_nodes <= 2);
     world.restart();
     assert!(world.worker().snapshot().pairs[0].tree_nodes <= 2);
-    assert_eq!(world.get(&key(1)), Told::NotFound);
+    assert_eq!(world.get(&key(1)), Replied::NotFound);
     assert_eq!(fill(&mut world, 4 * full), full, "there is as much room as in the beginning");
 }
 
@@ -198,7 +198,7 @@ pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
     world.finish_image(image);
     world.restart();
     for number in 1..40 {
-        assert_eq!(world.get(&key(number)), Told::Value(key(number)));
+        assert_eq!(world.get(&key(number)), Replied::Value(key(number)));
     }
 }
 
@@ -215,14 +215,14 @@ pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {
     let deleted = (1..=full).filter(|number| number % 5 != 0);
     for number in deleted {
         let name = world.name(2 * full + number, 2 * full + number);
-        assert_eq!(world.delete(name, &key(number)), Told::Deleted);
+        assert_eq!(world.delete(name, &key(number)), Replied::Deleted);
     }
     world.until("a rebuild", |world| world.worker().snapshot().pairs[0].rebuild_nodes_freed > 20);
     while world.step_image(&mut image, 1) {}
     world.end_image(image);
     world.restart();
     for number in 1..=full {
-        let expected = if number % 5 == 0 { Told::Value(b"v".to_vec()) } else { Told::NotFound };
+        let expected = if number % 5 == 0 { Replied::Value(b"v".to_vec()) } else { Replied::NotFound };
         assert_eq!(world.get(&key(number)), expected);
     }
 }

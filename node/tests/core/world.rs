@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, Table, Tenure,
+    CheckpointRow, ClaimGround, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, Table, Tenure,
 };
 use cell_fabric::ConnectionId;
 use cell_node::{
@@ -16,7 +16,7 @@ use cell_protocol::{
 };
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Rebuild, RecoveryOptions, RegionSource, complete,
+    ClaimRequest, Environment, Progress, PublishRequest, RecoveryOptions, RegionSource, Restore, complete,
 };
 use cell_terms::{Csn, Durability, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
 use cell_wal::sim::{SimDevice, SimDisk};
@@ -57,7 +57,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
 
 /// A reply, owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Replied {
     Written(Version),
     Deleted,
     NotFound,
@@ -77,7 +77,7 @@ pub(crate) struct World {
     /// Once the pairs are at several nodes.
     others: Vec<Process>,
     next_id: u32,
-    told: BTreeMap<u32, Told>,
+    told: BTreeMap<u32, Replied>,
 }
 
 /// An image that is being made.
@@ -145,10 +145,10 @@ impl Process {
     }
 
     /// Takes a pair as far as it can be served.
-    fn complete(&mut self, sim: &Sim, rebuild: Rebuild, options: &WorkerOptions) -> Store {
+    fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Store {
         let request = PublishRequest {
             durability: options.durability,
-            place: Place { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
             salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         };
@@ -161,7 +161,7 @@ impl Process {
         };
         let progress = Arc::new(Progress::new(0));
         let recovered =
-            complete(&self.environment, rebuild, &request, &mut device, &progress, &mut pause).unwrap();
+            complete(&self.environment, restore, &request, &mut device, &progress, &mut pause).unwrap();
         self.devices.push(device);
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: lease };
         let store = Store::new(recovered, options);
@@ -251,8 +251,8 @@ impl World {
         for _ in 0..pairs {
             let claim = process.environment.table.create_pair(&new).unwrap();
             let progress = Arc::new(Progress::new(0));
-            let rebuild = Rebuild::new(&process.environment, claim, &progress).unwrap();
-            stores.push(process.complete(&sim, rebuild, &options));
+            let restore = Restore::new(&process.environment, claim, &progress).unwrap();
+            stores.push(process.complete(&sim, restore, &options));
         }
         process.worker.install(stores, [session]);
         let told = BTreeMap::new();
@@ -278,8 +278,8 @@ impl World {
             let ground = ClaimGround::HostLock;
             let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
             let progress = Arc::new(Progress::new(0));
-            let rebuild = Rebuild::claim(&process.environment, &request, &progress).unwrap();
-            stores.push(process.complete(&self.sim, rebuild, &self.options));
+            let restore = Restore::claim(&process.environment, &request, &progress).unwrap();
+            stores.push(process.complete(&self.sim, restore, &self.options));
         }
         process.worker.install(stores, [self.session]);
     }
@@ -308,8 +308,8 @@ impl World {
             node: NODE,
             ground: ClaimGround::HostLock,
         };
-        let rebuild = Rebuild::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
-        let store = process.complete(&self.sim, rebuild, &self.options);
+        let restore = Restore::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
+        let store = process.complete(&self.sim, restore, &self.options);
         process.worker.add_pair(store);
     }
 
@@ -349,8 +349,8 @@ impl World {
         let new = NewPair { incarnation: self.process.lease, node: NODE, geometry: self.geometry };
         let claim = self.process.environment.table.create_pair(&new).unwrap();
         let progress = Arc::new(Progress::new(0));
-        let rebuild = Rebuild::new(&self.process.environment, claim, &progress).unwrap();
-        let store = self.process.complete(&self.sim, rebuild, &self.options);
+        let restore = Restore::new(&self.process.environment, claim, &progress).unwrap();
+        let store = self.process.complete(&self.sim, restore, &self.options);
         self.process.worker.add_pair(store);
     }
 
@@ -363,7 +363,7 @@ impl World {
         let hello =
             Hello { version: PROTOCOL_VERSION, name: "test", token: &[], stream_credit_bytes: 1 << 20 };
         let id = self.send_to(at, &Request::Hello(hello));
-        assert_eq!(self.answer_of(at, id), Told::Other);
+        assert_eq!(self.answer_of(at, id), Replied::Other);
     }
 
     pub(crate) fn worker(&self) -> &Worker {
@@ -389,7 +389,7 @@ impl World {
 
     /// The answer to a request, waited for; images that are wanted meanwhile are written, if the disk has
     /// room, and recorded.
-    pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Told {
+    pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Replied {
         let mut written = None;
         for _ in 0..TURNS {
             if let Some(told) = self.answered(id) {
@@ -536,12 +536,12 @@ impl World {
         for (_, reply) in process.worker.release(now_ns, u64::MAX).iter() {
             let (header, reply) = Reply::decode(reply).unwrap();
             let told = match reply {
-                Reply::Written { version } => Told::Written(version),
-                Reply::Deleted => Told::Deleted,
-                Reply::NotFound => Told::NotFound,
-                Reply::Value { value, .. } => Told::Value(value.to_vec()),
-                Reply::Refused(refusal) => Told::Refused(refusal.status()),
-                _ => Told::Other,
+                Reply::Written { version } => Replied::Written(version),
+                Reply::Deleted => Replied::Deleted,
+                Reply::NotFound => Replied::NotFound,
+                Reply::Value { value, .. } => Replied::Value(value.to_vec()),
+                Reply::Refused(refusal) => Replied::Refused(refusal.status()),
+                _ => Replied::Other,
             };
             self.told.insert(u32::try_from(header.id.0).unwrap(), told);
         }
@@ -588,7 +588,7 @@ impl World {
     }
 
     /// The answer to a request, if it is there.
-    pub(crate) fn answered(&mut self, id: u32) -> Option<Told> {
+    pub(crate) fn answered(&mut self, id: u32) -> Option<Replied> {
         self.told.remove(&id)
     }
 

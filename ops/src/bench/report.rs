@@ -55,7 +55,7 @@ impl Latencies {
 
 /// What one phase measured.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Phase {
+pub(crate) struct PhaseResult {
     /// By kind of operation.
     pub(crate) kinds: BTreeMap<Kind, Latencies>,
     /// How long the phase took.
@@ -64,9 +64,9 @@ pub(crate) struct Phase {
     pub(crate) one_sided: Option<OneSidedCounters>,
 }
 
-impl Phase {
+impl PhaseResult {
     /// Adds what another thread measured; the phase's time is set by whoever ran it.
-    pub(crate) fn add(&mut self, other: &Phase) {
+    pub(crate) fn add(&mut self, other: &PhaseResult) {
         for (kind, latencies) in &other.kinds {
             self.kinds.entry(*kind).or_default().add(latencies);
         }
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn phase_merges_threads_and_reports_quantiles() {
-        let mut total = Phase { elapsed: Duration::from_secs(2), ..Phase::default() };
+        let mut total = PhaseResult { elapsed: Duration::from_secs(2), ..PhaseResult::default() };
         for thread in 0..2 {
-            let mut phase = Phase::default();
+            let mut phase = PhaseResult::default();
             for n in 1..=1000_u32 {
                 let latency = Duration::from_micros(u64::from(n + thread));
                 phase.kinds.entry(Kind::Read).or_default().record(latency);

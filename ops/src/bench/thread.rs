@@ -11,7 +11,7 @@ use cell_protocol::{Bound, Scan};
 
 use super::distribution::Distribution;
 use super::random::Random;
-use super::report::Phase;
+use super::report::PhaseResult;
 use super::workload::{Kind, SCAN_RECORDS_MAX, Workload, fill_value, key};
 use crate::load::acknowledged::LineSet;
 use crate::store::Store;
@@ -87,7 +87,7 @@ pub(crate) struct Thread<'a> {
     random: Random,
     value: Vec<u8>,
     in_flight: HashMap<Ticket, InFlight>,
-    phase: Phase,
+    phase: PhaseResult,
 }
 
 impl<'a> Thread<'a> {
@@ -108,12 +108,12 @@ impl<'a> Thread<'a> {
             random: Random::new(seed),
             value: vec![0; value_bytes],
             in_flight: HashMap::new(),
-            phase: Phase::default(),
+            phase: PhaseResult::default(),
         }
     }
 
     /// Runs operations of the workload until none are left.
-    pub(crate) fn run(mut self, depth: usize) -> anyhow::Result<Phase> {
+    pub(crate) fn run(mut self, depth: usize) -> anyhow::Result<PhaseResult> {
         loop {
             while self.in_flight.len() < depth && self.shared.take() {
                 self.start_next()?;
@@ -133,7 +133,7 @@ impl<'a> Thread<'a> {
         stride: u64,
         records: u64,
         depth: usize,
-    ) -> anyhow::Result<Phase> {
+    ) -> anyhow::Result<PhaseResult> {
         let mut record = first;
         loop {
             while self.in_flight.len() < depth

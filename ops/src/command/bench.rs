@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::args::ServerArgs;
 use crate::bench::distribution::{Distribution, Pick};
-use crate::bench::report::Phase;
+use crate::bench::report::PhaseResult;
 use crate::bench::thread::{Shared, Thread};
 use crate::bench::workload::Workload;
 use crate::cli::Global;
@@ -85,7 +85,7 @@ pub(crate) fn run(global: &Global, arguments: &BenchArgs) -> anyhow::Result<Exit
             "in_flight": arguments.in_flight,
             "value_bytes": arguments.value_bytes,
             "seed": arguments.seed,
-            "load": load.as_ref().map(Phase::to_json),
+            "load": load.as_ref().map(PhaseResult::to_json),
             "run": run.to_json(),
         }))?;
     } else {
@@ -109,7 +109,7 @@ fn pick_of(arguments: &YcsbArgs) -> Pick {
     arguments.pick.unwrap_or(arguments.workload.pick())
 }
 
-fn load(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<Phase> {
+fn load(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
     /// Loading is not what is measured; it keeps more in flight.
     const IN_FLIGHT_MIN: usize = 64;
     let depth = usize::from(arguments.in_flight).max(IN_FLIGHT_MIN);
@@ -120,7 +120,7 @@ fn load(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<Phas
     })
 }
 
-fn measure(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<Phase> {
+fn measure(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<PhaseResult> {
     let shared = Shared::new(arguments.operations, arguments.records);
     let depth = usize::from(arguments.in_flight);
     run_threads("running", arguments, &shared, arguments.operations, depth, stopped, &|thread, _| {
@@ -128,7 +128,7 @@ fn measure(arguments: &YcsbArgs, stopped: &dyn Fn() -> bool) -> anyhow::Result<P
     })
 }
 
-type Body<'a> = dyn Fn(Thread<'_>, u64) -> anyhow::Result<Phase> + Sync + 'a;
+type Body<'a> = dyn Fn(Thread<'_>, u64) -> anyhow::Result<PhaseResult> + Sync + 'a;
 
 fn run_threads(
     verb: &'static str,
@@ -138,7 +138,7 @@ fn run_threads(
     depth: usize,
     stopped: &dyn Fn() -> bool,
     body: &Body<'_>,
-) -> anyhow::Result<Phase> {
+) -> anyhow::Result<PhaseResult> {
     let distribution = Distribution::new(pick_of(arguments), arguments.records);
     let stores = (0..arguments.threads)
         .map(|_| Store::connect_with(&arguments.server, Duration::from_secs(30), depth))
@@ -173,7 +173,7 @@ fn run_threads(
     });
     let elapsed = started.elapsed();
     bar.finish();
-    let mut phase = Phase { elapsed, ..Phase::default() };
+    let mut phase = PhaseResult { elapsed, ..PhaseResult::default() };
     for result in results {
         phase.add(&result?);
     }

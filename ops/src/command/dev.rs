@@ -13,7 +13,7 @@ use clap::{ArgMatches, Args, ValueEnum, value_parser};
 use crate::cli::Global;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
-use crate::dev::door::{self, Door};
+use crate::dev::drill_listener::{self, DrillListener};
 use crate::dev::messages;
 use crate::dev::plan::Plan;
 use crate::dev::supervisor::{Event, Supervisor};
@@ -81,7 +81,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let stop = sender.clone();
     // A second signal ends this process at once, and the children with it: they see their stdin end.
     signal::on_signals(move || stop.send(Event::Stop).unwrap_or_default(), || {})?;
-    let door = drills(&plan, coordinator, &sender)?;
+    let drill_listener = drills(&plan, coordinator, &sender)?;
     let specs = (0..arguments.nodes).map(|node| node_spec(&plan, node, arguments, matches));
     let specs = specs.collect::<anyhow::Result<Vec<NodeSpec>>>()?;
     if !arguments.show_logs {
@@ -91,7 +91,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let restart = arguments.restart == Restart::On;
     let mut supervisor = Supervisor::new(plan, specs, restart, Announcer { json: global.json });
     let exit = supervisor.run(&events, &sender)?;
-    drop((door, server));
+    drop((drill_listener, server));
     Ok(exit)
 }
 
@@ -100,11 +100,12 @@ fn drills(
     plan: &Plan,
     coordinator: Arc<Embedded>,
     events: &mpsc::Sender<Event>,
-) -> anyhow::Result<Option<Door>> {
+) -> anyhow::Result<Option<DrillListener>> {
     if plan.allows_drills() {
-        return Door::open(plan.drill_socket(), coordinator, events.clone()).map(Some);
+        return DrillListener::open(plan.drill_socket(), coordinator, events.clone()).map(Some);
     }
-    door::remove(&plan.drill_socket()).context("cannot remove the socket of an earlier supervisor")?;
+    drill_listener::remove(&plan.drill_socket())
+        .context("cannot remove the socket of an earlier supervisor")?;
     Ok(None)
 }
 

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::args::{ServerArgs, parse_time, parse_transport};
 use crate::cli::Global;
-use crate::drill::line::Line;
+use crate::drill::connection::DrillConnection;
 use crate::drill::run::{Drill, Fault};
 use crate::drill::traffic::Load;
 use crate::drill::wire::{NodeView, PairView, Request, Status};
@@ -137,7 +137,7 @@ fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
 }
 
 fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let (_, status) = Line::open(&arguments.dir)?.status()?;
+    let (_, status) = DrillConnection::open(&arguments.dir)?.status()?;
     if global.json {
         message::print_json(json!({
             "drills": Kind::value_variants().iter().map(|kind| word(*kind)).collect::<Vec<_>>(),
@@ -185,16 +185,16 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
 }
 
 fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let mut line = Line::open(&arguments.dir)?;
-    let (_, status) = line.status()?;
+    let mut connection = DrillConnection::open(&arguments.dir)?;
+    let (_, status) = connection.status()?;
     let mut healed = Vec::new();
     for node in &status.nodes {
         if node.state == "stopped" {
-            line.ask(Request::Cont { node: node.node })?;
+            connection.ask(Request::Cont { node: node.node })?;
             healed.push(node.node);
         }
         if node.partitioned {
-            line.ask(Request::Partition { node: node.node, on: false })?;
+            connection.ask(Request::Partition { node: node.node, on: false })?;
             healed.push(node.node);
         }
     }

@@ -18,12 +18,12 @@ use crate::args::ServerArgs;
 use crate::cli::Global;
 use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
-use crate::input::line::Line;
+use crate::input::line::InputLine;
 use crate::input::source::{Opened, SourceArgs};
 use crate::load::loader::record_of;
 use crate::load::lookups::Lookups;
 use crate::load::progress::{Fingerprint, Progress, ProgressFile};
-use crate::load::proof::{Claim, Finding, Prover, Verdict, What};
+use crate::load::proof::{Claim, Finding, ProofVerdict, Prover, What};
 use crate::members::{members, without_superfluous};
 use crate::output::{bar, message, number};
 use crate::signal;
@@ -255,7 +255,7 @@ fn prove_source(
     Ok(())
 }
 
-fn report_source(verdict: &Verdict, progress: Option<&Progress>, findings: &mut Findings) {
+fn report_source(verdict: &ProofVerdict, progress: Option<&Progress>, findings: &mut Findings) {
     let mut words = format!(
         "{} acknowledged records, {} missing, {} wrong; {} not acknowledged, {} bad lines",
         number::count(verdict.acknowledged),
@@ -350,7 +350,7 @@ fn keys_of(
     let mut keys = KeySet { hashes: HashSet::new(), hasher: RandomState::new() };
     while let Some((number, line)) = opened.lines.next()? {
         interrupted(stop)?;
-        if number <= opened.skip || line == Line::TooLong {
+        if number <= opened.skip || line == InputLine::TooLong {
             continue;
         }
         if let Ok(record) = record_of(&line, &opened.parser, &limits) {

@@ -13,7 +13,7 @@ use super::child::NodeSpec;
 use super::link::Report;
 use super::plan::Plan;
 use super::slot::Slot;
-use crate::drill::wire::{Answer, NodeView, Refused, Request, Status};
+use crate::drill::wire::{DrillAnswer, NodeView, Refused, Request, Status};
 use crate::exit::{Exit, Failure};
 
 /// What the supervisor waits for.
@@ -42,7 +42,7 @@ pub(crate) enum Event {
         /// What.
         request: Request,
         /// Where the answer goes.
-        answer: Sender<Answer>,
+        answer: Sender<DrillAnswer>,
     },
 }
 
@@ -115,7 +115,7 @@ impl Supervisor {
             Event::Report { node, life, report } if self.is_current(node, life) => {
                 self.tell_report(node, &report);
             }
-            Event::Ended { node, life } if self.is_current(node, life) => self.bury(node)?,
+            Event::Ended { node, life } if self.is_current(node, life) => self.on_child_end(node)?,
             Event::Drill { request, answer } => {
                 let _ = answer.send(self.carry_out(request)); // who asked may have gone
             }
@@ -130,7 +130,7 @@ impl Supervisor {
     }
 
     /// A process has ended.
-    fn bury(&mut self, node: u16) -> anyhow::Result<()> {
+    fn on_child_end(&mut self, node: u16) -> anyhow::Result<()> {
         let slot = &mut self.slots[usize::from(node)];
         let Some(child) = &mut slot.child else { return Ok(()) };
         let status = child.wait()?;
@@ -185,7 +185,7 @@ impl Supervisor {
     }
 
     /// Does what a drill asks for.
-    fn carry_out(&mut self, request: Request) -> Answer {
+    fn carry_out(&mut self, request: Request) -> DrillAnswer {
         let count = self.slots.len();
         let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
         let done = match (request, slot) {
@@ -211,15 +211,15 @@ impl Supervisor {
                 what: format!("{node} has no process to {}", request.word()),
                 next: "wait until it is started again: `cell drill ls` shows it".into(),
             };
-            return Answer { at_ns, refused: Some(refused), status: None };
+            return DrillAnswer { at_ns, refused: Some(refused), status: None };
         }
         let text = node.map_or(String::new(), |node| format!("drill: {} node {node}", request.word()));
         self.announcer.say("drill", &text, &json!({"do": request.word(), "node": node}));
-        Answer { at_ns, ..Answer::default() }
+        DrillAnswer { at_ns, ..DrillAnswer::default() }
     }
 
     /// The processes; the rest is added by who hands the answer on.
-    fn status(&self) -> Answer {
+    fn status(&self) -> DrillAnswer {
         let view = |slot: &Slot| NodeView {
             node: slot.spec.node,
             pid: slot.child.as_ref().map(super::child::NodeChild::pid),
@@ -230,7 +230,7 @@ impl Supervisor {
             http: self.plan.http(slot.spec.node),
         };
         let status = Status { nodes: self.slots.iter().map(view).collect(), ..Status::default() };
-        Answer { at_ns: boottime_ns(), refused: None, status: Some(status) }
+        DrillAnswer { at_ns: boottime_ns(), refused: None, status: Some(status) }
     }
 
     /// Asks every node for a last checkpoint and waits for all of them.
@@ -265,12 +265,12 @@ impl Supervisor {
     }
 }
 
-fn refuse_unknown(node: u16, count: usize) -> Answer {
+fn refuse_unknown(node: u16, count: usize) -> DrillAnswer {
     let refused = Refused {
         what: format!("there is no node {node}: the cluster has {count}, counted from 0"),
         next: "`cell drill ls` lists them".into(),
     };
-    Answer { at_ns: boottime_ns(), refused: Some(refused), status: None }
+    DrillAnswer { at_ns: boottime_ns(), refused: Some(refused), status: None }
 }
 
 #[cfg(test)]
@@ -329,7 +329,7 @@ exit 1
             Cluster { folder, events, run: Some(run) }
         }
 
-        fn ask(&self, request: Request) -> Answer {
+        fn ask(&self, request: Request) -> DrillAnswer {
             let (answer, answers) = channel();
             self.events.send(Event::Drill { request, answer }).unwrap();
             answers.recv().unwrap()

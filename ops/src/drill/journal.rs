@@ -65,11 +65,11 @@ pub(crate) struct Tally {
 pub(crate) struct Journal {
     recorder: Recorder,
     values: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<JournalState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct JournalState {
     accounts: Accounts,
     waits: Vec<Wait>,
     tally: Tally,
@@ -151,11 +151,11 @@ impl Journal {
     pub(crate) fn close(self) -> Closed {
         let end = self.recorder.begin();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let State { accounts, waits, tally } = state;
+        let JournalState { accounts, waits, tally } = state;
         Closed { accounts, history: self.recorder.into_history(), waits, tally, end }
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, JournalState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

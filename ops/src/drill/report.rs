@@ -13,7 +13,7 @@ const WRITES_MIN: u64 = 20;
 
 /// How a drill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum DrillVerdict {
     /// Nothing acknowledged was lost, nothing stale was read, and everything is served again.
     Pass,
     /// Something is wrong.
@@ -22,22 +22,22 @@ pub(crate) enum Verdict {
     Inconclusive,
 }
 
-impl Verdict {
+impl DrillVerdict {
     /// Its word.
     pub(crate) fn word(self) -> &'static str {
         match self {
-            Verdict::Pass => "PASS",
-            Verdict::Fail => "FAIL",
-            Verdict::Inconclusive => "INCONCLUSIVE",
+            DrillVerdict::Pass => "PASS",
+            DrillVerdict::Fail => "FAIL",
+            DrillVerdict::Inconclusive => "INCONCLUSIVE",
         }
     }
 
     /// Its exit code.
     pub(crate) fn exit(self) -> Exit {
         match self {
-            Verdict::Pass => Exit::Ok,
-            Verdict::Fail => Exit::VerificationFailed,
-            Verdict::Inconclusive => Exit::Inconclusive,
+            DrillVerdict::Pass => Exit::Ok,
+            DrillVerdict::Fail => Exit::VerificationFailed,
+            DrillVerdict::Inconclusive => Exit::Inconclusive,
         }
     }
 }
@@ -124,12 +124,12 @@ pub(crate) struct Report {
 
 impl Report {
     /// The verdict.
-    pub(crate) fn verdict(&self) -> Verdict {
+    pub(crate) fn verdict(&self) -> DrillVerdict {
         match &self.proof {
-            None => Verdict::Fail,
-            Some(proof) if proof.has_failed() || !self.troubles.is_empty() => Verdict::Fail,
-            Some(proof) if !self.doubts(proof).is_empty() => Verdict::Inconclusive,
-            Some(_) => Verdict::Pass,
+            None => DrillVerdict::Fail,
+            Some(proof) if proof.has_failed() || !self.troubles.is_empty() => DrillVerdict::Fail,
+            Some(proof) if !self.doubts(proof).is_empty() => DrillVerdict::Inconclusive,
+            Some(_) => DrillVerdict::Pass,
         }
     }
 
@@ -363,7 +363,7 @@ mod tests {
     fn verdict_is_inconclusive_for_each_reason_that_makes_a_pass_mean_nothing() {
         let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
         let whole = || report(Some(good.clone()), 20);
-        assert_eq!((whole().verdict(), whole().reasons().len()), (Verdict::Pass, 0));
+        assert_eq!((whole().verdict(), whole().reasons().len()), (DrillVerdict::Pass, 0));
         let nothing = Tally::default();
         let nobody = Watch::new(0, &owning(0), 0);
         let elsewhere = Watch::new(1, &owning(2), 0);
@@ -379,7 +379,7 @@ mod tests {
             ("too wide", Report { proof: Some(undecided), ..whole() }),
         ];
         for (reason, report) in cases {
-            assert_eq!(report.verdict(), Verdict::Inconclusive, "{reason}");
+            assert_eq!(report.verdict(), DrillVerdict::Inconclusive, "{reason}");
             assert!(report.reasons().iter().any(|told| told.contains(reason)), "{:?}", report.reasons());
         }
     }
@@ -388,21 +388,21 @@ mod tests {
     fn verdict_of_each_case_has_its_exit_code() {
         let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
         let cases = [
-            (Some(good.clone()), 100, Verdict::Pass, 0),
-            (Some(good.clone()), 19, Verdict::Inconclusive, 8),
-            (Some(Proof { undecided: 1, ..good.clone() }), 100, Verdict::Inconclusive, 8),
-            (Some(Proof { lost: 1, ..good.clone() }), 100, Verdict::Fail, 7),
-            (Some(Proof { stale: 1, ..good.clone() }), 0, Verdict::Fail, 7),
-            (Some(Proof { not_linearizable: 1, ..good.clone() }), 100, Verdict::Fail, 7),
-            (None, 100, Verdict::Fail, 7),
+            (Some(good.clone()), 100, DrillVerdict::Pass, 0),
+            (Some(good.clone()), 19, DrillVerdict::Inconclusive, 8),
+            (Some(Proof { undecided: 1, ..good.clone() }), 100, DrillVerdict::Inconclusive, 8),
+            (Some(Proof { lost: 1, ..good.clone() }), 100, DrillVerdict::Fail, 7),
+            (Some(Proof { stale: 1, ..good.clone() }), 0, DrillVerdict::Fail, 7),
+            (Some(Proof { not_linearizable: 1, ..good.clone() }), 100, DrillVerdict::Fail, 7),
+            (None, 100, DrillVerdict::Fail, 7),
         ];
         for (proof, writes, verdict, exit) in cases {
             let report = report(proof.clone(), writes);
             assert_eq!((report.verdict(), verdict.exit() as u8), (verdict, exit), "{proof:?}");
-            assert_eq!(report.reasons().is_empty(), verdict == Verdict::Pass || proof.is_none());
+            assert_eq!(report.reasons().is_empty(), verdict == DrillVerdict::Pass || proof.is_none());
         }
         let troubled = Report { troubles: vec!["it did not come back".into()], ..report(Some(good), 100) };
-        assert_eq!(troubled.verdict(), Verdict::Fail);
+        assert_eq!(troubled.verdict(), DrillVerdict::Fail);
     }
 
     #[test]

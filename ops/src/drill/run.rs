@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use cell_client::{Operation, ScanRange};
 use cell_protocol::Condition;
 
+use super::connection::DrillConnection;
 use super::journal::{Closed, Journal};
 use super::keys::Keys;
-use super::line::Line;
-use super::report::{Report, Unavailable, Verdict};
+use super::report::{DrillVerdict, Report, Unavailable};
 use super::traffic::{Load, Traffic};
 use super::verify::{Proof, Reader, prove};
 use super::watch::{Event, Watch};
@@ -102,13 +102,13 @@ pub(crate) struct Drill {
 
 /// A fault that is taken back when this is dropped, however the drill ends.
 struct Injected<'a> {
-    line: &'a mut Line,
+    connection: &'a mut DrillConnection,
     healing: Option<Request>,
 }
 
 impl Injected<'_> {
     fn heal(&mut self) -> anyhow::Result<Option<u64>> {
-        let healed = self.healing.take().map(|request| self.line.ask(request));
+        let healed = self.healing.take().map(|request| self.connection.ask(request));
         Ok(healed.transpose()?.map(|answer| answer.at_ns))
     }
 }
@@ -124,8 +124,8 @@ impl Drop for Injected<'_> {
 impl Drill {
     /// Runs it.
     pub(crate) fn run(mut self, interrupted: &AtomicBool) -> anyhow::Result<Report> {
-        let mut line = Line::open(&self.dir)?;
-        let (_, status) = line.status()?;
+        let mut connection = DrillConnection::open(&self.dir)?;
+        let (_, status) = connection.status()?;
         self.check(&status)?;
         self.server.server = servers(&status);
         let keys = Keys::new(RandomState::new().build_hasher().finish());
@@ -136,7 +136,7 @@ impl Drill {
         let watched = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
-            let watched = self.inject(&mut line, interrupted);
+            let watched = self.inject(&mut connection, interrupted);
             stop.store(true, Ordering::Relaxed);
             for thread in threads {
                 thread.join().expect("a drill's client does not panic")?;
@@ -155,7 +155,7 @@ impl Drill {
         let run = keys.run();
         let fault = fault.word();
         let report = Report { fault, node, run, watch, tally, unavailable, proof, troubles };
-        if report.verdict() == Verdict::Pass && !self.keep {
+        if report.verdict() == DrillVerdict::Pass && !self.keep {
             self.remove(&own)?;
         }
         Ok(report)
@@ -199,14 +199,18 @@ impl Drill {
     }
 
     /// Traffic alone, then the fault, then until everything is back.
-    fn inject(&self, line: &mut Line, interrupted: &AtomicBool) -> anyhow::Result<(Watch, u64, Vec<String>)> {
+    fn inject(
+        &self,
+        connection: &mut DrillConnection,
+        interrupted: &AtomicBool,
+    ) -> anyhow::Result<(Watch, u64, Vec<String>)> {
         sleep_unless(interrupted, self.before)?;
-        let (_, before) = line.status()?;
+        let (_, before) = connection.status()?;
         let lasts = self.lasts(before.nodes.len());
         let request = self.fault.injection(self.node, lasts);
         message::note(&format!("{} node {}", self.fault.word(), self.node));
-        let injected_ns = line.ask(request)?.at_ns;
-        let mut fault = Injected { line, healing: self.fault.healing(self.node) };
+        let injected_ns = connection.ask(request)?.at_ns;
+        let mut fault = Injected { connection, healing: self.fault.healing(self.node) };
         let mut watch = Watch::new(self.node, &before, injected_ns);
         let until = Instant::now() + lasts;
         let given_up = until + self.patience;
@@ -221,7 +225,7 @@ impl Drill {
             {
                 watch.note(at_ns, Event::Healed, None);
             }
-            let (at_ns, status) = fault.line.status()?;
+            let (at_ns, status) = fault.connection.status()?;
             watch.look(at_ns, &status);
             let is_over =
                 now >= until && fault.healing.is_none() && has_come(self.fault, self.node, &before, &status);

@@ -75,7 +75,7 @@ impl Request {
 
 /// What comes back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct DrillAnswer {
     /// When it was done, on CLOCK_BOOTTIME, in nanoseconds.
     pub(crate) at_ns: u64,
     /// Why it was not done.

@@ -15,7 +15,7 @@ pub(crate) struct Lines<R> {
 
 /// A line, or why it was not kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line<'a> {
+pub(crate) enum InputLine<'a> {
     /// The line.
     Text(&'a [u8]),
     /// Longer than the bound; it was skipped to its end.
@@ -30,7 +30,7 @@ impl<R: BufRead> Lines<R> {
 
     /// The next line and its number; `None` at the end. A last line without a line end counts; an empty rest
     /// after the last line end does not.
-    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, Line<'_>)>> {
+    pub(crate) fn next(&mut self) -> io::Result<Option<(u64, InputLine<'_>)>> {
         self.line.clear();
         let mut too_long = false;
         loop {
@@ -62,7 +62,7 @@ impl<R: BufRead> Lines<R> {
             }
         }
         self.number += 1;
-        Ok(Some((self.number, if too_long { Line::TooLong } else { Line::Text(&self.line) })))
+        Ok(Some((self.number, if too_long { InputLine::TooLong } else { InputLine::Text(&self.line) })))
     }
 }
 
@@ -73,9 +73,9 @@ mod tests {
     #[test]
     fn next_last_line_without_end_counts_and_empty_lines_too() {
         let mut lines = Lines::new(io::Cursor::new("a\n\nb"));
-        assert_eq!(lines.next().unwrap(), Some((1, Line::Text(b"a"))));
-        assert_eq!(lines.next().unwrap(), Some((2, Line::Text(b""))));
-        assert_eq!(lines.next().unwrap(), Some((3, Line::Text(b"b"))));
+        assert_eq!(lines.next().unwrap(), Some((1, InputLine::Text(b"a"))));
+        assert_eq!(lines.next().unwrap(), Some((2, InputLine::Text(b""))));
+        assert_eq!(lines.next().unwrap(), Some((3, InputLine::Text(b"b"))));
         assert_eq!(lines.next().unwrap(), None);
     }
 
@@ -84,8 +84,8 @@ mod tests {
         let text = format!("{}\nshort\n", "x".repeat(100));
         let mut lines = Lines::new(io::BufReader::with_capacity(7, io::Cursor::new(text)));
         lines.bytes_max = 20;
-        assert_eq!(lines.next().unwrap(), Some((1, Line::TooLong)));
-        assert_eq!(lines.next().unwrap(), Some((2, Line::Text(b"short"))));
+        assert_eq!(lines.next().unwrap(), Some((1, InputLine::TooLong)));
+        assert_eq!(lines.next().unwrap(), Some((2, InputLine::Text(b"short"))));
         assert_eq!(lines.next().unwrap(), None);
     }
 }

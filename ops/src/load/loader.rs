@@ -10,7 +10,7 @@ use std::io::BufRead;
 use std::ops::ControlFlow;
 
 use super::progress::Progress;
-use crate::input::line::{Line, Lines};
+use crate::input::line::{InputLine, Lines};
 use crate::input::record::{LineError, Parser, Record};
 
 /// Where records go. The client in production, a model in tests.
@@ -159,7 +159,7 @@ impl<'a, S: Sink> Loader<'a, S> {
     fn take(
         &mut self,
         number: u64,
-        line: &Line<'_>,
+        line: &InputLine<'_>,
         observer: &mut impl Observer,
     ) -> anyhow::Result<ControlFlow<()>> {
         if self.progress.settled.contains(number) {
@@ -224,11 +224,11 @@ impl<'a, S: Sink> Loader<'a, S> {
 
 /// The record of a line that fits the store.
 pub(crate) fn record_of<'a>(
-    line: &'a Line<'_>,
+    line: &'a InputLine<'_>,
     parser: &'a Parser,
     limits: &Limits,
 ) -> Result<Record<'a>, LineError> {
-    let Line::Text(text) = line else { return Err(LineError::LineTooLong) };
+    let InputLine::Text(text) = line else { return Err(LineError::LineTooLong) };
     let record = parser.parse(text)?;
     limits.check(&record)?;
     Ok(record)

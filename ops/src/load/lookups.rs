@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use cell_client::{ClientError, Operation, Output, Ticket};
 use cell_protocol::Found;
 
-use super::proof::{Answer, Lookup};
+use super::proof::{Lookup, LookupAnswer};
 use crate::store::Store;
 
 /// Keys of one request.
@@ -49,7 +49,7 @@ impl<'a> Lookups<'a> {
         &mut self,
         asked: Vec<Asked>,
         outcome: Result<Output, ClientError>,
-        answers: &mut Vec<Answer>,
+        answers: &mut Vec<LookupAnswer>,
     ) -> anyhow::Result<()> {
         match outcome.map_err(|error| self.store.failure(&error))? {
             Output::Values(values) => {
@@ -85,7 +85,7 @@ impl Lookup for Lookups<'_> {
         Ok(())
     }
 
-    fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()> {
+    fn poll(&mut self, wait: bool, answers: &mut Vec<LookupAnswer>) -> anyhow::Result<()> {
         // What is gathered goes out when it is enough for a request, or is waited for and nothing else is on
         // its way.
         if wait && self.in_flight.is_empty() {

@@ -2,8 +2,8 @@
 //! store.
 
 pub(crate) mod acknowledged;
-pub(crate) mod flight;
 pub(crate) mod loader;
 pub(crate) mod lookups;
 pub(crate) mod progress;
 pub(crate) mod proof;
+pub(crate) mod puts;

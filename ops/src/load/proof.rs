@@ -22,7 +22,7 @@ use crate::input::record::Parser;
 const SUSPECTS_MAX: usize = 4_000_000;
 
 /// Outcome of one lookup: the token and the value, if there is an entry.
-pub(crate) type Answer = (u64, anyhow::Result<Option<Vec<u8>>>);
+pub(crate) type LookupAnswer = (u64, anyhow::Result<Option<Vec<u8>>>);
 
 /// Where keys are looked up. The client in production, a map in tests.
 pub(crate) trait Lookup {
@@ -30,7 +30,7 @@ pub(crate) trait Lookup {
     fn submit(&mut self, token: u64, key: &[u8]) -> anyhow::Result<()>;
 
     /// Answers of gets that ended. With `wait` it returns at least one, unless none is in flight.
-    fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()>;
+    fn poll(&mut self, wait: bool, answers: &mut Vec<LookupAnswer>) -> anyhow::Result<()>;
 }
 
 /// What must be there.
@@ -72,7 +72,7 @@ pub(crate) enum What {
 
 /// What the proof found.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct ProofVerdict {
     /// Lines of the source.
     pub(crate) lines: u64,
     /// Acknowledged records that were looked up.
@@ -89,7 +89,7 @@ pub(crate) struct Verdict {
     pub(crate) findings: Vec<Finding>,
 }
 
-impl Verdict {
+impl ProofVerdict {
     /// Whether everything is as it must be.
     pub(crate) fn holds(&self) -> bool {
         self.missing == 0 && self.wrong == 0
@@ -117,10 +117,10 @@ pub(crate) struct Prover<'a, L> {
     claim: Claim<'a>,
     in_flight_max: usize,
     findings_max: usize,
-    verdict: Verdict,
+    verdict: ProofVerdict,
     pending: HashMap<u64, Pending>,
     suspects: HashMap<Box<[u8]>, Option<Suspect>>,
-    answers: Vec<Answer>,
+    answers: Vec<LookupAnswer>,
 }
 
 impl<'a, L: Lookup> Prover<'a, L> {
@@ -136,7 +136,7 @@ impl<'a, L: Lookup> Prover<'a, L> {
             claim,
             in_flight_max,
             findings_max,
-            verdict: Verdict::default(),
+            verdict: ProofVerdict::default(),
             pending: HashMap::new(),
             suspects: HashMap::new(),
             answers: Vec::new(),
@@ -218,7 +218,7 @@ impl<'a, L: Lookup> Prover<'a, L> {
     }
 
     /// What was found.
-    pub(crate) fn into_verdict(self) -> Verdict {
+    pub(crate) fn into_verdict(self) -> ProofVerdict {
         self.verdict
     }
 
@@ -293,7 +293,7 @@ mod tests {
             Ok(())
         }
 
-        fn poll(&mut self, wait: bool, answers: &mut Vec<Answer>) -> anyhow::Result<()> {
+        fn poll(&mut self, wait: bool, answers: &mut Vec<LookupAnswer>) -> anyhow::Result<()> {
             if wait && let Some((token, key)) = self.waiting.pop() {
                 answers.push((token, Ok(self.entries.get(&key).cloned())));
             }
@@ -301,7 +301,7 @@ mod tests {
         }
     }
 
-    fn prove(source: &str, acknowledged: &[u64], entries: &[(&str, &str)]) -> Verdict {
+    fn prove(source: &str, acknowledged: &[u64], entries: &[(&str, &str)]) -> ProofVerdict {
         let columns = Columns { key: None, value: None, value_default: None, escaped: false };
         let parser = Parser::new(Format::Tsv, &columns).unwrap();
         let mut lines = LineSet::default();

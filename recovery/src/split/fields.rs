@@ -1,4 +1,4 @@
-//! Fields that records and the book have in common.
+//! Fields that records and the table have in common.
 
 use cell_terms::{Csn, Epoch, PairId, Pointer};
 

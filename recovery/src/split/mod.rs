@@ -2,7 +2,7 @@
 //!
 //! The protocol is told in `docs/design/splits.md`. One split moves the upper half of a meganode of the
 //! *source* pair into a free slot of the *target* pair, which may be the same one. Each pair logs its own
-//! part under the split's name and keeps, in its [`SplitBook`], where each unfinished one stands.
+//! part under the split's name and keeps, in its [`SplitTable`], where each unfinished one stands.
 //!
 //! ```text
 //! source: Start .......................... Linked .......... Applied ............................ Finished
@@ -12,14 +12,14 @@
 //! Every arrow to the right waits until what is on its left is durable. `Linked` is the commit point: before
 //! it the split can only end as `Aborted` and `Discarded`, after it only as `Finished` and `Opened`.
 
-mod book;
 mod fields;
 mod record;
 mod settle;
+mod table;
 
-pub use book::{BookError, SlotUse, SourceSplit, SourceState, SplitBook, TargetSplit, TargetState};
 pub use record::{CUTS_MAX, Cuts, SplitName, SplitRecord};
-pub use settle::{Answer, Settlement, SourceStep, TargetStep, settle, step_of_source, step_of_target};
+pub use settle::{Settlement, SourceStep, SplitAnswer, TargetStep, settle, step_of_source, step_of_target};
+pub use table::{SlotUse, SourceSplit, SourceState, SplitTable, SplitTableError, TargetSplit, TargetState};
 
 pub(crate) use fields::{encode_key, encode_key_option};
 pub(crate) use record::{KIND_DISCARDED, KIND_START};

@@ -5,8 +5,8 @@
 //! ([`TARGET_STEPS`]); an answer that is impossible is a contradiction between two logs, which nobody
 //! resolves by guessing.
 //!
-//! What a source's owner answers ([`SplitBook::answer`]) must never be taken back by a crash, so it waits for
-//! the record that it follows from:
+//! What a source's owner answers ([`SplitTable::answer`]) must never be taken back by a crash, so it waits
+//! for the record that it follows from:
 //!
 //! 1. the source appends `Aborted` and answers `no`; the target throws the meganode away and logs
 //!    `Discarded`;
@@ -15,17 +15,17 @@
 //!    been led to a meganode whose split is aborted on recovery: they saw it, and then it was gone.
 //!
 //! A recovered owner that has no trace of a split answers `no`: an unfinished one is always in the log or in
-//! the checkpoint's book, and a finished one is asked about only by a target that is open, which forgets it
+//! the checkpoint's table, and a finished one is asked about only by a target that is open, which forgets it
 //! then.
 
 use cell_terms::{Csn, Root, SlotIndex};
 
-use super::book::{SlotUse, SourceState, SplitBook, TargetState};
 use super::record::SplitName;
+use super::table::{SlotUse, SourceState, SplitTable, TargetState};
 
 /// What a source's owner says of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum SplitAnswer {
     /// It is aborted, or over and forgotten.
     No,
     /// It is not decided, or the decision is not durable: ask again.
@@ -36,9 +36,10 @@ pub enum Answer {
     Open,
 }
 
-impl Answer {
+impl SplitAnswer {
     /// Every answer.
-    pub const ALL: [Answer; 4] = [Answer::No, Answer::Wait, Answer::Linked, Answer::Open];
+    pub const ALL: [SplitAnswer; 4] =
+        [SplitAnswer::No, SplitAnswer::Wait, SplitAnswer::Linked, SplitAnswer::Open];
 }
 
 /// What a source has to do next.
@@ -83,25 +84,25 @@ pub(crate) const SOURCE_STEPS: [(SourceState, SourceStep); 5] = [
 ];
 
 /// By state and answer, what a target does next.
-pub(crate) const TARGET_STEPS: [(TargetState, Answer, TargetStep); 16] = [
+pub(crate) const TARGET_STEPS: [(TargetState, SplitAnswer, TargetStep); 16] = [
     // What was not whole when its builder died cannot have been linked.
-    (TargetState::Adopting, Answer::No, TargetStep::Discard),
-    (TargetState::Adopting, Answer::Wait, TargetStep::Ask),
-    (TargetState::Adopting, Answer::Linked, TargetStep::Contradiction),
-    (TargetState::Adopting, Answer::Open, TargetStep::Contradiction),
-    (TargetState::Adopted, Answer::No, TargetStep::Discard),
-    (TargetState::Adopted, Answer::Wait, TargetStep::Ask),
-    (TargetState::Adopted, Answer::Linked, TargetStep::Show),
-    (TargetState::Adopted, Answer::Open, TargetStep::Open),
-    (TargetState::Opened, Answer::No, TargetStep::Forget),
+    (TargetState::Adopting, SplitAnswer::No, TargetStep::Discard),
+    (TargetState::Adopting, SplitAnswer::Wait, TargetStep::Ask),
+    (TargetState::Adopting, SplitAnswer::Linked, TargetStep::Contradiction),
+    (TargetState::Adopting, SplitAnswer::Open, TargetStep::Contradiction),
+    (TargetState::Adopted, SplitAnswer::No, TargetStep::Discard),
+    (TargetState::Adopted, SplitAnswer::Wait, TargetStep::Ask),
+    (TargetState::Adopted, SplitAnswer::Linked, TargetStep::Show),
+    (TargetState::Adopted, SplitAnswer::Open, TargetStep::Open),
+    (TargetState::Opened, SplitAnswer::No, TargetStep::Forget),
     // The source was cut durably before it said open, and a cut split is never undecided again.
-    (TargetState::Opened, Answer::Wait, TargetStep::Contradiction),
-    (TargetState::Opened, Answer::Linked, TargetStep::Contradiction),
-    (TargetState::Opened, Answer::Open, TargetStep::Done),
-    (TargetState::Discarded, Answer::No, TargetStep::Done),
-    (TargetState::Discarded, Answer::Wait, TargetStep::Done),
-    (TargetState::Discarded, Answer::Linked, TargetStep::Contradiction),
-    (TargetState::Discarded, Answer::Open, TargetStep::Contradiction),
+    (TargetState::Opened, SplitAnswer::Wait, TargetStep::Contradiction),
+    (TargetState::Opened, SplitAnswer::Linked, TargetStep::Contradiction),
+    (TargetState::Opened, SplitAnswer::Open, TargetStep::Done),
+    (TargetState::Discarded, SplitAnswer::No, TargetStep::Done),
+    (TargetState::Discarded, SplitAnswer::Wait, TargetStep::Done),
+    (TargetState::Discarded, SplitAnswer::Linked, TargetStep::Contradiction),
+    (TargetState::Discarded, SplitAnswer::Open, TargetStep::Contradiction),
 ];
 
 /// What a source does next.
@@ -112,7 +113,7 @@ pub fn step_of_source(state: SourceState) -> SourceStep {
 
 /// What a target does next; `None` stands for an owner that has not answered yet.
 #[must_use]
-pub fn step_of_target(state: TargetState, answer: Option<Answer>) -> TargetStep {
+pub fn step_of_target(state: TargetState, answer: Option<SplitAnswer>) -> TargetStep {
     let Some(answer) = answer else {
         return if state == TargetState::Discarded { TargetStep::Done } else { TargetStep::Ask };
     };
@@ -153,46 +154,46 @@ pub enum Settlement {
 /// it has not; `root_slot` is the slot of this pair that the root leads to, if it is one of this pair's.
 #[must_use]
 pub fn settle(
-    book: &SplitBook,
+    table: &SplitTable,
     root: Root,
     root_slot: Option<SlotIndex>,
-    mut answer: impl FnMut(SplitName) -> Option<Answer>,
+    mut answer: impl FnMut(SplitName) -> Option<SplitAnswer>,
 ) -> Vec<Settlement> {
     let mut left = Vec::new();
-    for (name, split) in book.sources() {
+    for (name, split) in table.sources() {
         let step = step_of_source(split.state);
         if step != SourceStep::Done {
             left.push(Settlement::Source { name, slot: split.slot, step });
         }
     }
-    for (name, split) in book.targets() {
+    for (name, split) in table.targets() {
         let step = step_of_target(split.state, answer(name));
         if step != TargetStep::Done {
             left.push(Settlement::Target { name, slot: split.slot, step });
         }
     }
-    let lost = book
+    let lost = table
         .slots()
         .filter(|(slot, used)| *used == SlotUse::Router && !(root.router && root_slot == Some(*slot)));
     left.extend(lost.map(|(slot, _)| Settlement::FreeRouter { slot }));
     left
 }
 
-impl SplitBook {
+impl SplitTable {
     /// What this pair, the source, answers when a target asks for a split. `durable` is the pair's durable
     /// watermark; of a pair in recovery that is its recorded cut.
     #[must_use]
-    pub fn answer(&self, name: SplitName, durable: Csn) -> Answer {
-        let Some(split) = self.source(name) else { return Answer::No };
+    pub fn answer(&self, name: SplitName, durable: Csn) -> SplitAnswer {
+        let Some(split) = self.source(name) else { return SplitAnswer::No };
         let is_durable = split.csn <= durable;
         match split.state {
-            SourceState::Started => Answer::Wait,
-            SourceState::Linked if is_durable => Answer::Linked,
+            SourceState::Started => SplitAnswer::Wait,
+            SourceState::Linked if is_durable => SplitAnswer::Linked,
             // Linked is durable long since.
-            SourceState::Applied if !is_durable => Answer::Linked,
-            SourceState::Applied | SourceState::Finished => Answer::Open,
-            SourceState::Aborted if is_durable => Answer::No,
-            SourceState::Linked | SourceState::Aborted => Answer::Wait,
+            SourceState::Applied if !is_durable => SplitAnswer::Linked,
+            SourceState::Applied | SourceState::Finished => SplitAnswer::Open,
+            SourceState::Aborted if is_durable => SplitAnswer::No,
+            SourceState::Linked | SourceState::Aborted => SplitAnswer::Wait,
         }
     }
 }
@@ -211,13 +212,13 @@ mod tests {
             assert_eq!(SOURCE_STEPS.iter().filter(|(of, _)| *of == state).count(), 1, "{state:?}");
         }
         for state in TargetState::ALL {
-            for answer in Answer::ALL {
+            for answer in SplitAnswer::ALL {
                 let rows = TARGET_STEPS.iter().filter(|(of, said, _)| (*of, *said) == (state, answer));
                 assert_eq!(rows.count(), 1, "{state:?} {answer:?}");
             }
         }
         assert_eq!(SOURCE_STEPS.len(), SourceState::ALL.len());
-        assert_eq!(TARGET_STEPS.len(), TargetState::ALL.len() * Answer::ALL.len());
+        assert_eq!(TARGET_STEPS.len(), TargetState::ALL.len() * SplitAnswer::ALL.len());
     }
 
     /// A split that can be opened has been cut; one that is thrown away was never linked.
@@ -225,11 +226,11 @@ mod tests {
     fn settle_never_shows_what_may_be_aborted_nor_discards_what_is_linked() {
         for (state, answer, step) in TARGET_STEPS {
             match step {
-                TargetStep::Discard => assert_eq!(answer, Answer::No),
-                TargetStep::Show => assert_eq!((state, answer), (TargetState::Adopted, Answer::Linked)),
-                TargetStep::Open => assert_eq!((state, answer), (TargetState::Adopted, Answer::Open)),
-                TargetStep::Forget => assert_eq!((state, answer), (TargetState::Opened, Answer::No)),
-                TargetStep::Ask => assert_eq!(answer, Answer::Wait),
+                TargetStep::Discard => assert_eq!(answer, SplitAnswer::No),
+                TargetStep::Show => assert_eq!((state, answer), (TargetState::Adopted, SplitAnswer::Linked)),
+                TargetStep::Open => assert_eq!((state, answer), (TargetState::Adopted, SplitAnswer::Open)),
+                TargetStep::Forget => assert_eq!((state, answer), (TargetState::Opened, SplitAnswer::No)),
+                TargetStep::Ask => assert_eq!(answer, SplitAnswer::Wait),
                 TargetStep::Done | TargetStep::Contradiction => {}
             }
         }
@@ -250,56 +251,68 @@ mod tests {
         SplitName { pair: SOURCE, epoch: EPOCH, csn: Csn(10) }
     }
 
-    fn apply(book: &mut SplitBook, record: SplitRecord<'_>, csn: u64) {
-        book.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
+    fn apply(table: &mut SplitTable, record: SplitRecord<'_>, csn: u64) {
+        table.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
     }
 
     #[test]
     fn answer_is_given_only_for_what_is_durable() {
-        let mut book = SplitBook::new(SOURCE);
-        assert_eq!(book.answer(name(), Csn(100)), Answer::No, "no trace");
+        let mut table = SplitTable::new(SOURCE);
+        assert_eq!(table.answer(name(), Csn(100)), SplitAnswer::No, "no trace");
         let (slot, target_slot) = (SlotIndex(0), SlotIndex(0));
-        apply(&mut book, SplitRecord::Start { slot, key: b"m", target: TARGET, target_slot }, 10);
-        assert_eq!(book.answer(name(), Csn(10)), Answer::Wait, "not decided");
-        let mut aborted = book.clone();
+        apply(&mut table, SplitRecord::Start { slot, key: b"m", target: TARGET, target_slot }, 10);
+        assert_eq!(table.answer(name(), Csn(10)), SplitAnswer::Wait, "not decided");
+        let mut aborted = table.clone();
         apply(&mut aborted, SplitRecord::Aborted { name: name() }, 12);
-        assert_eq!([11, 12].map(|csn| aborted.answer(name(), Csn(csn))), [Answer::Wait, Answer::No]);
+        assert_eq!(
+            [11, 12].map(|csn| aborted.answer(name(), Csn(csn))),
+            [SplitAnswer::Wait, SplitAnswer::No]
+        );
         aborted.prune(Csn(11));
-        assert_eq!(aborted.answer(name(), Csn(11)), Answer::Wait, "kept until it is durable");
+        assert_eq!(aborted.answer(name(), Csn(11)), SplitAnswer::Wait, "kept until it is durable");
         aborted.prune(Csn(12));
-        assert_eq!((aborted.answer(name(), Csn(12)), aborted.sources().count()), (Answer::No, 0));
-        apply(&mut book, SplitRecord::Linked { name: name() }, 12);
-        assert_eq!([11, 12].map(|csn| book.answer(name(), Csn(csn))), [Answer::Wait, Answer::Linked]);
+        assert_eq!((aborted.answer(name(), Csn(12)), aborted.sources().count()), (SplitAnswer::No, 0));
+        apply(&mut table, SplitRecord::Linked { name: name() }, 12);
+        assert_eq!(
+            [11, 12].map(|csn| table.answer(name(), Csn(csn))),
+            [SplitAnswer::Wait, SplitAnswer::Linked]
+        );
         let cuts = crate::split::Cuts::new(&[cell_tree::NodeIndex::ROOT]).unwrap();
         let (right, freed) = (Pointer::new(RegionId(4), 4096), cell_tree::NodeBits::default());
-        apply(&mut book, SplitRecord::Applied { name: name(), slot, right, cuts, high: b"m", freed }, 15);
-        assert_eq!([14, 15].map(|csn| book.answer(name(), Csn(csn))), [Answer::Linked, Answer::Open]);
-        apply(&mut book, SplitRecord::Finished { name: name() }, 20);
-        assert_eq!([19, 20].map(|csn| book.answer(name(), Csn(csn))), [Answer::Open, Answer::Open]);
-        book.prune(Csn(20));
-        assert_eq!(book.answer(name(), Csn(20)), Answer::No);
+        apply(&mut table, SplitRecord::Applied { name: name(), slot, right, cuts, high: b"m", freed }, 15);
+        assert_eq!(
+            [14, 15].map(|csn| table.answer(name(), Csn(csn))),
+            [SplitAnswer::Linked, SplitAnswer::Open]
+        );
+        apply(&mut table, SplitRecord::Finished { name: name() }, 20);
+        assert_eq!(
+            [19, 20].map(|csn| table.answer(name(), Csn(csn))),
+            [SplitAnswer::Open, SplitAnswer::Open]
+        );
+        table.prune(Csn(20));
+        assert_eq!(table.answer(name(), Csn(20)), SplitAnswer::No);
     }
 
     #[test]
     fn settle_lists_what_is_left_in_both_roles_and_lost_routers() {
-        let mut book = SplitBook::new(SOURCE);
+        let mut table = SplitTable::new(SOURCE);
         let (slot, target_slot) = (SlotIndex(0), SlotIndex(2));
-        apply(&mut book, SplitRecord::Start { slot, key: b"m", target: SOURCE, target_slot }, 10);
+        apply(&mut table, SplitRecord::Start { slot, key: b"m", target: SOURCE, target_slot }, 10);
         let right = Pointer::NULL;
         let adopt =
             SplitRecord::Adopt { name: name(), slot: target_slot, low: b"m", high: None, right, kept: &[] };
-        apply(&mut book, adopt, 11);
+        apply(&mut table, adopt, 11);
         let router = NodeRecord::SlotUse { slot: SlotIndex(1), used: SlotUse::Router };
-        book.apply(&router, EPOCH, Csn(12)).unwrap();
-        let answer = |book: &SplitBook, name| Some(book.answer(name, Csn(12)));
-        let left = settle(&book, Root::NONE, None, |name| answer(&book, name));
+        table.apply(&router, EPOCH, Csn(12)).unwrap();
+        let answer = |table: &SplitTable, name| Some(table.answer(name, Csn(12)));
+        let left = settle(&table, Root::NONE, None, |name| answer(&table, name));
         let source = Settlement::Source { name: name(), slot, step: SourceStep::Abort };
         let target = |step| Settlement::Target { name: name(), slot: target_slot, step };
         let lost = Settlement::FreeRouter { slot: SlotIndex(1) };
         assert_eq!(left, [source, target(TargetStep::Ask), lost]);
-        apply(&mut book, SplitRecord::Aborted { name: name() }, 13);
+        apply(&mut table, SplitRecord::Aborted { name: name() }, 13);
         let root = Root::router(Pointer::new(RegionId(2), 4096));
-        let left = settle(&book, root, Some(SlotIndex(1)), |name| Some(book.answer(name, Csn(13))));
+        let left = settle(&table, root, Some(SlotIndex(1)), |name| Some(table.answer(name, Csn(13))));
         assert_eq!(left, [target(TargetStep::Discard)]);
     }
 }

@@ -1,7 +1,7 @@
 //! What must hold of all pairs together.
 
 use cell_memory::extent::{ExtentReader, ExtentShape};
-use cell_recovery::{Admission, Answer, Outcome, RecoveredMeganode, SlotUse, SplitRecord};
+use cell_recovery::{Admission, Outcome, RecoveredMeganode, SlotUse, SplitAnswer, SplitRecord};
 use cell_terms::{Csn, Pointer};
 use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
 
@@ -15,7 +15,7 @@ impl Cluster {
         let opens = || {
             let (name, _) = pair.recovered.splits.target_of(found.slot.index)?;
             let source = self.pairs.iter().find(|pair| pair.id() == name.pair)?;
-            Some(source.recovered.splits.answer(name, source.durable()) == Answer::Open)
+            Some(source.recovered.splits.answer(name, source.durable()) == SplitAnswer::Open)
         };
         found.used == SlotUse::Leaf && (!found.hidden || opens() == Some(true))
     }

@@ -21,8 +21,8 @@ use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
-    ClaimRequest, Completion, ExtentRecord, NodeRecord, Outcome, Progress, Rebuild, Recovered,
-    RecoveredMeganode, Step,
+    ClaimRequest, Completion, ExtentRecord, NodeRecord, Outcome, Progress, Recovered, RecoveredMeganode,
+    Restore, Step,
 };
 use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, SessionId, SlotIndex, Version,
@@ -147,7 +147,7 @@ impl Pair {
         self.recovered.log.as_ref().unwrap().csn_appended().next()
     }
 
-    /// Appends a record and tells the book and the completion table.
+    /// Appends a record and tells the table of splits and the completion table.
     pub fn log(&mut self, record: &NodeRecord<'_>) -> Csn {
         let log = self.recovered.log.as_mut().unwrap();
         let csn = log.append(RegionKind::Node, |_, out| record.encode(out)).csn;
@@ -280,40 +280,40 @@ impl Cluster {
         let session = life.environment.sessions.open(life.lease).unwrap();
         let claims = (0..pairs).map(|_| {
             let new = NewPair { incarnation: life.lease, node: NODE, geometry: SIZES };
-            life.rebuild(life.environment.table.create_pair(&new).unwrap())
+            life.restore(life.environment.table.create_pair(&new).unwrap())
         });
-        let rebuilds: Vec<_> = claims.collect();
-        Cluster::begin(life, rebuilds, session, Known::default(), chance)
+        let restores: Vec<_> = claims.collect();
+        Cluster::begin(life, restores, session, Known::default(), chance)
     }
 
     /// The next life, after this one was ended.
     pub fn recover(self, disk: &SimDisk, sim: &Sim, chance: Option<Random>) -> Cluster {
         let Cluster { known, session, pairs, .. } = self;
         let life = Life::begin(disk, sim, 1 + known.number as usize % 2);
-        let rebuilds = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
+        let restores = pairs.iter().map(|pair| claim(&life, pair.id())).collect();
         drop(pairs);
-        Cluster::begin(life, rebuilds, session, known, chance)
+        Cluster::begin(life, restores, session, known, chance)
     }
 
-    /// Rebuilds every pair and dies before anything is served.
+    /// Restores every pair and dies before anything is served.
     pub fn die_in_recovery(&self, disk: &SimDisk, sim: &Sim) {
         let life = Life::begin(disk, sim, 1);
         for pair in &self.pairs {
-            let mut rebuild = claim(&life, pair.id());
-            while rebuild.step().unwrap() == Step::More {}
+            let mut restore = claim(&life, pair.id());
+            while restore.step().unwrap() == Step::More {}
         }
         life.disk.kill();
     }
 
     fn begin(
         life: Life,
-        rebuilds: Vec<Rebuild>,
+        restores: Vec<Restore>,
         session: SessionId,
         known: Known,
         chance: Option<Random>,
     ) -> Cluster {
-        let serve = |rebuild| Pair::new(life.complete(rebuild, Durability::Sync, session).unwrap());
-        let pairs: Vec<_> = rebuilds.into_iter().map(serve).collect();
+        let serve = |restore| Pair::new(life.complete(restore, Durability::Sync, session).unwrap());
+        let pairs: Vec<_> = restores.into_iter().map(serve).collect();
         let (plan, encoder, fuel) = (Plan::new(), ExtentEncoder::new(), u64::MAX);
         let routers_unmarked = false;
         let mut cluster =
@@ -460,7 +460,7 @@ impl Cluster {
     }
 }
 
-fn claim(life: &Life, pair: PairId) -> Rebuild {
+fn claim(life: &Life, pair: PairId) -> Restore {
     let request = ClaimRequest { pair, incarnation: life.lease, node: NODE, ground: ClaimGround::HostLock };
-    Rebuild::claim(&life.environment, &request, &Arc::new(Progress::new(0))).unwrap()
+    Restore::claim(&life.environment, &request, &Arc::new(Progress::new(0))).unwrap()
 }

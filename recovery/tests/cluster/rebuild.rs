@@ -2,12 +2,13 @@
 
 use cell_recovery::{Completion, NodeRecord, Outcome, SlotUse};
 use cell_terms::{Csn, SlotIndex};
-use cell_tree::{Meganode, RebuildLimits, RebuildNext, RebuildPlan, plan_remove};
+use cell_tree::{CompactionLimits, CompactionNext, CompactionPlan, Meganode, plan_remove};
 
 use super::{Cluster, Crash, Done, Freed};
 
 /// Short runs, so that there are many steps.
-const LIMITS: RebuildLimits = RebuildLimits { sparse_permille: 500, fill_percent: 85, fills: 1, run: 4 };
+const LIMITS: CompactionLimits =
+    CompactionLimits { sparse_permille: 500, fill_percent: 85, fills: 1, run: 4 };
 
 impl Cluster {
     pub fn delete(&mut self, key: &[u8]) -> Result<(), Crash> {
@@ -35,21 +36,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Rebuilds every meganode of entries; the steps that changed something. Writes go on between them.
-    pub fn rebuild(&mut self) -> Result<usize, Crash> {
+    /// Compacts every meganode of entries; the steps that changed something. Writes go on between them.
+    pub fn compact(&mut self) -> Result<usize, Crash> {
         let mut steps = 0;
         for at in 0..self.pairs.len() {
             let found = self.pairs[at].recovered.meganodes.iter();
             let leaves = found.filter(|found| found.used == SlotUse::Leaf);
             for slot in leaves.map(|found| found.slot.index).collect::<Vec<_>>() {
-                steps += self.rebuild_slot(at, slot)?;
+                steps += self.compact_slot(at, slot)?;
             }
         }
         Ok(steps)
     }
 
-    fn rebuild_slot(&mut self, at: usize, slot: SlotIndex) -> Result<usize, Crash> {
-        let (mut plan, mut steps) = (RebuildPlan::new(), 0);
+    fn compact_slot(&mut self, at: usize, slot: SlotIndex) -> Result<usize, Crash> {
+        let (mut plan, mut steps) = (CompactionPlan::new(), 0);
         let (mut level, mut from) = (0, Vec::new());
         loop {
             self.room(at)?;
@@ -57,7 +58,7 @@ impl Cluster {
             let (geometry, there) = (pair.recovered.geometry, pair.slot(slot));
             let node = pair.recovered.memory.node.region().clone();
             let meganode = Meganode::new(&node, geometry, there);
-            let next = meganode.plan_rebuild(level, &from, &LIMITS, &mut plan).unwrap();
+            let next = meganode.plan_compaction(level, &from, &LIMITS, &mut plan).unwrap();
             let mut csn = Csn::ZERO;
             for change in plan.changes() {
                 csn = pair.log(&NodeRecord::Tree { slot, completion: None, change });
@@ -72,9 +73,9 @@ impl Cluster {
                 self.put(format!("key {:05} at step", steps * 331 % 1000).as_bytes(), b"between steps")?;
             }
             match next {
-                RebuildNext::From(next) => from = next,
-                RebuildNext::LevelDone => (level, from) = (level + 1, Vec::new()),
-                RebuildNext::TreeDone => return Ok(steps),
+                CompactionNext::From(next) => from = next,
+                CompactionNext::LevelDone => (level, from) = (level + 1, Vec::new()),
+                CompactionNext::TreeDone => return Ok(steps),
             }
         }
     }

@@ -2,8 +2,8 @@
 
 use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape};
 use cell_recovery::{
-    Answer, Cuts, NodeRecord, RecoveredMeganode, Settlement, SlotUse, SourceState, SourceStep, SplitName,
-    SplitRecord, TargetState, TargetStep, settle,
+    Cuts, NodeRecord, RecoveredMeganode, Settlement, SlotUse, SourceState, SourceStep, SplitAnswer,
+    SplitName, SplitRecord, TargetState, TargetStep, settle,
 };
 use cell_terms::{Csn, Root, SlotIndex};
 use cell_tree::{
@@ -304,7 +304,7 @@ impl Cluster {
         let name = self.pairs[t].recovered.splits.target_of(slot).unwrap().0;
         let source = &self.pairs[self.pair_of(name)];
         let answer = source.recovered.splits.answer(name, source.durable());
-        assert!(matches!(answer, Answer::Linked | Answer::Open), "linked durably");
+        assert!(matches!(answer, SplitAnswer::Linked | SplitAnswer::Open), "linked durably");
         self.pairs[t].show(slot, NodeState::Valid);
     }
 

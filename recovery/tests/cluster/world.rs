@@ -109,17 +109,18 @@ pub struct Met(BTreeMap<String, u32>);
 
 impl Met {
     fn note(&mut self, cluster: &Cluster) {
-        let books = || cluster.pairs.iter().map(|pair| &pair.recovered.splits);
-        let mut found: Vec<_> = books()
-            .flat_map(|book| book.sources().map(|(_, split)| format!("source {:?}", split.state)))
+        let tables = || cluster.pairs.iter().map(|pair| &pair.recovered.splits);
+        let mut found: Vec<_> = tables()
+            .flat_map(|table| table.sources().map(|(_, split)| format!("source {:?}", split.state)))
             .chain(
-                books().flat_map(|book| book.targets().map(|(_, split)| format!("target {:?}", split.state))),
+                tables()
+                    .flat_map(|table| table.targets().map(|(_, split)| format!("target {:?}", split.state))),
             )
             .collect();
         if cluster.router().is_some() {
             found.push("router".to_owned());
         }
-        if books().any(|book| book.slots().any(|(_, used)| used == SlotUse::Router))
+        if tables().any(|table| table.slots().any(|(_, used)| used == SlotUse::Router))
             && cluster.router().is_none()
         {
             found.push("router without root".to_owned());
@@ -158,7 +159,13 @@ fn thin_out(cluster: &mut Cluster) -> Result<(), Crash> {
 }
 
 /// As [`run`], a rebuild after deletes; `sizes` is told how many tree nodes the first recovery found.
-pub fn run_rebuild(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, sizes: &mut BTreeSet<usize>) -> bool {
+pub fn run_compaction(
+    seed: u64,
+    pairs: u32,
+    checkpoints: bool,
+    fuel: u64,
+    sizes: &mut BTreeSet<usize>,
+) -> bool {
     let mut world = World::new(seed, checkpoints);
     let mut cluster = world.begin(pairs);
     if pairs > 1 {
@@ -169,18 +176,18 @@ pub fn run_rebuild(seed: u64, pairs: u32, checkpoints: bool, fuel: u64, sizes: &
     }
     thin_out(&mut cluster).unwrap();
     cluster.fuel = fuel;
-    let died = cluster.rebuild().and_then(|_| cluster.settle()).is_err();
+    let died = cluster.compact().and_then(|_| cluster.settle()).is_err();
     world.crash(&cluster);
     let mut cluster = world.recover(cluster);
     sizes.insert(cluster.nodes_used());
     // What is left of it; perhaps that is ended by a crash as well.
     cluster.fuel = world.random.below(60);
-    if cluster.rebuild().and_then(|_| cluster.settle()).is_err() {
+    if cluster.compact().and_then(|_| cluster.settle()).is_err() {
         world.crash(&cluster);
         cluster = world.recover(cluster);
     }
     cluster.fuel = u64::MAX;
-    assert!((0..8).any(|_| cluster.rebuild().unwrap() == 0), "a rebuild has an end");
+    assert!((0..8).any(|_| cluster.compact().unwrap() == 0), "a rebuild has an end");
     go_on(&mut world, cluster);
     died
 }

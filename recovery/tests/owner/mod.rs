@@ -11,13 +11,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimGround, Coordinator, Geometry, NewPair, Place, Sessions, Sim, SimLink, Table, Tenure,
+    Claim, ClaimGround, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource};
 use cell_recovery::{
     ClaimRequest, Completion, CompletionTable, Environment, ExtentRecord, NodeRecord, Outcome, Progress,
-    PublishRequest, Rebuild, Recovered, RecoveryError, RecoveryOptions, RegionSource, Step, complete,
+    PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource, Restore, Step, complete,
 };
 use cell_terms::{
     Csn, Durability, ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionKind, SessionId,
@@ -96,13 +96,13 @@ impl Life {
         self.environment.table.create_pair(&new).unwrap()
     }
 
-    pub fn claim(&self, ground: ClaimGround) -> Result<Rebuild, RecoveryError> {
+    pub fn claim(&self, ground: ClaimGround) -> Result<Restore, RecoveryError> {
         let request = ClaimRequest { pair: PAIR, incarnation: self.lease, node: NODE, ground };
-        Rebuild::claim(&self.environment, &request, &Arc::new(Progress::new(0)))
+        Restore::claim(&self.environment, &request, &Arc::new(Progress::new(0)))
     }
 
-    pub fn rebuild(&self, claim: Claim) -> Rebuild {
-        Rebuild::new(&self.environment, claim, &Arc::new(Progress::new(0))).unwrap()
+    pub fn restore(&self, claim: Claim) -> Restore {
+        Restore::new(&self.environment, claim, &Arc::new(Progress::new(0))).unwrap()
     }
 
     /// Waiting: time passes, the disk works, the lease is renewed.
@@ -116,7 +116,7 @@ impl Life {
     pub fn publish_request(&self, durability: Durability) -> PublishRequest {
         PublishRequest {
             durability,
-            place: Place { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
             salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
         }
@@ -125,25 +125,25 @@ impl Life {
     /// From a claim to an owner.
     pub fn complete(
         &self,
-        rebuild: Rebuild,
+        restore: Restore,
         durability: Durability,
         session: SessionId,
     ) -> Result<Owner, RecoveryError> {
-        let tenure = rebuild.tenure();
+        let tenure = restore.tenure();
         let mut device = self.disk.device();
         let request = self.publish_request(durability);
         let progress = Arc::new(Progress::new(0));
         let recovered =
-            complete(&self.environment, rebuild, &request, &mut device, &progress, &mut |ns| self.pause(ns))?;
+            complete(&self.environment, restore, &request, &mut device, &progress, &mut |ns| self.pause(ns))?;
         let disk = self.disk.clone();
         let work = Box::new(move || disk.step());
         Ok(Owner::new(&self.environment, recovered, tenure, Box::new(device), work, session))
     }
 
-    /// Rebuilds to the end without publishing anything.
-    pub fn run(&self, mut rebuild: Rebuild) -> Result<Recovered, RecoveryError> {
-        while rebuild.step()? == Step::More {}
-        Ok(rebuild.finish().recovered)
+    /// Restores to the end without publishing anything.
+    pub fn run(&self, mut restore: Restore) -> Result<Recovered, RecoveryError> {
+        while restore.step()? == Step::More {}
+        Ok(restore.finish().recovered)
     }
 }
 

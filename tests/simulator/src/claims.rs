@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, MemberRow, Members, NewPair, Place, ShareTimes, Table, Tenure};
+use cell_cluster::{Coordinator, MemberRow, Members, NewPair, ServingAddress, ShareTimes, Table, Tenure};
 use cell_fabric::OneSided;
 use cell_node::{
     ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, Store, TakeoverWanted, Worker,
@@ -13,7 +13,7 @@ use cell_node::{
 use cell_protocol::PairRegions;
 use cell_recovery::image::ImageSource;
 use cell_recovery::{
-    ClaimRequest, Progress, PublishRequest, Rebuild, Recovered, RecoveryError, RegionSource, Takeover, Turn,
+    ClaimRequest, Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Restore, Takeover, Turn,
     find_logs,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
@@ -171,7 +171,7 @@ impl Node {
     fn publish(&mut self) -> PublishRequest {
         PublishRequest {
             durability: self.plan.worker.durability,
-            place: Place { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
+            place: ServingAddress { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
             log: self.plan.log,
             salt: self.random.next(),
         }
@@ -210,10 +210,10 @@ impl Node {
         let (publish, progress) = (self.publish(), Arc::new(Progress::new(now_ns)));
         let environment = &self.environment;
         let created = environment.table.create_pair(&new).map_err(RecoveryError::from);
-        match created.and_then(|claim| Ok((claim.tenure.pair, Rebuild::new(environment, claim, &progress)?)))
+        match created.and_then(|claim| Ok((claim.tenure.pair, Restore::new(environment, claim, &progress)?)))
         {
-            Ok((pair, rebuild)) => {
-                let takeover = Takeover::claimed(environment, rebuild, publish, &progress);
+            Ok((pair, restore)) => {
+                let takeover = Takeover::claimed(environment, restore, publish, &progress);
                 self.claims.growing = Some(self.taking(pair, None, takeover, progress, now_ns));
             }
             Err(_) => self.tell(ControlEvent::PairRefused),
@@ -252,7 +252,7 @@ impl Node {
         }
     }
 
-    /// A takeover came to nothing: `Control::hear`, of `Told::Refused`.
+    /// A takeover came to nothing: `Control::on_takeover`, of `TakeoverReport::Refused`.
     fn not_taken(
         &mut self,
         pair: PairId,

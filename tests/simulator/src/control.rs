@@ -209,9 +209,9 @@ impl Node {
                 self.answer(Some(ControlEvent::CheckpointRecorded { pair, recorded }), now_ns);
             }
             Command::AddPair => self.add_pair(now_ns),
-            Command::Note { key, note } => {
+            Command::Note { key, notice } => {
                 let agent = self.claims.agent.as_mut();
-                let written = agent.and_then(|agent| agent.write_note(key, note.as_ref()));
+                let written = agent.and_then(|agent| agent.write_notice(key, notice.as_ref()));
                 self.answer(written, now_ns);
                 self.wake(now_ns); // what there is now is to be seen
             }

@@ -7,7 +7,7 @@ use cell_wal::segment::{LogName, parse_segment};
 
 use crate::check::Snapshot;
 use crate::coverage::Event;
-use crate::finale::Phase;
+use crate::finale::RunPhase;
 use crate::mishap::Undo;
 use crate::model::{Broken, broken};
 use crate::plan::MS;
@@ -28,7 +28,7 @@ pub(crate) enum Death {
 
 impl World {
     /// A process ends.
-    pub(crate) fn bury(&mut self, host: u32, death: Death) {
+    pub(crate) fn remove_process(&mut self, host: u32, death: Death) {
         let Some(at) = self.nodes.iter().position(|node| node.host == host) else { return };
         say!(self, "host {host}: the process is gone: {death:?}");
         self.note(u64::from(host) << 16 | (death as u64) << 8 | 4);
@@ -62,7 +62,7 @@ impl World {
                 self.later(after_ns, Undo::LandLate);
             }
         }
-        if self.phase == Phase::Traffic && self.random.percent(self.plan.recovery_deaths_percent) {
+        if self.phase == RunPhase::Traffic && self.random.percent(self.plan.recovery_deaths_percent) {
             self.operators.fuse = Some((self.random.below(90), self.random.percent(50)));
         }
     }
@@ -71,7 +71,7 @@ impl World {
     pub(crate) fn burnt(&mut self, host: u32) {
         if self.random.percent(50) {
             self.coverage.saw(Event::Kills);
-            self.bury(host, Death::Killed);
+            self.remove_process(host, Death::Killed);
         } else {
             self.power_cut();
         }

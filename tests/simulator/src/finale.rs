@@ -17,7 +17,7 @@ use crate::world::{World, say};
 
 /// Where a run is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     /// Clients ask, faults happen.
     Traffic,
     /// Faults have ceased; what is outstanding is answered.
@@ -35,7 +35,7 @@ pub(crate) enum Phase {
 }
 
 impl World {
-    fn enter(&mut self, phase: Phase) {
+    fn enter(&mut self, phase: RunPhase) {
         say!(self, "-- {phase:?}");
         self.phase = phase;
         self.phase_since_ns = self.now_ns;
@@ -47,30 +47,30 @@ impl World {
         let served = self.all_served();
         let idle = self.clients.iter().all(|client| client.outstanding() == 0);
         match self.phase {
-            Phase::Traffic if self.faults_are_over() && !self.healed => {
+            RunPhase::Traffic if self.faults_are_over() && !self.healed => {
                 self.healed = true;
                 self.phase_since_ns = self.now_ns;
                 self.heal();
             }
-            Phase::Traffic if self.traffic_is_over() => {
+            RunPhase::Traffic if self.traffic_is_over() => {
                 self.heal();
-                self.enter(Phase::Quiet);
+                self.enter(RunPhase::Quiet);
             }
-            Phase::Quiet if served && idle && self.traffic_is_over() => {
-                self.enter(Phase::Reading);
+            RunPhase::Quiet if served && idle && self.traffic_is_over() => {
+                self.enter(RunPhase::Reading);
                 self.read_everything()?;
             }
-            Phase::Reading if idle => self.enter(Phase::Sealing),
-            Phase::Sealing if self.now_ns - self.phase_since_ns > 200 * MS && served => {
-                self.enter(Phase::Restarting);
+            RunPhase::Reading if idle => self.enter(RunPhase::Sealing),
+            RunPhase::Sealing if self.now_ns - self.phase_since_ns > 200 * MS && served => {
+                self.enter(RunPhase::Restarting);
                 self.owners.forget();
                 self.end_lives();
             }
-            Phase::Restarting if self.owners.all_recovered() && served => {
+            RunPhase::Restarting if self.owners.all_recovered() && served => {
                 if self.plan.rot {
                     self.rot();
                 } else {
-                    self.enter(Phase::Over);
+                    self.enter(RunPhase::Over);
                 }
             }
             _ => {}
@@ -97,7 +97,7 @@ impl World {
         }
         for host in hosts {
             match self.random.below(3) {
-                0 => self.bury(host, Death::Killed),
+                0 => self.remove_process(host, Death::Killed),
                 choice => {
                     let node = self.nodes.iter_mut().find(|node| node.host == host);
                     node.into_iter().for_each(|node| node.stop(choice == 1));
@@ -135,7 +135,7 @@ impl World {
         asked: &Asked,
         completion: &Completion,
     ) -> Result<(), Broken> {
-        let (Phase::Reading, Deed::Scan(range), Ok(Output::Page(page))) =
+        let (RunPhase::Reading, Deed::Scan(range), Ok(Output::Page(page))) =
             (self.phase, &asked.deed, &completion.outcome)
         else {
             return Ok(());
@@ -148,11 +148,11 @@ impl World {
 
     /// Flips a bit of some file that a recovery may read.
     fn rot(&mut self) {
-        self.enter(Phase::Rotten);
+        self.enter(RunPhase::Rotten);
         self.held = Some(self.owners.entries());
         self.owners.forget();
         for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
-            self.bury(host, Death::Killed);
+            self.remove_process(host, Death::Killed);
         }
         while self.disk.land_late() {}
         let files = self.files("");
@@ -185,19 +185,19 @@ impl World {
             return Err(broken(format_args!("damage was met without naming it: {error}")));
         }
         self.coverage.saw(Event::BitRotRefused);
-        self.enter(Phase::Over);
+        self.enter(RunPhase::Over);
         Ok(())
     }
 
     /// What was damaged was not needed, or it is refused: other entries are never served.
     pub(crate) fn rot_survived(&mut self) -> Result<(), Broken> {
-        if self.phase != Phase::Rotten || !self.owners.all_recovered() {
+        if self.phase != RunPhase::Rotten || !self.owners.all_recovered() {
             return Ok(());
         }
         if self.held != Some(self.owners.entries()) {
             return Err(broken("damaged pairs are served with other entries"));
         }
-        self.enter(Phase::Over);
+        self.enter(RunPhase::Over);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use cell_wal::sim::SimDevice;
 use crate::check;
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::finale::Phase;
+use crate::finale::RunPhase;
 use crate::mishap::Undo;
 use crate::model::{Broken, broken};
 use crate::node::{Exit, News, is_excused};
@@ -17,7 +17,7 @@ use crate::world::{World, say};
 
 impl World {
     /// What a node tells.
-    pub(crate) fn hear(&mut self, host: u32, news: News) -> Result<(), Broken> {
+    pub(crate) fn on_news(&mut self, host: u32, news: News) -> Result<(), Broken> {
         match news {
             News::Recovered { recovered, device, wanted } => {
                 self.recovered(host, *recovered, device, wanted)?;
@@ -72,7 +72,7 @@ impl World {
         let now_ns = self.now_ns;
         let mut news = Vec::new();
         self.nodes[at].hand_over(recovered, device, wanted, now_ns, &mut news);
-        news.into_iter().try_for_each(|news| self.hear(host, news))
+        news.into_iter().try_for_each(|news| self.on_news(host, news))
     }
 
     /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.
@@ -82,7 +82,7 @@ impl World {
             self.coverage.saw(Event::Declined);
             return Ok(());
         }
-        if self.phase == Phase::Rotten && error.missing(pair).is_some() {
+        if self.phase == RunPhase::Rotten && error.missing(pair).is_some() {
             return self.rot_refused(error);
         }
         if !is_excused(error) {
@@ -103,7 +103,7 @@ impl World {
             Exit::Failed(cell_node::FailureKind::LogFailed) => self.coverage.saw(Event::Poisoned),
             Exit::Failed(_) | Exit::LeaseEnded => self.coverage.saw(Event::LeaseLost),
             Exit::Refused(RecoveryError::Memory { .. }) => self.coverage.saw(Event::Declined),
-            Exit::Refused(error) if self.phase == Phase::Rotten => {
+            Exit::Refused(error) if self.phase == RunPhase::Rotten => {
                 self.rot_refused(error)?;
             }
             Exit::Refused(error) if is_excused(error) => self.coverage.saw(Event::RecoveryFailed),
@@ -116,7 +116,7 @@ impl World {
         {
             node.release();
         }
-        self.bury(host, Death::ByItself);
+        self.remove_process(host, Death::ByItself);
         Ok(())
     }
 }

@@ -9,7 +9,7 @@ use crate::client::Client;
 use crate::coverage::Event;
 use crate::death::Death;
 use crate::faults::Fault;
-use crate::finale::Phase;
+use crate::finale::RunPhase;
 use crate::node::Node;
 use crate::plan::MS;
 use crate::world::{World, say};
@@ -43,17 +43,17 @@ pub(crate) enum Undo {
 }
 
 impl World {
-    /// A fault happens; false if there is no process to befall.
-    pub(crate) fn befall(&mut self, fault: Fault) -> bool {
+    /// A fault happens; false if there is no process to inject it into.
+    pub(crate) fn inject(&mut self, fault: Fault) -> bool {
         let host = self.victim();
         match (fault, host) {
             (Fault::Kill, Some(host)) => {
                 self.coverage.saw(Event::Kills);
-                self.bury(host, Death::Killed);
+                self.remove_process(host, Death::Killed);
             }
             (Fault::Dark, Some(host)) => {
                 self.coverage.saw(Event::Dark);
-                self.bury(host, Death::Dark);
+                self.remove_process(host, Death::Dark);
             }
             (Fault::PowerCut, _) => self.power_cut(),
             (Fault::StopAll, _) => {
@@ -387,10 +387,10 @@ impl World {
     /// Something that was put off.
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Befall(fault, number) if self.phase == Phase::Traffic && !self.healed => {
+            Undo::Befall(fault, number) if self.phase == RunPhase::Traffic && !self.healed => {
                 say!(self, "fault {number}: {fault:?}");
-                if self.befall(fault) {
-                    self.befallen.push(number);
+                if self.inject(fault) {
+                    self.injected.push(number);
                     self.coverage.saw(Event::Faults);
                 }
             }
@@ -402,12 +402,12 @@ impl World {
             Undo::MendOne(host) => {
                 self.node_at(host).into_iter().for_each(|node| node.link.mend());
             }
-            Undo::Restart(host) => self.bury(host, Death::Killed),
+            Undo::Restart(host) => self.remove_process(host, Death::Killed),
             Undo::PowerOn if self.coordinator.is_powered() => {}
             Undo::PowerOn => self.coordinator.power_on(),
             Undo::Unhang(host) => {
                 if self.node_at(host).is_some_and(|node| node.disk_hangs) {
-                    self.bury(host, Death::Killed);
+                    self.remove_process(host, Death::Killed);
                 }
             }
             Undo::LandLate => {
@@ -442,6 +442,6 @@ impl World {
             self.coordinator.power_on();
         }
         let hung: Vec<u32> = self.nodes.iter().filter(|node| node.disk_hangs).map(|node| node.host).collect();
-        hung.into_iter().for_each(|host| self.bury(host, Death::Killed));
+        hung.into_iter().for_each(|host| self.remove_process(host, Death::Killed));
     }
 }

@@ -75,7 +75,7 @@ pub enum Exit {
 }
 
 /// What a node is made of.
-pub struct Ground<'a> {
+pub struct NodeSetup<'a> {
     /// The seed's plan.
     pub plan: &'a Plan,
     /// The host.
@@ -126,8 +126,8 @@ pub struct Node {
 impl Node {
     /// A process that begins.
     #[must_use]
-    pub fn start(ground: Ground<'_>) -> Node {
-        let Ground { plan, host, disk, link, endpoint, random, now_ns } = ground;
+    pub fn start(setup: NodeSetup<'_>) -> Node {
+        let NodeSetup { plan, host, disk, link, endpoint, random, now_ns } = setup;
         let fuse = Fuse::new();
         let coordinator =
             Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone(), late: Mutex::default() });

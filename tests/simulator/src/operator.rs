@@ -6,8 +6,8 @@ use cell_wal::sim::PowerCut;
 
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::finale::Phase;
-use crate::node::{Ground, Node};
+use crate::finale::RunPhase;
+use crate::node::{Node, NodeSetup};
 use crate::plan::MS;
 use crate::world::{World, say};
 
@@ -44,10 +44,10 @@ impl Operators {
 impl World {
     /// Starts what is to be started.
     pub(crate) fn step_operators(&mut self) {
-        if self.phase == Phase::Over {
+        if self.phase == RunPhase::Over {
             return;
         }
-        self.bury_surplus();
+        self.remove_surplus();
         let now_ns = self.now_ns;
         let works = self.nodes.iter().filter(|node| !node.is_given_up(now_ns)).count();
         while works + self.operators.due.len() < self.plan.nodes && self.plan_start() {}
@@ -62,12 +62,12 @@ impl World {
 
     /// One that had been given up and goes on would stand by for ever once nobody dies any more, and put its
     /// clients off.
-    fn bury_surplus(&mut self) {
-        if self.phase != Phase::Quiet || self.nodes.len() <= self.plan.nodes {
+    fn remove_surplus(&mut self) {
+        if self.phase != RunPhase::Quiet || self.nodes.len() <= self.plan.nodes {
             return;
         }
         let first = self.nodes.first().map(|node| node.host);
-        first.into_iter().for_each(|host| self.bury(host, Death::Killed));
+        first.into_iter().for_each(|host| self.remove_process(host, Death::Killed));
     }
 
     /// Decides where and when the next process starts; false if there is no host.
@@ -84,7 +84,7 @@ impl World {
             (None, []) => return false,
             (None, hosts) => self.random.pick(hosts),
         };
-        let abandoned = self.phase == Phase::Traffic
+        let abandoned = self.phase == RunPhase::Traffic
             && self.operators.last.is_some()
             && self.random.percent(self.plan.abandoned_percent);
         let after_ns = if abandoned {
@@ -101,7 +101,7 @@ impl World {
         if self.nodes.iter().any(|node| node.host == host) {
             return;
         }
-        let node = Node::start(Ground {
+        let node = Node::start(NodeSetup {
             plan: &self.plan,
             host,
             disk: self.disk.process(),
@@ -112,7 +112,7 @@ impl World {
         });
         say!(self, "host {host} starts a process");
         self.nodes.push(node);
-        if self.phase == Phase::Traffic && self.random.percent(self.plan.late_percent) {
+        if self.phase == RunPhase::Traffic && self.random.percent(self.plan.late_percent) {
             self.delay_table(host);
         }
     }
@@ -123,9 +123,9 @@ impl World {
         say!(self, "power cut: {cut:?}");
         self.coverage.saw(Event::PowerCuts);
         for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
-            self.bury(host, Death::PowerCut);
+            self.remove_process(host, Death::PowerCut);
         }
-        if self.phase == Phase::Traffic && !self.healed && self.random.percent(20) {
+        if self.phase == RunPhase::Traffic && !self.healed && self.random.percent(20) {
             self.coordinator.cut_power(); // it is in the same room
         }
         self.disk.power_cut(cut);

@@ -67,7 +67,7 @@ impl fmt::Debug for Without {
 
 /// How a run failed, as its process tells it in one line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Told {
+pub struct FailureRecord {
     /// Operations that had begun.
     pub asked: u64,
     /// The faults that had happened, by number.
@@ -76,7 +76,7 @@ pub struct Told {
     pub what: String,
 }
 
-impl Told {
+impl FailureRecord {
     /// As one line, without what was broken if that has several.
     #[must_use]
     pub fn to_line(&self) -> String {
@@ -84,18 +84,18 @@ impl Told {
         format!("{} [{}] {}", self.asked, faults.join(","), self.what.replace('\n', "\\n"))
     }
 
-    /// Reads what [`Told::to_line`] wrote.
+    /// Reads what [`FailureRecord::to_line`] wrote.
     #[must_use]
-    pub fn from_line(line: &str) -> Told {
+    pub fn from_line(line: &str) -> FailureRecord {
         let parts = line.split_once(" [").and_then(|(asked, rest)| {
             let (faults, what) = rest.split_once("] ")?;
             Some((asked.parse().ok()?, faults, what))
         });
         let Some((asked, faults, what)) = parts else {
-            return Told { what: line.to_owned(), ..Told::default() };
+            return FailureRecord { what: line.to_owned(), ..FailureRecord::default() };
         };
         let faults = faults.split(',').filter_map(|number| number.parse().ok()).collect();
-        Told { asked, faults, what: what.to_owned() }
+        FailureRecord { asked, faults, what: what.to_owned() }
     }
 
     /// What tells failures apart: the words before the first number.
@@ -110,14 +110,14 @@ impl Told {
 pub struct Shortest {
     seed: u64,
     options: RunOptions,
-    told: Told,
+    told: FailureRecord,
     tries: u32,
 }
 
 struct Shrinking {
     seed: u64,
     kind: String,
-    best: (RunOptions, Told),
+    best: (RunOptions, FailureRecord),
     tries: u32,
     until: Instant,
 }
@@ -198,7 +198,7 @@ pub fn arguments(options: &RunOptions) -> Vec<String> {
 }
 
 /// Runs a seed in a process of its own; how it failed, if it did.
-fn run(seed: u64, options: RunOptions) -> Option<Told> {
+fn run(seed: u64, options: RunOptions) -> Option<FailureRecord> {
     let mut command = Command::new(std::env::current_exe().ok()?);
     command.args(["--serve", "--seed-from", &seed.to_string(), "--seeds", "1"]).args(arguments(&options));
     let output = command.output().ok()?;
@@ -206,12 +206,12 @@ fn run(seed: u64, options: RunOptions) -> Option<Told> {
     let last = lines.lines().last().unwrap_or_default();
     match last.split_once(' ') {
         Some(("passed", _)) => None,
-        Some(("failed", line)) => Some(Told::from_line(line)),
+        Some(("failed", line)) => Some(FailureRecord::from_line(line)),
         _ => {
             let said = String::from_utf8_lossy(&output.stderr).into_owned();
             let panic = said.lines().find(|line| line.contains("panicked")).unwrap_or("the process died");
             let faults = (0..64).collect();
-            Some(Told { asked: options.operations, faults, what: panic.to_owned() })
+            Some(FailureRecord { asked: options.operations, faults, what: panic.to_owned() })
         }
     }
 }
@@ -247,8 +247,8 @@ mod tests {
 
     #[test]
     fn told_and_without_round_trip() {
-        let told = Told { asked: 7, faults: vec![0, 3, 1_000], what: "stuck: 5 [x] y".to_owned() };
-        assert_eq!(Told::from_line(&told.to_line()), told);
+        let told = FailureRecord { asked: 7, faults: vec![0, 3, 1_000], what: "stuck: 5 [x] y".to_owned() };
+        assert_eq!(FailureRecord::from_line(&told.to_line()), told);
         assert_eq!(told.kind(), "stuck: ");
         let without = Without::parse("0,3,1000").unwrap();
         assert!(without.has(3) && !without.has(4) && without.has(1_000));

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::seeds::Seeds;
-use crate::shrink::{Shortest, Told, arguments, shortest};
+use crate::shrink::{FailureRecord, Shortest, arguments, shortest};
 use crate::{Coverage, Event, RunOptions, run};
 
 /// Seeds that a child is given at once; of a run with a mutant, which ends with the first seed that fails.
@@ -152,7 +152,7 @@ fn run_child(sweep: &Sweep, from: u64, seeds: u64, send: &Sender<Ended>) -> std:
         match word {
             "begin" => continue,
             "passed" => drop(send.send(Ended::Passed(Coverage::from_line(rest).unwrap_or_default()))),
-            _ => drop(send.send(Ended::Failed(seed, Told::from_line(rest).what))),
+            _ => drop(send.send(Ended::Failed(seed, FailureRecord::from_line(rest).what))),
         }
         seed += 1;
     }

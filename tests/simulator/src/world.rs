@@ -14,7 +14,7 @@ use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
 use crate::faults::{FAULTS, Faults};
-use crate::finale::Phase;
+use crate::finale::RunPhase;
 use crate::interleave::{self, Calls};
 use crate::mishap::Undo;
 use crate::model::{Broken, Model, broken};
@@ -23,7 +23,7 @@ use crate::operator::Operators;
 use crate::owners::{Entries, Owners};
 use crate::plan::{MS, Plan, US};
 use crate::random::{Random, mix};
-use crate::shrink::{Told, Without};
+use crate::shrink::{FailureRecord, Without};
 use crate::traffic::{self, Deed, Traffic};
 
 /// The clock starts here, so that no time is zero.
@@ -102,7 +102,7 @@ pub struct World {
     pub(crate) coverage: Coverage,
     pub(crate) faults: Faults,
     pub(crate) undo: BTreeMap<(u64, u64), Undo>,
-    pub(crate) phase: Phase,
+    pub(crate) phase: RunPhase,
     pub(crate) phase_since_ns: u64,
     pub(crate) operators: Operators,
     pub(crate) owners: Owners,
@@ -116,7 +116,7 @@ pub struct World {
     /// Faults so far, those left out among them.
     faults_begun: usize,
     /// Those that happened.
-    pub(crate) befallen: Vec<usize>,
+    pub(crate) injected: Vec<usize>,
     traffic: Traffic,
     /// Operations that were asked, less those that came to nothing.
     asked: u64,
@@ -152,7 +152,7 @@ pub struct Failed {
     /// What had happened.
     pub coverage: Coverage,
     /// The same in one line, for [`crate::shrink`].
-    pub told: Told,
+    pub told: FailureRecord,
 }
 
 impl World {
@@ -182,7 +182,7 @@ impl World {
             coverage: Coverage::default(),
             faults: Faults::new(&plan, random.part()),
             undo: BTreeMap::new(),
-            phase: Phase::Traffic,
+            phase: RunPhase::Traffic,
             phase_since_ns: START_NS,
             operators: Operators::default(),
             owners: Owners::default(),
@@ -192,7 +192,7 @@ impl World {
             traffic: Traffic::new(random.part()),
             healed: false,
             faults_begun: 0,
-            befallen: Vec::new(),
+            injected: Vec::new(),
             asked: 0,
             completed: 0,
             answered_ns: START_NS,
@@ -223,14 +223,15 @@ impl World {
             }),
             Err(broken) => {
                 say!(self, "BROKEN: {broken}");
-                let told = Told { asked: self.asked, faults: self.befallen, what: broken.what.clone() };
+                let told =
+                    FailureRecord { asked: self.asked, faults: self.injected, what: broken.what.clone() };
                 Err(Box::new(Failed { broken, now_ns: self.now_ns, coverage: self.coverage, told }))
             }
         }
     }
 
     fn run_to_end(&mut self) -> Result<(), Broken> {
-        while self.phase != Phase::Over {
+        while self.phase != RunPhase::Over {
             self.turn()?;
         }
         self.coverage.add(Event::AsyncRuns, u64::from(self.model.forgets));
@@ -301,7 +302,7 @@ impl World {
         due_ns = due_ns.min(self.disk_due.values().copied().min().unwrap_or(u64::MAX));
         due_ns = due_ns.min(self.undo.first_key_value().map_or(u64::MAX, |((due_ns, _), _)| *due_ns));
         due_ns = due_ns.min(self.operators.due_ns());
-        if self.phase == Phase::Traffic && !self.faults_are_over() {
+        if self.phase == RunPhase::Traffic && !self.faults_are_over() {
             due_ns = due_ns.min(self.faults.due_ns());
         }
         if self.asks_more() {
@@ -371,7 +372,7 @@ impl World {
     }
 
     fn step_faults(&mut self) -> Result<(), Broken> {
-        if self.phase != Phase::Traffic || self.faults_are_over() {
+        if self.phase != RunPhase::Traffic || self.faults_are_over() {
             return Ok(());
         }
         let operations = self.coverage.count(Event::Operations);
@@ -425,7 +426,7 @@ impl World {
         if burnt {
             news.retain(|news| matches!(news, News::Broken(_)));
         }
-        news.into_iter().try_for_each(|news| self.hear(host, news))?;
+        news.into_iter().try_for_each(|news| self.on_news(host, news))?;
         if burnt {
             self.burnt(host);
         }
@@ -451,7 +452,7 @@ impl World {
             self.note(completion.elapsed_ns << 8 | 3);
             self.answered_ns = self.now_ns;
             if check::is_completed(&completion.outcome) {
-                self.completed += u64::from(matches!(self.phase, Phase::Traffic | Phase::Quiet));
+                self.completed += u64::from(matches!(self.phase, RunPhase::Traffic | RunPhase::Quiet));
             } else {
                 self.came_to_nothing(1);
             }
@@ -526,7 +527,7 @@ impl World {
 
     /// Whether clients ask: once faults have ceased, in the place of what came to nothing.
     fn asks_more(&self) -> bool {
-        self.phase == Phase::Traffic || (self.phase == Phase::Quiet && !self.traffic_is_over())
+        self.phase == RunPhase::Traffic || (self.phase == RunPhase::Quiet && !self.traffic_is_over())
     }
 
     /// Whether the clients have asked for all that they are to ask, or time is up.
@@ -556,7 +557,7 @@ impl World {
     /// Whether a phase without faults takes too long.
     pub(crate) fn look_at_patience(&self) -> Result<(), Broken> {
         let since_ns = self.phase_since_ns.max(self.answered_ns);
-        let waits = self.phase != Phase::Traffic || self.healed;
+        let waits = self.phase != RunPhase::Traffic || self.healed;
         if waits && self.now_ns - since_ns > PATIENCE_NS {
             let outstanding: usize = self.clients.iter().map(Client::outstanding).sum();
             let first = self.clients.iter().find_map(Client::waits_for).unwrap_or_default();

@@ -58,7 +58,7 @@ use crate::check::{crc64, index};
 use crate::frame::{read_u32, read_u64, write_u32, write_u64};
 
 /// Format version of images, of their container and of what `cell_recovery` puts into it. Version 1 had one
-/// slot and no book of splits.
+/// slot and no table of splits.
 pub const IMAGE_VERSION: u32 = 2;
 /// Most bytes of the opaque geometry.
 pub const GEOMETRY_BYTES_MAX: usize = 3968;

@@ -28,7 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use device::SimDevice;
 pub use faults::{Landing, PowerCut};
-use state::{Operation, State};
+use state::{Operation, SimState};
 
 use crate::device::LogEvent;
 use crate::error::Errno;
@@ -38,7 +38,7 @@ use crate::storage::Storage;
 /// A process's view of the disk.
 #[derive(Clone)]
 pub struct SimDisk {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<SimState>>,
     process: u64,
 }
 
@@ -56,7 +56,7 @@ impl SimDisk {
     /// An empty disk. The seed decides what tears, lands and is completed first.
     #[must_use]
     pub fn new(seed: u64) -> SimDisk {
-        SimDisk { state: Arc::new(Mutex::new(State::new(seed))), process: 0 }
+        SimDisk { state: Arc::new(Mutex::new(SimState::new(seed))), process: 0 }
     }
 
     /// A new process's view of the same disk.
@@ -228,7 +228,7 @@ impl SimDisk {
         self.state().content(path)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SimState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -59,7 +59,7 @@ struct Late {
     bytes: Vec<u8>,
 }
 
-pub(super) struct State {
+pub(super) struct SimState {
     inodes: BTreeMap<u64, Inode>,
     folders: BTreeMap<String, Folder>,
     pub(super) faults: Faults,
@@ -73,9 +73,9 @@ pub(super) struct State {
     late: Vec<Late>,
 }
 
-impl State {
-    pub(super) fn new(seed: u64) -> State {
-        State {
+impl SimState {
+    pub(super) fn new(seed: u64) -> SimState {
+        SimState {
             inodes: BTreeMap::new(),
             folders: BTreeMap::from([(String::new(), Folder::default())]),
             faults: Faults::default(),
@@ -90,10 +90,10 @@ impl State {
     }
 
     /// A copy of the disk; writes in flight become late ones of the copy's past.
-    pub(super) fn fork(&self, seed: u64) -> State {
+    pub(super) fn fork(&self, seed: u64) -> SimState {
         let mut late = self.late.clone();
         late.extend(self.sent.iter().filter_map(|sent| self.as_late(&sent.operation)));
-        State {
+        SimState {
             inodes: self.inodes.clone(),
             folders: self.folders.clone(),
             faults: self.faults.clone(),

@@ -30,7 +30,7 @@ impl SimDisk {
         &self,
         operation: DiskOperation,
         path: &str,
-        call: impl FnOnce(&mut super::State) -> Result<T, Errno>,
+        call: impl FnOnce(&mut super::SimState) -> Result<T, Errno>,
     ) -> Result<T, StorageError> {
         let mut state = self.state();
         let done = state.check_alive(self.process).and_then(|()| call(&mut state));

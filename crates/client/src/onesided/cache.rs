@@ -31,7 +31,7 @@ impl Hasher for PointerHasher {
     }
 }
 
-/// One kept node's place in the order of use.
+/// One kept node's slot in the order of use.
 #[derive(Clone, Copy, Debug)]
 struct Link {
     pointer: u64,
@@ -81,12 +81,12 @@ impl NodeCache {
     /// The node at a pointer, which counts as used now.
     #[inline]
     pub(crate) fn get(&mut self, pointer: Pointer) -> Option<&[u64]> {
-        let place = *self.places.get(&pointer.0)?;
-        if place != self.newest {
-            self.unlink(place);
-            self.link_newest(place);
+        let slot = *self.places.get(&pointer.0)?;
+        if slot != self.newest {
+            self.unlink(slot);
+            self.link_newest(slot);
         }
-        let from = place as usize * self.node_words;
+        let from = slot as usize * self.node_words;
         Some(&self.words[from..from + self.node_words])
     }
 
@@ -102,50 +102,50 @@ impl NodeCache {
         if words.len() != self.node_words || words.len() * 8 > self.bytes_max {
             return;
         }
-        let place = match self.places.get(&pointer.0) {
-            Some(&place) => {
-                self.unlink(place);
-                place
+        let slot = match self.places.get(&pointer.0) {
+            Some(&slot) => {
+                self.unlink(slot);
+                slot
             }
-            None => self.take_place(pointer),
+            None => self.take_slot(pointer),
         };
-        self.link_newest(place);
-        let from = place as usize * self.node_words;
+        self.link_newest(slot);
+        let from = slot as usize * self.node_words;
         self.words[from..from + self.node_words].copy_from_slice(words);
     }
 
     /// Forgets a node; false if it was not kept.
     pub(crate) fn remove(&mut self, pointer: Pointer) -> bool {
-        let Some(place) = self.places.remove(&pointer.0) else { return false };
-        self.unlink(place);
-        self.free.push(place);
+        let Some(slot) = self.places.remove(&pointer.0) else { return false };
+        self.unlink(slot);
+        self.free.push(slot);
         true
     }
 
-    fn take_place(&mut self, pointer: Pointer) -> u32 {
+    fn take_slot(&mut self, pointer: Pointer) -> u32 {
         let full = (self.links.len() + 1) * self.node_words * 8 > self.bytes_max;
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None if full => {
-                let place = self.oldest;
-                self.unlink(place);
-                self.places.remove(&self.links[place as usize].pointer);
-                place
+                let slot = self.oldest;
+                self.unlink(slot);
+                self.places.remove(&self.links[slot as usize].pointer);
+                slot
             }
             None => {
-                let place = u32::try_from(self.links.len()).unwrap_or(NONE - 1);
+                let slot = u32::try_from(self.links.len()).unwrap_or(NONE - 1);
                 self.links.push(Link { pointer: 0, newer: NONE, older: NONE });
                 self.words.resize(self.words.len() + self.node_words, 0);
-                place
+                slot
             }
         };
-        self.links[place as usize].pointer = pointer.0;
-        self.places.insert(pointer.0, place);
-        place
+        self.links[slot as usize].pointer = pointer.0;
+        self.places.insert(pointer.0, slot);
+        slot
     }
 
-    fn unlink(&mut self, place: u32) {
-        let Link { newer, older, .. } = self.links[place as usize];
+    fn unlink(&mut self, slot: u32) {
+        let Link { newer, older, .. } = self.links[slot as usize];
         match newer {
             NONE => self.newest = older,
             newer => self.links[newer as usize].older = older,
@@ -156,15 +156,15 @@ impl NodeCache {
         }
     }
 
-    fn link_newest(&mut self, place: u32) {
+    fn link_newest(&mut self, slot: u32) {
         let older = self.newest;
-        let link = &mut self.links[place as usize];
+        let link = &mut self.links[slot as usize];
         (link.newer, link.older) = (NONE, older);
         match older {
-            NONE => self.oldest = place,
-            older => self.links[older as usize].newer = place,
+            NONE => self.oldest = slot,
+            older => self.links[older as usize].newer = slot,
         }
-        self.newest = place;
+        self.newest = slot;
     }
 }
 

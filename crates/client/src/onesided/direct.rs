@@ -147,17 +147,17 @@ impl Regions {
         ns_max: &mut u64,
         look: impl FnOnce(Meganode<'_, cell_memory::Region>) -> T,
     ) -> Option<(PairAt, T)> {
-        let place = self.locate(pointer).filter(|place| place.node == NodeIndex::ROOT)?;
-        let pair = self.pair(place.pair);
+        let location = self.locate(pointer).filter(|location| location.node == NodeIndex::ROOT)?;
+        let pair = self.pair(location.pair);
         let mapped = pair.mapped.as_ref()?;
         *ns_max = pair.operation_ns_max.min(*ns_max);
         let (words, geometry) = (mapped.node.region(), pair.geometry);
-        let end = geometry.slot_word(place.slot.index) + geometry.nodes() * geometry.node_words();
+        let end = geometry.slot_word(location.slot.index) + geometry.nodes() * geometry.node_words();
         if end > words.len() {
             return None;
         }
-        let seen = look(Meganode::new(words, geometry, place.slot));
-        mapped.node.lasts().then_some((place.pair, seen))
+        let seen = look(Meganode::new(words, geometry, location.slot));
+        mapped.node.lasts().then_some((location.pair, seen))
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.

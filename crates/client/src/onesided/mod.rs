@@ -51,8 +51,8 @@ use crate::{ClientOptions, Output};
 use cache::NodeCache;
 use direct::Mapping;
 use reads::{Owner, Reads};
-use regions::{Heard, PairAt, PairRow, Regions};
-use task::{GiveUp, State, Task};
+use regions::{PairAt, PairRow, Regions, WatermarkSource};
+use task::{GiveUp, Task, TaskState};
 use trust::Trust;
 use worker::{Known, Worker};
 
@@ -61,7 +61,7 @@ const ASK_AGAIN_NS: u64 = 100_000_000;
 
 /// What the tasks stand on.
 #[derive(Debug)]
-pub(crate) struct Ground {
+pub(crate) struct ReadContext {
     regions: Regions,
     /// By connection.
     reads: Vec<Reads>,
@@ -79,7 +79,7 @@ pub(crate) struct Ground {
     region_unknown: bool,
 }
 
-impl Ground {
+impl ReadContext {
     fn post(&mut self, pair: PairAt, read: RemoteRead, owner: Owner) -> Result<(), GiveUp> {
         let link = self.regions.pair(pair).link;
         let reads = self.reads.get_mut(link.index()).ok_or(GiveUp)?;
@@ -122,7 +122,7 @@ pub(crate) enum Ended {
 /// The one-sided half of a client core.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    ground: Ground,
+    context: ReadContext,
     tasks: Vec<Task>,
     /// By connection.
     workers: Vec<Worker>,
@@ -136,14 +136,14 @@ pub(crate) struct Reader {
     scratch: Vec<u16>,
     now_ns: u64,
     /// From which connections a read came back with what it read, since somebody asked.
-    came: u64,
+    answered_links: u64,
     mapping: Mapping,
 }
 
 impl Reader {
     pub(crate) fn new(options: &ClientOptions) -> Reader {
         Reader {
-            ground: Ground {
+            context: ReadContext {
                 regions: Regions::default(),
                 reads: vec![Reads::default()],
                 cache: NodeCache::new(options.cache_bytes),
@@ -165,7 +165,7 @@ impl Reader {
             ended: VecDeque::new(),
             scratch: Vec::new(),
             now_ns: 0,
-            came: 0,
+            answered_links: 0,
             mapping: Mapping::default(),
         }
     }
@@ -176,10 +176,10 @@ impl Reader {
     }
 
     /// A worker has welcomed the client; its pages have at most so many entries.
-    pub(crate) fn welcomed(&mut self, link: LinkId, scan_entries_max: u32) {
+    pub(crate) fn on_welcome(&mut self, link: LinkId, scan_entries_max: u32) {
         while self.workers.len() <= link.index() {
             self.workers.push(Worker::default());
-            self.ground.reads.push(Reads::default());
+            self.context.reads.push(Reads::default());
         }
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
@@ -188,17 +188,17 @@ impl Reader {
             worker.known = Known::Wanted;
         }
         let least = self.workers.iter().map(|worker| worker.scan_entries_max).min();
-        self.ground.scan_entries_max = least.unwrap_or(u32::MAX);
+        self.context.scan_entries_max = least.unwrap_or(u32::MAX);
     }
 
     pub(crate) fn counters(&self) -> &OneSidedCounters {
-        &self.ground.counters
+        &self.context.counters
     }
 
     /// Whether a worker's registrations are to be asked for.
     pub(crate) fn wants_regions(&self, link: LinkId, now_ns: u64) -> bool {
         let worker = self.workers.get(link.index());
-        worker.is_some_and(|worker| worker.wants_regions(now_ns, self.ground.region_unknown))
+        worker.is_some_and(|worker| worker.wants_regions(now_ns, self.context.region_unknown))
     }
 
     /// They are asked for.
@@ -209,7 +209,7 @@ impl Reader {
     /// Whether something was looked for in a region that nobody has told of, since this was asked last; all
     /// workers that are known are asked again then, each so often.
     pub(crate) fn take_region_unknown(&mut self) -> bool {
-        std::mem::take(&mut self.ground.region_unknown)
+        std::mem::take(&mut self.context.region_unknown)
     }
 
     /// What the worker said; none if it refused.
@@ -219,24 +219,24 @@ impl Reader {
             return self.nowhere(link, now_ns);
         };
         let known = &mut self.workers[link.index()].known;
-        if *known == Known::Renewed && self.ground.regions.grow(link, &regions) {
+        if *known == Known::Renewed && self.context.regions.grow(link, &regions) {
             *known = Known::Here;
             return;
         }
         let worker = &mut self.workers[link.index()];
         (worker.known, worker.trust) = (Known::Here, Trust::default());
-        self.ground.regions.replace(link, regions);
+        self.context.regions.replace(link, regions);
         self.mapping = Mapping::default();
-        self.places_changed();
-        self.ground.root_is_doubtful();
+        self.positions_changed();
+        self.context.root_is_doubtful();
     }
 
     /// Who was at work in the regions cannot go on: a place in their list may be another pair's now.
-    fn places_changed(&mut self) {
-        self.ground.cache.clear();
+    fn positions_changed(&mut self) {
+        self.context.cache.clear();
         self.give_up_active();
-        self.ground.registrations = self.ground.registrations.wrapping_add(1);
-        self.ground.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
+        self.context.registrations = self.context.registrations.wrapping_add(1);
+        self.context.regions.pairs_mut().for_each(|pair| pair.header_asked = false);
     }
 
     /// Whether the fabric is to be asked which regions are mapped.
@@ -246,7 +246,7 @@ impl Reader {
 
     /// Takes the regions that are mapped, so that they are looked at in place from now on.
     pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(LinkId, RegionKey) -> Option<MappedRegion>) {
-        let unmapped = self.ground.regions.pairs_mut().filter(|pair| pair.mapped.is_none());
+        let unmapped = self.context.regions.pairs_mut().filter(|pair| pair.mapped.is_none());
         let map = |pair: &mut PairRow| {
             let link = pair.link;
             pair.map(&mut |key| mapped(link, key))
@@ -283,18 +283,18 @@ impl Reader {
     }
 
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
-    pub(crate) fn heard(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
+    pub(crate) fn on_reply_header(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
         let Some(worker) = self.workers.get_mut(link.index()) else { return };
         if header.lease_remaining_us == 0 || !worker.is_here() {
             return;
         }
-        let heard = self.ground.regions.watermark_came(link, header.pair, header.watermark);
-        if heard == Heard::Newer {
+        let source = self.context.regions.on_watermark(link, header.pair, header.watermark);
+        if source == WatermarkSource::Newer {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
             return self.nowhere(link, self.now_ns);
         }
-        let vouched = header.pair == PairId(0) || heard == Heard::Own;
+        let vouched = header.pair == PairId(0) || source == WatermarkSource::Own;
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
             worker.trust.granted(asked_ns, header.lease_remaining_us);
         }
@@ -305,10 +305,10 @@ impl Reader {
     fn forget_regions(&mut self, link: LinkId) {
         let worker = &mut self.workers[link.index()];
         (worker.known, worker.trust) = (Known::Wanted, Trust::default());
-        if self.ground.regions.drop_link(link) {
-            self.places_changed();
-            if self.ground.regions.root().is_none() {
-                self.ground.root_is_doubtful(); // its header may have been on its way
+        if self.context.regions.drop_link(link) {
+            self.positions_changed();
+            if self.context.regions.root().is_none() {
+                self.context.root_is_doubtful(); // its header may have been on its way
             }
         }
     }
@@ -318,7 +318,7 @@ impl Reader {
         self.forget_regions(link);
         let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
         self.workers[link.index()].known = Known::Nowhere { until_ns };
-        if self.ground.regions.root().is_none() && !self.is_coming() {
+        if self.context.regions.root().is_none() && !self.is_coming() {
             self.give_up_held();
         }
     }
@@ -328,7 +328,7 @@ impl Reader {
         if self.workers.len() <= link.index() {
             return;
         }
-        self.ground.reads[link.index()].lost();
+        self.context.reads[link.index()].lost();
         let worker = &mut self.workers[link.index()];
         (worker.is_up, worker.trust_asked) = (false, false);
         self.forget_regions(link);
@@ -341,26 +341,26 @@ impl Reader {
         let alone = self.workers.len() == 1;
         let expected =
             |worker: &Worker| (worker.is_up || alone) && matches!(worker.known, Known::Wanted | Known::Asked);
-        self.workers.iter().any(expected) || self.ground.regions.first_header_is_asked()
+        self.workers.iter().any(expected) || self.context.regions.first_header_is_asked()
     }
 
     /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
     /// ended.
-    pub(crate) fn begin(&mut self, place: u16, now_ns: u64, message: &[u8]) -> bool {
-        if self.ground.regions.root().is_none() && !self.is_coming() {
-            self.ground.region_unknown |= self.is_here(); // who is there may have taken it over
+    pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, message: &[u8]) -> bool {
+        if self.context.regions.root().is_none() && !self.is_coming() {
+            self.context.region_unknown |= self.is_here(); // who is there may have taken it over
             return false;
         }
-        while self.tasks.len() <= usize::from(place) {
+        while self.tasks.len() <= usize::from(slot) {
             self.tasks.push(Task::default());
         }
-        let task = &mut self.tasks[usize::from(place)];
+        let task = &mut self.tasks[usize::from(slot)];
         if !task.prepare(message) {
             return false;
         }
-        task.state = State::Held;
-        self.ground.counters.begun += 1;
-        self.held.push_back(place);
+        task.state = TaskState::Held;
+        self.context.counters.begun += 1;
+        self.held.push_back(slot);
         self.begin_held(now_ns);
         true
     }
@@ -372,61 +372,61 @@ impl Reader {
     /// Begins what waits for its turn.
     fn begin_held(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
-        if self.ground.regions.root().is_none() {
+        if self.context.regions.root().is_none() {
             if !self.held.is_empty() && !self.is_coming() {
                 self.give_up_held(); // who keeps the root is not there
             }
             return;
         }
         while self.active < self.in_flight_max
-            && let Some(place) = self.held.pop_front()
+            && let Some(slot) = self.held.pop_front()
         {
             self.active += 1;
-            let outcome = self.tasks[usize::from(place)].begin(place, now_ns, &mut self.ground);
-            self.stepped(place, outcome);
+            let outcome = self.tasks[usize::from(slot)].begin(slot, now_ns, &mut self.context);
+            self.stepped(slot, outcome);
             self.mapping.begun(outcome.is_ok());
         }
     }
 
     /// Gives an operation up: whoever asked is not there any more.
-    pub(crate) fn abandon(&mut self, place: u16) {
-        let Some(task) = self.tasks.get_mut(usize::from(place)) else { return };
+    pub(crate) fn abandon(&mut self, slot: u16) {
+        let Some(task) = self.tasks.get_mut(usize::from(slot)) else { return };
         match task.state {
-            State::Free => return,
-            State::Held => self.held.retain(|&held| held != place),
-            State::Reading => self.active -= 1,
-            State::Settling | State::Waiting => {
+            TaskState::Free => return,
+            TaskState::Held => self.held.retain(|&held| held != slot),
+            TaskState::Reading => self.active -= 1,
+            TaskState::Settling | TaskState::Waiting => {
                 self.active -= 1;
-                self.settling.retain(|&listed| listed != place);
-                self.waiting.retain(|&listed| listed != place);
+                self.settling.retain(|&listed| listed != slot);
+                self.waiting.retain(|&listed| listed != slot);
             }
         }
-        task.state = State::Free;
+        task.state = TaskState::Free;
         task.give_memory_back();
     }
 
-    fn end(&mut self, place: u16, ended: Ended) {
-        self.abandon(place);
+    fn end(&mut self, slot: u16, ended: Ended) {
+        self.abandon(slot);
         match ended {
             Ended::Done(_) => {
-                self.ground.counters.done += 1;
+                self.context.counters.done += 1;
                 self.workers.iter_mut().for_each(|worker| worker.trust_used = true);
             }
-            Ended::Server => self.ground.counters.fell_back += 1,
+            Ended::Server => self.context.counters.fell_back += 1,
         }
-        self.ended.push_back((place, ended));
+        self.ended.push_back((slot, ended));
     }
 
     fn give_up_held(&mut self) {
-        for place in self.held.iter().copied().collect::<Vec<_>>() {
-            self.end(place, Ended::Server);
+        for slot in self.held.iter().copied().collect::<Vec<_>>() {
+            self.end(slot, Ended::Server);
         }
     }
 
     fn give_up_active(&mut self) {
-        for place in 0..self.tasks.len() {
-            if !matches!(self.tasks[place].state, State::Free | State::Held) {
-                self.end(u16::try_from(place).unwrap_or(u16::MAX), Ended::Server);
+        for slot in 0..self.tasks.len() {
+            if !matches!(self.tasks[slot].state, TaskState::Free | TaskState::Held) {
+                self.end(u16::try_from(slot).unwrap_or(u16::MAX), Ended::Server);
             }
         }
     }
@@ -441,7 +441,7 @@ impl Reader {
         &mut self,
         is_up: impl Fn(LinkId) -> bool,
     ) -> Option<(LinkId, RemoteRead, ReadTag)> {
-        for (at, reads) in self.ground.reads.iter_mut().enumerate() {
+        for (at, reads) in self.context.reads.iter_mut().enumerate() {
             let link = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
             if reads.can_pop() && is_up(link) {
                 return reads.pop().map(|(read, tag)| (link, read, tag));
@@ -452,12 +452,12 @@ impl Reader {
 
     /// The read was not taken; it comes again after [`Reader::writable`].
     pub(crate) fn not_taken(&mut self, link: LinkId, read: RemoteRead, tag: ReadTag) {
-        self.ground.reads[link.index()].not_taken(read, tag);
+        self.context.reads[link.index()].not_taken(read, tag);
     }
 
     /// The fabric takes reads again.
     pub(crate) fn writable(&mut self, link: LinkId) {
-        if let Some(reads) = self.ground.reads.get_mut(link.index()) {
+        if let Some(reads) = self.context.reads.get_mut(link.index()) {
             reads.blocked = false;
         }
     }
@@ -465,7 +465,7 @@ impl Reader {
     /// Whether reads are on their way to a host, or answers wait.
     pub(crate) fn is_busy(&self, link: LinkId) -> bool {
         let alone = self.workers.len() == 1 && self.active > 0;
-        alone || self.ground.reads.get(link.index()).is_some_and(|reads| reads.outstanding() > 0)
+        alone || self.context.reads.get(link.index()).is_some_and(|reads| reads.outstanding() > 0)
     }
 
     /// For which connections [`Reader::is_busy`], one bit each.
@@ -475,68 +475,68 @@ impl Reader {
     }
 
     /// From which connections a read came back since this was asked last, one bit each.
-    pub(crate) fn take_came(&mut self) -> u64 {
-        std::mem::take(&mut self.came)
+    pub(crate) fn take_answered_links(&mut self) -> u64 {
+        std::mem::take(&mut self.answered_links)
     }
 
     /// A read has come back.
     pub(crate) fn read_done(&mut self, link: LinkId, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
-        let Some(reads) = self.ground.reads.get_mut(link.index()) else { return };
+        let Some(reads) = self.context.reads.get_mut(link.index()) else { return };
         let owner = reads.take(tag);
         let words = match outcome {
             Ok(words) => {
-                self.came |= 1u64.checked_shl(link.0.into()).unwrap_or(0);
+                self.answered_links |= 1u64.checked_shl(link.0.into()).unwrap_or(0);
                 words
             }
             Err(failure) => return self.read_failed(link, owner, failure),
         };
         match owner {
             Owner::None => {}
-            Owner::Header { pair, registrations } if registrations == self.ground.registrations => {
-                self.header_came(pair, words);
+            Owner::Header { pair, registrations } if registrations == self.context.registrations => {
+                self.on_region_header(pair, words);
             }
             Owner::Header { .. } => {}
-            Owner::Lane { place, serial, lane, piece } => {
-                let task = &mut self.tasks[usize::from(place)];
-                if task.serial == serial && task.state == State::Reading {
-                    let outcome = task.came(place, (lane, piece), words, &mut self.ground);
-                    self.stepped(place, outcome);
+            Owner::Lane { slot, serial, lane, piece } => {
+                let task = &mut self.tasks[usize::from(slot)];
+                if task.serial == serial && task.state == TaskState::Reading {
+                    let outcome = task.on_read(slot, (lane, piece), words, &mut self.context);
+                    self.stepped(slot, outcome);
                 }
             }
         }
     }
 
-    fn stepped(&mut self, place: u16, outcome: Result<(), GiveUp>) {
+    fn stepped(&mut self, slot: u16, outcome: Result<(), GiveUp>) {
         if outcome == Err(GiveUp) {
-            return self.end(place, Ended::Server);
+            return self.end(slot, Ended::Server);
         }
-        if self.tasks[usize::from(place)].state == State::Settling {
-            self.settling.push(place);
+        if self.tasks[usize::from(slot)].state == TaskState::Settling {
+            self.settling.push(slot);
         }
     }
 
-    fn header_came(&mut self, pair: PairAt, words: &[u64]) {
-        self.ground.regions.header_came(pair, words);
+    fn on_region_header(&mut self, pair: PairAt, words: &[u64]) {
+        self.context.regions.on_region_header(pair, words);
         self.settling.append(&mut self.waiting);
     }
 
     fn read_failed(&mut self, link: LinkId, owner: Owner, failure: ReadFailure) {
         match failure {
             ReadFailure::KeyUnknown => {
-                self.ground.counters.key_unknown += 1;
+                self.context.counters.key_unknown += 1;
                 if owner != Owner::None {
                     self.forget_regions(link);
                 }
             }
             _ => {
-                self.ground.counters.failed += 1;
+                self.context.counters.failed += 1;
                 match owner {
                     Owner::None => {}
                     Owner::Header { .. } => self.nowhere(link, self.now_ns),
-                    Owner::Lane { place, serial, .. } => {
-                        let task = &self.tasks[usize::from(place)];
-                        if task.serial == serial && task.state == State::Reading {
-                            self.end(place, Ended::Server);
+                    Owner::Lane { slot, serial, .. } => {
+                        let task = &self.tasks[usize::from(slot)];
+                        if task.serial == serial && task.state == TaskState::Reading {
+                            self.end(slot, Ended::Server);
                         }
                     }
                 }
@@ -549,7 +549,7 @@ impl Reader {
         if self.is_settling() {
             return 0; // found in place by the last look: told at the next
         }
-        let waiting = self.waiting.iter().map(|&place| self.tasks[usize::from(place)].due_ns);
+        let waiting = self.waiting.iter().map(|&slot| self.tasks[usize::from(slot)].due_ns);
         waiting.min().unwrap_or(u64::MAX)
     }
 }

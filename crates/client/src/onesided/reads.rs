@@ -1,6 +1,6 @@
 //! The reads on their way: whose they are, and which are still to be posted.
 //!
-//! A place in the table is free again only when its read has come back, so an answer to an operation that is
+//! A slot in the table is free again only when its read has come back, so an answer to an operation that is
 //! gone never meets another one. A lost connection takes all its reads along: its number is part of each tag.
 
 use std::collections::VecDeque;
@@ -21,9 +21,9 @@ pub(crate) enum Owner {
     },
     /// An operation's.
     Lane {
-        /// Its place.
-        place: u16,
-        /// Which of the operations that have had the place.
+        /// Its slot.
+        slot: u16,
+        /// Which of the operations that have had the slot.
         serial: u32,
         /// Which of its parts.
         lane: u16,
@@ -49,15 +49,15 @@ pub(crate) struct Reads {
 impl Reads {
     /// Takes a read in; it leaves when the shell asks for it.
     pub(crate) fn push(&mut self, read: RemoteRead, owner: Owner) {
-        let place = match self.free.pop() {
-            Some(place) => place,
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
             None => {
                 self.owners.push(Owner::None);
                 u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        self.owners[place as usize] = owner;
-        self.queue.push_back((read, ReadTag(u64::from(self.connection) << 32 | u64::from(place))));
+        self.owners[slot as usize] = owner;
+        self.queue.push_back((read, ReadTag(u64::from(self.connection) << 32 | u64::from(slot))));
     }
 
     /// The next read to be posted.
@@ -73,10 +73,10 @@ impl Reads {
 
     /// A read has come back; whose it is, if anybody waits for it.
     pub(crate) fn take(&mut self, tag: ReadTag) -> Owner {
-        let place = u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let slot = u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         let ours = tag.0 >> 32 == u64::from(self.connection);
-        let Some(owner) = self.owners.get_mut(place as usize).filter(|_| ours) else { return Owner::None };
-        self.free.push(place);
+        let Some(owner) = self.owners.get_mut(slot as usize).filter(|_| ours) else { return Owner::None };
+        self.free.push(slot);
         std::mem::replace(owner, Owner::None)
     }
 

@@ -11,7 +11,7 @@ use cell_fabric::{RegionKey, RemoteRead};
 use super::direct::MappedPair;
 use crate::link::LinkId;
 
-/// A pair's place in the list.
+/// A pair's position in the list.
 pub(crate) type PairAt = u16;
 
 /// Words of a region's header that hold the root and the watermarks: two cache lines.
@@ -39,14 +39,14 @@ pub(crate) struct PairRow {
 pub(crate) struct Regions {
     /// By node region.
     pairs: Vec<PairRow>,
-    /// The places in the list, by pair: every reply names one.
-    places: Vec<(PairId, PairAt)>,
+    /// The positions in the list, by pair: every reply names one.
+    positions: Vec<(PairId, PairAt)>,
     root: Option<Root>,
 }
 
 /// Of which pair a reply's watermark is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum WatermarkSource {
     /// Of one that is known as this worker's.
     Own,
     /// Of none that this worker is known to have.
@@ -57,7 +57,7 @@ pub(crate) enum Heard {
 
 /// What a pointer names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct NodeLocation {
     pub(crate) pair: PairAt,
     pub(crate) slot: Slot,
     pub(crate) node: NodeIndex,
@@ -74,7 +74,7 @@ impl Regions {
         usable.then_some(Regions { pairs, ..Regions::default() })
     }
 
-    /// Takes in pairs of a worker that were added behind all that are known, so that places in the list
+    /// Takes in pairs of a worker that were added behind all that are known, so that positions in the list
     /// stay what they are; false if anything else has changed.
     pub(crate) fn grow(&mut self, link: LinkId, newer: &Regions) -> bool {
         let old = self.pairs.iter().filter(|pair| pair.link == link);
@@ -91,7 +91,7 @@ impl Regions {
     }
 
     /// Takes in what a worker has, in place of what was known of it; of two claims to a pair the higher epoch
-    /// counts. Places in the list change.
+    /// counts. Positions in the list change.
     pub(crate) fn replace(&mut self, link: LinkId, newer: Regions) {
         let had_root = self.pairs.first().map(|pair| (pair.row.node_region, pair.row.epoch));
         self.drop_link(link);
@@ -110,7 +110,7 @@ impl Regions {
         }
     }
 
-    /// A worker's pairs cannot be read any more. False if it had none; else places in the list change.
+    /// A worker's pairs cannot be read any more. False if it had none; else positions in the list change.
     pub(crate) fn drop_link(&mut self, link: LinkId) -> bool {
         let before = self.pairs.len();
         if self.pairs.first().is_some_and(|pair| pair.link == link) {
@@ -123,13 +123,13 @@ impl Regions {
 
     fn index(&mut self) {
         let places = (0..PairAt::MAX).zip(&self.pairs).map(|(at, pair)| (pair.row.pair, at));
-        self.places = places.collect();
-        self.places.sort_unstable();
+        self.positions = places.collect();
+        self.positions.sort_unstable();
     }
 
-    fn place_of(&self, pair: PairId) -> Option<PairAt> {
-        let at = self.places.binary_search_by_key(&pair, |(pair, _)| *pair).ok()?;
-        Some(self.places[at].1)
+    fn index_of(&self, pair: PairId) -> Option<PairAt> {
+        let at = self.positions.binary_search_by_key(&pair, |(pair, _)| *pair).ok()?;
+        Some(self.positions[at].1)
     }
 
     /// Whether the header that may keep the root is on its way.
@@ -171,22 +171,22 @@ impl Regions {
     }
 
     /// What a pointer names, as far as regions and sizes go.
-    pub(crate) fn locate(&self, pointer: Pointer) -> Option<Place> {
+    pub(crate) fn locate(&self, pointer: Pointer) -> Option<NodeLocation> {
         let region = pointer.region();
         let at = self.pairs.binary_search_by_key(&region, |pair| pair.row.node_region).ok()?;
         let known = &self.pairs[at];
         let (slot, node) = known.geometry.locate(pointer)?;
         let end = known.geometry.node_offset(slot.index, node) + known.geometry.node_bytes();
         let inside = u64::try_from(end).is_ok_and(|end| end <= known.row.node_region_bytes);
-        inside.then_some(Place { pair: PairAt::try_from(at).ok()?, slot, node })
+        inside.then_some(NodeLocation { pair: PairAt::try_from(at).ok()?, slot, node })
     }
 
     /// The read of a tree node.
-    pub(crate) fn node_read(&self, place: &Place) -> RemoteRead {
-        let pair = self.pair(place.pair);
+    pub(crate) fn node_read(&self, location: &NodeLocation) -> RemoteRead {
+        let pair = self.pair(location.pair);
         RemoteRead {
             key: RegionKey(pair.row.node_key),
-            offset: pair.geometry.node_offset(place.slot.index, place.node) as u64,
+            offset: pair.geometry.node_offset(location.slot.index, location.node) as u64,
             length: pair.row.tree_node_bytes,
         }
     }
@@ -197,7 +197,7 @@ impl Regions {
     }
 
     /// A header was read under the row's key, so under its epoch.
-    pub(crate) fn header_came(&mut self, at: PairAt, words: &[u64]) {
+    pub(crate) fn on_region_header(&mut self, at: PairAt, words: &[u64]) {
         let first = at == 0;
         let pair = self.pair_mut(at);
         pair.header_asked = false;
@@ -211,17 +211,22 @@ impl Regions {
 
     /// A reply says how far a pair's writes may be seen. A watermark vouches only for bytes read under the
     /// same epoch: past a cut the next owner uses the same CSNs again.
-    pub(crate) fn watermark_came(&mut self, link: LinkId, pair: PairId, watermark: Watermark) -> Heard {
-        let Some(at) = self.place_of(pair) else { return Heard::Other };
+    pub(crate) fn on_watermark(
+        &mut self,
+        link: LinkId,
+        pair: PairId,
+        watermark: Watermark,
+    ) -> WatermarkSource {
+        let Some(at) = self.index_of(pair) else { return WatermarkSource::Other };
         let known = self.pair_mut(at);
         if known.link != link && known.row.epoch > watermark.epoch {
-            return Heard::Other; // an earlier owner's words
+            return WatermarkSource::Other; // an earlier owner's words
         }
         if known.row.epoch != watermark.epoch && !planted(Mutant::WatermarkEpochIgnored) {
-            return Heard::Newer;
+            return WatermarkSource::Newer;
         }
         known.visible = known.visible.max(watermark.csn);
-        if known.link == link { Heard::Own } else { Heard::Other }
+        if known.link == link { WatermarkSource::Own } else { WatermarkSource::Other }
     }
 
     /// Whether a pair's writes up to this one may be seen.

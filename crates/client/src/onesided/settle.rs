@@ -6,7 +6,7 @@ use cell_terms::mutant::{Mutant, planted};
 
 use super::fetch::Fetched;
 use super::regions::PairAt;
-use super::task::{Answer, GiveUp, Kind, State, Task, scan_of};
+use super::task::{GiveUp, LaneAnswer, Task, TaskKind, TaskState, scan_of};
 use super::{Ended, Reader};
 use crate::output::{FoundValues, ScanPage};
 use crate::{Item, Output};
@@ -18,7 +18,7 @@ const WAITS_MAX: u32 = 8;
 
 /// What is to be done with an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum SettleDecision {
     /// It is answered.
     Answer,
     /// It took too long.
@@ -46,8 +46,8 @@ impl Reader {
         self.look_at_waiting(now_ns);
         let mut settling = std::mem::take(&mut self.scratch);
         std::mem::swap(&mut settling, &mut self.settling);
-        for &place in &settling {
-            self.settle_one(place, now_ns);
+        for &slot in &settling {
+            self.settle_one(slot, now_ns);
         }
         settling.clear();
         self.scratch = settling;
@@ -57,106 +57,106 @@ impl Reader {
     /// Those whose wait is over are looked at again.
     fn look_at_waiting(&mut self, now_ns: u64) {
         let tasks = &self.tasks;
-        let due = |place: &mut u16| tasks[usize::from(*place)].due_ns <= now_ns;
+        let due = |slot: &mut u16| tasks[usize::from(*slot)].due_ns <= now_ns;
         self.settling.extend(self.waiting.extract_if(.., due));
     }
 
-    fn settle_one(&mut self, place: u16, now_ns: u64) {
-        match self.verdict(place, now_ns) {
-            Verdict::Answer => {
-                let task = &self.tasks[usize::from(place)];
+    fn settle_one(&mut self, slot: u16, now_ns: u64) {
+        match self.decide(slot, now_ns) {
+            SettleDecision::Answer => {
+                let task = &self.tasks[usize::from(slot)];
                 let ended = answer(task).map_or(Ended::Server, Ended::Done);
-                self.end(place, ended);
+                self.end(slot, ended);
             }
-            Verdict::Overrun => {
-                self.ground.counters.clock += 1;
-                let outcome = self.tasks[usize::from(place)].begin_again(place, now_ns, &mut self.ground);
-                self.stepped(place, outcome);
+            SettleDecision::Overrun => {
+                self.context.counters.clock += 1;
+                let outcome = self.tasks[usize::from(slot)].begin_again(slot, now_ns, &mut self.context);
+                self.stepped(slot, outcome);
             }
-            Verdict::NotCovered => self.wait_for_watermark(place, now_ns),
-            Verdict::NotTrusted => {
-                self.ground.counters.trust += 1;
-                self.wait_for_trust(place, now_ns);
+            SettleDecision::NotCovered => self.wait_for_watermark(slot, now_ns),
+            SettleDecision::NotTrusted => {
+                self.context.counters.trust += 1;
+                self.wait_for_trust(slot, now_ns);
             }
         }
     }
 
-    fn verdict(&mut self, place: u16, now_ns: u64) -> Verdict {
-        let task = &mut self.tasks[usize::from(place)];
-        let regions = &self.ground.regions;
+    fn decide(&mut self, slot: u16, now_ns: u64) -> SettleDecision {
+        let task = &mut self.tasks[usize::from(slot)];
+        let regions = &self.context.regions;
         if !task.in_time {
             let taken_ns = now_ns.saturating_sub(task.begun_ns);
             if taken_ns >= task.ns_max && !planted(Mutant::ClockUnchecked) {
-                return Verdict::Overrun;
+                return SettleDecision::Overrun;
             }
             task.in_time = true;
         }
         if !task.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
-            return Verdict::NotCovered;
+            return SettleDecision::NotCovered;
         }
         let workers = &self.workers;
         let trusted = |(pair, _): &(PairAt, Csn)| {
             workers.get(regions.pair(*pair).link.index()).is_some_and(|worker| worker.trust.holds(now_ns))
         };
         if task.needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
-            Verdict::Answer
+            SettleDecision::Answer
         } else {
-            Verdict::NotTrusted
+            SettleDecision::NotTrusted
         }
     }
 
     /// The watermark is read again, at once and then at growing intervals; then the server is asked, which
     /// holds its answer until it is durable.
-    fn wait_for_watermark(&mut self, place: u16, now_ns: u64) {
-        let task = &mut self.tasks[usize::from(place)];
+    fn wait_for_watermark(&mut self, slot: u16, now_ns: u64) {
+        let task = &mut self.tasks[usize::from(slot)];
         let at_once = task.waits == 0;
         let due = at_once || now_ns >= task.due_ns;
         if due {
             if task.waits > WAITS_MAX {
-                return self.end(place, Ended::Server);
+                return self.end(slot, Ended::Server);
             }
-            self.ground.counters.watermark += 1;
+            self.context.counters.watermark += 1;
             task.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << task.waits.min(WAITS_MAX));
             task.waits += 1;
             let needs = std::mem::take(&mut task.needs);
             for &(pair, csn) in &needs {
-                if !self.ground.regions.covers(pair, csn) {
-                    self.ground.ask_header(pair);
+                if !self.context.regions.covers(pair, csn) {
+                    self.context.ask_header(pair);
                 }
             }
-            self.tasks[usize::from(place)].needs = needs;
+            self.tasks[usize::from(slot)].needs = needs;
         }
-        self.tasks[usize::from(place)].state = State::Waiting;
-        self.waiting.push(place);
+        self.tasks[usize::from(slot)].state = TaskState::Waiting;
+        self.waiting.push(slot);
     }
 
     /// A lease that is renewed held all the time, so what was read stands once the owner says so.
-    fn wait_for_trust(&mut self, place: u16, now_ns: u64) {
-        let task = &mut self.tasks[usize::from(place)];
+    fn wait_for_trust(&mut self, slot: u16, now_ns: u64) {
+        let task = &mut self.tasks[usize::from(slot)];
         if task.waits > WAITS_MAX {
-            return self.end(place, Ended::Server);
+            return self.end(slot, Ended::Server);
         }
         task.waits += 1;
-        task.state = State::Waiting;
+        task.state = TaskState::Waiting;
         task.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << task.waits.min(WAITS_MAX));
-        self.waiting.push(place);
+        self.waiting.push(slot);
     }
 }
 
 /// The answer of an operation that may be told. `None`: it cannot be put as the server would.
 fn answer(task: &Task) -> Option<Output> {
     match task.kind {
-        Kind::Get => match task.answers().next()? {
-            Answer::Absent => Some(Output::Value(None)),
-            Answer::Entry(fetched) => {
+        TaskKind::Get => match task.answers().next()? {
+            LaneAnswer::Absent => Some(Output::Value(None)),
+            LaneAnswer::Entry(fetched) => {
                 let value = value_of(task, &fetched)?.to_vec();
                 Some(Output::Value(Some(Item { version: fetched.version, value })))
             }
-            Answer::Exists => None,
+            LaneAnswer::Exists => None,
         },
-        Kind::Search => Some(Output::Exists(task.answers().next()? != Answer::Absent)),
-        Kind::MultiGet => values(task).ok().map(Output::Values),
-        Kind::Scan => page(task).ok().map(Output::Page),
+        TaskKind::Search => Some(Output::Exists(task.answers().next()? != LaneAnswer::Absent)),
+        TaskKind::MultiGet => values(task).ok().map(Output::Values),
+        TaskKind::Scan => page(task).ok().map(Output::Page),
     }
 }
 
@@ -170,9 +170,9 @@ fn values(task: &Task) -> Result<FoundValues, GiveUp> {
     let mut writer = ValuesWriter::begin(&ReplyHeader::default(), &keys, &mut message).map_err(|_| GiveUp)?;
     for answer in task.answers() {
         let found = match answer {
-            Answer::Absent => Found::Absent,
-            Answer::Exists => return Err(GiveUp),
-            Answer::Entry(fetched) => match value_of(task, &fetched) {
+            LaneAnswer::Absent => Found::Absent,
+            LaneAnswer::Exists => return Err(GiveUp),
+            LaneAnswer::Entry(fetched) => match value_of(task, &fetched) {
                 Some(value) => Found::Value { version: fetched.version, value },
                 None => Found::Large { version: fetched.version, value_len: fetched.value_len },
             },
@@ -191,7 +191,7 @@ fn page(task: &Task) -> Result<ScanPage, GiveUp> {
     let writer = PageWriter::begin(&ReplyHeader::default(), limit_entries, limit_bytes, &mut message);
     let mut writer = writer.map_err(|_| GiveUp)?;
     for (entry, answer) in task.page.entries.iter().zip(task.answers()) {
-        let Answer::Entry(fetched) = answer else { return Err(GiveUp) };
+        let LaneAnswer::Entry(fetched) = answer else { return Err(GiveUp) };
         let value = match value_of(task, &fetched) {
             Some(value) => EntryValue::Inline(value),
             None if scan.keys_only => EntryValue::Omitted { value_len: fetched.value_len },

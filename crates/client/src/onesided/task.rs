@@ -5,21 +5,22 @@
 //! of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
 
 mod confirm;
+mod extents;
 mod request;
 
 use cell_fabric::RemoteRead;
 use cell_protocol::Request;
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
-use cell_tree::{Found, LeafEntry, LeafSnapshot};
+use cell_tree::{Found, LeafSnapshot};
 
-use super::Ground;
+use super::ReadContext;
 use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, Taken};
 use super::reads::Owner;
-use super::regions::{PairAt, Place};
-use super::walk::{Sight, Walk, Want};
+use super::regions::PairAt;
+use super::walk::{NodeOutcome, Walk, Want};
 
 use confirm::HeaderRead;
 use request::Keys;
@@ -43,7 +44,7 @@ const OVERRUNS_MAX: u32 = 2;
 
 /// What is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TaskKind {
     #[default]
     Get,
     Search,
@@ -53,7 +54,7 @@ pub(crate) enum Kind {
 
 /// Where an operation stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum TaskState {
     /// There is none.
     #[default]
     Free,
@@ -73,7 +74,7 @@ pub(crate) struct GiveUp;
 
 /// What a lane has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum LaneAnswer {
     /// There is no entry.
     Absent,
     /// There is one.
@@ -94,7 +95,7 @@ enum Stage {
         from: usize,
         to: usize,
     },
-    Done(Answer),
+    Done(LaneAnswer),
     /// Of a scan: there are no more leaves.
     Ended,
 }
@@ -112,9 +113,9 @@ struct Lane {
 /// An operation; its memory is used again and again.
 #[derive(Debug, Default)]
 pub(crate) struct Task {
-    pub(crate) state: State,
+    pub(crate) state: TaskState,
     pub(crate) serial: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TaskKind,
     /// The encoded request, which has the keys.
     request: Vec<u8>,
     key_longest: usize,
@@ -159,22 +160,22 @@ impl Task {
         let mut keys = Keys { message, fit: true, longest: 0 };
         match request {
             Request::Get { key } => {
-                self.kind = Kind::Get;
-                self.add_lane(keys.place(key));
+                self.kind = TaskKind::Get;
+                self.add_lane(keys.position(key));
             }
             Request::Search { key } => {
-                self.kind = Kind::Search;
-                self.add_lane(keys.place(key));
+                self.kind = TaskKind::Search;
+                self.add_lane(keys.position(key));
             }
             Request::MultiGet(wanted) => {
-                self.kind = Kind::MultiGet;
-                wanted.iter().for_each(|key| self.add_lane(keys.place(key)));
+                self.kind = TaskKind::MultiGet;
+                wanted.iter().for_each(|key| self.add_lane(keys.position(key)));
             }
             Request::Scan(scan) => {
-                self.kind = Kind::Scan;
+                self.kind = TaskKind::Scan;
                 let bounds = [scan.start.key(), scan.end.key()];
                 bounds.into_iter().flatten().for_each(|key| {
-                    keys.place(key);
+                    keys.position(key);
                 });
                 self.add_lane((0, 0));
             }
@@ -194,9 +195,9 @@ impl Task {
     }
 
     /// Begins, or begins again.
-    pub(crate) fn begin(&mut self, place: u16, now_ns: u64, ground: &mut Ground) -> Result<(), GiveUp> {
+    pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, context: &mut ReadContext) -> Result<(), GiveUp> {
         self.serial = self.serial.wrapping_add(1);
-        self.state = State::Reading;
+        self.state = TaskState::Reading;
         self.bytes.clear();
         self.needs.clear();
         self.headers.clear();
@@ -205,125 +206,130 @@ impl Task {
         self.ns_max = u64::MAX;
         self.in_time = false;
         self.waits = 0;
-        if self.key_longest > ground.regions.key_max() {
+        if self.key_longest > context.regions.key_max() {
             return Err(GiveUp); // what no tree can hold the server knows to handle
         }
-        if self.kind == Kind::Scan {
+        if self.kind == TaskKind::Scan {
             self.lanes_used = 1;
             let message = std::mem::take(&mut self.request);
             if let Some(scan) = scan_of(&message) {
-                self.page.begin(&scan, ground.scan_entries_max);
+                self.page.begin(&scan, context.scan_entries_max);
             }
             self.request = message;
         }
         for lane in &mut self.lanes[..self.lanes_used] {
             lane.stage = Stage::Idle;
         }
-        if self.is_found_in_place(ground) {
-            self.state = State::Settling;
+        if self.is_found_in_place(context) {
+            self.state = TaskState::Settling;
             return Ok(());
         }
         self.lanes_open = self.lanes_used;
         self.lanes_begun = self.lanes_used.min(LANES_AHEAD);
         for lane in 0..self.lanes_begun {
-            self.restart(place, lane, ground)?;
+            self.restart(slot, lane, context)?;
         }
         if self.lanes_open == 0 {
-            self.state = State::Settling;
+            self.state = TaskState::Settling;
         }
         Ok(())
     }
 
     /// Looks for the key in memory that is mapped. False, and nothing is changed: it is not that simple.
-    fn is_found_in_place(&mut self, ground: &mut Ground) -> bool {
-        if !matches!(self.kind, Kind::Get | Kind::Search) {
+    fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
+        if !matches!(self.kind, TaskKind::Get | TaskKind::Search) {
             return false;
         }
         let (begin, end) = self.lanes[0].key;
-        let sought = ground.regions.find_in_place(&self.request[begin..end]);
+        let sought = context.regions.find_in_place(&self.request[begin..end]);
         let Some(FoundInPlace { at, found, ns_max }) = sought else { return false };
         let (answer, csn) = match found.entry {
-            None => (Answer::Absent, found.csn_removed),
-            Some(_) if self.kind == Kind::Search => (Answer::Exists, found.csn_changed),
+            None => (LaneAnswer::Absent, found.csn_removed),
+            Some(_) if self.kind == TaskKind::Search => (LaneAnswer::Exists, found.csn_changed),
             Some(entry) => {
-                let Ground { regions, extents, .. } = ground;
+                let ReadContext { regions, extents, .. } = context;
                 let Some(fetched) = regions.fetch_in_place(at, &entry, extents, &mut self.bytes) else {
                     self.bytes.clear();
                     return false;
                 };
-                (Answer::Entry(fetched), fetched.csn)
+                (LaneAnswer::Entry(fetched), fetched.csn)
             }
         };
-        if !ground.regions.covers(at, csn) {
-            ground.regions.look_at_watermark(at);
+        if !context.regions.covers(at, csn) {
+            context.regions.look_at_watermark(at);
         }
-        if answer == Answer::Exists && !ground.regions.covers(at, csn) {
+        if answer == LaneAnswer::Exists && !context.regions.covers(at, csn) {
             return false; // the leaf is younger than what is durable: the extent says whether its entry is
         }
         self.need(at, csn);
         self.ns_max = ns_max;
         self.lanes[0].stage = Stage::Done(answer);
-        ground.counters.in_place += 1;
+        context.counters.in_place += 1;
         true
     }
 
     /// It took too long, or its page is not what it was: all that was read is thrown away.
-    pub(crate) fn begin_again(&mut self, place: u16, now_ns: u64, ground: &mut Ground) -> Result<(), GiveUp> {
+    pub(crate) fn begin_again(
+        &mut self,
+        slot: u16,
+        now_ns: u64,
+        context: &mut ReadContext,
+    ) -> Result<(), GiveUp> {
         self.overruns += 1;
         if self.overruns > OVERRUNS_MAX {
             return Err(GiveUp);
         }
-        self.begin(place, now_ns, ground)
+        self.begin(slot, now_ns, context)
     }
 
     /// Begins a lane's walk at the root.
-    fn restart(&mut self, place: u16, lane: usize, ground: &mut Ground) -> Result<(), GiveUp> {
-        let root = ground.regions.root().ok_or(GiveUp)?;
+    fn restart(&mut self, slot: u16, lane: usize, context: &mut ReadContext) -> Result<(), GiveUp> {
+        let root = context.regions.root().ok_or(GiveUp)?;
         let walker = &mut self.lanes[lane];
         walker.stage = Stage::Walking;
-        if !walker.walk.begin(root, &ground.regions) {
+        if !walker.walk.begin(root, &context.regions) {
             return Err(GiveUp);
         }
-        self.go_on(place, lane, ground)
+        self.go_on(slot, lane, context)
     }
 
     /// Tries a lane again, a bounded number of times.
-    fn again(&mut self, place: u16, lane: usize, ground: &mut Ground) -> Result<(), GiveUp> {
+    fn again(&mut self, slot: u16, lane: usize, context: &mut ReadContext) -> Result<(), GiveUp> {
         self.lanes[lane].retries += 1;
         if self.lanes[lane].retries > RETRIES_MAX {
             return Err(GiveUp);
         }
-        if self.kind == Kind::Scan && lane > 0 {
+        if self.kind == TaskKind::Scan && lane > 0 {
             return Err(GiveUp); // a page is planned leaf by leaf: one extent alone cannot be tried again
         }
         self.headers.retain(|header| header.lane != lane);
-        self.restart(place, lane, ground)
+        self.restart(slot, lane, context)
     }
 
     /// Walks as far as the cache leads, then posts the next read.
-    fn go_on(&mut self, place: u16, lane: usize, ground: &mut Ground) -> Result<(), GiveUp> {
+    fn go_on(&mut self, slot: u16, lane: usize, context: &mut ReadContext) -> Result<(), GiveUp> {
         loop {
             let walk = &mut self.lanes[lane].walk;
-            let Some(at) = walk.place().copied() else { return Err(GiveUp) };
+            let Some(at) = walk.location().copied() else { return Err(GiveUp) };
             let pointer =
-                walk.pointer(&ground.regions).filter(|_| walk.is_above_leaves() && ground.cache_inner);
-            let Some(words) = pointer.and_then(|pointer| ground.cache.get(pointer)) else {
-                let owner = self.owner(place, lane, 0);
-                return self.post(at.pair, ground.regions.node_read(&at), owner, ground);
+                walk.pointer(&context.regions).filter(|_| walk.is_above_leaves() && context.cache_inner);
+            let Some(words) = pointer.and_then(|pointer| context.cache.get(pointer)) else {
+                let owner = self.owner(slot, lane, 0);
+                return self.post(at.pair, context.regions.node_read(&at), owner, context);
             };
-            let sight = look(
+            let outcome = look(
                 &mut self.lanes[lane],
                 &mut self.leaf,
                 &self.request,
                 (self.kind, &self.page),
                 (words, true),
-                &ground.regions,
+                &context.regions,
             );
-            ground.counters.cached += 1;
-            if sight == Sight::Invalid || sight == Sight::Fence {
-                pointer.into_iter().for_each(|pointer| ground.forget(pointer));
+            context.counters.cached += 1;
+            if outcome == NodeOutcome::Invalid || outcome == NodeOutcome::Fence {
+                pointer.into_iter().for_each(|pointer| context.forget(pointer));
             }
-            if !self.seen(place, lane, sight, ground)? {
+            if !self.seen(slot, lane, outcome, context)? {
                 return Ok(());
             }
         }
@@ -335,119 +341,132 @@ impl Task {
         pair: PairAt,
         read: RemoteRead,
         owner: Owner,
-        ground: &mut Ground,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
-        self.ns_max = self.ns_max.min(ground.regions.pair(pair).operation_ns_max);
-        ground.post(pair, read, owner)
+        self.ns_max = self.ns_max.min(context.regions.pair(pair).operation_ns_max);
+        context.post(pair, read, owner)
     }
 
-    fn owner(&self, place: u16, lane: usize, piece: u16) -> Owner {
+    fn owner(&self, slot: u16, lane: usize, piece: u16) -> Owner {
         let lane = u16::try_from(lane).unwrap_or(u16::MAX);
-        Owner::Lane { place, serial: self.serial, lane, piece }
+        Owner::Lane { slot, serial: self.serial, lane, piece }
     }
 
     /// A read of a lane is here.
-    pub(crate) fn came(
+    pub(crate) fn on_read(
         &mut self,
-        place: u16,
+        slot: u16,
         (lane, piece): (u16, u16),
         words: &[u64],
-        ground: &mut Ground,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
         let lane = usize::from(lane);
         match self.lanes[lane].stage {
-            Stage::Walking => self.node_came(place, lane, words, ground),
-            Stage::Fetching(pair, fetch) => self.piece_came(place, lane, (pair, fetch, piece), words, ground),
-            Stage::Confirming { from, to } => self.leaf_came_again(place, lane, (from, to), words, ground),
+            Stage::Walking => self.on_node(slot, lane, words, context),
+            Stage::Fetching(pair, fetch) => self.on_piece(slot, lane, (pair, fetch, piece), words, context),
+            Stage::Confirming { from, to } => self.on_leaf_again(slot, lane, (from, to), words, context),
             Stage::Idle | Stage::Done(_) | Stage::Ended => Ok(()),
         }
     }
 
-    fn node_came(
+    fn on_node(
         &mut self,
-        place: u16,
+        slot: u16,
         lane: usize,
         words: &[u64],
-        ground: &mut Ground,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
-        let pointer = self.lanes[lane].walk.pointer(&ground.regions);
+        let pointer = self.lanes[lane].walk.pointer(&context.regions);
         let above = self.lanes[lane].walk.is_above_leaves();
-        let sight = look(
+        let outcome = look(
             &mut self.lanes[lane],
             &mut self.leaf,
             &self.request,
             (self.kind, &self.page),
             (words, false),
-            &ground.regions,
+            &context.regions,
         );
         // A leaf that is a meganode's root is no node above the leaves.
-        let keep = above && matches!(sight, Sight::On | Sight::Aside { .. }) && ground.cache_inner;
+        let keep =
+            above && matches!(outcome, NodeOutcome::On | NodeOutcome::Aside { .. }) && context.cache_inner;
         if let Some(pointer) = pointer.filter(|_| keep) {
-            ground.cache.insert(pointer, words);
+            context.cache.insert(pointer, words);
         }
-        if self.seen(place, lane, sight, ground)? { self.go_on(place, lane, ground) } else { Ok(()) }
+        if self.seen(slot, lane, outcome, context)? { self.go_on(slot, lane, context) } else { Ok(()) }
     }
 
     /// What follows from what a node said; true if the walk goes on.
-    fn seen(&mut self, place: u16, lane: usize, sight: Sight, ground: &mut Ground) -> Result<bool, GiveUp> {
-        match sight {
-            Sight::On => return Ok(true),
-            Sight::Aside { parent } => {
-                ground.counters.right_link += 1;
-                parent.into_iter().for_each(|parent| ground.forget(parent));
+    fn seen(
+        &mut self,
+        slot: u16,
+        lane: usize,
+        outcome: NodeOutcome,
+        context: &mut ReadContext,
+    ) -> Result<bool, GiveUp> {
+        match outcome {
+            NodeOutcome::On => return Ok(true),
+            NodeOutcome::Aside { parent } => {
+                context.counters.right_link += 1;
+                parent.into_iter().for_each(|parent| context.forget(parent));
                 return Ok(true);
             }
-            Sight::Leaf(found) => self.found(place, lane, &found, ground)?,
-            Sight::Snapshot => self.leaf_came(place, ground)?,
-            Sight::Torn => {
-                ground.counters.torn += 1;
+            NodeOutcome::Leaf(found) => self.found(slot, lane, &found, context)?,
+            NodeOutcome::Snapshot => self.on_leaf(slot, context)?,
+            NodeOutcome::Torn => {
+                context.counters.torn += 1;
                 self.lanes[lane].retries += 1;
                 return if self.lanes[lane].retries > RETRIES_MAX { Err(GiveUp) } else { Ok(true) };
             }
-            Sight::Elsewhere => {
-                ground.region_unknown = true;
+            NodeOutcome::Elsewhere => {
+                context.region_unknown = true;
                 return Err(GiveUp);
             }
-            Sight::Invalid | Sight::Fence => {
-                if sight == Sight::Invalid {
-                    ground.counters.invalid += 1;
+            NodeOutcome::Invalid | NodeOutcome::Fence => {
+                if outcome == NodeOutcome::Invalid {
+                    context.counters.invalid += 1;
                 } else {
-                    ground.counters.fence += 1;
+                    context.counters.fence += 1;
                 }
                 for &parent in self.lanes[lane].walk.parents() {
-                    ground.forget(parent);
+                    context.forget(parent);
                 }
-                ground.root_is_doubtful();
-                self.again(place, lane, ground)?;
+                context.root_is_doubtful();
+                self.again(slot, lane, context)?;
             }
         }
         Ok(false)
     }
 
     /// A leaf has answered about a key.
-    fn found(&mut self, place: u16, lane: usize, found: &Found, ground: &mut Ground) -> Result<(), GiveUp> {
-        let Some(at) = self.lanes[lane].walk.place().copied() else { return Err(GiveUp) };
+    fn found(
+        &mut self,
+        slot: u16,
+        lane: usize,
+        found: &Found,
+        context: &mut ReadContext,
+    ) -> Result<(), GiveUp> {
+        let Some(at) = self.lanes[lane].walk.location().copied() else { return Err(GiveUp) };
         let Some(entry) = found.entry else {
             self.need(at.pair, found.csn_removed);
-            self.done(place, lane, Answer::Absent, ground)?;
+            self.done(slot, lane, LaneAnswer::Absent, context)?;
             return Ok(());
         };
-        if self.kind == Kind::Search && ground.regions.covers(at.pair, found.csn_changed) {
+        if self.kind == TaskKind::Search && context.regions.covers(at.pair, found.csn_changed) {
             self.need(at.pair, found.csn_changed); // its owner must be trusted
-            return self.done(place, lane, Answer::Exists, ground);
+            return self.done(slot, lane, LaneAnswer::Exists, context);
         }
         let fits = value_len(&entry).is_some_and(|len| len <= MULTI_GET_VALUE_BYTES_MAX);
         let whole = match self.kind {
-            Kind::Search => false,
-            Kind::MultiGet => fits,
-            Kind::Get | Kind::Scan => true,
+            TaskKind::Search => false,
+            TaskKind::MultiGet => fits,
+            TaskKind::Get | TaskKind::Scan => true,
         };
-        self.fetch(place, lane, at, entry, whole, ground)
+        self.fetch(slot, lane, at, entry, whole, context)
     }
 
     /// A leaf of a scan is here: plans its entries, asks for their extents and for the next leaf.
-    fn leaf_came(&mut self, place: u16, ground: &mut Ground) -> Result<(), GiveUp> {
-        let Some(at) = self.lanes[0].walk.place().copied() else { return Err(GiveUp) };
+    fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), GiveUp> {
+        let Some(at) = self.lanes[0].walk.location().copied() else { return Err(GiveUp) };
         self.need(at.pair, self.leaf.csn_removed());
         let message = std::mem::take(&mut self.request);
         let planned = self.page.entries.len();
@@ -459,98 +478,46 @@ impl Task {
             let lane = self.lanes_used;
             self.add_lane((0, 0));
             self.lanes_open += 1;
-            self.fetch(place, lane, at, entry.entry, entry.inline, ground)?;
+            self.fetch(slot, lane, at, entry.entry, entry.inline, context)?;
         }
         if taken == Taken::Complete {
             self.lanes[0].stage = Stage::Ended;
-            return self.close_lane(place, ground);
+            return self.close_lane(slot, context);
         }
         let right = self.leaf.right();
-        if !reverse && self.lanes[0].walk.begin_right_of(&at, right, &ground.regions) {
-            return self.go_on(place, 0, ground);
+        if !reverse && self.lanes[0].walk.begin_right_of(&at, right, &context.regions) {
+            return self.go_on(slot, 0, context);
         }
-        self.restart(place, 0, ground)
+        self.restart(slot, 0, context)
     }
 
-    /// Asks for the extent of a leaf's entry.
-    fn fetch(
+    fn done(
         &mut self,
-        place: u16,
+        slot: u16,
         lane: usize,
-        leaf: Place,
-        entry: LeafEntry,
-        whole: bool,
-        ground: &mut Ground,
+        answer: LaneAnswer,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
-        let fetch = Fetch::begin(entry, whole, &mut self.bytes).ok_or(GiveUp)?;
-        if !whole {
-            self.headers.push(HeaderRead { leaf, entry, lane });
-        }
-        self.post_pieces(place, lane, leaf.pair, fetch, ground)
-    }
-
-    fn post_pieces(
-        &mut self,
-        place: u16,
-        lane: usize,
-        pair: PairAt,
-        mut fetch: Fetch,
-        ground: &mut Ground,
-    ) -> Result<(), GiveUp> {
-        let key = ground.regions.pair(pair).row.extent_key;
-        while let Some((piece, read)) = fetch.next_piece(key) {
-            let owner = self.owner(place, lane, piece);
-            self.post(pair, read, owner, ground)?;
-        }
-        self.lanes[lane].stage = Stage::Fetching(pair, fetch);
-        Ok(())
-    }
-
-    fn piece_came(
-        &mut self,
-        place: u16,
-        lane: usize,
-        (pair, mut fetch, piece): (PairAt, Fetch, u16),
-        words: &[u64],
-        ground: &mut Ground,
-    ) -> Result<(), GiveUp> {
-        if !fetch.take(piece, words, &mut self.bytes) {
-            return self.post_pieces(place, lane, pair, fetch, ground);
-        }
-        match fetch.finish(ground.regions.pair(pair).row.pair, &self.bytes) {
-            Some(fetched) => {
-                self.need(pair, fetched.csn);
-                let answer = if self.kind == Kind::Search { Answer::Exists } else { Answer::Entry(fetched) };
-                self.done(place, lane, answer, ground)
-            }
-            None => {
-                ground.counters.crc += 1;
-                self.again(place, lane, ground)
-            }
-        }
-    }
-
-    fn done(&mut self, place: u16, lane: usize, answer: Answer, ground: &mut Ground) -> Result<(), GiveUp> {
         self.lanes[lane].stage = Stage::Done(answer);
-        self.close_lane(place, ground)?;
-        if self.lanes_begun < self.lanes_used && self.kind == Kind::MultiGet {
+        self.close_lane(slot, context)?;
+        if self.lanes_begun < self.lanes_used && self.kind == TaskKind::MultiGet {
             let next = self.lanes_begun;
             self.lanes_begun += 1;
-            self.restart(place, next, ground)?;
+            self.restart(slot, next, context)?;
         }
         Ok(())
     }
 
-    fn close_lane(&mut self, place: u16, ground: &mut Ground) -> Result<(), GiveUp> {
+    fn close_lane(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), GiveUp> {
         self.lanes_open -= 1;
         if self.lanes_open > 0 {
             return Ok(());
         }
         if !self.headers.is_empty() && !planted(Mutant::HeaderUnconfirmed) {
-            return self.confirm(place, ground);
+            return self.confirm(slot, context);
         }
         self.lanes_used = self.confirmed_from.take().unwrap_or(self.lanes_used);
-        self.state = State::Settling;
+        self.state = TaskState::Settling;
         Ok(())
     }
 
@@ -569,11 +536,11 @@ impl Task {
     }
 
     /// What was found, lane by lane; of a scan, for the entries of the page.
-    pub(crate) fn answers(&self) -> impl Iterator<Item = Answer> + '_ {
-        let skipped = usize::from(self.kind == Kind::Scan);
+    pub(crate) fn answers(&self) -> impl Iterator<Item = LaneAnswer> + '_ {
+        let skipped = usize::from(self.kind == TaskKind::Scan);
         self.lanes[..self.lanes_used].iter().skip(skipped).map(|lane| match lane.stage {
             Stage::Done(answer) => answer,
-            _ => Answer::Absent,
+            _ => LaneAnswer::Absent,
         })
     }
 
@@ -587,14 +554,14 @@ fn look(
     lane: &mut Lane,
     leaf: &mut LeafSnapshot,
     request: &[u8],
-    (kind, page): (Kind, &PagePlan),
+    (kind, page): (TaskKind, &PagePlan),
     (words, cached): (&[u64], bool),
     regions: &super::regions::Regions,
-) -> Sight {
-    if kind != Kind::Scan {
+) -> NodeOutcome {
+    if kind != TaskKind::Scan {
         let key = &request[lane.key.0..lane.key.1];
         return lane.walk.look(words, cached, Want::Entry(key), regions);
     }
-    let Some(scan) = scan_of(request) else { return Sight::Invalid };
+    let Some(scan) = scan_of(request) else { return NodeOutcome::Invalid };
     lane.walk.look(words, cached, Want::Snapshot(page.aim(&scan), leaf), regions)
 }

@@ -8,7 +8,7 @@
 use cell_terms::{Pointer, Root};
 use cell_tree::{Aim, Found, LeafSnapshot, MeganodeRole, NodeRef, NodeStep, Way};
 
-use super::regions::{Place, Regions};
+use super::regions::{NodeLocation, Regions};
 
 /// Levels of router and meganode together are far fewer.
 const PARENTS_MAX: usize = 24;
@@ -19,7 +19,7 @@ const RIGHT_LINKS_MAX: u32 = 64;
 /// Where a walk is.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Walk {
-    at: Option<Place>,
+    at: Option<NodeLocation>,
     /// The level that the node must have; none at a meganode's root.
     level: Option<u8>,
     /// Whether this is the router.
@@ -33,7 +33,7 @@ pub(crate) struct Walk {
 
 /// What a node says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
+pub(crate) enum NodeOutcome {
     /// The walk has come to another node.
     On,
     /// The leaf's answer about a key.
@@ -80,10 +80,15 @@ impl Walk {
     }
 
     /// Begins at a node that a right link names: a leaf of the same slot, or another meganode's root.
-    pub(crate) fn begin_right_of(&mut self, from: &Place, pointer: Pointer, regions: &Regions) -> bool {
-        let Some(place) = regions.locate(pointer) else { return false };
-        let level = (place.slot == from.slot).then_some(0);
-        *self = Walk { at: Some(place), level, ..Walk::default() };
+    pub(crate) fn begin_right_of(
+        &mut self,
+        from: &NodeLocation,
+        pointer: Pointer,
+        regions: &Regions,
+    ) -> bool {
+        let Some(location) = regions.locate(pointer) else { return false };
+        let level = (location.slot == from.slot).then_some(0);
+        *self = Walk { at: Some(location), level, ..Walk::default() };
         true
     }
 
@@ -97,14 +102,14 @@ impl Walk {
     }
 
     /// The node that is looked at next.
-    pub(crate) fn place(&self) -> Option<&Place> {
+    pub(crate) fn location(&self) -> Option<&NodeLocation> {
         self.at.as_ref()
     }
 
     /// Its pointer.
     pub(crate) fn pointer(&self, regions: &Regions) -> Option<Pointer> {
-        let place = self.at.as_ref()?;
-        Some(regions.pair(place.pair).geometry.pointer(place.slot, place.node))
+        let location = self.at.as_ref()?;
+        Some(regions.pair(location.pair).geometry.pointer(location.slot, location.node))
     }
 
     /// Whether the node may be looked at in the cache: all but the leaves with entries.
@@ -118,35 +123,41 @@ impl Walk {
     }
 
     /// Looks at a copy of the node.
-    pub(crate) fn look(&mut self, words: &[u64], cached: bool, want: Want<'_>, regions: &Regions) -> Sight {
-        let Some(place) = self.at else { return Sight::Invalid };
-        let geometry = regions.pair(place.pair).geometry;
+    pub(crate) fn look(
+        &mut self,
+        words: &[u64],
+        cached: bool,
+        want: Want<'_>,
+        regions: &Regions,
+    ) -> NodeOutcome {
+        let Some(location) = self.at else { return NodeOutcome::Invalid };
+        let geometry = regions.pair(location.pair).geometry;
         // What is in the cache was checked when it came.
         let geometry = if cached { geometry.with_node_crc(false) } else { geometry };
-        let Ok(node) = NodeRef::new(geometry, place.node, words) else { return Sight::Torn };
+        let Ok(node) = NodeRef::new(geometry, location.node, words) else { return NodeOutcome::Torn };
         let role = if self.router { MeganodeRole::Router } else { MeganodeRole::Data };
         let meant = node.is_of(role) && self.level.is_none_or(|level| level == node.level());
         if !node.is_valid() || !meant {
-            return Sight::Invalid;
+            return NodeOutcome::Invalid;
         }
         if cached && node.level() == 0 && !self.router {
-            return Sight::Invalid;
+            return NodeOutcome::Invalid;
         }
         if self.router {
-            return self.look_in_router(&node, &place, want.aim(), regions);
+            return self.look_in_router(&node, &location, want.aim(), regions);
         }
         match want {
             Want::Entry(key) => match node.step(key) {
-                NodeStep::Child(child) => self.down(&place, child, node.level(), regions),
-                NodeStep::Right(pointer) => self.aside(&place, pointer, node.level(), regions),
-                NodeStep::Leaf(found) => Sight::Leaf(found),
-                NodeStep::NotHere => Sight::Fence,
+                NodeStep::Child(child) => self.down(&location, child, node.level(), regions),
+                NodeStep::Right(pointer) => self.aside(&location, pointer, node.level(), regions),
+                NodeStep::Leaf(found) => NodeOutcome::Leaf(found),
+                NodeStep::NotHere => NodeOutcome::Fence,
             },
             Want::Snapshot(aim, leaf) => match node.way(aim) {
-                Way::Child(child) => self.down(&place, child, node.level(), regions),
-                Way::Right(pointer) => self.aside(&place, pointer, node.level(), regions),
-                Way::Leaf if node.snapshot(leaf) => Sight::Snapshot,
-                Way::Leaf | Way::NotHere => Sight::Fence,
+                Way::Child(child) => self.down(&location, child, node.level(), regions),
+                Way::Right(pointer) => self.aside(&location, pointer, node.level(), regions),
+                Way::Leaf if node.snapshot(leaf) => NodeOutcome::Snapshot,
+                Way::Leaf | Way::NotHere => NodeOutcome::Fence,
             },
         }
     }
@@ -154,60 +165,72 @@ impl Walk {
     fn look_in_router(
         &mut self,
         node: &NodeRef<'_>,
-        place: &Place,
+        location: &NodeLocation,
         aim: Aim<'_>,
         regions: &Regions,
-    ) -> Sight {
+    ) -> NodeOutcome {
         let aim = self.before.as_deref().map_or(aim, Aim::Below);
         match (node.way(aim), node.floor(aim)) {
-            (Way::Child(child), _) => self.down(place, child, node.level(), regions),
-            (Way::Right(pointer), _) => self.aside(place, pointer, node.level(), regions),
+            (Way::Child(child), _) => self.down(location, child, node.level(), regions),
+            (Way::Right(pointer), _) => self.aside(location, pointer, node.level(), regions),
             (Way::Leaf, Some(entry)) => {
-                let router_leaf = regions.pair(place.pair).geometry.pointer(place.slot, place.node);
+                let router_leaf = regions.pair(location.pair).geometry.pointer(location.slot, location.node);
                 let pointer = entry.meganode();
                 if !self.enter(pointer, false, regions) {
                     return nowhere(pointer, regions);
                 }
                 self.parents.push(router_leaf);
-                Sight::On
+                NodeOutcome::On
             }
             (Way::Leaf, None) => {
                 let low = node.low();
                 let Some(root) = self.parents.first().copied().filter(|_| !low.is_empty()) else {
-                    return Sight::Fence;
+                    return NodeOutcome::Fence;
                 };
                 let entered = self.enter(root, true, regions);
                 self.before = Some(low);
-                if entered { Sight::On } else { Sight::Invalid }
+                if entered { NodeOutcome::On } else { NodeOutcome::Invalid }
             }
-            (Way::NotHere, _) => Sight::Fence,
+            (Way::NotHere, _) => NodeOutcome::Fence,
         }
     }
 
-    fn down(&mut self, place: &Place, child: cell_tree::NodeIndex, level: u8, regions: &Regions) -> Sight {
-        let Some(below) = level.checked_sub(1) else { return Sight::Invalid };
+    fn down(
+        &mut self,
+        location: &NodeLocation,
+        child: cell_tree::NodeIndex,
+        level: u8,
+        regions: &Regions,
+    ) -> NodeOutcome {
+        let Some(below) = level.checked_sub(1) else { return NodeOutcome::Invalid };
         if self.parents.len() >= PARENTS_MAX {
-            return Sight::Invalid;
+            return NodeOutcome::Invalid;
         }
-        self.parents.push(regions.pair(place.pair).geometry.pointer(place.slot, place.node));
-        self.at = Some(Place { node: child, ..*place });
+        self.parents.push(regions.pair(location.pair).geometry.pointer(location.slot, location.node));
+        self.at = Some(NodeLocation { node: child, ..*location });
         self.level = Some(below);
-        Sight::On
+        NodeOutcome::On
     }
 
-    fn aside(&mut self, place: &Place, pointer: Pointer, level: u8, regions: &Regions) -> Sight {
+    fn aside(
+        &mut self,
+        location: &NodeLocation,
+        pointer: Pointer,
+        level: u8,
+        regions: &Regions,
+    ) -> NodeOutcome {
         let Some(right) = regions.locate(pointer) else { return nowhere(pointer, regions) };
         self.right_links += 1;
         if self.right_links > RIGHT_LINKS_MAX {
-            return Sight::Fence;
+            return NodeOutcome::Fence;
         }
-        self.level = (right.slot == place.slot).then_some(level);
+        self.level = (right.slot == location.slot).then_some(level);
         self.at = Some(right);
-        Sight::Aside { parent: self.parents.last().copied() }
+        NodeOutcome::Aside { parent: self.parents.last().copied() }
     }
 }
 
-/// A pointer that names no place.
-fn nowhere(pointer: Pointer, regions: &Regions) -> Sight {
-    if regions.knows(pointer) { Sight::Invalid } else { Sight::Elsewhere }
+/// A pointer that names no location.
+fn nowhere(pointer: Pointer, regions: &Regions) -> NodeOutcome {
+    if regions.knows(pointer) { NodeOutcome::Invalid } else { NodeOutcome::Elsewhere }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cell_client::{
-    ClientCore, ClientOptions, Command, Completion, LinkId, Operation, Output, Setback, Ticket,
+    AttemptError, ClientCore, ClientOptions, Command, Completion, LinkId, Operation, Output, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{
@@ -94,7 +94,7 @@ impl Cluster {
             self.links.iter().filter(|(_, (at, _))| *at == node).map(|(l, _)| *l).collect();
         for link in gone {
             self.links.remove(&link);
-            self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
         }
     }
 
@@ -111,7 +111,7 @@ impl Cluster {
             self.links.insert(link, (node, Peer::default()));
             self.core.connected(link);
         } else {
-            self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Opening, hello, sessions, silence, loss.
 
 use crate::model::refusal;
-use cell_client::{ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output, Setback};
+use cell_client::{AttemptError, ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output};
 use cell_protocol::{Malformed, Refusal, Reply, ReplyHeader, RequestId, RequestKind};
 use cell_terms::SessionId;
 
@@ -32,9 +32,9 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
     rig.submit(&get(b"b"));
     let Some(Command::Send { message: first, .. }) = rig.core.command(rig.now_ns) else { panic!() };
     let first = first.to_vec();
-    rig.core.not_taken(LinkId::DOOR);
+    rig.core.not_taken(LinkId::BOOTSTRAP);
     assert_eq!(rig.core.command(rig.now_ns), None);
-    rig.core.writable(LinkId::DOOR);
+    rig.core.writable(LinkId::BOOTSTRAP);
     rig.step();
     assert_eq!(rig.sent.len(), 2);
     assert_eq!(rig.sent[0], first);
@@ -48,7 +48,7 @@ fn connection_that_never_takes_more_is_given_up_although_nothing_is_on_its_way()
     let mut rig = Rig::up(options(), false);
     rig.core.submit_until(rig.now_ns, &get(b"short"), rig.now_ns + MS).unwrap();
     assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
-    rig.core.not_taken(LinkId::DOOR);
+    rig.core.not_taken(LinkId::BOOTSTRAP);
     rig.core.submit_until(rig.now_ns, &get(b"long"), rig.now_ns + 600_000 * MS).unwrap();
     rig.pass(2);
     rig.step();
@@ -73,7 +73,7 @@ fn message_not_taken_by_a_lost_connection_does_not_open_the_next() {
     let mut rig = Rig::up(options(), false);
     rig.submit(&get(b"a"));
     assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
-    rig.core.not_taken(LinkId::DOOR);
+    rig.core.not_taken(LinkId::BOOTSTRAP);
     rig.cut();
     rig.pass(10);
     rig.step();
@@ -159,7 +159,7 @@ fn reply_that_makes_no_sense_costs_the_connection_and_not_the_operation() {
         rig.submit(&get(b"key"));
         rig.step();
         let id = rig.requests()[0].1;
-        rig.core.message(LinkId::DOOR, rig.now_ns, &nonsense(id)[which]);
+        rig.core.message(LinkId::BOOTSTRAP, rig.now_ns, &nonsense(id)[which]);
         rig.step();
         assert_eq!(rig.closed_by_client, 1, "{which}");
         rig.pass(10);
@@ -211,7 +211,7 @@ fn no_hello_in_time_is_a_lost_connection() {
     rig.pass(5_000);
     rig.step();
     assert_eq!(rig.closed_by_client, 1);
-    assert_eq!(rig.core.last_setback(), Some(Setback::NoHello { timeout_ms: 5_000 }));
+    assert_eq!(rig.core.last_attempt_error(), Some(AttemptError::NoHello { timeout_ms: 5_000 }));
 }
 
 #[test]

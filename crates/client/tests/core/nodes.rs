@@ -1,6 +1,6 @@
 //! Several nodes: who is asked for what, hints and the table, dead and silent nodes, pairs that move.
 
-use cell_client::{ClientError, ClientOptions, Operation, Output, Setback};
+use cell_client::{AttemptError, ClientError, ClientOptions, Operation, Output};
 use cell_protocol::{Bound, Found, OwnedState, RequestKind, Scan};
 use cell_terms::PairId;
 
@@ -319,7 +319,7 @@ fn key_of_a_pair_that_nobody_serves_is_refused_with_its_name_until_somebody_does
             let Err(ClientError::Deadline { last, .. }) = completion.outcome else {
                 panic!("{completion:?}");
             };
-            let unserved = Setback::Unserved { pair: PairId(2), state };
+            let unserved = AttemptError::Unserved { pair: PairId(2), state };
             assert_eq!(last, Some(unserved));
             let said = unserved.to_string();
             assert!(said.starts_with("nobody serves pair-2 now: ") && said.contains(words), "{said}");

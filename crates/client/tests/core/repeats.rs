@@ -1,6 +1,6 @@
 //! Refusals, lost replies, deadlines: what is sent again, under which name, and what is said of its fate.
 
-use cell_client::{ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output, Setback};
+use cell_client::{AttemptError, ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output};
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Malformed, ReadOnlyReason, Refusal, Reply, RequestId, RequestKind};
 
@@ -146,7 +146,11 @@ fn deadline_without_a_connection_means_not_done() {
     rig.core.tick(rig.now_ns);
     for _ in 0..100 {
         if let Some(Command::Connect { .. }) = rig.core.command(rig.now_ns) {
-            rig.core.closed(LinkId::DOOR, rig.now_ns, Setback::Closed(CloseReason::HandshakeTimeout));
+            rig.core.closed(
+                LinkId::BOOTSTRAP,
+                rig.now_ns,
+                AttemptError::Closed(CloseReason::HandshakeTimeout),
+            );
         }
         rig.now_ns = rig.core.due_ns().unwrap();
         rig.core.tick(rig.now_ns);
@@ -154,7 +158,7 @@ fn deadline_without_a_connection_means_not_done() {
     let completion = rig.completion();
     let Err(ClientError::Deadline { waited_ms, last }) = completion.outcome else { panic!("{completion:?}") };
     assert_eq!((waited_ms, completion.elapsed_ns), (5_000, 5_000 * MS));
-    assert_eq!(last, Some(Setback::Closed(CloseReason::HandshakeTimeout)), "why it could not be sent");
+    assert_eq!(last, Some(AttemptError::Closed(CloseReason::HandshakeTimeout)), "why it could not be sent");
 }
 
 #[test]
@@ -206,7 +210,7 @@ fn session_ended_after_a_lost_reply_leaves_the_fate_unknown() {
     assert!(
         matches!(
             completion.outcome,
-            Err(ClientError::Unknown { last: Some(Setback::Refused(Refusal::SessionUnknown)), .. })
+            Err(ClientError::Unknown { last: Some(AttemptError::Refused(Refusal::SessionUnknown)), .. })
         ),
         "{completion:?}"
     );

@@ -2,7 +2,8 @@
 
 use crate::model::{Peer, Server, refusal};
 use cell_client::{
-    ClientCore, ClientError, ClientOptions, Command, Completion, Fate, LinkId, Operation, Setback, Ticket,
+    AttemptError, ClientCore, ClientError, ClientOptions, Command, Completion, Fate, LinkId, Operation,
+    Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Refusal, Reply, ReplyHeader, Request, RequestId, RequestKind};
@@ -57,12 +58,12 @@ impl Rig {
                     self.connects += 1;
                     self.peer = Peer::default();
                     self.sent.clear();
-                    self.core.connected(LinkId::DOOR);
+                    self.core.connected(LinkId::BOOTSTRAP);
                 }
                 Command::Send { message, .. } => {
                     let message = message.to_vec();
                     match crate::model::table_answer(&message) {
-                        Some(table) => self.core.message(LinkId::DOOR, self.now_ns, &table),
+                        Some(table) => self.core.message(LinkId::BOOTSTRAP, self.now_ns, &table),
                         None => self.sent.push(message),
                     }
                 }
@@ -89,7 +90,7 @@ impl Rig {
             self.server.handle(&mut self.peer, &message, &mut replies);
         }
         for reply in replies {
-            self.core.message(LinkId::DOOR, self.now_ns, &reply);
+            self.core.message(LinkId::BOOTSTRAP, self.now_ns, &reply);
         }
     }
 
@@ -103,7 +104,7 @@ impl Rig {
 
     pub(crate) fn cut(&mut self) {
         self.sent.clear();
-        self.core.closed(LinkId::DOOR, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+        self.core.closed(LinkId::BOOTSTRAP, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
     }
 
     pub(crate) fn pass(&mut self, ms: u64) {
@@ -121,11 +122,11 @@ impl Rig {
     pub(crate) fn reply(&mut self, id: RequestId, reply: &Reply<'_>) {
         let mut message = Vec::new();
         reply.encode(&ReplyHeader { id, ..ReplyHeader::default() }, &mut message).unwrap();
-        self.core.message(LinkId::DOOR, self.now_ns, &message);
+        self.core.message(LinkId::BOOTSTRAP, self.now_ns, &message);
     }
 
     pub(crate) fn refuse(&mut self, id: RequestId, reason: Refusal) {
-        self.core.message(LinkId::DOOR, self.now_ns, &refusal(id, reason));
+        self.core.message(LinkId::BOOTSTRAP, self.now_ns, &refusal(id, reason));
     }
 
     /// Kinds and ids of what was sent.

@@ -1,7 +1,7 @@
 //! Ways that lead astray: torn copies, splits under way, stale parents, reused extents, unknown regions, lost
 //! connections. Each costs a step, none an answer.
 
-use cell_client::{LinkId, Operation, Output, Setback};
+use cell_client::{AttemptError, LinkId, Operation, Output};
 use cell_fabric::CloseReason;
 use cell_protocol::RequestKind;
 use cell_terms::{ExtentOffset, Root};
@@ -23,13 +23,13 @@ fn torn_node_is_read_again() {
     let mut torn = yard.owner.read(&read).unwrap();
     let last = torn.len() - 1;
     torn[last] = torn[last].wrapping_add(2);
-    yard.core.read_done(LinkId::DOOR, tag, Ok(&torn));
+    yard.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&torn));
     yard.run_to(is_node);
     let (read, tag) = yard.posted.remove(0);
     let mut changing = yard.owner.read(&read).unwrap();
     changing[0] += 1;
     changing[last] += 1;
-    yard.core.read_done(LinkId::DOOR, tag, Ok(&changing));
+    yard.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&changing));
     yard.run();
     let Output::Value(Some(item)) = yard.core.completion().unwrap().outcome.unwrap() else { panic!() };
     assert_eq!((item.value, yard.counters().torn), (value(3), 2));
@@ -49,7 +49,7 @@ fn node_that_is_always_torn_is_left_to_the_server() {
         if read.length == 512 {
             words[0] |= 1;
         }
-        yard.core.read_done(LinkId::DOOR, tag, Ok(&words));
+        yard.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
     }
     assert_eq!(yard.asked, [RequestKind::Get]);
     assert!(yard.counters().torn < 100, "a bounded number of times");
@@ -119,7 +119,7 @@ fn right_link_into_another_pair_is_followed_before_the_router_knows() {
     // The router has not heard of the last two meganodes.
     let first = yard.owner.root_of(0, 0);
     yard.owner.set_root(cell_terms::Root::leaf(first));
-    yard.core.closed(LinkId::DOOR, yard.now_ns, Setback::Closed(CloseReason::PeerClosed));
+    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
     yard.pass(1_000 * MS);
     for number in [5, 150, 250, 299] {
         assert_eq!(yard.get(&key(number)), Some(value(number)));
@@ -132,7 +132,7 @@ fn right_link_into_another_pair_is_followed_before_the_router_knows() {
 fn region_that_is_not_known_yet_is_asked_for() {
     let mut yard = routed();
     yard.pairs_told = 1;
-    yard.core.closed(LinkId::DOOR, yard.now_ns, Setback::Closed(CloseReason::PeerClosed));
+    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
     yard.pass(1_000 * MS);
     assert_eq!(yard.get(&key(5)), Some(value(5)));
     yard.submit(&Operation::Get { key: &key(250) });
@@ -174,7 +174,7 @@ pub(crate) fn router_is_not_taken_for_entries() {
             yard.owner.publish();
         } else {
             // The root is read anew.
-            yard.core.closed(LinkId::DOOR, yard.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
             yard.pass(1_000 * MS);
         }
         let before = yard.counters();
@@ -213,14 +213,14 @@ fn connection_lost_hands_everything_to_the_server_and_comes_back() {
     let tickets: Vec<_> = (0..5).map(|number| yard.submit(&Operation::Get { key: &key(number) })).collect();
     yard.step();
     let late = std::mem::take(&mut yard.posted);
-    yard.core.closed(LinkId::DOOR, yard.now_ns, Setback::Closed(CloseReason::PeerClosed));
+    yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
     yard.pass(1_000 * MS);
     yard.run();
     assert_eq!(yard.asked.len(), tickets.len());
     // What comes for the old connection finds nobody.
     for (read, tag) in late {
         let words = yard.owner.read(&read).unwrap();
-        yard.core.read_done(LinkId::DOOR, tag, Ok(&words));
+        yard.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words));
     }
     while yard.core.completion().is_some() {}
     assert_eq!(yard.get(&key(3)), Some(value(3)));

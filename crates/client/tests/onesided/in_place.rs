@@ -84,7 +84,7 @@ fn held_operation_is_settled_by_a_time_after_its_loads() {
 fn fail_one(yard: &mut Yard) {
     if !yard.posted.is_empty() {
         let (_, tag) = yard.posted.remove(0);
-        yard.core.read_done(LinkId::DOOR, tag, Err(ReadFailure::RangeInvalid));
+        yard.core.read_done(LinkId::BOOTSTRAP, tag, Err(ReadFailure::RangeInvalid));
     }
 }
 

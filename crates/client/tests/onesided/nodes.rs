@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cell_client::{ClientCore, Command, Completion, LinkId, Operation, Output, Setback};
+use cell_client::{AttemptError, ClientCore, Command, Completion, LinkId, Operation, Output};
 use cell_fabric::{CloseReason, ReadFailure, ReadTag, RemoteRead};
 use cell_protocol::{
     Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
@@ -158,7 +158,7 @@ impl Shore {
                     self.links.insert(link, node);
                     self.core.connected(link);
                 } else {
-                    self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+                    self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
                 }
             }
             for (link, message) in sent {
@@ -205,7 +205,7 @@ impl Shore {
         for link in gone {
             self.links.remove(&link);
             self.posted.retain(|(of, ..)| *of != link);
-            self.core.closed(link, self.now_ns, Setback::Closed(CloseReason::PeerClosed));
+            self.core.closed(link, self.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
         }
     }
 

@@ -142,7 +142,7 @@ impl Yard {
         while let Some(command) = self.core.command(now_ns) {
             busy = true;
             match command {
-                Command::Connect { .. } => self.core.connected(LinkId::DOOR),
+                Command::Connect { .. } => self.core.connected(LinkId::BOOTSTRAP),
                 Command::Send { message, .. } => messages.push(message.to_vec()),
                 Command::Close { .. } => {}
             }
@@ -170,8 +170,8 @@ impl Yard {
         let (read, tag) = self.posted.remove(0);
         self.answered += 1;
         match self.owner.read(&read) {
-            Ok(words) => self.core.read_done(LinkId::DOOR, tag, Ok(&words)),
-            Err(failure) => self.core.read_done(LinkId::DOOR, tag, Err(failure)),
+            Ok(words) => self.core.read_done(LinkId::BOOTSTRAP, tag, Ok(&words)),
+            Err(failure) => self.core.read_done(LinkId::BOOTSTRAP, tag, Err(failure)),
         }
         true
     }
@@ -259,7 +259,7 @@ impl Yard {
     pub(crate) fn tell_alive(&mut self, id: cell_protocol::RequestId) {
         let mut bytes = Vec::new();
         Reply::Alive.encode(&self.header(id), &mut bytes).unwrap();
-        self.core.message(LinkId::DOOR, self.now_ns, &bytes);
+        self.core.message(LinkId::BOOTSTRAP, self.now_ns, &bytes);
     }
 
     pub(crate) fn rows(&self) -> Vec<PairRegions> {
@@ -295,7 +295,7 @@ impl Yard {
         let mut bytes = Vec::new();
         reply.encode(&self.header(header.id), &mut bytes).unwrap();
         let now_ns = self.now_ns;
-        self.core.message(LinkId::DOOR, now_ns, &bytes);
+        self.core.message(LinkId::BOOTSTRAP, now_ns, &bytes);
         self.note_told(now_ns);
     }
 }

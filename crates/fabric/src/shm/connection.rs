@@ -16,7 +16,7 @@ use super::ring::{Consumer, Producer};
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// Our hello is out, the acceptor's answer is awaited.
     AnswerAwaited,
     /// Accepted; the connector's hello is awaited.
@@ -44,7 +44,7 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddress,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     /// The peer opened it.
     pub(super) accepted: bool,
     /// Once it is open.
@@ -79,13 +79,18 @@ impl Identified for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(id: ConnectionId, socket: OwnedFd, peer: PeerAddress, phase: Phase) -> Connection {
+    pub(super) fn new(
+        id: ConnectionId,
+        socket: OwnedFd,
+        peer: PeerAddress,
+        phase: ConnectionPhase,
+    ) -> Connection {
         Connection {
             id,
             socket,
             peer,
             phase,
-            accepted: phase == Phase::HelloAwaited,
+            accepted: phase == ConnectionPhase::HelloAwaited,
             link: None,
             backlog: Backlog::default(),
             assembler: Assembler::default(),

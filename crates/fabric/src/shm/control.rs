@@ -57,7 +57,7 @@ pub(super) struct Packet {
 
 /// The acceptor's answer about a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct RegionAnswer {
     pub(super) key: RegionKey,
     /// The registration's word in the ledger; none if there is no such registration.
     pub(super) slot: Option<u32>,
@@ -116,7 +116,7 @@ pub(super) fn decode_request(bytes: &[u8]) -> Option<RegionKey> {
     Some(RegionKey(u64::from_le_bytes(bytes.try_into().ok()?)))
 }
 
-pub(super) fn encode_answer(answer: &Answer) -> [u8; ANSWER_BYTES] {
+pub(super) fn encode_answer(answer: &RegionAnswer) -> [u8; ANSWER_BYTES] {
     let mut bytes = [0; ANSWER_BYTES];
     bytes[..8].copy_from_slice(&answer.key.0.to_le_bytes());
     let status = if answer.slot.is_some() { SHARED } else { KEY_UNKNOWN };
@@ -125,7 +125,7 @@ pub(super) fn encode_answer(answer: &Answer) -> [u8; ANSWER_BYTES] {
     bytes
 }
 
-pub(super) fn decode_answer(bytes: &[u8]) -> Option<Answer> {
+pub(super) fn decode_answer(bytes: &[u8]) -> Option<RegionAnswer> {
     let bytes: &[u8; ANSWER_BYTES] = bytes.try_into().ok()?;
     let (key, rest) = bytes.split_first_chunk::<8>()?;
     let (status, slot) = rest.split_first_chunk::<4>()?;
@@ -135,7 +135,7 @@ pub(super) fn decode_answer(bytes: &[u8]) -> Option<Answer> {
         KEY_UNKNOWN if slot == 0 => None,
         _ => return None,
     };
-    Some(Answer { key: RegionKey(u64::from_le_bytes(*key)), slot })
+    Some(RegionAnswer { key: RegionKey(u64::from_le_bytes(*key)), slot })
 }
 
 #[cfg(test)]
@@ -147,9 +147,9 @@ mod tests {
         let key = RegionKey(0x0102_0304_0506_0708);
         assert_eq!(encode_request(key), [8, 7, 6, 5, 4, 3, 2, 1]);
         assert_eq!(decode_request(&encode_request(key)), Some(key));
-        let shared = Answer { key, slot: Some(9) };
+        let shared = RegionAnswer { key, slot: Some(9) };
         assert_eq!(encode_answer(&shared), [8, 7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 9, 0, 0, 0]);
-        for answer in [shared, Answer { key, slot: None }] {
+        for answer in [shared, RegionAnswer { key, slot: None }] {
             assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
         }
         let mut wrong = encode_answer(&shared);

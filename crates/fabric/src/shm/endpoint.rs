@@ -9,10 +9,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
 use crate::counter::FabricCounters;
-use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
+use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
 use crate::mapped::MappedRegion;
@@ -22,9 +22,9 @@ use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::socket_name::SocketName;
 
-use super::door::Door;
 use super::layout::RING_WORDS;
-use super::messenger::{DESK_TOKEN, LISTENER_TOKEN, Messenger, Seat};
+use super::listener::Listener;
+use super::messenger::{Acceptor, HANDOFF_TOKEN, LISTENER_TOKEN, Messenger};
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug, Default)]
@@ -123,47 +123,47 @@ impl ShmEndpoint {
         // Refused here, because later it could only be answered by refusing every peer.
         let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
         answer.encode()?;
-        let door = Door::open(name, &options.users)?;
+        let listener = Listener::open(name, &options.users)?;
         let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
         let group = Arc::new(Group::new(workers, false)?);
         let mut endpoints = (0..workers)
             .map(|worker| {
-                let seat = Seat {
+                let acceptor = Acceptor {
                     group: Arc::clone(&group),
                     worker,
                     greeting: options.greeting.clone(),
                     registry: options.one_sided.then(|| Arc::clone(registry)),
                     ring_words: options.ring_words(),
                 };
-                let mut messenger = seated(seat, options.limits)?;
+                let mut messenger = acceptor_messenger(acceptor, options.limits)?;
                 messenger.partition = options.partition.clone();
                 Ok(ShmEndpoint { messenger })
             })
             .collect::<Result<Vec<_>, FabricError>>()?;
         let messenger = &mut endpoints[0].messenger;
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &door.socket, EventData::new_u64(LISTENER_TOKEN), flags)
+        epoll::add(&messenger.epoll, &listener.socket, EventData::new_u64(LISTENER_TOKEN), flags)
             .map_err(poll_error)?;
-        messenger.door = Some(door);
+        messenger.listener = Some(listener);
         Ok(endpoints)
     }
 
     /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
     #[must_use]
     pub fn name(&self) -> Option<SocketName> {
-        self.messenger.door.as_ref().map(|door| door.name)
+        self.messenger.listener.as_ref().map(|listener| listener.name)
     }
 }
 
-/// A messenger that finds its accepted sockets on a worker's desk.
-fn seated(seat: Seat, limits: Limits) -> Result<Messenger, FabricError> {
+/// A messenger that finds its accepted sockets on a worker's queue.
+fn acceptor_messenger(acceptor: Acceptor, limits: Limits) -> Result<Messenger, FabricError> {
     let mut messenger = Messenger::new(limits)?;
-    if let Some(desk) = seat.group.desk(seat.worker) {
+    if let Some(queue) = acceptor.group.queue(acceptor.worker) {
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)
+        epoll::add(&messenger.epoll, &queue.bell, EventData::new_u64(HANDOFF_TOKEN), flags)
             .map_err(poll_error)?;
     }
-    messenger.seat = Some(seat);
+    messenger.acceptor = Some(acceptor);
     Ok(messenger)
 }
 
@@ -215,12 +215,14 @@ impl Endpoint for ShmEndpoint {
 
 impl OneSided for ShmEndpoint {
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        let registry = self.messenger.seat.as_ref().and_then(|seat| seat.registry.as_ref());
+        let registry = self.messenger.acceptor.as_ref().and_then(|acceptor| acceptor.registry.as_ref());
         registry.ok_or(FabricError::OneSidedUnavailable)?.register(region)
     }
 
     fn deregister(&mut self, key: RegionKey) {
-        if let Some(registry) = self.messenger.seat.as_ref().and_then(|seat| seat.registry.as_ref()) {
+        if let Some(registry) =
+            self.messenger.acceptor.as_ref().and_then(|acceptor| acceptor.registry.as_ref())
+        {
             registry.deregister(key);
         }
     }

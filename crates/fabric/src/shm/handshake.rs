@@ -9,15 +9,15 @@ use rustix::net::SocketAddrUnix;
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
-use crate::desk::Handed;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
+use crate::handoff::Handed;
 use crate::hello::{Decoded, Hello, Refusal};
 use crate::registry::LedgerView;
 
-use super::connection::{Connection, Link, Phase};
-use super::control::{self, Answer, Packet};
-use super::door::{is_trusted, open_socket, peer_user};
+use super::connection::{Connection, ConnectionPhase, Link};
+use super::control::{self, Packet, RegionAnswer};
+use super::listener::{is_trusted, open_socket, peer_user};
 use super::messenger::{Messenger, Sink};
 
 /// Packets of one connection that one poll reads.
@@ -44,7 +44,7 @@ impl Messenger {
         let bytes = hello.encode()?;
         let begun = self.meet(&socket, &target, &bytes);
         let user = *begun.as_ref().unwrap_or(&0);
-        let id = self.adopt(socket, PeerAddress::Shm { user }, Phase::AnswerAwaited)?;
+        let id = self.adopt(socket, PeerAddress::Shm { user }, ConnectionPhase::AnswerAwaited)?;
         if let Err(reason) = begun {
             self.end_later(id, reason);
         }
@@ -69,16 +69,16 @@ impl Messenger {
     /// Accepts what is waiting, some of it.
     pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
         for _ in 0..ACCEPTED_PER_POLL {
-            let Some(door) = self.door.as_mut().filter(|door| door.ready) else { return };
-            let Some((socket, user)) = door.next() else { return };
-            let (peer, admitted) = (PeerAddress::Shm { user }, door.admits(user));
+            let Some(listener) = self.listener.as_mut().filter(|listener| listener.ready) else { return };
+            let Some((socket, user)) = listener.next() else { return };
+            let (peer, admitted) = (PeerAddress::Shm { user }, listener.admits(user));
             // Without it a peer that takes nothing could have more descriptors under way.
             let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
             if !admitted {
                 self.turn_away(&socket, peer, Refusal::NotPermitted, sink);
             } else if self.slots.len() >= self.limits.connections_max {
                 self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
-            } else if let Ok(id) = self.adopt(socket, peer, Phase::HelloAwaited) {
+            } else if let Ok(id) = self.adopt(socket, peer, ConnectionPhase::HelloAwaited) {
                 self.queue(id);
             }
         }
@@ -114,7 +114,7 @@ impl Messenger {
     /// The peer's end is closed: an open connection ends after what is in its ring.
     fn hang_up(&mut self, id: ConnectionId, sink: &mut Sink<'_>) {
         let Some(connection) = self.slots.get_mut(id) else { return };
-        if connection.phase == Phase::Open {
+        if connection.phase == ConnectionPhase::Open {
             connection.hung_up = true;
         } else {
             self.end(id, CloseReason::PeerClosed, sink);
@@ -130,13 +130,13 @@ impl Messenger {
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         match connection.phase {
             // It has done its work: the poll that reads it looks at the ring as well.
-            Phase::Open if control::is_bell(&packet) => Ok(()),
-            Phase::Open if connection.accepted => self.hand_region(id, &packet),
-            Phase::Open => self.take_region(id, packet, sink),
+            ConnectionPhase::Open if control::is_bell(&packet) => Ok(()),
+            ConnectionPhase::Open if connection.accepted => self.hand_region(id, &packet),
+            ConnectionPhase::Open => self.take_region(id, packet, sink),
             phase => match (decode_hello(&packet.bytes), phase) {
-                (Ok(hello), Phase::HelloAwaited) => self.judge_hello(id, hello, sink),
+                (Ok(hello), ConnectionPhase::HelloAwaited) => self.judge_hello(id, hello, sink),
                 (Ok(hello), _) => self.judge_answer(id, &hello, packet, sink),
-                (Err(reason), Phase::HelloAwaited) => {
+                (Err(reason), ConnectionPhase::HelloAwaited) => {
                     if matches!(reason, CloseReason::VersionUnknown { .. }) {
                         refuse(&connection.socket, Refusal::Version);
                     }
@@ -154,14 +154,15 @@ impl Messenger {
         hello: Hello,
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
-        if self.seat.as_ref().is_some_and(|seat| seat.worker == hello.worker) {
+        if self.acceptor.as_ref().is_some_and(|acceptor| acceptor.worker == hello.worker) {
             return self.welcome(id, &hello, sink);
         }
         let Some(connection) = self.remove(id) else { return Ok(()) };
         let Connection { socket, peer, .. } = *connection;
         let handed = Handed { socket, peer, hello };
-        let left = match self.seat.as_ref().and_then(|seat| seat.group.desk(handed.hello.worker)) {
-            Some(desk) => desk.leave(handed),
+        let left = match self.acceptor.as_ref().and_then(|acceptor| acceptor.group.queue(handed.hello.worker))
+        {
+            Some(queue) => queue.leave(handed),
             None => Err(handed),
         };
         if let Err(handed) = left {
@@ -175,16 +176,16 @@ impl Messenger {
         if !std::mem::take(&mut self.desk_ready) {
             return;
         }
-        let Some(seat) = &self.seat else { return };
-        let worker = seat.worker;
-        let handed = seat.group.desk(worker).map(|desk| desk.take()).unwrap_or_default();
+        let Some(acceptor) = &self.acceptor else { return };
+        let worker = acceptor.worker;
+        let handed = acceptor.group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
         for Handed { socket, peer, hello } in handed {
             if self.slots.len() >= self.limits.connections_max {
                 self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let Ok(id) = self.adopt(socket, peer, Phase::HelloAwaited) else { continue };
+            let Ok(id) = self.adopt(socket, peer, ConnectionPhase::HelloAwaited) else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);
             }
@@ -193,13 +194,14 @@ impl Messenger {
 
     /// Answers a good hello with the connection's memory and opens it.
     fn welcome(&mut self, id: ConnectionId, hello: &Hello, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
-        let Some(seat) = &self.seat else { return Ok(()) };
+        let Some(acceptor) = &self.acceptor else { return Ok(()) };
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
-        let (link, file) = Link::make(seat.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
-        let ledger = seat.registry.as_ref().and_then(|registry| registry.ledger());
+        let (link, file) =
+            Link::make(acceptor.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
+        let ledger = acceptor.registry.as_ref().and_then(|registry| registry.ledger());
         let answer = Hello {
             one_sided: ledger.is_some(),
-            greeting: seat.greeting.clone(),
+            greeting: acceptor.greeting.clone(),
             ..Hello::of_connector(hello.worker, self.limits.message_bytes_max)
         };
         let bytes = answer.encode().map_err(|_| CloseReason::HelloInvalid)?;
@@ -248,14 +250,15 @@ impl Messenger {
         let now_ns = self.now_ns();
         let Some(connection) = self.slots.get_mut(id) else { return Ok(()) };
         let socket = &connection.socket;
-        let registry = self.seat.as_ref().and_then(|seat| seat.registry.as_ref());
+        let registry = self.acceptor.as_ref().and_then(|acceptor| acceptor.registry.as_ref());
         let handed = registry.and_then(|registry| {
             registry.with_share(key, |share| {
-                let answer = control::encode_answer(&Answer { key, slot: Some(share.slot) });
+                let answer = control::encode_answer(&RegionAnswer { key, slot: Some(share.slot) });
                 control::send(socket, &answer, &[share.file.as_fd()])
             })
         });
-        let unknown = || control::send(socket, &control::encode_answer(&Answer { key, slot: None }), &[]);
+        let unknown =
+            || control::send(socket, &control::encode_answer(&RegionAnswer { key, slot: None }), &[]);
         match handed.unwrap_or_else(unknown) {
             Ok(()) => {
                 connection.heard_ns = now_ns;

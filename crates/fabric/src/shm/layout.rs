@@ -20,7 +20,7 @@ use std::ops::RangeInclusive;
 
 use crate::close::CloseReason;
 
-use super::ring::{Place, RingWords};
+use super::ring::{RingLayout, RingWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CELLRING");
 pub(crate) const VERSION: u64 = 2;
@@ -44,9 +44,9 @@ pub(crate) const fn file_words(ring_words: usize) -> usize {
 }
 
 /// Where ring 0 or 1 lies.
-pub(crate) const fn place(ring: usize, ring_words: usize) -> Place {
+pub(crate) const fn place(ring: usize, ring_words: usize) -> RingLayout {
     let lines = RINGS_AT + ring * RING_SPAN;
-    Place {
+    RingLayout {
         tail: lines,
         head: lines + LINES,
         sleeping: lines + 2 * LINES,

@@ -16,10 +16,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
-use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
+use crate::handoff::Group;
 use crate::limits::Limits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
@@ -29,10 +29,10 @@ use crate::registry::Registry;
 use crate::slots::{MARK_SHM, Slots};
 use crate::sweep::Sweep;
 
-use super::connection::{Connection, Link, Phase};
+use super::connection::{Connection, ConnectionPhase, Link};
 use super::control;
-use super::door::Door;
 use super::frame::{WORD_BYTES, frame_words, write_frame};
+use super::listener::Listener;
 use super::ring::Broken;
 
 /// After so many events a poll serves no further connection; one ring's worth may come on top.
@@ -41,7 +41,7 @@ const EVENTS_PER_POLL: usize = 1_024;
 const KERNEL_EVERY: u32 = 32;
 
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
-pub(super) const DESK_TOKEN: u64 = u64::MAX - 1;
+pub(super) const HANDOFF_TOKEN: u64 = u64::MAX - 1;
 
 /// Where events go.
 pub(super) type Sink<'s> = dyn FnMut(Event<'_>) + 's;
@@ -56,7 +56,7 @@ enum Deferred {
 
 /// What an acceptor is set up with.
 #[derive(Debug)]
-pub(super) struct Seat {
+pub(super) struct Acceptor {
     pub(super) group: Arc<Group>,
     pub(super) worker: u16,
     pub(super) greeting: Greeting,
@@ -72,8 +72,8 @@ pub(super) struct Messenger {
     pub(super) epoll: OwnedFd,
     pub(super) slots: Slots<Connection>,
     pub(super) counters: FabricCounters,
-    pub(super) door: Option<Door>,
-    pub(super) seat: Option<Seat>,
+    pub(super) listener: Option<Listener>,
+    pub(super) acceptor: Option<Acceptor>,
     /// Users, besides root and the own one, whose acceptors it shares memory with.
     pub(super) acceptors: Vec<u32>,
     pub(super) desk_ready: bool,
@@ -104,8 +104,8 @@ impl Messenger {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,
             slots: Slots::default(),
             counters: FabricCounters::default(),
-            door: None,
-            seat: None,
+            listener: None,
+            acceptor: None,
             acceptors: Vec::new(),
             desk_ready: false,
             partition: Partition::default(),
@@ -128,7 +128,7 @@ impl Messenger {
         &mut self,
         socket: OwnedFd,
         peer: PeerAddress,
-        phase: Phase,
+        phase: ConnectionPhase,
     ) -> Result<ConnectionId, FabricError> {
         let (now_ns, max) = (self.sweep.now_ns(), self.limits.message_bytes_max);
         let id = self.slots.insert(MARK_SHM, |id| {
@@ -152,7 +152,7 @@ impl Messenger {
     pub(super) fn open(&mut self, id: ConnectionId, link: Link) {
         self.scratch.resize(self.scratch.len().max(link.ring_words), [0; WORD_BYTES]);
         let Some(connection) = self.slots.get_mut(id) else { return };
-        (connection.link, connection.phase) = (Some(link), Phase::Open);
+        (connection.link, connection.phase) = (Some(link), ConnectionPhase::Open);
         self.open.push(id);
         // Sends that were accepted meanwhile leave with the next flush.
         self.mark_dirty(id);
@@ -290,7 +290,9 @@ impl Messenger {
 
     fn kernel_is_due(&self) -> bool {
         let awaited = self.asking || self.slots.len() > self.open.len();
-        awaited || self.kernel_age >= KERNEL_EVERY || self.door.as_ref().is_some_and(|door| door.ready)
+        awaited
+            || self.kernel_age >= KERNEL_EVERY
+            || self.listener.as_ref().is_some_and(|listener| listener.ready)
     }
 
     fn report_deferred(&mut self, sink: &mut Sink<'_>) {
@@ -311,13 +313,13 @@ impl Messenger {
         self.kernel_age = 0;
         self.events.wait(&self.epoll, Some(Duration::ZERO));
         for (token, _) in self.events.iter() {
-            if token == DESK_TOKEN {
+            if token == HANDOFF_TOKEN {
                 self.desk_ready = true;
                 continue;
             }
             if token == LISTENER_TOKEN {
-                if let Some(door) = &mut self.door {
-                    door.ready = true;
+                if let Some(listener) = &mut self.listener {
+                    listener.ready = true;
                 }
                 continue;
             }
@@ -447,7 +449,7 @@ impl Messenger {
         if matches!(reason, CloseReason::HandshakeTimeout | CloseReason::Idle | CloseReason::Stalled) {
             self.counters.timed_out += 1;
         }
-        if connection.phase == Phase::HelloAwaited {
+        if connection.phase == ConnectionPhase::HelloAwaited {
             self.counters.refused += 1;
             return Some(Deferred::Refused(connection.peer, reason));
         }
@@ -486,13 +488,13 @@ impl Messenger {
         if self.partition.is_on() {
             return true;
         }
-        let door_ready = self.door.as_ref().is_some_and(|door| door.ready);
+        let listener_ready = self.listener.as_ref().is_some_and(|listener| listener.ready);
         let idle = self.deferred.is_empty()
             && self.ready.is_empty()
             && self.dirty.is_empty()
             && !self.events.is_full()
             && !self.desk_ready
-            && !door_ready;
+            && !listener_ready;
         if !idle {
             return false;
         }
@@ -534,10 +536,10 @@ impl Messenger {
 
 impl Drop for Messenger {
     fn drop(&mut self) {
-        if let Some(seat) = &self.seat
-            && let Some(desk) = seat.group.desk(seat.worker)
+        if let Some(acceptor) = &self.acceptor
+            && let Some(queue) = acceptor.group.queue(acceptor.worker)
         {
-            desk.close();
+            queue.close();
         }
     }
 }

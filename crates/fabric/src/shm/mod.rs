@@ -17,18 +17,18 @@
 
 mod connection;
 mod control;
-mod door;
 mod endpoint;
 mod frame;
 mod handshake;
 mod layout;
+mod listener;
 mod mapping;
 mod messenger;
 mod overdue;
 mod reads;
 mod ring;
 
-pub use door::peer_user;
 pub use endpoint::{ShmEndpoint, ShmOptions, users_of};
 pub(crate) use layout::VERSION as MEMORY_VERSION;
+pub use listener::peer_user;
 pub(crate) use mapping::{SharedWords, seal_for_readers, sealed_file};

@@ -4,7 +4,7 @@ use crate::close::CloseReason;
 use crate::endpoint::ConnectionId;
 use crate::sweep::Tick;
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, ConnectionPhase};
 use super::messenger::Messenger;
 
 impl Messenger {
@@ -20,8 +20,8 @@ impl Messenger {
         if !due {
             return;
         }
-        if let Some(door) = &mut self.door {
-            door.retry();
+        if let Some(listener) = &mut self.listener {
+            listener.retry();
         }
         for (id, reason) in self.overdue(now_ns) {
             self.end_later(id, reason);
@@ -35,7 +35,8 @@ impl Messenger {
             connection.backlog.relax();
             connection.reads.unmap_ended();
             let silent_ns = now_ns.saturating_sub(connection.heard_ns);
-            let (is_open, pending) = (connection.phase == Phase::Open, connection.backlog.pending() > 0);
+            let (is_open, pending) =
+                (connection.phase == ConnectionPhase::Open, connection.backlog.pending() > 0);
             limits.overdue(is_open, silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()

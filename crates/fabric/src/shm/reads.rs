@@ -15,7 +15,7 @@ use crate::mapped::{MappedRegion, Word};
 use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use crate::registry::LedgerView;
 
-use super::control::{self, Answer};
+use super::control::{self, RegionAnswer};
 
 /// Reads of one connection that a poll carries out.
 const READS_PER_POLL: usize = 256;
@@ -146,7 +146,7 @@ impl Reads {
     /// The owner has answered. False if that is no answer to what it was asked.
     pub(super) fn answered(
         &mut self,
-        answer: Answer,
+        answer: RegionAnswer,
         file: Option<OwnedFd>,
         socket: &OwnedFd,
         outcomes: &mut Outcomes<'_>,

@@ -48,7 +48,7 @@ pub(crate) trait RingWords {
 
 /// Where a ring's words are: indexes of words in the memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct RingLayout {
     pub(crate) tail: usize,
     pub(crate) head: usize,
     pub(crate) sleeping: usize,
@@ -62,7 +62,7 @@ pub(crate) struct Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken;
 
-impl Place {
+impl RingLayout {
     /// Where the word of that count lies, and how many follow it before the ring's end.
     fn at(&self, count: u64) -> (usize, usize) {
         let mask = self.capacity as u64 - 1;
@@ -80,7 +80,7 @@ impl Place {
 /// The writing end.
 #[derive(Debug)]
 pub(crate) struct Producer {
-    place: Place,
+    place: RingLayout,
     /// Written so far.
     tail: u64,
     published: u64,
@@ -89,7 +89,7 @@ pub(crate) struct Producer {
 }
 
 impl Producer {
-    pub(crate) fn new(place: Place) -> Producer {
+    pub(crate) fn new(place: RingLayout) -> Producer {
         Producer { place, tail: 0, published: 0, head: 0 }
     }
 
@@ -148,7 +148,7 @@ impl Producer {
 /// The reading end.
 #[derive(Debug)]
 pub(crate) struct Consumer {
-    place: Place,
+    place: RingLayout,
     /// Consumed so far.
     head: u64,
     released: u64,
@@ -157,7 +157,7 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(place: Place) -> Consumer {
+    pub(crate) fn new(place: RingLayout) -> Consumer {
         Consumer { place, head: 0, released: 0, armed: false }
     }
 
@@ -222,7 +222,8 @@ mod tests {
     use super::*;
 
     const CAPACITY: usize = 2;
-    const PLACE: Place = Place { tail: 0, head: 1, sleeping: 2, starving: 3, data: 4, capacity: CAPACITY };
+    const PLACE: RingLayout =
+        RingLayout { tail: 0, head: 1, sleeping: 2, starving: 3, data: 4, capacity: CAPACITY };
 
     /// Words under the model checker, with a fence that can be taken out.
     struct Modelled {
@@ -379,7 +380,7 @@ mod tests {
         }
     }
 
-    const WIDE: Place = Place { tail: 0, head: 1, sleeping: 2, starving: 3, data: 4, capacity: 16 };
+    const WIDE: RingLayout = RingLayout { tail: 0, head: 1, sleeping: 2, starving: 3, data: 4, capacity: 16 };
 
     proptest! {
         #[test]

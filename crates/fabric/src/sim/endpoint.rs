@@ -10,7 +10,7 @@ use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 
 use super::link::{ACCEPTOR, Arrival, Link, Segment, Side};
-use super::network::{LinkId, SimNetwork, State};
+use super::network::{LinkId, NetworkState, SimNetwork};
 use super::reads::Completed;
 
 /// Events taken from one connection before the next one's turn.
@@ -24,12 +24,12 @@ const PREFIX_BYTES: usize = 4;
 #[derive(Debug)]
 pub struct SimEndpoint {
     pub(super) network: SimNetwork,
-    pub(super) desk: usize,
+    pub(super) endpoint: usize,
 }
 
 impl SimEndpoint {
-    pub(super) fn new(network: SimNetwork, desk: usize) -> SimEndpoint {
-        SimEndpoint { network, desk }
+    pub(super) fn new(network: SimNetwork, endpoint: usize) -> SimEndpoint {
+        SimEndpoint { network, endpoint }
     }
 }
 
@@ -39,37 +39,38 @@ impl Endpoint for SimEndpoint {
             return Err(FabricError::AddressUnsupported { host: address.host });
         };
         let mut state = self.network.lock();
-        let desk = &state.desks[self.desk];
-        if !desk.alive {
+        let endpoint = &state.endpoints[self.endpoint];
+        if !endpoint.alive {
             return Err(FabricError::Connect { source: io::ErrorKind::NetworkDown.into() });
         }
-        let max = desk.limits.connections_max;
-        if desk.connections.len() >= max {
+        let max = endpoint.limits.connections_max;
+        if endpoint.connections.len() >= max {
             return Err(FabricError::TooManyConnections { max });
         }
-        Ok(state.make_link(self.desk, host, address.worker))
+        Ok(state.make_link(self.endpoint, host, address.worker))
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        self.network.lock().send(self.desk, connection, parts)
+        self.network.lock().send(self.endpoint, connection, parts)
     }
 
     fn flush(&mut self) {
-        self.network.lock().flush(self.desk);
+        self.network.lock().flush(self.endpoint);
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         let mut reported = 0;
         loop {
             // Taken out first: the sink may use the network.
-            let Some((peer, reason)) = self.network.lock().desks[self.desk].refused.pop_front() else {
+            let Some((peer, reason)) = self.network.lock().endpoints[self.endpoint].refused.pop_front()
+            else {
                 break;
             };
             sink(Event::Refused { peer, reason });
             reported += 1;
         }
         // Completions first: those of a connection that ended come before its `Closed`.
-        let completed = std::mem::take(&mut self.network.lock().desks[self.desk].completed);
+        let completed = std::mem::take(&mut self.network.lock().endpoints[self.endpoint].completed);
         for Completed { connection, tag, outcome } in completed {
             sink(Event::ReadDone {
                 connection,
@@ -78,42 +79,44 @@ impl Endpoint for SimEndpoint {
             });
             reported += 1;
         }
-        let turns = self.network.lock().desks[self.desk].ready.len();
+        let turns = self.network.lock().endpoints[self.endpoint].ready.len();
         for _ in 0..turns {
             if reported >= EVENTS_PER_POLL {
                 break;
             }
-            let Some(connection) = self.network.lock().desks[self.desk].ready.pop_front() else { break };
+            let Some(connection) = self.network.lock().endpoints[self.endpoint].ready.pop_front() else {
+                break;
+            };
             reported += self.turn(connection, sink);
         }
         reported
     }
 
     fn tick(&mut self, now_ns: u64) {
-        self.network.lock().tick(self.desk, now_ns);
+        self.network.lock().tick(self.endpoint, now_ns);
     }
 
     fn close(&mut self, connection: ConnectionId) {
-        self.network.lock().close(self.desk, connection);
+        self.network.lock().close(self.endpoint, connection);
     }
 
     fn output_pending(&self, connection: ConnectionId) -> usize {
         let mut state = self.network.lock();
-        state.end_of(self.desk, connection).map_or(0, |(link, side)| link.ends[side].output_bytes)
+        state.end_of(self.endpoint, connection).map_or(0, |(link, side)| link.ends[side].output_bytes)
     }
 
     fn connections(&self) -> usize {
-        self.network.lock().desks[self.desk].connections.len()
+        self.network.lock().endpoints[self.endpoint].connections.len()
     }
 
     fn prepare_sleep(&mut self) -> bool {
         let state = self.network.lock();
-        let desk = &state.desks[self.desk];
-        desk.ready.is_empty()
-            && desk.refused.is_empty()
-            && desk.dirty.is_empty()
-            && desk.posted.is_empty()
-            && desk.completed.is_empty()
+        let endpoint = &state.endpoints[self.endpoint];
+        endpoint.ready.is_empty()
+            && endpoint.refused.is_empty()
+            && endpoint.dirty.is_empty()
+            && endpoint.posted.is_empty()
+            && endpoint.completed.is_empty()
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -121,7 +124,7 @@ impl Endpoint for SimEndpoint {
     }
 
     fn counters(&self) -> FabricCounters {
-        self.network.lock().counters(self.desk)
+        self.network.lock().counters(self.endpoint)
     }
 }
 
@@ -129,7 +132,9 @@ impl SimEndpoint {
     /// Reports what has arrived on one connection, some of it.
     fn turn(&mut self, connection: ConnectionId, sink: &mut dyn FnMut(Event<'_>)) -> usize {
         for count in 0..EVENTS_PER_TURN {
-            let Some(arrival) = self.network.lock().next_arrival(self.desk, connection) else { return count };
+            let Some(arrival) = self.network.lock().next_arrival(self.endpoint, connection) else {
+                return count;
+            };
             match arrival {
                 Arrival::Accepted(peer) => sink(Event::Accepted { connection, peer }),
                 Arrival::Connected(greeting) => sink(Event::Connected { connection, greeting: &greeting }),
@@ -138,26 +143,26 @@ impl SimEndpoint {
                 Arrival::Closed(reason) => sink(Event::Closed { connection, reason }),
             }
         }
-        self.network.lock().queue_again(self.desk, connection);
+        self.network.lock().queue_again(self.endpoint, connection);
         EVENTS_PER_TURN
     }
 }
 
 impl Drop for SimEndpoint {
     fn drop(&mut self) {
-        self.network.lock().leave(self.desk);
+        self.network.lock().leave(self.endpoint);
     }
 }
 
-impl State {
-    pub(super) fn end_of(&mut self, desk: usize, connection: ConnectionId) -> Option<(&mut Link, Side)> {
-        let (link, side) = *self.desks[desk].connections.get(&connection)?;
+impl NetworkState {
+    pub(super) fn end_of(&mut self, endpoint: usize, connection: ConnectionId) -> Option<(&mut Link, Side)> {
+        let (link, side) = *self.endpoints[endpoint].connections.get(&connection)?;
         Some((self.links.get_mut(&link)?, side))
     }
 
-    fn send(&mut self, desk: usize, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        let output_bytes_max = self.desks[desk].limits.connection_output_bytes_max;
-        let (link, side) = self.end_of(desk, connection).ok_or(SendError::Closed)?;
+    fn send(&mut self, endpoint: usize, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
+        let output_bytes_max = self.endpoints[endpoint].limits.connection_output_bytes_max;
+        let (link, side) = self.end_of(endpoint, connection).ok_or(SendError::Closed)?;
         let end = &mut link.ends[side];
         if end.ended {
             return Err(SendError::Closed);
@@ -168,30 +173,32 @@ impl State {
         }
         if end.output_bytes + PREFIX_BYTES + length > output_bytes_max {
             end.full = true;
-            self.desks[desk].counters.output_full += 1;
+            self.endpoints[endpoint].counters.output_full += 1;
             return Err(SendError::Full);
         }
         end.output_bytes += PREFIX_BYTES + length;
         end.output.push_back(parts.concat().into_boxed_slice());
         let dirty = std::mem::replace(&mut end.dirty, true);
-        let desk = &mut self.desks[desk];
-        desk.counters.messages_sent += 1;
+        let endpoint = &mut self.endpoints[endpoint];
+        endpoint.counters.messages_sent += 1;
         if !dirty {
-            desk.dirty.push(connection);
+            endpoint.dirty.push(connection);
         }
         Ok(())
     }
 
-    fn flush(&mut self, desk: usize) {
-        for connection in std::mem::take(&mut self.desks[desk].dirty) {
-            let Some((link, side)) = self.desks[desk].connections.get(&connection).copied() else { continue };
-            self.flush_end(desk, link, side);
+    fn flush(&mut self, endpoint: usize) {
+        for connection in std::mem::take(&mut self.endpoints[endpoint].dirty) {
+            let Some((link, side)) = self.endpoints[endpoint].connections.get(&connection).copied() else {
+                continue;
+            };
+            self.flush_end(endpoint, link, side);
         }
-        self.flush_reads(desk);
+        self.flush_reads(endpoint);
     }
 
-    fn flush_end(&mut self, desk: usize, id: LinkId, side: Side) {
-        let high_water = self.desks[desk].limits.output_high_water();
+    fn flush_end(&mut self, endpoint: usize, id: LinkId, side: Side) {
+        let high_water = self.endpoints[endpoint].limits.output_high_water();
         let window_bytes = self.options.window_bytes.max(1);
         loop {
             let Some(link) = self.links.get_mut(&id) else { return };
@@ -204,7 +211,7 @@ impl State {
             let bytes = PREFIX_BYTES + message.len();
             end.output_bytes -= bytes;
             end.in_flight_bytes += bytes;
-            self.desks[desk].counters.bytes_sent += bytes as u64;
+            self.endpoints[endpoint].counters.bytes_sent += bytes as u64;
             if self.random.chance(self.options.reset_per_million) {
                 self.break_link(id, std::io::ErrorKind::ConnectionReset);
                 return;
@@ -220,17 +227,17 @@ impl State {
         let resumed = !end.arrived.is_empty();
         if writable {
             self.report(id, side, Arrival::Writable);
-        } else if resumed && let Some((desk, connection)) = end.held {
-            self.queue_again(desk, connection);
+        } else if resumed && let Some((endpoint, connection)) = end.held {
+            self.queue_again(endpoint, connection);
         }
     }
 
     /// Takes the next arrival; none while there is none or the connection's output is over its high-water
     /// mark.
-    fn next_arrival(&mut self, desk: usize, connection: ConnectionId) -> Option<Arrival> {
-        let high_water = self.desks[desk].limits.output_high_water();
-        let now_ns = self.desks[desk].now_ns();
-        let (id, side) = *self.desks[desk].connections.get(&connection)?;
+    fn next_arrival(&mut self, endpoint: usize, connection: ConnectionId) -> Option<Arrival> {
+        let high_water = self.endpoints[endpoint].limits.output_high_water();
+        let now_ns = self.endpoints[endpoint].now_ns();
+        let (id, side) = *self.endpoints[endpoint].connections.get(&connection)?;
         let link = self.links.get_mut(&id)?;
         let end = &mut link.ends[side];
         end.queued = false;
@@ -244,17 +251,17 @@ impl State {
         let arrival = end.arrived.pop_front()?;
         end.heard_ns = now_ns;
         match &arrival {
-            Arrival::Message(message) => self.polled(desk, id, side, PREFIX_BYTES + message.len()),
+            Arrival::Message(message) => self.polled(endpoint, id, side, PREFIX_BYTES + message.len()),
             Arrival::Connected(_) => self.wake_output(id, side),
-            Arrival::Closed(_) => self.let_go(desk, connection),
+            Arrival::Closed(_) => self.let_go(endpoint, connection),
             Arrival::Accepted(_) | Arrival::Writable => {}
         }
         Some(arrival)
     }
 
     /// A message was polled: it no longer fills the sender's window.
-    fn polled(&mut self, desk: usize, id: LinkId, side: Side, bytes: usize) {
-        let counters = &mut self.desks[desk].counters;
+    fn polled(&mut self, endpoint: usize, id: LinkId, side: Side, bytes: usize) {
+        let counters = &mut self.endpoints[endpoint].counters;
         counters.messages_received += 1;
         counters.bytes_received += bytes as u64;
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -270,25 +277,25 @@ impl State {
         if end.output.is_empty() || end.dirty {
             return;
         }
-        if let Some((desk, connection)) = end.held {
+        if let Some((endpoint, connection)) = end.held {
             end.dirty = true;
-            self.desks[desk].dirty.push(connection);
+            self.endpoints[endpoint].dirty.push(connection);
         }
     }
 
-    fn queue_again(&mut self, desk: usize, connection: ConnectionId) {
-        let Some((link, side)) = self.end_of(desk, connection) else { return };
+    fn queue_again(&mut self, endpoint: usize, connection: ConnectionId) {
+        let Some((link, side)) = self.end_of(endpoint, connection) else { return };
         let end = &mut link.ends[side];
         if !end.arrived.is_empty() && !std::mem::replace(&mut end.queued, true) {
-            self.desks[desk].ready.push_back(connection);
+            self.endpoints[endpoint].ready.push_back(connection);
         }
     }
 
     /// Forgets an endpoint's end of a link without a word to the peer.
-    fn let_go(&mut self, desk: usize, connection: ConnectionId) {
-        let Some((id, side)) = self.desks[desk].connections.remove(&connection) else { return };
-        self.desks[desk].counters.closed += 1;
-        self.forget_reads(desk, Some(connection));
+    fn let_go(&mut self, endpoint: usize, connection: ConnectionId) {
+        let Some((id, side)) = self.endpoints[endpoint].connections.remove(&connection) else { return };
+        self.endpoints[endpoint].counters.closed += 1;
+        self.forget_reads(endpoint, Some(connection));
         if let Some(link) = self.links.get_mut(&id) {
             let end = &mut link.ends[side];
             end.held = None;
@@ -298,36 +305,36 @@ impl State {
         self.forget_if_over(id);
     }
 
-    pub(super) fn close(&mut self, desk: usize, connection: ConnectionId) {
-        let Some((id, side)) = self.desks[desk].connections.get(&connection).copied() else { return };
-        self.flush_end(desk, id, side);
+    pub(super) fn close(&mut self, endpoint: usize, connection: ConnectionId) {
+        let Some((id, side)) = self.endpoints[endpoint].connections.get(&connection).copied() else { return };
+        self.flush_end(endpoint, id, side);
         let ended = self.links.get(&id).is_none_or(|link| link.ends[side].ended);
         if !ended {
             self.transmit(id, side, Segment::End);
         }
-        self.let_go(desk, connection);
-        self.desks[desk].completed.retain(|completed| completed.connection != connection);
+        self.let_go(endpoint, connection);
+        self.endpoints[endpoint].completed.retain(|completed| completed.connection != connection);
     }
 
     /// The endpoint is dropped.
-    fn leave(&mut self, desk: usize) {
-        let connections: Vec<ConnectionId> = self.desks[desk].connections.keys().copied().collect();
+    fn leave(&mut self, endpoint: usize) {
+        let connections: Vec<ConnectionId> = self.endpoints[endpoint].connections.keys().copied().collect();
         for connection in connections {
-            self.close(desk, connection);
+            self.close(endpoint, connection);
         }
-        self.desks[desk].alive = false;
-        self.listening.retain(|_, listening| *listening != desk);
-        let host = self.desks[desk].host;
+        self.endpoints[endpoint].alive = false;
+        self.listening.retain(|_, listening| *listening != endpoint);
+        let host = self.endpoints[endpoint].host;
         if !self.host_alive(host) {
             self.end_registrations(host);
         }
     }
 
-    fn tick(&mut self, desk: usize, now_ns: u64) {
-        let first = self.desks[desk].clock_ns.replace(now_ns).is_none();
-        let held: Vec<_> = self.desks[desk].connections.values().copied().collect();
+    fn tick(&mut self, endpoint: usize, now_ns: u64) {
+        let first = self.endpoints[endpoint].clock_ns.replace(now_ns).is_none();
+        let held: Vec<_> = self.endpoints[endpoint].connections.values().copied().collect();
         for (id, side) in held {
-            let limits = self.desks[desk].limits;
+            let limits = self.endpoints[endpoint].limits;
             let Some(link) = self.links.get_mut(&id) else { continue };
             let end = &mut link.ends[side];
             if first {
@@ -346,13 +353,13 @@ impl State {
                 Some(CloseReason::Idle)
             };
             if let Some(reason) = reason {
-                self.time_out(desk, id, side, reason);
+                self.time_out(endpoint, id, side, reason);
             }
         }
     }
 
-    fn time_out(&mut self, desk: usize, id: LinkId, side: Side, reason: CloseReason) {
-        self.desks[desk].counters.timed_out += 1;
+    fn time_out(&mut self, endpoint: usize, id: LinkId, side: Side, reason: CloseReason) {
+        self.endpoints[endpoint].counters.timed_out += 1;
         self.report(id, side, Arrival::Closed(reason));
         self.transmit(id, side, Segment::End);
     }

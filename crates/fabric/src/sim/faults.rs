@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use crate::close::CloseReason;
 
 use super::link::{Arrival, Segment, Side};
-use super::network::{Due, LinkId, SimNetwork, State};
+use super::network::{Due, LinkId, NetworkState, SimNetwork};
 use super::options::SimCrash;
 
 impl SimNetwork {
@@ -70,7 +70,7 @@ impl SimNetwork {
     }
 }
 
-impl State {
+impl NetworkState {
     fn unblock(&mut self, from: u32, to: u32) {
         if !self.blocked.remove(&(from, to)) {
             return;
@@ -111,20 +111,20 @@ impl State {
 
     fn crash(&mut self, host: u32, how: SimCrash) {
         self.note(u64::from(host), 6 << 32);
-        for desk in 0..self.desks.len() {
-            if self.desks[desk].host != host || !self.desks[desk].alive {
+        for endpoint in 0..self.endpoints.len() {
+            if self.endpoints[endpoint].host != host || !self.endpoints[endpoint].alive {
                 continue;
             }
-            self.desks[desk].alive = false;
-            let connections = std::mem::take(&mut self.desks[desk].connections);
+            self.endpoints[endpoint].alive = false;
+            let connections = std::mem::take(&mut self.endpoints[endpoint].connections);
             for (_, (id, side)) in connections {
                 self.abandon(id, side, how);
             }
-            self.desks[desk].ready.clear();
-            self.desks[desk].dirty.clear();
-            self.desks[desk].refused.clear();
-            self.desks[desk].completed.clear();
-            self.forget_reads(desk, None);
+            self.endpoints[endpoint].ready.clear();
+            self.endpoints[endpoint].dirty.clear();
+            self.endpoints[endpoint].refused.clear();
+            self.endpoints[endpoint].completed.clear();
+            self.forget_reads(endpoint, None);
         }
         self.end_registrations(host);
         self.listening.retain(|(listening, _), _| *listening != host);

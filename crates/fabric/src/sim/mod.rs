@@ -1,8 +1,8 @@
 //! The `sim` provider: a deterministic network in memory, stepped by a simulator, as unkind as it is told to
 //! be.
 
-mod desk;
 mod endpoint;
+mod endpoint_state;
 mod faults;
 mod link;
 mod network;

@@ -22,8 +22,8 @@ use crate::greeting::Greeting;
 use crate::hello::Refusal;
 use crate::limits::Limits;
 
-use super::desk::Desk;
 use super::endpoint::SimEndpoint;
+use super::endpoint_state::EndpointState;
 use super::link::{Arrival, End, Link, Segment, Side};
 use super::options::SimOptions;
 use super::random::Random;
@@ -32,7 +32,7 @@ use super::reads::{ReadId, Reads};
 /// A network of simulated hosts. A handle: clones are the same network.
 #[derive(Clone, Debug)]
 pub struct SimNetwork {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<NetworkState>>,
 }
 
 /// A link's name within the network, never reused.
@@ -52,13 +52,13 @@ pub(super) enum Due {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct NetworkState {
     pub(super) random: Random,
     pub(super) options: SimOptions,
     pub(super) now_ns: u64,
     schedule: BTreeMap<(u64, u64), Due>,
     scheduled: u64,
-    pub(super) desks: Vec<Desk>,
+    pub(super) endpoints: Vec<EndpointState>,
     pub(super) listening: BTreeMap<(u32, u16), usize>,
     pub(super) links: BTreeMap<LinkId, Link>,
     links_made: u64,
@@ -71,13 +71,13 @@ impl SimNetwork {
     /// An empty network at time zero. Everything that happens on it follows from the seed and the calls.
     #[must_use]
     pub fn new(seed: u64, options: SimOptions) -> SimNetwork {
-        let state = State {
+        let state = NetworkState {
             random: Random::new(seed),
             options,
             now_ns: 0,
             schedule: BTreeMap::new(),
             scheduled: 0,
-            desks: Vec::new(),
+            endpoints: Vec::new(),
             listening: BTreeMap::new(),
             links: BTreeMap::new(),
             links_made: 0,
@@ -135,16 +135,16 @@ impl SimNetwork {
         self.lock().digest
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, NetworkState> {
         // A panic elsewhere ends the simulation; until then the tables are still tables.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl NetworkState {
     fn sit_down(&mut self, host: u32, limits: Limits, greeting: Greeting) -> usize {
-        self.desks.push(Desk::new(host, limits.checked(), greeting));
-        self.desks.len() - 1
+        self.endpoints.push(EndpointState::new(host, limits.checked(), greeting));
+        self.endpoints.len() - 1
     }
 
     /// Plans something for a random time from now.
@@ -185,14 +185,15 @@ impl State {
     }
 
     /// A new link from an endpoint to a host; its first segment asks for a worker.
-    pub(super) fn make_link(&mut self, desk: usize, to_host: u32, worker: u16) -> ConnectionId {
+    pub(super) fn make_link(&mut self, endpoint: usize, to_host: u32, worker: u16) -> ConnectionId {
         self.links_made += 1;
         let id = self.links_made;
-        let connection = self.desks[desk].name(id, 0);
-        let (host, message_bytes_max) = (self.desks[desk].host, self.desks[desk].limits.message_bytes_max);
+        let connection = self.endpoints[endpoint].name(id, 0);
+        let (host, message_bytes_max) =
+            (self.endpoints[endpoint].host, self.endpoints[endpoint].limits.message_bytes_max);
         let mut ends = [host, to_host].map(|host| End::new(host, message_bytes_max));
-        ends[0].held = Some((desk, connection));
-        ends[0].heard_ns = self.desks[desk].now_ns();
+        ends[0].held = Some((endpoint, connection));
+        ends[0].heard_ns = self.endpoints[endpoint].now_ns();
         self.links.insert(id, Link { ends });
         self.transmit(id, 0, Segment::Hello { worker, message_bytes_max });
         connection
@@ -233,8 +234,9 @@ impl State {
         let Segment::Hello { worker, message_bytes_max } = segment else { return };
         let Some(link) = self.links.get(&id) else { return };
         let (from, host) = (link.ends[0].host, link.ends[1].host);
-        let desk = self.listening.get(&(host, worker)).copied().filter(|desk| self.desks[*desk].alive);
-        let Some(desk) = desk else {
+        let endpoint =
+            self.listening.get(&(host, worker)).copied().filter(|endpoint| self.endpoints[*endpoint].alive);
+        let Some(endpoint) = endpoint else {
             let answer = if self.host_listens(host) {
                 Segment::Refused(Refusal::NoSuchWorker)
             } else if self.host_alive(host) {
@@ -245,25 +247,25 @@ impl State {
             self.transmit(id, 1, answer);
             return;
         };
-        let limits = self.desks[desk].limits;
-        if self.desks[desk].connections.len() >= limits.connections_max {
-            self.desks[desk]
+        let limits = self.endpoints[endpoint].limits;
+        if self.endpoints[endpoint].connections.len() >= limits.connections_max {
+            self.endpoints[endpoint]
                 .refuse(PeerAddress::Sim(from), CloseReason::Refused(Refusal::TooManyConnections));
             self.transmit(id, 1, Segment::Refused(Refusal::TooManyConnections));
             return;
         }
-        let connection = self.desks[desk].name(id, 1);
-        let now_ns = self.desks[desk].now_ns();
+        let connection = self.endpoints[endpoint].name(id, 1);
+        let now_ns = self.endpoints[endpoint].now_ns();
         if let Some(link) = self.links.get_mut(&id) {
             let end = &mut link.ends[1];
-            end.held = Some((desk, connection));
+            end.held = Some((endpoint, connection));
             end.open = true;
             end.heard_ns = now_ns;
             end.message_bytes_max = message_bytes_max.min(limits.message_bytes_max);
         }
-        self.desks[desk].counters.accepted += 1;
+        self.endpoints[endpoint].counters.accepted += 1;
         self.report(id, 1, Arrival::Accepted(PeerAddress::Sim(from)));
-        let greeting = self.desks[desk].greeting.clone();
+        let greeting = self.endpoints[endpoint].greeting.clone();
         self.transmit(id, 1, Segment::Welcome { greeting, message_bytes_max: limits.message_bytes_max });
     }
 
@@ -280,8 +282,8 @@ impl State {
             Segment::Welcome { greeting, message_bytes_max } => {
                 end.open = true;
                 end.message_bytes_max = end.message_bytes_max.min(message_bytes_max);
-                if let Some((desk, _)) = end.held {
-                    self.desks[desk].counters.connected += 1;
+                if let Some((endpoint, _)) = end.held {
+                    self.endpoints[endpoint].counters.connected += 1;
                 }
                 Arrival::Connected(greeting)
             }
@@ -313,10 +315,10 @@ impl State {
         let end = &mut link.ends[side];
         end.ended |= matches!(arrival, Arrival::Closed(_));
         end.arrived.push_back(arrival);
-        if let Some((desk, connection)) = end.held
+        if let Some((endpoint, connection)) = end.held
             && !std::mem::replace(&mut end.queued, true)
         {
-            self.desks[desk].ready.push_back(connection);
+            self.endpoints[endpoint].ready.push_back(connection);
         }
     }
 
@@ -329,17 +331,19 @@ impl State {
     }
 
     pub(super) fn host_alive(&self, host: u32) -> bool {
-        self.desks.iter().any(|desk| desk.host == host && desk.alive)
+        self.endpoints.iter().any(|endpoint| endpoint.host == host && endpoint.alive)
     }
 
     fn host_listens(&self, host: u32) -> bool {
-        self.listening.range((host, 0)..=(host, u16::MAX)).any(|(_, desk)| self.desks[*desk].alive)
+        self.listening
+            .range((host, 0)..=(host, u16::MAX))
+            .any(|(_, endpoint)| self.endpoints[*endpoint].alive)
     }
 
     /// The counters of one endpoint.
-    pub(super) fn counters(&self, desk: usize) -> FabricCounters {
-        let desk = &self.desks[desk];
-        FabricCounters { connections: desk.connections.len() as u64, ..desk.counters }
+    pub(super) fn counters(&self, endpoint: usize) -> FabricCounters {
+        let endpoint = &self.endpoints[endpoint];
+        FabricCounters { connections: endpoint.connections.len() as u64, ..endpoint.counters }
     }
 }
 

@@ -19,7 +19,7 @@ use crate::one_sided::{OneSided, READS_MAX, ReadFailure, ReadTag, RegionKey, Rem
 
 use super::endpoint::SimEndpoint;
 use super::link::{Arrival, Side};
-use super::network::{Due, LinkId, State};
+use super::network::{Due, LinkId, NetworkState};
 
 /// A read's name within the network.
 pub(super) type ReadId = u64;
@@ -63,7 +63,7 @@ struct Registration {
 
 #[derive(Debug)]
 struct Read {
-    desk: usize,
+    endpoint: usize,
     posted: Posted,
     link: LinkId,
     side: Side,
@@ -78,8 +78,8 @@ struct Read {
 impl OneSided for SimEndpoint {
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
         let mut state = self.network.lock();
-        let host = state.desks[self.desk].host;
-        if !state.desks[self.desk].alive {
+        let host = state.endpoints[self.endpoint].host;
+        if !state.endpoints[self.endpoint].alive {
             return Err(FabricError::OneSidedUnavailable);
         }
         let key = RegionKey(state.random.next());
@@ -92,7 +92,7 @@ impl OneSided for SimEndpoint {
 
     fn deregister(&mut self, key: RegionKey) {
         let mut state = self.network.lock();
-        let host = state.desks[self.desk].host;
+        let host = state.endpoints[self.endpoint].host;
         if state.reads.registered.get(&key).is_some_and(|registration| registration.host == host) {
             let ended = state.reads.registered.remove(&key).map(|registration| registration.ended);
             ended.inspect(|ended| ended.store(true, Ordering::Release));
@@ -106,7 +106,7 @@ impl OneSided for SimEndpoint {
         tag: ReadTag,
     ) -> Result<(), SendError> {
         let mut state = self.network.lock();
-        let (link, side) = state.end_of(self.desk, connection).ok_or(SendError::Closed)?;
+        let (link, side) = state.end_of(self.endpoint, connection).ok_or(SendError::Closed)?;
         let end = &mut link.ends[side];
         if end.ended {
             return Err(SendError::Closed);
@@ -116,15 +116,15 @@ impl OneSided for SimEndpoint {
             return Err(SendError::Full);
         }
         end.reads += 1;
-        let desk = &mut state.desks[self.desk];
-        desk.counters.reads_posted += 1;
-        desk.posted.push(Posted { connection, read, tag });
+        let endpoint = &mut state.endpoints[self.endpoint];
+        endpoint.counters.reads_posted += 1;
+        endpoint.posted.push(Posted { connection, read, tag });
         Ok(())
     }
 
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
         let mut state = self.network.lock();
-        let (link, side) = state.end_of(self.desk, connection)?;
+        let (link, side) = state.end_of(self.endpoint, connection)?;
         let host = link.ends[1 - side].host;
         let found = state.reads.registered.get(&key).filter(|registration| registration.host == host)?;
         let word = Word::Local(Arc::clone(&found.ended));
@@ -136,11 +136,12 @@ impl OneSided for SimEndpoint {
     }
 }
 
-impl State {
+impl NetworkState {
     /// Sends what was posted on its way.
-    pub(super) fn flush_reads(&mut self, desk: usize) {
-        for posted in std::mem::take(&mut self.desks[desk].posted) {
-            let Some((link, side)) = self.desks[desk].connections.get(&posted.connection).copied() else {
+    pub(super) fn flush_reads(&mut self, endpoint: usize) {
+        for posted in std::mem::take(&mut self.endpoints[endpoint].posted) {
+            let Some((link, side)) = self.endpoints[endpoint].connections.get(&posted.connection).copied()
+            else {
                 continue;
             };
             let Some(ends) = self.links.get(&link).map(|link| &link.ends) else { continue };
@@ -155,7 +156,7 @@ impl State {
                 None
             };
             let (words, moments) = (Vec::new(), Vec::new());
-            let read = Read { desk, posted, link, side, hosts, words, moments, failure };
+            let read = Read { endpoint, posted, link, side, hosts, words, moments, failure };
             self.reads.under_way.insert(id, read);
             self.plan(if failure.is_some() { Due::ReadBack(id) } else { Due::ReadBegun(id) });
         }
@@ -175,7 +176,9 @@ impl State {
         if !served || !self.host_alive(host) {
             return;
         }
-        if let Some(server) = self.desks.iter_mut().find(|desk| desk.host == host && desk.alive) {
+        if let Some(server) =
+            self.endpoints.iter_mut().find(|endpoint| endpoint.host == host && endpoint.alive)
+        {
             server.counters.reads_served += 1;
         }
         let moments = self.moments(first, count);
@@ -240,7 +243,8 @@ impl State {
             self.reads.stalled.push((id, false));
             return;
         }
-        let Some(Read { desk, posted, link, side, words, failure, .. }) = self.reads.under_way.remove(&id)
+        let Some(Read { endpoint, posted, link, side, words, failure, .. }) =
+            self.reads.under_way.remove(&id)
         else {
             return;
         };
@@ -248,7 +252,7 @@ impl State {
             None => Ok(words),
             Some(failure) => Err(failure),
         };
-        self.complete(desk, &posted, outcome);
+        self.complete(endpoint, &posted, outcome);
         let Some(end) = self.links.get_mut(&link).map(|link| &mut link.ends[side]) else { return };
         end.reads = end.reads.saturating_sub(1);
         if end.full && end.reads <= READS_MAX / 2 {
@@ -257,32 +261,33 @@ impl State {
         }
     }
 
-    fn complete(&mut self, desk: usize, posted: &Posted, outcome: Result<Vec<u64>, ReadFailure>) {
-        let desk = &mut self.desks[desk];
+    fn complete(&mut self, endpoint: usize, posted: &Posted, outcome: Result<Vec<u64>, ReadFailure>) {
+        let endpoint = &mut self.endpoints[endpoint];
         match outcome {
-            Ok(_) => desk.counters.reads_done += 1,
-            Err(_) => desk.counters.reads_failed += 1,
+            Ok(_) => endpoint.counters.reads_done += 1,
+            Err(_) => endpoint.counters.reads_failed += 1,
         }
         let Posted { connection, tag, .. } = *posted;
-        desk.completed.push_back(Completed { connection, tag, outcome });
+        endpoint.completed.push_back(Completed { connection, tag, outcome });
     }
 
     /// The end learns that its connection is over: so are its reads.
     pub(super) fn fail_reads(&mut self, id: LinkId, side: Side) {
-        let Some((desk, connection)) = self.links.get(&id).and_then(|link| link.ends[side].held) else {
+        let Some((endpoint, connection)) = self.links.get(&id).and_then(|link| link.ends[side].held) else {
             return;
         };
-        for posted in self.forget_reads(desk, Some(connection)) {
-            self.complete(desk, &posted, Err(ReadFailure::ConnectionClosed));
+        for posted in self.forget_reads(endpoint, Some(connection)) {
+            self.complete(endpoint, &posted, Err(ReadFailure::ConnectionClosed));
         }
     }
 
     /// Takes out the reads of an endpoint, or of one connection of it.
-    pub(super) fn forget_reads(&mut self, desk: usize, connection: Option<ConnectionId>) -> Vec<Posted> {
+    pub(super) fn forget_reads(&mut self, endpoint: usize, connection: Option<ConnectionId>) -> Vec<Posted> {
         let chosen = |posted: &Posted| connection.is_none_or(|connection| posted.connection == connection);
-        let gone = self.reads.under_way.extract_if(.., |_, read| read.desk == desk && chosen(&read.posted));
+        let gone =
+            self.reads.under_way.extract_if(.., |_, read| read.endpoint == endpoint && chosen(&read.posted));
         let mut gone: Vec<Posted> = gone.map(|(_, read)| read.posted).collect();
-        gone.extend(self.desks[desk].posted.extract_if(.., |posted| chosen(posted)));
+        gone.extend(self.endpoints[endpoint].posted.extract_if(.., |posted| chosen(posted)));
         gone
     }
 

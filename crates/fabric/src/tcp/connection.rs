@@ -12,7 +12,7 @@ use super::output::Output;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum ConnectionPhase {
     /// `connect` is under way; our hello follows it.
     Connecting,
     /// Our hello is out, the acceptor's answer is awaited.
@@ -29,7 +29,7 @@ pub(super) struct Connection {
     pub(super) id: ConnectionId,
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddress,
-    pub(super) phase: Phase,
+    pub(super) phase: ConnectionPhase,
     /// The peer opened it.
     pub(super) accepted: bool,
     /// The worker that the connector wants.
@@ -71,7 +71,7 @@ impl Connection {
         id: ConnectionId,
         socket: OwnedFd,
         peer: PeerAddress,
-        phase: Phase,
+        phase: ConnectionPhase,
         worker: u16,
     ) -> Connection {
         Connection {
@@ -79,7 +79,7 @@ impl Connection {
             socket,
             peer,
             phase,
-            accepted: phase == Phase::HelloAwaited,
+            accepted: phase == ConnectionPhase::HelloAwaited,
             worker,
             hello: Vec::new(),
             input: Input::default(),
@@ -105,6 +105,6 @@ impl Connection {
 
     /// Whether messages flow.
     pub(super) fn is_open(&self) -> bool {
-        self.phase == Phase::Open
+        self.phase == ConnectionPhase::Open
     }
 }

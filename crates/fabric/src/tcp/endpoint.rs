@@ -9,10 +9,10 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
 use crate::counter::FabricCounters;
-use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
+use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::Limits;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
@@ -21,9 +21,9 @@ use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::slots::is_lane;
 
-use super::door::Door;
 use super::lanes::Lanes;
-use super::messenger::{DESK_TOKEN, Messenger};
+use super::listener::Listener;
+use super::messenger::{HANDOFF_TOKEN, Messenger};
 use super::service::{Service, service_limits};
 
 /// How an endpoint is set up.
@@ -80,28 +80,28 @@ impl TcpEndpoint {
         // Refused here, because later it could only be answered by refusing every peer.
         let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
         answer.encode()?;
-        let door = Door::open(address)?;
+        let listener = Listener::open(address)?;
         // The last number names the one-sided service.
         let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
         let group = Arc::new(Group::new(workers, options.one_sided)?);
-        let seated = |worker, limits| seat(&group, worker, limits, options);
+        let messenger_of = |worker, limits| acceptor_messenger(&group, worker, limits, options);
         let service = if options.one_sided {
-            let messenger = seated(WORKER_ONE_SIDED, service_limits(options.limits))?;
+            let messenger = messenger_of(WORKER_ONE_SIDED, service_limits(options.limits))?;
             Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
         } else {
             None
         };
         let mut endpoints = (0..workers)
-            .map(|worker| Ok(TcpEndpoint::of(seated(worker, options.limits)?, service.clone())))
+            .map(|worker| Ok(TcpEndpoint::of(messenger_of(worker, options.limits)?, service.clone())))
             .collect::<Result<Vec<_>, FabricError>>()?;
-        endpoints[0].messenger.install_door(door)?;
+        endpoints[0].messenger.install_listener(listener)?;
         Ok(endpoints)
     }
 
     /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.messenger.door.as_ref().map(|door| door.address)
+        self.messenger.listener.as_ref().map(|listener| listener.address)
     }
 
     fn of(messenger: Messenger, service: Option<Arc<Service>>) -> TcpEndpoint {
@@ -109,8 +109,8 @@ impl TcpEndpoint {
     }
 }
 
-/// A messenger that finds its accepted sockets on a worker's desk.
-fn seat(
+/// A messenger that finds its accepted sockets on a worker's queue.
+fn acceptor_messenger(
     group: &Arc<Group>,
     worker: u16,
     limits: Limits,
@@ -118,12 +118,12 @@ fn seat(
 ) -> Result<Messenger, FabricError> {
     let mut messenger = Messenger::new(limits, options.greeting.clone())?;
     messenger.partition = options.partition.clone();
-    if let Some(desk) = group.desk(worker) {
+    if let Some(queue) = group.queue(worker) {
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &desk.bell, EventData::new_u64(DESK_TOKEN), flags)
+        epoll::add(&messenger.epoll, &queue.bell, EventData::new_u64(HANDOFF_TOKEN), flags)
             .map_err(poll_error)?;
     }
-    messenger.seat = Some((Arc::clone(group), worker));
+    messenger.acceptor = Some((Arc::clone(group), worker));
     Ok(messenger)
 }
 
@@ -196,7 +196,7 @@ impl Endpoint for TcpEndpoint {
             ..self.messenger.counters()
         };
         // Once a group: by the endpoint that accepts.
-        if let (Some(service), true) = (&self.service, self.messenger.door.is_some()) {
+        if let (Some(service), true) = (&self.service, self.messenger.listener.is_some()) {
             counters.add(&service.counters());
         }
         counters

@@ -9,13 +9,13 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
-use crate::desk::Handed;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
+use crate::handoff::Handed;
 use crate::hello::{Decoded, Hello, Refusal};
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, ConnectionPhase};
 use super::messenger::{Messenger, Sink};
 
 impl Messenger {
@@ -29,7 +29,8 @@ impl Messenger {
         }
         let socket = open_socket(target).map_err(|source| FabricError::Connect { source: source.into() })?;
         let started = rustix::net::connect(&socket, &target);
-        let id = self.adopt(socket, PeerAddress::Tcp(target), Phase::Connecting, address.worker, lane)?;
+        let id =
+            self.adopt(socket, PeerAddress::Tcp(target), ConnectionPhase::Connecting, address.worker, lane)?;
         match started {
             Ok(()) | Err(Errno::INPROGRESS | Errno::INTR) => {}
             Err(errno) => self.end_later(id, CloseReason::network(errno)),
@@ -60,7 +61,7 @@ impl Messenger {
         }
         let hello = Hello::of_connector(connection.worker, max);
         send_hello(&connection.socket, &hello)?;
-        connection.phase = Phase::AnswerAwaited;
+        connection.phase = ConnectionPhase::AnswerAwaited;
         Ok(())
     }
 
@@ -71,7 +72,7 @@ impl Messenger {
             Ok(decoded) => decoded,
             Err(reason) => {
                 if matches!(reason, CloseReason::VersionUnknown { .. })
-                    && connection.phase == Phase::HelloAwaited
+                    && connection.phase == ConnectionPhase::HelloAwaited
                 {
                     refuse(&connection.socket, connection.worker, Refusal::Version);
                 }
@@ -79,7 +80,7 @@ impl Messenger {
             }
         };
         match (decoded, connection.phase) {
-            (Some(hello), Phase::HelloAwaited) => self.judge_hello(id, hello, sink),
+            (Some(hello), ConnectionPhase::HelloAwaited) => self.judge_hello(id, hello, sink),
             (Some(hello), _) => self.judge_answer(id, &hello, sink),
             (None, _) => Ok(()),
         }
@@ -92,14 +93,14 @@ impl Messenger {
         hello: Hello,
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
-        if self.seat.as_ref().is_some_and(|(_, worker)| *worker == hello.worker) {
+        if self.acceptor.as_ref().is_some_and(|(_, worker)| *worker == hello.worker) {
             return self.welcome(id, &hello, sink);
         }
         let Some(connection) = self.slots.remove(id) else { return Ok(()) };
         let Connection { socket, peer, .. } = *connection;
         let handed = Handed { socket, peer, hello };
-        let left = match self.seat.as_ref().and_then(|(group, _)| group.desk(handed.hello.worker)) {
-            Some(desk) => desk.leave(handed),
+        let left = match self.acceptor.as_ref().and_then(|(group, _)| group.queue(handed.hello.worker)) {
+            Some(queue) => queue.leave(handed),
             None => Err(handed),
         };
         if let Err(handed) = left {
@@ -115,15 +116,17 @@ impl Messenger {
         if !std::mem::take(&mut self.desk_ready) {
             return;
         }
-        let Some((group, worker)) = self.seat.clone() else { return };
-        let handed = group.desk(worker).map(|desk| desk.take()).unwrap_or_default();
+        let Some((group, worker)) = self.acceptor.clone() else { return };
+        let handed = group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
         for Handed { socket, peer, hello } in handed {
             if self.slots.len() >= self.limits.connections_max {
                 self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let Ok(id) = self.adopt(socket, peer, Phase::HelloAwaited, worker, false) else { continue };
+            let Ok(id) = self.adopt(socket, peer, ConnectionPhase::HelloAwaited, worker, false) else {
+                continue;
+            };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);
             }
@@ -132,7 +135,7 @@ impl Messenger {
 
     /// Answers a good hello and opens the connection.
     fn welcome(&mut self, id: ConnectionId, hello: &Hello, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
-        let one_sided = self.seat.as_ref().is_some_and(|(group, _)| group.serves_one_sided());
+        let one_sided = self.acceptor.as_ref().is_some_and(|(group, _)| group.serves_one_sided());
         let answer = Hello {
             one_sided,
             greeting: self.greeting.clone(),
@@ -167,7 +170,7 @@ impl Messenger {
 
     fn open(&mut self, id: ConnectionId, hello: &Hello) {
         let Some(connection) = self.slots.get_mut(id) else { return };
-        connection.phase = Phase::Open;
+        connection.phase = ConnectionPhase::Open;
         connection.hello = Vec::new();
         connection.one_sided = hello.one_sided;
         let theirs = usize::try_from(hello.message_bytes_max).unwrap_or(usize::MAX);

@@ -17,16 +17,16 @@ use rustix::io::Errno;
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
-use crate::desk::Group;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
+use crate::handoff::Group;
 use crate::limits::Limits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::slots::{MARK_LANE, Slots};
 use crate::sweep::{Sweep, Tick};
 
-use super::connection::{Connection, Phase};
+use super::connection::{Connection, ConnectionPhase};
 use super::input::Received;
 use super::output::Output;
 
@@ -38,7 +38,7 @@ const SCRATCH_BYTES: usize = 16 * 1024;
 /// After so many events a poll serves no further connection; one read's worth may come on top.
 const EVENTS_PER_POLL: usize = 1_024;
 pub(super) const LISTENER_TOKEN: u64 = u64::MAX;
-pub(super) const DESK_TOKEN: u64 = u64::MAX - 1;
+pub(super) const HANDOFF_TOKEN: u64 = u64::MAX - 1;
 
 /// Where events go.
 pub(super) type Sink<'s> = dyn FnMut(Event<'_>) + 's;
@@ -58,9 +58,9 @@ pub(super) struct Messenger {
     pub(super) epoll: OwnedFd,
     pub(super) slots: Slots<Connection>,
     pub(super) counters: FabricCounters,
-    pub(super) door: Option<super::door::Door>,
-    /// Which desk of which group is ours, with our answer to a good hello.
-    pub(super) seat: Option<(Arc<Group>, u16)>,
+    pub(super) listener: Option<super::listener::Listener>,
+    /// Which queue of which group is ours, with our answer to a good hello.
+    pub(super) acceptor: Option<(Arc<Group>, u16)>,
     pub(super) desk_ready: bool,
     /// What this endpoint answers to a good hello.
     pub(super) greeting: crate::greeting::Greeting,
@@ -80,8 +80,8 @@ impl Messenger {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,
             slots: Slots::default(),
             counters: FabricCounters::default(),
-            door: None,
-            seat: None,
+            listener: None,
+            acceptor: None,
             desk_ready: false,
             greeting,
             partition: Partition::default(),
@@ -99,7 +99,7 @@ impl Messenger {
         &mut self,
         socket: OwnedFd,
         peer: PeerAddress,
-        phase: Phase,
+        phase: ConnectionPhase,
         worker: u16,
         lane: bool,
     ) -> Result<ConnectionId, FabricError> {
@@ -157,7 +157,8 @@ impl Messenger {
     fn flush_one(&mut self, id: ConnectionId) {
         let Some(connection) = self.slots.get_mut(id) else { return };
         connection.dirty = false;
-        if connection.phase != Phase::Open || connection.blocked || connection.output.pending() == 0 {
+        if connection.phase != ConnectionPhase::Open || connection.blocked || connection.output.pending() == 0
+        {
             return;
         }
         match connection.output.write(&connection.socket) {
@@ -235,13 +236,13 @@ impl Messenger {
     fn gather(&mut self) {
         self.events.wait(&self.epoll, Some(Duration::ZERO));
         for (token, flags) in self.events.iter() {
-            if token == DESK_TOKEN {
+            if token == HANDOFF_TOKEN {
                 self.desk_ready = true;
                 continue;
             }
             if token == LISTENER_TOKEN {
-                if let Some(door) = &mut self.door {
-                    door.ready = true;
+                if let Some(listener) = &mut self.listener {
+                    listener.ready = true;
                 }
                 continue;
             }
@@ -254,7 +255,8 @@ impl Messenger {
                 connection.dirty = true;
                 self.dirty.push(connection.id);
             }
-            if (connection.readable || connection.phase == Phase::Connecting) && !connection.queued {
+            if (connection.readable || connection.phase == ConnectionPhase::Connecting) && !connection.queued
+            {
                 connection.queued = true;
                 self.ready.push_back(connection.id);
             }
@@ -266,9 +268,9 @@ impl Messenger {
         let Some(connection) = self.slots.get_mut(id) else { return };
         connection.queued = false;
         let served = match connection.phase {
-            Phase::Connecting => self.finish_connect(id),
-            Phase::AnswerAwaited | Phase::HelloAwaited => self.read_hello(id, sink),
-            Phase::Open => self.receive(id, sink),
+            ConnectionPhase::Connecting => self.finish_connect(id),
+            ConnectionPhase::AnswerAwaited | ConnectionPhase::HelloAwaited => self.read_hello(id, sink),
+            ConnectionPhase::Open => self.receive(id, sink),
         };
         match served {
             Ok(()) => self.queue_if_readable(id),
@@ -351,7 +353,7 @@ impl Messenger {
         if matches!(reason, CloseReason::HandshakeTimeout | CloseReason::Idle | CloseReason::Stalled) {
             self.counters.timed_out += 1;
         }
-        if connection.phase == Phase::HelloAwaited {
+        if connection.phase == ConnectionPhase::HelloAwaited {
             self.counters.refused += 1;
             return Some(Deferred::Refused(connection.peer, reason));
         }
@@ -375,13 +377,13 @@ impl Messenger {
         if self.partition.is_on() {
             return true;
         }
-        let door_ready = self.door.as_ref().is_some_and(|door| door.ready);
+        let listener_ready = self.listener.as_ref().is_some_and(|listener| listener.ready);
         self.deferred.is_empty()
             && self.ready.is_empty()
             && self.dirty.is_empty()
             && !self.events.is_full()
             && !self.desk_ready
-            && !door_ready
+            && !listener_ready
     }
 
     pub(super) fn counters(&self) -> FabricCounters {
@@ -400,8 +402,8 @@ impl Messenger {
         if !due {
             return;
         }
-        if let Some(door) = &mut self.door {
-            door.retry();
+        if let Some(listener) = &mut self.listener {
+            listener.retry();
         }
         for (id, reason) in self.overdue(now_ns) {
             self.end_later(id, reason);
@@ -414,7 +416,8 @@ impl Messenger {
             connection.input.relax();
             connection.output.relax();
             let silent_ns = now_ns.saturating_sub(connection.heard_ns);
-            let (is_open, pending) = (connection.phase == Phase::Open, connection.output.pending() > 0);
+            let (is_open, pending) =
+                (connection.phase == ConnectionPhase::Open, connection.output.pending() > 0);
             limits.overdue(is_open, silent_ns, pending).map(|reason| (connection.id, reason))
         };
         self.slots.iter_mut().filter_map(judge).collect()
@@ -423,10 +426,10 @@ impl Messenger {
 
 impl Drop for Messenger {
     fn drop(&mut self) {
-        if let Some((group, worker)) = &self.seat
-            && let Some(desk) = group.desk(*worker)
+        if let Some((group, worker)) = &self.acceptor
+            && let Some(queue) = group.queue(*worker)
         {
-            desk.close();
+            queue.close();
         }
     }
 }

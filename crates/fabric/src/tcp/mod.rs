@@ -8,11 +8,11 @@
 //! which an endpoint opens by itself, one for each connection that it reads on.
 
 mod connection;
-mod door;
 mod endpoint;
 mod handshake;
 mod input;
 mod lanes;
+mod listener;
 mod messenger;
 mod output;
 mod read_wire;

@@ -42,7 +42,7 @@ struct Shared {
 }
 
 impl Service {
-    /// Starts the thread on sockets that `messenger`, seated at the one-sided desk, is handed.
+    /// Starts the thread on sockets that `messenger`, which accepts for the one-sided reader, is handed.
     pub(super) fn start(messenger: Messenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
         let (counters, stopping) = (Mutex::default(), AtomicBool::default());
         let shared = Arc::new(Shared { registry, counters, stopping });

@@ -5,7 +5,7 @@ use cell_terms::ExtentOffset;
 use super::class::{Class, SLAB_BYTES};
 use super::range::BLOCK_BYTES;
 use super::slab::Claim;
-use super::{BLOCKS_PER_SLAB, ExtentAllocator, HEADER_BLOCKS, Place};
+use super::{BLOCKS_PER_SLAB, ExtentAllocator, ExtentPlace, HEADER_BLOCKS};
 use crate::error::ReserveError;
 use crate::extent::{EXTENT_BYTES_MAX, HEADER_BYTES_MIN, byte_offset};
 use crate::width::{index, narrow};
@@ -39,10 +39,12 @@ impl AllocatorRebuild {
         if byte_offset(offset) < u64::from(HEADER_BLOCKS * BLOCK_BYTES) || end > capacity {
             return Err(ReserveError::OutOfRange { offset, bytes });
         }
-        match Place::of(offset, bytes) {
-            Place::Slot { unit, within, class } => self.reserve_slot(offset, bytes, (unit, within, class)),
-            Place::Blocks { start: None, .. } => Err(ReserveError::Misplaced { offset, bytes }),
-            Place::Blocks { start: Some(start), blocks } => {
+        match ExtentPlace::of(offset, bytes) {
+            ExtentPlace::Slot { unit, within, class } => {
+                self.reserve_slot(offset, bytes, (unit, within, class))
+            }
+            ExtentPlace::Blocks { start: None, .. } => Err(ReserveError::Misplaced { offset, bytes }),
+            ExtentPlace::Blocks { start: Some(start), blocks } => {
                 self.reserve_blocks(offset, bytes, (start, blocks))
             }
         }?;

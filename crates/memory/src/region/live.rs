@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::mapping::Mapping;
-use crate::fold::{self, Block, Message, Place};
+use crate::fold::{self, Block, BlockSink, Message};
 
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]
@@ -196,7 +196,7 @@ impl Block for [AtomicU64; 2] {
     }
 }
 
-impl Place for [MaybeUninit<u8>; 16] {
+impl BlockSink for [MaybeUninit<u8>; 16] {
     #[inline(always)]
     fn keep(&mut self, [low, high]: [u64; 2]) {
         let both = u128::from(low) | u128::from(high) << 64;

@@ -19,8 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, Words, WordsMut};
 use cell_tree::{
-    Change, Geometry, Image, LeafEntry, Meganode, NodeIndex, Plan, PlanError, RebuildLimits, RebuildNext,
-    RebuildPlan, Slot, SlotAllocator, apply, empty_root, plan_put, plan_remove,
+    Change, CompactionLimits, CompactionNext, CompactionPlan, Geometry, Image, LeafEntry, Meganode,
+    NodeIndex, Plan, PlanError, Slot, SlotAllocator, apply, empty_root, plan_put, plan_remove,
 };
 
 pub(crate) const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(1) };
@@ -134,30 +134,30 @@ impl Tree {
 
 /// Where a rebuild of a tree is.
 #[derive(Debug, Default)]
-pub(crate) struct Rebuild {
+pub(crate) struct CompactionPass {
     pub(crate) level: u8,
     pub(crate) from: Vec<u8>,
-    pub(crate) plan: RebuildPlan,
+    pub(crate) plan: CompactionPlan,
 }
 
 /// Runs that hold less than four tenths are packed.
-pub(crate) const SPARSE: RebuildLimits =
-    RebuildLimits { sparse_permille: 400, fill_percent: 85, fills: 4, run: 32 };
+pub(crate) const SPARSE: CompactionLimits =
+    CompactionLimits { sparse_permille: 400, fill_percent: 85, fills: 4, run: 32 };
 
 /// All runs are packed that become fewer nodes.
-pub(crate) const ALWAYS: RebuildLimits = RebuildLimits { sparse_permille: 1_000, ..SPARSE };
+pub(crate) const ALWAYS: CompactionLimits = CompactionLimits { sparse_permille: 1_000, ..SPARSE };
 
 impl Tree {
     /// One step of a rebuild, `each` being called after each change; false when the last level is done. Freed
     /// nodes can be used again at once: whoever still comes to one looks at its fences.
-    pub(crate) fn rebuild_step(
+    pub(crate) fn compaction_step(
         &mut self,
-        rebuild: &mut Rebuild,
-        limits: &RebuildLimits,
+        rebuild: &mut CompactionPass,
+        limits: &CompactionLimits,
         mut each: impl FnMut(&Tree),
     ) -> bool {
         let next = reading!(self, meganode => {
-            meganode.plan_rebuild(rebuild.level, &rebuild.from, limits, &mut rebuild.plan).unwrap()
+            meganode.plan_compaction(rebuild.level, &rebuild.from, limits, &mut rebuild.plan).unwrap()
         });
         for change in rebuild.plan.changes() {
             self.record(&change);
@@ -166,9 +166,9 @@ impl Tree {
         rebuild.plan.commit(&mut self.allocator);
         rebuild.plan.freed().iter().for_each(|node| self.allocator.free(*node));
         match next {
-            RebuildNext::From(from) => rebuild.from = from,
-            RebuildNext::LevelDone => (rebuild.level, rebuild.from) = (rebuild.level + 1, Vec::new()),
-            RebuildNext::TreeDone => return false,
+            CompactionNext::From(from) => rebuild.from = from,
+            CompactionNext::LevelDone => (rebuild.level, rebuild.from) = (rebuild.level + 1, Vec::new()),
+            CompactionNext::TreeDone => return false,
         }
         true
     }

@@ -5,17 +5,17 @@ use std::collections::HashMap;
 use cell_terms::Csn;
 use cell_tree::{Change, Replayed, replay};
 
-use crate::harness::{Memory, Random, Rebuild, SLOT, SPARSE, Tree, entry, geometry};
+use crate::harness::{CompactionPass, Memory, Random, SLOT, SPARSE, Tree, entry, geometry};
 
 /// Random puts and removals; what readers depend on is noted by key.
 fn random_tree(steps: usize) -> (Tree, HashMap<Vec<u8>, Csn>) {
     let mut tree = Tree::new(geometry(512, 1024));
     let mut random = Random(17);
     let mut removed = HashMap::new();
-    let mut rebuild = Rebuild::default();
+    let mut rebuild = CompactionPass::default();
     for step in 0..steps {
-        if step % 8 == 0 && !tree.rebuild_step(&mut rebuild, &SPARSE, |_| {}) {
-            rebuild = Rebuild::default();
+        if step % 8 == 0 && !tree.compaction_step(&mut rebuild, &SPARSE, |_| {}) {
+            rebuild = CompactionPass::default();
         }
         let key = format!("{:03}-{}", random.below(900), "long".repeat(random.below(6))).into_bytes();
         if random.below(3) == 0 || step % 500 > 300 {

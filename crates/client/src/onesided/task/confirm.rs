@@ -13,15 +13,15 @@
 
 use cell_tree::{LeafEntry, NodeRef, NodeStep};
 
-use super::{GiveUp, Kind, RETRIES_MAX, Stage, Task};
-use crate::onesided::Ground;
-use crate::onesided::regions::Place;
+use super::{GiveUp, RETRIES_MAX, Stage, Task, TaskKind};
+use crate::onesided::ReadContext;
+use crate::onesided::regions::NodeLocation;
 
 /// An extent of which the header alone was read.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderRead {
     /// The leaf that led to it.
-    pub(super) leaf: Place,
+    pub(super) leaf: NodeLocation,
     /// What the leaf said.
     pub(super) entry: LeafEntry,
     /// For which lane.
@@ -30,7 +30,7 @@ pub(super) struct HeaderRead {
 
 impl Task {
     /// Reads each leaf again that led to a header: one lane for each.
-    pub(super) fn confirm(&mut self, place: u16, ground: &mut Ground) -> Result<(), GiveUp> {
+    pub(super) fn confirm(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), GiveUp> {
         self.lanes_used = *self.confirmed_from.get_or_insert(self.lanes_used); // earlier ones have ended
         self.confirming.clear();
         std::mem::swap(&mut self.headers, &mut self.confirming);
@@ -42,7 +42,7 @@ impl Task {
             self.add_lane((0, 0));
             self.lanes[lane].stage = Stage::Confirming { from, to: from + count };
             self.lanes_open += 1;
-            self.read_leaf_again(place, lane, leaf, ground)?;
+            self.read_leaf_again(slot, lane, leaf, context)?;
             from += count;
         }
         self.lanes_begun = self.lanes_used;
@@ -51,52 +51,52 @@ impl Task {
 
     fn read_leaf_again(
         &mut self,
-        place: u16,
+        slot: u16,
         lane: usize,
-        leaf: Place,
-        ground: &mut Ground,
+        leaf: NodeLocation,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
-        let owner = self.owner(place, lane, 0);
-        self.post(leaf.pair, ground.regions.node_read(&leaf), owner, ground)
+        let owner = self.owner(slot, lane, 0);
+        self.post(leaf.pair, context.regions.node_read(&leaf), owner, context)
     }
 
     /// A leaf is here again.
-    pub(super) fn leaf_came_again(
+    pub(super) fn on_leaf_again(
         &mut self,
-        place: u16,
+        slot: u16,
         lane: usize,
         (from, to): (usize, usize),
         words: &[u64],
-        ground: &mut Ground,
+        context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
         let leaf = self.confirming[from].leaf;
-        let Ok(node) = NodeRef::new(ground.regions.pair(leaf.pair).geometry, leaf.node, words) else {
-            ground.counters.torn += 1;
+        let Ok(node) = NodeRef::new(context.regions.pair(leaf.pair).geometry, leaf.node, words) else {
+            context.counters.torn += 1;
             self.lanes[lane].retries += 1;
             let may_retry = self.lanes[lane].retries <= RETRIES_MAX;
-            return if may_retry { self.read_leaf_again(place, lane, leaf, ground) } else { Err(GiveUp) };
+            return if may_retry { self.read_leaf_again(slot, lane, leaf, context) } else { Err(GiveUp) };
         };
         for index in from..to {
             let header = self.confirming[index];
             if self.is_still(&node, &header) {
                 continue;
             }
-            ground.counters.crc += 1;
-            if self.kind == Kind::Scan {
-                return self.begin_again(place, self.begun_ns, ground); // a page is planned leaf by leaf
+            context.counters.crc += 1;
+            if self.kind == TaskKind::Scan {
+                return self.begin_again(slot, self.begun_ns, context); // a page is planned leaf by leaf
             }
             self.lanes_open += 1;
-            self.again(place, header.lane, ground)?;
+            self.again(slot, header.lane, context)?;
         }
         self.lanes[lane].stage = Stage::Ended;
-        self.close_lane(place, ground)
+        self.close_lane(slot, context)
     }
 
     /// Whether a leaf says of an entry what it said before its header was read.
     fn is_still(&self, node: &NodeRef<'_>, header: &HeaderRead) -> bool {
         let key = match self.kind {
-            Kind::Scan => self.page.key(&self.page.entries[header.lane - 1]),
-            Kind::Get | Kind::Search | Kind::MultiGet => {
+            TaskKind::Scan => self.page.key(&self.page.entries[header.lane - 1]),
+            TaskKind::Get | TaskKind::Search | TaskKind::MultiGet => {
                 let (begin, end) = self.lanes[header.lane].key;
                 &self.request[begin..end]
             }

@@ -10,7 +10,7 @@ pub(super) struct Keys<'a> {
 }
 
 impl Keys<'_> {
-    pub(super) fn place(&mut self, key: &[u8]) -> (usize, usize) {
+    pub(super) fn position(&mut self, key: &[u8]) -> (usize, usize) {
         self.fit &= !key.is_empty();
         self.longest = self.longest.max(key.len());
         let begin = key.as_ptr().addr().wrapping_sub(self.message.as_ptr().addr());

@@ -1,10 +1,10 @@
-//! Rebuilding a claimed pair in fresh memory, a step at a time: a core over `cell_wal`'s storage and the
-//! coordinator, without a clock of its own. Production calls [`Rebuild::step`] in a loop on a control thread;
+//! Restoring a claimed pair in fresh memory, a step at a time: a core over `cell_wal`'s storage and the
+//! coordinator, without a clock of its own. Production calls [`Restore::step`] in a loop on a control thread;
 //! the simulator stops between any two steps.
 //!
 //! Claim -> image -> for each needed epoch: logs, cut synced and recorded -> sessions -> verification. A step
 //! that failed for a reason that may pass ([`RecoveryError::is_transient`]) can be called again; after any
-//! other failure the rebuild is dropped and the pair reported.
+//! other failure the restore is dropped and the pair reported.
 
 use std::sync::Arc;
 
@@ -26,9 +26,9 @@ use crate::folders::highest_epoch;
 use crate::lane::Lane;
 use crate::load::Load;
 use crate::progress::{Progress, RecoveryStage};
-use crate::recovered::{OpenSessions, Rebuilt, Recovered, check_adoptions, entries_of};
+use crate::recovered::{OpenSessions, Recovered, Restored, check_adoptions, entries_of};
 use crate::replay::{Chunk, ExtentApplier, ImageSource, NodeApplier, Work};
-use crate::split::{SlotUse, SplitBook, TargetState};
+use crate::split::{SlotUse, SplitTable, TargetState};
 use crate::verify::{Part, verify};
 
 /// Log bytes that one step replays, about.
@@ -105,12 +105,12 @@ pub struct ClaimRequest {
 pub enum Step {
     /// Step again.
     More,
-    /// Everything is rebuilt and verified: [`Rebuild::finish`].
+    /// Everything is restored and verified: [`Restore::finish`].
     Done,
 }
 
-/// A claimed pair that is being rebuilt.
-pub struct Rebuild {
+/// A claimed pair that is being restored.
+pub struct Restore {
     environment: Environment,
     claim: Claim,
     progress: Arc<Progress>,
@@ -164,11 +164,11 @@ struct Found {
 struct Memory {
     writer: PairWriter,
     completions: CompletionTable,
-    splits: SplitBook,
+    splits: SplitTable,
     nodes_end: Vec<NodeIndex>,
 }
 
-impl Rebuild {
+impl Restore {
     /// Claims a pair.
     ///
     /// # Errors
@@ -178,7 +178,7 @@ impl Rebuild {
         environment: &Environment,
         request: &ClaimRequest,
         progress: &Arc<Progress>,
-    ) -> Result<Rebuild, RecoveryError> {
+    ) -> Result<Restore, RecoveryError> {
         progress.set_stage(RecoveryStage::Claiming);
         let ClaimRequest { pair, incarnation, node, ground } = *request;
         let row = environment.table.pair(pair)?;
@@ -187,7 +187,7 @@ impl Rebuild {
         }
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
         let claim = environment.table.claim(pair, incarnation, node, ground)?;
-        Rebuild::with_layout(environment, claim, layout, progress)
+        Restore::with_layout(environment, claim, layout, progress)
     }
 
     /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
@@ -198,9 +198,9 @@ impl Rebuild {
         environment: &Environment,
         claim: Claim,
         progress: &Arc<Progress>,
-    ) -> Result<Rebuild, RecoveryError> {
+    ) -> Result<Restore, RecoveryError> {
         let layout = environment.table.layout()?;
-        Rebuild::with_layout(environment, claim, layout, progress)
+        Restore::with_layout(environment, claim, layout, progress)
     }
 
     fn with_layout(
@@ -208,7 +208,7 @@ impl Rebuild {
         claim: Claim,
         layout: Layout,
         progress: &Arc<Progress>,
-    ) -> Result<Rebuild, RecoveryError> {
+    ) -> Result<Restore, RecoveryError> {
         let sizes = claim.row.geometry;
         let geometry = Geometry::new(
             usize::try_from(sizes.node_bytes).unwrap_or(usize::MAX),
@@ -217,7 +217,7 @@ impl Rebuild {
         )?;
         let options = environment.options;
         let read = ReadOptions { chunk_bytes: options.read_bytes, ahead: options.threads > 1 };
-        Ok(Rebuild {
+        Ok(Restore {
             environment: environment.clone(),
             progress: Arc::clone(progress),
             geometry: geometry.with_node_crc(options.node_crc),
@@ -276,14 +276,14 @@ impl Rebuild {
         known.then(|| self.plan.predecessor())
     }
 
-    /// What was rebuilt.
+    /// What was restored.
     ///
     /// # Panics
     /// Before [`Step::Done`].
     #[must_use]
-    pub fn finish(self) -> Rebuilt {
-        let Stage::Done(recovered) = self.stage else { panic!("a rebuild is finished when it is done") };
-        Rebuilt { claim: self.claim, recovered: *recovered, predecessor: self.plan.predecessor() }
+    pub fn finish(self) -> Restored {
+        let Stage::Done(recovered) = self.stage else { panic!("a restore is finished when it is done") };
+        Restored { claim: self.claim, recovered: *recovered, predecessor: self.plan.predecessor() }
     }
 
     fn begin(&mut self) -> Result<Stage, RecoveryError> {
@@ -297,7 +297,7 @@ impl Rebuild {
         let (node, extent) = self.create_regions()?;
         let own_thread = self.environment.options.threads > 1;
         let first = FirstContent::new(&self.layout, row.pair, self.geometry);
-        let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.book());
+        let mut nodes = NodeApplier::new(node, self.geometry, image.clone(), first.split_table());
         if load.is_none() {
             nodes.begin(&first)?;
         }
@@ -501,7 +501,7 @@ impl Rebuild {
     }
 
     /// What is to be checked: the slots in use, and those that were used and must be free again.
-    fn parts(&self, splits: &SplitBook, nodes_end: &[NodeIndex]) -> Vec<Part> {
+    fn parts(&self, splits: &SplitTable, nodes_end: &[NodeIndex]) -> Vec<Part> {
         let slots = nodes_end.iter().zip(0..).map(|(nodes_end, slot)| (*nodes_end, SlotIndex(slot)));
         let parts = slots.map(|(nodes_end, slot)| {
             let used = splits.slot_use(slot);
@@ -591,8 +591,8 @@ impl Lanes {
     }
 }
 
-impl std::fmt::Debug for Rebuild {
+impl std::fmt::Debug for Restore {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rebuild").field("tenure", &self.claim.tenure).finish_non_exhaustive()
+        f.debug_struct("Restore").field("tenure", &self.claim.tenure).finish_non_exhaustive()
     }
 }

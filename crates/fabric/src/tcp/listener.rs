@@ -12,7 +12,7 @@ use crate::error::FabricError;
 use crate::hello::Refusal;
 use crate::poller::poll_error;
 
-use super::connection::Phase;
+use super::connection::ConnectionPhase;
 use super::messenger::{LISTENER_TOKEN, Messenger, Sink};
 
 const BACKLOG: i32 = 1_024;
@@ -21,7 +21,7 @@ const ACCEPTED_PER_POLL: usize = 64;
 
 /// A listener and what is known of it.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     socket: OwnedFd,
     pub(super) address: SocketAddr,
     /// Somebody may be waiting.
@@ -30,12 +30,12 @@ pub(super) struct Door {
     starved: bool,
 }
 
-impl Door {
-    pub(super) fn open(address: SocketAddr) -> Result<Door, FabricError> {
+impl Listener {
+    pub(super) fn open(address: SocketAddr) -> Result<Listener, FabricError> {
         if !address.ip().is_loopback() {
             return Err(FabricError::NotLoopback { address });
         }
-        let opened = || -> Result<Door, Errno> {
+        let opened = || -> Result<Listener, Errno> {
             let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
@@ -43,7 +43,7 @@ impl Door {
             rustix::net::bind(&socket, &address)?;
             rustix::net::listen(&socket, BACKLOG)?;
             let address = SocketAddr::try_from(rustix::net::getsockname(&socket)?)?;
-            Ok(Door { socket, address, ready: true, starved: false })
+            Ok(Listener { socket, address, ready: true, starved: false })
         };
         opened().map_err(|errno| FabricError::Listen { address, source: errno.into() })
     }
@@ -73,19 +73,19 @@ impl Door {
 
 impl Messenger {
     /// Makes this the endpoint that accepts.
-    pub(super) fn install_door(&mut self, door: Door) -> Result<(), FabricError> {
+    pub(super) fn install_listener(&mut self, listener: Listener) -> Result<(), FabricError> {
         let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&self.epoll, &door.socket, EventData::new_u64(LISTENER_TOKEN), flags)
+        epoll::add(&self.epoll, &listener.socket, EventData::new_u64(LISTENER_TOKEN), flags)
             .map_err(poll_error)?;
-        self.door = Some(door);
+        self.listener = Some(listener);
         Ok(())
     }
 
     /// Accepts what is waiting, some of it.
     pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
         for _ in 0..ACCEPTED_PER_POLL {
-            let Some(door) = self.door.as_mut().filter(|door| door.ready) else { return };
-            let Some((socket, peer)) = door.next() else { return };
+            let Some(listener) = self.listener.as_mut().filter(|listener| listener.ready) else { return };
+            let Some((socket, peer)) = listener.next() else { return };
             // Without it replies are late, not wrong.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             if self.slots.len() >= self.limits.connections_max {
@@ -93,7 +93,7 @@ impl Messenger {
                 continue;
             }
             // What the kernel does not take is closed, as if it had never been accepted.
-            let _ = self.adopt(socket, peer, Phase::HelloAwaited, 0, false);
+            let _ = self.adopt(socket, peer, ConnectionPhase::HelloAwaited, 0, false);
         }
     }
 }

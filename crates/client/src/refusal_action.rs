@@ -17,7 +17,7 @@ use cell_protocol::StatusCode;
 
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum RefusalAction {
     /// The recorded result: the condition failed.
     Decided,
     /// Try at another node.
@@ -37,9 +37,9 @@ pub(crate) enum Verdict {
 }
 
 /// Looks the case up. Ok and NotFound are no refusals.
-pub(crate) fn verdict(status: StatusCode, write: bool, fate_open: bool) -> Verdict {
+pub(crate) fn action_on(status: StatusCode, write: bool, fate_open: bool) -> RefusalAction {
+    use RefusalAction as V;
     use StatusCode as S;
-    use Verdict as V;
     let (read, closed, open) = match status {
         S::Ok | S::NotFound => (V::Unfitting, V::Unfitting, V::Unfitting),
         S::ConditionFailed => (V::Unfitting, V::Decided, V::Decided),
@@ -68,27 +68,35 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdict_open_fate_is_never_called_refused_or_renamed() {
+    fn action_on_open_fate_is_never_called_refused_or_renamed() {
         for &status in StatusCode::ALL {
-            let verdict = verdict(status, true, true);
-            assert!(!matches!(verdict, Verdict::Refused | Verdict::Rename), "{status:?}: {verdict:?}");
+            let action = action_on(status, true, true);
+            assert!(
+                !matches!(action, RefusalAction::Refused | RefusalAction::Rename),
+                "{status:?}: {action:?}"
+            );
         }
     }
 
     #[test]
-    fn verdict_read_is_never_unknown() {
+    fn action_on_read_is_never_unknown() {
         for &status in StatusCode::ALL {
-            let verdict = verdict(status, false, false);
-            let of_writes = [Verdict::Unknown, Verdict::AgainOpen, Verdict::Rename, Verdict::Decided];
-            assert!(!of_writes.contains(&verdict), "{status:?}: {verdict:?}");
+            let action = action_on(status, false, false);
+            let of_writes = [
+                RefusalAction::Unknown,
+                RefusalAction::AgainOpen,
+                RefusalAction::Rename,
+                RefusalAction::Decided,
+            ];
+            assert!(!of_writes.contains(&action), "{status:?}: {action:?}");
         }
     }
 
     #[test]
-    fn verdict_not_done_statuses_close_a_single_copy() {
+    fn action_on_not_done_statuses_close_a_single_copy() {
         let again = [StatusCode::Busy, StatusCode::Recovering, StatusCode::Shutdown];
-        assert!(again.iter().all(|&status| verdict(status, true, false) == Verdict::Again));
-        assert_eq!(verdict(StatusCode::Internal, true, false), Verdict::AgainOpen);
-        assert_eq!(verdict(StatusCode::SessionUnknown, true, false), Verdict::Rename);
+        assert!(again.iter().all(|&status| action_on(status, true, false) == RefusalAction::Again));
+        assert_eq!(action_on(StatusCode::Internal, true, false), RefusalAction::AgainOpen);
+        assert_eq!(action_on(StatusCode::SessionUnknown, true, false), RefusalAction::Rename);
     }
 }

@@ -15,7 +15,7 @@ use super::reads::{Completed, Posted};
 
 /// One endpoint's tables.
 #[derive(Debug)]
-pub(super) struct Desk {
+pub(super) struct EndpointState {
     pub(super) host: u32,
     /// False once its process or host crashed: calls on it then do nothing.
     pub(super) alive: bool,
@@ -35,9 +35,9 @@ pub(super) struct Desk {
     pub(super) clock_ns: Option<u64>,
 }
 
-impl Desk {
-    pub(super) fn new(host: u32, limits: Limits, greeting: Greeting) -> Desk {
-        Desk {
+impl EndpointState {
+    pub(super) fn new(host: u32, limits: Limits, greeting: Greeting) -> EndpointState {
+        EndpointState {
             host,
             alive: true,
             limits,

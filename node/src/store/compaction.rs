@@ -1,10 +1,11 @@
-//! The store's side of rebuilds after deletes: which meganodes have become thin, and one step of a rebuild.
-//! When one may happen is `crate::split`'s to know; why a step is right, `cell_tree`'s `rebuild.rs` says.
+//! The store's side of compactions after deletes: which meganodes have become thin, and one step of a
+//! compaction. When one may happen is `crate::split`'s to know; why a step is right, `cell_tree`'s
+//! `compaction.rs` says.
 
 use cell_recovery::{NodeRecord, SlotUse, TREE_RECORD_HEADER_BYTES_MAX};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex};
-use cell_tree::{Change, RebuildLimits, RebuildNext, RebuildPlan};
+use cell_tree::{Change, CompactionLimits, CompactionNext, CompactionPlan};
 use cell_wal::record_space;
 
 use super::log::{CHANGE_BYTES_MAX, Need};
@@ -17,25 +18,25 @@ const FILL_PERCENT: usize = 85;
 /// smaller than that.
 const RUNS: [(usize, usize); 2] = [(32, 4), (8, 1)];
 
-/// Rebuilds of a pair's meganodes since the start.
+/// Compactions of a pair's meganodes since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RebuildCounts {
+pub(crate) struct CompactionCounts {
     /// Meganodes that were gone through and gave up tree nodes.
     pub(crate) rebuilt: u64,
     /// Tree nodes that they gave up.
     pub(crate) nodes_freed: u64,
 }
 
-/// Where a rebuild of a meganode is.
+/// Where a compaction of a meganode is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct RebuildWalk {
+pub(crate) struct CompactionWalk {
     level: u8,
     from: Vec<u8>,
 }
 
-/// What a step of a rebuild did.
+/// What a step of a compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RebuildStep {
+pub(crate) enum CompactionStep {
     /// It looked at a run and freed so many tree nodes.
     Went(usize),
     /// The log has no room now, or somebody reads the whole meganode: step again later.
@@ -45,40 +46,40 @@ pub(crate) enum RebuildStep {
 }
 
 impl Store {
-    /// Takes the next step of a rebuild: one run of tree nodes, in one batch.
-    pub(crate) fn rebuild(
+    /// Takes the next step of a compaction: one run of tree nodes, in one batch.
+    pub(crate) fn compact(
         &mut self,
         slot: SlotIndex,
-        walk: &mut RebuildWalk,
-    ) -> Result<RebuildStep, StoreError> {
+        walk: &mut CompactionWalk,
+    ) -> Result<CompactionStep, StoreError> {
         if self.checking {
-            return Ok(RebuildStep::Waits);
+            return Ok(CompactionStep::Waits);
         }
-        let limits = match self.rebuild_limits() {
+        let limits = match self.compaction_limits() {
             Ok(limits) => limits,
-            Err(NoRoom::LogBusy) => return Ok(RebuildStep::Waits),
-            Err(_) => return Ok(RebuildStep::Done), // a full disk: another time
+            Err(NoRoom::LogBusy) => return Ok(CompactionStep::Waits),
+            Err(_) => return Ok(CompactionStep::Done), // a full disk: another time
         };
-        let mut plan = std::mem::take(&mut self.rebuild_plan);
-        let next = self.meganode(slot).plan_rebuild(walk.level, &walk.from, &limits, &mut plan);
+        let mut plan = std::mem::take(&mut self.compaction_plan);
+        let next = self.meganode(slot).plan_compaction(walk.level, &walk.from, &limits, &mut plan);
         if next.is_ok() && !plan.is_empty() {
-            self.carry_out_rebuild(slot, &mut plan);
+            self.carry_out_compaction(slot, &mut plan);
         }
         let freed = plan.freed().len();
-        self.rebuild_plan = plan;
+        self.compaction_plan = plan;
         match next.map_err(StoreError::Plan)? {
-            RebuildNext::From(from) => walk.from = from,
-            RebuildNext::LevelDone => *walk = RebuildWalk { level: walk.level + 1, from: Vec::new() },
-            RebuildNext::TreeDone => return Ok(RebuildStep::Done),
+            CompactionNext::From(from) => walk.from = from,
+            CompactionNext::LevelDone => *walk = CompactionWalk { level: walk.level + 1, from: Vec::new() },
+            CompactionNext::TreeDone => return Ok(CompactionStep::Done),
         }
-        Ok(RebuildStep::Went(freed))
+        Ok(CompactionStep::Went(freed))
     }
 
     /// The largest runs that the log surely takes now.
-    fn rebuild_limits(&mut self) -> Result<RebuildLimits, NoRoom> {
+    fn compaction_limits(&mut self) -> Result<CompactionLimits, NoRoom> {
         let mut refused = NoRoom::Region;
         for (run, fills) in RUNS {
-            let limits = RebuildLimits {
+            let limits = CompactionLimits {
                 sparse_permille: self.rebuild_permille,
                 fill_percent: FILL_PERCENT,
                 fills,
@@ -99,7 +100,7 @@ impl Store {
         Err(refused)
     }
 
-    fn carry_out_rebuild(&mut self, slot: SlotIndex, plan: &mut RebuildPlan) {
+    fn carry_out_compaction(&mut self, slot: SlotIndex, plan: &mut CompactionPlan) {
         let first = self.appended().next();
         for change in plan.changes() {
             let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
@@ -120,13 +121,13 @@ impl Store {
         for node in plan.freed() {
             self.grace.push(last, Freed::Node(slot, *node));
         }
-        self.rebuilds.nodes_freed += plan.freed().len() as u64;
+        self.compactions.nodes_freed += plan.freed().len() as u64;
         self.written(last);
     }
 
-    /// A rebuild has gone through a meganode and freed something.
+    /// A compaction has gone through a meganode and freed something.
     pub(crate) fn count_rebuilt(&mut self) {
-        self.rebuilds.rebuilt += 1;
+        self.compactions.rebuilt += 1;
     }
 
     /// The next meganode of which so much was deleted that it should be looked at.

@@ -1,11 +1,11 @@
 //! What a pair knows of its splits, in both roles, and of its slots.
 //!
-//! The book is a pure function of the records: [`SplitBook::apply`] is called with each record that is
+//! The table is a pure function of the records: [`SplitTable::apply`] is called with each record that is
 //! appended, live, and again in replay. An ended split stays until its last record is durable
-//! ([`SplitBook::prune`]), because nobody may be told of an end that a crash can take back.
+//! ([`SplitTable::prune`]), because nobody may be told of an end that a crash can take back.
 //!
-//! A checkpoint holds the book's bytes of the moment when its base B was noted. They may be ahead of B, so
-//! replay meets records that the book has already: each keeps the CSN that brought it to its state, and what
+//! A checkpoint holds the table's bytes of the moment when its base B was noted. They may be ahead of B, so
+//! replay meets records that the table has already: each keeps the CSN that brought it to its state, and what
 //! is not above that changes nothing.
 //!
 //! # Bytes
@@ -159,7 +159,7 @@ pub struct TargetSplit {
 /// A record that does not follow from those before it: the log is damaged, or its writer was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum BookError {
+pub enum SplitTableError {
     /// A step of a split that was never begun.
     #[error("{0} was never begun here")]
     Unknown(SplitName),
@@ -186,28 +186,28 @@ pub enum BookError {
 
 /// See the module's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SplitBook {
+pub struct SplitTable {
     pair: PairId,
     slots: BTreeMap<SlotIndex, (SlotUse, Csn)>,
     sources: BTreeMap<SplitName, SourceSplit>,
     targets: BTreeMap<SplitName, TargetSplit>,
 }
 
-impl SplitBook {
+impl SplitTable {
     /// What a new pair knows: its slots are free, but the first one of the first pair, which holds the tree.
     #[must_use]
-    pub fn new(pair: PairId) -> SplitBook {
+    pub fn new(pair: PairId) -> SplitTable {
         let mut slots = BTreeMap::new();
         if pair == FIRST_PAIR {
             slots.insert(SlotIndex(0), (SlotUse::Leaf, Csn::ZERO));
         }
-        SplitBook { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
+        SplitTable { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
     }
 
     /// What a pair knows that begins with these slots in use.
-    pub(crate) fn begun(pair: PairId, slots: impl Iterator<Item = (SlotIndex, SlotUse)>) -> SplitBook {
+    pub(crate) fn begun(pair: PairId, slots: impl Iterator<Item = (SlotIndex, SlotUse)>) -> SplitTable {
         let slots = slots.map(|(slot, used)| (slot, (used, Csn::ZERO))).collect();
-        SplitBook { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
+        SplitTable { pair, slots, sources: BTreeMap::new(), targets: BTreeMap::new() }
     }
 
     /// The pair.
@@ -216,12 +216,12 @@ impl SplitBook {
         self.pair
     }
 
-    /// Takes note of a record. Records that are no business of the book are ignored, and so are those that it
-    /// has.
+    /// Takes note of a record. Records that are no business of the table are ignored, and so are those that
+    /// it has.
     ///
     /// # Errors
-    /// See [`BookError`]; the book is as before.
-    pub fn apply(&mut self, record: &NodeRecord<'_>, epoch: Epoch, csn: Csn) -> Result<(), BookError> {
+    /// See [`SplitTableError`]; the table is as before.
+    pub fn apply(&mut self, record: &NodeRecord<'_>, epoch: Epoch, csn: Csn) -> Result<(), SplitTableError> {
         match record {
             NodeRecord::Tree { .. } | NodeRecord::Outcome(_) | NodeRecord::RootSet(_) => Ok(()),
             NodeRecord::SlotUse { slot, used } => self.use_slot(*slot, *used, csn),
@@ -229,23 +229,30 @@ impl SplitBook {
         }
     }
 
-    fn use_slot(&mut self, slot: SlotIndex, used: SlotUse, csn: Csn) -> Result<(), BookError> {
+    fn use_slot(&mut self, slot: SlotIndex, used: SlotUse, csn: Csn) -> Result<(), SplitTableError> {
         let (now, since) = self.slots.get(&slot).copied().unwrap_or_default();
         if since >= csn && csn > Csn::ZERO {
             return Ok(());
         }
         match used {
             SlotUse::Free if now == SlotUse::Free || self.holder(slot).is_some() => {
-                return Err(BookError::Unused(slot));
+                return Err(SplitTableError::Unused(slot));
             }
-            SlotUse::Leaf | SlotUse::Router if now != SlotUse::Free => return Err(BookError::Busy(slot)),
+            SlotUse::Leaf | SlotUse::Router if now != SlotUse::Free => {
+                return Err(SplitTableError::Busy(slot));
+            }
             SlotUse::Free | SlotUse::Leaf | SlotUse::Router => {}
         }
         self.slots.insert(slot, (used, csn));
         Ok(())
     }
 
-    fn apply_split(&mut self, record: &SplitRecord<'_>, epoch: Epoch, csn: Csn) -> Result<(), BookError> {
+    fn apply_split(
+        &mut self,
+        record: &SplitRecord<'_>,
+        epoch: Epoch,
+        csn: Csn,
+    ) -> Result<(), SplitTableError> {
         match *record {
             SplitRecord::Start { slot, key, target, target_slot } => {
                 let name = SplitName { pair: self.pair, epoch, csn };
@@ -253,10 +260,10 @@ impl SplitBook {
                     return Ok(());
                 }
                 if self.slot_use(slot) != SlotUse::Leaf {
-                    return Err(BookError::Unused(slot));
+                    return Err(SplitTableError::Unused(slot));
                 }
                 if self.source_of(slot).is_some() || self.is_hidden(slot) {
-                    return Err(BookError::Busy(slot));
+                    return Err(SplitTableError::Busy(slot));
                 }
                 let state = SourceState::Started;
                 let split = SourceSplit { state, csn, slot, key: key.into(), target, target_slot };
@@ -268,7 +275,7 @@ impl SplitBook {
                     return split.adopt_more(name, slot, csn);
                 }
                 if self.slot_use(slot) != SlotUse::Free {
-                    return Err(BookError::Busy(slot));
+                    return Err(SplitTableError::Busy(slot));
                 }
                 self.slots.insert(slot, (SlotUse::Leaf, csn));
                 let (low, high) = (low.into(), high.map(Into::into));
@@ -315,12 +322,12 @@ impl SplitBook {
         }
     }
 
-    fn source_mut(&mut self, name: SplitName) -> Result<&mut SourceSplit, BookError> {
-        self.sources.get_mut(&name).ok_or(BookError::Unknown(name))
+    fn source_mut(&mut self, name: SplitName) -> Result<&mut SourceSplit, SplitTableError> {
+        self.sources.get_mut(&name).ok_or(SplitTableError::Unknown(name))
     }
 
-    fn target_mut(&mut self, name: SplitName) -> Result<&mut TargetSplit, BookError> {
-        self.targets.get_mut(&name).ok_or(BookError::Unknown(name))
+    fn target_mut(&mut self, name: SplitName) -> Result<&mut TargetSplit, SplitTableError> {
+        self.targets.get_mut(&name).ok_or(SplitTableError::Unknown(name))
     }
 
     /// Drops what has ended durably. A slot that was freed can be used again from then on.
@@ -405,7 +412,7 @@ impl SplitBook {
         self.targets.get(&name)
     }
 
-    /// Appends the book's bytes.
+    /// Appends the table's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let count = |len: usize| u32::try_from(len).expect("a region has less than 2^32 slots").to_le_bytes();
         out.extend_from_slice(&self.pair.0.to_le_bytes());
@@ -439,21 +446,21 @@ impl SplitBook {
         }
     }
 
-    /// Reads a book's bytes.
+    /// Reads a table's bytes.
     ///
     /// # Errors
     /// See [`RecordError`].
-    pub fn decode(bytes: &[u8]) -> Result<SplitBook, RecordError> {
+    pub fn decode(bytes: &[u8]) -> Result<SplitTable, RecordError> {
         let mut fields = Fields { bytes, at: 0 };
         let pair = PairId(fields.u32()?);
-        let mut book =
-            SplitBook { pair, slots: BTreeMap::new(), sources: BTreeMap::new(), targets: BTreeMap::new() };
+        let mut table =
+            SplitTable { pair, slots: BTreeMap::new(), sources: BTreeMap::new(), targets: BTreeMap::new() };
         for _ in 0..fields.u32()? {
             let slot = SlotIndex(fields.u32()?);
             let offset = fields.at;
             let byte = fields.u8()?;
             let used = SlotUse::from_byte(byte).ok_or(RecordError::Unknown { offset, value: byte })?;
-            book.slots.insert(slot, (used, Csn(fields.u64()?)));
+            table.slots.insert(slot, (used, Csn(fields.u64()?)));
         }
         for _ in 0..fields.u32()? {
             let name = fields.name()?;
@@ -465,7 +472,7 @@ impl SplitBook {
                 target_slot: SlotIndex(fields.u32()?),
                 key: fields.key()?.into(),
             };
-            book.sources.insert(name, split);
+            table.sources.insert(name, split);
         }
         for _ in 0..fields.u32()? {
             let name = fields.name()?;
@@ -479,16 +486,16 @@ impl SplitBook {
                 low: fields.key()?.into(),
                 high: fields.key_option()?.map(Into::into),
             };
-            book.targets.insert(name, split);
+            table.targets.insert(name, split);
         }
-        fields.end().map(|()| book)
+        fields.end().map(|()| table)
     }
 }
 
 impl SourceSplit {
-    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), BookError> {
+    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), SplitTableError> {
         let expected = self.slot;
-        if expected == found { Ok(()) } else { Err(BookError::Slot { name, expected, found }) }
+        if expected == found { Ok(()) } else { Err(SplitTableError::Slot { name, expected, found }) }
     }
 
     fn advance(
@@ -497,12 +504,12 @@ impl SourceSplit {
         from: SourceState,
         to: SourceState,
         csn: Csn,
-    ) -> Result<(), BookError> {
+    ) -> Result<(), SplitTableError> {
         if csn <= self.csn {
             return Ok(());
         }
         if self.state != from {
-            return Err(BookError::Order(name));
+            return Err(SplitTableError::Order(name));
         }
         (self.state, self.csn) = (to, csn);
         Ok(())
@@ -510,13 +517,13 @@ impl SourceSplit {
 }
 
 impl TargetSplit {
-    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), BookError> {
+    fn check_slot(&self, name: SplitName, found: SlotIndex) -> Result<(), SplitTableError> {
         let expected = self.slot;
-        if expected == found { Ok(()) } else { Err(BookError::Slot { name, expected, found }) }
+        if expected == found { Ok(()) } else { Err(SplitTableError::Slot { name, expected, found }) }
     }
 
     /// The adoption's first record again, with more completions.
-    fn adopt_more(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), BookError> {
+    fn adopt_more(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), SplitTableError> {
         self.check_slot(name, slot)?;
         self.advance(name, &[TargetState::Adopting], TargetState::Adopting, csn).map(drop)
     }
@@ -528,12 +535,12 @@ impl TargetSplit {
         from: &[TargetState],
         to: TargetState,
         csn: Csn,
-    ) -> Result<bool, BookError> {
+    ) -> Result<bool, SplitTableError> {
         if csn <= self.csn {
             return Ok(false);
         }
         if !from.contains(&self.state) {
-            return Err(BookError::Order(name));
+            return Err(SplitTableError::Order(name));
         }
         (self.state, self.csn) = (to, csn);
         Ok(true)
@@ -568,19 +575,19 @@ mod tests {
     type Logged = Vec<(Csn, NodeRecord<'static>)>;
 
     /// Appends some record that may follow; which one, `luck` says. False if this one may not.
-    fn step(book: &mut SplitBook, log: &mut Logged, csn: Csn, luck: u8) -> bool {
+    fn step(table: &mut SplitTable, log: &mut Logged, csn: Csn, luck: u8) -> bool {
         let pick = usize::from(luck / 10);
         let right = Pointer::new(RegionId(4), 4096);
         let foreign = SplitName { pair: PairId(2), epoch: EPOCH, csn };
-        let slots: Vec<_> = book.slots().filter(|(_, used)| *used == SlotUse::Leaf).collect();
-        let sources: Vec<_> = book.sources().filter(|(_, split)| !split.state.is_over()).collect();
-        let targets: Vec<_> = book.targets().collect();
+        let slots: Vec<_> = table.slots().filter(|(_, used)| *used == SlotUse::Leaf).collect();
+        let sources: Vec<_> = table.sources().filter(|(_, split)| !split.state.is_over()).collect();
+        let targets: Vec<_> = table.targets().collect();
         let record = match luck % 10 {
             0 => slots.get(pick % slots.len().max(1)).map(|(slot, _)| {
                 let (target, target_slot) = (PairId(2), SlotIndex(0));
                 SplitRecord::Start { slot: *slot, key: b"key", target, target_slot }
             }),
-            1 => book.free_slot(SLOTS).map(|slot| {
+            1 => table.free_slot(SLOTS).map(|slot| {
                 let kept = &[][..];
                 SplitRecord::Adopt { name: foreign, slot, low: b"low", high: Some(b"m"), right, kept }
             }),
@@ -611,37 +618,37 @@ mod tests {
             }),
         };
         let Some(record) = record.map(NodeRecord::Split) else { return false };
-        let before = book.clone();
-        if book.apply(&record, EPOCH, csn).is_err() {
-            assert_eq!(*book, before, "an error changes nothing");
+        let before = table.clone();
+        if table.apply(&record, EPOCH, csn).is_err() {
+            assert_eq!(*table, before, "an error changes nothing");
             return false;
         }
         log.push((csn, record));
         true
     }
 
-    fn encoded(book: &SplitBook) -> Vec<u8> {
+    fn encoded(table: &SplitTable) -> Vec<u8> {
         let mut bytes = Vec::new();
-        book.encode(&mut bytes);
+        table.encode(&mut bytes);
         bytes
     }
 
     proptest! {
-        /// A checkpoint's book is ahead of its base; what is above the base is replayed, once or twice.
+        /// A checkpoint's table is ahead of its base; what is above the base is replayed, once or twice.
         #[test]
         fn replay_over_any_captured_book_makes_the_book_that_lived(
             lucks in vec((any::<u8>(), 0..4_u64), 1..120), capture in 0..120_usize, lag in 0..30_u64
         ) {
-            let (mut book, mut log) = (SplitBook::new(PAIR), Logged::new());
-            let (mut csn, mut captured) = (Csn(0), (Csn(0), book.clone()));
+            let (mut table, mut log) = (SplitTable::new(PAIR), Logged::new());
+            let (mut csn, mut captured) = (Csn(0), (Csn(0), table.clone()));
             for (at, (luck, gap)) in lucks.into_iter().enumerate() {
                 csn = Csn(csn.0 + 1 + gap);
-                step(&mut book, &mut log, csn, luck);
+                step(&mut table, &mut log, csn, luck);
                 let durable = Csn(csn.0.saturating_sub(lag));
-                book.prune(durable);
+                table.prune(durable);
                 if at == capture {
-                    captured = (durable, SplitBook::decode(&encoded(&book)).unwrap());
-                    prop_assert_eq!(&captured.1, &book);
+                    captured = (durable, SplitTable::decode(&encoded(&table)).unwrap());
+                    prop_assert_eq!(&captured.1, &table);
                 }
             }
             let (base, mut replayed) = captured;
@@ -650,9 +657,9 @@ mod tests {
                     replayed.apply(record, EPOCH, *csn).unwrap();
                 }
             }
-            book.prune(csn);
+            table.prune(csn);
             replayed.prune(csn);
-            prop_assert_eq!(replayed, book);
+            prop_assert_eq!(replayed, table);
         }
 
         /// An image cuts its bytes into blocks anywhere.
@@ -660,18 +667,18 @@ mod tests {
         fn book_cut_anywhere_and_put_together_is_the_book(
             lucks in vec(any::<u8>(), 1..120), block in 1..300_usize
         ) {
-            let (mut book, mut log) = (SplitBook::new(PAIR), Logged::new());
+            let (mut table, mut log) = (SplitTable::new(PAIR), Logged::new());
             for (csn, luck) in (1..).map(Csn).zip(lucks) {
-                step(&mut book, &mut log, csn, luck);
+                step(&mut table, &mut log, csn, luck);
             }
-            let together = encoded(&book).chunks(block).collect::<Vec<_>>().concat();
-            prop_assert_eq!(SplitBook::decode(&together), Ok(book));
+            let together = encoded(&table).chunks(block).collect::<Vec<_>>().concat();
+            prop_assert_eq!(SplitTable::decode(&together), Ok(table));
         }
 
         #[test]
         fn any_bytes_decode_to_a_book_or_to_an_error(bytes in vec(any::<u8>(), 0..200)) {
-            if let Ok(book) = SplitBook::decode(&bytes) {
-                prop_assert_eq!(SplitBook::decode(&encoded(&book)), Ok(book));
+            if let Ok(table) = SplitTable::decode(&bytes) {
+                prop_assert_eq!(SplitTable::decode(&encoded(&table)), Ok(table));
             }
         }
     }
@@ -683,60 +690,60 @@ mod tests {
 
     #[test]
     fn book_of_a_new_pair_has_a_meganode_only_in_the_first_one() {
-        assert_eq!(SplitBook::new(PairId(1)).slots().collect::<Vec<_>>(), [(SlotIndex(0), SlotUse::Leaf)]);
-        assert_eq!(SplitBook::new(PairId(2)).slots().count(), 0);
-        assert_eq!(SplitBook::new(PairId(2)).free_slot(1), Some(SlotIndex(0)));
-        assert_eq!(SplitBook::new(PairId(1)).free_slot(1), None);
+        assert_eq!(SplitTable::new(PairId(1)).slots().collect::<Vec<_>>(), [(SlotIndex(0), SlotUse::Leaf)]);
+        assert_eq!(SplitTable::new(PairId(2)).slots().count(), 0);
+        assert_eq!(SplitTable::new(PairId(2)).free_slot(1), Some(SlotIndex(0)));
+        assert_eq!(SplitTable::new(PairId(1)).free_slot(1), None);
     }
 
     #[test]
     fn apply_what_does_not_follow_is_refused_by_name() {
-        let mut book = SplitBook::new(PAIR);
+        let mut table = SplitTable::new(PAIR);
         let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
-        let mut apply = |record: &NodeRecord<'_>, csn| book.apply(record, EPOCH, Csn(csn));
-        assert_eq!(apply(&start(1), 4), Err(BookError::Unused(SlotIndex(1))));
+        let mut apply = |record: &NodeRecord<'_>, csn| table.apply(record, EPOCH, Csn(csn));
+        assert_eq!(apply(&start(1), 4), Err(SplitTableError::Unused(SlotIndex(1))));
         assert_eq!(apply(&start(0), 5), Ok(()));
-        assert_eq!(apply(&start(0), 6), Err(BookError::Busy(SlotIndex(0))), "one split at a time");
+        assert_eq!(apply(&start(0), 6), Err(SplitTableError::Busy(SlotIndex(0))), "one split at a time");
         let finished = NodeRecord::Split(SplitRecord::Finished { name });
-        assert_eq!(apply(&finished, 7), Err(BookError::Order(name)));
+        assert_eq!(apply(&finished, 7), Err(SplitTableError::Order(name)));
         let linked = NodeRecord::Split(SplitRecord::Linked { name });
         assert_eq!((apply(&linked, 7), apply(&linked, 7)), (Ok(()), Ok(())), "again changes nothing");
-        assert_eq!(apply(&linked, 8), Err(BookError::Order(name)));
+        assert_eq!(apply(&linked, 8), Err(SplitTableError::Order(name)));
         let other = SplitName { csn: Csn(6), ..name };
         let unknown = NodeRecord::Split(SplitRecord::Opened { name: other });
-        assert_eq!(apply(&unknown, 8), Err(BookError::Unknown(other)));
+        assert_eq!(apply(&unknown, 8), Err(SplitTableError::Unknown(other)));
         let used = |used| NodeRecord::SlotUse { slot: SlotIndex(0), used };
-        assert_eq!(apply(&used(SlotUse::Router), 9), Err(BookError::Busy(SlotIndex(0))));
-        assert_eq!(apply(&used(SlotUse::Free), 9), Err(BookError::Unused(SlotIndex(0))));
+        assert_eq!(apply(&used(SlotUse::Router), 9), Err(SplitTableError::Busy(SlotIndex(0))));
+        assert_eq!(apply(&used(SlotUse::Free), 9), Err(SplitTableError::Unused(SlotIndex(0))));
     }
 
     #[test]
     fn slot_of_a_discarded_adoption_is_free_only_when_that_is_durable() {
-        let mut book = SplitBook::new(PairId(2));
+        let mut table = SplitTable::new(PairId(2));
         let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
         let (slot, right) = (SlotIndex(0), Pointer::NULL);
         let adopt = SplitRecord::Adopt { name, slot, low: b"k", high: None, right, kept: &[] };
-        book.apply(&NodeRecord::Split(adopt), EPOCH, Csn(10)).unwrap();
-        assert!(book.is_hidden(slot) && book.free_slot(1).is_none());
-        book.apply(&NodeRecord::Split(SplitRecord::Discarded { name, slot }), EPOCH, Csn(12)).unwrap();
-        book.prune(Csn(11));
-        assert_eq!((book.slot_use(slot), book.free_slot(1)), (SlotUse::Free, None));
-        book.prune(Csn(12));
-        assert_eq!((book.free_slot(1), book.targets().count()), (Some(slot), 0));
+        table.apply(&NodeRecord::Split(adopt), EPOCH, Csn(10)).unwrap();
+        assert!(table.is_hidden(slot) && table.free_slot(1).is_none());
+        table.apply(&NodeRecord::Split(SplitRecord::Discarded { name, slot }), EPOCH, Csn(12)).unwrap();
+        table.prune(Csn(11));
+        assert_eq!((table.slot_use(slot), table.free_slot(1)), (SlotUse::Free, None));
+        table.prune(Csn(12));
+        assert_eq!((table.free_slot(1), table.targets().count()), (Some(slot), 0));
     }
 
     #[test]
     fn forget_is_for_what_is_open_alone() {
-        let mut book = SplitBook::new(PairId(2));
+        let mut table = SplitTable::new(PairId(2));
         let name = SplitName { pair: PAIR, epoch: EPOCH, csn: Csn(5) };
         let (slot, right) = (SlotIndex(0), Pointer::NULL);
         let adopt = SplitRecord::Adopt { name, slot, low: b"k", high: None, right, kept: &[] };
         let adopted = SplitRecord::Adopted { name, slot, nodes: 1, entries: 0 };
         for (record, csn) in [(adopt, 10), (adopted, 11), (SplitRecord::Opened { name }, 12)] {
-            assert!(!book.forget(name));
-            book.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
+            assert!(!table.forget(name));
+            table.apply(&NodeRecord::Split(record), EPOCH, Csn(csn)).unwrap();
         }
-        assert!(!book.is_hidden(slot) && book.forget(name) && !book.forget(name));
-        assert_eq!(book.slot_use(slot), SlotUse::Leaf);
+        assert!(!table.is_hidden(slot) && table.forget(name) && !table.forget(name));
+        assert_eq!(table.slot_use(slot), SlotUse::Leaf);
     }
 }

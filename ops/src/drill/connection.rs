@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 
-use super::wire::{Answer, Request, Status};
+use super::wire::{DrillAnswer, Request, Status};
 use crate::dev::plan::drill_socket;
 use crate::exit::{Exit, Failure};
 
@@ -15,13 +15,13 @@ use crate::exit::{Exit, Failure};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A connection to the supervisor.
-pub(crate) struct Line {
+pub(crate) struct DrillConnection {
     stream: BufReader<UnixStream>,
 }
 
-impl Line {
+impl DrillConnection {
     /// Connects to the supervisor of the cluster in `dir`.
-    pub(crate) fn open(dir: &Path) -> anyhow::Result<Line> {
+    pub(crate) fn open(dir: &Path) -> anyhow::Result<DrillConnection> {
         let path = drill_socket(dir);
         let stream = UnixStream::connect(&path).map_err(|error| {
             let why = match error.kind() {
@@ -34,11 +34,11 @@ impl Line {
             )
         })?;
         stream.set_read_timeout(Some(PATIENCE)).context("a socket takes a time-out")?;
-        Ok(Line { stream: BufReader::new(stream) })
+        Ok(DrillConnection { stream: BufReader::new(stream) })
     }
 
     /// Asks for something and waits until it is done; a refusal is a failure.
-    pub(crate) fn ask(&mut self, request: Request) -> anyhow::Result<Answer> {
+    pub(crate) fn ask(&mut self, request: Request) -> anyhow::Result<DrillAnswer> {
         let mut line = serde_json::to_vec(&request)?;
         line.push(b'\n');
         let mut said = String::new();
@@ -52,7 +52,8 @@ impl Line {
                 return Err(Failure::new(Exit::Unreachable, what).into());
             }
         }
-        let mut answer: Answer = serde_json::from_str(&said).context("this is no answer of a supervisor")?;
+        let mut answer: DrillAnswer =
+            serde_json::from_str(&said).context("this is no answer of a supervisor")?;
         match answer.refused.take() {
             Some(refused) => Err(Failure::usage(refused.what).next(refused.next).into()),
             None => Ok(answer),

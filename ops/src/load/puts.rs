@@ -9,7 +9,7 @@ use super::loader::Sink;
 use crate::store::Store;
 
 /// Operations in flight, by the caller's own numbers.
-pub(crate) struct Flight<'a> {
+pub(crate) struct PendingPuts<'a> {
     store: &'a mut Store,
     numbers: HashMap<Ticket, u64>,
     submitted: u32,
@@ -18,10 +18,10 @@ pub(crate) struct Flight<'a> {
 /// Completions are looked for after so many submissions, not after each: looking costs a system call.
 const SUBMISSIONS_A_LOOK: u32 = 32;
 
-impl<'a> Flight<'a> {
+impl<'a> PendingPuts<'a> {
     /// On a connected store.
-    pub(crate) fn new(store: &'a mut Store) -> Flight<'a> {
-        Flight { store, numbers: HashMap::new(), submitted: 0 }
+    pub(crate) fn new(store: &'a mut Store) -> PendingPuts<'a> {
+        PendingPuts { store, numbers: HashMap::new(), submitted: 0 }
     }
 
     fn start(&mut self, number: u64, operation: &Operation<'_>) -> anyhow::Result<()> {
@@ -45,7 +45,7 @@ impl<'a> Flight<'a> {
     }
 }
 
-impl Sink for Flight<'_> {
+impl Sink for PendingPuts<'_> {
     fn submit(&mut self, line: u64, key: &[u8], value: &[u8]) -> anyhow::Result<()> {
         self.start(line, &Operation::Put { key, value, condition: Condition::Always })
     }

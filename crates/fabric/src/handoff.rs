@@ -1,7 +1,7 @@
 //! One listening socket, many workers: accepted sockets go to the endpoint whose worker the hello names.
 //!
 //! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other
-//! endpoint's desk and rings. The other endpoint judges its own limits and answers the hello.
+//! endpoint's queue and rings. The other endpoint judges its own limits and answers the hello.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -16,20 +16,20 @@ use crate::poller::poll_error;
 /// The endpoints of one host.
 #[derive(Debug)]
 pub(crate) struct Group {
-    workers: Vec<Desk>,
-    one_sided: Option<Desk>,
+    workers: Vec<HandoffQueue>,
+    one_sided: Option<HandoffQueue>,
 }
 
 /// Where one endpoint finds sockets that were accepted for it.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct HandoffQueue {
     /// Edge-triggered and never drained.
     pub(crate) bell: OwnedFd,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct QueueState {
     open: bool,
     waiting: Vec<Handed>,
 }
@@ -45,13 +45,13 @@ pub(crate) struct Handed {
 impl Group {
     pub(crate) fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
         Ok(Group {
-            workers: (0..workers).map(|_| Desk::new()).collect::<Result<_, _>>()?,
-            one_sided: if one_sided { Some(Desk::new()?) } else { None },
+            workers: (0..workers).map(|_| HandoffQueue::new()).collect::<Result<_, _>>()?,
+            one_sided: if one_sided { Some(HandoffQueue::new()?) } else { None },
         })
     }
 
-    /// The desk of a worker number as a hello names it.
-    pub(crate) fn desk(&self, worker: u16) -> Option<&Desk> {
+    /// The queue of a worker number as a hello names it.
+    pub(crate) fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
         if worker == WORKER_ONE_SIDED {
             self.one_sided.as_ref()
         } else {
@@ -65,10 +65,10 @@ impl Group {
     }
 }
 
-impl Desk {
-    fn new() -> Result<Desk, FabricError> {
+impl HandoffQueue {
+    fn new() -> Result<HandoffQueue, FabricError> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(poll_error)?;
-        Ok(Desk { bell, state: Mutex::new(State { open: true, waiting: Vec::new() }) })
+        Ok(HandoffQueue { bell, state: Mutex::new(QueueState { open: true, waiting: Vec::new() }) })
     }
 
     /// Leaves a socket, or gives it back when nobody sits here any more.
@@ -95,7 +95,7 @@ impl Desk {
         state.waiting.clear();
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, QueueState> {
         // No code that can panic runs under the lock; should one, a list of sockets is still a list of
         // sockets.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

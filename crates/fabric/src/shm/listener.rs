@@ -17,7 +17,7 @@ const BACKLOG: i32 = 1_024;
 
 /// A listener and what is known of it.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     pub(super) socket: OwnedFd,
     pub(super) name: SocketName,
     /// Users that may connect besides root and the own.
@@ -30,10 +30,10 @@ pub(super) struct Door {
     starved: bool,
 }
 
-impl Door {
+impl Listener {
     /// Listens. A socket file whose process is gone is replaced.
-    pub(super) fn open(name: SocketName, users: &[u32]) -> Result<Door, FabricError> {
-        let opened = || -> Result<Door, Errno> {
+    pub(super) fn open(name: SocketName, users: &[u32]) -> Result<Listener, FabricError> {
+        let opened = || -> Result<Listener, Errno> {
             let address = name.socket_address()?;
             let socket = open_socket()?;
             match rustix::net::bind(&socket, &address) {
@@ -44,7 +44,7 @@ impl Door {
             }
             let inode = name.path().and_then(|path| admit(path, users.is_empty()).ok());
             rustix::net::listen(&socket, BACKLOG)?;
-            Ok(Door { socket, name, users: users.to_vec(), inode, ready: true, starved: false })
+            Ok(Listener { socket, name, users: users.to_vec(), inode, ready: true, starved: false })
         };
         opened().map_err(|errno| FabricError::ListenUnix { name, source: errno.into() })
     }
@@ -78,7 +78,7 @@ impl Door {
     }
 }
 
-impl Drop for Door {
+impl Drop for Listener {
     fn drop(&mut self) {
         // The file may be another's by now.
         if let (Some(path), Some(inode)) = (self.name.path(), self.inode)
@@ -149,16 +149,16 @@ mod tests {
 
     #[test]
     fn open_takes_the_place_of_a_dead_listener_and_not_of_a_living() {
-        let folder = std::env::temp_dir().join(format!("cell-door-{}", std::process::id()));
+        let folder = std::env::temp_dir().join(format!("cell-listener-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let name = SocketName::of_path(&folder.join("socket")).unwrap();
-        let first = Door::open(name, &[]).unwrap();
-        assert!(matches!(Door::open(name, &[]), Err(FabricError::ListenUnix { .. })));
+        let first = Listener::open(name, &[]).unwrap();
+        assert!(matches!(Listener::open(name, &[]), Err(FabricError::ListenUnix { .. })));
         // It dies without removing its file.
-        let Door { socket, inode, .. } = &first;
+        let Listener { socket, inode, .. } = &first;
         assert!(inode.is_some());
         rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
-        let second = Door::open(name, &[]).unwrap();
+        let second = Listener::open(name, &[]).unwrap();
         drop(first);
         let path = name.path().unwrap();
         assert!(path.exists(), "the first one's end leaves the second one's file alone");
@@ -171,9 +171,9 @@ mod tests {
     #[test]
     fn admits_root_the_own_user_and_the_listed() {
         let name = SocketName::new(&format!("@cell-admits-{}", std::process::id())).unwrap();
-        let door = Door::open(name, &[4_000_000]).unwrap();
+        let listener = Listener::open(name, &[4_000_000]).unwrap();
         let own = rustix::process::geteuid().as_raw();
-        assert!(door.admits(0) && door.admits(own) && door.admits(4_000_000));
-        assert!(!door.admits(4_000_001));
+        assert!(listener.admits(0) && listener.admits(own) && listener.admits(4_000_000));
+        assert!(!listener.admits(4_000_001));
     }
 }

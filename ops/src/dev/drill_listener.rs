@@ -15,24 +15,24 @@ use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Tabl
 use cell_terms::Incarnation;
 
 use super::supervisor::Event;
-use crate::drill::wire::{Answer, LINE_BYTES_MAX, PairView, Refused, Request, Status};
+use crate::drill::wire::{DrillAnswer, LINE_BYTES_MAX, PairView, Refused, Request, Status};
 
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// The open socket. Dropping it removes the file.
-pub(crate) struct Door {
+pub(crate) struct DrillListener {
     path: PathBuf,
 }
 
-impl Door {
+impl DrillListener {
     /// Opens the socket and serves it on threads of its own. The folder's lock is held, so a file that is
     /// there is a dead supervisor's.
     pub(crate) fn open(
         path: PathBuf,
         coordinator: Arc<dyn Coordinator>,
         events: Sender<Event>,
-    ) -> anyhow::Result<Door> {
+    ) -> anyhow::Result<DrillListener> {
         let cannot = || format!("cannot open {} for drills", path.display());
         remove(&path).with_context(cannot)?;
         let listener = UnixListener::bind(&path).with_context(cannot)?;
@@ -56,11 +56,11 @@ impl Door {
             }
         };
         thread::Builder::new().name("drills".into()).spawn(accept).context("cannot start a thread")?;
-        Ok(Door { path })
+        Ok(DrillListener { path })
     }
 }
 
-impl Drop for Door {
+impl Drop for DrillListener {
     fn drop(&mut self) {
         let _ = remove(&self.path); // a file that is left is replaced by the next supervisor
     }
@@ -104,19 +104,19 @@ fn serve(
     }
 }
 
-fn answer(mut stream: impl Write, answer: &Answer) -> io::Result<()> {
+fn answer(mut stream: impl Write, answer: &DrillAnswer) -> io::Result<()> {
     let mut line = serde_json::to_vec(answer)?;
     line.push(b'\n');
     stream.write_all(&line)
 }
 
-fn refused(what: String, next: &str) -> Answer {
+fn refused(what: String, next: &str) -> DrillAnswer {
     let refused = Refused { what, next: next.to_owned() };
-    Answer { at_ns: cell_cluster::boottime_ns(), refused: Some(refused), status: None }
+    DrillAnswer { at_ns: cell_cluster::boottime_ns(), refused: Some(refused), status: None }
 }
 
 /// Has the supervisor carry a request out; a status gets what the coordinator knows.
-fn ask(request: Request, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> Answer {
+fn ask(request: Request, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> DrillAnswer {
     let (sender, receiver) = channel();
     let sent = events.send(Event::Drill { request, answer: sender });
     let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {

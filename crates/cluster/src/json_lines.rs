@@ -13,14 +13,14 @@ pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
 
 /// A request with its number on the connection.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Question {
+pub(crate) struct NumberedRequest {
     pub(crate) number: u64,
     pub(crate) request: Request,
 }
 
 /// The answer to the question with that number.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct NumberedResponse {
     pub(crate) number: u64,
     pub(crate) response: Response,
     /// The coordinator's clock; none of older servers.
@@ -53,13 +53,13 @@ mod tests {
     #[test]
     fn answer_with_or_without_a_clock_is_read_by_either() {
         let clock = Some(ClockReading { clock: 3, now_ns: 5 });
-        let answer = Answer { number: 1, response: Response::Alive, clock };
+        let answer = NumberedResponse { number: 1, response: Response::Alive, clock };
         let text = serde_json::to_string(&answer).unwrap();
         assert_eq!(text, r#"{"number":1,"response":"alive","clock":{"clock":3,"now_ns":5}}"#);
-        assert_eq!(serde_json::from_str::<Answer>(&text).unwrap().clock, clock);
+        assert_eq!(serde_json::from_str::<NumberedResponse>(&text).unwrap().clock, clock);
         let older = r#"{"number":1,"response":"alive"}"#;
-        assert_eq!(serde_json::from_str::<Answer>(older).unwrap().clock, None);
-        assert_eq!(serde_json::to_string(&Answer { clock: None, ..answer }).unwrap(), older);
+        assert_eq!(serde_json::from_str::<NumberedResponse>(older).unwrap().clock, None);
+        assert_eq!(serde_json::to_string(&NumberedResponse { clock: None, ..answer }).unwrap(), older);
     }
 
     #[test]

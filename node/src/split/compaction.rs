@@ -1,14 +1,14 @@
-//! Rebuilds after deletes: which meganode, and when. One at a time, a bounded part a turn, between the
+//! Compactions after deletes: which meganode, and when. One at a time, a bounded part a turn, between the
 //! requests of its worker; nobody waits for it.
 //!
-//! Each step of a rebuild is whole in one batch (`crate::store`'s `rebuild.rs`), so there is nothing to take
-//! up after a crash: the walk begins again where the tree is still thin. A meganode that is the source or the
-//! target of a split that is not settled is left alone, because a split's key is a fence between two leaves
-//! and must stay one.
+//! Each step of a compaction is whole in one batch (`crate::store`'s `compaction.rs`), so there is nothing to
+//! take up after a crash: the walk begins again where the tree is still thin. A meganode that is the source
+//! or the target of a split that is not settled is left alone, because a split's key is a fence between two
+//! leaves and must stay one.
 
 use super::Splits;
 use crate::directory::MeganodeAt;
-use crate::store::{RebuildStep, RebuildWalk};
+use crate::store::{CompactionStep, CompactionWalk};
 use crate::worker::pairs::Pairs;
 
 /// Runs of tree nodes that are looked at in one turn, and how many of them may be packed.
@@ -22,48 +22,48 @@ const AGAIN_PART: usize = 8;
 #[derive(Debug)]
 struct Pass {
     there: MeganodeAt,
-    walk: RebuildWalk,
+    walk: CompactionWalk,
     nodes_before: usize,
     freed: usize,
 }
 
-/// The rebuild that is under way.
+/// The compaction that is under way.
 #[derive(Debug, Default)]
-pub(super) struct Rebuilds {
+pub(super) struct Compactions {
     pass: Option<Pass>,
 }
 
 impl Pass {
     fn new(pairs: &Pairs, there: MeganodeAt) -> Pass {
         let nodes_before = pairs.store(there.pair).nodes_used(there.slot);
-        Pass { there, walk: RebuildWalk::default(), nodes_before, freed: 0 }
+        Pass { there, walk: CompactionWalk::default(), nodes_before, freed: 0 }
     }
 }
 
 impl Splits {
-    /// Begins a rebuild if a meganode has become thin and none is under way.
-    pub(super) fn trigger_rebuild(&mut self, pairs: &mut Pairs) {
-        if self.rebuilds.pass.is_some() {
+    /// Begins a compaction if a meganode has become thin and none is under way.
+    pub(super) fn trigger_compaction(&mut self, pairs: &mut Pairs) {
+        if self.compactions.pass.is_some() {
             return;
         }
         for at in pairs.all() {
             let Some(slot) = pairs.store_mut(at).take_thinned() else { continue };
             let there = MeganodeAt { pair: at, slot };
             if self.is_idle(pairs, there) {
-                self.rebuilds.pass = Some(Pass::new(pairs, there));
+                self.compactions.pass = Some(Pass::new(pairs, there));
                 return;
             }
             pairs.store_mut(at).put_back_thinned(slot);
         }
     }
 
-    /// Whether the rebuild that is under way is this meganode's.
-    pub(super) fn rebuilds_now(&self, there: MeganodeAt) -> bool {
-        self.rebuilds.pass.as_ref().is_some_and(|pass| pass.there == there)
+    /// Whether the compaction that is under way is this meganode's.
+    pub(super) fn compacts_now(&self, there: MeganodeAt) -> bool {
+        self.compactions.pass.as_ref().is_some_and(|pass| pass.there == there)
     }
 
-    /// A meganode has no tree node left for a put: whether a rebuild may find some. Its turn comes.
-    pub(super) fn rebuild_helps(&mut self, pairs: &mut Pairs, there: MeganodeAt) -> bool {
+    /// A meganode has no tree node left for a put: whether a compaction may find some. Its turn comes.
+    pub(super) fn compaction_helps(&mut self, pairs: &mut Pairs, there: MeganodeAt) -> bool {
         let thin = pairs.store(there.pair).may_be_thin(there.slot);
         if thin {
             pairs.store_mut(there.pair).put_back_thinned(there.slot);
@@ -71,9 +71,9 @@ impl Splits {
         thin
     }
 
-    /// Goes on with the rebuild that is under way. Whether there is more to do that waits for nothing.
-    pub(super) fn step_rebuild(&mut self, pairs: &mut Pairs) -> bool {
-        let Some(mut pass) = self.rebuilds.pass.take() else { return false };
+    /// Goes on with the compaction that is under way. Whether there is more to do that waits for nothing.
+    pub(super) fn step_compaction(&mut self, pairs: &mut Pairs) -> bool {
+        let Some(mut pass) = self.compactions.pass.take() else { return false };
         if !self.is_idle(pairs, pass.there) {
             // A split of it has begun: it is looked at again when that is over.
             pairs.store_mut(pass.there.pair).put_back_thinned(pass.there.slot);
@@ -82,16 +82,16 @@ impl Splits {
         let mut packed = 0;
         for _ in 0..RUNS_AT_ONCE {
             let store = pairs.store_mut(pass.there.pair);
-            match store.rebuild(pass.there.slot, &mut pass.walk) {
-                Ok(RebuildStep::Went(freed)) => {
+            match store.compact(pass.there.slot, &mut pass.walk) {
+                Ok(CompactionStep::Went(freed)) => {
                     pass.freed += freed;
                     packed += usize::from(freed > 0);
                 }
-                Ok(RebuildStep::Waits) => {
-                    self.rebuilds.pass = Some(pass);
+                Ok(CompactionStep::Waits) => {
+                    self.compactions.pass = Some(pass);
                     return false;
                 }
-                Ok(RebuildStep::Done) => return self.end_of_pass(pairs, &pass),
+                Ok(CompactionStep::Done) => return self.end_of_pass(pairs, &pass),
                 Err(error) => {
                     self.broken = Some(error);
                     return false;
@@ -101,7 +101,7 @@ impl Splits {
                 break;
             }
         }
-        self.rebuilds.pass = Some(pass);
+        self.compactions.pass = Some(pass);
         true
     }
 
@@ -115,7 +115,7 @@ impl Splits {
         self.changed = true; // who found no tree node may find one when those have rested
         let again = pass.freed * AGAIN_PART >= pass.nodes_before;
         if again {
-            self.rebuilds.pass = Some(Pass::new(pairs, pass.there));
+            self.compactions.pass = Some(Pass::new(pairs, pass.there));
         }
         again
     }

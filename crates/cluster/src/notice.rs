@@ -1,6 +1,6 @@
-//! Notes of splits whose two sides, or whose parent, are at different nodes: after a takeover of both pairs
+//! Notices of splits whose two sides, or whose parent, are at different nodes: after a takeover of both pairs
 //! by different survivors, and for parents from the start. The owners speak by way of the coordinator: a
-//! note says how far its writer's side is, durably, and is written only while the writer's lease lives, so
+//! notice says how far its writer's side is, durably, and is written only while the writer's lease lives, so
 //! that nobody who has lost a pair speaks for it.
 //!
 //! | key | written by | says | removed |
@@ -20,13 +20,13 @@ use crate::error::ClusterError;
 use crate::number;
 use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
 
-/// Under which the notes lie.
-pub(crate) const KEY_NOTES: &str = "split/";
+/// Under which the notices lie.
+pub(crate) const KEY_NOTICES: &str = "split/";
 
-/// What a note says.
+/// What a notice says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NoteRow {
+pub enum NoticeRow {
     /// The target is so far.
     Target {
         /// The source pair, whose owner is asked.
@@ -36,7 +36,7 @@ pub enum NoteRow {
         #[serde(with = "number")]
         target: PairId,
         /// How far.
-        state: TargetNote,
+        state: TargetNotice,
     },
     /// The source's answer.
     Source {
@@ -44,7 +44,7 @@ pub enum NoteRow {
         #[serde(with = "number")]
         target: PairId,
         /// What becomes of the split.
-        answer: SourceNote,
+        answer: SourceNotice,
     },
     /// An entry for the router.
     Parent {
@@ -58,7 +58,7 @@ pub enum NoteRow {
 /// How far a target is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum TargetNote {
+pub enum TargetNotice {
     /// It is hidden, whole or not.
     Hidden,
     /// It is readable.
@@ -70,7 +70,7 @@ pub enum TargetNote {
 /// What a source answers, durably decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum SourceNote {
+pub enum SourceNotice {
     /// The split is aborted, or over and forgotten.
     No,
     /// Linked.
@@ -79,9 +79,9 @@ pub enum SourceNote {
     Open,
 }
 
-/// Which note of a split.
+/// Which notice of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum NoteKind {
+pub enum NoticeKind {
     /// The target's.
     Target,
     /// The source's.
@@ -90,62 +90,62 @@ pub enum NoteKind {
     Parent,
 }
 
-/// A note's key: the split's name, and which one.
+/// A notice's key: the split's name, and which one.
 #[must_use]
-pub fn note_key(name: &str, kind: NoteKind) -> String {
+pub fn notice_key(name: &str, kind: NoticeKind) -> String {
     let kind = match kind {
-        NoteKind::Target => "target",
-        NoteKind::Source => "source",
-        NoteKind::Parent => "parent",
+        NoticeKind::Target => "target",
+        NoticeKind::Source => "source",
+        NoticeKind::Parent => "parent",
     };
-    format!("{KEY_NOTES}{name}/{kind}")
+    format!("{KEY_NOTICES}{name}/{kind}")
 }
 
 /// The split's name and the kind that a key has.
 #[must_use]
-pub fn parse_note_key(key: &str) -> Option<(&str, NoteKind)> {
-    let (name, kind) = key.strip_prefix(KEY_NOTES)?.rsplit_once('/')?;
+pub fn parse_notice_key(key: &str) -> Option<(&str, NoticeKind)> {
+    let (name, kind) = key.strip_prefix(KEY_NOTICES)?.rsplit_once('/')?;
     let kind = match kind {
-        "target" => NoteKind::Target,
-        "source" => NoteKind::Source,
-        "parent" => NoteKind::Parent,
+        "target" => NoticeKind::Target,
+        "source" => NoticeKind::Source,
+        "parent" => NoticeKind::Parent,
         _ => return None,
     };
     Some((name, kind))
 }
 
-impl NoteRow {
+impl NoticeRow {
     /// A router's entry.
     #[must_use]
-    pub fn parent(low: &[u8], to: Pointer) -> NoteRow {
+    pub fn parent(low: &[u8], to: Pointer) -> NoticeRow {
         let low = low.iter().map(|byte| format!("{byte:02x}")).collect();
-        NoteRow::Parent { low, to: to.0 }
+        NoticeRow::Parent { low, to: to.0 }
     }
 
     /// The low key of a router's entry, and where it leads; none if this is not one.
     #[must_use]
     pub fn parent_entry(&self) -> Option<(Vec<u8>, Pointer)> {
-        let NoteRow::Parent { low, to } = self else { return None };
+        let NoticeRow::Parent { low, to } = self else { return None };
         let digit = |at: usize| low.get(at..at + 2).and_then(|pair| u8::from_str_radix(pair, 16).ok());
         let bytes: Option<Vec<u8>> = (0..low.len()).step_by(2).map(digit).collect();
         Some((bytes?, Pointer(*to)))
     }
 }
 
-/// The notes. Clones share the coordinator.
+/// The notices. Clones share the coordinator.
 #[derive(Clone)]
-pub struct Notes {
+pub struct Notices {
     coordinator: Arc<dyn Coordinator>,
 }
 
-impl Notes {
-    /// The notes that `coordinator` holds.
+impl Notices {
+    /// The notices that `coordinator` holds.
     #[must_use]
-    pub fn new(coordinator: Arc<dyn Coordinator>) -> Notes {
-        Notes { coordinator }
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Notices {
+        Notices { coordinator }
     }
 
-    /// Writes a note, or with none removes it, in the name of a living writer. The revision from which on
+    /// Writes a notice, or with none removes it, in the name of a living writer. The revision from which on
     /// everybody sees it.
     ///
     /// # Errors
@@ -153,12 +153,12 @@ impl Notes {
     pub fn set(
         &self,
         key: &str,
-        note: Option<&NoteRow>,
+        notice: Option<&NoticeRow>,
         writer: Incarnation,
     ) -> Result<Revision, ClusterError> {
         let mut write = Transaction::new().when(Condition::LeaseAlive { lease: writer });
-        write = match note {
-            Some(note) => write.put(key, text(note)),
+        write = match notice {
+            Some(notice) => write.put(key, text(notice)),
             None => write.delete(key),
         };
         let mut attempts = Attempts::default();
@@ -182,16 +182,16 @@ mod tests {
     use cell_terms::RegionId;
 
     #[test]
-    fn note_keys_and_router_entries_round_trip() {
-        for kind in [NoteKind::Target, NoteKind::Source, NoteKind::Parent] {
-            assert_eq!(parse_note_key(&note_key("1.2.3", kind)), Some(("1.2.3", kind)));
+    fn notice_keys_and_router_entries_round_trip() {
+        for kind in [NoticeKind::Target, NoticeKind::Source, NoticeKind::Parent] {
+            assert_eq!(parse_notice_key(&notice_key("1.2.3", kind)), Some(("1.2.3", kind)));
         }
-        assert_eq!(parse_note_key("split/1.2.3/other"), None);
+        assert_eq!(parse_notice_key("split/1.2.3/other"), None);
         let to = Pointer::new(RegionId(4), 4096);
         for low in [&b""[..], b"key", &[0, 0xff]] {
-            assert_eq!(NoteRow::parent(low, to).parent_entry(), Some((low.to_vec(), to)));
+            assert_eq!(NoticeRow::parent(low, to).parent_entry(), Some((low.to_vec(), to)));
         }
-        assert_eq!(NoteRow::Parent { low: "0".into(), to: 0 }.parent_entry(), None);
-        assert_eq!(NoteRow::Parent { low: "zz".into(), to: 0 }.parent_entry(), None);
+        assert_eq!(NoticeRow::Parent { low: "0".into(), to: 0 }.parent_entry(), None);
+        assert_eq!(NoticeRow::Parent { low: "zz".into(), to: 0 }.parent_entry(), None);
     }
 }

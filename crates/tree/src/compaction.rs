@@ -1,4 +1,4 @@
-//! Rebuilding a meganode after deletes: run by run, in place, while it is read and written.
+//! Compacting a meganode after deletes: run by run, in place, while it is read and written.
 //!
 //! Nothing merges tree nodes when entries are removed, so deletes leave nodes that hold little. A *run* is a
 //! few neighbours under one parent. One step takes a sparse run apart, packs its entries densely into the
@@ -39,9 +39,9 @@ use crate::slot::SlotAllocator;
 use crate::state::NodeState;
 use crate::view::{Header, View};
 
-/// What a step of a rebuild looks for, and how much it does at most.
+/// What a step of a compaction looks for, and how much it does at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RebuildLimits {
+pub struct CompactionLimits {
     /// A run is rebuilt if entries are less than so many thousandths of its nodes' bytes.
     pub sparse_permille: usize,
     /// How full the new nodes become, in percent; the rest is left for inserts.
@@ -52,7 +52,7 @@ pub struct RebuildLimits {
     pub run: usize,
 }
 
-impl RebuildLimits {
+impl CompactionLimits {
     /// Tree nodes that one step fills at most, the parent included.
     #[must_use]
     pub const fn fills_max(&self) -> usize {
@@ -60,9 +60,9 @@ impl RebuildLimits {
     }
 }
 
-/// Where a rebuild goes on.
+/// Where a compaction goes on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RebuildNext {
+pub enum CompactionNext {
     /// At the run that begins with the node that has this key.
     From(Vec<u8>),
     /// On the next level, from its beginning.
@@ -74,18 +74,18 @@ pub enum RebuildNext {
 /// The changes of one step, in the order in which they must be applied. Made again and again in the same
 /// memory.
 #[derive(Debug, Default)]
-pub struct RebuildPlan {
+pub struct CompactionPlan {
     fills: Vec<(NodeIndex, usize)>,
     images: Vec<u64>,
     freed: Vec<NodeIndex>,
     lowers: bool,
 }
 
-impl RebuildPlan {
+impl CompactionPlan {
     /// An empty plan.
     #[must_use]
-    pub fn new() -> RebuildPlan {
-        RebuildPlan::default()
+    pub fn new() -> CompactionPlan {
+        CompactionPlan::default()
     }
 
     /// Whether nothing changes.
@@ -155,40 +155,40 @@ struct Packed {
 }
 
 impl<W: Words + ?Sized> Meganode<'_, W> {
-    /// Plans the next step of a rebuild: looks at the run on `level` that begins with the node that has
+    /// Plans the next step of a compaction: looks at the run on `level` that begins with the node that has
     /// `from`, and packs it if it is sparse. For the meganode's writer; the plan is good until the next
     /// change. With an empty plan the run stays as it is.
     ///
     /// # Errors
     /// [`PlanError::Damaged`].
-    pub fn plan_rebuild(
+    pub fn plan_compaction(
         &self,
         level: u8,
         from: &[u8],
-        limits: &RebuildLimits,
-        plan: &mut RebuildPlan,
-    ) -> Result<RebuildNext, PlanError> {
+        limits: &CompactionLimits,
+        plan: &mut CompactionPlan,
+    ) -> Result<CompactionNext, PlanError> {
         plan.clear();
-        sized!(self.geometry, B => self.plan_rebuild_sized::<B>(level, from, limits, plan))
+        sized!(self.geometry, B => self.plan_compaction_sized::<B>(level, from, limits, plan))
     }
 
-    fn plan_rebuild_sized<const B: usize>(
+    fn plan_compaction_sized<const B: usize>(
         &self,
         level: u8,
         from: &[u8],
-        limits: &RebuildLimits,
-        plan: &mut RebuildPlan,
-    ) -> Result<RebuildNext, PlanError> {
+        limits: &CompactionLimits,
+        plan: &mut CompactionPlan,
+    ) -> Result<CompactionNext, PlanError> {
         let root = self.view::<B>(NodeIndex::ROOT).header();
         if root.is_inner() && root.count == 1 {
             self.plan_lower_root::<B>(&root, plan)?;
-            return Ok(RebuildNext::From(from.to_vec()));
+            return Ok(CompactionNext::From(from.to_vec()));
         }
         if root.level() <= level {
-            return Ok(RebuildNext::TreeDone);
+            return Ok(CompactionNext::TreeDone);
         }
         let Some((parent, first)) = self.parent_of_run::<B>(level, &Probe::new(from))? else {
-            return Ok(RebuildNext::LevelDone);
+            return Ok(CompactionNext::LevelDone);
         };
         let (view, header) = (self.view::<B>(parent), self.inner::<B>(parent, level + 1)?);
         let (end, sparse) = self.run_from::<B>(&view, &header, first, limits)?;
@@ -198,7 +198,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
             None if end < header.count => Some(crate::divide::low_of_child(&view, &header, end)),
             _ => high_of(&view, &header),
         };
-        Ok(next.map_or(RebuildNext::LevelDone, RebuildNext::From))
+        Ok(next.map_or(CompactionNext::LevelDone, CompactionNext::From))
     }
 
     /// The inner node above the run's first, and which of its children that is; none behind the meganode's
@@ -232,7 +232,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         view: &View<'_, W, B>,
         header: &Header,
         first: usize,
-        limits: &RebuildLimits,
+        limits: &CompactionLimits,
     ) -> Result<(usize, bool), PlanError> {
         let most = limits.fills * B * limits.fill_percent / 100;
         let (mut end, mut bytes) = (first, 0);
@@ -266,8 +266,8 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
         &self,
         parent: NodeIndex,
         children: std::ops::Range<usize>,
-        limits: &RebuildLimits,
-        plan: &mut RebuildPlan,
+        limits: &CompactionLimits,
+        plan: &mut CompactionPlan,
     ) -> Result<Option<Vec<u8>>, PlanError> {
         let (view, header) = (self.view::<B>(parent), self.inner::<B>(parent, self.level::<B>(parent))?);
         let mut run = Run { role: header.role(), level: header.level() - 1, ..Run::default() };
@@ -331,7 +331,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     fn plan_lower_root<const B: usize>(
         &self,
         root: &Header,
-        plan: &mut RebuildPlan,
+        plan: &mut CompactionPlan,
     ) -> Result<(), PlanError> {
         let child = self.view::<B>(NodeIndex::ROOT).child(root, 0);
         let mut run = Run { role: root.role(), level: root.level() - 1, ..Run::default() };

@@ -1,0 +1,433 @@
+//! The operations that a client holds: one slot each, reused with its buffers.
+//!
+//! A request id names the slot and the attempt, `attempt << 16 | slot`, so a reply finds its operation
+//! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use cell_protocol::{RequestId, RequestKind};
+use cell_terms::{OperationNumber, SessionId};
+
+use crate::error::AttemptError;
+use crate::join::Join;
+use crate::link::LinkId;
+use crate::operation::Prepared;
+use crate::stream::{Download, Upload};
+use crate::{ClientError, Operation, Ticket};
+
+/// A slot in the table.
+pub(crate) type OperationSlot = u16;
+
+/// No operation has this slot: requests of the client's own (hello, sessions, signs of life).
+pub(crate) const SLOT_OF_CONTROL: OperationSlot = OperationSlot::MAX;
+
+const SLOT_BITS: u32 = OperationSlot::BITS;
+
+/// Larger buffers are given back when their operation ends.
+const BUFFER_KEPT_BYTES: usize = 4096;
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PendingState {
+    /// The slot is free.
+    Free,
+    /// In the list of those to be sent.
+    Ready,
+    /// A write that waits for a session.
+    WaitsForSession,
+    /// A streamed put that waits for another one to end.
+    WaitsForStream,
+    /// Refused for now; goes on at this time.
+    BacksOff {
+        /// When.
+        due_ns: u64,
+    },
+    /// On its way; an answer is due.
+    Sent,
+    /// A read that the client does itself: see `onesided`.
+    OneSided,
+    /// A multi-get over several nodes, whose parts are under way.
+    Joins,
+}
+
+/// An operation.
+#[derive(Debug)]
+pub(crate) struct PendingOperation {
+    pub(crate) ticket: Ticket,
+    pub(crate) state: PendingState,
+    pub(crate) kind: RequestKind,
+    pub(crate) keys: usize,
+    /// Where the key stands in the encoded request, of an operation on one key.
+    pub(crate) key: (u32, u32),
+    /// By which connection it goes.
+    pub(crate) link: LinkId,
+    /// Hints followed since its last wait.
+    pub(crate) hops: u8,
+    /// Of which operation it is which part.
+    pub(crate) part_of: Option<(OperationSlot, u16)>,
+    /// What its parts have found.
+    pub(crate) join: Option<Box<Join>>,
+    /// The encoded request; id and name are stamped in with each attempt.
+    pub(crate) message: Vec<u8>,
+    /// The value of a streamed put.
+    pub(crate) value: Vec<u8>,
+    /// The current attempt.
+    pub(crate) id: RequestId,
+    /// A write's name, from its first attempt on.
+    pub(crate) name: Option<(SessionId, OperationNumber)>,
+    /// A copy was sent whose answer never came.
+    pub(crate) fate_open: bool,
+    pub(crate) attempts: u32,
+    pub(crate) submitted_ns: u64,
+    /// Before the current attempt left.
+    pub(crate) sent_ns: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) last: Option<AttemptError>,
+    pub(crate) upload: Option<Upload>,
+    pub(crate) download: Option<Download>,
+}
+
+impl PendingOperation {
+    fn free() -> PendingOperation {
+        PendingOperation {
+            ticket: Ticket(0),
+            state: PendingState::Free,
+            kind: RequestKind::Status,
+            keys: 0,
+            key: (0, 0),
+            link: LinkId::BOOTSTRAP,
+            hops: 0,
+            part_of: None,
+            join: None,
+            message: Vec::new(),
+            value: Vec::new(),
+            id: RequestId(0),
+            name: None,
+            fate_open: false,
+            attempts: 0,
+            submitted_ns: 0,
+            sent_ns: 0,
+            deadline_ns: 0,
+            last: None,
+            upload: None,
+            download: None,
+        }
+    }
+
+    pub(crate) fn is_write(&self) -> bool {
+        matches!(self.kind, RequestKind::Put | RequestKind::Delete | RequestKind::PutBegin)
+    }
+
+    /// Whether a client can do it itself, with one-sided reads.
+    pub(crate) fn is_one_sided(&self) -> bool {
+        use RequestKind as K;
+        matches!(self.kind, K::Get | K::Search | K::MultiGet | K::Scan)
+    }
+
+    /// A check may take longer than any silence; nothing else may.
+    pub(crate) fn is_prompt(&self) -> bool {
+        self.kind != RequestKind::Check
+    }
+
+    /// The earliest time at which something is to be done for it.
+    pub(crate) fn due_ns(&self) -> u64 {
+        match self.state {
+            PendingState::BacksOff { due_ns } => due_ns.min(self.deadline_ns),
+            _ => self.deadline_ns,
+        }
+    }
+
+    /// The error of giving up, at a deadline or after the last retry.
+    pub(crate) fn given_up(&self, now_ns: u64) -> ClientError {
+        let waited_ms = now_ns.saturating_sub(self.submitted_ns) / 1_000_000;
+        let in_the_air = self.is_write() && (self.fate_open || self.state == PendingState::Sent);
+        if in_the_air {
+            return ClientError::Unknown { waited_ms, last: self.last };
+        }
+        match self.last {
+            Some(AttemptError::Refused(refusal)) if now_ns < self.deadline_ns => {
+                ClientError::Refused(refusal)
+            }
+            last => ClientError::Deadline { waited_ms, last },
+        }
+    }
+}
+
+/// The table of operations.
+#[derive(Debug)]
+pub(crate) struct PendingTable {
+    slots: Vec<PendingOperation>,
+    free: Vec<OperationSlot>,
+    /// Slots that hold parts of operations.
+    parts: usize,
+    max: usize,
+    attempt: u64,
+    /// Waits that were begun, the earliest first, each with its slot. One that its operation has left since
+    /// is passed over when its time comes, so that nothing searches through all slots for each wait that
+    /// ends.
+    waits: BinaryHeap<Reverse<(u64, OperationSlot)>>,
+    /// No operation has its deadline before this time; it may be too early, never too late.
+    deadline_ns: u64,
+}
+
+impl PendingTable {
+    pub(crate) fn new(max: usize) -> PendingTable {
+        let max = max.min(usize::from(SLOT_OF_CONTROL));
+        let (slots, free, waits) = (Vec::new(), Vec::new(), BinaryHeap::new());
+        PendingTable { slots, free, parts: 0, max, attempt: 0, waits, deadline_ns: u64::MAX }
+    }
+
+    /// Operations, parts of others not counted.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len() - self.free.len() - self.parts
+    }
+
+    /// Takes an operation in, ready to be sent.
+    pub(crate) fn begin(
+        &mut self,
+        ticket: Ticket,
+        operation: &Operation<'_>,
+        submitted_ns: u64,
+        deadline_ns: u64,
+    ) -> Result<OperationSlot, ClientError> {
+        let slot = self.take_slot()?;
+        let pending = &mut self.slots[usize::from(slot)];
+        let prepared = match operation.prepare(&mut pending.message, &mut pending.value) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                self.free.push(slot);
+                return Err(error.into());
+            }
+        };
+        let Prepared { keys, kind, key } = prepared;
+        (pending.ticket, pending.state) = (ticket, PendingState::Ready);
+        (pending.kind, pending.keys, pending.key) = (kind, keys, key);
+        (pending.submitted_ns, pending.deadline_ns) = (submitted_ns, deadline_ns);
+        self.deadline_ns = self.deadline_ns.min(deadline_ns);
+        Ok(slot)
+    }
+
+    /// Takes a part of an operation in; none if there is no slot.
+    pub(crate) fn begin_part(
+        &mut self,
+        whole: OperationSlot,
+        part: u16,
+        message: Vec<u8>,
+        keys: usize,
+    ) -> Option<OperationSlot> {
+        let slot = match self.free.pop() {
+            Some(slot) => slot,
+            None => {
+                let slot =
+                    OperationSlot::try_from(self.slots.len()).ok().filter(|&at| at < SLOT_OF_CONTROL)?;
+                self.slots.push(PendingOperation::free());
+                slot
+            }
+        };
+        let PendingOperation { ticket, submitted_ns, deadline_ns, .. } = *self.get(whole);
+        self.slots[usize::from(slot)] = PendingOperation {
+            ticket,
+            state: PendingState::Ready,
+            kind: RequestKind::MultiGet,
+            keys,
+            part_of: Some((whole, part)),
+            message,
+            submitted_ns,
+            deadline_ns,
+            ..PendingOperation::free()
+        };
+        self.parts += 1;
+        Some(slot)
+    }
+
+    fn take_slot(&mut self) -> Result<OperationSlot, ClientError> {
+        if let Some(slot) = self.free.pop() {
+            return Ok(slot);
+        }
+        match OperationSlot::try_from(self.slots.len()) {
+            Ok(slot) if self.len() < self.max && slot < SLOT_OF_CONTROL => {
+                self.slots.push(PendingOperation::free());
+                Ok(slot)
+            }
+            _ => Err(ClientError::QueueFull { max: self.max }),
+        }
+    }
+
+    /// Frees an operation's slot: as good as new, but for its buffers and what [`PendingTable::begin`] sets.
+    pub(crate) fn end(&mut self, slot: OperationSlot) {
+        let pending = &mut self.slots[usize::from(slot)];
+        (pending.state, pending.id, pending.name) = (PendingState::Free, RequestId(0), None);
+        (pending.link, pending.hops, pending.attempts) = (LinkId::BOOTSTRAP, 0, 0);
+        (pending.fate_open, pending.last) = (false, None);
+        (pending.upload, pending.download) = (None, None);
+        if pending.join.is_some() || pending.part_of.is_some() {
+            pending.join = None;
+            self.parts -= usize::from(pending.part_of.take().is_some());
+        }
+        for buffer in [&mut pending.message, &mut pending.value] {
+            if buffer.capacity() > BUFFER_KEPT_BYTES {
+                *buffer = Vec::new();
+            }
+        }
+        self.free.push(slot);
+        if self.len() == 0 {
+            self.deadline_ns = u64::MAX;
+            self.waits.clear();
+        }
+    }
+
+    /// An id for the next attempt at a slot.
+    pub(crate) fn next_id(&mut self, slot: OperationSlot) -> RequestId {
+        self.attempt += 1;
+        RequestId(self.attempt << SLOT_BITS | u64::from(slot))
+    }
+
+    /// The operation that waits for a reply to this id.
+    pub(crate) fn waiting_for(&self, id: RequestId) -> Option<OperationSlot> {
+        let slot = OperationSlot::try_from(id.0 & u64::from(OperationSlot::MAX)).ok()?;
+        let pending = self.slots.get(usize::from(slot))?;
+        (pending.state == PendingState::Sent && pending.id == id).then_some(slot)
+    }
+
+    pub(crate) fn get(&self, slot: OperationSlot) -> &PendingOperation {
+        &self.slots[usize::from(slot)]
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: OperationSlot) -> &mut PendingOperation {
+        &mut self.slots[usize::from(slot)]
+    }
+
+    /// Lets an operation rest until a time.
+    pub(crate) fn back_off(&mut self, slot: OperationSlot, due_ns: u64) {
+        self.get_mut(slot).state = PendingState::BacksOff { due_ns };
+        self.waits.push(Reverse((due_ns, slot)));
+    }
+
+    /// No operation has anything due before this time; it may be too early, never too late.
+    pub(crate) fn due_ns(&self) -> u64 {
+        let wait_ns = self.waits.peek().map_or(u64::MAX, |&Reverse((due_ns, _))| due_ns);
+        wait_ns.min(self.deadline_ns)
+    }
+
+    /// The slots of all operations for which something is due, in the order of their tickets, into `due`.
+    /// Waits that are over are forgotten: the caller ends or sends each operation that it is given.
+    pub(crate) fn collect_due(&mut self, now_ns: u64, due: &mut Vec<OperationSlot>) {
+        due.clear();
+        if now_ns >= self.deadline_ns {
+            self.collect(due, |pending| pending.due_ns() <= now_ns);
+            let held = self.slots.iter().filter(|pending| pending.state != PendingState::Free);
+            let later = held.map(|pending| pending.deadline_ns).filter(|&deadline_ns| deadline_ns > now_ns);
+            self.deadline_ns = later.min().unwrap_or(u64::MAX);
+        }
+        while let Some(&Reverse((due_ns, slot))) = self.waits.peek()
+            && due_ns <= now_ns
+        {
+            self.waits.pop();
+            if self.get(slot).state == (PendingState::BacksOff { due_ns }) {
+                due.push(slot);
+            }
+        }
+        due.sort_unstable_by_key(|&slot| (self.get(slot).ticket, slot));
+        due.dedup();
+    }
+
+    /// Whether there is such an operation.
+    pub(crate) fn any(&self, wanted: impl Fn(&PendingOperation) -> bool) -> bool {
+        self.slots.iter().any(|pending| pending.state != PendingState::Free && wanted(pending))
+    }
+
+    /// The slots of all operations of a kind, in the order of their tickets, into `found`.
+    pub(crate) fn collect(&self, found: &mut Vec<OperationSlot>, wanted: impl Fn(&PendingOperation) -> bool) {
+        found.clear();
+        let slots = (0..=OperationSlot::MAX).zip(&self.slots);
+        let wanted = slots.filter(|(_, pending)| pending.state != PendingState::Free && wanted(pending));
+        found.extend(wanted.map(|(slot, _)| slot));
+        found.sort_by_key(|&slot| self.get(slot).ticket);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(
+        pending: &mut PendingTable,
+        ticket: u64,
+        deadline_ns: u64,
+    ) -> Result<OperationSlot, ClientError> {
+        pending.begin(Ticket(ticket), &Operation::Get { key: b"key" }, 0, deadline_ns)
+    }
+
+    #[test]
+    fn waiting_for_an_earlier_attempt_finds_nothing() {
+        let mut pending = PendingTable::new(2);
+        let slot = begin(&mut pending, 1, 10).unwrap();
+        let first = pending.next_id(slot);
+        let second = pending.next_id(slot);
+        pending.get_mut(slot).id = second;
+        assert_eq!(pending.waiting_for(second), None, "not sent yet");
+        pending.get_mut(slot).state = PendingState::Sent;
+        assert_eq!(pending.waiting_for(second), Some(slot));
+        assert_eq!(pending.waiting_for(first), None);
+        assert_eq!(pending.waiting_for(RequestId(u64::MAX)), None);
+        pending.end(slot);
+        assert_eq!(pending.waiting_for(second), None);
+    }
+
+    #[test]
+    fn begin_past_the_limit_is_refused_and_a_freed_place_is_reused() {
+        let mut pending = PendingTable::new(2);
+        begin(&mut pending, 1, 10).unwrap();
+        let second = begin(&mut pending, 2, 10).unwrap();
+        assert!(matches!(begin(&mut pending, 3, 10), Err(ClientError::QueueFull { max: 2 })));
+        pending.end(second);
+        assert_eq!(begin(&mut pending, 4, 10).unwrap(), second);
+        assert_eq!(pending.len(), 2);
+    }
+
+    #[test]
+    fn begin_unsendable_operation_leaves_no_trace() {
+        let mut pending = PendingTable::new(1);
+        let key = vec![0; 5000];
+        let refused = pending.begin(Ticket(1), &Operation::Get { key: &key }, 0, 10);
+        assert!(matches!(refused, Err(ClientError::Unsendable(_))));
+        assert_eq!(pending.len(), 0);
+        begin(&mut pending, 2, 10).unwrap();
+    }
+
+    #[test]
+    fn collect_due_finds_deadlines_and_waits_in_ticket_order() {
+        let mut pending = PendingTable::new(10);
+        let late = begin(&mut pending, 7, 100).unwrap();
+        let early = begin(&mut pending, 3, 100).unwrap();
+        begin(&mut pending, 5, 1000).unwrap();
+        let mut due = Vec::new();
+        pending.collect_due(99, &mut due);
+        assert!(due.is_empty());
+        pending.back_off(late, 50);
+        assert_eq!(pending.due_ns(), 50);
+        pending.collect_due(100, &mut due);
+        assert_eq!(due, [early, late]);
+        due.iter().for_each(|&slot| pending.end(slot));
+        assert_eq!(pending.due_ns(), 1000);
+    }
+
+    #[test]
+    fn collect_due_passes_over_a_wait_that_was_left() {
+        let mut pending = PendingTable::new(10);
+        let [left, kept] = [1, 2].map(|ticket| begin(&mut pending, ticket, 1000).unwrap());
+        pending.back_off(left, 50);
+        pending.back_off(kept, 60);
+        pending.get_mut(left).state = PendingState::Sent;
+        pending.back_off(left, 70);
+        let mut due = Vec::new();
+        pending.collect_due(60, &mut due);
+        assert_eq!(due, [kept], "the other one waits longer by now");
+        pending.get_mut(kept).state = PendingState::Sent;
+        assert_eq!(pending.due_ns(), 70);
+        pending.collect_due(70, &mut due);
+        assert_eq!(due, [left]);
+        assert_eq!(pending.due_ns(), 1000);
+    }
+}
