@@ -15,7 +15,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, ServingAddress, Tenure};
+use cell_cluster::{ClusterError, Missing, ServingAddress, Tenure};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Durability, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
@@ -82,7 +82,16 @@ enum Stage {
     Trust(Box<Restored>),
     Publish(Box<Restored>),
     Done(Box<Recovered>),
+    /// What was wrong is to be said in the region table.
+    Report(Box<Failure>),
     Failed,
+}
+
+/// What keeps a claimed pair from being served.
+struct Failure {
+    tenure: Tenure,
+    missing: Missing,
+    error: RecoveryError,
 }
 
 impl Takeover {
@@ -127,7 +136,7 @@ impl Takeover {
     }
 
     /// Does the next piece of work. What keeps the pair from being served is written to the region table, if
-    /// it is the pair's own data.
+    /// it is the pair's own data; until the table has answered, nobody is told that the data is at fault.
     ///
     /// # Errors
     /// See [`RecoveryError`]; nothing is served then, and the takeover is over.
@@ -140,12 +149,21 @@ impl Takeover {
             }
             Err(error) => {
                 self.progress.set_stage(RecoveryStage::Failed);
+                self.transient = None;
                 let tenure = self.tenure();
-                self.stage = Stage::Failed;
-                Err(match tenure {
-                    Some(tenure) => report(&self.environment, tenure, error),
-                    None => error,
-                })
+                let asked = matches!(std::mem::replace(&mut self.stage, Stage::Failed), Stage::Report(_));
+                let missing = tenure.and_then(|tenure| Some((tenure, error.missing(tenure.pair)?)));
+                if let Some((tenure, missing)) = missing {
+                    let pair = tenure.pair.0;
+                    tracing::warn!(pair, error = &error as &dyn Error, "a recovery has failed");
+                    self.stage = Stage::Report(Box::new(Failure { tenure, missing, error }));
+                    return Ok(Turn::More);
+                }
+                if let Some(tenure) = tenure.filter(|_| !asked) {
+                    let pair = tenure.pair.0;
+                    tracing::error!(pair, error = &error as &dyn Error, "the pair cannot be recovered");
+                }
+                Err(error)
             }
             Ok(turn) => {
                 self.transient = None;
@@ -172,6 +190,7 @@ impl Takeover {
             Stage::Open(restored) | Stage::Trust(restored) | Stage::Publish(restored) => {
                 Some(restored.claim.tenure)
             }
+            Stage::Report(failure) => Some(failure.tenure),
             Stage::Claim(_) | Stage::Done(_) | Stage::Failed => None,
         }
     }
@@ -182,7 +201,7 @@ impl Takeover {
         match &self.stage {
             Stage::Restore(restore) => restore.predecessor().is_some(),
             Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_) => true,
-            Stage::Claim(_) | Stage::Failed => false,
+            Stage::Claim(_) | Stage::Report(_) | Stage::Failed => false,
         }
     }
 
@@ -220,6 +239,13 @@ impl Takeover {
             }
             Stage::Publish(_) => self.publish(),
             Stage::Done(_) => Ok(Turn::Done),
+            Stage::Report(failure) => {
+                failure.report(&self.environment)?;
+                Err(match std::mem::replace(&mut self.stage, Stage::Failed) {
+                    Stage::Report(failure) => failure.error,
+                    _ => RecoveryError::GivenUp,
+                })
+            }
             Stage::Failed => Err(RecoveryError::GivenUp),
         }
     }
@@ -389,16 +415,24 @@ fn begin_log(
     Ok(Some(log))
 }
 
-/// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds files
-/// gone that nobody needs any more: that is the reason then, and the pair is another's.
-fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> RecoveryError {
-    if let Some(missing) = error.missing(tenure.pair) {
+impl Failure {
+    /// Says in the region table what keeps the pair from being served. Who was superseded meanwhile finds
+    /// files gone that nobody needs any more: that is the reason then, and the pair is another's. So a table
+    /// that does not answer is asked again, and the failure is the pair's only once it has answered:
+    ///
+    /// 1. A claims the pair with checkpoint 1 in its row, and stands still past its lease;
+    /// 2. B takes the pair over, records checkpoint 2 and removes the file of checkpoint 1;
+    /// 3. A goes on, does not find the file, and does not reach the coordinator just now.
+    fn report(&self, environment: &Environment) -> Result<(), RecoveryError> {
+        let Failure { tenure, missing, error } = self;
         let marked = match error.is_of_this_survivor() {
-            true => environment.table.decline(tenure, &missing),
-            false => environment.table.mark_unavailable(tenure, &missing).map(drop),
+            true => environment.table.decline(*tenure, missing),
+            false => environment.table.mark_unavailable(*tenure, missing).map(drop),
         };
         match marked {
-            Err(superseded @ ClusterError::Superseded { .. }) => return superseded.into(),
+            Err(failed) if failed.is_transient() || matches!(failed, ClusterError::Superseded { .. }) => {
+                return Err(failed.into());
+            }
             Err(failed) => {
                 let error = &failed as &dyn Error;
                 tracing::warn!(
@@ -409,7 +443,7 @@ fn report(environment: &Environment, tenure: Tenure, error: RecoveryError) -> Re
             }
             Ok(()) => {}
         }
+        tracing::error!(pair = tenure.pair.0, error = error as &dyn Error, "the pair cannot be recovered");
+        Ok(())
     }
-    tracing::error!(pair = tenure.pair.0, error = &error as &dyn Error, "the pair cannot be recovered");
-    error
 }

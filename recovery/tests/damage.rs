@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use cell_cluster::{ClaimGround, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
 use cell_memory::RegionOptions;
-use cell_recovery::{Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, find_logs};
+use cell_recovery::{
+    Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
+};
 use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
 use cell_tree::{LeafSnapshot, Meganode};
 use cell_wal::segment::LogName;
@@ -104,6 +106,28 @@ fn takeover_missing_log_folder_is_reported_and_not_served() {
         assert_eq!(world.missing(), missing);
         assert_eq!(world.missing(), missing, "and again");
     }
+}
+
+#[test]
+fn takeover_that_cannot_report_at_once_reports_once_it_can() {
+    let world = World::with_entries(false);
+    remove_files(&world.disk.process(), &log(RegionKind::Node).folder()).unwrap();
+    let life = world.life();
+    let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+    let (publish, progress) = (life.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
+    let mut takeover = Takeover::claimed(&life.environment, rebuild, publish, &progress);
+    let mut device = life.disk.device();
+    life.link.set_cut(true);
+    for _ in 0..20 {
+        assert_ne!(takeover.step(&mut device).unwrap(), Turn::Done);
+    }
+    life.link.set_cut(false);
+    let error = takeover.step(&mut device).err().unwrap();
+    let missing = Missing::Log { region: PAIR.region(RegionKind::Node), epoch: Epoch(1) };
+    assert_eq!(error.missing(PAIR), Some(missing.clone()));
+    let state = life.environment.table.pair(PAIR).unwrap().state;
+    assert_eq!(state, PairState::Unavailable { missing });
+    assert!(takeover.step(&mut device).is_err(), "it is over");
 }
 
 #[test]

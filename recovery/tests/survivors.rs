@@ -227,6 +227,47 @@ fn dead_owners_writes_that_land_while_a_survivor_serves_are_never_read() {
     }
 }
 
+/// It stood still past its lease, and what its claim's row names is gone (found by a simulator's seed). While
+/// it cannot ask whose the pair is, it does not take the data for damaged.
+#[test]
+fn superseded_survivor_that_cannot_ask_blames_no_data() {
+    for checkpoint in [true, false] {
+        let mut world = World::new(5, 100, 200);
+        if checkpoint {
+            let (life, recovered, device) = world.survivor_that_serves();
+            let mut owner = world.owner(&life, recovered, device);
+            owner.begin_checkpoint();
+            owner.end_checkpoint();
+            life.disk.kill();
+            world.end_lease();
+        }
+        let slow = world.survivor();
+        let (node, ground) = (NodeId(slow.lease.0 as u32), ClaimGround::LeaseEnded);
+        let claim = ClaimRequest { pair: PAIR, incarnation: slow.lease, node, ground };
+        let (publish, progress) = (slow.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
+        let mut takeover = Takeover::new(&slow.environment, claim, publish, &progress);
+        let mut its_device = slow.disk.device();
+        assert_eq!(takeover.step(&mut its_device).unwrap(), Turn::More, "it claims");
+        world.end_lease();
+        let (life, recovered, device) = world.survivor_that_serves();
+        let mut owner = world.owner(&life, recovered, device);
+        write(&mut owner, 500..520, 100);
+        owner.begin_checkpoint();
+        owner.end_checkpoint();
+        slow.link.set_cut(true);
+        for _ in 0..20 {
+            assert_ne!(takeover.step(&mut its_device).unwrap(), Turn::Done);
+        }
+        slow.link.set_cut(false);
+        let refused = takeover.step(&mut its_device).unwrap_err();
+        let RecoveryError::Cluster(ClusterError::Superseded { owner: other, .. }) = refused else {
+            panic!("{refused}")
+        };
+        assert_eq!(other, Some(life.lease));
+        assert!(life.environment.table.pair(PAIR).unwrap().is_published(), "the pair is as it was");
+    }
+}
+
 #[test]
 fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
     for first_steps in 0..12 {
