@@ -1,6 +1,7 @@
 //! Holds the code to the map, and the map to the code: the crate graph, where unsafe may live, the shape of
 //! files.
 
+mod circles;
 mod crates;
 mod map;
 mod mutants;

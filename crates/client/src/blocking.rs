@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Limits, Poller};
-use cell_protocol::Found;
+use cell_protocol::{Found, Scan};
 use cell_terms::Version;
 
 use crate::client_core::ClientCore;
@@ -13,7 +13,6 @@ use crate::connection::ServerInfo;
 use crate::driver::Driver;
 use crate::error::{AttemptError, ClientError};
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
-use crate::scanner::{ScanRange, Scanner};
 use crate::spin::Spin;
 use crate::transport;
 use crate::{ClientOptions, Condition, Operation, Ticket};
@@ -221,19 +220,6 @@ impl Client {
         Ok(items)
     }
 
-    /// The entries of a range, page by page. See [`ScanRange`].
-    pub fn scan(&mut self, range: ScanRange) -> Scanner<'_> {
-        Scanner::new(self, range)
-    }
-
-    /// One page of a range.
-    pub(crate) fn scan_page(&mut self, range: &ScanRange) -> Result<ScanPage, ClientError> {
-        match self.call(&Operation::Scan(range.request()))? {
-            Output::Page(page) => Ok(page),
-            other => unfitting(&other),
-        }
-    }
-
     /// The node's status.
     ///
     /// # Errors
@@ -346,6 +332,14 @@ impl Client {
             if self.advance(until_ns) >= until_ns {
                 break;
             }
+        }
+    }
+
+    /// One page of a range.
+    pub(crate) fn scan_page(&mut self, scan: Scan<'_>) -> Result<ScanPage, ClientError> {
+        match self.call(&Operation::Scan(scan))? {
+            Output::Page(page) => Ok(page),
+            other => unfitting(&other),
         }
     }
 

@@ -25,6 +25,13 @@ pub struct ScanRange {
     pub page_entries: u32,
 }
 
+impl Client {
+    /// The entries of a range, page by page. See [`ScanRange`].
+    pub fn scan(&mut self, range: ScanRange) -> Scanner<'_> {
+        Scanner::new(self, range)
+    }
+}
+
 impl Default for ScanRange {
     fn default() -> ScanRange {
         let (start, end) = (Bound::Unbounded, Bound::Unbounded);
@@ -131,7 +138,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn next_page(&mut self) -> Result<(), ClientError> {
-        let kept = self.client.scan_page(&self.range)?;
+        let kept = self.client.scan_page(self.range.request())?;
         let page = kept.page();
         for entry in page.iter() {
             let version = entry.version;

@@ -13,19 +13,8 @@ use std::net::SocketAddr;
 use std::str::FromStr;
 
 use crate::error::FabricError;
+pub use crate::host_address::Host;
 use crate::socket_name::SocketName;
-
-/// Where a host's fabric listens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Host {
-    /// Plain TCP.
-    Tcp(SocketAddr),
-    /// Shared memory on this host, handed out by that unix socket.
-    Shm(SocketName),
-    /// A host of the simulated network, by number.
-    Sim(u32),
-}
 
 /// One worker's endpoint on a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,16 +69,6 @@ impl Address {
 impl From<SocketAddr> for Address {
     fn from(socket: SocketAddr) -> Address {
         Address::tcp(socket)
-    }
-}
-
-impl fmt::Display for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Host::Tcp(socket) => write!(f, "{socket}"),
-            Host::Shm(name) => write!(f, "shm:{name}"),
-            Host::Sim(host) => write!(f, "sim:{host}"),
-        }
     }
 }
 

@@ -5,8 +5,25 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::hello::{FORMAT_VERSION, Refusal};
 use crate::shm::MEMORY_VERSION;
+
+/// The version of the fabric's format: hello, framing and one-sided reads.
+pub const FORMAT_VERSION: u16 = 1;
+
+/// Why an endpoint turns a peer away, as the hello carries it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Its limit of connections is reached. Try later.
+    TooManyConnections,
+    /// It speaks another version of the format.
+    Version,
+    /// There is no such worker, or it is gone.
+    NoSuchWorker,
+    /// The user that the peer runs as may not connect.
+    NotPermitted,
+    /// A status that this version does not know.
+    Unknown(u16),
+}
 
 /// Why a connection ended or was never opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use cell_memory::MemoryError;
 
-use crate::address::Host;
+use crate::host_address::Host;
 use crate::socket_name::SocketName;
 
 /// A call that failed. What happens to a connection later is an event, not an error.

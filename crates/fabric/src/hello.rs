@@ -20,12 +20,9 @@
 
 use std::fmt;
 
-use crate::close::{CloseReason, Stranger};
+use crate::close::{CloseReason, FORMAT_VERSION, Refusal, Stranger};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
-
-/// The version of the fabric's format: hello, framing and one-sided reads.
-pub const FORMAT_VERSION: u16 = 1;
 
 /// The worker number that names a host's one-sided service.
 pub(crate) const WORKER_ONE_SIDED: u16 = u16::MAX;
@@ -45,21 +42,6 @@ const MESSAGE_MAX_MIN: u32 = 1_024;
 const FLAG_ONE_SIDED: u16 = 1;
 
 const _: () = assert!(HEADER_BYTES == 40);
-
-/// Why an endpoint turns a peer away, as the hello carries it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// Its limit of connections is reached. Try later.
-    TooManyConnections,
-    /// It speaks another version of the format.
-    Version,
-    /// There is no such worker, or it is gone.
-    NoSuchWorker,
-    /// The user that the peer runs as may not connect.
-    NotPermitted,
-    /// A status that this version does not know.
-    Unknown(u16),
-}
 
 /// One end's hello.
 #[derive(Clone, Debug, PartialEq, Eq)]

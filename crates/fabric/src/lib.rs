@@ -21,6 +21,7 @@ mod greeting;
 mod handoff;
 mod hello;
 mod host;
+mod host_address;
 mod limits;
 mod mapped;
 mod one_sided;
@@ -35,12 +36,12 @@ mod sweep;
 mod tcp;
 
 pub use address::{Address, Host, PeerAddress};
-pub use close::{CloseReason, Stranger};
+pub use close::{CloseReason, FORMAT_VERSION, Refusal, Stranger};
 pub use counter::{COUNTERS, FabricCounters};
 pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
-pub use hello::{FORMAT_VERSION, Refusal};
+
 pub use host::{HostEndpoint, HostOptions};
 pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
 pub use mapped::MappedRegion;

@@ -19,6 +19,7 @@ mod error;
 pub mod extent;
 mod fold;
 mod machine;
+mod observe;
 mod pair;
 mod ready;
 mod region;
@@ -28,7 +29,8 @@ mod width;
 pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
 pub use budget::{Budget, BudgetFigures, BudgetFull, MemoryKind, MemoryObservation, Reservation};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
-pub use machine::{available_bytes, observe, total_bytes};
+pub use machine::{available_bytes, total_bytes};
+pub use observe::observe;
 pub use pair::PairWriter;
 pub use ready::{make_ready, ready_bytes, ready_bytes_given};
 pub use region::{

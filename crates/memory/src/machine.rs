@@ -1,16 +1,7 @@
-//! What the machine and the process's control group have, and what this process holds of it.
+//! What the machine and the process's control group have.
 
 use std::fs;
 use std::path::Path;
-
-use crate::budget::{Budget, MemoryObservation};
-use crate::ready::ready_bytes;
-use crate::region::Ledger;
-
-/// What is left to others at least: a part of what there is, within bounds.
-const MARGIN_PART: u64 = 64;
-const MARGIN_MIN: u64 = 8 << 20;
-const MARGIN_MAX: u64 = 256 << 20;
 
 /// What machine and control group have at all; `None` if the system does not tell.
 #[must_use]
@@ -25,24 +16,6 @@ pub fn total_bytes() -> Option<u64> {
 pub fn available_bytes() -> Option<u64> {
     let machine = meminfo_field(&read("/proc/meminfo")?, "MemAvailable")?;
     Some(group_levels().iter().fold(machine, |available, level| available.min(level.available())))
-}
-
-/// Tells a budget what this process holds, and what the machine has left: about every second, from any
-/// thread. It reads some small files of the system.
-pub fn observe(budget: &Budget) {
-    let Some(status) = read("/proc/self/status") else { return };
-    let field = |name| meminfo_field(&status, name).unwrap_or(0);
-    let resident = field("VmRSS") + field("HugetlbPages");
-    let figures = budget.figures();
-    // Regions are shared memory; so is what connections of this host share, which counts as the process's.
-    let regions = Ledger::open().resident_bytes().min(field("RssShmem"));
-    let counted = regions + ready_bytes() + figures.logs;
-    let margin = (total_bytes().unwrap_or(0) / MARGIN_PART).clamp(MARGIN_MIN, MARGIN_MAX);
-    budget.observe(MemoryObservation {
-        process: field("VmRSS").saturating_sub(counted),
-        resident,
-        available: available_bytes().map(|available| available.saturating_sub(margin)),
-    });
 }
 
 /// A control group: the process's own, or one above it.
@@ -122,12 +95,12 @@ fn group_folder(groups: &str) -> Option<(&str, GroupNames)> {
     }
 }
 
-fn read(path: &str) -> Option<String> {
+pub(crate) fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
 /// A field of lines such as `MemTotal:  9 kB`, in bytes.
-fn meminfo_field(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn meminfo_field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
@@ -182,16 +155,5 @@ mod tests {
         let limits = group_levels_at(&mount, "4:memory:/elsewhere/in/the/host\n");
         assert_eq!(limits.iter().map(|level| level.limit).collect::<Vec<_>>(), [1000]);
         fs::remove_dir_all(&mount).unwrap();
-    }
-
-    #[test]
-    fn observe_this_process_sees_what_it_holds_and_what_is_left() {
-        assert!(available_bytes().is_some_and(|bytes| bytes > 1 << 20));
-        assert!(total_bytes() >= available_bytes());
-        let budget = Budget::new(1 << 50, 0);
-        observe(&budget);
-        let figures = budget.figures();
-        assert!(figures.process > 1 << 20 && figures.process < 1 << 40, "{figures:?}");
-        assert!(figures.limit < 1 << 50, "the machine has less: {figures:?}");
     }
 }

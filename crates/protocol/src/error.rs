@@ -1,6 +1,6 @@
 //! What can be wrong with bytes, or with what someone wants to turn into bytes.
 
-use crate::cursor::wire_enum;
+use crate::wire_enum::wire_enum;
 use crate::{KEY_BYTES_MAX, MESSAGE_BYTES_MAX};
 
 wire_enum! {

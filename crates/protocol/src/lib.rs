@@ -50,6 +50,7 @@ mod size;
 pub mod stream;
 pub mod table;
 pub mod tree;
+mod wire_enum;
 pub mod write;
 
 pub use error::{DecodeError, EncodeError, Malformed};

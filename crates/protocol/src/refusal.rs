@@ -16,7 +16,8 @@
 
 use cell_terms::{OperationNumber, Version};
 
-use crate::cursor::{Reader, VERSION_BYTES, Writer, wire_enum};
+use crate::cursor::{Reader, VERSION_BYTES, Writer};
+use crate::wire_enum::wire_enum;
 use crate::{DecodeError, EncodeError, Malformed};
 
 wire_enum! {

@@ -20,9 +20,10 @@
 
 use cell_terms::{SessionId, Version};
 
-use crate::cursor::{Reader, VERSION_BYTES, Writer, wire_enum};
+use crate::cursor::{Reader, VERSION_BYTES, Writer};
 use crate::header::REPLY_HEADER_BYTES;
 use crate::stream::{decode_credit, encode_credit};
+use crate::wire_enum::wire_enum;
 use crate::{
     CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
     ReplyHeader, Route, StatusCode, StatusReport, TableReport, TreeReport, ValueBegin, Values,

@@ -17,8 +17,9 @@
 
 use cell_terms::SessionId;
 
-use crate::cursor::{Reader, Writer, wire_enum};
+use crate::cursor::{Reader, Writer};
 use crate::stream::{decode_credit, encode_credit};
+use crate::wire_enum::wire_enum;
 use crate::{Chunk, DecodeError, Delete, EncodeError, Hello, Keys, Put, PutBegin, RequestHeader, Scan};
 
 wire_enum! {

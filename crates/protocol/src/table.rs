@@ -26,8 +26,9 @@
 
 use cell_terms::{Epoch, Incarnation, NodeId, PairId};
 
-use crate::cursor::{Reader, Writer, wire_enum};
+use crate::cursor::{Reader, Writer};
 use crate::header::REPLY_HEADER_BYTES;
+use crate::wire_enum::wire_enum;
 use crate::{DecodeError, EncodeError, MESSAGE_BYTES_MAX};
 
 const FIXED_BYTES: usize = 16;

@@ -84,8 +84,6 @@ pub(crate) const HIGH_INFINITE: usize = 0xFFFF;
 pub(crate) const LEVEL_MASK: u8 = 0x0F;
 pub(crate) const FLAG_VALID: u8 = 0x10;
 pub(crate) const FLAG_INNER: u8 = 0x20;
-/// Of a router: every node of it, and no other.
-pub(crate) const FLAG_ROUTER: u8 = 0x40;
 /// Never together with [`FLAG_VALID`].
 pub(crate) const FLAG_HIDDEN: u8 = 0x80;
 

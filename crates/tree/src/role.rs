@@ -1,6 +1,7 @@
 //! What the leaves of a meganode lead to.
 
-use crate::layout::FLAG_ROUTER;
+/// Bit of a tree node's kind byte. Of a router: every node of it, and no other.
+pub(crate) const FLAG_ROUTER: u8 = 0x40;
 
 /// What a meganode is. Each of its tree nodes says so, because a reader may have come by a stale pointer: a
 /// router covers all keys, and its leaves would say of nearly every one that there is no entry.

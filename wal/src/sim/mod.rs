@@ -28,6 +28,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use device::SimDevice;
 pub use faults::{Landing, PowerCut};
+pub use state::Pending;
 use state::{Operation, SimState};
 
 use crate::device::LogEvent;
@@ -39,16 +40,6 @@ use crate::storage::Storage;
 #[derive(Clone)]
 pub struct SimDisk {
     state: Arc<Mutex<SimState>>,
-    process: u64,
-}
-
-/// An operation that a device has sent and that has not completed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// Names it in [`SimDisk::complete`].
-    pub id: u64,
-    /// How many bytes it writes: a log write's frame, a segment's length, or zero.
-    pub bytes: u64,
     process: u64,
 }
 

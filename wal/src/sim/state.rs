@@ -2,13 +2,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Pending;
 use super::content::Content;
 use super::faults::{Faults, Landing, PowerCut, Random, due};
 use crate::device::{LogEvent, LogWrite, PrepareSegment};
 use crate::error::Errno;
 use crate::segment::SegmentName;
 use crate::storage::parent;
+
+/// An operation that a device has sent and that has not completed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pending {
+    /// Names it in [`SimDisk::complete`].
+    pub id: u64,
+    /// How many bytes it writes: a log write's frame, a segment's length, or zero.
+    pub bytes: u64,
+    pub(super) process: u64,
+}
 
 #[derive(Clone, Default)]
 struct Inode {

@@ -9,10 +9,11 @@ use rustix::net::SocketAddrUnix;
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
+use crate::close::Refusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::handoff::Handed;
-use crate::hello::{Decoded, Hello, Refusal};
+use crate::hello::{Decoded, Hello};
 use crate::registry::LedgerView;
 
 use super::connection::{Connection, ConnectionPhase, Link};

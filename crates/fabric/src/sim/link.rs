@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
+use crate::close::Refusal;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
-use crate::hello::Refusal;
 
 /// What travels. A stream: each direction delivers in order, whole, or not at all.
 #[derive(Debug)]

@@ -16,10 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
+use crate::close::Refusal;
 use crate::counter::FabricCounters;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
-use crate::hello::Refusal;
 use crate::limits::Limits;
 
 use super::endpoint::SimEndpoint;

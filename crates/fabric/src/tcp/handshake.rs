@@ -9,11 +9,12 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
+use crate::close::Refusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
 use crate::handoff::Handed;
-use crate::hello::{Decoded, Hello, Refusal};
+use crate::hello::{Decoded, Hello};
 
 use super::connection::{Connection, ConnectionPhase};
 use super::messenger::{Messenger, Sink};

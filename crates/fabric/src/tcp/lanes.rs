@@ -8,9 +8,10 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
+use crate::close::Refusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
-use crate::hello::{Refusal, WORKER_ONE_SIDED};
+use crate::hello::WORKER_ONE_SIDED;
 use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RemoteRead};
 
 use super::messenger::{Messenger, Sink};

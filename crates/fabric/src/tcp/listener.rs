@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::PeerAddress;
+use crate::close::Refusal;
 use crate::error::FabricError;
-use crate::hello::Refusal;
 use crate::poller::poll_error;
 
 use super::connection::ConnectionPhase;

@@ -1,0 +1,28 @@
+//! Where the fabric of a host can be reached, whichever of its workers is meant.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::socket_name::SocketName;
+
+/// Where a host's fabric listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Host {
+    /// Plain TCP.
+    Tcp(SocketAddr),
+    /// Shared memory on this host, handed out by that unix socket.
+    Shm(SocketName),
+    /// A host of the simulated network, by number.
+    Sim(u32),
+}
+
+impl fmt::Display for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Host::Tcp(socket) => write!(f, "{socket}"),
+            Host::Shm(name) => write!(f, "shm:{name}"),
+            Host::Sim(host) => write!(f, "sim:{host}"),
+        }
+    }
+}
