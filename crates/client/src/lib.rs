@@ -19,6 +19,7 @@ mod backoff;
 mod blocking;
 mod client_core;
 mod connection;
+mod crc;
 mod driver;
 mod error;
 mod incoming;

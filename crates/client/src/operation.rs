@@ -123,7 +123,7 @@ impl Operation<'_> {
 fn put_begin<'a>(key: &'a [u8], value: &[u8], condition: Condition) -> Result<PutBegin<'a>, EncodeError> {
     let len = value.len();
     let value_len = u32::try_from(len).map_err(|_| EncodeError::TooLong { len })?;
-    Ok(PutBegin { name: UNNAMED, condition, key, value_len, value_crc: crate::stream::crc(value) })
+    Ok(PutBegin { name: UNNAMED, condition, key, value_len, value_crc: crate::crc::crc(value) })
 }
 
 fn prepare_keys(keys: &[&[u8]], message: &mut Vec<u8>) -> Result<Prepared, EncodeError> {

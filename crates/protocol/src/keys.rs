@@ -25,8 +25,8 @@ use cell_terms::Version;
 
 use crate::cursor::{Reader, VERSION_BYTES, Writer};
 use crate::header::REPLY_HEADER_BYTES;
-use crate::reply::ReplyKind;
-use crate::request::RequestKind;
+use crate::kind::ReplyKind;
+use crate::kind::RequestKind;
 use crate::{
     DecodeError, EncodeError, MESSAGE_BYTES_MAX, MULTI_GET_KEYS_MAX, ReplyHeader, RequestHeader, StatusCode,
 };

@@ -22,8 +22,8 @@ use cell_terms::{SessionId, Version};
 
 use crate::cursor::{Reader, VERSION_BYTES, Writer};
 use crate::header::REPLY_HEADER_BYTES;
+use crate::kind::ReplyKind;
 use crate::stream::{decode_credit, encode_credit};
-use crate::wire_enum::wire_enum;
 use crate::{
     CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
     ReplyHeader, Route, StatusCode, StatusReport, TableReport, TreeReport, ValueBegin, Values,
@@ -33,54 +33,6 @@ const VALUE_FIXED_BYTES: usize = VERSION_BYTES + 8;
 
 /// The longest value that fits one reply; a longer one comes as a stream.
 pub const VALUE_INLINE_BYTES_MAX: usize = MESSAGE_BYTES_MAX - REPLY_HEADER_BYTES - VALUE_FIXED_BYTES;
-
-wire_enum! {
-    /// What a reply says.
-    pub enum ReplyKind: u8 {
-        /// Answers a hello.
-        Hello = 1,
-        /// A session was opened.
-        Session = 2,
-        /// A session has ended.
-        SessionClosed = 3,
-        /// Answers a keep-alive.
-        Alive = 4,
-        /// There is an entry.
-        Exists = 5,
-        /// An entry.
-        Value = 6,
-        /// A write is durable.
-        Written = 7,
-        /// A removal is durable.
-        Deleted = 8,
-        /// Many entries.
-        Values = 9,
-        /// A page of a range.
-        Page = 10,
-        /// The node's status.
-        Status = 11,
-        /// The result of a check.
-        Checked = 12,
-        /// A value comes in chunks.
-        ValueBegin = 13,
-        /// A piece of a value.
-        Chunk = 14,
-        /// Leave to send more of a value.
-        Credit = 15,
-        /// There is no entry.
-        NotFound = 16,
-        /// Not done; the status says why.
-        Refused = 17,
-        /// The registrations of the worker's regions.
-        Regions = 18,
-        /// The shape of the tree.
-        Tree = 19,
-        /// Which pair is where.
-        Table = 20,
-        /// Not done; the key is elsewhere, and here is where.
-        Elsewhere = 21,
-    }
-}
 
 /// A reply, borrowing from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

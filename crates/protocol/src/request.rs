@@ -18,53 +18,9 @@
 use cell_terms::SessionId;
 
 use crate::cursor::{Reader, Writer};
+use crate::kind::RequestKind;
 use crate::stream::{decode_credit, encode_credit};
-use crate::wire_enum::wire_enum;
 use crate::{Chunk, DecodeError, Delete, EncodeError, Hello, Keys, Put, PutBegin, RequestHeader, Scan};
-
-wire_enum! {
-    /// What a request asks for.
-    pub enum RequestKind: u8 {
-        /// Hand-shake, first on a connection.
-        Hello = 1,
-        /// A new session.
-        OpenSession = 2,
-        /// The end of a session.
-        CloseSession = 3,
-        /// Sign of life of a session, and a fresh reply header.
-        KeepAlive = 4,
-        /// Whether there is an entry.
-        Search = 5,
-        /// An entry.
-        Get = 6,
-        /// Write an entry.
-        Put = 7,
-        /// Remove an entry.
-        Delete = 8,
-        /// Many entries.
-        MultiGet = 9,
-        /// A page of a range.
-        Scan = 10,
-        /// The node's status.
-        Status = 11,
-        /// Check every invariant of the worker's pairs.
-        Check = 12,
-        /// Write an entry whose value comes in chunks.
-        PutBegin = 13,
-        /// A piece of a value.
-        Chunk = 14,
-        /// Leave to send more of a value.
-        Credit = 15,
-        /// Give a stream up.
-        Cancel = 16,
-        /// The registrations of the worker's regions.
-        Regions = 17,
-        /// The shape of the tree.
-        Tree = 18,
-        /// Which pair is where.
-        Table = 19,
-    }
-}
 
 /// A request, borrowing from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -39,7 +39,7 @@ use cell_terms::Version;
 
 use crate::cursor::{Reader, VERSION_BYTES, Writer};
 use crate::header::REPLY_HEADER_BYTES;
-use crate::reply::ReplyKind;
+use crate::kind::ReplyKind;
 use crate::{DecodeError, EncodeError, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, ReplyHeader, StatusCode};
 
 const REVERSE: u8 = 1;

@@ -23,8 +23,9 @@
 
 use cell_terms::{ExtentOffset, Pointer};
 
-use crate::geometry::{NODE_BYTES, NodeIndex, key_max};
+use crate::geometry::NodeIndex;
 use crate::layout::{KIND, WORD_BYTES, low_u16, low_usize};
+use crate::layout::{NODE_BYTES, key_max};
 use crate::state::NodeState;
 use crate::view::LeafEntry;
 

@@ -1,7 +1,8 @@
 //! Whether a tree node's bytes keep the rules of the layout.
 
 use crate::compose::SUFFIX_BUFFER;
-use crate::geometry::{Geometry, key_max};
+use crate::geometry::Geometry;
+use crate::layout::key_max;
 use crate::layout::{
     COUNT, FENCES, FLAG_HIDDEN, FLAG_VALID, HEAD_BYTES, HIGH_INFINITE, cell_bytes, common_prefix,
     heads_offset, heap_end, kind_of,

@@ -17,7 +17,7 @@ use crate::view::{Header, LeafEntry, View};
 /// Takes the suffix of any key: the longest is `key_max(4096)`.
 pub(crate) const SUFFIX_BUFFER: usize = 800;
 
-const _: () = assert!(SUFFIX_BUFFER >= crate::geometry::key_max(4096));
+const _: () = assert!(SUFFIX_BUFFER >= crate::layout::key_max(4096));
 
 /// What an entry leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,8 +7,9 @@ use cell_terms::{Csn, Pointer, Words};
 
 use crate::compose::{Composer, Frame, SUFFIX_BUFFER, Value, head_of, slot_of, write_cell};
 use crate::fence::Side;
-use crate::geometry::{NodeIndex, key_max};
+use crate::geometry::NodeIndex;
 use crate::hint;
+use crate::layout::key_max;
 use crate::layout::{
     CHILD_BYTES, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, GARBAGE, HEAD_BYTES, HEAP_LOW, HIGH_INFINITE, HINT,
     KIND, LEAF_VALUE_BYTES, RIGHT, SLOT_BYTES, WORD_BYTES, cell_bytes, fixed_bytes, heads_offset, heap_end,

@@ -2,10 +2,7 @@
 
 use cell_terms::{Pointer, RegionId, SlotIndex};
 
-use crate::layout::{FENCES, HEAD_BYTES, LEAF_VALUE_BYTES, SLOT_BYTES, WORD_BYTES};
-
-/// The sizes that a tree node can have, in bytes.
-pub const NODE_BYTES: [usize; 4] = [512, 1024, 2048, 4096];
+use crate::layout::{NODE_BYTES, WORD_BYTES, key_max};
 
 /// A tree node's place in its slot. The root is always the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -180,21 +177,6 @@ impl Geometry {
         (there == slot).then_some(node)
     }
 }
-
-/// The longest key that a tree node of `node_bytes` takes: two full fences and three leaf entries fit, so
-/// that every split of a full tree node leaves room for the entry that caused it.
-#[must_use]
-pub const fn key_max(node_bytes: usize) -> usize {
-    let room = node_bytes - FENCES - WORD_BYTES - (WORD_BYTES - 1);
-    // Two bytes for the length, which small nodes do not need: see `layout::length_bytes`.
-    let beside_key = HEAD_BYTES + SLOT_BYTES + LEAF_VALUE_BYTES + 2 - HEAD_BYTES;
-    (room - 3 * beside_key) / 5
-}
-
-const _: () = assert!(key_max(512) == 76);
-const _: () = assert!(key_max(1024) == 178 && key_max(1024) >= 160);
-const _: () = assert!(key_max(2048) == 383);
-const _: () = assert!(key_max(4096) == 793);
 
 #[cfg(test)]
 mod tests {

@@ -49,8 +49,10 @@
 //! A search touches the header's line, one or two of heads and slots, and the one or two lines of one cell;
 //! of an inner node the header, heads and one line of children.
 
-use crate::geometry::{NODE_BYTES, key_max};
 use crate::role::MeganodeRole;
+
+/// The sizes that a tree node can have, in bytes.
+pub const NODE_BYTES: [usize; 4] = [512, 1024, 2048, 4096];
 
 /// The format version of tree nodes. Images and logs that hold nodes of version 1 are read: a recovery marks
 /// a router's nodes as what the table of splits says ([`crate::set_role`]).
@@ -112,6 +114,21 @@ pub(crate) const SLOT_OFFSET_MASK: u16 = (1 << SLOT_OFFSET_BITS) - 1;
 pub(crate) const CODE_LONG: usize = 15;
 
 const _: () = assert!(NODE_BYTES[3] == 1 << SLOT_OFFSET_BITS);
+
+/// The longest key that a tree node of `node_bytes` takes: two full fences and three leaf entries fit, so
+/// that every split of a full tree node leaves room for the entry that caused it.
+#[must_use]
+pub const fn key_max(node_bytes: usize) -> usize {
+    let room = node_bytes - FENCES - WORD_BYTES - (WORD_BYTES - 1);
+    // Two bytes for the length, which small nodes do not need: see [`length_bytes`].
+    let beside_key = HEAD_BYTES + SLOT_BYTES + LEAF_VALUE_BYTES + 2 - HEAD_BYTES;
+    (room - 3 * beside_key) / 5
+}
+
+const _: () = assert!(key_max(512) == 76);
+const _: () = assert!(key_max(1024) == 178 && key_max(1024) >= 160);
+const _: () = assert!(key_max(2048) == 383);
+const _: () = assert!(key_max(4096) == 793);
 
 /// Bytes of the length in a cell of code 15.
 pub(crate) const fn length_bytes(node_bytes: usize) -> usize {

@@ -9,7 +9,8 @@ use std::cell::OnceCell;
 use cell_terms::{Csn, Pointer, Words};
 
 use crate::fence::Side;
-use crate::geometry::{NodeIndex, key_max};
+use crate::geometry::NodeIndex;
+use crate::layout::key_max;
 use crate::layout::{
     CODE_LONG, FENCES, HEAD_BYTES, LEAF_VALUE_BYTES, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
     WORD_BYTES, length_bytes,

@@ -8,7 +8,8 @@ use std::cmp::Ordering;
 
 use cell_terms::{Csn, ExtentOffset, Pointer, Words};
 
-use crate::geometry::{NodeIndex, key_max};
+use crate::geometry::NodeIndex;
+use crate::layout::key_max;
 use crate::layout::{
     CHILD_BYTES, CODE_LONG, COUNT, CSN_CHANGED, CSN_REMOVED, FENCES, FLAG_INNER, HEAD_BYTES, HEADS,
     HIGH_INFINITE, KIND, LEAF_VALUE_BYTES, LEVEL_MASK, RIGHT, SLOT_BYTES, SLOT_OFFSET_BITS, SLOT_OFFSET_MASK,
