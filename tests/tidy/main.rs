@@ -3,6 +3,7 @@
 
 mod circles;
 mod crates;
+mod functions;
 mod map;
 mod mutants;
 mod source;
