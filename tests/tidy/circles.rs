@@ -15,7 +15,7 @@ const KNOWN: [(&str, &[usize]); 8] = [
     ("node", &[14, 6, 3]),
     ("ops", &[5, 4]),
     ("recovery", &[4]),
-    ("tests/simulator", &[6, 5, 2]),
+    ("tests/simulator", &[6, 5]),
     ("wal", &[9]),
 ];
 

@@ -29,8 +29,8 @@ use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
 
 use crate::client::Asked;
 use crate::coverage::{Coverage, Event};
+use crate::deed::{Deed, Range};
 use crate::model::{Begun, Broken, Model, broken};
-use crate::traffic::{Deed, Range};
 
 /// Values above this many bytes go in chunks.
 const STREAM_BYTES: usize = 63 << 10;

@@ -8,9 +8,9 @@ use cell_client::{
 };
 use cell_fabric::{Address, Endpoint, Limits, SimEndpoint, SimNetwork};
 
+use crate::deed::Deed;
 use crate::model::{Begun, Model};
 use crate::plan::{CLIENT_HOST, Plan};
-use crate::traffic::Deed;
 
 /// What a client was asked.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ impl Client {
     ) -> Result<bool, ClientError> {
         let begun = model.begin();
         let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
-        let submitted = deed.with_operation(model, |operation| {
+        let submitted = model.with_operation(&deed, |operation| {
             self.driver.core().submit_until(clock_ns, operation, deadline_ns)
         });
         match submitted {

@@ -10,9 +10,9 @@ use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::Event;
 use crate::death::Death;
+use crate::deed::{Deed, Range};
 use crate::model::{Broken, broken};
 use crate::plan::MS;
-use crate::traffic::{Deed, Range};
 use crate::world::{World, say};
 
 /// Where a run is.

@@ -24,6 +24,7 @@ pub mod client;
 pub mod control;
 pub mod coverage;
 mod death;
+pub mod deed;
 pub mod faults;
 mod finale;
 mod hearing;

@@ -4,11 +4,12 @@
 
 use std::collections::BTreeMap;
 
+use cell_client::Operation as ClientOperation;
 use cell_terms::Version;
 use cell_tests::history::{Call, Operation, Outcome, Value};
 
+use crate::deed::Deed;
 use crate::random::mix;
-use crate::traffic::Deed;
 
 /// The name of all empty values: they cannot say which one they are.
 pub const EMPTY: Value = u64::MAX;
@@ -129,6 +130,27 @@ impl Model {
                 Ok(name)
             }
             _ => Err(broken(format_args!("phantom: {} bytes that nobody wrote", bytes.len()))),
+        }
+    }
+
+    /// Hands the deed to `submit` as the client takes it.
+    pub fn with_operation<T>(&self, deed: &Deed, submit: impl FnOnce(&ClientOperation<'_>) -> T) -> T {
+        let bytes = |key: usize| self.keys[key].bytes.as_slice();
+        match deed {
+            Deed::Write { key, call: Call::Delete | Call::Remove(_), condition, .. } => {
+                submit(&ClientOperation::Delete { key: bytes(*key), condition: *condition })
+            }
+            Deed::Write { key, condition, value, .. } => {
+                submit(&ClientOperation::Put { key: bytes(*key), value, condition: *condition })
+            }
+            Deed::Get(key) => submit(&ClientOperation::Get { key: bytes(*key) }),
+            Deed::Search(key) => submit(&ClientOperation::Search { key: bytes(*key) }),
+            Deed::MultiGet(keys) => {
+                let keys: Vec<&[u8]> = keys.iter().map(|key| bytes(*key)).collect();
+                submit(&ClientOperation::MultiGet { keys: &keys })
+            }
+            Deed::Scan(range) => submit(&ClientOperation::Scan(range.request())),
+            Deed::Check => submit(&ClientOperation::Check),
         }
     }
 

@@ -3,7 +3,7 @@
 use cell_client::{Completion, Output};
 
 use crate::client::Asked;
-use crate::traffic::Deed;
+use crate::deed::Deed;
 
 /// An answer and what it answers.
 #[must_use]

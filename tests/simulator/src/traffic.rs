@@ -3,143 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use cell_client::Operation;
-use cell_protocol::{Bound, Condition, Scan};
+use cell_protocol::Condition;
 use cell_tests::history::{Call, Value};
 
+use crate::deed::{Deed, End, Range};
 use crate::model::{EMPTY, Model};
 use crate::plan::Plan;
 use crate::random::Random;
 
 /// Writes of one key that are outstanding at once, at most: the checker tries their orders.
 const WRITING_MAX: u32 = 6;
-
-/// An end of a range, by key number or by bytes that are no key.
-pub type End = Option<(Vec<u8>, bool)>;
-
-/// A range to scan.
-#[derive(Clone, Debug)]
-pub struct Range {
-    /// Lower end and whether it is in the range.
-    pub start: End,
-    /// Upper end, likewise.
-    pub end: End,
-    /// From the upper end down.
-    pub reverse: bool,
-    /// Without values.
-    pub keys_only: bool,
-    /// Most entries.
-    pub limit_entries: u32,
-    /// Most bytes.
-    pub limit_bytes: u32,
-}
-
-/// What a client was asked to do.
-#[derive(Clone, Debug)]
-pub enum Deed {
-    /// A write of one key.
-    Write {
-        /// The key.
-        key: usize,
-        /// What.
-        call: Call,
-        /// How it was asked for.
-        condition: Condition,
-        /// The value, of a put.
-        value: Vec<u8>,
-    },
-    /// The value of a key.
-    Get(usize),
-    /// Whether a key is there.
-    Search(usize),
-    /// Values of many keys.
-    MultiGet(Vec<usize>),
-    /// A page.
-    Scan(Range),
-    /// A check of the whole pair.
-    Check,
-}
-
-impl Deed {
-    /// Hands the deed to `submit` as the client takes it.
-    pub fn with_operation<T>(&self, model: &Model, submit: impl FnOnce(&Operation<'_>) -> T) -> T {
-        let bytes = |key: usize| model.keys[key].bytes.as_slice();
-        match self {
-            Deed::Write { key, call: Call::Delete | Call::Remove(_), condition, .. } => {
-                submit(&Operation::Delete { key: bytes(*key), condition: *condition })
-            }
-            Deed::Write { key, condition, value, .. } => {
-                submit(&Operation::Put { key: bytes(*key), value, condition: *condition })
-            }
-            Deed::Get(key) => submit(&Operation::Get { key: bytes(*key) }),
-            Deed::Search(key) => submit(&Operation::Search { key: bytes(*key) }),
-            Deed::MultiGet(keys) => {
-                let keys: Vec<&[u8]> = keys.iter().map(|key| bytes(*key)).collect();
-                submit(&Operation::MultiGet { keys: &keys })
-            }
-            Deed::Scan(range) => submit(&Operation::Scan(range.request())),
-            Deed::Check => submit(&Operation::Check),
-        }
-    }
-}
-
-impl Range {
-    /// Everything.
-    #[must_use]
-    pub fn whole(reverse: bool) -> Range {
-        Range { start: None, end: None, reverse, keys_only: false, limit_entries: 0, limit_bytes: 0 }
-    }
-
-    fn request(&self) -> Scan<'_> {
-        Scan {
-            start: bound(&self.start),
-            end: bound(&self.end),
-            reverse: self.reverse,
-            keys_only: self.keys_only,
-            limit_entries: self.limit_entries,
-            limit_bytes: self.limit_bytes,
-        }
-    }
-
-    /// Whether a key is in the range.
-    #[must_use]
-    pub fn contains(&self, key: &[u8]) -> bool {
-        let after_start = match &self.start {
-            None => true,
-            Some((start, true)) => key >= start.as_slice(),
-            Some((start, false)) => key > start.as_slice(),
-        };
-        after_start && self.ends_after(key)
-    }
-
-    /// Where the range begins, for maps.
-    #[must_use]
-    pub fn lower(&self) -> std::ops::Bound<&[u8]> {
-        match &self.start {
-            None => std::ops::Bound::Unbounded,
-            Some((start, true)) => std::ops::Bound::Included(start),
-            Some((start, false)) => std::ops::Bound::Excluded(start),
-        }
-    }
-
-    /// Whether a key is below the upper end.
-    #[must_use]
-    pub fn ends_after(&self, key: &[u8]) -> bool {
-        match &self.end {
-            None => true,
-            Some((end, true)) => key <= end.as_slice(),
-            Some((end, false)) => key < end.as_slice(),
-        }
-    }
-}
-
-fn bound(end: &End) -> Bound<'_> {
-    match end {
-        None => Bound::Unbounded,
-        Some((key, true)) => Bound::Included(key),
-        Some((key, false)) => Bound::Excluded(key),
-    }
-}
 
 /// The keys of a run: hot ones first, then cold, then ascending ones.
 #[must_use]

@@ -13,6 +13,7 @@ use cell_wal::sim::SimDisk;
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
+use crate::deed::Deed;
 use crate::faults::{FAULTS, Faults};
 use crate::finale::RunPhase;
 use crate::interleave::{self, Calls};
@@ -24,7 +25,7 @@ use crate::owners::{Entries, Owners};
 use crate::plan::{MS, Plan, US};
 use crate::random::{Random, mix};
 use crate::shrink::{FailureRecord, Without};
-use crate::traffic::{self, Deed, Traffic};
+use crate::traffic::{self, Traffic};
 
 /// The clock starts here, so that no time is zero.
 const START_NS: u64 = 1_000 * MS;
