@@ -29,8 +29,9 @@ use crate::traffic::{self, Traffic};
 
 /// The clock starts here, so that no time is zero.
 const START_NS: u64 = 1_000 * MS;
-/// A run that turns more often than this does not get anywhere.
-const TURNS_MAX: u64 = 20_000_000;
+/// A run that turns more often than this does not get anywhere. Six hundred operations that wait ten seconds
+/// for a pair which nobody has memory for, and ask every few milliseconds, take more than twenty million.
+const TURNS_MAX: u64 = 60_000_000;
 /// After so long the faults end, however little was done: the rest is asked without.
 const TRAFFIC_NS_MAX: u64 = 120_000 * MS;
 /// Operations between two checks of everything.
