@@ -185,10 +185,10 @@ impl BringUp {
     /// One more pair, if the memory limit permits it and no pair that the node had waits for memory.
     pub(crate) fn grow(&self, environment: &Environment) -> Result<Mine, NodeError> {
         let regions = RegionSettings::new(&self.options.settings);
-        let (rows, _) = environment.table.pairs()?;
         if self.budget.is_growth_held() {
             return Err(NodeError::GrowthHeld);
         }
+        let (rows, _) = environment.table.pairs()?;
         // All pairs have the same sizes: a pointer is computed without asking whose it is.
         let geometry = rows.first().map_or_else(|| geometry_wanted(&regions), |row| Ok(row.geometry))?;
         let figures = self.budget.figures();

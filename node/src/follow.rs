@@ -24,7 +24,7 @@ impl Control {
     /// What the table says cannot be read.
     pub(crate) fn look(&mut self) -> Result<(), NodeError> {
         let looked = self.agent.look(boottime_ns())?;
-        self.bring_up.budget.hold_growth(self.agent.has_left_behind());
+        self.hold_growth(self.agent.has_left_behind());
         looked.events.into_iter().for_each(|event| self.to_worker.event(event));
         if looked.changed || !self.progress.is_empty() {
             self.show_cluster();
@@ -33,6 +33,15 @@ impl Control {
         self.recoverer.push(jobs);
         self.install(false);
         Ok(())
+    }
+
+    /// Keeps memory for pairs that wait to be recovered: until they are, writes that need more are refused.
+    fn hold_growth(&self, held: bool) {
+        let budget = &self.bring_up.budget;
+        if held != budget.is_growth_held() {
+            tracing::info!(held, "memory is kept for pairs that this node had and that wait to be recovered");
+            budget.hold_growth(held);
+        }
     }
 
     /// For people, by way of the worker's snapshots.

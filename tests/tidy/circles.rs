@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::demand_none;
+use crate::source::code;
 use crate::tree::{Source, sources};
 
 /// Circles that are there and are to go, as the number of files in each; none may grow, and none may come.
@@ -37,14 +38,7 @@ fn crate_of(path: &str) -> Option<(&str, Module)> {
 /// What the compiler sees of a file outside its unit tests.
 fn production(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let mut kept = String::new();
-    for line in text.lines() {
-        let code = line.split("//").next().unwrap_or_default();
-        // Odd pieces between quotes are strings.
-        kept.extend(code.split('"').step_by(2));
-        kept.push(' ');
-    }
-    kept
+    text.lines().map(|line| code(line) + " ").collect()
 }
 
 /// The paths of a `use`, with its braces spread out.

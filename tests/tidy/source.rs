@@ -19,7 +19,7 @@ fn leftovers() -> Vec<String> {
 }
 
 /// The part of a line that is code: nothing of a comment, and no string's content (good enough for a linter).
-fn code(line: &str) -> String {
+pub(crate) fn code(line: &str) -> String {
     let mut kept = String::new();
     let mut quoted = false;
     let mut characters = line.chars().peekable();

@@ -130,14 +130,6 @@ impl PendingOperation {
         self.kind != RequestKind::Check
     }
 
-    /// The earliest time at which something is to be done for it.
-    pub(crate) fn due_ns(&self) -> u64 {
-        match self.state {
-            PendingState::BacksOff { due_ns } => due_ns.min(self.deadline_ns),
-            _ => self.deadline_ns,
-        }
-    }
-
     /// The error of giving up, at a deadline or after the last retry.
     pub(crate) fn given_up(&self, now_ns: u64) -> ClientError {
         let waited_ms = now_ns.saturating_sub(self.submitted_ns) / 1_000_000;
@@ -315,7 +307,7 @@ impl PendingTable {
     pub(crate) fn collect_due(&mut self, now_ns: u64, due: &mut Vec<OperationSlot>) {
         due.clear();
         if now_ns >= self.deadline_ns {
-            self.collect(due, |pending| pending.due_ns() <= now_ns);
+            self.collect(due, |pending| pending.deadline_ns <= now_ns);
             let held = self.slots.iter().filter(|pending| pending.state != PendingState::Free);
             let later = held.map(|pending| pending.deadline_ns).filter(|&deadline_ns| deadline_ns > now_ns);
             self.deadline_ns = later.min().unwrap_or(u64::MAX);

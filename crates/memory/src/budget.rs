@@ -202,6 +202,12 @@ impl Budget {
         self.state().available()
     }
 
+    /// Bytes by which regions in use may grow now: none while what is left is kept for others.
+    pub(crate) fn growable(&self) -> u64 {
+        let state = self.state();
+        if state.growth_held { 0 } else { state.available() }
+    }
+
     /// The limit in force.
     #[must_use]
     pub fn limit(&self) -> u64 {

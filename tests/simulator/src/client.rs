@@ -180,8 +180,7 @@ impl Client {
         let asked = self.asked.values().next()?;
         let due_ns = self.driver.core_ref().due_ns();
         // Without a value of half a MiB.
-        let deed = format!("{:?}", asked.deed);
-        let deed = deed.get(..deed.len().min(120)).unwrap_or_default();
+        let deed: String = format!("{:?}", asked.deed).chars().take(120).collect();
         let reads = self.driver.core_ref().one_sided_counters();
         Some(format!("host {} (due at {due_ns:?}) waits for {deed}, {reads:?}", self.host))
     }

@@ -99,7 +99,7 @@ impl Population {
     pub(super) fn grow(&self, range: Range<u64>) -> Result<(), BudgetFull> {
         if self.budget.is_growth_held() && !self.is_range_granted(&range) {
             let needed = range.end - range.start;
-            return Err(BudgetFull { needed, available: 0, limit: self.budget.figures().limit });
+            return Err(BudgetFull { needed, available: 0, limit: self.budget.limit() });
         }
         self.grant(range)
     }
@@ -121,7 +121,7 @@ impl Population {
     }
 
     pub(super) fn grantable_bytes(&self) -> u64 {
-        if self.budget.is_growth_held() { 0 } else { self.budget.available() }
+        self.budget.growable()
     }
 
     /// Gives memory to what is granted and has none yet.
