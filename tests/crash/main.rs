@@ -91,10 +91,11 @@ fn kill_under_load(flags: &[&str]) -> usize {
         let meeting: Vec<_> = (0..MEETING)
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(2 + client * 20))))
             .collect();
+        let ending = traffic.ending();
         for kill in 0..kills() {
             kill_and_recover(&mut server, kill);
         }
-        traffic.stop();
+        drop(ending);
         for client in meeting {
             client.join().expect("a client that met others did not panic");
         }
@@ -147,6 +148,7 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
         let meeting: Vec<_> = (0..2 * MEETING)
             .map(|client| scope.spawn(move || traffic.meet(client, Duration::from_secs(1 + client * 10))))
             .collect();
+        let ending = traffic.ending();
         for part in 1..=4 {
             while traffic.recorder.ticks() < 2 * wanted * part / 4 {
                 wait(5);
@@ -155,7 +157,7 @@ fn mixed_operations_on_both_paths_with_kills_are_linearizable() {
                 kill_and_recover(&mut server, 0);
             }
         }
-        traffic.stop();
+        drop(ending);
         for client in meeting {
             client.join().expect("a client that met others did not panic");
         }

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
+use cell_tests::ending::Ending;
 use cell_tests::faulty_disk::{Fault, FaultyDisk};
 use cell_tests::ledger::Ledger;
 use cell_tests::server::Server;
@@ -64,6 +65,7 @@ fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
     let (ledger, failed): (Ledger, Instant) = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(2)));
         let dated = scope.spawn(|| dates.write(address));
+        let ending = (traffic.ending(), Ending(&dates.stop));
         while dates.since(start) < BEFORE {
             assert!(start.elapsed() < PATIENCE, "there is no load");
             std::thread::yield_now();
@@ -73,8 +75,7 @@ fn flushes_fail(flags: &[&str]) -> Option<(usize, bool)> {
         // A failed flush poisons the log: the node gives its pairs up and ends; nothing retries it.
         let code = server.wait_end();
         assert!(code.is_some_and(|code| code != 0), "{code:?}");
-        traffic.stop();
-        dates.stop.store(true, Ordering::SeqCst);
+        drop(ending);
         dated.join().expect("a writer did not panic");
         (writer.join().expect("a writer did not panic"), failed)
     });

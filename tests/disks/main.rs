@@ -43,6 +43,7 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
     let traffic = Traffic::new(server.address());
     let ledger: Ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, PATIENCE));
+        let ending = traffic.ending();
         for cut in 0..cuts() {
             wait(150 + u64::from(cut) * 173 % 400);
             disk.unplug();
@@ -51,7 +52,7 @@ fn power_cut_with_a_volatile_cache_keeps_everything_acknowledged() {
             disk.plug();
             server.resume();
         }
-        traffic.stop();
+        drop(ending);
         writer.join().expect("a writer did not panic")
     });
     let keys = traffic.verify(&ledger);
@@ -76,10 +77,11 @@ fn power_cut_of_an_async_node_is_caught_by_the_same_check() {
         let traffic = Traffic::new(server.address());
         let ledger = std::thread::scope(|scope| {
             let writer = scope.spawn(|| traffic.keep_ledger(cut, Duration::from_secs(1)));
+            let ending = traffic.ending();
             wait(200 + cut * 37);
             disk.unplug();
             server.kill_all();
-            traffic.stop();
+            drop(ending);
             writer.join().expect("a writer did not panic")
         });
         disk.detach();
@@ -102,12 +104,13 @@ fn write_error_stops_acknowledging_and_a_restart_has_everything() {
     let traffic = Traffic::new(server.address());
     let ledger = std::thread::scope(|scope| {
         let writer = scope.spawn(|| traffic.keep_ledger(0, Duration::from_secs(2)));
+        let ending = traffic.ending();
         wait(500);
         disk.fail(true);
         // A failed write poisons the log: the node stops by itself and says why; nothing is retried.
         let code = server.wait_end();
         assert!(code.is_some_and(|code| code != 0), "{code:?}");
-        traffic.stop();
+        drop(ending);
         writer.join().expect("a writer did not panic")
     });
     assert!(server.log().contains("a write or sync of a log failed"), "{}", server.log());

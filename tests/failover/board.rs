@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientError, ClientOptions, OneSidedCounters, Search, Transport};
+use cell_tests::ending::Ending;
 use cell_tests::history::payload;
 use cell_tests::traffic::spread;
 
@@ -32,15 +33,6 @@ pub(crate) struct Board {
     /// How often the writer, and then each reader, has gone over all keys.
     passes: Vec<AtomicU64>,
     stale: Mutex<Vec<String>>,
-}
-
-/// See [`Board::ending`].
-pub(crate) struct Ending<'a>(pub(crate) &'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }
 
 /// What a reader did.

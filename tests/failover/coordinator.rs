@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions};
 use cell_tests::cluster::{have_ended, signal, stop};
+use cell_tests::ending::Ending;
 use cell_tests::ledger::Ledger;
 use cell_tests::linearizability;
 use cell_tests::server::Server;
 use cell_tests::traffic::{Traffic, spread};
 use rustix::process::{Pid, Signal};
 
-use crate::board::Ending;
 use crate::promise::{breathe, now};
 use crate::{FLAGS, rounds};
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, Search, Transport};
+use cell_tests::ending::Ending;
 use cell_tests::server::Server;
 
 const KEYS: u32 = 20_000;
@@ -151,11 +152,12 @@ fn shrinks_while_it_is_read(flags: &[&str]) {
             let (readers, client) = (&readers, client(&server, transport, search));
             scope.spawn(move || read_what_stays(readers, client))
         });
+        let ending = Ending(&readers.stop);
         readers.wait(10); // they are at it
         thin_out(&mut writer, 0..KEYS);
         let after = wait_shrunk(&mut writer, before / 4);
         readers.wait(100); // over the packed tree too, however fast it was
-        readers.stop.store(true, Ordering::Relaxed);
+        drop(ending);
         for reader in reading {
             reader.join().expect("a reader found what stays");
         }

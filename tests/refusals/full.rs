@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cell_client::{AttemptError, Client, ClientError, ClientOptions};
 use cell_protocol::Refusal;
+use cell_tests::ending::Ending;
 use cell_tests::server::Server;
 use tempfile::TempDir;
 
@@ -97,20 +98,11 @@ fn assert_all_there(client: &mut Client, count: u32, value: impl Fn(u32) -> Vec<
     }
 }
 
-/// Tells threads to stop, however the work that they accompany ends.
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Does some work on a full store while others go on reading, and putting what is refused or finds room.
 fn under_load(server: &Server, count: u32, value: &[u8], work: impl FnOnce()) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let _stop = StopAtEnd(&stop);
+        let _ending = Ending(&stop);
         let goes_on = || !stop.load(Ordering::Acquire);
         scope.spawn(move || {
             let mut client = connect(server);
@@ -291,13 +283,4 @@ fn region_full_beside_steady_updates_refuses_clearly_and_soon() {
         }
         drop(ending);
     });
-}
-
-/// Ends the writers when it is dropped, by a panic too.
-struct Ending<'a>(&'a AtomicBool);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::SeqCst);
-    }
 }

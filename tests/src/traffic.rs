@@ -14,6 +14,8 @@ use cell_history::ledger::Ledger;
 use cell_history::{Call, Outcome, Recorder, Value, payload};
 use cell_terms::Version;
 
+use crate::ending::Ending;
+
 /// Writes that one ledger client has outstanding.
 const OUTSTANDING: usize = 64;
 /// Keys of one ledger client.
@@ -39,15 +41,6 @@ pub struct Traffic {
     transport: Transport,
     /// What the history clients saw.
     pub recorder: Recorder,
-}
-
-/// See [`Traffic::ending`].
-pub struct Ending<'a>(&'a Traffic);
-
-impl Drop for Ending<'_> {
-    fn drop(&mut self) {
-        self.0.stop();
-    }
 }
 
 /// A small generator: which key, which operation.
@@ -87,7 +80,7 @@ impl Traffic {
 
     /// Does so when it is dropped, by a panic too: the scope of a test's threads waits for them.
     pub fn ending(&self) -> Ending<'_> {
-        Ending(self)
+        Ending(&self.stop)
     }
 
     fn is_stopped(&self) -> bool {
