@@ -169,9 +169,11 @@ fn memory_full_under_load_refuses_writes_keeps_reads_and_deletes_and_nothing_is_
         let at_full: Vec<u64> = kept.iter().map(|of| of.to.load(Ordering::Acquire)).collect();
         // Deletes go on while the others go on putting, reading and being refused; and they make room.
         let mut client = connect(server);
+        let mut rounds = 0;
         while !stopped()
             && kept.iter().zip(&at_full).any(|(of, before)| of.to.load(Ordering::Acquire) < before + 50)
         {
+            rounds += 1;
             for (writer, of) in (0..).zip(kept) {
                 let from = of.from.load(Ordering::Acquire);
                 assert!(from + 20 < of.to.load(Ordering::Acquire), "deletes made no room");
@@ -184,6 +186,7 @@ fn memory_full_under_load_refuses_writes_keeps_reads_and_deletes_and_nothing_is_
         let status = server.http("/api/v1/status").expect("it answers").1;
         let memory =
             serde_json::from_str::<serde_json::Value>(&status).expect("it is JSON")["memory"].clone();
+        println!("{at_full:?} puts filled it, {rounds} times 20 deletes each made room for 50 more");
         // It is the limit that is in the way: what is left of it would not hold half of a meganode.
         assert!(
             memory["limit_bytes"].as_u64() <= Some(LIMIT)
