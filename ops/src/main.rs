@@ -10,7 +10,6 @@ mod bench;
 mod cli;
 mod command;
 mod dev;
-mod drill;
 mod encoding;
 mod exit;
 mod input;

@@ -75,17 +75,11 @@ impl Store {
         }
     }
 
-    /// An operation that ended; waits for one at most so long.
-    pub(crate) fn poll_for(&mut self, wait: Duration) -> Option<Completion> {
-        self.client.poll(wait)
-    }
-
     /// What the one-sided path has counted, if this client searches itself.
     pub(crate) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
         self.client.one_sided_counters().copied()
     }
 
-    /// An entry.
     pub(crate) fn get(&mut self, key: &[u8]) -> anyhow::Result<Option<Item>> {
         self.client.get(key).map_err(|error| self.failure(&error))
     }
@@ -204,7 +198,8 @@ impl Store {
 }
 
 /// The client's settings, where nobody set them made to fit the command.
-fn options(
+/// The client's settings in force, where a command says no other.
+pub(crate) fn options(
     asked: Option<Duration>,
     timeout: Duration,
     in_flight_max: usize,
@@ -230,7 +225,8 @@ fn options(
     Ok(options)
 }
 
-fn failure(error: &ClientError, server: &str) -> anyhow::Error {
+/// An error of a client of these servers, with exit code and advice.
+pub(crate) fn failure(error: &ClientError, server: &str) -> anyhow::Error {
     let (exit, next) = advice(error, server);
     let failure = Failure::new(exit, chain(error));
     match next {

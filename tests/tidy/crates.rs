@@ -22,6 +22,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("fabric", "crates/fabric", 3, Some(&["terms", "memory"])),
     ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),
     ("client", "crates/client", 4, Some(&["terms", "fabric", "protocol", "tree", "memory"])),
+    ("drill", "crates/drill", 5, Some(&["terms", "cluster", "client", "history"])),
     ("node", "node", 5, None),
     ("web", "web", 6, None),
     ("ops", "ops", 7, None),

@@ -11,6 +11,7 @@ mod pointer;
 mod publication;
 mod root;
 pub mod setting;
+pub mod text;
 mod words;
 
 pub use counter::{Counter, CounterKind, CounterValue};

@@ -6,18 +6,16 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cell_client::Transport;
+use cell_drill::wire::{DrillRequest, NodeView, PairView, Status};
+use cell_drill::{Drill, DrillError, FaultKind, Load, Supervisor};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
-use crate::args::{ServerArgs, parse_time, parse_transport};
+use crate::args::{parse_time, parse_transport};
 use crate::cli::Global;
-use crate::drill::connection::DrillConnection;
-use crate::drill::run::{Drill, Fault};
-use crate::drill::traffic::Load;
-use crate::drill::wire::{NodeView, PairView, Request, Status};
 use crate::exit::Exit;
-use crate::output::{message, table};
-use crate::signal;
+use crate::output::{drill as output, message, table};
+use crate::{signal, store};
 
 /// Arguments of `cell drill`.
 #[derive(Debug, Args)]
@@ -104,40 +102,40 @@ pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit
 
 fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     let interrupted = signal::stop_flag()?;
+    let mut options = store::options(None, arguments.patience, 1024)?;
+    if let Some(transport) = arguments.transport {
+        options.transport = transport;
+    }
     let drill = Drill {
         dir: arguments.dir.clone(),
         fault: match arguments.kind {
-            Kind::Kill => Fault::Kill,
-            Kind::Stop => Fault::Stop,
-            Kind::Restart => Fault::Restart,
-            Kind::Partition => Fault::Partition,
+            Kind::Kill => FaultKind::Kill,
+            Kind::Stop => FaultKind::Stop,
+            Kind::Restart => FaultKind::Restart,
+            Kind::Partition => FaultKind::Partition,
         },
         node: arguments.node,
         lasts: arguments.duration,
         before: arguments.before,
         patience: arguments.patience,
         load: Load { threads: arguments.threads, rate: arguments.rate },
-        server: ServerArgs {
-            server: String::new(),
-            timeout: None,
-            search: None,
-            transport: arguments.transport,
-        },
+        options,
         keep: arguments.keep,
     };
-    let report = drill.run(&interrupted)?;
+    let report = drill.run(&interrupted, &output::tell).map_err(output::failure)?;
     if global.json {
         message::print_json(report.to_json())?;
     } else {
         let mut out = io::stdout().lock();
-        out.write_all(report.to_text().as_bytes())?;
+        out.write_all(output::text(&report).as_bytes())?;
         out.flush()?;
     }
-    Ok(report.verdict().exit())
+    Ok(output::exit(report.verdict()))
 }
 
 fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let (_, status) = DrillConnection::open(&arguments.dir)?.status()?;
+    let status = Supervisor::connect(&arguments.dir).and_then(|mut supervisor| supervisor.status());
+    let (_, status) = status.map_err(output::failure)?;
     if global.json {
         message::print_json(json!({
             "drills": Kind::value_variants().iter().map(|kind| word(*kind)).collect::<Vec<_>>(),
@@ -184,20 +182,26 @@ fn row(node: &NodeView, status: &Status) -> Vec<String> {
     ]
 }
 
-fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
-    let mut connection = DrillConnection::open(&arguments.dir)?;
-    let (_, status) = connection.status()?;
+/// Takes back every fault that lasts; whose.
+fn take_back(arguments: &LsArgs) -> Result<Vec<u16>, DrillError> {
+    let mut supervisor = Supervisor::connect(&arguments.dir)?;
+    let (_, status) = supervisor.status()?;
     let mut healed = Vec::new();
     for node in &status.nodes {
         if node.state == "stopped" {
-            connection.ask(Request::Cont { node: node.node })?;
+            supervisor.ask(DrillRequest::Cont { node: node.node })?;
             healed.push(node.node);
         }
         if node.partitioned {
-            connection.ask(Request::Partition { node: node.node, on: false })?;
+            supervisor.ask(DrillRequest::Partition { node: node.node, on: false })?;
             healed.push(node.node);
         }
     }
+    Ok(healed)
+}
+
+fn heal(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
+    let healed = take_back(arguments).map_err(output::failure)?;
     if global.json {
         message::print_json(json!({"healed": healed}))?;
     } else if healed.is_empty() {

@@ -17,9 +17,7 @@ use super::supervisor::Event;
 /// How to start a node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSpec {
-    /// Its number.
     pub(crate) node: u16,
-    /// This binary.
     pub(crate) binary: PathBuf,
     /// What follows `cell node`.
     pub(crate) arguments: Vec<String>,

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Table, Trouble};
+use cell_drill::wire::{DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
 use cell_terms::Incarnation;
 
 use super::supervisor::Event;
-use crate::drill::wire::{DrillAnswer, LINE_BYTES_MAX, PairView, Refused, Request, Status};
 
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);
@@ -116,7 +116,7 @@ fn refused(what: String, next: &str) -> DrillAnswer {
 }
 
 /// Has the supervisor carry a request out; a status gets what the coordinator knows.
-fn ask(request: Request, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> DrillAnswer {
+fn ask(request: DrillRequest, coordinator: &Arc<dyn Coordinator>, events: &Sender<Event>) -> DrillAnswer {
     let (sender, receiver) = channel();
     let sent = events.send(Event::Drill { request, answer: sender });
     let Some(mut answer) = sent.ok().and_then(|()| receiver.recv().ok()) else {

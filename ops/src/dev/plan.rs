@@ -34,7 +34,7 @@ impl Plan {
 
     /// Where they are asked for.
     pub(crate) fn drill_socket(&self) -> PathBuf {
-        drill_socket(&self.dir)
+        cell_drill::drill_socket(&self.dir)
     }
 
     /// Everything is below it.
@@ -72,15 +72,9 @@ impl Plan {
         local(self.port + HTTP_OFFSET + node)
     }
 
-    /// The coordinator.
     pub(crate) fn coordinator(&self) -> SocketAddr {
         local(self.port + COORDINATOR_OFFSET)
     }
-}
-
-/// The socket for drills of the cluster in `dir`.
-pub(crate) fn drill_socket(dir: &Path) -> PathBuf {
-    dir.join("drill.socket")
 }
 
 fn local(port: u16) -> SocketAddr {

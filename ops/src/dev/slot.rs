@@ -18,7 +18,6 @@ pub(crate) struct Slot {
     pub(crate) spec: NodeSpec,
     /// How often it was started.
     pub(crate) lives: u64,
-    /// The process.
     pub(crate) child: Option<NodeChild>,
     /// What it last said of itself.
     pub(crate) state: String,
@@ -153,13 +152,11 @@ impl Slot {
         true
     }
 
-    /// SIGSTOP.
     pub(crate) fn pause(&mut self) -> bool {
         self.paused = self.signal(Signal::STOP);
         self.paused
     }
 
-    /// SIGCONT.
     pub(crate) fn cont(&mut self) -> bool {
         self.paused = false;
         self.signal(Signal::CONT)

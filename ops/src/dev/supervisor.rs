@@ -6,6 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use cell_cluster::boottime_ns;
+use cell_drill::wire::{DrillAnswer, DrillRequest, NodeView, Refused, Status};
 use serde_json::json;
 
 use super::announce::Announcer;
@@ -13,7 +14,6 @@ use super::child::NodeSpec;
 use super::link::Report;
 use super::plan::Plan;
 use super::slot::Slot;
-use crate::drill::wire::{DrillAnswer, NodeView, Refused, Request, Status};
 use crate::exit::{Exit, Failure};
 
 /// What the supervisor waits for.
@@ -23,7 +23,6 @@ pub(crate) enum Event {
     Stop,
     /// A node said something.
     Report {
-        /// Which node.
         node: u16,
         /// Which start of the node.
         life: u64,
@@ -32,15 +31,13 @@ pub(crate) enum Event {
     },
     /// A node's process has ended.
     Ended {
-        /// Which node.
         node: u16,
         /// Which start of the node.
         life: u64,
     },
     /// A drill asks for something.
     Drill {
-        /// What.
-        request: Request,
+        request: DrillRequest,
         /// Where the answer goes.
         answer: Sender<DrillAnswer>,
     },
@@ -185,21 +182,21 @@ impl Supervisor {
     }
 
     /// Does what a drill asks for.
-    fn carry_out(&mut self, request: Request) -> DrillAnswer {
+    fn carry_out(&mut self, request: DrillRequest) -> DrillAnswer {
         let count = self.slots.len();
         let slot = request.node().map(|node| (node, self.slots.get_mut(usize::from(node))));
         let done = match (request, slot) {
-            (Request::Status, _) => return self.status(),
+            (DrillRequest::Status, _) => return self.status(),
             (_, None) => false,
             (_, Some((node, None))) => return refuse_unknown(node, count),
-            (Request::Kill { down_ms, .. }, Some((_, Some(slot)))) => {
+            (DrillRequest::Kill { down_ms, .. }, Some((_, Some(slot)))) => {
                 slot.kill(Duration::from_millis(down_ms))
             }
-            (Request::Stop { .. }, Some((_, Some(slot)))) => slot.pause(),
-            (Request::Cont { .. }, Some((_, Some(slot)))) => slot.cont(),
-            (Request::Restart { .. }, Some((_, Some(slot)))) => slot.restart(Instant::now()),
+            (DrillRequest::Stop { .. }, Some((_, Some(slot)))) => slot.pause(),
+            (DrillRequest::Cont { .. }, Some((_, Some(slot)))) => slot.cont(),
+            (DrillRequest::Restart { .. }, Some((_, Some(slot)))) => slot.restart(Instant::now()),
             // What is not there now is cut off when it comes.
-            (Request::Partition { on, .. }, Some((_, Some(slot)))) => {
+            (DrillRequest::Partition { on, .. }, Some((_, Some(slot)))) => {
                 slot.partition(on) || !on || slot.due().is_some()
             }
         };
@@ -329,14 +326,14 @@ exit 1
             Cluster { folder, events, run: Some(run) }
         }
 
-        fn ask(&self, request: Request) -> DrillAnswer {
+        fn ask(&self, request: DrillRequest) -> DrillAnswer {
             let (answer, answers) = channel();
             self.events.send(Event::Drill { request, answer }).unwrap();
             answers.recv().unwrap()
         }
 
         fn nodes(&self) -> Vec<NodeView> {
-            self.ask(Request::Status).status.unwrap().nodes
+            self.ask(DrillRequest::Status).status.unwrap().nodes
         }
 
         /// Waits until the nodes are as wanted.
@@ -365,7 +362,7 @@ exit 1
     fn run_a_killed_node_is_started_again_and_the_others_stay() {
         let mut cluster = Cluster::start(3, true);
         let before = cluster.serving();
-        assert_eq!(cluster.ask(Request::Kill { node: 1, down_ms: 0 }).refused, None);
+        assert_eq!(cluster.ask(DrillRequest::Kill { node: 1, down_ms: 0 }).refused, None);
         let after = cluster.until(|nodes| nodes[1].lives == 2 && nodes[1].state == "serving");
         assert_ne!(before[1].pid, after[1].pid);
         assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
@@ -378,9 +375,11 @@ exit 1
         let cluster = Cluster::start(2, true);
         cluster.serving();
         let killed = Instant::now();
-        cluster.ask(Request::Kill { node: 0, down_ms: 300 });
+        cluster.ask(DrillRequest::Kill { node: 0, down_ms: 300 });
         cluster.until(|nodes| nodes[0].state == "down");
-        assert!(cluster.ask(Request::Stop { node: 0 }).refused.unwrap().what.contains("no process to stop"));
+        assert!(
+            cluster.ask(DrillRequest::Stop { node: 0 }).refused.unwrap().what.contains("no process to stop")
+        );
         cluster.until(|nodes| nodes[0].lives == 2);
         assert!(killed.elapsed() >= Duration::from_millis(300));
     }
@@ -390,9 +389,9 @@ exit 1
         for (restarts, down_ms, state) in [(true, 3_600_000, "down"), (false, 0, "given up")] {
             let cluster = Cluster::start(2, restarts);
             cluster.serving();
-            cluster.ask(Request::Kill { node: 0, down_ms });
+            cluster.ask(DrillRequest::Kill { node: 0, down_ms });
             cluster.until(|nodes| nodes[0].state == state);
-            assert_eq!(cluster.ask(Request::Restart { node: 0 }).refused, None);
+            assert_eq!(cluster.ask(DrillRequest::Restart { node: 0 }).refused, None);
             cluster.until(|nodes| nodes[0].lives == 2 && nodes[0].state == "serving");
         }
     }
@@ -401,10 +400,10 @@ exit 1
     fn run_without_restarts_goes_on_until_the_last_node_died() {
         let mut cluster = Cluster::start(2, false);
         cluster.serving();
-        cluster.ask(Request::Kill { node: 0, down_ms: 0 });
+        cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
         let nodes = cluster.until(|nodes| nodes[0].state == "given up");
         assert_eq!((nodes[1].lives, nodes[1].state.as_str()), (1, "serving"));
-        cluster.ask(Request::Kill { node: 1, down_ms: 0 });
+        cluster.ask(DrillRequest::Kill { node: 1, down_ms: 0 });
         let failure = cluster.end().unwrap_err().downcast::<Failure>().unwrap();
         assert_eq!(failure.exit, Exit::Error);
         assert!(failure.what.contains("killed by signal 9"), "{failure}");
@@ -421,19 +420,19 @@ exit 1
     fn drill_stop_and_partition_last_until_they_are_ended() {
         let mut cluster = Cluster::start(1, true);
         let pid = cluster.serving()[0].pid;
-        cluster.ask(Request::Stop { node: 0 });
+        cluster.ask(DrillRequest::Stop { node: 0 });
         assert_eq!(cluster.nodes()[0].state, "stopped");
-        cluster.ask(Request::Cont { node: 0 });
-        cluster.ask(Request::Partition { node: 0, on: true });
+        cluster.ask(DrillRequest::Cont { node: 0 });
+        cluster.ask(DrillRequest::Partition { node: 0, on: true });
         cluster.until(|nodes| nodes[0].state == "told" && nodes[0].partitioned);
         // Who comes after it is cut off from its start.
-        cluster.ask(Request::Kill { node: 0, down_ms: 0 });
+        cluster.ask(DrillRequest::Kill { node: 0, down_ms: 0 });
         let nodes = cluster.until(|nodes| nodes[0].state == "cut_off");
         assert!(nodes[0].partitioned && nodes[0].pid != pid);
-        cluster.ask(Request::Partition { node: 0, on: false });
-        cluster.ask(Request::Restart { node: 0 });
+        cluster.ask(DrillRequest::Partition { node: 0, on: false });
+        cluster.ask(DrillRequest::Restart { node: 0 });
         cluster.until(|nodes| nodes[0].lives == 3 && nodes[0].state == "serving" && !nodes[0].partitioned);
-        cluster.ask(Request::Stop { node: 0 });
+        cluster.ask(DrillRequest::Stop { node: 0 });
         cluster.events.send(Event::Stop).unwrap();
         assert_eq!(cluster.end().unwrap(), Exit::Ok, "a node that stands still is let go first");
         drop(cluster.folder);
@@ -442,7 +441,7 @@ exit 1
     #[test]
     fn drill_of_a_node_that_is_not_there_is_refused_with_their_number() {
         let cluster = Cluster::start(2, true);
-        let refused = cluster.ask(Request::Kill { node: 2, down_ms: 0 }).refused.unwrap();
+        let refused = cluster.ask(DrillRequest::Kill { node: 2, down_ms: 0 }).refused.unwrap();
         assert!(refused.what.contains("no node 2: the cluster has 2"), "{refused:?}");
     }
 }

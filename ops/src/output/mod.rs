@@ -1,6 +1,7 @@
 //! What users see: data on stdout, progress and errors on stderr, JSON for programs.
 
 pub(crate) mod bar;
+pub(crate) mod drill;
 pub(crate) mod entry;
 pub(crate) mod message;
 pub(crate) mod number;

@@ -6,15 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_client::{ClientError, Completion, Fate, Operation, Output, Ticket};
+use cell_client::{
+    Client, ClientError, ClientOptions, Completion, Condition, Fate, Operation, Output, Search, Ticket,
+};
 use cell_history::{Call, Outcome, payload};
-use cell_protocol::Condition;
 
-use super::journal::{Begun, Ending, Journal};
-use super::keys::Keys;
-use crate::args::{SearchArg, ServerArgs};
-use crate::bench::random::Random;
-use crate::store::Store;
+use crate::error::DrillError;
+use crate::journal::{Begun, Ending, Journal};
+use crate::keys::Keys;
 
 /// How long an operation is tried, unless its client is impatient.
 const PATIENT: Duration = Duration::from_secs(60);
@@ -25,23 +24,47 @@ const OUTSTANDING_MAX: usize = 512;
 /// Longest sleep of a thread.
 const NAP: Duration = Duration::from_millis(5);
 
-/// How much traffic.
+/// How much load.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Load {
+pub struct Load {
     /// Threads, each with a client of its own; odd ones search the servers' memory themselves.
-    pub(crate) threads: u16,
+    pub threads: u16,
     /// Operations a second, all threads together.
-    pub(crate) rate: u32,
+    pub rate: u32,
 }
 
-/// One thread.
+/// How clients connect.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// Every node that has a process, separated by commas.
+    pub(crate) servers: String,
+    /// What is not the drill's to say.
+    pub(crate) options: ClientOptions,
+}
+
+impl Target {
+    /// A client that searches in a given way and tries each operation for so long.
+    pub(crate) fn connect(&self, search: Search, deadline: Duration) -> Result<Client, DrillError> {
+        let deadline_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
+        let connect_timeout_ms = self.options.connect_timeout_ms.min(deadline_ms);
+        let options = ClientOptions {
+            search,
+            deadline_ms,
+            connect_timeout_ms,
+            in_flight_max: OUTSTANDING_MAX,
+            ..self.options.clone()
+        };
+        Ok(Client::connect(&self.servers, options)?)
+    }
+}
+
 pub(crate) struct Traffic<'a> {
-    store: Store,
+    client: Client,
     keys: &'a Keys,
     journal: &'a Journal,
     thread: u16,
     impatient: bool,
-    random: Random,
+    random: fastrand::Rng,
     interval: Duration,
     written: u64,
     busy: BTreeSet<Vec<u8>>,
@@ -51,27 +74,22 @@ pub(crate) struct Traffic<'a> {
 impl<'a> Traffic<'a> {
     /// Connects a thread's client. Of several threads the first is impatient.
     pub(crate) fn connect(
-        server: &ServerArgs,
+        target: &Target,
         keys: &'a Keys,
         journal: &'a Journal,
         load: Load,
         thread: u16,
-    ) -> anyhow::Result<Traffic<'a>> {
+    ) -> Result<Traffic<'a>, DrillError> {
         let impatient = load.threads > 1 && thread == 0;
-        let search = if thread % 2 == 1 { SearchArg::Client } else { SearchArg::Server };
-        let server = ServerArgs { search: Some(search), timeout: None, ..server.clone() };
-        let mut store = Store::connect_with(&server, PATIENT, OUTSTANDING_MAX)?;
-        if impatient {
-            let hasty = ServerArgs { timeout: Some(IMPATIENT), ..server };
-            store = Store::connect_with(&hasty, IMPATIENT, OUTSTANDING_MAX)?;
-        }
+        let search = if thread % 2 == 1 { Search::Client } else { Search::Server };
+        let client = target.connect(search, if impatient { IMPATIENT } else { PATIENT })?;
         Ok(Traffic {
-            store,
+            client,
             keys,
             journal,
             thread,
             impatient,
-            random: Random::new(keys.run() ^ (u64::from(thread) << 40)),
+            random: fastrand::Rng::with_seed(keys.run() ^ (u64::from(thread) << 40)),
             interval: Duration::from_secs(1) * u32::from(load.threads) / load.rate.max(1),
             written: 0,
             busy: BTreeSet::new(),
@@ -80,7 +98,7 @@ impl<'a> Traffic<'a> {
     }
 
     /// Runs until told to stop, and until everything outstanding has ended.
-    pub(crate) fn run(mut self, stop: &AtomicBool) -> anyhow::Result<()> {
+    pub(crate) fn run(mut self, stop: &AtomicBool) -> Result<(), DrillError> {
         let mut due = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             let now = Instant::now();
@@ -102,7 +120,7 @@ impl<'a> Traffic<'a> {
     }
 
     /// Sends one operation; a key that is busy is left alone.
-    fn send(&mut self) -> anyhow::Result<()> {
+    fn send(&mut self) -> Result<(), DrillError> {
         let (key, call, own) = self.pick();
         if !self.busy.insert(key.clone()) {
             return Ok(());
@@ -119,7 +137,7 @@ impl<'a> Traffic<'a> {
             Call::PutIfAbsent(_) => Operation::Put { key, value, condition: Condition::IfAbsent },
             _ => Operation::Put { key, value, condition: Condition::Always },
         };
-        let ticket = self.store.submit(&operation)?;
+        let ticket = self.client.submit(&operation)?;
         self.outstanding.insert(ticket, begun);
         Ok(())
     }
@@ -127,10 +145,10 @@ impl<'a> Traffic<'a> {
     /// Mostly new entries, some changed or removed again, some read, some met with others.
     fn pick(&mut self) -> (Vec<u8>, Call, bool) {
         let value = self.journal.value();
-        let roll = self.random.below(100);
+        let roll = self.random.u64(..100);
         if roll >= 85 {
-            let key = self.keys.shared(self.thread, self.random.below(Keys::SHARED));
-            let call = match self.random.below(10) {
+            let key = self.keys.shared(self.thread, self.random.u64(..Keys::SHARED));
+            let call = match self.random.u64(..10) {
                 0..=4 => Call::Get,
                 5..=7 => Call::Put(value),
                 8 => Call::Delete,
@@ -142,7 +160,7 @@ impl<'a> Traffic<'a> {
             self.written += 1;
             return (self.keys.own(self.thread, self.written), Call::Put(value), true);
         }
-        let older = 1 + self.random.below(self.written);
+        let older = 1 + self.random.u64(..self.written);
         let call = match roll {
             55..=69 => Call::Put(value),
             70..=74 => Call::Delete,
@@ -152,7 +170,7 @@ impl<'a> Traffic<'a> {
     }
 
     fn take(&mut self, wait: Duration) {
-        let mut completion = self.store.poll_for(wait);
+        let mut completion = self.client.poll(wait);
         while let Some(Completion { ticket, outcome, .. }) = completion {
             if let Some(begun) = self.outstanding.remove(&ticket) {
                 self.busy.remove(&begun.key);
@@ -163,7 +181,7 @@ impl<'a> Traffic<'a> {
                 let ending = ending(begun.call, outcome);
                 self.journal.end(begun, ending, written_to);
             }
-            completion = self.store.poll_for(Duration::ZERO);
+            completion = self.client.poll(Duration::ZERO);
         }
     }
 }

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use cell_history::linearizability::{self, Violation};
 use cell_history::{Call, Operation, Outcome, Value, payload};
 
-use super::journal::{Closed, Found};
-use super::keys::Keys;
+use crate::error::DrillError;
+use crate::journal::{Closed, Found};
+use crate::keys::Keys;
 
 /// Keys that a report names.
 const NAMED_MAX: usize = 10;
@@ -17,10 +18,10 @@ pub(crate) const KEYS_AT_ONCE: usize = 128;
 /// Where a way of reading gets its answers from. The cluster in production, a map in tests.
 pub(crate) trait Reader {
     /// The values of some keys, in their order.
-    fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<Option<Vec<u8>>>>;
+    fn get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, DrillError>;
 
     /// Every entry that there is, in order.
-    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> anyhow::Result<()>;
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), DrillError>;
 
     /// Of the keys that were got, those whose answer did not come the way that this reader is named after.
     fn strayed(&self) -> u64 {
@@ -30,47 +31,47 @@ pub(crate) trait Reader {
 
 /// What one way of reading found, of the keys with an acknowledged write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Way {
+pub struct PathFindings {
     /// As they must be.
-    pub(crate) found: u64,
+    pub found: u64,
     /// Not there.
-    pub(crate) lost: u64,
+    pub lost: u64,
     /// With a value that was replaced or removed.
-    pub(crate) stale: u64,
+    pub stale: u64,
     /// Keys or values that nobody wrote.
-    pub(crate) phantom: u64,
+    pub phantom: u64,
 }
 
 /// What the proof came to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Proof {
+pub struct DrillProof {
     /// Keys with an acknowledged write.
-    pub(crate) acknowledged: u64,
+    pub acknowledged: u64,
     /// Of these: right, whichever way they were read.
-    pub(crate) found: u64,
+    pub found: u64,
     /// Missing by one way at least.
-    pub(crate) lost: u64,
+    pub lost: u64,
     /// Not missing, but old, by one way at least.
-    pub(crate) stale: u64,
+    pub stale: u64,
     /// Keys or values that nobody wrote, by one way at least.
-    pub(crate) phantom: u64,
+    pub phantom: u64,
     /// Keys whose history has no order.
-    pub(crate) not_linearizable: u64,
+    pub not_linearizable: u64,
     /// Keys whose history the checker gave up on.
-    pub(crate) undecided: u64,
+    pub undecided: u64,
     /// Keys whose history was checked.
-    pub(crate) histories: u64,
+    pub histories: u64,
     /// Keys that one-sided search did not answer: the server did, and so they were read by one way less.
-    pub(crate) strayed: u64,
+    pub strayed: u64,
     /// Each way by its name.
-    pub(crate) ways: Vec<(&'static str, Way)>,
+    pub ways: Vec<(&'static str, PathFindings)>,
     /// Some of the keys that are wrong, with what is wrong.
-    pub(crate) named: Vec<(Vec<u8>, &'static str)>,
+    pub named: Vec<(Vec<u8>, &'static str)>,
 }
 
-impl Proof {
+impl DrillProof {
     /// Whether anything is wrong.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.lost + self.stale + self.phantom + self.not_linearizable > 0
     }
 
@@ -86,9 +87,9 @@ pub(crate) fn prove(
     mut closed: Closed,
     keys: &Keys,
     ways: &mut [(&'static str, &mut dyn Reader)],
-) -> anyhow::Result<Proof> {
+) -> Result<DrillProof, DrillError> {
     let mut worst: BTreeMap<Vec<u8>, Found> = BTreeMap::new();
-    let mut proof = Proof { acknowledged: closed.accounts.acknowledged(), ..Proof::default() };
+    let mut proof = DrillProof { acknowledged: closed.accounts.acknowledged(), ..DrillProof::default() };
     let wanted: Vec<Vec<u8>> = closed.accounts.keys().map(<[u8]>::to_vec).collect();
     let shared: Vec<Vec<u8>> = closed.history.keys().filter(|key| keys.is_shared(key)).cloned().collect();
     let all: Vec<&[u8]> = wanted.iter().chain(&shared).map(Vec::as_slice).collect();
@@ -129,8 +130,8 @@ fn take(
     found: &BTreeMap<Vec<u8>, Option<Vec<u8>>>,
     strangers: &BTreeSet<Vec<u8>>,
     worst: &mut BTreeMap<Vec<u8>, Found>,
-) -> Way {
-    let mut way = Way::default();
+) -> PathFindings {
+    let mut way = PathFindings::default();
     let at = closed.end;
     closed.end += 2;
     for (key, value) in found {
@@ -168,7 +169,7 @@ fn take(
     way
 }
 
-fn sum_up(closed: &Closed, worst: &BTreeMap<Vec<u8>, Found>, proof: &mut Proof) {
+fn sum_up(closed: &Closed, worst: &BTreeMap<Vec<u8>, Found>, proof: &mut DrillProof) {
     for (key, found) in worst {
         match found {
             Found::Right => proof.found += u64::from(closed.accounts.is_acknowledged(key)),
@@ -188,7 +189,7 @@ fn sum_up(closed: &Closed, worst: &BTreeMap<Vec<u8>, Found>, proof: &mut Proof) 
     }
 }
 
-fn check_histories(history: &BTreeMap<Vec<u8>, Vec<Operation>>, proof: &mut Proof) {
+fn check_histories(history: &BTreeMap<Vec<u8>, Vec<Operation>>, proof: &mut DrillProof) {
     for (key, operations) in history {
         proof.histories += 1;
         match linearizability::check(operations, None) {
@@ -205,18 +206,18 @@ fn check_histories(history: &BTreeMap<Vec<u8>, Vec<Operation>>, proof: &mut Proo
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drill::journal::{Ending, Journal};
+    use crate::journal::{Ending, Journal};
 
     /// A store that may answer wrongly.
     #[derive(Clone, Default)]
     struct Model(BTreeMap<Vec<u8>, Vec<u8>>);
 
     impl Reader for Model {
-        fn get(&mut self, keys: &[&[u8]]) -> anyhow::Result<Vec<Option<Vec<u8>>>> {
+        fn get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, DrillError> {
             Ok(keys.iter().map(|key| self.0.get(*key).cloned()).collect())
         }
 
-        fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> anyhow::Result<()> {
+        fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), DrillError> {
             self.0.iter().for_each(|(key, value)| each(key, value));
             Ok(())
         }
@@ -241,7 +242,7 @@ mod tests {
         journal.end(begun, Ending::Told(Outcome::Done), Some(1));
     }
 
-    fn prove_with(journal: Journal, keys: &Keys, server: Model, client: Model) -> Proof {
+    fn prove_with(journal: Journal, keys: &Keys, server: Model, client: Model) -> DrillProof {
         let (mut server, mut client) = (server, client);
         let ways: &mut [(&'static str, &mut dyn Reader)] =
             &mut [("client", &mut client), ("server", &mut server)];

@@ -1,19 +1,19 @@
 //! What a drill says at its end: a verdict with its reasons, for people and as JSON.
 
+use cell_terms::text::counted;
 use serde_json::{Value, json};
 
-use super::journal::{Tally, Wait};
-use super::verify::Proof;
-use super::watch::{Event, Watch};
-use crate::exit::Exit;
-use crate::output::{number, table};
+use crate::fault::FaultKind;
+use crate::journal::{Tally, Wait};
+use crate::proof::DrillProof;
+use crate::timeline::{DrillEvent, Moment, Timeline};
 
 /// Writes to the pairs that the node owned below which nothing is shown.
 const WRITES_MIN: u64 = 20;
 
 /// How a drill ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DrillVerdict {
+pub enum DrillVerdict {
     /// Nothing acknowledged was lost, nothing stale was read, and everything is served again.
     Pass,
     /// Something is wrong.
@@ -24,38 +24,29 @@ pub(crate) enum DrillVerdict {
 
 impl DrillVerdict {
     /// Its word.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             DrillVerdict::Pass => "PASS",
             DrillVerdict::Fail => "FAIL",
             DrillVerdict::Inconclusive => "INCONCLUSIVE",
         }
     }
-
-    /// Its exit code.
-    pub(crate) fn exit(self) -> Exit {
-        match self {
-            DrillVerdict::Pass => Exit::Ok,
-            DrillVerdict::Fail => Exit::VerificationFailed,
-            DrillVerdict::Inconclusive => Exit::Inconclusive,
-        }
-    }
 }
 
 /// Times that clients waited, of keys that were asked for while the fault and its consequences lasted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Unavailable {
+pub struct Unavailable {
     /// The longest wait of the key that waited longest.
-    pub(crate) max_ms: f64,
+    pub max_ms: f64,
     /// Of a hundred keys, one waited longer than this.
-    pub(crate) p99_ms: f64,
+    pub p99_ms: f64,
     /// Keys that were asked for.
-    pub(crate) keys: u64,
+    pub keys: u64,
     /// Writes to pairs that the node owned which were begun or still under way, and which somebody, in the
     /// end, acknowledged: the node itself before it was noticed, a survivor, or the node's next life.
-    pub(crate) writes: u64,
+    pub writes: u64,
     /// The operations that took longest: key, what it was, milliseconds.
-    pub(crate) slowest: Vec<(Vec<u8>, String, f64)>,
+    pub slowest: Vec<(Vec<u8>, String, f64)>,
 }
 
 /// Operations that are named as the slowest.
@@ -87,7 +78,7 @@ impl Unavailable {
         patient.truncate(SLOWEST);
         let mut sorted: Vec<u64> = longest.into_values().collect();
         sorted.sort_unstable();
-        let ms = |ns: Option<&u64>| number::real(ns.copied().unwrap_or(0) / 10_000) / 100.0;
+        let ms = |ns: Option<&u64>| hundredths(ns.copied().unwrap_or(0) / 10_000);
         let at = (sorted.len() * 99).div_ceil(100).saturating_sub(1);
         Unavailable {
             max_ms: ms(sorted.last()),
@@ -102,29 +93,35 @@ impl Unavailable {
     }
 }
 
+/// A number of hundredths.
+#[allow(clippy::cast_precision_loss, reason = "a drill lasts seconds")]
+fn hundredths(number: u64) -> f64 {
+    number as f64 / 100.0
+}
+
 /// Everything that a drill found.
-pub(crate) struct Report {
-    /// The fault's word.
-    pub(crate) fault: &'static str,
+pub struct Report {
+    /// The fault.
+    pub fault: FaultKind,
     /// The node that it was done to.
-    pub(crate) node: u16,
+    pub node: u16,
     /// The drill's number, as in its keys.
-    pub(crate) run: u64,
+    pub run: u64,
     /// What happened.
-    pub(crate) watch: Watch,
+    pub timeline: Timeline,
     /// What was done.
-    pub(crate) tally: Tally,
+    pub tally: Tally,
     /// How long it was not.
-    pub(crate) unavailable: Unavailable,
+    pub unavailable: Unavailable,
     /// What was found; none if the cluster could not be read any more.
-    pub(crate) proof: Option<Proof>,
+    pub proof: Option<DrillProof>,
     /// Why the cluster could not be read, or did not come back.
-    pub(crate) troubles: Vec<String>,
+    pub troubles: Vec<String>,
 }
 
 impl Report {
     /// The verdict.
-    pub(crate) fn verdict(&self) -> DrillVerdict {
+    pub fn verdict(&self) -> DrillVerdict {
         match &self.proof {
             None => DrillVerdict::Fail,
             Some(proof) if proof.has_failed() || !self.troubles.is_empty() => DrillVerdict::Fail,
@@ -134,13 +131,13 @@ impl Report {
     }
 
     /// Why nothing would have been found, had it been wrong.
-    fn doubts(&self, proof: &Proof) -> Vec<String> {
+    fn doubts(&self, proof: &DrillProof) -> Vec<String> {
         let mut doubts = Vec::new();
         if proof.undecided > 0 {
-            let keys = number::counted(proof.undecided, "key", "keys");
+            let keys = counted(proof.undecided, "key", "keys");
             doubts.push(format!("{keys} whose history is too wide to be decided"));
         }
-        if self.watch.owned() == 0 {
+        if self.timeline.owned() == 0 {
             doubts.push("the node owned no pair: its loss shows nothing".to_owned());
         }
         if self.tally.writes == 0 {
@@ -148,21 +145,21 @@ impl Report {
         }
         let writes = self.unavailable.writes;
         if writes < WRITES_MIN {
-            let writes = number::counted(writes, "write", "writes");
+            let writes = counted(writes, "write", "writes");
             doubts.push(format!(
                 "{writes} to the node's pairs acknowledged during the fault, {WRITES_MIN} are needed: give a higher \
                  --rate"
             ));
         }
         if proof.strayed > 0 {
-            let keys = number::counted(proof.strayed, "key", "keys");
+            let keys = counted(proof.strayed, "key", "keys");
             doubts.push(format!("{keys} read back by its server where one-sided search was to find them"));
         }
         doubts
     }
 
     /// Why it is not a pass.
-    pub(crate) fn reasons(&self) -> Vec<String> {
+    pub fn reasons(&self) -> Vec<String> {
         let mut reasons = self.troubles.clone();
         let Some(proof) = &self.proof else { return reasons };
         let counts = [
@@ -172,16 +169,16 @@ impl Report {
             (proof.not_linearizable, "whose history has no order that fits what every client was told"),
         ];
         for (count, what) in counts.into_iter().filter(|(count, _)| *count > 0) {
-            reasons.push(format!("{} {what}", number::counted(count, "key", "keys")));
+            reasons.push(format!("{} {what}", counted(count, "key", "keys")));
         }
         reasons.extend(self.doubts(proof));
         reasons
     }
 
     /// As one JSON object.
-    pub(crate) fn to_json(&self) -> Value {
+    pub fn to_json(&self) -> Value {
         let proof = self.proof.clone().unwrap_or_default();
-        let moment = |moment: &super::watch::Moment| json!({"at_ms": self.watch.since_ms(moment.at_ns), "event": moment.event.word(), "pair": moment.pair});
+        let moment = |moment: &Moment| json!({"at_ms": self.timeline.since_ms(moment.at_ns), "event": moment.event.word(), "pair": moment.pair});
         let ways: serde_json::Map<String, Value> = proof
             .ways
             .iter()
@@ -197,7 +194,7 @@ impl Report {
             .iter()
             .map(|(key, what)| json!({"key": key.escape_ascii().to_string(), "what": what}));
         json!({
-            "drill": self.fault, "node": self.node, "run": format!("{:016x}", self.run),
+            "drill": self.fault.word(), "node": self.node, "run": format!("{:016x}", self.run),
             "verdict": self.verdict().word(), "reasons": self.reasons(),
             "acknowledged": proof.acknowledged, "found": proof.found, "lost": proof.lost,
             "phantom": proof.phantom, "stale": proof.stale, "unknown": self.tally.unknown,
@@ -208,78 +205,18 @@ impl Report {
             "read_back_by_server": proof.strayed,
             "unavailable_ms_max": self.unavailable.max_ms, "unavailable_ms_p99": self.unavailable.p99_ms,
             "slowest": self.unavailable.slowest.iter().map(slow).collect::<Vec<_>>(),
-            "pairs_owned": self.watch.owned(),
-            "detected_ms": self.watch.first_ms(Event::Detected),
-            "lease_ended_ms": self.watch.first_ms(Event::LeaseEnded),
-            "claimed_ms": self.watch.first_ms(Event::Claimed),
-            "first_served_ms": self.watch.first_ms(Event::Serving),
-            "served_ms": self.watch.served_ms(),
-            "all_back_ms": self.watch.first_ms(Event::AllBack),
-            "replayed_bytes": self.watch.replayed_bytes(),
+            "pairs_owned": self.timeline.owned(),
+            "detected_ms": self.timeline.first_ms(DrillEvent::Detected),
+            "lease_ended_ms": self.timeline.first_ms(DrillEvent::LeaseEnded),
+            "claimed_ms": self.timeline.first_ms(DrillEvent::Claimed),
+            "first_served_ms": self.timeline.first_ms(DrillEvent::Serving),
+            "served_ms": self.timeline.served_ms(),
+            "all_back_ms": self.timeline.first_ms(DrillEvent::AllBack),
+            "replayed_bytes": self.timeline.replayed_bytes(),
             "ways": ways, "wrong": named.collect::<Vec<_>>(),
-            "timeline": self.watch.moments().iter().map(moment).collect::<Vec<_>>(),
+            "timeline": self.timeline.moments().iter().map(moment).collect::<Vec<_>>(),
         })
     }
-
-    /// For people.
-    pub(crate) fn to_text(&self) -> String {
-        let mut text = format!("{}: {} node {}", self.verdict().word(), self.fault, self.node);
-        for reason in self.reasons() {
-            text.push_str(&format!("\n  {reason}"));
-        }
-        text.push_str("\n\n");
-        let rows = self.watch.moments().into_iter().map(|moment| {
-            let of = moment.pair.map_or(String::new(), |pair| format!("pair {pair}"));
-            vec![milliseconds(self.watch.since_ms(moment.at_ns)), moment.event.word().replace('_', " "), of]
-        });
-        text.push_str(&table::plain(&["after", "event", ""], &[0], rows.collect()));
-        text.push_str(&self.sentences());
-        for (key, what) in self.proof.iter().flat_map(|proof| &proof.named) {
-            text.push_str(&format!("  {what}: {}\n", key.escape_ascii()));
-        }
-        text
-    }
-
-    fn sentences(&self) -> String {
-        let tally = self.tally;
-        let mut lines = vec![format!(
-            "{} by the clients, {} writes acknowledged, {} of unknown outcome",
-            number::counted(tally.operations, "operation", "operations"),
-            number::count(tally.writes),
-            number::count(tally.unknown),
-        )];
-        let unavailable = &self.unavailable;
-        lines.push(format!(
-            "{} asked for during the fault: unavailable for {} at most, 99 % of them for less than {}",
-            number::counted(unavailable.keys, "key", "keys"),
-            milliseconds(unavailable.max_ms),
-            milliseconds(unavailable.p99_ms),
-        ));
-        if let Some(bytes) = self.watch.replayed_bytes() {
-            lines.push(format!("{} replayed", number::bytes(bytes)));
-        }
-        if let Some(proof) = &self.proof {
-            lines.push(format!(
-                "{} acknowledged: {} found, {} lost, {} stale, {} phantom (read by one-sided search, by the \
-                 servers, and by a full scan)",
-                number::counted(proof.acknowledged, "key", "keys"),
-                number::count(proof.found),
-                number::count(proof.lost),
-                number::count(proof.stale),
-                number::count(proof.phantom),
-            ));
-            lines.push(format!(
-                "{} checked, {} not linearizable",
-                number::counted(proof.histories, "history", "histories"),
-                number::count(proof.not_linearizable),
-            ));
-        }
-        format!("\n{}\n", lines.join("\n"))
-    }
-}
-
-fn milliseconds(ms: f64) -> String {
-    format!("{ms:.0} ms")
 }
 
 #[cfg(test)]
@@ -287,7 +224,7 @@ mod tests {
     use cell_history::Call;
 
     use super::*;
-    use crate::drill::wire::{PairView, Status};
+    use crate::wire::{PairView, Status};
 
     fn wait(key: u8, begun_ms: u64, ended_ms: u64, impatient: bool) -> Wait {
         let ns = 1_000_000;
@@ -310,12 +247,12 @@ mod tests {
         Status { pairs: (1..=pairs).map(pair).collect(), ..Status::default() }
     }
 
-    fn report(proof: Option<Proof>, writes: u64) -> Report {
+    fn report(proof: Option<DrillProof>, writes: u64) -> Report {
         Report {
-            fault: "kill",
+            fault: FaultKind::Kill,
             node: 0,
             run: 7,
-            watch: Watch::new(0, &owning(2), 0),
+            timeline: Timeline::new(0, &owning(2), 0),
             tally: Tally { writes: 200, ..Tally::default() },
             unavailable: Unavailable { writes, ..Unavailable::default() },
             proof,
@@ -361,17 +298,17 @@ mod tests {
     /// A drill that has shown nothing says so, whatever was read back.
     #[test]
     fn verdict_is_inconclusive_for_each_reason_that_makes_a_pass_mean_nothing() {
-        let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
+        let good = DrillProof { acknowledged: 9, found: 9, ..DrillProof::default() };
         let whole = || report(Some(good.clone()), 20);
         assert_eq!((whole().verdict(), whole().reasons().len()), (DrillVerdict::Pass, 0));
         let nothing = Tally::default();
-        let nobody = Watch::new(0, &owning(0), 0);
-        let elsewhere = Watch::new(1, &owning(2), 0);
-        let strayed = Proof { strayed: 1, ..good.clone() };
-        let undecided = Proof { undecided: 1, ..good.clone() };
+        let nobody = Timeline::new(0, &owning(0), 0);
+        let elsewhere = Timeline::new(1, &owning(2), 0);
+        let strayed = DrillProof { strayed: 1, ..good.clone() };
+        let undecided = DrillProof { undecided: 1, ..good.clone() };
         let cases = [
-            ("owned no pair", Report { watch: nobody, ..whole() }),
-            ("owned no pair", Report { watch: elsewhere, ..whole() }),
+            ("owned no pair", Report { timeline: nobody, ..whole() }),
+            ("owned no pair", Report { timeline: elsewhere, ..whole() }),
             ("no write was acknowledged", Report { tally: nothing, ..whole() }),
             ("19 writes", report(Some(good.clone()), 19)),
             ("0 writes", report(Some(good.clone()), 0)),
@@ -385,20 +322,20 @@ mod tests {
     }
 
     #[test]
-    fn verdict_of_each_case_has_its_exit_code() {
-        let good = Proof { acknowledged: 9, found: 9, ..Proof::default() };
+    fn verdict_of_each_case_is_told() {
+        let good = DrillProof { acknowledged: 9, found: 9, ..DrillProof::default() };
         let cases = [
-            (Some(good.clone()), 100, DrillVerdict::Pass, 0),
-            (Some(good.clone()), 19, DrillVerdict::Inconclusive, 8),
-            (Some(Proof { undecided: 1, ..good.clone() }), 100, DrillVerdict::Inconclusive, 8),
-            (Some(Proof { lost: 1, ..good.clone() }), 100, DrillVerdict::Fail, 7),
-            (Some(Proof { stale: 1, ..good.clone() }), 0, DrillVerdict::Fail, 7),
-            (Some(Proof { not_linearizable: 1, ..good.clone() }), 100, DrillVerdict::Fail, 7),
-            (None, 100, DrillVerdict::Fail, 7),
+            (Some(good.clone()), 100, DrillVerdict::Pass),
+            (Some(good.clone()), 19, DrillVerdict::Inconclusive),
+            (Some(DrillProof { undecided: 1, ..good.clone() }), 100, DrillVerdict::Inconclusive),
+            (Some(DrillProof { lost: 1, ..good.clone() }), 100, DrillVerdict::Fail),
+            (Some(DrillProof { stale: 1, ..good.clone() }), 0, DrillVerdict::Fail),
+            (Some(DrillProof { not_linearizable: 1, ..good.clone() }), 100, DrillVerdict::Fail),
+            (None, 100, DrillVerdict::Fail),
         ];
-        for (proof, writes, verdict, exit) in cases {
+        for (proof, writes, verdict) in cases {
             let report = report(proof.clone(), writes);
-            assert_eq!((report.verdict(), verdict.exit() as u8), (verdict, exit), "{proof:?}");
+            assert_eq!(report.verdict(), verdict, "{proof:?}");
             assert_eq!(report.reasons().is_empty(), verdict == DrillVerdict::Pass || proof.is_none());
         }
         let troubled = Report { troubles: vec!["it did not come back".into()], ..report(Some(good), 100) };
@@ -407,7 +344,7 @@ mod tests {
 
     #[test]
     fn to_json_has_the_fields_that_scripts_rely_on() {
-        let document = report(Some(Proof::default()), 0).to_json();
+        let document = report(Some(DrillProof::default()), 0).to_json();
         let fields = "verdict acknowledged found lost phantom stale unknown unavailable_ms_max \
                       unavailable_ms_p99 detected_ms first_served_ms served_ms replayed_bytes";
         for field in fields.split_whitespace() {

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::wire::{Incident, PairView, Status};
+use crate::wire::{Incident, PairView, Status};
 
 /// An event of the timeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Event {
+pub enum DrillEvent {
     /// The fault began.
     Injected,
     /// Somebody noticed: the supervisor, a survivor, or the coordinator by the lease's end.
@@ -27,36 +27,36 @@ pub(crate) enum Event {
     AllBack,
 }
 
-impl Event {
+impl DrillEvent {
     /// Its name in the JSON report, and in the table.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
-            Event::Injected => "injected",
-            Event::Detected => "detected",
-            Event::LeaseEnded => "lease_ended",
-            Event::Claimed => "claimed",
-            Event::Cut => "cut",
-            Event::Replayed => "replayed",
-            Event::Serving => "serving",
-            Event::Healed => "healed",
-            Event::AllBack => "all_back",
+            DrillEvent::Injected => "injected",
+            DrillEvent::Detected => "detected",
+            DrillEvent::LeaseEnded => "lease_ended",
+            DrillEvent::Claimed => "claimed",
+            DrillEvent::Cut => "cut",
+            DrillEvent::Replayed => "replayed",
+            DrillEvent::Serving => "serving",
+            DrillEvent::Healed => "healed",
+            DrillEvent::AllBack => "all_back",
         }
     }
 }
 
 /// Something that happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Moment {
+pub struct Moment {
     /// When, in nanoseconds on CLOCK_BOOTTIME.
-    pub(crate) at_ns: u64,
+    pub at_ns: u64,
     /// What.
-    pub(crate) event: Event,
+    pub event: DrillEvent,
     /// To which pair; none if it is about the node.
-    pub(crate) pair: Option<u32>,
+    pub pair: Option<u32>,
 }
 
-/// The watcher of one node's fault.
-pub(crate) struct Watch {
+/// What happened during one node's fault.
+pub struct Timeline {
     node: u16,
     pid: Option<u32>,
     lives: u64,
@@ -65,18 +65,18 @@ pub(crate) struct Watch {
     /// The incarnations that owned them.
     victims: BTreeSet<u64>,
     injected_ns: u64,
-    moments: BTreeMap<(Event, Option<u32>), u64>,
+    moments: BTreeMap<(DrillEvent, Option<u32>), u64>,
     /// Bytes replayed of each pair.
     replayed: BTreeMap<u32, u64>,
 }
 
-impl Watch {
+impl Timeline {
     /// Watches from the injection on; `before` is the cluster just before it.
-    pub(crate) fn new(node: u16, before: &Status, injected_ns: u64) -> Watch {
+    pub fn new(node: u16, before: &Status, injected_ns: u64) -> Timeline {
         let process = before.nodes.get(usize::from(node));
         let owned = before.pairs.iter().filter(|pair| pair.node == u32::from(node) && pair.owner.is_some());
         let victims = owned.clone().filter_map(|pair| pair.owner).collect();
-        let mut watch = Watch {
+        let mut timeline = Timeline {
             node,
             pid: process.and_then(|process| process.pid),
             lives: process.map_or(0, |process| process.lives),
@@ -86,49 +86,49 @@ impl Watch {
             moments: BTreeMap::new(),
             replayed: BTreeMap::new(),
         };
-        watch.note(injected_ns, Event::Injected, None);
-        watch
+        timeline.note(injected_ns, DrillEvent::Injected, None);
+        timeline
     }
 
     /// When the fault began.
-    pub(crate) fn injected_ns(&self) -> u64 {
+    pub fn injected_ns(&self) -> u64 {
         self.injected_ns
     }
 
     /// The number of pairs that the node owned.
-    pub(crate) fn owned(&self) -> usize {
+    pub fn owned(&self) -> usize {
         self.owned.len()
     }
 
     /// Whether the node owned that pair when the fault began.
-    pub(crate) fn has_owned(&self, pair: u32) -> bool {
+    pub fn has_owned(&self, pair: u32) -> bool {
         self.owned.contains_key(&pair)
     }
 
     /// Notes an event once.
-    pub(crate) fn note(&mut self, at_ns: u64, event: Event, pair: Option<u32>) {
+    pub fn note(&mut self, at_ns: u64, event: DrillEvent, pair: Option<u32>) {
         self.moments.entry((event, pair)).or_insert(at_ns);
     }
 
     /// It was not so after all.
-    pub(crate) fn forget(&mut self, event: Event) {
+    pub fn forget(&mut self, event: DrillEvent) {
         self.moments.retain(|(of, _), _| *of != event);
     }
 
     /// Takes a status in.
-    pub(crate) fn look(&mut self, at_ns: u64, status: &Status) {
+    pub fn look(&mut self, at_ns: u64, status: &Status) {
         let lease_ended =
             !self.victims.is_empty() && !self.victims.iter().any(|victim| status.leases.contains(victim));
         if lease_ended {
-            self.note(at_ns, Event::LeaseEnded, None);
+            self.note(at_ns, DrillEvent::LeaseEnded, None);
         }
         let process = status.nodes.get(usize::from(self.node));
         let replaced = process.is_some_and(|process| process.pid != self.pid || process.lives != self.lives);
         for pair in &status.pairs {
             self.look_at_pair(at_ns, pair);
         }
-        if lease_ended || replaced || self.of(Event::Claimed).next().is_some() {
-            self.note(at_ns, Event::Detected, None);
+        if lease_ended || replaced || self.of(DrillEvent::Claimed).next().is_some() {
+            self.note(at_ns, DrillEvent::Detected, None);
         }
         for incident in &status.incidents {
             if self.victims.contains(&incident.dead) {
@@ -139,21 +139,21 @@ impl Watch {
 
     /// Survivors know better when what happened than who looks from outside, now and then.
     fn look_at_incident(&mut self, incident: &Incident) {
-        let mut told = |event: Event, pair: Option<u32>, at_ms: u64| {
+        let mut told = |event: DrillEvent, pair: Option<u32>, at_ms: u64| {
             let at_ns = at_ms.saturating_mul(1_000_000).max(self.injected_ns);
             if at_ms > 0 {
                 let known = self.moments.entry((event, pair)).or_insert(at_ns);
                 *known = at_ns.min(*known);
             }
         };
-        told(Event::Detected, None, incident.detected_ms);
-        told(Event::LeaseEnded, None, incident.lease_seen_ms);
+        told(DrillEvent::Detected, None, incident.detected_ms);
+        told(DrillEvent::LeaseEnded, None, incident.lease_seen_ms);
         for planned in incident.plan.iter().filter(|planned| self.owned.contains_key(&planned.pair)) {
             let (pair, times) = (Some(planned.pair), planned.times);
-            told(Event::Claimed, pair, times.claimed_ms);
-            told(Event::Cut, pair, times.cut_ms);
-            told(Event::Replayed, pair, times.replayed_ms);
-            told(Event::Serving, pair, times.serving_ms);
+            told(DrillEvent::Claimed, pair, times.claimed_ms);
+            told(DrillEvent::Cut, pair, times.cut_ms);
+            told(DrillEvent::Replayed, pair, times.replayed_ms);
+            told(DrillEvent::Serving, pair, times.serving_ms);
             if times.replayed_ms > 0 {
                 self.replayed.insert(planned.pair, times.replayed_bytes);
             }
@@ -161,7 +161,7 @@ impl Watch {
     }
 
     /// Bytes of images and logs that were replayed, where survivors have recorded it.
-    pub(crate) fn replayed_bytes(&self) -> Option<u64> {
+    pub fn replayed_bytes(&self) -> Option<u64> {
         (!self.replayed.is_empty()).then(|| self.replayed.values().sum())
     }
 
@@ -171,17 +171,17 @@ impl Watch {
         if pair.epoch <= epoch {
             return;
         }
-        self.note(at_ns, Event::Claimed, of);
+        self.note(at_ns, DrillEvent::Claimed, of);
         if pair.is_served() {
-            self.note(at_ns, Event::Cut, of); // served without a cut it cannot be
-            self.note(at_ns, Event::Serving, of);
+            self.note(at_ns, DrillEvent::Cut, of); // served without a cut it cannot be
+            self.note(at_ns, DrillEvent::Serving, of);
         } else if pair.cut_epoch.is_some_and(|cut| cut >= epoch) {
-            self.note(at_ns, Event::Cut, of);
+            self.note(at_ns, DrillEvent::Cut, of);
         }
     }
 
     /// Whether everything is as it should be again.
-    pub(crate) fn is_all_back(&self, status: &Status) -> bool {
+    pub fn is_all_back(&self, status: &Status) -> bool {
         let served = |pair: &PairView| {
             pair.is_served() && pair.owner.is_some_and(|owner| status.leases.contains(&owner))
         };
@@ -190,36 +190,39 @@ impl Watch {
     }
 
     /// Milliseconds from the injection to the first event of a kind.
-    pub(crate) fn first_ms(&self, event: Event) -> Option<f64> {
+    pub fn first_ms(&self, event: DrillEvent) -> Option<f64> {
         self.of(event).min().map(|at_ns| self.since_ms(at_ns))
     }
 
     /// Milliseconds from the injection to the last one.
-    pub(crate) fn last_ms(&self, event: Event) -> Option<f64> {
+    pub fn last_ms(&self, event: DrillEvent) -> Option<f64> {
         self.of(event).max().map(|at_ns| self.since_ms(at_ns))
     }
 
     /// Milliseconds until the last pair was served; none while one is not.
-    pub(crate) fn served_ms(&self) -> Option<f64> {
-        (self.of(Event::Serving).count() == self.owned.len()).then(|| self.last_ms(Event::Serving)).flatten()
+    pub fn served_ms(&self) -> Option<f64> {
+        (self.of(DrillEvent::Serving).count() == self.owned.len())
+            .then(|| self.last_ms(DrillEvent::Serving))
+            .flatten()
     }
 
     /// A time as milliseconds from the injection.
-    pub(crate) fn since_ms(&self, at_ns: u64) -> f64 {
+    pub fn since_ms(&self, at_ns: u64) -> f64 {
         #[allow(clippy::cast_precision_loss, reason = "a drill lasts seconds")]
         let ns = at_ns.saturating_sub(self.injected_ns) as f64;
         (ns / 1e4).round() / 100.0
     }
 
     /// Everything that happened, in order.
-    pub(crate) fn moments(&self) -> Vec<Moment> {
-        let moment = |(&(event, pair), &at_ns): (&(Event, Option<u32>), &u64)| Moment { at_ns, event, pair };
+    pub fn moments(&self) -> Vec<Moment> {
+        let moment =
+            |(&(event, pair), &at_ns): (&(DrillEvent, Option<u32>), &u64)| Moment { at_ns, event, pair };
         let mut moments: Vec<_> = self.moments.iter().map(moment).collect();
         moments.sort_by_key(|moment| (moment.at_ns, moment.event, moment.pair));
         moments
     }
 
-    fn of(&self, event: Event) -> impl Iterator<Item = u64> {
+    fn of(&self, event: DrillEvent) -> impl Iterator<Item = u64> {
         self.moments.iter().filter(move |((of, _), _)| *of == event).map(|(_, at_ns)| *at_ns)
     }
 }
@@ -227,7 +230,7 @@ impl Watch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drill::wire::{NodeView, Planned, Times};
+    use crate::wire::{NodeView, Planned, Times};
 
     fn node(node: u16, pid: Option<u32>, lives: u64, state: &str) -> NodeView {
         let address = "127.0.0.1:7000".parse().unwrap();
@@ -252,36 +255,36 @@ mod tests {
             leases: vec![5, 6],
             incidents: vec![],
         };
-        let mut watch = Watch::new(1, &before, 1_000_000);
-        assert_eq!(watch.owned(), 2);
-        watch.look(2_000_000, &before);
-        assert_eq!(watch.first_ms(Event::Detected), None);
+        let mut timeline = Timeline::new(1, &before, 1_000_000);
+        assert_eq!(timeline.owned(), 2);
+        timeline.look(2_000_000, &before);
+        assert_eq!(timeline.first_ms(DrillEvent::Detected), None);
 
         let mut now = before.clone();
         now.nodes[1] = node(1, None, 1, "down");
-        watch.look(6_000_000, &now);
-        assert!(!watch.is_all_back(&now));
+        timeline.look(6_000_000, &now);
+        assert!(!timeline.is_all_back(&now));
         now.leases = vec![5];
-        watch.look(501_000_000, &now);
+        timeline.look(501_000_000, &now);
         now.pairs[1] = pair(2, 0, Some(5), 4, "recovering", Some(2));
-        watch.look(511_000_000, &now);
+        timeline.look(511_000_000, &now);
         now.pairs[1] = pair(2, 0, Some(5), 4, "recovering", Some(3));
-        watch.look(521_000_000, &now);
+        timeline.look(521_000_000, &now);
         now.pairs[1] = pair(2, 0, Some(5), 4, "serving", Some(3));
-        watch.look(531_000_000, &now);
-        assert_eq!((watch.first_ms(Event::Serving), watch.served_ms()), (Some(530.0), None));
+        timeline.look(531_000_000, &now);
+        assert_eq!((timeline.first_ms(DrillEvent::Serving), timeline.served_ms()), (Some(530.0), None));
         now.pairs[2] = pair(3, 0, Some(5), 4, "serving", Some(3));
-        watch.look(601_000_000, &now);
-        assert_eq!(watch.served_ms(), Some(600.0));
-        assert!(!watch.is_all_back(&now), "a node is down");
+        timeline.look(601_000_000, &now);
+        assert_eq!(timeline.served_ms(), Some(600.0));
+        assert!(!timeline.is_all_back(&now), "a node is down");
         now.nodes[1] = node(1, Some(12), 2, "serving");
-        assert!(watch.is_all_back(&now));
+        assert!(timeline.is_all_back(&now));
 
-        let words: Vec<_> = watch.moments().iter().map(|moment| moment.event.word()).collect();
+        let words: Vec<_> = timeline.moments().iter().map(|moment| moment.event.word()).collect();
         let expected = "injected detected lease_ended claimed cut serving claimed cut serving";
         assert_eq!(words.join(" "), expected);
-        assert_eq!(watch.first_ms(Event::Detected), Some(5.0));
-        assert_eq!(watch.first_ms(Event::LeaseEnded), Some(500.0));
+        assert_eq!(timeline.first_ms(DrillEvent::Detected), Some(5.0));
+        assert_eq!(timeline.first_ms(DrillEvent::LeaseEnded), Some(500.0));
     }
 
     #[test]
@@ -292,9 +295,9 @@ mod tests {
             leases: vec![5],
             incidents: vec![Incident { dead: 4, detected_ms: 1, ..Incident::default() }],
         };
-        let mut watch = Watch::new(0, &before, 100_000_000);
-        watch.look(101_000_000, &before);
-        assert_eq!(watch.first_ms(Event::Detected), None, "another node's death, long ago");
+        let mut timeline = Timeline::new(0, &before, 100_000_000);
+        timeline.look(101_000_000, &before);
+        assert_eq!(timeline.first_ms(DrillEvent::Detected), None, "another node's death, long ago");
         let times =
             Times { claimed_ms: 610, cut_ms: 620, replayed_ms: 640, replayed_bytes: 4096, serving_ms: 650 };
         let plan = vec![Planned { pair: 1, survivor: Some(6), times }];
@@ -302,12 +305,13 @@ mod tests {
         now.incidents.push(Incident { dead: 5, detected_ms: 605, plan, ..Incident::default() });
         now.pairs = vec![pair(1, 0, Some(6), 2, "serving", Some(1))];
         now.leases = vec![6];
-        watch.look(700_000_000, &now);
-        let told: Vec<_> = watch.moments().iter().map(|it| (it.event.word(), it.at_ns / 1_000_000)).collect();
+        timeline.look(700_000_000, &now);
+        let told: Vec<_> =
+            timeline.moments().iter().map(|it| (it.event.word(), it.at_ns / 1_000_000)).collect();
         let expected = [("injected", 100), ("detected", 605), ("claimed", 610), ("cut", 620)];
         assert_eq!(told[..4], expected);
         assert_eq!(told[4..], [("replayed", 640), ("serving", 650), ("lease_ended", 700)]);
-        assert_eq!(watch.replayed_bytes(), Some(4096));
+        assert_eq!(timeline.replayed_bytes(), Some(4096));
     }
 
     #[test]
@@ -318,7 +322,7 @@ mod tests {
             leases: vec![],
             incidents: vec![],
         };
-        let watch = Watch::new(0, &status, 0);
-        assert!(!watch.is_all_back(&status));
+        let timeline = Timeline::new(0, &status, 0);
+        assert!(!timeline.is_all_back(&status));
     }
 }

@@ -6,12 +6,12 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 /// Longest line, in bytes, in either direction.
-pub(crate) const LINE_BYTES_MAX: u64 = 1 << 20;
+pub const LINE_BYTES_MAX: u64 = 1 << 20;
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
-pub(crate) enum Request {
+pub enum DrillRequest {
     /// How everyone is.
     Status,
     /// `kill -9`. The node is started again after `down_ms`, if the supervisor starts nodes again at all.
@@ -46,156 +46,156 @@ pub(crate) enum Request {
     },
 }
 
-impl Request {
+impl DrillRequest {
     /// The node that it is about.
-    pub(crate) fn node(self) -> Option<u16> {
+    pub fn node(self) -> Option<u16> {
         match self {
-            Request::Status => None,
-            Request::Kill { node, .. }
-            | Request::Stop { node }
-            | Request::Cont { node }
-            | Request::Restart { node }
-            | Request::Partition { node, .. } => Some(node),
+            DrillRequest::Status => None,
+            DrillRequest::Kill { node, .. }
+            | DrillRequest::Stop { node }
+            | DrillRequest::Cont { node }
+            | DrillRequest::Restart { node }
+            | DrillRequest::Partition { node, .. } => Some(node),
         }
     }
 
     /// What it does, in a word.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
-            Request::Status => "status",
-            Request::Kill { .. } => "kill",
-            Request::Stop { .. } => "stop",
-            Request::Cont { .. } => "cont",
-            Request::Restart { .. } => "restart",
-            Request::Partition { on: true, .. } => "partition",
-            Request::Partition { on: false, .. } => "heal",
+            DrillRequest::Status => "status",
+            DrillRequest::Kill { .. } => "kill",
+            DrillRequest::Stop { .. } => "stop",
+            DrillRequest::Cont { .. } => "cont",
+            DrillRequest::Restart { .. } => "restart",
+            DrillRequest::Partition { on: true, .. } => "partition",
+            DrillRequest::Partition { on: false, .. } => "heal",
         }
     }
 }
 
 /// What comes back.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct DrillAnswer {
+pub struct DrillAnswer {
     /// When it was done, on CLOCK_BOOTTIME, in nanoseconds.
-    pub(crate) at_ns: u64,
+    pub at_ns: u64,
     /// Why it was not done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) refused: Option<Refused>,
+    pub refused: Option<Refused>,
     /// To `status`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) status: Option<Status>,
+    pub status: Option<Status>,
 }
 
 /// A request that was not carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Refused {
+pub struct Refused {
     /// What and why.
-    pub(crate) what: String,
+    pub what: String,
     /// What to do.
-    pub(crate) next: String,
+    pub next: String,
 }
 
 /// The cluster as its supervisor and its coordinator see it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub struct Status {
     /// Its processes.
-    pub(crate) nodes: Vec<NodeView>,
+    pub nodes: Vec<NodeView>,
     /// The region table.
-    pub(crate) pairs: Vec<PairView>,
+    pub pairs: Vec<PairView>,
     /// The incarnations that own or owned a pair and whose leases have not ended.
-    pub(crate) leases: Vec<u64>,
+    pub leases: Vec<u64>,
     /// What survivors have recorded of nodes that died.
-    pub(crate) incidents: Vec<Incident>,
+    pub incidents: Vec<Incident>,
 }
 
 /// What survivors did about a node that died, as it stands in the coordinator. Times are milliseconds on
 /// CLOCK_BOOTTIME; zero: not yet, or not needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Incident {
+pub struct Incident {
     /// The incarnation that died.
-    pub(crate) dead: u64,
+    pub dead: u64,
     /// When somebody noticed.
-    pub(crate) detected_ms: u64,
+    pub detected_ms: u64,
     /// When its lease was seen to have ended.
-    pub(crate) lease_seen_ms: u64,
+    pub lease_seen_ms: u64,
     /// Its pairs.
-    pub(crate) plan: Vec<Planned>,
+    pub plan: Vec<Planned>,
 }
 
 /// One pair of an incident.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Planned {
+pub struct Planned {
     /// The pair.
-    pub(crate) pair: u32,
+    pub pair: u32,
     /// The incarnation that takes it over.
-    pub(crate) survivor: Option<u64>,
+    pub survivor: Option<u64>,
     /// How far it is.
-    pub(crate) times: Times,
+    pub times: Times,
 }
 
 /// How far a pair's takeover is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub(crate) struct Times {
+pub struct Times {
     /// Its epoch was raised.
-    pub(crate) claimed_ms: u64,
+    pub claimed_ms: u64,
     /// Where its logs end was recorded.
-    pub(crate) cut_ms: u64,
+    pub cut_ms: u64,
     /// Image and logs were replayed.
-    pub(crate) replayed_ms: u64,
+    pub replayed_ms: u64,
     /// Bytes of them.
-    pub(crate) replayed_bytes: u64,
+    pub replayed_bytes: u64,
     /// It is served.
-    pub(crate) serving_ms: u64,
+    pub serving_ms: u64,
 }
 
 /// A node's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct NodeView {
+pub struct NodeView {
     /// Its number.
-    pub(crate) node: u16,
+    pub node: u16,
     /// Its process; none while it is down.
-    pub(crate) pid: Option<u32>,
+    pub pid: Option<u32>,
     /// What it last said of itself, or `down`, `stopped`, `given up`.
-    pub(crate) state: String,
+    pub state: String,
     /// How often it was started.
-    pub(crate) lives: u64,
+    pub lives: u64,
     /// Whether it is cut off.
-    pub(crate) partitioned: bool,
+    pub partitioned: bool,
     /// Where clients reach it.
-    pub(crate) server: SocketAddr,
+    pub server: SocketAddr,
     /// Its HTTP.
-    pub(crate) http: SocketAddr,
+    pub http: SocketAddr,
 }
 
 /// A row of the region table, as far as a drill looks at it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PairView {
+pub struct PairView {
     /// The pair.
-    pub(crate) pair: u32,
+    pub pair: u32,
     /// The node of its owner, or of the last one.
-    pub(crate) node: u32,
+    pub node: u32,
     /// Its owner.
-    pub(crate) owner: Option<u64>,
+    pub owner: Option<u64>,
     /// Counts the owners.
-    pub(crate) epoch: u32,
+    pub epoch: u32,
     /// What can be done with it: `new`, `recovering`, `serving`, `read_only`, `released`, `unavailable`.
-    pub(crate) state: String,
+    pub state: String,
     /// The highest epoch that has a cut.
-    pub(crate) cut_epoch: Option<u32>,
+    pub cut_epoch: Option<u32>,
     /// Why it is not served; none if it is.
     #[serde(default)]
-    pub(crate) trouble: Option<String>,
+    pub trouble: Option<String>,
     /// What to do about that; none if it passes by itself.
     #[serde(default)]
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
 }
 
 impl PairView {
     /// Whether reads are answered.
-    pub(crate) fn is_served(&self) -> bool {
+    pub fn is_served(&self) -> bool {
         self.state == "serving" || self.state == "read_only"
     }
 }
@@ -207,16 +207,16 @@ mod tests {
     #[test]
     fn request_is_one_line_as_documented() {
         let cases = [
-            (Request::Status, r#"{"do":"status"}"#),
-            (Request::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
-            (Request::Partition { node: 2, on: true }, r#"{"do":"partition","node":2,"on":true}"#),
+            (DrillRequest::Status, r#"{"do":"status"}"#),
+            (DrillRequest::Kill { node: 1, down_ms: 3000 }, r#"{"do":"kill","node":1,"down_ms":3000}"#),
+            (DrillRequest::Partition { node: 2, on: true }, r#"{"do":"partition","node":2,"on":true}"#),
         ];
         for (request, text) in cases {
             assert_eq!(serde_json::to_string(&request).unwrap(), text);
-            assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
+            assert_eq!(serde_json::from_str::<DrillRequest>(text).unwrap(), request);
         }
-        let short = serde_json::from_str::<Request>(r#"{"do":"kill","node":1}"#).unwrap();
-        assert_eq!(short, Request::Kill { node: 1, down_ms: 0 });
-        assert!(serde_json::from_str::<Request>(r#"{"do":"explode"}"#).is_err());
+        let short = serde_json::from_str::<DrillRequest>(r#"{"do":"kill","node":1}"#).unwrap();
+        assert_eq!(short, DrillRequest::Kill { node: 1, down_ms: 0 });
+        assert!(serde_json::from_str::<DrillRequest>(r#"{"do":"explode"}"#).is_err());
     }
 }

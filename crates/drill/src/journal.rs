@@ -20,13 +20,11 @@ pub(crate) struct Accounts {
 /// One operation's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
-    /// The key.
     pub(crate) key: Vec<u8>,
     /// What was asked.
     pub(crate) call: Call,
     /// From, on CLOCK_BOOTTIME.
     pub(crate) begun_ns: u64,
-    /// To, likewise.
     pub(crate) ended_ns: u64,
     /// Whether it was given up early by design: its time says nothing about the cluster.
     pub(crate) impatient: bool,
@@ -49,15 +47,15 @@ impl Wait {
 
 /// What is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Operations that ended.
-    pub(crate) operations: u64,
+    pub operations: u64,
     /// Writes acknowledged.
-    pub(crate) writes: u64,
+    pub writes: u64,
     /// Writes of unknown outcome.
-    pub(crate) unknown: u64,
+    pub unknown: u64,
     /// Operations that were surely not done.
-    pub(crate) refused: u64,
+    pub refused: u64,
 }
 
 /// The journal of all clients of a drill.
@@ -78,7 +76,6 @@ struct JournalState {
 /// An operation that is under way.
 #[derive(Clone, Debug)]
 pub(crate) struct Begun {
-    /// The key.
     pub(crate) key: Vec<u8>,
     /// What is asked.
     pub(crate) call: Call,
@@ -104,9 +101,7 @@ pub(crate) struct Closed {
     pub(crate) accounts: Accounts,
     /// All operations, by key.
     pub(crate) history: BTreeMap<Vec<u8>, Vec<Operation>>,
-    /// Their times.
     pub(crate) waits: Vec<Wait>,
-    /// Their number.
     pub(crate) tally: Tally,
     /// A tick after all of them.
     pub(crate) end: u64,

@@ -1,0 +1,352 @@
+//! A drill from its first write to its proof.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cell_client::{Client, ClientOptions, Condition, Operation, ScanRange, Search};
+
+use crate::error::DrillError;
+use crate::fault::FaultKind;
+use crate::journal::{Closed, Journal};
+use crate::keys::Keys;
+use crate::load::{Load, Target, Traffic};
+use crate::proof::{DrillProof, Reader, prove};
+use crate::report::{DrillVerdict, Report, Unavailable};
+use crate::supervisor::Supervisor;
+use crate::timeline::{DrillEvent, Timeline};
+use crate::wire::{DrillRequest, NodeView, Status};
+
+/// How often the cluster is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Traffic goes on for so long after everything is back.
+const AFTERWARDS: Duration = Duration::from_millis(500);
+/// How long one read of the proof may take.
+const READ_PATIENCE: Duration = Duration::from_secs(60);
+/// How often keys are asked for that one-sided search has not answered.
+const ONE_SIDED_TRIES: usize = 5;
+/// Keys that are removed at once.
+const REMOVED_AT_ONCE: usize = 256;
+
+/// What a drill tells while it goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Notice {
+    /// The node owns no pair: its loss will show nothing.
+    OwnsNothing {
+        /// Which node.
+        node: u16,
+    },
+    /// The fault begins.
+    Injecting {
+        /// What kind.
+        fault: FaultKind,
+        /// To which node.
+        node: u16,
+    },
+    /// The load has ended; every acknowledged key is read back.
+    ReadingBack,
+    /// The fault could not be taken back, and why.
+    NotHealed(String),
+}
+
+/// What is to be drilled.
+pub struct Drill {
+    /// The cluster's folder.
+    pub dir: PathBuf,
+    /// What to do.
+    pub fault: FaultKind,
+    /// To which node.
+    pub node: u16,
+    /// For how long; if not said, what suits the fault and the number of nodes.
+    pub lasts: Option<Duration>,
+    /// How long there is load before it.
+    pub before: Duration,
+    /// How long everything may take to be back.
+    pub patience: Duration,
+    /// How much load.
+    pub load: Load,
+    /// What clients are given that is not the drill's to say: transport, retries.
+    pub options: ClientOptions,
+    /// Whether the drill's entries stay in the store.
+    pub keep: bool,
+}
+
+/// A fault that is taken back when this is dropped, however the drill ends.
+struct Injected<'a> {
+    supervisor: &'a mut Supervisor,
+    healing: Option<DrillRequest>,
+    tell: &'a dyn Fn(Notice),
+}
+
+impl Injected<'_> {
+    /// Takes it back, once; when that was.
+    fn heal(&mut self) -> Result<Option<u64>, DrillError> {
+        let healed = self.healing.take().map(|request| self.supervisor.ask(request));
+        Ok(healed.transpose()?.map(|answer| answer.at_ns))
+    }
+}
+
+impl Drop for Injected<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = self.heal() {
+            (self.tell)(Notice::NotHealed(error.to_string()));
+        }
+    }
+}
+
+impl Drill {
+    /// Runs it, until `interrupted` is set; `tell` is told how it goes.
+    ///
+    /// # Errors
+    /// What kept it from being run to its end. Whatever it shows is in the report.
+    pub fn run(self, interrupted: &AtomicBool, tell: &dyn Fn(Notice)) -> Result<Report, DrillError> {
+        let mut supervisor = Supervisor::connect(&self.dir)?;
+        let (_, status) = supervisor.status()?;
+        self.check(&status, tell)?;
+        let target = Target { servers: servers(&status), options: self.options.clone() };
+        let keys = Keys::new(RandomState::new().build_hasher().finish());
+        let (journal, stop) = (Journal::default(), AtomicBool::new(false));
+        let clients = (0..self.load.threads)
+            .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
+            .collect::<Result<Vec<_>, _>>()?;
+        let injected = thread::scope(|scope| {
+            let threads: Vec<_> =
+                clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
+            let injected = self.inject(&mut supervisor, interrupted, tell);
+            stop.store(true, Ordering::Relaxed);
+            for thread in threads {
+                thread.join().expect("a drill's client does not panic")?;
+            }
+            injected
+        });
+        let (timeline, back_ns, mut troubles) = injected?;
+        let closed = journal.close();
+        let tally = closed.tally;
+        let victims = |pair: u32| timeline.has_owned(pair);
+        let unavailable = Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims);
+        tell(Notice::ReadingBack);
+        let own: Vec<_> = closed.history.keys().cloned().collect();
+        let proof = read_back(&target, closed, &keys).map_err(|error| troubles.push(chain(&error))).ok();
+        let Drill { fault, node, .. } = self;
+        let run = keys.run();
+        let report = Report { fault, node, run, timeline, tally, unavailable, proof, troubles };
+        if report.verdict() == DrillVerdict::Pass && !self.keep {
+            remove(&target, &own)?;
+        }
+        Ok(report)
+    }
+
+    /// Refuses what cannot show anything, before anything is done.
+    fn check(&self, status: &Status, tell: &dyn Fn(Notice)) -> Result<(), DrillError> {
+        let count = status.nodes.len();
+        let Some(node) = status.nodes.get(usize::from(self.node)) else {
+            return Err(DrillError::NoSuchNode { node: self.node, count });
+        };
+        let fit = |of: &NodeView| {
+            let spared = of.state == "given up" && of.node != node.node;
+            spared || (of.state == "serving" && !of.partitioned)
+        };
+        if let Some(unfit) = status.nodes.iter().find(|node| !fit(node)) {
+            let state = if unfit.partitioned { "cut off".to_owned() } else { unfit.state.clone() };
+            return Err(DrillError::Unhealthy { node: unfit.node, state });
+        }
+        if !status.pairs.iter().any(|pair| pair.node == u32::from(node.node)) {
+            tell(Notice::OwnsNothing { node: self.node });
+        }
+        Ok(())
+    }
+
+    /// How long the fault lasts.
+    fn lasts(&self, nodes: usize) -> Duration {
+        const DEFAULT: Duration = Duration::from_secs(3);
+        match (self.lasts, self.fault) {
+            (Some(lasts), _) => lasts,
+            (None, FaultKind::Restart) => Duration::ZERO,
+            // With nobody to take over there is nothing to wait for.
+            (None, FaultKind::Kill) if nodes == 1 => Duration::ZERO,
+            (None, _) => DEFAULT,
+        }
+    }
+
+    /// Load alone, then the fault, then until everything is back.
+    fn inject(
+        &self,
+        supervisor: &mut Supervisor,
+        interrupted: &AtomicBool,
+        tell: &dyn Fn(Notice),
+    ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
+        sleep_unless(interrupted, self.before)?;
+        let (_, before) = supervisor.status()?;
+        let lasts = self.lasts(before.nodes.len());
+        let request = self.fault.injection(self.node, lasts);
+        tell(Notice::Injecting { fault: self.fault, node: self.node });
+        let injected_ns = supervisor.ask(request)?.at_ns;
+        let mut fault = Injected { supervisor, healing: self.fault.healing(self.node), tell };
+        let mut timeline = Timeline::new(self.node, &before, injected_ns);
+        let until = Instant::now() + lasts;
+        let given_up = until + self.patience;
+        let mut back: Option<(Instant, u64)> = None;
+        loop {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(DrillError::Interrupted);
+            }
+            let now = Instant::now();
+            if now >= until
+                && let Some(at_ns) = fault.heal()?
+            {
+                timeline.note(at_ns, DrillEvent::Healed, None);
+            }
+            let (at_ns, status) = fault.supervisor.status()?;
+            timeline.look(at_ns, &status);
+            let is_over =
+                now >= until && fault.healing.is_none() && has_come(self.fault, self.node, &before, &status);
+            if is_over && timeline.is_all_back(&status) {
+                timeline.note(at_ns, DrillEvent::AllBack, None);
+                let (since, back_ns) = *back.get_or_insert((now, at_ns));
+                if now.duration_since(since) >= AFTERWARDS {
+                    return Ok((timeline, back_ns, Vec::new()));
+                }
+            } else {
+                // A node that stood still may look well until it notices that its lease is over.
+                back = None;
+                timeline.forget(DrillEvent::AllBack);
+                if now >= given_up {
+                    return Ok((timeline, at_ns, vec![lacking(&status)]));
+                }
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+/// Reads everything back over both search paths.
+fn read_back(target: &Target, closed: Closed, keys: &Keys) -> Result<DrillProof, DrillError> {
+    let mut client = OneSided { client: target.connect(Search::Client, READ_PATIENCE)?, strayed: 0 };
+    let mut server = target.connect(Search::Server, READ_PATIENCE)?;
+    prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)])
+}
+
+/// Takes the drill's entries out of the store again.
+fn remove(target: &Target, keys: &[Vec<u8>]) -> Result<(), DrillError> {
+    let mut client = target.connect(Search::Server, READ_PATIENCE)?;
+    for group in keys.chunks(REMOVED_AT_ONCE) {
+        for key in group {
+            client.submit(&Operation::Delete { key, condition: Condition::Always })?;
+        }
+        while client.outstanding() > 0 {
+            if let Some(completion) = client.poll(READ_PATIENCE) {
+                completion.outcome?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A reader that searches the servers' memory, and looks at its counters after each answer: what the server
+/// was asked for in the end is asked for again.
+struct OneSided {
+    client: Client,
+    strayed: u64,
+}
+
+impl OneSided {
+    /// Operations that were answered one-sided, and those that were not.
+    fn counted(&self) -> (u64, u64) {
+        self.client.one_sided_counters().map_or((0, 0), |counters| (counters.done, counters.fell_back))
+    }
+}
+
+impl Reader for OneSided {
+    fn get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, DrillError> {
+        for _ in 0..ONE_SIDED_TRIES {
+            let (done, fell_back) = self.counted();
+            let values = Reader::get(&mut self.client, keys)?;
+            let (done_now, fell_back_now) = self.counted();
+            if done_now > done && fell_back_now == fell_back {
+                return Ok(values);
+            }
+        }
+        self.strayed += keys.len() as u64;
+        Reader::get(&mut self.client, keys)
+    }
+
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), DrillError> {
+        Reader::scan(&mut self.client, each)
+    }
+
+    fn strayed(&self) -> u64 {
+        self.strayed
+    }
+}
+
+impl Reader for Client {
+    fn get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Vec<u8>>>, DrillError> {
+        let items = self.multi_get(keys)?;
+        Ok(items.into_iter().map(|item| item.map(|item| item.value)).collect())
+    }
+
+    fn scan(&mut self, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<(), DrillError> {
+        for entry in Client::scan(self, ScanRange::default()) {
+            let entry = entry?;
+            each(&entry.key, &entry.value);
+        }
+        Ok(())
+    }
+}
+
+/// Where clients connect: every node that has a process.
+fn servers(status: &Status) -> String {
+    let living = status.nodes.iter().filter(|node| node.pid.is_some());
+    let servers: Vec<_> = living.map(|node| node.server.to_string()).collect();
+    servers.join(",")
+}
+
+/// Whether a process that the fault ends has ended: until then a cluster looks healthy.
+fn has_come(fault: FaultKind, node: u16, before: &Status, now: &Status) -> bool {
+    let lives = |status: &Status| status.nodes.get(usize::from(node)).map_or(0, |node| node.lives);
+    let given_up = now.nodes.get(usize::from(node)).is_some_and(|node| node.state == "given up");
+    match fault {
+        FaultKind::Kill | FaultKind::Restart => given_up || lives(now) > lives(before),
+        FaultKind::Stop | FaultKind::Partition => true,
+    }
+}
+
+/// What is not as it should be, in words.
+fn lacking(status: &Status) -> String {
+    let nodes = status.nodes.iter().filter(|node| node.state != "serving");
+    let pairs = status.pairs.iter().filter(|pair| !pair.is_served());
+    let words: Vec<_> = nodes
+        .map(|node| format!("node {} is {}", node.node, node.state))
+        .chain(pairs.map(|pair| format!("pair {} is {}", pair.pair, pair.state)))
+        .collect();
+    format!("not everything came back in time: {}", words.join(", "))
+}
+
+fn sleep_unless(interrupted: &AtomicBool, duration: Duration) -> Result<(), DrillError> {
+    let until = Instant::now() + duration;
+    while Instant::now() < until {
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(DrillError::Interrupted);
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
+/// An error and its causes in one sentence.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
+}

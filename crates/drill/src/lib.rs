@@ -1,0 +1,35 @@
+//! Drills: a fault on purpose, load with a ledger kept outside the cluster, and the proof that nothing
+//! acknowledged was lost. It reaches a cluster as its clients do, and its supervisor over `drill.socket`.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `drill` | a drill from its first write to its report |
+//! | `fault` | what can be done to a node, and how it is taken back |
+//! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
+//! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was told and when |
+//! | `timeline` | what happened to the cluster, out of its statuses |
+//! | `proof`, `report` | everything read back and judged; the verdict with its reasons |
+
+#![allow(clippy::disallowed_methods, reason = "a shell: a drill waits in real time, at a steady rate")]
+
+mod drill;
+mod error;
+mod fault;
+mod journal;
+mod keys;
+mod load;
+mod proof;
+mod report;
+mod supervisor;
+mod timeline;
+pub mod wire;
+
+pub use drill::{Drill, Notice};
+pub use error::DrillError;
+pub use fault::FaultKind;
+pub use journal::Tally;
+pub use load::Load;
+pub use proof::{DrillProof, PathFindings};
+pub use report::{DrillVerdict, Report, Unavailable};
+pub use supervisor::{Supervisor, drill_socket};
+pub use timeline::{DrillEvent, Moment, Timeline};
