@@ -1,5 +1,6 @@
 //! `checkpoint`: what checkpoints cost a store whose meganodes split under full write load: the same random
-//! inserts, in turns, into a node that takes one checkpoint after the other and into one that takes none.
+//! inserts, in turns, into a node that takes one checkpoint after the other, into one whose checkpoints do
+//! not stand back (`checkpoint_niceness` 0), and into one that takes none.
 
 use std::time::Duration;
 
@@ -20,6 +21,9 @@ const ROUNDS_LEAST: usize = 20;
 const MANY: u64 = 500_000;
 const FEW_ENTRIES: [(&str, &str); 2] = [("--slot-bytes", "1MiB"), ("--node-region-bytes", "66MiB")];
 
+/// The thread that writes a checkpoint is one of equals.
+const EAGER: [(&str, &str); 1] = [("--checkpoint-niceness", "0")];
+
 /// A node, and what its turns took.
 struct Turns {
     node: Served,
@@ -38,7 +42,15 @@ impl Turns {
         let begun = now();
         self.puts += self.writer.put(batch)?;
         self.time += now() - begun;
+        // A copy that still goes on must not slow the other nodes down.
+        while self.node.metric("cell_pair_checkpoint_running") > 0.0 {
+            disk::pause(SNAPSHOT_AGE / 4);
+        }
         Ok(())
+    }
+
+    fn checkpoints(&self) -> f64 {
+        self.node.metric("cell_pair_checkpoints_total")
     }
 
     /// The time within which so many of a thousand puts were done, in milliseconds.
@@ -66,21 +78,20 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         Turns::new(Served::start(&folder.0.join(name), data.entries, &[&slots[..], more].concat())?)
     };
     let (mut with, mut without) = (start("with", &CHECKPOINTING)?, start("without", &NO_CHECKPOINTS)?);
+    let mut eager = start("eager", &[&CHECKPOINTING[..], &EAGER].concat())?;
     let rounds = usize::from(options.rounds).max(ROUNDS_LEAST);
     let size = data.entries / rounds as u64;
     for round in 0..rounds as u64 {
         let batch = data.batch(round * size, (round + 1) * size);
         with.put(&batch)?;
-        // A copy that still goes on must not slow the other node down.
-        while with.node.metric("cell_pair_checkpoint_running") > 0.0 {
-            disk::pause(SNAPSHOT_AGE / 4);
-        }
         without.put(&batch)?;
+        eager.put(&batch)?;
     }
     disk::pause(SNAPSHOT_AGE);
-    let taken = with.node.metric("cell_pair_checkpoints_total");
-    let none = without.node.metric("cell_pair_checkpoints_total");
-    report.note(&format!("{taken:.0} checkpoints in {rounds} turns of {size} puts; {none:.0} without"));
+    let (taken, eagerly, none) = (with.checkpoints(), eager.checkpoints(), without.checkpoints());
+    report.note(&format!(
+        "{taken:.0} checkpoints in {rounds} turns of {size} puts, {eagerly:.0} at niceness 0; {none:.0} without"
+    ));
     report.add(Figure::alone("checkpoint/checkpoints taken", "checkpoints", taken))?;
     let [_, splits, ..] = with.node.client(ClientOptions::default())?.tree(u32::MAX)?.report().splits;
     report.add(Figure::alone("checkpoint/splits meanwhile", "splits", splits as f64))?;
@@ -92,5 +103,9 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
     report.add(beside("longest insert", "ms", ours, theirs, Goal::AtMost(1.5)))?;
     let [ours, theirs] = [&with, &without].map(|turns| turns.share_ms(999));
     report.add(beside("p99.9 of an insert", "ms", ours, theirs, Goal::None))?;
+    report.add(beside("inserts, niceness 0", "op/s", eager.rate(), without.rate(), Goal::None))?;
+    let ours = eager.share_ms(1000);
+    let theirs = without.share_ms(1000);
+    report.add(beside("longest insert, niceness 0", "ms", ours, theirs, Goal::None))?;
     Ok(())
 }

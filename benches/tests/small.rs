@@ -80,6 +80,8 @@ fn checkpoint_small_prints_every_figure() {
         "checkpoint/inserts",
         "checkpoint/longest insert",
         "checkpoint/p99.9 of an insert",
+        "checkpoint/inserts, niceness 0",
+        "checkpoint/longest insert, niceness 0",
     ];
     assert_rows("checkpoint", &rows, &wanted);
 }

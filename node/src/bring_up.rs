@@ -43,7 +43,8 @@ pub(crate) struct BringUp {
     pub(crate) budget: Budget,
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) incarnation: Incarnation,
-    pub(crate) address: SocketAddr,
+    /// Where others connect.
+    pub(crate) advertised: SocketAddr,
     pub(crate) to_worker: ToWorker,
     pub(crate) progress: Arc<Progress>,
 }
@@ -124,7 +125,7 @@ impl BringUp {
         MemberRow {
             incarnation: self.incarnation,
             node: self.options.node,
-            fabric: self.address.to_string(),
+            fabric: self.advertised.to_string(),
             http: self.options.http_address.clone(),
             pid: std::process::id(),
             memory_limit_bytes: self.options.settings.integer("memory_limit_bytes"),
@@ -150,7 +151,7 @@ impl BringUp {
         PublishRequest {
             durability: self.worker_options.durability,
             place: ServingAddress {
-                address: self.address.to_string(),
+                address: self.advertised.to_string(),
                 worker: 0,
                 node_key: 0,
                 extent_key: 0,

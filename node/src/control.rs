@@ -96,6 +96,7 @@ pub(crate) struct Control {
     /// What the worker was told of the disk's room.
     disk_free: Option<u64>,
     image_level: i32,
+    image_niceness: i32,
     pub(crate) pairs: Vec<PairControl>,
 }
 
@@ -147,6 +148,7 @@ impl Control {
             storage: environment.storage.clone(),
             disk_free: None,
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
+            image_niceness: i32::try_from(settings.integer("checkpoint_niceness")).unwrap_or(0),
             pairs: Vec::new(),
             bring_up,
             environment,
@@ -274,9 +276,14 @@ impl Control {
 
     fn write_image(&self, of: &PairControl, base: ImageBase) {
         let (source, storage, to_worker) = (of.source.clone(), self.storage.clone(), self.to_worker.clone());
-        let (ends, written, level) = (of.ends.clone(), of.written.clone(), self.image_level);
+        let (ends, written) = (of.ends.clone(), of.written.clone());
+        let (level, niceness) = (self.image_level, self.image_niceness);
         let pair = of.tenure.pair;
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
+            // Of this thread alone, which ends with the checkpoint.
+            if let Err(error) = rustix::process::nice(niceness) {
+                tracing::debug!(%error, "a checkpoint is written as eagerly as everything else");
+            }
             let result = write_image(&source, storage, level, base, &|slot| ends.end(slot));
             let image = result
                 .inspect_err(|error| tracing::error!(%error, "a checkpoint failed; the log goes on growing"))

@@ -72,6 +72,14 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "checkpoint_niceness",
+        meaning: "The niceness of the thread that writes a checkpoint. Where cores are short a higher one \
+                  slows writes less, and checkpoints take longer.",
+        default: "10",
+        bounds: Bounds::Integer { min: 0, max: 19 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "memory_limit_bytes",
         meaning: "All that this node may hold in memory: regions, ready memory, buffers. At the limit writes \
                   that need more are refused; reads and deletes go on. Sizes that are not given follow \

@@ -40,7 +40,9 @@ pub struct NodeOptions {
     pub home: PathBuf,
     /// Where it listens for clients.
     pub listen: SocketAddr,
-    /// Where its HTTP listens, to tell clients; empty: nowhere.
+    /// Where clients and peers are told to connect; none: where it listens.
+    pub advertised: Option<SocketAddr>,
+    /// Where others are told to find its HTTP; empty: nowhere.
     pub http_address: String,
     /// Cuts the node off from its peers when a drill says so.
     pub partition: Partition,
@@ -183,6 +185,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         ended
     })?;
     let bring_up = Arc::new(BringUp {
+        advertised: options.advertised.unwrap_or(address),
         options,
         storage,
         worker_options,
@@ -190,7 +193,6 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         budget,
         coordinator,
         incarnation,
-        address,
         to_worker: to_worker.clone(),
         progress,
     });

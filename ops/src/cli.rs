@@ -96,7 +96,7 @@ pub(crate) enum Command {
 pub(crate) fn definition() -> clap::Command {
     Cli::command()
         .mut_subcommand("node", |node| settings::with_flags(node, &[]))
-        .mut_subcommand("dev", |dev| settings::with_flags(dev, command::dev::DECIDED))
+        .mut_subcommand("dev", |dev| settings::with_flags(dev, &command::dev::DECIDED))
 }
 
 /// Parses a command line. The matches hold the settings' flags.

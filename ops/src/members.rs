@@ -8,7 +8,6 @@ use crate::args::ServerArgs;
 use crate::output::message;
 use crate::store::Store;
 
-/// A node.
 pub(crate) struct Member {
     /// Where it is.
     pub(crate) server: String,

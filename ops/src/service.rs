@@ -24,7 +24,6 @@ pub(crate) struct Service {
 }
 
 impl Service {
-    /// Begins.
     pub(crate) fn new(now: Instant) -> Service {
         Service {
             ready: false,

@@ -31,11 +31,6 @@ pub(crate) fn registry() -> Settings {
     Settings::new(&lists)
 }
 
-/// Whether there is such a setting.
-pub(crate) fn is_declared(name: &str) -> bool {
-    DECLARATIONS.iter().any(|(_, list)| list.iter().any(|setting| setting.name == name))
-}
-
 /// What client commands go by: the `client_` settings, from the environment.
 pub(crate) fn of_client(
     environment: impl Iterator<Item = (OsString, OsString)>,

@@ -6,9 +6,12 @@ mod harness;
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use harness::{Dev, FLAGS, command, free_port, signal, wait_gone};
@@ -167,6 +170,69 @@ fn node_by_itself_tells_systemd_and_stops_in_order() {
     signal("TERM", node.id());
     wait_for("STOPPING=1");
     assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
+/// Passes connections to `from` on to `to`; counts them.
+fn forward(from: u16, to: u16) -> Arc<AtomicUsize> {
+    let listener = TcpListener::bind(("127.0.0.1", from)).unwrap();
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = count.clone();
+    std::thread::spawn(move || {
+        for near in listener.incoming().map_while(Result::ok) {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let Ok(far) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+            for (mut from, mut to) in [(near.try_clone().unwrap(), far.try_clone().unwrap()), (far, near)] {
+                std::thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+    count
+}
+
+/// Who asks where the store is served is told the advertised address, and goes there.
+#[test]
+fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
+    let folder = tempfile::tempdir().unwrap();
+    let port = free_port();
+    let (forwarded, http) = (port + 40, port + 80);
+    let count = forward(forwarded, port);
+    let mut node = command(&["node"])
+        .args(FLAGS)
+        .args(["--listen-address", &format!("127.0.0.1:{port}")])
+        .args(["--advertise-address", &format!("127.0.0.1:{forwarded}")])
+        .args(["--http-address", &format!("127.0.0.1:{http}")])
+        .args(["--data-dir", folder.path().join("data").to_str().unwrap()])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let server = format!("127.0.0.1:{port}");
+    let put = ["put", "key", "value", "--transport", "tcp", "--timeout", "60s", "--server", &server];
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let said = command(&put).output().unwrap();
+        if said.status.success() {
+            break;
+        }
+        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "{said:?}");
+    }
+    // Of several servers it asks each node that the table has, where it says that it is.
+    let twice = format!("{server},{server}");
+    let shown = command(&["tree", "show", "--transport", "tcp", "--server", &twice]).output().unwrap();
+    assert!(shown.status.success(), "{shown:?}");
+    assert!(count.load(Ordering::SeqCst) > 0, "nobody came by the advertised address");
+    signal("TERM", node.id());
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+
+    for wrong in ["127.0.0.1:0", "0.0.0.0:7000", "nowhere"] {
+        let data = folder.path().join("other");
+        let mut node = command(&["node", "--advertise-address", wrong]);
+        let said = node.args(["--data-dir", data.to_str().unwrap()]).output().unwrap();
+        assert_eq!(said.status.code(), Some(2), "{wrong}");
+        assert!(String::from_utf8_lossy(&said.stderr).contains("advertise_address"), "{said:?}");
+    }
 }
 
 #[test]

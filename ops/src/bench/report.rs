@@ -43,7 +43,6 @@ impl Latencies {
         self.missed += other.missed;
     }
 
-    /// How many.
     pub(crate) fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -80,7 +79,6 @@ impl PhaseResult {
         self.kinds.values().map(Latencies::count).sum()
     }
 
-    /// For programs.
     pub(crate) fn to_json(&self) -> Value {
         let kind = |latencies: &Latencies| {
             json!({
@@ -111,7 +109,6 @@ impl PhaseResult {
         })
     }
 
-    /// For people.
     pub(crate) fn to_table(&self) -> String {
         let ns = |latencies: &Latencies, quantile| time(Duration::from_nanos(latencies.quantile(quantile)));
         let row = |(kind, latencies): (&Kind, &Latencies)| {

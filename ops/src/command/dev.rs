@@ -22,8 +22,16 @@ use crate::output::message;
 use crate::{logging, settings, signal};
 
 /// Settings that `cell dev` decides itself, from `--dir` and `--port`.
-pub(crate) const DECIDED: &[&str] =
-    &["node_id", "listen_address", "http_address", "coordinator_address", "data_dir", CLUSTER_NODES];
+pub(crate) const DECIDED: [&str; 8] = [
+    "node_id",
+    "listen_address",
+    "advertise_address",
+    "http_address",
+    "advertise_http_address",
+    "coordinator_address",
+    "data_dir",
+    CLUSTER_NODES,
+];
 /// How many nodes the cluster is spread over at its first start.
 pub(crate) const CLUSTER_NODES: &str = "cluster_nodes";
 
@@ -114,9 +122,12 @@ fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> a
     let decided = [
         node.to_string(),
         plan.fabric(node).to_string(),
+        String::new(),
         plan.http(node).to_string(),
+        String::new(),
         plan.coordinator().to_string(),
         plan.dir().to_str().context("the folder's path is not UTF-8")?.to_owned(),
+        given.nodes.to_string(),
     ];
     let mut push = |name: &str, text: String| arguments.push(format!("--{}={text}", name.replace('_', "-")));
     if let Some(path) = matches.get_one::<PathBuf>("config") {
@@ -125,11 +136,8 @@ fn node_spec(plan: &Plan, node: u16, given: &DevArgs, matches: &ArgMatches) -> a
     for (name, text) in settings::given_flags(matches) {
         push(name, text);
     }
-    for (name, text) in DECIDED.iter().zip(decided) {
+    for (name, text) in DECIDED.into_iter().zip(decided) {
         push(name, text);
-    }
-    if settings::is_declared(CLUSTER_NODES) {
-        push(CLUSTER_NODES, given.nodes.to_string());
     }
     let binary = std::env::current_exe().context("cannot find this binary")?;
     let messages = (!given.show_logs).then(|| plan.node_messages(node));

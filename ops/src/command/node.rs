@@ -49,9 +49,24 @@ pub(crate) const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "advertise_address",
+        meaning: "Where others are told to connect to the fabric, IP:PORT, where that is not listen_address: \
+                  behind a forwarded port, say.",
+        default: "",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "http_address",
         meaning: "Where health checks, metrics and status are served over HTTP; loopback only, so far.",
         default: "127.0.0.1:7080",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "advertise_http_address",
+        meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
+        default: "",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,
     },
@@ -96,7 +111,7 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     let (mut settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
     if arguments.supervised {
         // The supervisor is `cell dev`; it has warned already.
-        let nodes = if settings::is_declared(CLUSTER_NODES) { settings.integer(CLUSTER_NODES) } else { 1 };
+        let nodes = settings.integer(CLUSTER_NODES);
         settings::soften_for_development(&mut settings, nodes);
     } else {
         warnings.iter().for_each(|warning| message::warning(warning));
@@ -133,7 +148,9 @@ fn start(settings: &Settings, listen: SocketAddr, partition: Partition) -> anyho
         folder: data.join("log"),
         home: data.join(format!("node-{id}")),
         listen,
-        http_address: settings.text("http_address").to_owned(),
+        advertised: advertised(settings, "advertise_address")?,
+        http_address: advertised(settings, "advertise_http_address")?
+            .map_or_else(|| settings.text("http_address").to_owned(), |address| address.to_string()),
         partition: partition.clone(),
         settings: settings.clone(),
     };
@@ -159,6 +176,19 @@ fn address(settings: &Settings, name: &str) -> anyhow::Result<SocketAddr> {
     let text = settings.text(name);
     let parsed = text.parse();
     parsed.map_err(|_| Failure::usage(format!("`{name}` cannot be `{text}`: it takes IP:PORT")).into())
+}
+
+/// An address that is told in place of the one that is listened on; none if it is not set.
+fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAddr>> {
+    if settings.text(name).is_empty() {
+        return Ok(None);
+    }
+    let told = address(settings, name)?;
+    if told.port() == 0 || told.ip().is_unspecified() {
+        let what = format!("`{name}` cannot be `{told}`: nobody can connect to it");
+        return Err(Failure::usage(what).next("give the address and port that others reach").into());
+    }
+    Ok(Some(told))
 }
 
 /// Signals, and the supervisor's words if there is one.

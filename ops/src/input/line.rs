@@ -16,7 +16,6 @@ pub(crate) struct Lines<R> {
 /// A line, or why it was not kept.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum InputLine<'a> {
-    /// The line.
     Text(&'a [u8]),
     /// Longer than the bound; it was skipped to its end.
     TooLong,

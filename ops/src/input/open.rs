@@ -11,9 +11,7 @@ use anyhow::Context;
 /// Where data comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// `-`.
     Stdin,
-    /// A file.
     File(PathBuf),
 }
 

@@ -34,7 +34,6 @@ pub(crate) trait Observer {
 /// What this run has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Lines read.
     pub(crate) lines: u64,
     /// Records acknowledged in this run.
     pub(crate) acknowledged: u64,
@@ -49,9 +48,7 @@ pub(crate) struct Tally {
 /// Limits of a record in the store.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Longest key.
     pub(crate) key_bytes_max: usize,
-    /// Longest value.
     pub(crate) value_bytes_max: usize,
 }
 
@@ -81,7 +78,6 @@ pub(crate) enum Ended {
     Refused {
         /// The first such line.
         line: u64,
-        /// Why.
         error: anyhow::Error,
     },
 }

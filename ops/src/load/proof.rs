@@ -50,7 +50,6 @@ pub(crate) struct Claim<'a> {
 pub(crate) struct Finding {
     /// The line that was acknowledged.
     pub(crate) line: u64,
-    /// Its key.
     pub(crate) key: Vec<u8>,
     /// What is wrong.
     pub(crate) what: What,
@@ -79,7 +78,6 @@ pub(crate) struct ProofVerdict {
     pub(crate) acknowledged: u64,
     /// Records that are not acknowledged: their fate is unknown.
     pub(crate) unknown: u64,
-    /// Bad lines.
     pub(crate) bad: u64,
     /// Acknowledged lines whose key is absent.
     pub(crate) missing: u64,
