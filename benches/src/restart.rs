@@ -21,7 +21,6 @@ const EMPTY_BYTES: f64 = 512.0 * 1024.0 * 1024.0;
 const NO_CHECKPOINTS: [(&str, &str); 2] =
     [("--checkpoint-log-bytes-min", "512GiB"), ("--checkpoint-age-ms", "168 h")];
 
-/// One restart.
 #[derive(Clone, Copy, Debug)]
 struct Restart {
     /// From the start of the process until it serves.

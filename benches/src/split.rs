@@ -20,7 +20,6 @@ use crate::put::{First, Scratch};
 use crate::random::Random;
 use crate::served::Served;
 
-/// Puts outstanding.
 const OUTSTANDING: usize = 256;
 /// Puts between two looks at whether a split runs.
 const PIECE: usize = 1_024;

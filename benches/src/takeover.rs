@@ -74,36 +74,47 @@ pub fn run(options: &Options, report: &mut Report<'_>) -> Result<(), BenchError>
         redis.restart()?;
     }
     for ((_, _, _, survivors), drilled) in worlds.into_iter().zip(&drilled) {
-        let middle = |of: fn(&Drilled) -> f64| contest::median(&drilled.iter().map(of).collect::<Vec<_>>());
-        for run in drilled {
-            let Drilled { first_served, served, unavailable, replayed, pairs } = run;
-            report.note(&format!(
-                "{survivors}: {pairs:.0} pairs, {:.0} MB replayed, first served after {first_served:.2} s, all \
-                 after {served:.2} s, a key waited {unavailable:.2} s at most",
-                replayed / 1e6
-            ));
-        }
-        let first = LEASE_SECONDS + ALLOWANCE_SECONDS;
-        let rival = "lease + 0.5 s";
-        let bench = format!("takeover/first pair, {survivors}");
-        let ours = middle(|run| run.first_served);
-        report.add(Figure::beside(bench, "s", ours, rival, first, Goal::AtMost(1.0)))?;
-        let all = first + middle(|run| run.replayed) / (REPLAY_RATE * cores);
-        let rival = "lease + 0.5 s + bytes / (1 GB/s x cores)";
-        let bench = format!("takeover/all pairs, {survivors}");
-        report.add(Figure::beside(bench, "s", middle(|run| run.served), rival, all, Goal::AtMost(1.0)))?;
-        let (bench, ours) =
-            (format!("takeover/a key unavailable, {survivors}"), middle(|run| run.unavailable));
-        report.add(match &etcd[..] {
-            [] => Figure::alone(bench, "s", ours),
-            gaps => {
-                let rival = "etcd, 3 members, leader killed";
-                Figure::beside(bench, "s", ours, rival, contest::median(gaps), Goal::None)
-            }
-        })?;
+        add_rows(survivors, drilled, &etcd, cores, report)?;
     }
     let served = contest::median(&drilled[0].iter().map(|run| run.served).collect::<Vec<_>>());
     redis.tell(data.raw_bytes() as f64 / 3.0 / (served - LEASE_SECONDS).max(0.001), report)
+}
+
+/// The figures of one world, beside what a lease and the replay of its bytes must take.
+fn add_rows(
+    survivors: &str,
+    drilled: &[Drilled],
+    etcd: &[f64],
+    cores: f64,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let middle = |of: fn(&Drilled) -> f64| contest::median(&drilled.iter().map(of).collect::<Vec<_>>());
+    for run in drilled {
+        let Drilled { first_served, served, unavailable, replayed, pairs } = run;
+        report.note(&format!(
+            "{survivors}: {pairs:.0} pairs, {:.0} MB replayed, first served after {first_served:.2} s, all \
+             after {served:.2} s, a key waited {unavailable:.2} s at most",
+            replayed / 1e6
+        ));
+    }
+    let first = LEASE_SECONDS + ALLOWANCE_SECONDS;
+    let rival = "lease + 0.5 s";
+    let bench = format!("takeover/first pair, {survivors}");
+    let ours = middle(|run| run.first_served);
+    report.add(Figure::beside(bench, "s", ours, rival, first, Goal::AtMost(1.0)))?;
+    let all = first + middle(|run| run.replayed) / (REPLAY_RATE * cores);
+    let rival = "lease + 0.5 s + bytes / (1 GB/s x cores)";
+    let bench = format!("takeover/all pairs, {survivors}");
+    report.add(Figure::beside(bench, "s", middle(|run| run.served), rival, all, Goal::AtMost(1.0)))?;
+    let (bench, ours) = (format!("takeover/a key unavailable, {survivors}"), middle(|run| run.unavailable));
+    report.add(match etcd {
+        [] => Figure::alone(bench, "s", ours),
+        gaps => {
+            let rival = "etcd, 3 members, leader killed";
+            Figure::beside(bench, "s", ours, rival, contest::median(gaps), Goal::None)
+        }
+    })?;
+    Ok(())
 }
 
 /// How long a write waits at most at an etcd whose leader is killed, in seconds; none without etcd.

@@ -6,6 +6,7 @@ mod crates;
 mod functions;
 mod map;
 mod mutants;
+mod names;
 mod source;
 mod tree;
 mod walks;

@@ -9,7 +9,6 @@ use cell_cluster::{PairRow, Trouble};
 use cell_node::NodeSnapshot;
 use serde_json::{Value, json};
 
-/// The document.
 pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
     let cluster = &snapshot.cluster;
     let recoveries = cluster.recoveries.iter().map(|recovery| {

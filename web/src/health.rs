@@ -14,7 +14,6 @@ use crate::status::{failure_words, read_only_words};
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Check {
-    /// Its name.
     pub(crate) name: &'static str,
     /// Whether it is as it should be.
     pub(crate) ok: bool,

@@ -48,7 +48,6 @@ fn now() -> Instant {
 #[derive(Clone, Debug)]
 struct RequestName(String);
 
-/// All routes.
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/livez", get(livez))

@@ -9,7 +9,6 @@ use serde_json::{Value, json};
 /// Grows when a field changes its meaning or goes away; new fields may come without.
 pub(crate) const STATUS_VERSION: u32 = 1;
 
-/// The document.
 pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
     json!({
         "version": STATUS_VERSION,

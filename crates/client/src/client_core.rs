@@ -254,7 +254,6 @@ impl ClientCore {
         Some(home)
     }
 
-    /// Every connection.
     pub(crate) fn all_links(&self) -> impl Iterator<Item = LinkId> + use<> {
         (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId)
     }

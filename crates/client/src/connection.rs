@@ -36,19 +36,22 @@ pub struct ServerInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionPhase {
     /// There is none; the next may be begun at this time.
-    Down { not_before_ns: u64 },
-    /// Begun.
-    Opening { since_ns: u64 },
+    Down {
+        not_before_ns: u64,
+    },
+    Opening {
+        since_ns: u64,
+    },
     /// Open; the hello is sent, its answer is due.
-    Greeting { since_ns: u64 },
-    /// Welcomed.
+    Greeting {
+        since_ns: u64,
+    },
     Up,
 }
 
 /// What the server owes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owed {
-    /// No answer.
     Nothing,
     /// Answers that may take any time. It is asked for signs of life, lest the connection look idle to both
     /// ends; without any it is dead.
@@ -66,7 +69,6 @@ pub(crate) enum Overdue {
     GiveUp(AttemptError),
 }
 
-/// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) phase: ConnectionPhase,

@@ -214,8 +214,10 @@ impl ClientError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dismissal {
     /// No common version.
-    VersionUnsupported { min: u16, max: u16 },
-    /// The token.
+    VersionUnsupported {
+        min: u16,
+        max: u16,
+    },
     Unauthorized,
     /// The hello itself was refused: a limit of the server or a defect.
     Refused(Refusal),

@@ -18,7 +18,6 @@ const VALUE_BYTES_MAX_LEAST: u32 = 64 << 20;
 
 /// What a reply is to an operation of some kind.
 enum ReplyRole {
-    /// Its end.
     Output(Output),
     /// A step of its stream, or a refusal; to be looked at further.
     Further,

@@ -39,10 +39,7 @@ pub(crate) enum PendingState {
     /// A streamed put that waits for another one to end.
     WaitsForStream,
     /// Refused for now; goes on at this time.
-    BacksOff {
-        /// When.
-        due_ns: u64,
-    },
+    BacksOff { due_ns: u64 },
     /// On its way; an answer is due.
     Sent,
     /// A read that the client does itself: see `onesided`.
@@ -51,7 +48,6 @@ pub(crate) enum PendingState {
     Joins,
 }
 
-/// An operation.
 #[derive(Debug)]
 pub(crate) struct PendingOperation {
     pub(crate) ticket: Ticket,

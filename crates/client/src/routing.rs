@@ -41,7 +41,6 @@ const ANSWER_WITHIN_NS: u64 = 100_000_000;
 /// When the table is asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Once more.
     pub(crate) wanted: bool,
     /// Again and again: something is not where it is said to be.
     pub(crate) trouble: bool,

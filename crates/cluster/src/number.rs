@@ -43,7 +43,6 @@ pub(crate) fn deserialize<'de, T: Number, D: Deserializer<'de>>(from: D) -> Resu
     T::from_number(u64::deserialize(from)?).ok_or_else(|| D::Error::custom("number out of range"))
 }
 
-/// For `Option<T>`.
 pub(crate) mod optional {
     use super::{Deserialize, Deserializer, Number, Serialize, Serializer};
     use serde::de::Error as _;
@@ -62,7 +61,6 @@ pub(crate) mod optional {
     }
 }
 
-/// For `Vec<T>`.
 pub(crate) mod list {
     use super::{Deserialize, Deserializer, Number, Serializer};
     use serde::de::Error as _;

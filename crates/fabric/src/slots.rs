@@ -50,7 +50,6 @@ impl<C> Default for Slots<C> {
 }
 
 impl<C: Identified> Slots<C> {
-    /// Connections now.
     pub(crate) fn len(&self) -> usize {
         self.used
     }

@@ -10,7 +10,6 @@ const LARGE_EVERY: u64 = 211;
 const LARGE_BYTES: u64 = 300_000;
 const SMALL_BYTES: u64 = 500;
 
-/// SplitMix64's finaliser.
 fn scatter(input: u64) -> u64 {
     let mut mixed = input.wrapping_add(0x9E37_79B9_7F4A_7C15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

@@ -23,7 +23,6 @@ impl Block for [u8; 16] {
 
 /// Where sixteen bytes are kept when they have been added; `()` where nowhere.
 pub(crate) trait BlockSink {
-    /// Keeps them.
     fn keep(&mut self, block: [u64; 2]);
 }
 

@@ -43,7 +43,6 @@ pub(crate) enum Hop {
 /// What a leaf says about a key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Lookup {
-    /// Its entry.
     Hit(LeafEntry),
     /// It is not in the tree.
     Miss,

@@ -155,7 +155,6 @@ fn cases() -> [Case; 3] {
 /// How a reader reads.
 #[derive(Clone, Copy, Debug)]
 enum Way {
-    /// In place.
     Search,
     /// Copied in address order, as a network card does, and searched then.
     Copy,

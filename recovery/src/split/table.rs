@@ -255,34 +255,14 @@ impl SplitTable {
     ) -> Result<(), SplitTableError> {
         match *record {
             SplitRecord::Start { slot, key, target, target_slot } => {
-                let name = SplitName { pair: self.pair, epoch, csn };
-                if self.sources.contains_key(&name) {
-                    return Ok(());
-                }
-                if self.slot_use(slot) != SlotUse::Leaf {
-                    return Err(SplitTableError::Unused(slot));
-                }
-                if self.source_of(slot).is_some() || self.is_hidden(slot) {
-                    return Err(SplitTableError::Busy(slot));
-                }
                 let state = SourceState::Started;
                 let split = SourceSplit { state, csn, slot, key: key.into(), target, target_slot };
-                self.sources.insert(name, split);
-                Ok(())
+                self.start(SplitName { pair: self.pair, epoch, csn }, split)
             }
             SplitRecord::Adopt { name, slot, low, high, right, .. } => {
-                if let Some(split) = self.targets.get_mut(&name) {
-                    return split.adopt_more(name, slot, csn);
-                }
-                if self.slot_use(slot) != SlotUse::Free {
-                    return Err(SplitTableError::Busy(slot));
-                }
-                self.slots.insert(slot, (SlotUse::Leaf, csn));
                 let (low, high) = (low.into(), high.map(Into::into));
                 let state = TargetState::Adopting;
-                let split = TargetSplit { state, csn, slot, low, high, right, nodes: 0, entries: 0 };
-                self.targets.insert(name, split);
-                Ok(())
+                self.adopt(name, TargetSplit { state, csn, slot, low, high, right, nodes: 0, entries: 0 })
             }
             SplitRecord::Adopted { name, slot, nodes, entries } => {
                 let split = self.target_mut(name)?;
@@ -310,16 +290,49 @@ impl SplitTable {
             SplitRecord::Aborted { name } => {
                 self.source_mut(name)?.advance(name, SourceState::Started, SourceState::Aborted, csn)
             }
-            SplitRecord::Discarded { name, slot } => {
-                let split = self.target_mut(name)?;
-                split.check_slot(name, slot)?;
-                let from = [TargetState::Adopting, TargetState::Adopted];
-                if split.advance(name, &from, TargetState::Discarded, csn)? {
-                    self.slots.insert(slot, (SlotUse::Free, csn));
-                }
-                Ok(())
-            }
+            SplitRecord::Discarded { name, slot } => self.discard(name, slot, csn),
         }
+    }
+
+    /// A split of a meganode of this pair begins. A record that is applied twice changes nothing.
+    fn start(&mut self, name: SplitName, split: SourceSplit) -> Result<(), SplitTableError> {
+        let slot = split.slot;
+        if self.sources.contains_key(&name) {
+            return Ok(());
+        }
+        if self.slot_use(slot) != SlotUse::Leaf {
+            return Err(SplitTableError::Unused(slot));
+        }
+        if self.source_of(slot).is_some() || self.is_hidden(slot) {
+            return Err(SplitTableError::Busy(slot));
+        }
+        self.sources.insert(name, split);
+        Ok(())
+    }
+
+    /// An upper half comes into a slot of this pair, whole or a part more of it.
+    fn adopt(&mut self, name: SplitName, split: TargetSplit) -> Result<(), SplitTableError> {
+        let (slot, csn) = (split.slot, split.csn);
+        if let Some(known) = self.targets.get_mut(&name) {
+            return known.adopt_more(name, slot, csn);
+        }
+        if self.slot_use(slot) != SlotUse::Free {
+            return Err(SplitTableError::Busy(slot));
+        }
+        self.slots.insert(slot, (SlotUse::Leaf, csn));
+        self.targets.insert(name, split);
+        Ok(())
+    }
+
+    /// An adoption came to nothing: its slot is free.
+    fn discard(&mut self, name: SplitName, slot: SlotIndex, csn: Csn) -> Result<(), SplitTableError> {
+        let split = self.target_mut(name)?;
+        split.check_slot(name, slot)?;
+        let from = [TargetState::Adopting, TargetState::Adopted];
+        if split.advance(name, &from, TargetState::Discarded, csn)? {
+            self.slots.insert(slot, (SlotUse::Free, csn));
+        }
+        Ok(())
     }
 
     fn source_mut(&mut self, name: SplitName) -> Result<&mut SourceSplit, SplitTableError> {

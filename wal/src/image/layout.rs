@@ -260,7 +260,6 @@ pub struct ImageSummary {
     pub csn_max: Csn,
 }
 
-/// The footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
     pub(super) summary: ImageSummary,

@@ -85,7 +85,6 @@ impl Faults {
     }
 }
 
-/// splitmix64.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 

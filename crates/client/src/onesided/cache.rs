@@ -67,12 +67,10 @@ impl NodeCache {
         }
     }
 
-    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         *self = NodeCache::new(self.bytes_max);
     }
 
-    /// Nodes kept.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.places.len()

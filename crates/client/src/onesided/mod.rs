@@ -63,7 +63,6 @@ const ASK_AGAIN_NS: u64 = 100_000_000;
 #[derive(Debug)]
 pub(crate) struct ReadContext {
     regions: Regions,
-    /// By connection.
     reads: Vec<Reads>,
     cache: NodeCache,
     /// Of what is looked at in place.
@@ -124,7 +123,6 @@ pub(crate) enum Ended {
 pub(crate) struct Reader {
     context: ReadContext,
     tasks: Vec<Task>,
-    /// By connection.
     workers: Vec<Worker>,
     reads_ordered: bool,
     in_flight_max: usize,

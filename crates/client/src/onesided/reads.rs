@@ -14,14 +14,11 @@ use super::regions::PairAt;
 pub(crate) enum Owner {
     /// A pair's header, under some registrations.
     Header {
-        /// The pair.
         pair: PairAt,
         /// Which of the registrations that were known.
         registrations: u32,
     },
-    /// An operation's.
     Lane {
-        /// Its slot.
         slot: u16,
         /// Which of the operations that have had the slot.
         serial: u32,
@@ -34,13 +31,11 @@ pub(crate) enum Owner {
     None,
 }
 
-/// The table.
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     owners: Vec<Owner>,
     free: Vec<u32>,
     queue: VecDeque<(RemoteRead, ReadTag)>,
-    /// Counts connections.
     connection: u32,
     /// The fabric took no more and has not said that it does again.
     pub(crate) blocked: bool,

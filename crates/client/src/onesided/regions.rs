@@ -161,7 +161,6 @@ impl Regions {
         &self.pairs[usize::from(at)]
     }
 
-    /// Every pair.
     pub(crate) fn pairs_mut(&mut self) -> impl Iterator<Item = &mut PairRow> {
         self.pairs.iter_mut()
     }

@@ -85,7 +85,6 @@ pub(crate) enum LaneAnswer {
 
 #[derive(Clone, Copy, Debug, Default)]
 enum Stage {
-    /// Not begun.
     #[default]
     Idle,
     Walking,

@@ -41,10 +41,7 @@ pub(crate) enum NodeOutcome {
     /// The leaf is in the snapshot.
     Snapshot,
     /// The walk took a right link: the parent is stale.
-    Aside {
-        /// The parent.
-        parent: Option<Pointer>,
-    },
+    Aside { parent: Option<Pointer> },
     /// A writer was at work: read it again.
     Torn,
     /// The node is not valid, or not what was meant: begin again.
@@ -106,7 +103,6 @@ impl Walk {
         self.at.as_ref()
     }
 
-    /// Its pointer.
     pub(crate) fn pointer(&self, regions: &Regions) -> Option<Pointer> {
         let location = self.at.as_ref()?;
         Some(regions.pair(location.pair).geometry.pointer(location.slot, location.node))

@@ -21,7 +21,6 @@ pub(super) enum ConnectionPhase {
     AnswerAwaited,
     /// Accepted; the connector's hello is awaited.
     HelloAwaited,
-    /// Messages flow.
     Open,
 }
 

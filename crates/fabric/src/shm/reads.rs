@@ -37,7 +37,6 @@ pub(super) struct Reads {
     parked: Vec<(RemoteRead, ReadTag)>,
     /// The region that the owner was asked for: one at a time.
     asked: Option<RegionKey>,
-    /// By key.
     mapped: Vec<(RegionKey, Mapped)>,
     /// The owner's; none where it serves no one-sided reads.
     pub(super) ledger: Option<Arc<LedgerView>>,

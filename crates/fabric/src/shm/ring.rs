@@ -20,15 +20,12 @@
 
 /// Words that two processes share; what the protocol needs of them, so that a model can stand in.
 pub(crate) trait RingWords {
-    /// Relaxed.
     fn load(&self, at: usize) -> u64;
     /// Before every access after it.
     fn load_acquire(&self, at: usize) -> u64;
-    /// Relaxed.
     fn store(&self, at: usize, word: u64);
     /// After every access before it.
     fn store_release(&self, at: usize, word: u64);
-    /// Both.
     fn swap(&self, at: usize, word: u64) -> u64;
 
     /// Copies words out, each atomic.

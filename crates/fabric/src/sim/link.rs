@@ -34,7 +34,6 @@ pub(super) type Side = usize;
 /// The end that did not open the link.
 pub(super) const ACCEPTOR: Side = 1;
 
-/// One end.
 #[derive(Debug)]
 pub(super) struct End {
     pub(super) host: u32,
@@ -66,7 +65,6 @@ pub(super) struct End {
     pub(super) heard_ns: u64,
 }
 
-/// Both ends.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ends: [End; 2],

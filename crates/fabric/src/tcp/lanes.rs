@@ -52,7 +52,6 @@ struct Lane {
 }
 
 impl Lanes {
-    /// Lanes now.
     pub(super) fn len(&self) -> usize {
         self.lanes.len()
     }

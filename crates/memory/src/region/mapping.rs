@@ -48,7 +48,6 @@ unsafe impl Sync for Mapping {}
 pub(crate) enum Access {
     /// The region's maker.
     Write,
-    /// Everyone else.
     Read,
 }
 

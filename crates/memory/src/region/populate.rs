@@ -22,7 +22,6 @@ use crate::width::index;
 /// Where memory comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// The system.
     System,
     /// What was made ready, as long as there is some.
     Ready,

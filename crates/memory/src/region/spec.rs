@@ -9,7 +9,6 @@ use crate::width::{index, narrow};
 
 /// Size of a region's header: slots and extents begin behind it, so offset 0 never names one.
 pub const HEADER_BYTES: u64 = 4096;
-/// Smallest slot.
 pub(crate) const SLOT_BYTES_MIN: u64 = 64 << 10;
 /// Sizes of tree nodes, powers of two between these.
 pub(crate) const NODE_BYTES: Range<u64> = 512..4097;
