@@ -9,8 +9,8 @@ use cell_memory::{
 };
 use cell_terms::{Csn, Epoch, PairId, SlotIndex};
 use cell_tree::{
-    Change, Found, Geometry, GeometryError, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, Plan,
-    PlanError, ReadError, Slot, SlotAllocator, apply, empty_root, plan_ahead, plan_put,
+    Change, Geometry, GeometryError, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, Plan, PlanError,
+    ReadError, SearchResult, Slot, SlotAllocator, apply, empty_root, plan_ahead, plan_put,
 };
 
 use crate::data::{Batch, Packed};
@@ -374,7 +374,7 @@ impl OursReader<'_> {
     }
 
     #[inline]
-    fn answers(&self, keys: &Packed, first: usize, last: usize) -> [Result<Found, ReadError>; BATCH] {
+    fn answers(&self, keys: &Packed, first: usize, last: usize) -> [Result<SearchResult, ReadError>; BATCH] {
         let mut in_hand: [&[u8]; BATCH] = [&[]; BATCH];
         for (place, index) in in_hand.iter_mut().zip(first..last) {
             *place = keys.get(index);

@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Geometry, Layout, MemberRow, Members, NewPair, PairRow, ServingAddress,
+    ClaimGround, Coordinator, Layout, MemberRow, Members, NewPair, PairGeometry, PairRow, ServingAddress,
     Sessions, Table, Tenure, boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
@@ -168,7 +168,7 @@ impl BringUp {
     fn create(
         &self,
         environment: &Environment,
-        geometry: Geometry,
+        geometry: PairGeometry,
         progress: &Arc<Progress>,
     ) -> Result<Mine, NodeError> {
         let (mut device, buffers) = self.device()?;
@@ -242,7 +242,7 @@ fn layout_wanted(settings: &Settings, slots: u64) -> Layout {
 }
 
 /// Regions of these sizes, of no pair in particular.
-fn specs_of(geometry: Geometry) -> [RegionSpec; 2] {
+fn specs_of(geometry: PairGeometry) -> [RegionSpec; 2] {
     let (pair, epoch) = (PairId(1), Epoch(1));
     let spec = |kind, bytes, slot_bytes, node_bytes| RegionSpec {
         id: pair.region(kind),
@@ -253,7 +253,7 @@ fn specs_of(geometry: Geometry) -> [RegionSpec; 2] {
         node_bytes,
         epoch,
     };
-    let Geometry { node_region_bytes, extent_region_bytes, slot_bytes, node_bytes } = geometry;
+    let PairGeometry { node_region_bytes, extent_region_bytes, slot_bytes, node_bytes } = geometry;
     [
         spec(RegionKind::Node, node_region_bytes, slot_bytes, node_bytes),
         spec(RegionKind::Extent, extent_region_bytes, 0, 0),
@@ -261,10 +261,10 @@ fn specs_of(geometry: Geometry) -> [RegionSpec; 2] {
 }
 
 /// The sizes that the settings ask for, as the table has them: whole regions, headers included.
-fn geometry_wanted(regions: &RegionSettings) -> Result<Geometry, MemoryError> {
+fn geometry_wanted(regions: &RegionSettings) -> Result<PairGeometry, MemoryError> {
     let (pair, epoch) = (PairId(1), Epoch(1)); // sizes do not depend on them
     let (node, extent) = (regions.node_spec(pair, epoch)?, regions.extent_spec(pair, epoch)?);
-    Ok(Geometry {
+    Ok(PairGeometry {
         node_region_bytes: node.bytes,
         extent_region_bytes: extent.bytes,
         slot_bytes: node.slot_bytes,

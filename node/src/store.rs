@@ -20,7 +20,9 @@ use std::sync::Arc;
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, byte_offset};
 use cell_memory::{ExtentAllocator, ExtentError, PairWriter, Region};
 use cell_recovery::image::ImageSource;
-use cell_recovery::{Completion, CompletionTable, NodeRecord, Outcome, Recovered, SlotUse, SplitTable};
+use cell_recovery::{
+    CompletionTable, NodeRecord, Recovered, SlotUse, SplitTable, WriteCompletion, WriteOutcome,
+};
 use cell_terms::{Csn, Durability, Epoch, PairId, SessionId, SlotIndex, Version};
 use cell_tree::{Change, CompactionPlan, Geometry, LeafEntry, Meganode, Plan, PlanError, ReadError, Slot};
 use cell_wal::PairLog;
@@ -351,7 +353,7 @@ impl Store {
         keys: &[&[u8]],
         located: &mut [Located],
     ) -> Result<(), StoreError> {
-        let mut found: [Result<cell_tree::Found, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
+        let mut found: [Result<cell_tree::SearchResult, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
         self.meganode(slot).search_batch(keys, &mut found[..keys.len()]);
         for (located, found) in located.iter_mut().zip(&found[..keys.len()]) {
             let found = (*found)?;
@@ -368,11 +370,11 @@ impl Store {
     }
 
     /// What a search found, and asks for its extent.
-    pub(crate) fn located(&self, found: &cell_tree::Found) -> Located {
+    pub(crate) fn located(&self, found: &cell_tree::SearchResult) -> Located {
         if let Some((entry, shape)) = found.entry.and_then(|entry| Some((entry, shape_of(&entry)?))) {
             extent::prefetch(&self.extent, entry.offset, shape);
         }
-        let cell_tree::Found { entry, csn_changed, csn_removed, .. } = *found;
+        let cell_tree::SearchResult { entry, csn_changed, csn_removed, .. } = *found;
         Located { entry, csn_changed, csn_removed }
     }
 
@@ -421,8 +423,8 @@ impl Store {
         slot: SlotIndex,
         key: &[u8],
         value: &[u8],
-        completion: impl FnOnce(Version, bool) -> Completion,
-    ) -> Result<(Outcome, Csn), WriteError> {
+        completion: impl FnOnce(Version, bool) -> WriteCompletion,
+    ) -> Result<(WriteOutcome, Csn), WriteError> {
         let there = self.slot(slot);
         let meganode = Meganode::new(&self.node, self.geometry, there);
         // The leaf comes while the entry is encoded.
@@ -471,8 +473,8 @@ impl Store {
         &mut self,
         slot: SlotIndex,
         key: &[u8],
-        completion: &Completion,
-    ) -> Result<(Outcome, Csn), WriteError> {
+        completion: &WriteCompletion,
+    ) -> Result<(WriteOutcome, Csn), WriteError> {
         assert!(!self.splits.is_hidden(slot), "{slot} is written before it is open");
         self.log_room(&Need::delete(key.len())).map_err(WriteError::NoRoom)?;
         let meganode = Meganode::new(&self.node, self.geometry, self.slot(slot));
@@ -486,7 +488,7 @@ impl Store {
     }
 
     /// Records a write that changes nothing: its result must not change with a repeat.
-    pub(crate) fn log_outcome(&mut self, completion: &Completion) -> Result<Csn, WriteError> {
+    pub(crate) fn log_outcome(&mut self, completion: &WriteCompletion) -> Result<Csn, WriteError> {
         self.log_room(&Need::outcome()).map_err(WriteError::NoRoom)?;
         let csn = self.append_node(&NodeRecord::Outcome(*completion));
         self.completions.record(completion, csn);
@@ -495,7 +497,7 @@ impl Store {
     }
 
     /// Records every change of the plan, then changes memory. The completion goes with the last record.
-    fn change_tree(&mut self, slot: SlotIndex, completion: Option<&Completion>) -> Csn {
+    fn change_tree(&mut self, slot: SlotIndex, completion: Option<&WriteCompletion>) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
         let first = self.appended().next();
         let last_index = plan.len() - 1;

@@ -111,7 +111,7 @@ fn of_pair(pair: &PairRow, members: &[MemberRow]) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cell_cluster::{Geometry, ServingAddress};
+    use cell_cluster::{PairGeometry, ServingAddress};
 
     fn pair(number: u32, owner: Option<u64>, place: Option<&str>) -> PairRow {
         PairRow {
@@ -129,7 +129,12 @@ mod tests {
                 node_key: 0,
                 extent_key: 0,
             }),
-            geometry: Geometry { node_region_bytes: 0, extent_region_bytes: 0, slot_bytes: 0, node_bytes: 0 },
+            geometry: PairGeometry {
+                node_region_bytes: 0,
+                extent_region_bytes: 0,
+                slot_bytes: 0,
+                node_bytes: 0,
+            },
             history: Vec::new(),
             checkpoint: None,
             trusted: Vec::new(),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Embedded, EpochRow, Geometry, IncidentRow, Incidents, ManualClock, MemberRow, Members,
+    Coordinator, Embedded, EpochRow, IncidentRow, Incidents, ManualClock, MemberRow, Members, PairGeometry,
     PairRow, PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
 };
 use cell_node::{ClusterAgent, MembershipOptions, TakeoverWanted};
@@ -80,7 +80,12 @@ impl Member {
             epoch: Epoch(1),
             state: PairState::Serving,
             place: Some(self.place()),
-            geometry: Geometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 },
+            geometry: PairGeometry {
+                node_region_bytes: 4,
+                extent_region_bytes: 4,
+                slot_bytes: 1,
+                node_bytes: 1,
+            },
             history: vec![EpochRow { epoch: Epoch(1), durability: Durability::Sync, cut: None }],
             checkpoint: None,
             trusted: Vec::new(),

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{Claim, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, Table, Tenure};
+use cell_cluster::{Claim, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table, Tenure};
 use cell_memory::RegionOptions;
 use cell_recovery::{
     Environment, Progress, PublishRequest, RecoveryOptions, RecoveryStage, RegionSource, Restore, Step,
@@ -47,7 +47,7 @@ fn main() {
     };
     let session = environment.sessions.open(lease).unwrap();
     let slot_bytes = (entries * 128).next_power_of_two().max(8 << 20);
-    let geometry = Geometry {
+    let geometry = PairGeometry {
         node_region_bytes: (4096 + slot_bytes).next_multiple_of(2 << 20),
         extent_region_bytes: (entries * (value_bytes + 64) * 2).next_multiple_of(2 << 20),
         slot_bytes,

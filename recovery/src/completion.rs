@@ -36,7 +36,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, OperationNumber, SessionId};
 
-use crate::record::{Completion, Fields, Outcome, RecordError};
+use crate::record::{Fields, RecordError, WriteCompletion, WriteOutcome};
 use crate::split::{SplitName, SplitRecord};
 
 /// Bytes of a session without results, and the most that a result has.
@@ -51,7 +51,7 @@ pub enum Admission {
     /// Carried out before: repeat the answer, once the watermark covers `csn`.
     Repeat {
         /// How it ended.
-        outcome: Outcome,
+        outcome: WriteOutcome,
         /// The CSN of the record that says so.
         csn: Csn,
     },
@@ -70,7 +70,7 @@ struct Session {
 struct Kept {
     number: OperationNumber,
     csn: Csn,
-    outcome: Outcome,
+    outcome: WriteOutcome,
 }
 
 /// Results and floors of every session that a pair has met.
@@ -104,7 +104,7 @@ impl CompletionTable {
     }
 
     /// Keeps a write's result. Repeating it, as replay does, changes nothing.
-    pub fn record(&mut self, completion: &Completion, csn: Csn) {
+    pub fn record(&mut self, completion: &WriteCompletion, csn: Csn) {
         let entry = self.sessions.entry(completion.session).or_default();
         entry.raise_floor(completion.floor);
         entry.keep(Kept { number: completion.number, csn, outcome: completion.outcome });
@@ -285,7 +285,7 @@ fn decode_sessions(bytes: &[u8]) -> Result<Sessions, RecordError> {
         session.raise_floor(OperationNumber(fields.u64()?));
         for _ in 0..fields.u32()? {
             let (number, csn) = (OperationNumber(fields.u64()?), Csn(fields.u64()?));
-            session.keep(Kept { number, csn, outcome: Outcome::decode(&mut fields)? });
+            session.keep(Kept { number, csn, outcome: WriteOutcome::decode(&mut fields)? });
         }
     }
     Ok(sessions)
@@ -360,7 +360,7 @@ mod tests {
 
     fn write(table: &mut CompletionTable, number: u64, floor: u64, csn: u64) {
         let (number, floor) = (OperationNumber(number), OperationNumber(floor));
-        let completion = Completion { session: SESSION, number, floor, outcome: Outcome::Deleted };
+        let completion = WriteCompletion { session: SESSION, number, floor, outcome: WriteOutcome::Deleted };
         table.record(&completion, Csn(csn));
     }
 
@@ -371,7 +371,7 @@ mod tests {
         write(&mut table, 2, 1, 10);
         write(&mut table, 1, 1, 11);
         let repeat = table.admit(SESSION, OperationNumber(2), OperationNumber(1));
-        assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(10) });
+        assert_eq!(repeat, Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(10) });
         assert_eq!(table.results(), 2);
     }
 
@@ -385,21 +385,21 @@ mod tests {
     }
 
     /// An outcome of each form, by turns or all alike.
-    fn outcome(form: usize, number: u64) -> Outcome {
+    fn outcome(form: usize, number: u64) -> WriteOutcome {
         let version = Version { pair: PairId(3), epoch: Epoch(2), csn: Csn(number) };
         [
-            Outcome::Deleted,
-            Outcome::NotFound,
-            Outcome::Written { version, replaced: number.is_multiple_of(2) },
-            Outcome::ConditionFailed { current: None },
-            Outcome::ConditionFailed { current: Some(version) },
+            WriteOutcome::Deleted,
+            WriteOutcome::NotFound,
+            WriteOutcome::Written { version, replaced: number.is_multiple_of(2) },
+            WriteOutcome::ConditionFailed { current: None },
+            WriteOutcome::ConditionFailed { current: Some(version) },
         ][form % OUTCOME_FORMS]
     }
 
     const OUTCOME_FORMS: usize = 5;
 
     /// Everything that a table knows, to be compared.
-    fn content(table: &CompletionTable) -> BTreeMap<SessionId, (OperationNumber, Vec<(u64, Outcome)>)> {
+    fn content(table: &CompletionTable) -> BTreeMap<SessionId, (OperationNumber, Vec<(u64, WriteOutcome)>)> {
         let of = |session: &Session| {
             let results = session.results.iter().map(|kept| (kept.number.0, kept.outcome)).collect();
             (session.floor, results)
@@ -416,7 +416,8 @@ mod tests {
                 let form = form.unwrap_or(usize::try_from(number).unwrap());
                 let (number, floor) = (OperationNumber(number), OperationNumber(session));
                 let outcome = outcome(form, number.0);
-                table.record(&Completion { session: SessionId(session), number, floor, outcome }, Csn(9));
+                table
+                    .record(&WriteCompletion { session: SessionId(session), number, floor, outcome }, Csn(9));
             }
         }
         table
@@ -515,7 +516,7 @@ mod tests {
         let mut ask = |number| own.admit(SESSION, OperationNumber(number), OperationNumber(1));
         assert_eq!(ask(4), Admission::BelowFloor);
         for (number, csn) in [(6, 10), (8, 20), (9, 21)] {
-            let repeat = Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(csn) };
+            let repeat = Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(csn) };
             assert_eq!(ask(number), repeat, "{number}");
         }
         assert!(own.adopt(SPLIT, &[1, 2, 3], Csn(30)).is_err());
@@ -529,7 +530,7 @@ mod tests {
         let mut adopted = CompletionTable::default();
         adopted.adopt(SPLIT, &table.parts(Csn(10), 1 << 10)[0], Csn(20)).unwrap();
         adopted.open(SPLIT);
-        let deleted = |csn| Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(csn) };
+        let deleted = |csn| Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(csn) };
         assert_eq!(adopted.admit(SESSION, OperationNumber(5), OperationNumber(1)), Admission::BelowFloor);
         assert_eq!(adopted.admit(SESSION, OperationNumber(6), OperationNumber(1)), deleted(20));
         assert_eq!(adopted.admit(SESSION, OperationNumber(7), OperationNumber(1)), Admission::New);
@@ -558,7 +559,7 @@ mod tests {
             opened.open(other);
             assert_eq!(ask(&opened), Admission::New, "what was discarded");
             opened.open(SPLIT);
-            let repeat = Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(20) };
+            let repeat = Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(20) };
             assert_eq!((ask(&opened), opened.results()), (repeat, 1), "the higher floor is the source's");
             table.forget(SESSION);
             table.open(SPLIT);
@@ -575,7 +576,7 @@ mod tests {
         let mut read = CompletionTable::decode(&bytes, &adopted).unwrap();
         assert_eq!(read.admit(SESSION, OperationNumber(1), OperationNumber(1)), Admission::BelowFloor);
         let repeat = read.admit(SESSION, OperationNumber(5), OperationNumber(2));
-        assert_eq!(repeat, Admission::Repeat { outcome: Outcome::Deleted, csn: Csn(12) });
+        assert_eq!(repeat, Admission::Repeat { outcome: WriteOutcome::Deleted, csn: Csn(12) });
         assert!(CompletionTable::decode(&bytes[..bytes.len() - 1], &[]).is_err());
         assert!(CompletionTable::decode(&bytes, &[0; 19]).is_err());
     }

@@ -1,6 +1,6 @@
 //! Parsing what [`crate::image`] writes: the layout's table is there.
 
-use cell_cluster::Geometry;
+use cell_cluster::PairGeometry;
 use cell_terms::ExtentOffset;
 use cell_tree::NodeIndex;
 
@@ -9,10 +9,10 @@ use crate::image::ITEM_HEADER_BYTES;
 const GEOMETRY_BYTES: usize = 32;
 
 /// The geometry of an image's header; `None` if it is none.
-pub(crate) fn decode_geometry(bytes: &[u8]) -> Option<Geometry> {
+pub(crate) fn decode_geometry(bytes: &[u8]) -> Option<PairGeometry> {
     let bytes: &[u8; GEOMETRY_BYTES] = bytes.try_into().ok()?;
     let word = |at: usize| bytes[at..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-    (u32_at(bytes, 4)? == 0).then_some(Geometry {
+    (u32_at(bytes, 4)? == 0).then_some(PairGeometry {
         node_bytes: u32_at(bytes, 0)?,
         slot_bytes: word(8),
         node_region_bytes: word(16),
@@ -67,7 +67,7 @@ mod tests {
         bytes[10] = 0x80;
         bytes[19] = 2;
         bytes[27] = 4;
-        let geometry = Geometry {
+        let geometry = PairGeometry {
             node_region_bytes: 0x0200_0000,
             extent_region_bytes: 0x0400_0000,
             slot_bytes: 0x0080_0000,

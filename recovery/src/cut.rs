@@ -103,7 +103,7 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cell_cluster::{CheckpointRow, Geometry, PairState};
+    use cell_cluster::{CheckpointRow, PairGeometry, PairState};
     use cell_terms::NodeId;
 
     fn row(history: &[(u32, Durability, Option<u64>)], checkpoint: Option<(u32, u64, u64)>) -> PairRow {
@@ -117,7 +117,12 @@ mod tests {
             epoch: Epoch(9),
             state: PairState::Recovering,
             place: None,
-            geometry: Geometry { node_region_bytes: 0, extent_region_bytes: 0, slot_bytes: 0, node_bytes: 0 },
+            geometry: PairGeometry {
+                node_region_bytes: 0,
+                extent_region_bytes: 0,
+                slot_bytes: 0,
+                node_bytes: 0,
+            },
             history: history
                 .iter()
                 .map(|(epoch, durability, cut)| EpochRow {

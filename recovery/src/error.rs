@@ -3,7 +3,7 @@
 use cell_cluster::{ClusterError, Missing};
 use cell_memory::{MemoryError, ReserveError};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, RegionId, RegionKind, SlotIndex};
-use cell_tree::{GeometryError, NodeIndex, ReplayError, Violation};
+use cell_tree::{GeometryError, NodeIndex, ReplayError, StructureViolation};
 use cell_wal::{Errno, Predecessor, WalError};
 
 use crate::record::RecordError;
@@ -131,7 +131,7 @@ pub enum RecoveryError {
         region: RegionId,
         /// The rule.
         #[source]
-        source: Violation,
+        source: StructureViolation,
     },
     /// A leaf's extent is not the one that the leaf means.
     #[error("the extent at {offset} is not the one that its leaf, {node}, means")]

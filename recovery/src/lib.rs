@@ -28,8 +28,8 @@ pub use error::{ContentFault, RecoveryError};
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};
 pub use record::{
-    COMPLETION_BYTES_MAX, Completion, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, Outcome,
-    RecordError, TREE_RECORD_HEADER_BYTES_MAX,
+    COMPLETION_BYTES_MAX, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, RecordError,
+    TREE_RECORD_HEADER_BYTES_MAX, WriteCompletion, WriteOutcome,
 };
 pub use recovered::{OpenSessions, Recovered, RecoveredMeganode, Restored};
 pub use restore::{ClaimRequest, Environment, RecoveryOptions, RegionSource, Restore, Step};

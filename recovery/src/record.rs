@@ -21,7 +21,7 @@
 //! present `u8`, version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
 
 use cell_terms::{Csn, Epoch, ExtentOffset, OperationNumber, PairId, Root, SessionId, SlotIndex, Version};
-use cell_tree::{Change, DecodeError as ChangeError};
+use cell_tree::{Change, ChangeDecodeError as ChangeError};
 
 use crate::split::{KIND_DISCARDED, KIND_START, SlotUse, SplitRecord};
 
@@ -48,7 +48,7 @@ const VERSION_BYTES: usize = 16;
 
 /// How a write ended; kept until its client has seen it, so that a repeat gets the same answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum WriteOutcome {
     /// The entry has this version now.
     Written {
         /// The new entry's version.
@@ -69,7 +69,7 @@ pub enum Outcome {
 
 /// A write's identity and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Completion {
+pub struct WriteCompletion {
     /// The client session.
     pub session: SessionId,
     /// The client's number of the write.
@@ -77,7 +77,7 @@ pub struct Completion {
     /// The client's lowest unacknowledged number when it sent this.
     pub floor: OperationNumber,
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: WriteOutcome,
 }
 
 /// A record of a node region's log.
@@ -88,12 +88,12 @@ pub enum NodeRecord<'a> {
         /// The meganode.
         slot: SlotIndex,
         /// The write that this completes, on the last record of an operation.
-        completion: Option<Completion>,
+        completion: Option<WriteCompletion>,
         /// The change.
         change: Change<'a>,
     },
     /// A write that changed nothing completed.
-    Outcome(Completion),
+    Outcome(WriteCompletion),
     /// A step of a split of a meganode.
     Split(SplitRecord<'a>),
     /// The tree begins elsewhere.
@@ -178,12 +178,15 @@ impl NodeRecord<'_> {
                     return Err(RecordError::Unknown { offset: 1, value: flags });
                 }
                 let slot = SlotIndex(fields.u32()?);
-                let completion =
-                    if flags & FLAG_COMPLETION != 0 { Some(Completion::decode(&mut fields)?) } else { None };
+                let completion = if flags & FLAG_COMPLETION != 0 {
+                    Some(WriteCompletion::decode(&mut fields)?)
+                } else {
+                    None
+                };
                 let change = Change::decode(fields.rest()).map_err(RecordError::Change)?;
                 Ok(NodeRecord::Tree { slot, completion, change })
             }
-            KIND_OUTCOME => Ok(NodeRecord::Outcome(Completion::decode(&mut fields)?)),
+            KIND_OUTCOME => Ok(NodeRecord::Outcome(WriteCompletion::decode(&mut fields)?)),
             KIND_ROOT => {
                 let record = NodeRecord::RootSet(Root::from_word(fields.u64()?));
                 fields.end().map(|()| record)
@@ -201,7 +204,7 @@ impl NodeRecord<'_> {
     }
 }
 
-fn encode_tree_header(out: &mut Vec<u8>, slot: SlotIndex, completion: Option<&Completion>) {
+fn encode_tree_header(out: &mut Vec<u8>, slot: SlotIndex, completion: Option<&WriteCompletion>) {
     out.push(KIND_TREE);
     out.push(if completion.is_some() { FLAG_COMPLETION } else { 0 });
     out.extend_from_slice(&slot.0.to_le_bytes());
@@ -232,7 +235,7 @@ impl ExtentRecord<'_> {
     }
 }
 
-impl Completion {
+impl WriteCompletion {
     /// Appends the completion's bytes.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.session.0.to_le_bytes());
@@ -241,44 +244,44 @@ impl Completion {
         self.outcome.encode(out);
     }
 
-    fn decode(fields: &mut Fields<'_>) -> Result<Completion, RecordError> {
-        Ok(Completion {
+    fn decode(fields: &mut Fields<'_>) -> Result<WriteCompletion, RecordError> {
+        Ok(WriteCompletion {
             session: SessionId(fields.u64()?),
             number: OperationNumber(fields.u64()?),
             floor: OperationNumber(fields.u64()?),
-            outcome: Outcome::decode(fields)?,
+            outcome: WriteOutcome::decode(fields)?,
         })
     }
 }
 
-impl Outcome {
+impl WriteOutcome {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         match self {
-            Outcome::Written { version, replaced } => {
+            WriteOutcome::Written { version, replaced } => {
                 out.extend_from_slice(&[OUTCOME_WRITTEN, u8::from(*replaced)]);
                 encode_version(version, out);
             }
-            Outcome::Deleted => out.push(OUTCOME_DELETED),
-            Outcome::NotFound => out.push(OUTCOME_NOT_FOUND),
-            Outcome::ConditionFailed { current } => {
+            WriteOutcome::Deleted => out.push(OUTCOME_DELETED),
+            WriteOutcome::NotFound => out.push(OUTCOME_NOT_FOUND),
+            WriteOutcome::ConditionFailed { current } => {
                 out.extend_from_slice(&[OUTCOME_CONDITION_FAILED, u8::from(current.is_some())]);
                 encode_version(&current.unwrap_or_default(), out);
             }
         }
     }
 
-    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<Outcome, RecordError> {
+    pub(crate) fn decode(fields: &mut Fields<'_>) -> Result<WriteOutcome, RecordError> {
         match fields.u8()? {
             OUTCOME_WRITTEN => {
                 let replaced = fields.flag()?;
-                Ok(Outcome::Written { version: fields.version()?, replaced })
+                Ok(WriteOutcome::Written { version: fields.version()?, replaced })
             }
-            OUTCOME_DELETED => Ok(Outcome::Deleted),
-            OUTCOME_NOT_FOUND => Ok(Outcome::NotFound),
+            OUTCOME_DELETED => Ok(WriteOutcome::Deleted),
+            OUTCOME_NOT_FOUND => Ok(WriteOutcome::NotFound),
             OUTCOME_CONDITION_FAILED => {
                 let present = fields.flag()?;
                 let version = fields.version()?;
-                Ok(Outcome::ConditionFailed { current: present.then_some(version) })
+                Ok(WriteOutcome::ConditionFailed { current: present.then_some(version) })
             }
             value => Err(RecordError::Unknown { offset: fields.at - 1, value }),
         }
@@ -349,8 +352,8 @@ impl<'a> Fields<'a> {
 mod tests {
     use super::*;
 
-    fn completion(outcome: Outcome) -> Completion {
-        Completion {
+    fn completion(outcome: WriteOutcome) -> WriteCompletion {
+        WriteCompletion {
             session: SessionId(7 << 32 | 1),
             number: OperationNumber(9),
             floor: OperationNumber(3),
@@ -363,11 +366,11 @@ mod tests {
     #[test]
     fn outcome_record_round_trips_every_outcome() {
         let outcomes = [
-            Outcome::Written { version: VERSION, replaced: true },
-            Outcome::Deleted,
-            Outcome::NotFound,
-            Outcome::ConditionFailed { current: None },
-            Outcome::ConditionFailed { current: Some(VERSION) },
+            WriteOutcome::Written { version: VERSION, replaced: true },
+            WriteOutcome::Deleted,
+            WriteOutcome::NotFound,
+            WriteOutcome::ConditionFailed { current: None },
+            WriteOutcome::ConditionFailed { current: Some(VERSION) },
         ];
         for outcome in outcomes {
             let record = NodeRecord::Outcome(completion(outcome));
@@ -384,7 +387,7 @@ mod tests {
     #[test]
     fn outcome_record_bytes_are_pinned() {
         let mut bytes = Vec::new();
-        NodeRecord::Outcome(completion(Outcome::Written { version: VERSION, replaced: false }))
+        NodeRecord::Outcome(completion(WriteOutcome::Written { version: VERSION, replaced: false }))
             .encode(&mut bytes);
         let golden = [
             2, 1, 0, 0, 0, 7, 0, 0, 0, 9, 0, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, 0, 0, 0, 2,

@@ -12,8 +12,8 @@ use cell_memory::{HEADER_BYTES, Region, RegionSpec, RegionWriter};
 use cell_terms::mutant::planted;
 use cell_terms::{Csn, Epoch, ExtentOffset, RegionId, RegionKind, Root, SlotIndex, Words};
 use cell_tree::{
-    Change, Geometry, Image, MeganodeRole, NodeIndex, NodeRef, NodeState, Replayed, Slot, apply, prefetch,
-    replay, set_role, show,
+    Change, Geometry, Image, MeganodeRole, NodeIndex, NodeRef, Replayed, Slot, TreeNodeState, apply,
+    prefetch, replay, set_role, show,
 };
 
 use crate::completion::CompletionTable;
@@ -210,7 +210,7 @@ impl NodeApplier {
         let built = first.build(|slot, change| {
             if slot_at(slot) >= self.slots.len() {
                 failed = failed.take().or(Some(RecoveryError::Slot { csn: Csn::ZERO, slot }));
-            } else if let Err(error) = self.fill(slot, change.node(), NodeState::Valid) {
+            } else if let Err(error) = self.fill(slot, change.node(), TreeNodeState::Valid) {
                 failed = failed.take().or(Some(error));
             } else {
                 let there = self.slot(slot);
@@ -223,9 +223,9 @@ impl NodeApplier {
     }
 
     /// A node is about to be filled.
-    fn fill(&mut self, slot: SlotIndex, node: NodeIndex, state: NodeState) -> Result<(), RecoveryError> {
+    fn fill(&mut self, slot: SlotIndex, node: NodeIndex, state: TreeNodeState) -> Result<(), RecoveryError> {
         let filled = &mut self.slots[slot_at(slot)];
-        filled.hidden |= state == NodeState::Hidden;
+        filled.hidden |= state == TreeNodeState::Hidden;
         if node >= filled.nodes_end {
             filled.nodes_end = NodeIndex(node.0 + 1);
             let begin = self.geometry.node_offset(slot, node) as u64;
@@ -249,12 +249,12 @@ impl NodeApplier {
             }
             let state = match self.splits.target_of(index).map(|(_, split)| split.state) {
                 // Its builder is dead: nothing will come of it, and what it has built is not even whole.
-                Some(TargetState::Adopting) => NodeState::Free,
-                Some(TargetState::Adopted) if mutant::planted(Mutant::AdoptionShown) => NodeState::Valid,
-                Some(TargetState::Adopted) => NodeState::Hidden,
+                Some(TargetState::Adopting) => TreeNodeState::Free,
+                Some(TargetState::Adopted) if mutant::planted(Mutant::AdoptionShown) => TreeNodeState::Valid,
+                Some(TargetState::Adopted) => TreeNodeState::Hidden,
                 // All are valid already, as of most slots.
                 Some(TargetState::Opened | TargetState::Discarded) | None if !filled.hidden => continue,
-                Some(TargetState::Opened | TargetState::Discarded) | None => NodeState::Valid,
+                Some(TargetState::Opened | TargetState::Discarded) | None => TreeNodeState::Valid,
             };
             for node in (0..filled.nodes_end.0).map(NodeIndex) {
                 show(&mut self.writer, self.geometry, slot, node, state);
@@ -400,7 +400,7 @@ impl NodeApplier {
             self.missing.remove(&(slot, node)); // it never had memory, so it is free
             return Ok(());
         }
-        self.replay(slot, &Change::Mark { node, state: NodeState::Free }, csn)
+        self.replay(slot, &Change::Mark { node, state: TreeNodeState::Free }, csn)
     }
 
     fn note(&mut self, slot: SlotIndex, change: &Change<'_>, replayed: Replayed) {

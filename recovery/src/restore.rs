@@ -14,7 +14,7 @@ use cell_memory::{
 };
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
-use cell_tree::{Geometry, NodeIndex, NodeState, Slot};
+use cell_tree::{Geometry, NodeIndex, Slot, TreeNodeState};
 use cell_wal::folder::written_bytes;
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
 
@@ -506,10 +506,10 @@ impl Restore {
         let parts = slots.map(|(nodes_end, slot)| {
             let used = splits.slot_use(slot);
             let state = match splits.target_of(slot).map(|(_, split)| split.state) {
-                _ if used == SlotUse::Free => NodeState::Free,
-                Some(TargetState::Adopting) => NodeState::Free,
-                Some(TargetState::Adopted) => NodeState::Hidden,
-                Some(TargetState::Opened | TargetState::Discarded) | None => NodeState::Valid,
+                _ if used == SlotUse::Free => TreeNodeState::Free,
+                Some(TargetState::Adopting) => TreeNodeState::Free,
+                Some(TargetState::Adopted) => TreeNodeState::Hidden,
+                Some(TargetState::Opened | TargetState::Discarded) | None => TreeNodeState::Valid,
             };
             Part { geometry: self.geometry, slot: self.slot(slot), used, state, nodes_end }
         });

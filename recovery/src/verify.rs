@@ -11,7 +11,8 @@ use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_memory::{AllocatorRebuild, ExtentAllocator, PairWriter, Region};
 use cell_terms::ExtentOffset;
 use cell_tree::{
-    Geometry, LeafEntry, Meganode, NodeIndex, NodeState, Slot, SlotAllocator, TreeStats, Violation,
+    Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, StructureViolation, TreeNodeState,
+    TreeStats,
 };
 
 use crate::error::RecoveryError;
@@ -29,7 +30,7 @@ pub(crate) struct Part {
     pub(crate) slot: Slot,
     pub(crate) used: SlotUse,
     /// What all of its tree nodes must be: hidden ones are checked like others.
-    pub(crate) state: NodeState,
+    pub(crate) state: TreeNodeState,
     /// One above the highest tree node that was ever filled.
     pub(crate) nodes_end: NodeIndex,
 }
@@ -106,11 +107,11 @@ impl<'a> Check<'a> {
         let allocator = SlotAllocator::rebuild(part.geometry.nodes(), stats.height, built.into_iter());
         let mut words = vec![0; part.geometry.node_words()];
         let root = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
-        let root = root.map_err(|_| self.violation(Violation::Torn(NodeIndex::ROOT)))?;
+        let root = root.map_err(|_| self.violation(StructureViolation::Torn(NodeIndex::ROOT)))?;
         Ok(RecoveredMeganode {
             slot: part.slot,
             used: part.used,
-            hidden: part.state == NodeState::Hidden,
+            hidden: part.state == TreeNodeState::Hidden,
             allocator,
             stats,
             low: root.low(),
@@ -128,7 +129,7 @@ impl<'a> Check<'a> {
         }
         let mut words = vec![0; self.part.geometry.node_words()];
         let copy = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
-        let copy = copy.map_err(|_| self.violation(Violation::Torn(NodeIndex::ROOT)))?;
+        let copy = copy.map_err(|_| self.violation(StructureViolation::Torn(NodeIndex::ROOT)))?;
         Ok(!copy.state().is_built())
     }
 
@@ -137,9 +138,9 @@ impl<'a> Check<'a> {
         let mut words = vec![0; self.part.geometry.node_words()];
         for node in (0..self.part.nodes_end.0).map(NodeIndex) {
             let copy = self.meganode().copy_node(node, &mut words);
-            let copy = copy.map_err(|_| self.violation(Violation::Torn(node)))?;
+            let copy = copy.map_err(|_| self.violation(StructureViolation::Torn(node)))?;
             if copy.state().is_built() {
-                return Err(self.violation(Violation::Orphan(node)));
+                return Err(self.violation(StructureViolation::Orphan(node)));
             }
         }
         Ok(())
@@ -153,7 +154,7 @@ impl<'a> Check<'a> {
         self.part.nodes_end.0 as usize
     }
 
-    fn violation(&self, source: Violation) -> RecoveryError {
+    fn violation(&self, source: StructureViolation) -> RecoveryError {
         RecoveryError::Tree { region: self.part.slot.region, source }
     }
 
@@ -170,7 +171,7 @@ impl<'a> Check<'a> {
         // Which one it is takes a look at the whole slot.
         let full =
             self.meganode().validate_as(self.part.state, true).map_err(|source| self.violation(source));
-        full.and(Err(self.violation(Violation::Orphan(built.last().copied().unwrap_or_default()))))
+        full.and(Err(self.violation(StructureViolation::Orphan(built.last().copied().unwrap_or_default()))))
     }
 
     /// The tree on one thread, the leaves' extents on the others.
@@ -233,7 +234,7 @@ impl<'a> Check<'a> {
             ahead.clear();
             if at < end {
                 let copy = meganode.copy_node(node, &mut words);
-                let copy = copy.map_err(|_| self.violation(Violation::Torn(node)))?;
+                let copy = copy.map_err(|_| self.violation(StructureViolation::Torn(node)))?;
                 if copy.state().is_built() {
                     seen.built.push(node);
                 }

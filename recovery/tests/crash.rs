@@ -8,7 +8,7 @@
 mod owner;
 
 use cell_cluster::{ClaimGround, Fault, Sim};
-use cell_recovery::{Completion, CompletionTable, Outcome, Step};
+use cell_recovery::{CompletionTable, Step, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, Durability, OperationNumber, SessionId};
 use cell_wal::sim::{PowerCut, SimDisk};
 
@@ -209,8 +209,8 @@ fn completion_table_of_several_blocks_comes_back_from_a_checkpoint() {
         assert!(owner.put(b"key", b"value"));
         owner.settle();
         for number in (10..260_000).map(OperationNumber) {
-            let (session, floor, outcome) = (world.session, OperationNumber(1), Outcome::Deleted);
-            let completion = Completion { session, number, floor, outcome };
+            let (session, floor, outcome) = (world.session, OperationNumber(1), WriteOutcome::Deleted);
+            let completion = WriteCompletion { session, number, floor, outcome };
             owner.recovered.completions.record(&completion, owner.durable());
         }
         let bytes = |table: &CompletionTable| {

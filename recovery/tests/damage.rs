@@ -380,7 +380,7 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
 fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
     // Large enough for a stretch of more nodes than a put asks for.
     let geometry =
-        cell_cluster::Geometry { node_region_bytes: 4096 + (4 << 20), slot_bytes: 4 << 20, ..GEOMETRY };
+        cell_cluster::PairGeometry { node_region_bytes: 4096 + (4 << 20), slot_bytes: 4 << 20, ..GEOMETRY };
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
     let life = Life::begin(&disk, &sim, 1);
     let session = life.environment.sessions.open(life.lease).unwrap();
@@ -450,7 +450,7 @@ fn image_counts_the_records_that_freed_its_tree_nodes() {
 fn geometry_that_is_no_trees_is_refused() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
     let life = Life::begin(&disk, &sim, 1);
-    let geometry = cell_cluster::Geometry { node_bytes: 700, ..GEOMETRY };
+    let geometry = cell_cluster::PairGeometry { node_bytes: 700, ..GEOMETRY };
     let claim = life
         .environment
         .table

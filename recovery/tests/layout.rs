@@ -3,7 +3,7 @@
 
 mod owner;
 
-use cell_cluster::{ClaimGround, Geometry, Layout, Sim};
+use cell_cluster::{ClaimGround, Layout, PairGeometry, Sim};
 use cell_recovery::{ClaimRequest, Progress, Recovered, Restore, SlotUse};
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Meganode, MeganodeRole, NodeIndex, Slot};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use owner::{Life, NODE};
 
-const SIZES: Geometry = Geometry {
+const SIZES: PairGeometry = PairGeometry {
     node_region_bytes: 4096 + 6 * (64 << 10),
     extent_region_bytes: 1 << 20,
     slot_bytes: 64 << 10,

@@ -7,8 +7,8 @@ mod owner;
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClaimGround, ClusterError, Coordinator, Operation, PairRow, PairState, Request, Response, Sessions, Sim,
-    Table,
+    ClaimGround, ClusterError, Coordinator, CoordinatorRequest, KeyOperation, PairRow, PairState, Response,
+    Sessions, Sim, Table,
 };
 use cell_terms::{Durability, Epoch};
 use cell_wal::sim::SimDisk;
@@ -104,10 +104,10 @@ struct SpyCoordinator {
 }
 
 impl Coordinator for SpyCoordinator {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
-        if let Request::Transact(transaction) = request {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        if let CoordinatorRequest::Transact(transaction) = request {
             for operation in &transaction.operations {
-                let Operation::Put { key, value, .. } = operation else { continue };
+                let KeyOperation::Put { key, value, .. } = operation else { continue };
                 if key.starts_with("pair/") {
                     self.row(&serde_json::from_str(value).unwrap());
                 }

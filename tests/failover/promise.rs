@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cell_fabric::{Address, Endpoint, Event, Limits, TcpEndpoint};
+use cell_fabric::{Address, Endpoint, Event, FabricLimits, TcpEndpoint};
 use cell_protocol::{Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId};
 
 /// How long an answer may take.
@@ -23,7 +23,7 @@ pub(crate) fn breathe() {
 
 /// Asks a node that serves; until when nobody else does.
 pub(crate) fn promised_until(server: SocketAddr) -> Instant {
-    let limits = Limits { message_bytes_max: MESSAGE_BYTES_MAX, ..Limits::default() };
+    let limits = FabricLimits { message_bytes_max: MESSAGE_BYTES_MAX, ..FabricLimits::default() };
     let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
     let connection = endpoint.connect(&Address::tcp(server)).expect("the server can be reached");
     let hello = Hello { version: PROTOCOL_VERSION, name: "heir", token: &[], stream_credit_bytes: 1 << 20 };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use cell_fabric::{Address, ConnectionId, Endpoint, Event, Limits, TcpEndpoint};
+use cell_fabric::{Address, ConnectionId, Endpoint, Event, FabricLimits, TcpEndpoint};
 use cell_protocol::{
     Hello, MESSAGE_BYTES_MAX, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode,
 };
@@ -41,7 +41,7 @@ impl Attacker {
     /// A connection of the fabric; no hello of the protocol yet.
     #[allow(clippy::disallowed_methods, reason = "a real socket has real time")]
     pub(crate) fn connect(server: SocketAddr) -> Self {
-        let limits = Limits { message_bytes_max: MESSAGE_BYTES_MAX, ..Limits::default() };
+        let limits = FabricLimits { message_bytes_max: MESSAGE_BYTES_MAX, ..FabricLimits::default() };
         let mut endpoint = TcpEndpoint::client(limits).expect("a socket can be had");
         let connection = endpoint.connect(&Address::tcp(server)).expect("the server can be reached");
         Self { endpoint, connection, heard: VecDeque::new(), closed: false, started: Instant::now() }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use cell_fabric::{Address, Endpoint, Limits, TcpEndpoint};
+use cell_fabric::{Address, Endpoint, FabricLimits, TcpEndpoint};
 
 use crate::{Siege, wait};
 
@@ -30,7 +30,7 @@ fn throw(server: SocketAddr, bytes: &[u8]) {
 fn recorded_hello() -> Vec<u8> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port can be had");
     let address = listener.local_addr().expect("it has an address");
-    let mut endpoint = TcpEndpoint::client(Limits::default()).expect("a socket can be had");
+    let mut endpoint = TcpEndpoint::client(FabricLimits::default()).expect("a socket can be had");
     endpoint.connect(&Address::tcp(address)).expect("the listener can be reached");
     let (mut stream, _) = listener.accept().expect("the client comes");
     stream.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");

@@ -11,7 +11,7 @@ use cell_client::{
     Transport,
 };
 use cell_history::ledger::Ledger;
-use cell_history::{Call, Outcome, Recorder, Value, payload};
+use cell_history::{Call, Outcome, Recorder, WrittenValue, payload};
 use cell_terms::Version;
 
 use crate::ending::Ending;
@@ -117,7 +117,7 @@ impl Traffic {
         let mut ledger = Ledger::default();
         let mut dice = Dice(client.wrapping_mul(0x9E37_79B9) | 1);
         let mut busy = BTreeSet::new();
-        let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<Value>)> = BTreeMap::new();
+        let mut outstanding: BTreeMap<Ticket, (Vec<u8>, Option<WrittenValue>)> = BTreeMap::new();
         while !self.is_stopped() || !outstanding.is_empty() {
             while outstanding.len() < OUTSTANDING && !self.is_stopped() {
                 let number = dice.below(KEYS);
@@ -153,7 +153,7 @@ impl Traffic {
         let mut connection = self.connect_as(search, deadline);
         let mut dice = Dice(client.wrapping_mul(0xD134_2543_DE82_EF95) | 1);
         // The version that a key had when this client last looked, and whose it was.
-        let mut seen: BTreeMap<Vec<u8>, (Version, Value)> = BTreeMap::new();
+        let mut seen: BTreeMap<Vec<u8>, (Version, WrittenValue)> = BTreeMap::new();
         while !self.is_stopped() {
             let number = dice.below(KEYS_SHARED);
             let key = spread(number * 5, &format!("-shared-{number:02}"));
@@ -201,7 +201,7 @@ impl Traffic {
     }
 }
 
-fn submit(connection: &mut Client, key: &[u8], value: Option<Value>) -> Result<Ticket, ClientError> {
+fn submit(connection: &mut Client, key: &[u8], value: Option<WrittenValue>) -> Result<Ticket, ClientError> {
     match value {
         Some(name) => {
             let value = payload::encode(name);
@@ -216,9 +216,9 @@ fn perform(
     key: &[u8],
     call: Call,
     version: Option<Version>,
-    seen: &mut BTreeMap<Vec<u8>, (Version, Value)>,
+    seen: &mut BTreeMap<Vec<u8>, (Version, WrittenValue)>,
 ) -> Outcome {
-    let mut put_if = |value: Value, condition: Condition| {
+    let mut put_if = |value: WrittenValue, condition: Condition| {
         let written = connection.put_if(key, &payload::encode(value), condition)?;
         Ok(Some((written, value)))
     };
@@ -254,7 +254,11 @@ fn perform(
     }
 }
 
-fn read(connection: &mut Client, key: &[u8], seen: &mut BTreeMap<Vec<u8>, (Version, Value)>) -> Outcome {
+fn read(
+    connection: &mut Client,
+    key: &[u8],
+    seen: &mut BTreeMap<Vec<u8>, (Version, WrittenValue)>,
+) -> Outcome {
     match connection.get(key) {
         Ok(Some(item)) => {
             let value = payload::decode(&item.value).expect("a value is one that somebody wrote");

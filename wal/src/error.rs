@@ -236,7 +236,7 @@ pub enum WalError {
 /// memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum LogRefusal {
     /// The batch that is filling must be submitted first: try again after the next completion.
     #[error("the commit batch is full")]
     BatchFull,

@@ -7,7 +7,7 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::error::WalError;
 use crate::frame::FrameHeader;
-use crate::merge::{Ended, PairReader, ReadRequest};
+use crate::merge::{PairLogEnd, PairReader, ReadRequest};
 use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
 use crate::record::Records;
 use crate::segment::{LogId, SegmentName};
@@ -67,7 +67,7 @@ pub fn walk_log(
 ///
 /// # Errors
 /// What would stop that recovery.
-pub fn verify_pair(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<Ended, WalError> {
+pub fn verify_pair(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<PairLogEnd, WalError> {
     let mut reader = PairReader::open(storage, request)?;
     while reader.next_batch()?.is_some() {}
     Ok(*reader.ended().expect("a reader that yields no more batches has ended"))

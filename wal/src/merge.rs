@@ -47,7 +47,7 @@ pub struct ReadRequest {
 
 /// How a pair's log ended, when it ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct PairLogEnd {
     /// The last CSN that counts.
     pub cut: Csn,
     /// What a crash left behind it, if it left anything.
@@ -198,7 +198,7 @@ pub struct PairReader {
     pending: [bool; 2],
     csn_next: Csn,
     batches: u64,
-    ended: Option<Ended>,
+    ended: Option<PairLogEnd>,
     /// A segment that a log goes on in and that is not there; only with a recorded cut.
     lacks: [Option<WalError>; 2],
 }
@@ -270,7 +270,7 @@ impl PairReader {
 
     /// How the log ended, once [`PairReader::next_batch`] has returned `None`.
     #[must_use]
-    pub const fn ended(&self) -> Option<&Ended> {
+    pub const fn ended(&self) -> Option<&PairLogEnd> {
         self.ended.as_ref()
     }
 
@@ -496,7 +496,7 @@ impl PairReader {
         let read = self.logs.iter().flatten().map(LogReader::read);
         let (frames, frame_bytes) = read.fold((0, 0), |sum, read| (sum.0 + read.0, sum.1 + read.1));
         let cut = Csn(self.csn_next.0 - 1);
-        self.ended = Some(Ended { cut, tear, batches: self.batches, frames, frame_bytes });
+        self.ended = Some(PairLogEnd { cut, tear, batches: self.batches, frames, frame_bytes });
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use cell_terms::{Csn, RegionKind};
 
 use crate::device::{LogDevice, PrepareSegment};
-use crate::error::{Errno, Refusal};
+use crate::error::{Errno, LogRefusal};
 use crate::frame::EMPTY_FRAME_BYTES;
 use crate::segment::{LogId, LogName, SegmentName};
 use crate::setting::LogOptions;
@@ -154,7 +154,7 @@ impl RegionLog {
     }
 
     /// Whether the log can take a frame of so many bytes, now or after a rotation that needs nobody.
-    pub(crate) fn has_space(&self, frame_bytes: usize, space: Space) -> Result<(), Refusal> {
+    pub(crate) fn has_space(&self, frame_bytes: usize, space: Space) -> Result<(), LogRefusal> {
         let spares_needed = match space {
             Space::Ordinary if !self.is_covered() => SPARES_LEAST + 1,
             Space::Ordinary | Space::Reserve => 1,
@@ -163,8 +163,8 @@ impl RegionLog {
             return Ok(());
         }
         match self.preparing {
-            Preparing::Failed { errno, .. } => Err(Refusal::NoSpace { errno }),
-            Preparing::Nothing | Preparing::Asked(_) => Err(Refusal::Preparing),
+            Preparing::Failed { errno, .. } => Err(LogRefusal::NoSpace { errno }),
+            Preparing::Nothing | Preparing::Asked(_) => Err(LogRefusal::Preparing),
         }
     }
 

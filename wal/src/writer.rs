@@ -23,7 +23,7 @@ use crate::batch::{Appended, Batch, BatchSide};
 use crate::buffer::LogBuffer;
 use crate::counter::LogCounts;
 use crate::device::{LogDevice, LogEvent, LogWrite};
-use crate::error::{Errno, Predecessor, Refusal, WalError};
+use crate::error::{Errno, LogRefusal, Predecessor, WalError};
 use crate::frame::{self, EMPTY_FRAME_BYTES, FrameHeader, FrameKind, frame_bytes};
 use crate::mutant::{Mutant, planted};
 use crate::region_log::{RegionLog, Space};
@@ -202,22 +202,22 @@ impl PairLog {
     ///
     /// # Errors
     /// Why not; the operation must not be begun.
-    pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), Refusal> {
+    pub fn room_for(&self, node_bytes: usize, extent_bytes: usize, space: Space) -> Result<(), LogRefusal> {
         if self.poison.is_some() {
-            return Err(Refusal::Poisoned);
+            return Err(LogRefusal::Poisoned);
         }
         let added = [node_bytes, extent_bytes];
         let max = self.options.operation_bytes_max();
         if let Some(bytes) = added.into_iter().find(|bytes| *bytes > max) {
-            return Err(Refusal::TooLarge { bytes, max });
+            return Err(LogRefusal::TooLarge { bytes, max });
         }
         if !self.open {
-            return Err(self.shortage().map_or(Refusal::Opening, |errno| Refusal::NoSpace { errno }));
+            return Err(self.shortage().map_or(LogRefusal::Opening, |errno| LogRefusal::NoSpace { errno }));
         }
         for (log, added) in self.logs.iter().zip(added).filter(|(_, added)| *added > 0) {
             let frame = frame_bytes(self.batch.side(log.kind).payload_bytes + added);
             if !self.batch.is_empty() && frame > self.options.batch_bytes {
-                return Err(Refusal::BatchFull);
+                return Err(LogRefusal::BatchFull);
             }
             log.has_space(frame, space)?;
         }

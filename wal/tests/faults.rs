@@ -9,7 +9,7 @@ use std::time::Duration;
 use cell_terms::{Csn, Epoch, RegionKind};
 use cell_wal::folder::remove_past_cut;
 use cell_wal::sim::{PowerCut, SimDisk};
-use cell_wal::{Errno, Predecessor, ReadRequest, Refusal, Space, WalError};
+use cell_wal::{Errno, LogRefusal, Predecessor, ReadRequest, Space, WalError};
 use harness::{Pair, Written, assert_holds, log_id, read, request, small};
 
 fn assert_poisoned(pair: &mut Pair, errno: Errno) {
@@ -18,7 +18,7 @@ fn assert_poisoned(pair: &mut Pair, errno: Errno) {
     assert!(pair.log.poison().is_some_and(poisoned));
     assert!(poisoned(&pair.submit().unwrap_err()));
     assert!(poisoned(&pair.tick(Duration::from_secs(9)).unwrap_err()));
-    assert_eq!(pair.room(RegionKind::Node, 1, Space::Reserve), Err(Refusal::Poisoned));
+    assert_eq!(pair.room(RegionKind::Node, 1, Space::Reserve), Err(LogRefusal::Poisoned));
     let acked = pair.acked;
     while pair.disk.step() {
         assert!(pair.pump().is_err());
@@ -68,7 +68,7 @@ fn held() -> u64 {
 }
 
 /// Writes extents until the log refuses, and says why.
-fn fill(pair: &mut Pair, space: Space) -> Refusal {
+fn fill(pair: &mut Pair, space: Space) -> LogRefusal {
     loop {
         pair.settle().unwrap();
         match pair.room(RegionKind::Extent, 50_000, space) {
@@ -85,7 +85,7 @@ fn full_disk_refuses_writes_keeps_a_reserve_for_deletes_and_recovers_by_itself()
     // Room for what there is, and a little that is of no use.
     disk.set_capacity(Some(held() + (1 << 19)));
     let refusal = fill(&mut pair, Space::Ordinary);
-    assert_eq!(refusal, Refusal::NoSpace { errno: Errno::ENOSPC });
+    assert_eq!(refusal, LogRefusal::NoSpace { errno: Errno::ENOSPC });
     assert_eq!(pair.log.shortage(), Some(Errno::ENOSPC));
     assert_eq!(disk.used(), held(), "what could not be prepared leaves nothing behind");
     // Deletes go on, through the whole reserve.
@@ -113,7 +113,7 @@ fn full_disk_is_relieved_by_a_checkpoint_that_releases_segments() {
     let disk = SimDisk::new(5);
     let mut pair = Pair::open(&disk, small());
     disk.set_capacity(Some(7 << 20));
-    assert_eq!(fill(&mut pair, Space::Ordinary), Refusal::NoSpace { errno: Errno::ENOSPC });
+    assert_eq!(fill(&mut pair, Space::Ordinary), LogRefusal::NoSpace { errno: Errno::ENOSPC });
     pair.log.release_below(pair.acked, &mut pair.device);
     pair.settle().unwrap();
     assert_eq!(pair.room(RegionKind::Extent, 50_000, Space::Ordinary), Ok(()));
@@ -128,7 +128,7 @@ fn full_disk_with_one_segment_and_its_reserve_goes_on_with_checkpoints() {
     let mut pair = Pair::open(&disk, small());
     disk.set_capacity(Some(held() + small().first_segment_bytes / 2));
     for round in 0..12 {
-        assert_eq!(fill(&mut pair, Space::Ordinary), Refusal::NoSpace { errno: Errno::ENOSPC }, "{round}");
+        assert_eq!(fill(&mut pair, Space::Ordinary), LogRefusal::NoSpace { errno: Errno::ENOSPC }, "{round}");
         assert!(pair.log.can_be_relieved(), "{round}");
         pair.base = pair.acked;
         pair.log.release_below(pair.base, &mut pair.device);
@@ -159,7 +159,7 @@ fn full_disk_leaves_a_next_epoch_room_in_place_of_the_old_ones_spares() {
     assert!(!blocked.log.is_open());
     assert_eq!(
         blocked.room(RegionKind::Node, 1, Space::Reserve),
-        Err(Refusal::NoSpace { errno: Errno::ENOSPC })
+        Err(LogRefusal::NoSpace { errno: Errno::ENOSPC })
     );
     for (kind, spares) in [(RegionKind::Node, 2), (RegionKind::Extent, 1)] {
         assert_eq!(remove_past_cut(&disk.process(), log_id(1).log(kind), ended.cut).unwrap(), spares);
@@ -186,7 +186,7 @@ fn busy_log_whose_next_segment_is_not_ready_waits_without_using_the_reserve() {
             pair.pump().unwrap();
         }
     };
-    assert_eq!(refusal, Refusal::Preparing);
+    assert_eq!(refusal, LogRefusal::Preparing);
     assert_eq!(pair.room(RegionKind::Extent, 60_000, Space::Reserve), Ok(()));
     pair.settle().unwrap();
     assert_eq!(pair.room(RegionKind::Extent, 60_000, Space::Ordinary), Ok(()));

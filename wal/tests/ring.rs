@@ -13,8 +13,8 @@ use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::storage::Access;
 use cell_wal::{
-    Ended, LogDevice, LogEvent, LogOptions, LogStart, PairLog, Predecessor, ReadOptions, ReadRequest,
-    RealStorage, Refusal, Space, Storage, WalError, record_space,
+    LogDevice, LogEvent, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, Predecessor, ReadOptions,
+    ReadRequest, RealStorage, Space, Storage, WalError, record_space,
 };
 use harness::{Random, Written, assert_holds, log_id, payload, read_storage, request, small};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -63,7 +63,7 @@ impl Real {
         let space = record_space(length);
         let (node, extent) = if kind == RegionKind::Node { (space, 0) } else { (0, space) };
         while let Err(refusal) = self.log.room_for(node, extent, Space::Ordinary) {
-            assert!(matches!(refusal, Refusal::BatchFull | Refusal::Preparing), "{refusal}");
+            assert!(matches!(refusal, LogRefusal::BatchFull | LogRefusal::Preparing), "{refusal}");
             self.log.submit(&mut self.ring).unwrap();
             self.wait();
         }
@@ -78,7 +78,7 @@ impl Real {
         }
     }
 
-    fn read(&self, request: ReadRequest) -> Result<(Ended, Written), WalError> {
+    fn read(&self, request: ReadRequest) -> Result<(PairLogEnd, Written), WalError> {
         let storage: Arc<dyn Storage> = Arc::new(self.storage.clone());
         let options = ReadOptions::default();
         read_storage(&storage, ReadRequest { options, ..request })

@@ -13,7 +13,7 @@ use cell_wal::inspect::{verify_pair, walk_log};
 use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
-use cell_wal::{Errno, Predecessor, ReadOptions, ReadRequest, Refusal, Space, Storage, WalError};
+use cell_wal::{Errno, LogRefusal, Predecessor, ReadOptions, ReadRequest, Space, Storage, WalError};
 use harness::{PAIR, Pair, Random, assert_holds, log_id, read, request, small};
 
 #[test]
@@ -77,7 +77,7 @@ fn rotation_and_records_of_half_a_segment_read_back_with_every_chunk_size() {
         let kind = random.kind();
         let length = if round % 25 == 0 { largest } else { random.below(40_000) as usize };
         if let Err(refusal) = pair.room(kind, length, Space::Ordinary) {
-            assert!(matches!(refusal, Refusal::BatchFull | Refusal::Preparing), "{refusal}");
+            assert!(matches!(refusal, LogRefusal::BatchFull | LogRefusal::Preparing), "{refusal}");
             pair.settle().unwrap();
             pair.room(kind, length, Space::Ordinary).unwrap();
         }
@@ -104,14 +104,14 @@ fn room_for_refuses_what_a_segment_can_never_hold() {
     assert_eq!(pair.log.room_for(0, max, Space::Ordinary), Ok(()));
     assert_eq!(
         pair.log.room_for(0, max + 1, Space::Ordinary),
-        Err(Refusal::TooLarge { bytes: max + 1, max })
+        Err(LogRefusal::TooLarge { bytes: max + 1, max })
     );
 }
 
 #[test]
 fn room_for_before_the_log_is_open_is_refused() {
     let pair = Pair::create(&SimDisk::new(6), small());
-    assert_eq!(pair.log.room_for(8, 8, Space::Reserve), Err(Refusal::Opening));
+    assert_eq!(pair.log.room_for(8, 8, Space::Reserve), Err(LogRefusal::Opening));
 }
 
 #[test]

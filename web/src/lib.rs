@@ -24,5 +24,5 @@ mod server;
 mod source;
 mod status;
 
-pub use server::{Server, WebError};
+pub use server::{HttpServer, WebError};
 pub use source::StatusSource;

@@ -52,19 +52,19 @@ pub enum WebError {
 
 /// A running server. Dropping it shuts it down and waits for it.
 #[derive(Debug)]
-pub struct Server {
+pub struct HttpServer {
     address: SocketAddr,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
-    /// Binds the address and serves until [`Server::shutdown`].
+impl HttpServer {
+    /// Binds the address and serves until [`HttpServer::shutdown`].
     ///
     /// # Errors
     /// The address is not loopback or cannot be bound, or the system has no thread to give.
-    pub fn start(address: SocketAddr, source: Arc<dyn StatusSource>) -> Result<Server, WebError> {
-        Server::check_address(address)?;
+    pub fn start(address: SocketAddr, source: Arc<dyn StatusSource>) -> Result<HttpServer, WebError> {
+        HttpServer::check_address(address)?;
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -76,7 +76,7 @@ impl Server {
         let serve = move || runtime.block_on(serve(listener, shared, stopped));
         let thread = std::thread::Builder::new().name("cell-web".into()).spawn(serve);
         let thread = thread.map_err(WebError::Start)?;
-        Ok(Server { address, stop: Some(stop), thread: Some(thread) })
+        Ok(HttpServer { address, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Whether an address may be served, to be asked before anything else is started.
@@ -110,7 +110,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         self.stop_and_wait();
     }
@@ -222,12 +222,12 @@ mod tests {
     use super::*;
     use crate::status::tests::snapshot;
 
-    fn start() -> Server {
+    fn start() -> HttpServer {
         let source = Arc::new(snapshot());
-        Server::start("127.0.0.1:0".parse().unwrap(), Arc::new(move || Arc::clone(&source))).unwrap()
+        HttpServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(move || Arc::clone(&source))).unwrap()
     }
 
-    fn ask(server: &Server, request: &str) -> String {
+    fn ask(server: &HttpServer, request: &str) -> String {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
         let mut response = String::new();
@@ -235,7 +235,7 @@ mod tests {
         response
     }
 
-    fn get(server: &Server, path: &str) -> String {
+    fn get(server: &HttpServer, path: &str) -> String {
         ask(server, &format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     }
 
@@ -269,7 +269,7 @@ mod tests {
     #[test]
     fn start_on_another_address_is_refused() {
         let source = Arc::new(snapshot());
-        let result = Server::start("0.0.0.0:0".parse().unwrap(), Arc::new(move || Arc::clone(&source)));
+        let result = HttpServer::start("0.0.0.0:0".parse().unwrap(), Arc::new(move || Arc::clone(&source)));
         assert!(matches!(result, Err(WebError::NotLoopback { .. })));
     }
 

@@ -38,7 +38,7 @@ use crate::{ClientError, ClientOptions, Completion, Operation, Output, Search, T
 
 /// What the shell is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command<'a> {
+pub enum ClientCommand<'a> {
     /// Begin a connection.
     Connect {
         /// Which.
@@ -258,7 +258,7 @@ impl ClientCore {
         (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId)
     }
 
-    /// The connection that [`Command::Connect`] began is open.
+    /// The connection that [`ClientCommand::Connect`] began is open.
     pub fn connected(&mut self, link: LinkId) {
         let link = &mut self.links[link.index()];
         if link.connection.opened() {
@@ -282,7 +282,7 @@ impl ClientCore {
         }
     }
 
-    /// The connection did not take the message of the last [`Command::Send`]; it is yielded again once
+    /// The connection did not take the message of the last [`ClientCommand::Send`]; it is yielded again once
     /// [`ClientCore::writable`] was called.
     pub fn not_taken(&mut self, link: LinkId) {
         let link = &mut self.links[link.index()];

@@ -3,7 +3,7 @@
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
-use crate::client_core::{ClientCore, Command};
+use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
 use crate::link::LinkId;
 use crate::transport::{self, Transport};
@@ -217,14 +217,14 @@ impl<E: OneSided> Driver<E> {
         while let Some(command) = self.core.command(now_ns) {
             count += 1;
             match command {
-                Command::Connect { link, address: None, attempt } => {
+                ClientCommand::Connect { link, address: None, attempt } => {
                     let count = self.addresses.len();
                     let turn = usize::try_from(attempt % count as u64).unwrap_or(0);
                     let address = self.addresses[turn];
                     self.link_state(link).learnt = None;
                     self.begin(now_ns, link, address);
                 }
-                Command::Connect { link, address: Some(text), .. } => {
+                ClientCommand::Connect { link, address: Some(text), .. } => {
                     let address: Result<Address, FabricError> = text.parse();
                     let state = self.link_state(link);
                     state.tries_shared_memory = false;
@@ -238,13 +238,13 @@ impl<E: OneSided> Driver<E> {
                         Err(error) => self.not_begun(now_ns, link, error),
                     }
                 }
-                Command::Close { link } => {
+                ClientCommand::Close { link } => {
                     if let Some(connection) = self.links[link.index()].connection.take() {
                         self.failed_count += 1;
                         self.endpoint.close(connection);
                     }
                 }
-                Command::Send { link, message } => {
+                ClientCommand::Send { link, message } => {
                     let state = &mut self.links[link.index()];
                     let Some(connection) = state.connection else { continue };
                     match self.endpoint.send(connection, message) {

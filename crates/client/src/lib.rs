@@ -44,7 +44,7 @@ mod transport;
 
 pub use blocking::Client;
 pub use cell_protocol::Condition;
-pub use client_core::{ClientCore, Command};
+pub use client_core::{ClientCommand, ClientCore};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{AttemptError, ClientError, Fate};

@@ -6,7 +6,7 @@ use cell_protocol::{
 use cell_terms::PairId;
 
 use crate::ClientOptions;
-use crate::client_core::{ClientCore, Command};
+use crate::client_core::{ClientCommand, ClientCore};
 use crate::connection::{ConnectionPhase, Owed};
 use crate::link::{Asked, LinkId};
 use crate::pending::{OperationSlot, PendingState, SLOT_OF_CONTROL};
@@ -81,7 +81,7 @@ enum Next {
 
 impl ClientCore {
     /// What the shell is to do next; call it until there is nothing.
-    pub fn command(&mut self, now_ns: u64) -> Option<Command<'_>> {
+    pub fn command(&mut self, now_ns: u64) -> Option<ClientCommand<'_>> {
         let count = self.links.len();
         for step in 0..count {
             let at = self.turn + step;
@@ -90,9 +90,9 @@ impl ClientCore {
             if let Some(next) = self.next_of(id, now_ns) {
                 self.turn = at;
                 return Some(match next {
-                    Next::Close => Command::Close { link: id },
+                    Next::Close => ClientCommand::Close { link: id },
                     Next::Connect => self.connect(id),
-                    Next::Send => Command::Send { link: id, message: &self.links[at].outbox.message },
+                    Next::Send => ClientCommand::Send { link: id, message: &self.links[at].outbox.message },
                 });
             }
         }
@@ -116,12 +116,12 @@ impl ClientCore {
     }
 
     /// The bootstrap link tries what the user gave and, in turn with it, what was learnt since.
-    fn connect(&mut self, id: LinkId) -> Command<'_> {
+    fn connect(&mut self, id: LinkId) -> ClientCommand<'_> {
         let link = &mut self.links[id.index()];
         let attempt = link.attempt;
         link.attempt += 1;
         if id != LinkId::BOOTSTRAP {
-            return Command::Connect {
+            return ClientCommand::Connect {
                 link: id,
                 address: self.links[id.index()].address.as_deref(),
                 attempt,
@@ -132,10 +132,10 @@ impl ClientCore {
         let turn = attempt / 2;
         match usize::try_from(turn.checked_rem(count).unwrap_or(0)) {
             Ok(at) if count > 0 && attempt % 2 == 1 => {
-                Command::Connect { link: id, address: learnt.clone().nth(at), attempt }
+                ClientCommand::Connect { link: id, address: learnt.clone().nth(at), attempt }
             }
-            _ if count > 0 => Command::Connect { link: id, address: None, attempt: turn },
-            _ => Command::Connect { link: id, address: None, attempt },
+            _ if count > 0 => ClientCommand::Connect { link: id, address: None, attempt: turn },
+            _ => ClientCommand::Connect { link: id, address: None, attempt },
         }
     }
 

@@ -17,7 +17,7 @@ mod model;
 use std::collections::{BTreeMap, VecDeque};
 
 use cell_client::{
-    AttemptError, ClientCore, ClientError, ClientOptions, Command, Condition, Fate, LinkId, Operation,
+    AttemptError, ClientCommand, ClientCore, ClientError, ClientOptions, Condition, Fate, LinkId, Operation,
     Output, Ticket,
 };
 use cell_fabric::CloseReason;
@@ -119,7 +119,7 @@ impl World {
         self.core.tick(self.now_ns);
         while let Some(command) = self.core.command(self.now_ns) {
             match command {
-                Command::Connect { .. } => {
+                ClientCommand::Connect { .. } => {
                     assert!(self.wire.is_none());
                     let (to_server, to_client) = (VecDeque::new(), VecDeque::new());
                     if self.faults && self.dice.roll(8) == 0 {
@@ -133,7 +133,7 @@ impl World {
                         self.core.connected(LinkId::BOOTSTRAP);
                     }
                 }
-                Command::Send { message, .. } => {
+                ClientCommand::Send { message, .. } => {
                     let message = message.to_vec();
                     let wire = self.wire.as_mut().expect("the core sends on an open connection");
                     if wire.to_server.len() >= 40 {
@@ -142,7 +142,7 @@ impl World {
                         wire.to_server.push_back(message);
                     }
                 }
-                Command::Close { .. } => self.forget_wire(),
+                ClientCommand::Close { .. } => self.forget_wire(),
             }
         }
         while let Some(completion) = self.core.completion() {

@@ -6,8 +6,8 @@ use crate::attempts::Attempts;
 use crate::clock_watch::ClockReading;
 use crate::error::ClusterError;
 use crate::request::{
-    Change, Condition, Grant, KeyValue, Page, Refusal, Request, Response, Revision, Transaction,
-    TransactionOutcome,
+    CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyPage, KeyValue, Response,
+    Revision, Transaction, TransactionOutcome,
 };
 use crate::row::ROW_FORMAT_VERSION;
 
@@ -26,7 +26,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// [`ClusterError::NotReached`], [`ClusterError::OutcomeUnknown`], or the provider's own failure. A
     /// refusal is an answer here, not an error.
-    fn call(&self, request: &Request) -> Result<Response, ClusterError>;
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError>;
 
     /// The store's clock, where it is at hand.
     fn clock_ns(&self) -> Option<u64> {
@@ -38,7 +38,10 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// As there.
-    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+    fn call_timed(
+        &self,
+        request: &CoordinatorRequest,
+    ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let response = self.call(request)?;
         Ok((response, self.clock_ns().map(|now_ns| ClockReading { clock: 0, now_ns })))
     }
@@ -57,7 +60,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`]; [`ClusterError::Refused`] if it could never be carried out.
     fn transact(&self, transaction: Transaction) -> Result<TransactionOutcome, ClusterError> {
-        match self.call(&Request::Transact(transaction))? {
+        match self.call(&CoordinatorRequest::Transact(transaction))? {
             Response::Transacted(outcome) => Ok(outcome),
             other => Err(unexpected(other)),
         }
@@ -68,7 +71,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`].
     fn read(&self, key: &str) -> Result<Option<KeyValue>, ClusterError> {
-        match self.call(&Request::Read { key: key.to_owned() })? {
+        match self.call(&CoordinatorRequest::Read { key: key.to_owned() })? {
             Response::Value(entry) => Ok(entry),
             other => Err(unexpected(other)),
         }
@@ -78,8 +81,8 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// See [`Coordinator::call`].
-    fn page(&self, prefix: &str, after: Option<&str>) -> Result<Page, ClusterError> {
-        let request = Request::List { prefix: prefix.to_owned(), after: after.map(str::to_owned) };
+    fn page(&self, prefix: &str, after: Option<&str>) -> Result<KeyPage, ClusterError> {
+        let request = CoordinatorRequest::List { prefix: prefix.to_owned(), after: after.map(str::to_owned) };
         match self.call(&request)? {
             Response::Page(page) => Ok(page),
             other => Err(unexpected(other)),
@@ -91,7 +94,7 @@ pub trait Coordinator: Send + Sync {
     ///
     /// # Errors
     /// See [`Coordinator::call`].
-    fn list(&self, prefix: &str) -> Result<Page, ClusterError> {
+    fn list(&self, prefix: &str) -> Result<KeyPage, ClusterError> {
         let mut whole = self.page(prefix, None)?;
         while whole.more {
             let after = whole.entries.last().map(|entry| entry.key.clone());
@@ -105,9 +108,9 @@ pub trait Coordinator: Send + Sync {
     /// What changed after `revision`, and up to which revision that is complete.
     ///
     /// # Errors
-    /// See [`Coordinator::call`]; [`Refusal::Compacted`] when that is too long ago: list again.
-    fn changes_since(&self, revision: Revision) -> Result<(Revision, Vec<Change>), ClusterError> {
-        match self.call(&Request::ChangesSince { revision })? {
+    /// See [`Coordinator::call`]; [`CoordinatorRefusal::Compacted`] when that is too long ago: list again.
+    fn changes_since(&self, revision: Revision) -> Result<(Revision, Vec<KeyChange>), ClusterError> {
+        match self.call(&CoordinatorRequest::ChangesSince { revision })? {
             Response::Changes { revision, changes } => Ok((revision, changes)),
             other => Err(unexpected(other)),
         }
@@ -118,7 +121,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`]. A grant whose outcome is unknown ends by itself; ask for another.
     fn grant(&self, ttl_ms: u64) -> Result<Grant, ClusterError> {
-        match self.call(&Request::Grant { ttl_ms })? {
+        match self.call(&CoordinatorRequest::Grant { ttl_ms })? {
             Response::Granted(grant) => Ok(grant),
             other => Err(unexpected(other)),
         }
@@ -137,7 +140,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// As there.
     fn keep_alive_timed(&self, lease: Incarnation) -> Result<Option<ClockReading>, ClusterError> {
-        match self.call_timed(&Request::KeepAlive { lease })? {
+        match self.call_timed(&CoordinatorRequest::KeepAlive { lease })? {
             (Response::Alive, reading) => Ok(reading),
             (other, _) => Err(unexpected(other)),
         }
@@ -148,7 +151,7 @@ pub trait Coordinator: Send + Sync {
     /// # Errors
     /// See [`Coordinator::call`].
     fn remaining_ns(&self, lease: Incarnation) -> Result<Option<u64>, ClusterError> {
-        match self.call(&Request::Remaining { lease })? {
+        match self.call(&CoordinatorRequest::Remaining { lease })? {
             Response::Remaining { remaining_ns } => Ok(remaining_ns),
             other => Err(unexpected(other)),
         }
@@ -156,7 +159,7 @@ pub trait Coordinator: Send + Sync {
 }
 
 impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         (**self).call(request)
     }
 
@@ -164,7 +167,10 @@ impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
         (**self).clock_ns()
     }
 
-    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+    fn call_timed(
+        &self,
+        request: &CoordinatorRequest,
+    ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         (**self).call_timed(request)
     }
 }
@@ -176,7 +182,7 @@ impl<C: Coordinator + ?Sized> Coordinator for std::sync::Arc<C> {
 /// [`ClusterError::Format`]: another version wrote it.
 pub fn initialise(coordinator: &dyn Coordinator, generation: u32) -> Result<u32, ClusterError> {
     let first = Transaction::new()
-        .when(Condition::Absent { key: KEY_FORMAT.to_owned() })
+        .when(KeyCondition::Absent { key: KEY_FORMAT.to_owned() })
         .put(KEY_FORMAT, ROW_FORMAT_VERSION.to_string())
         .put(KEY_GENERATION, generation.to_string());
     let mut attempts = Attempts::default();
@@ -210,7 +216,7 @@ pub(crate) fn text<T: serde::Serialize>(row: &T) -> String {
 
 fn unexpected(response: Response) -> ClusterError {
     match response {
-        Response::Refused(Refusal::LeaseEnded { lease }) => {
+        Response::Refused(CoordinatorRefusal::LeaseEnded { lease }) => {
             ClusterError::LeaseEnded { lease: Incarnation(lease) }
         }
         Response::Refused(refusal) => ClusterError::Refused(refusal),

@@ -38,8 +38,8 @@ use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
 use crate::lock::FolderLock;
 use crate::pieces::{self, Pieces};
-use crate::request::{Refusal, Request, Response};
-use crate::store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage};
+use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
+use crate::store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage};
 use crate::upgrade::load_version_1;
 
 /// sled's cache: the table is small, and the store keeps all of it anyway.
@@ -56,7 +56,7 @@ pub struct Embedded {
     /// Locked for a change from before it is decided until it counts; taken before `store`.
     disk: Mutex<Disk>,
     /// Locked for as long as memory takes.
-    store: Mutex<Store>,
+    store: Mutex<CoordinatorStore>,
     stopped: AtomicBool,
     clock: Arc<dyn Clock>,
     folder: PathBuf,
@@ -118,8 +118,8 @@ impl Embedded {
         let files = SledFiles::open(&sled_folder, syncer)?;
         let mut disk = Disk { database, pieces: Pieces::default(), files, _lock: lock };
         let (store, fresh) = match disk.load()? {
-            Some(image) => (Store::restore(image, clock.now_ns()), false),
-            None => (Store::new(random_generation()?), true),
+            Some(image) => (CoordinatorStore::restore(image, clock.now_ns()), false),
+            None => (CoordinatorStore::new(random_generation()?), true),
         };
         let meta = store.meta();
         if fresh {
@@ -142,7 +142,7 @@ impl Embedded {
         &self.folder
     }
 
-    fn store(&self) -> MutexGuard<'_, Store> {
+    fn store(&self) -> MutexGuard<'_, CoordinatorStore> {
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -165,15 +165,15 @@ impl Embedded {
 }
 
 impl Coordinator for Embedded {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
-        if let Request::KeepAlive { lease } = request
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
+        if let CoordinatorRequest::KeepAlive { lease } = request
             && self.renew(*lease)
         {
             return Ok(Response::Alive);
         }
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         if self.stopped.load(Ordering::SeqCst) {
-            return Ok(Response::Refused(Refusal::Stopped));
+            return Ok(Response::Refused(CoordinatorRefusal::Stopped));
         }
         // The clock is read under the lock: a later change never sees an earlier time.
         let now_ns = self.clock.now_ns();
@@ -299,7 +299,7 @@ mod tests {
     use crate::clock::ManualClock;
     use crate::coordinator::text;
     use crate::pieces::KEY_META;
-    use crate::request::{Condition, Transaction, TransactionOutcome};
+    use crate::request::{KeyCondition, Transaction, TransactionOutcome};
     use crate::store::StoreMeta;
     use cell_durable::PowerCutSyncer;
 
@@ -382,7 +382,7 @@ mod tests {
             let key = format!("k{i}");
             let outcome = first.transact(
                 Transaction::new()
-                    .when(Condition::Absent { key: key.clone() })
+                    .when(KeyCondition::Absent { key: key.clone() })
                     .put(key, "x".repeat(usize::try_from(i).unwrap() * 10)),
             );
             assert!(matches!(outcome.unwrap(), TransactionOutcome::Applied { .. }));

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use cell_terms::{Csn, Epoch, Incarnation, PairId, RegionId, SessionId};
 
-use crate::request::Refusal;
+use crate::request::CoordinatorRefusal;
 
 /// An operation of this crate that failed. Variants say what the caller can do.
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +21,7 @@ pub enum ClusterError {
     OutcomeUnknown(#[source] io::Error),
     /// The coordinator answered "no"; nothing was carried out.
     #[error("the coordinator refused")]
-    Refused(#[source] Refusal),
+    Refused(#[source] CoordinatorRefusal),
     /// The coordinator answered something else than was asked. Its version differs, or this is another
     /// service.
     #[error("the coordinator's answer does not fit the question")]
@@ -217,7 +217,7 @@ impl ClusterError {
             ClusterError::NotReached(_)
                 | ClusterError::OutcomeUnknown(_)
                 | ClusterError::Contended { .. }
-                | ClusterError::Refused(Refusal::Busy)
+                | ClusterError::Refused(CoordinatorRefusal::Busy)
         )
     }
 }

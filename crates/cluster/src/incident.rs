@@ -23,7 +23,9 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{Condition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome};
+use crate::request::{
+    KeyCondition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome,
+};
 
 /// Under which the incidents lie.
 pub(crate) const KEY_INCIDENTS: &str = "incident/";
@@ -195,9 +197,9 @@ impl Incidents {
         let mut attempts = Attempts::default();
         while attempts.left() {
             let found = self.read(&key)?;
-            let mut transaction = Transaction::new().when(Condition::LeaseAlive { lease: claimer });
+            let mut transaction = Transaction::new().when(KeyCondition::LeaseAlive { lease: claimer });
             if !new.host_lock && new.dead.0 > 0 {
-                transaction = transaction.when(Condition::LeaseEnded { lease: new.dead });
+                transaction = transaction.when(KeyCondition::LeaseEnded { lease: new.dead });
             }
             let row = match &found {
                 Some((row, _)) if !row.is_over() && row.claimed_by == claimer => {
@@ -207,7 +209,7 @@ impl Incidents {
                 }
                 Some((row, entry)) => {
                     if !row.is_over() {
-                        transaction = transaction.when(Condition::LeaseEnded { lease: row.claimed_by });
+                        transaction = transaction.when(KeyCondition::LeaseEnded { lease: row.claimed_by });
                     }
                     transaction = transaction.when(unchanged(entry));
                     if row.is_over() {
@@ -228,7 +230,7 @@ impl Incidents {
                     }
                 }
                 None => {
-                    transaction = transaction.when(Condition::Absent { key: key.clone() });
+                    transaction = transaction.when(KeyCondition::Absent { key: key.clone() });
                     first_row(new, claimer, now_ms)
                 }
             };
@@ -267,7 +269,7 @@ impl Incidents {
                 return Ok(());
             }
             let when =
-                Transaction::new().when(Condition::LeaseAlive { lease: writer }).when(unchanged(&entry));
+                Transaction::new().when(KeyCondition::LeaseAlive { lease: writer }).when(unchanged(&entry));
             match self.write_shares(dead, &when, &mut left) {
                 Ok(None) => return Ok(()),
                 Ok(Some(0)) => return Err(ClusterError::LeaseEnded { lease: writer }),
@@ -294,7 +296,8 @@ impl Incidents {
             let write = now.iter().fold(when.clone(), |write, share| {
                 let key = share_key(dead, share.pair);
                 let at = found.binary_search_by(|entry| entry.key.cmp(&key));
-                let as_found = at.map_or(Condition::Absent { key: key.clone() }, |at| unchanged(&found[at]));
+                let as_found =
+                    at.map_or(KeyCondition::Absent { key: key.clone() }, |at| unchanged(&found[at]));
                 write.when(as_found).put(key, text(share))
             });
             if let TransactionOutcome::Refused { condition } = self.coordinator.transact(write)? {
@@ -353,7 +356,7 @@ impl Incidents {
                 return Ok(Some(row));
             }
             let transaction = Transaction::new()
-                .when(Condition::LeaseAlive { lease: writer })
+                .when(KeyCondition::LeaseAlive { lease: writer })
                 .when(unchanged(&entry))
                 .put(key, text(&changed));
             match self.coordinator.transact(transaction) {
@@ -385,8 +388,8 @@ impl Incidents {
             }
             let key = IncidentRow::key(row.dead);
             let forget = Transaction::new()
-                .when(Condition::LeaseAlive { lease: writer })
-                .when(Condition::Revision { key: key.clone(), revision: *revision });
+                .when(KeyCondition::LeaseAlive { lease: writer })
+                .when(KeyCondition::Revision { key: key.clone(), revision: *revision });
             if self.remove_shares(row.dead, &forget)?.is_none() {
                 self.coordinator.transact(forget.delete(key))?;
             }
@@ -418,8 +421,8 @@ impl Incidents {
 }
 
 /// That a row has not been written since it was read.
-fn unchanged(entry: &KeyValue) -> Condition {
-    Condition::Revision { key: entry.key.clone(), revision: entry.revision }
+fn unchanged(entry: &KeyValue) -> KeyCondition {
+    KeyCondition::Revision { key: entry.key.clone(), revision: entry.revision }
 }
 
 fn share_key(dead: Incarnation, pair: PairId) -> String {

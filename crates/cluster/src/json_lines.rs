@@ -1,11 +1,12 @@
-//! Messages between [`crate::Server`] and [`crate::Remote`]: one JSON object a line, of limited length.
+//! Messages between [`crate::CoordinatorServer`] and [`crate::Remote`]: one JSON object a line, of limited
+//! length.
 
 use std::io::{self, BufRead, Write};
 
 use serde::{Deserialize, Serialize};
 
 use crate::clock_watch::ClockReading;
-use crate::request::{Request, Response};
+use crate::request::{CoordinatorRequest, Response};
 
 /// Longest line: a transaction of [`crate::request::TRANSACTION_BYTES_MAX`], every byte escaped, and its
 /// keys.
@@ -15,7 +16,7 @@ pub(crate) const LINE_BYTES_MAX: u64 = 4 << 20;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct NumberedRequest {
     pub(crate) number: u64,
-    pub(crate) request: Request,
+    pub(crate) request: CoordinatorRequest,
 }
 
 /// The answer to the question with that number.

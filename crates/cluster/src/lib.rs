@@ -2,10 +2,10 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | [`Store`] | an etcd-shaped key-value core: revisions, leases, transactions; no clock, thread or file |
+//! | [`CoordinatorStore`] | an etcd-shaped key-value core: revisions, leases, transactions; no clock, thread or file |
 //! | [`Coordinator`] | how a store is reached: blocking calls with a deadline, for control threads only |
 //! | [`Embedded`] | a store on sled, hosted by one process of a single-machine cluster |
-//! | [`Server`], [`Remote`] | the embedded store for the other processes of the machine |
+//! | [`CoordinatorServer`], [`Remote`] | the embedded store for the other processes of the machine |
 //! | [`Sim`] | a store in memory with injected failures, for tests and the simulator |
 //! | [`Table`] | the region table: pairs, owners, epochs, cuts, checkpoints |
 //! | [`Layout`] | how the key space is spread over the first pairs |
@@ -63,17 +63,17 @@ pub use member::{MemberRow, Members};
 pub use notice::{NoticeKind, NoticeRow, Notices, SourceNotice, TargetNotice, notice_key, parse_notice_key};
 pub use remote::Remote;
 pub use request::{
-    Change, Condition, Grant, KeyValue, Operation, Page, Refusal, Request, Response, Revision, Transaction,
-    TransactionOutcome,
+    CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
+    Response, Revision, Transaction, TransactionOutcome,
 };
 pub use row::{
-    CheckpointRow, EpochRow, Geometry, Missing, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
+    CheckpointRow, EpochRow, Missing, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };
-pub use server::Server;
+pub use server::CoordinatorServer;
 pub use session::{EndedSessions, SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
-pub use store::{Delta, STORE_FORMAT_VERSION, Store, StoreImage, StoreMeta};
+pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::{Claim, ClaimGround, NewPair, Table, Tenure};
 pub use trouble::Trouble;
 pub use watch::{ClusterView, Look, Watch};

@@ -9,7 +9,7 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{Condition, Refusal, Transaction, TransactionOutcome};
+use crate::request::{CoordinatorRefusal, KeyCondition, Transaction, TransactionOutcome};
 
 /// Under which the members' rows lie.
 pub(crate) const KEY_MEMBERS: &str = "member/";
@@ -53,7 +53,7 @@ impl Members {
     /// [`ClusterError::LeaseEnded`].
     pub fn enter(&self, row: &MemberRow) -> Result<(), ClusterError> {
         let lease = row.incarnation;
-        let enter = Transaction::new().when(Condition::LeaseAlive { lease }).put_leased(
+        let enter = Transaction::new().when(KeyCondition::LeaseAlive { lease }).put_leased(
             member_key(lease),
             text(row),
             lease,
@@ -63,7 +63,7 @@ impl Members {
             match self.coordinator.transact(enter.clone()) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
                 Ok(TransactionOutcome::Refused { .. })
-                | Err(ClusterError::Refused(Refusal::LeaseEnded { .. })) => {
+                | Err(ClusterError::Refused(CoordinatorRefusal::LeaseEnded { .. })) => {
                     return Err(ClusterError::LeaseEnded { lease });
                 }
                 Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(), // twice is once

@@ -18,7 +18,7 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, text};
 use crate::error::ClusterError;
 use crate::number;
-use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
+use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 
 /// Under which the notices lie.
 pub(crate) const KEY_NOTICES: &str = "split/";
@@ -156,7 +156,7 @@ impl Notices {
         notice: Option<&NoticeRow>,
         writer: Incarnation,
     ) -> Result<Revision, ClusterError> {
-        let mut write = Transaction::new().when(Condition::LeaseAlive { lease: writer });
+        let mut write = Transaction::new().when(KeyCondition::LeaseAlive { lease: writer });
         write = match notice {
             Some(notice) => write.put(key, text(notice)),
             None => write.delete(key),

@@ -197,7 +197,7 @@ mod tests {
     }
 
     fn delta(written: Vec<KeyValue>, removed: &[&str]) -> Delta {
-        let mut delta = crate::store::Store::new(7).prepare_expiry(0);
+        let mut delta = crate::store::CoordinatorStore::new(7).prepare_expiry(0);
         delta.removed = removed.iter().map(|key| (*key).to_owned()).collect();
         delta.written = written;
         delta

@@ -1,4 +1,4 @@
-//! A coordinator in another process of the machine: see [`crate::Server`].
+//! A coordinator in another process of the machine: see [`crate::CoordinatorServer`].
 
 use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -10,7 +10,7 @@ use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
-use crate::request::{Refusal, Request, Response};
+use crate::request::{CoordinatorRefusal, CoordinatorRequest, Response};
 
 /// Connections kept for the next call.
 const IDLE_CONNECTIONS_MAX: usize = 4;
@@ -55,7 +55,7 @@ impl Remote {
 
     fn call_within(
         &self,
-        request: &Request,
+        request: &CoordinatorRequest,
         until_ns: u64,
     ) -> Result<(Response, Option<ClockReading>), Failure> {
         while let Some(mut connection) = self.take_idle() {
@@ -78,15 +78,18 @@ impl Remote {
 }
 
 impl Coordinator for Remote {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         self.call_timed(request).map(|(response, _)| response)
     }
 
-    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+    fn call_timed(
+        &self,
+        request: &CoordinatorRequest,
+    ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let deadline_ns = u64::try_from(self.deadline.as_nanos()).unwrap_or(u64::MAX);
         let until_ns = boottime_ns().saturating_add(deadline_ns);
         match self.call_within(request, until_ns) {
-            Ok((Response::Refused(Refusal::Stopped), _)) => {
+            Ok((Response::Refused(CoordinatorRefusal::Stopped), _)) => {
                 // The transaction at which it stopped may be on stable storage.
                 Err(ClusterError::OutcomeUnknown(io::ErrorKind::BrokenPipe.into()))
             }
@@ -112,7 +115,7 @@ impl Connection {
     /// taken for that of the next question.
     fn call(
         &mut self,
-        request: &Request,
+        request: &CoordinatorRequest,
         until_ns: u64,
     ) -> Result<(Response, Option<ClockReading>), Failure> {
         let unsent = |source| Failure { sent: false, source };
@@ -124,9 +127,13 @@ impl Connection {
         write_line(&mut self.stream, &question).map_err(sent)?;
         let answer = self.answer(until_ns).map_err(sent)?;
         match answer.response {
-            Response::Refused(Refusal::Busy) => Err(unsent(io::ErrorKind::ConnectionRefused.into())),
+            Response::Refused(CoordinatorRefusal::Busy) => {
+                Err(unsent(io::ErrorKind::ConnectionRefused.into()))
+            }
             response if answer.number == self.number => Ok((response, answer.clock)),
-            Response::Refused(Refusal::Unreadable) => Ok((Response::Refused(Refusal::Unreadable), None)),
+            Response::Refused(CoordinatorRefusal::Unreadable) => {
+                Ok((Response::Refused(CoordinatorRefusal::Unreadable), None))
+            }
             _ => Err(sent(io::ErrorKind::InvalidData.into())),
         }
     }

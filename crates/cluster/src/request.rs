@@ -42,7 +42,7 @@ pub struct KeyValue {
 /// What must hold for a transaction to be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Condition {
+pub enum KeyCondition {
     /// There is no such key.
     Absent {
         /// The key.
@@ -79,7 +79,7 @@ pub enum Condition {
 /// One change of a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Operation {
+pub enum KeyOperation {
     /// Writes a key.
     Put {
         /// The key.
@@ -101,15 +101,15 @@ pub enum Operation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transaction {
     /// What must hold.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<KeyCondition>,
     /// What is done; no key twice.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<KeyOperation>,
 }
 
 /// Something asked of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Request {
+pub enum CoordinatorRequest {
     /// Carries out a transaction.
     Transact(Transaction),
     /// Reads a key.
@@ -166,7 +166,7 @@ pub enum TransactionOutcome {
 
 /// One page of a listing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Page {
+pub struct KeyPage {
     /// The store's revision when the page was read: watch from here.
     pub revision: Revision,
     /// The keys, in order.
@@ -177,7 +177,7 @@ pub struct Page {
 
 /// A key that changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct KeyChange {
     /// The revision of the change.
     pub revision: Revision,
     /// The key.
@@ -200,37 +200,38 @@ pub struct Grant {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// To [`Request::Transact`].
+    /// To [`CoordinatorRequest::Transact`].
     Transacted(TransactionOutcome),
-    /// To [`Request::Read`].
+    /// To [`CoordinatorRequest::Read`].
     Value(Option<KeyValue>),
-    /// To [`Request::List`].
-    Page(Page),
-    /// To [`Request::ChangesSince`]: changes in order, and the revision up to which they are complete.
+    /// To [`CoordinatorRequest::List`].
+    Page(KeyPage),
+    /// To [`CoordinatorRequest::ChangesSince`]: changes in order, and the revision up to which they are
+    /// complete.
     Changes {
         /// Complete up to here: ask from here next.
         revision: Revision,
         /// The changes.
-        changes: Vec<Change>,
+        changes: Vec<KeyChange>,
     },
-    /// To [`Request::Grant`].
+    /// To [`CoordinatorRequest::Grant`].
     Granted(Grant),
-    /// To [`Request::KeepAlive`]: renewed.
+    /// To [`CoordinatorRequest::KeepAlive`]: renewed.
     Alive,
-    /// To [`Request::Remaining`]; none: it has ended.
+    /// To [`CoordinatorRequest::Remaining`]; none: it has ended.
     Remaining {
         /// Nanoseconds.
         remaining_ns: Option<u64>,
     },
     /// Nothing was done.
-    Refused(Refusal),
+    Refused(CoordinatorRefusal),
 }
 
 /// Why a request was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum CoordinatorRefusal {
     /// The lease has ended or never was. Its holder has lost everything that hung on it.
     #[error("lease {lease} has ended")]
     LeaseEnded {
@@ -283,7 +284,7 @@ impl Transaction {
 
     /// Adds a condition.
     #[must_use]
-    pub fn when(mut self, condition: Condition) -> Transaction {
+    pub fn when(mut self, condition: KeyCondition) -> Transaction {
         self.conditions.push(condition);
         self
     }
@@ -291,7 +292,7 @@ impl Transaction {
     /// Adds a write of a key without lease.
     #[must_use]
     pub fn put(mut self, key: impl Into<String>, value: impl Into<String>) -> Transaction {
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), lease: None });
+        self.operations.push(KeyOperation::Put { key: key.into(), value: value.into(), lease: None });
         self
     }
 
@@ -303,24 +304,24 @@ impl Transaction {
         value: impl Into<String>,
         lease: Incarnation,
     ) -> Transaction {
-        self.operations.push(Operation::Put { key: key.into(), value: value.into(), lease: Some(lease) });
+        self.operations.push(KeyOperation::Put { key: key.into(), value: value.into(), lease: Some(lease) });
         self
     }
 
     /// Adds a removal.
     #[must_use]
     pub fn delete(mut self, key: impl Into<String>) -> Transaction {
-        self.operations.push(Operation::Delete { key: key.into() });
+        self.operations.push(KeyOperation::Delete { key: key.into() });
         self
     }
 }
 
-impl Operation {
+impl KeyOperation {
     /// The key that is changed.
     #[must_use]
     pub fn key(&self) -> &str {
         match self {
-            Operation::Put { key, .. } | Operation::Delete { key } => key,
+            KeyOperation::Put { key, .. } | KeyOperation::Delete { key } => key,
         }
     }
 }

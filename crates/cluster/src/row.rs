@@ -37,7 +37,7 @@ pub struct PairRow {
     /// Where it is served; none while it is not.
     pub place: Option<ServingAddress>,
     /// What its regions look like.
-    pub geometry: Geometry,
+    pub geometry: PairGeometry,
     /// The epochs whose logs a recovery still needs, ascending, and the present one.
     pub history: Vec<EpochRow>,
     /// Where a recovery begins.
@@ -139,7 +139,7 @@ pub struct ServingAddress {
 
 /// Sizes that are fixed when a pair is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Geometry {
+pub struct PairGeometry {
     /// Bytes of the node region.
     pub node_region_bytes: u64,
     /// Bytes of the extent region.
@@ -150,7 +150,7 @@ pub struct Geometry {
     pub node_bytes: u32,
 }
 
-impl Geometry {
+impl PairGeometry {
     /// Bytes of both regions.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -249,7 +249,12 @@ mod tests {
                 node_key: 0,
                 extent_key: 0,
             }),
-            geometry: Geometry { node_region_bytes: 1, extent_region_bytes: 2, slot_bytes: 3, node_bytes: 4 },
+            geometry: PairGeometry {
+                node_region_bytes: 1,
+                extent_region_bytes: 2,
+                slot_bytes: 3,
+                node_bytes: 4,
+            },
             history: vec![EpochRow { epoch: Epoch(1), durability: Durability::Sync, cut: Some(Csn(5)) }],
             checkpoint: Some(CheckpointRow {
                 epoch: Epoch(1),

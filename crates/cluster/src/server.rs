@@ -13,7 +13,7 @@ use crate::clock_watch::ClockReading;
 use crate::coordinator::Coordinator;
 use crate::error::ClusterError;
 use crate::json_lines::{NumberedRequest, NumberedResponse, read_line, write_line};
-use crate::request::{Refusal, Response};
+use crate::request::{CoordinatorRefusal, Response};
 
 /// Most connections at a time; further ones are told that the server is busy.
 const CONNECTIONS_MAX: usize = 512;
@@ -23,7 +23,7 @@ const IDLE: Duration = Duration::from_secs(60);
 const WRITE: Duration = Duration::from_secs(5);
 
 /// A running server. Dropping it stops it.
-pub struct Server {
+pub struct CoordinatorServer {
     address: SocketAddr,
     shared: Arc<Shared>,
     acceptor: Option<JoinHandle<()>>,
@@ -38,12 +38,15 @@ struct Shared {
     streams: Mutex<Vec<Weak<TcpStream>>>,
 }
 
-impl Server {
+impl CoordinatorServer {
     /// Listens on `address`, which must be loopback; port 0 takes a free one.
     ///
     /// # Errors
     /// [`ClusterError::NotLoopback`], [`ClusterError::Listen`].
-    pub fn start(coordinator: Arc<dyn Coordinator>, address: SocketAddr) -> Result<Server, ClusterError> {
+    pub fn start(
+        coordinator: Arc<dyn Coordinator>,
+        address: SocketAddr,
+    ) -> Result<CoordinatorServer, ClusterError> {
         if !address.ip().is_loopback() {
             return Err(ClusterError::NotLoopback { address });
         }
@@ -62,7 +65,7 @@ impl Server {
             .name("coordinator".to_owned())
             .spawn(move || accept(&listener, &accepting))
             .map_err(ClusterError::Thread)?;
-        Ok(Server { address: bound, shared, acceptor: Some(acceptor) })
+        Ok(CoordinatorServer { address: bound, shared, acceptor: Some(acceptor) })
     }
 
     /// Where it listens.
@@ -78,7 +81,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for CoordinatorServer {
     fn drop(&mut self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
         for stream in self.shared.streams.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -115,7 +118,7 @@ fn admit(stream: TcpStream, shared: &Arc<Shared>) {
     if shared.connections.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS_MAX {
         shared.connections.fetch_sub(1, Ordering::SeqCst);
         let _ = stream.set_write_timeout(Some(Duration::from_millis(10)));
-        let _ = write_line(&mut &*stream, &refusal(Refusal::Busy));
+        let _ = write_line(&mut &*stream, &refusal(CoordinatorRefusal::Busy));
         return;
     }
     {
@@ -151,9 +154,9 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
                 let clock = shared.coordinator.clock_ns().map(reading);
                 NumberedResponse { number: question.number, response, clock }
             }
-            Err(_) => refusal(Refusal::Unreadable),
+            Err(_) => refusal(CoordinatorRefusal::Unreadable),
         };
-        let unreadable = answer.response == Response::Refused(Refusal::Unreadable);
+        let unreadable = answer.response == Response::Refused(CoordinatorRefusal::Unreadable);
         write_line(&mut &*stream, &answer)?;
         if unreadable {
             break;
@@ -163,13 +166,13 @@ fn serve(stream: &TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 /// To no question in particular.
-fn refusal(refusal: Refusal) -> NumberedResponse {
+fn refusal(refusal: CoordinatorRefusal) -> NumberedResponse {
     NumberedResponse { number: 0, response: Response::Refused(refusal), clock: None }
 }
 
-fn carry_out(shared: &Shared, request: &crate::request::Request) -> Response {
+fn carry_out(shared: &Shared, request: &crate::request::CoordinatorRequest) -> Response {
     shared.coordinator.call(request).unwrap_or_else(|error| {
         tracing::error!(error = &error as &dyn std::error::Error, "the coordinator failed");
-        Response::Refused(Refusal::Stopped)
+        Response::Refused(CoordinatorRefusal::Stopped)
     })
 }

@@ -15,7 +15,8 @@ use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{
-    Condition, KeyValue, Refusal, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome,
+    CoordinatorRefusal, KeyCondition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction,
+    TransactionOutcome,
 };
 
 /// The lower half of the next session's id.
@@ -87,20 +88,20 @@ impl Sessions {
             let counter = self.coordinator.read(KEY_SESSION_NEXT)?;
             let (first, unchanged) = match &counter {
                 Some(KeyValue { key, value, revision, .. }) => {
-                    let unchanged = Condition::Revision { key: key.clone(), revision: *revision };
+                    let unchanged = KeyCondition::Revision { key: key.clone(), revision: *revision };
                     (parse::<u32>("the next session's id", value)?, unchanged)
                 }
-                None => (1, Condition::Absent { key: KEY_SESSION_NEXT.to_owned() }),
+                None => (1, KeyCondition::Absent { key: KEY_SESSION_NEXT.to_owned() }),
             };
             let next = first.checked_add(count).ok_or(ClusterError::IdsUsedUp { what: "sessions" })?;
             let mut open = Transaction::new()
-                .when(Condition::LeaseAlive { lease: keeper })
+                .when(KeyCondition::LeaseAlive { lease: keeper })
                 .when(unchanged)
                 .put(KEY_SESSION_NEXT, next.to_string());
             let ids: Vec<_> = (first..next).map(|low| session_id(generation, low)).collect();
             for session in &ids {
                 open = open
-                    .when(Condition::Absent { key: session_key(*session) })
+                    .when(KeyCondition::Absent { key: session_key(*session) })
                     .put(session_key(*session), text(&SessionRow { session: *session, keeper }));
             }
             match self.coordinator.transact(open) {
@@ -138,9 +139,9 @@ impl Sessions {
         let Some(entry) = self.coordinator.read(&key)? else { return Ok(true) };
         let row: SessionRow = parse("a session", &entry.value)?;
         let mut end =
-            Transaction::new().when(Condition::Revision { key: key.clone(), revision: entry.revision });
+            Transaction::new().when(KeyCondition::Revision { key: key.clone(), revision: entry.revision });
         if row.keeper != keeper {
-            end = end.when(Condition::LeaseEnded { lease: row.keeper });
+            end = end.when(KeyCondition::LeaseEnded { lease: row.keeper });
         }
         Ok(matches!(self.coordinator.transact(end.delete(key))?, TransactionOutcome::Applied { .. }))
     }
@@ -168,8 +169,8 @@ impl Sessions {
                 return Ok(());
             }
             let adopt = Transaction::new()
-                .when(Condition::LeaseAlive { lease: keeper })
-                .when(Condition::Revision { key: entry.key, revision: entry.revision })
+                .when(KeyCondition::LeaseAlive { lease: keeper })
+                .when(KeyCondition::Revision { key: entry.key, revision: entry.revision })
                 .put(session_key(session), text(&row));
             match self.coordinator.transact(adopt) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(()),
@@ -201,7 +202,9 @@ impl Sessions {
     /// See [`Coordinator::call`].
     pub fn ended_since(&self, revision: Revision) -> Result<EndedSessions, ClusterError> {
         let (complete, changes) = match self.coordinator.changes_since(revision) {
-            Err(ClusterError::Refused(Refusal::Compacted { .. })) => return Ok(EndedSessions::TooLongAgo),
+            Err(ClusterError::Refused(CoordinatorRefusal::Compacted { .. })) => {
+                return Ok(EndedSessions::TooLongAgo);
+            }
             other => other?,
         };
         let ended = changes.iter().filter(|change| change.value.is_none());

@@ -1,10 +1,10 @@
 //! A coordinator in memory whose clock is given and whose failures are ordered: for tests and the simulator.
 //!
-//! It is as strict as the real ones: the same [`Store`] behind the same trait. What it permits: calls that
-//! never arrive, calls that time out before or after they were carried out, links that are cut, restarts,
-//! power cuts. A power cut takes what was not synced: with the rule that a change is synced before it is
-//! answered that is at most the change of the call that it interrupts ([`Fault::PowerCut`]), which may also
-//! have become durable unheard. What it does not model: a lost table, and a store that stopped.
+//! It is as strict as the real ones: the same [`CoordinatorStore`] behind the same trait. What it permits:
+//! calls that never arrive, calls that time out before or after they were carried out, links that are cut,
+//! restarts, power cuts. A power cut takes what was not synced: with the rule that a change is synced before
+//! it is answered that is at most the change of the call that it interrupts ([`Fault::PowerCut`]), which may
+//! also have become durable unheard. What it does not model: a lost table, and a store that stopped.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -15,8 +15,8 @@ use cell_terms::mutant::{Mutant, planted};
 
 use crate::coordinator::{Coordinator, initialise};
 use crate::error::ClusterError;
-use crate::request::{Request, Response};
-use crate::store::Store;
+use crate::request::{CoordinatorRequest, Response};
+use crate::store::CoordinatorStore;
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,13 +50,13 @@ pub struct Sim {
 }
 
 struct SimState {
-    store: Store,
+    store: CoordinatorStore,
     /// The store as it is on stable storage, where that is not the present one.
-    synced: Option<Store>,
+    synced: Option<CoordinatorStore>,
     powered: bool,
     now_ns: u64,
     /// Calls that are still to be carried out, and after how many.
-    late: VecDeque<(u64, Request)>,
+    late: VecDeque<(u64, CoordinatorRequest)>,
     calls: u64,
 }
 
@@ -78,7 +78,7 @@ impl Sim {
     #[must_use]
     pub fn new(generation: u32) -> Sim {
         let state = SimState {
-            store: Store::new(generation),
+            store: CoordinatorStore::new(generation),
             synced: None,
             powered: true,
             now_ns: 0,
@@ -123,7 +123,7 @@ impl Sim {
     /// What was written and not synced is still there.
     pub fn restart(&self) {
         let mut state = self.state();
-        state.store = Store::restore(state.store.image(), state.now_ns);
+        state.store = CoordinatorStore::restore(state.store.image(), state.now_ns);
     }
 
     /// The coordinator's host loses its power: what was not synced is lost, and so are the calls that were on
@@ -153,14 +153,14 @@ impl Sim {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn put_off(&self, calls: u64, request: &Request) {
+    fn put_off(&self, calls: u64, request: &CoordinatorRequest) {
         let mut state = self.state();
         let due = state.calls + calls;
         state.late.push_back((due, request.clone()));
     }
 
     /// What a call is answered; none: the coordinator has no power.
-    fn carry_out(&self, request: &Request) -> Option<Response> {
+    fn carry_out(&self, request: &CoordinatorRequest) -> Option<Response> {
         let mut state = self.state();
         if !state.powered {
             return None;
@@ -173,7 +173,7 @@ impl Sim {
     }
 
     /// Carries a call out, and power goes before it is answered.
-    fn carry_out_in_power_cut(&self, request: &Request, durable: bool) {
+    fn carry_out_in_power_cut(&self, request: &CoordinatorRequest, durable: bool) {
         let before = self.state().store.clone();
         if self.carry_out(request).is_none() {
             return;
@@ -188,7 +188,7 @@ impl Sim {
 }
 
 impl SimState {
-    fn serve(&mut self, request: &Request) -> Response {
+    fn serve(&mut self, request: &CoordinatorRequest) -> Response {
         self.calls += 1;
         let before = planted(Mutant::CoordinatorUnsynced).then(|| self.store.clone());
         let mut changed = false;
@@ -240,7 +240,7 @@ impl Coordinator for SimLink {
         Some(self.sim.now_ns())
     }
 
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         let timed_out = || ClusterError::OutcomeUnknown(io::ErrorKind::TimedOut.into());
         let not_reached = || ClusterError::NotReached(io::ErrorKind::ConnectionRefused.into());
         match self.next_fault() {

@@ -1,9 +1,10 @@
 //! An etcd-shaped store as a pure state machine: no clock, no threads, no files.
 //!
-//! A change goes in two steps, so that nobody sees what is not durable: [`Store::prepare`] computes the
-//! answer and a [`Delta`] without changing anything, the provider makes the delta durable, [`Store::commit`]
-//! applies it. Time is passed in. After a restart every lease counts as just granted ([`Store::restore`]):
-//! its holder may have renewed it a moment before the restart, and renewals are not written down.
+//! A change goes in two steps, so that nobody sees what is not durable: [`CoordinatorStore::prepare`]
+//! computes the answer and a [`Delta`] without changing anything, the provider makes the delta durable,
+//! [`CoordinatorStore::commit`] applies it. Time is passed in. After a restart every lease counts as just
+//! granted ([`CoordinatorStore::restore`]): its holder may have renewed it a moment before the restart, and
+//! renewals are not written down.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
@@ -12,9 +13,9 @@ use cell_terms::Incarnation;
 use serde::{Deserialize, Serialize};
 
 use crate::request::{
-    Change, Condition, Grant, KEY_BYTES_MAX, KeyValue, LEASE_TTL_MS, LEASES_MAX, Operation, PAGE_KEYS_MAX,
-    Page, Refusal, Request, Response, Revision, TRANSACTION_BYTES_MAX, TRANSACTION_STEPS_MAX, Transaction,
-    TransactionOutcome, VALUE_BYTES_MAX,
+    CoordinatorRefusal, CoordinatorRequest, Grant, KEY_BYTES_MAX, KeyChange, KeyCondition, KeyOperation,
+    KeyPage, KeyValue, LEASE_TTL_MS, LEASES_MAX, PAGE_KEYS_MAX, Response, Revision, TRANSACTION_BYTES_MAX,
+    TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome, VALUE_BYTES_MAX,
 };
 
 /// The format of a stored store. Another version is refused.
@@ -74,32 +75,32 @@ struct Lease {
 
 /// The state machine.
 #[derive(Clone, Debug)]
-pub struct Store {
+pub struct CoordinatorStore {
     meta: StoreMeta,
     keys: BTreeMap<String, KeyValue>,
     leases: BTreeMap<Incarnation, Lease>,
-    changes: VecDeque<Change>,
+    changes: VecDeque<KeyChange>,
     /// Changes of revisions above this are kept.
     compacted: Revision,
 }
 
-impl Store {
+impl CoordinatorStore {
     /// An empty store. `generation` is random, so that ids of a store that was lost are not given out again.
     #[must_use]
-    pub fn new(generation: u32) -> Store {
+    pub fn new(generation: u32) -> CoordinatorStore {
         let lease_next = (u64::from(generation) << 32) | 1;
         let meta = StoreMeta { format: STORE_FORMAT_VERSION, revision: 0, generation, lease_next };
-        Store::restore(StoreImage { meta, keys: Vec::new(), leases: Vec::new() }, 0)
+        CoordinatorStore::restore(StoreImage { meta, keys: Vec::new(), leases: Vec::new() }, 0)
     }
 
     /// A store as it was stored, all leases just granted.
     #[must_use]
-    pub fn restore(image: StoreImage, now_ns: u64) -> Store {
+    pub fn restore(image: StoreImage, now_ns: u64) -> CoordinatorStore {
         let leases = image.leases.into_iter().map(|(id, ttl_ns)| {
             let ends_ns = now_ns.saturating_add(ttl_ns);
             (id, Lease { ttl_ns, ends_ns })
         });
-        Store {
+        CoordinatorStore {
             meta: image.meta,
             keys: image.keys.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
             leases: leases.collect(),
@@ -130,20 +131,23 @@ impl Store {
         self.leases.len()
     }
 
-    /// The answer to a request and what it changes. Expiry comes first: see [`Store::prepare_expiry`].
+    /// The answer to a request and what it changes. Expiry comes first: see
+    /// [`CoordinatorStore::prepare_expiry`].
     #[must_use]
-    pub fn prepare(&self, request: &Request, now_ns: u64) -> (Response, Delta) {
+    pub fn prepare(&self, request: &CoordinatorRequest, now_ns: u64) -> (Response, Delta) {
         let mut delta = self.nothing();
         let answer = match request {
-            Request::Transact(transaction) => {
+            CoordinatorRequest::Transact(transaction) => {
                 self.transact(transaction, &mut delta).map(Response::Transacted)
             }
-            Request::Read { key } => Ok(Response::Value(self.keys.get(key).cloned())),
-            Request::List { prefix, after } => Ok(Response::Page(self.list(prefix, after.as_deref()))),
-            Request::ChangesSince { revision } => self.changes_since(*revision),
-            Request::Grant { ttl_ms } => self.grant(*ttl_ms, now_ns, &mut delta),
-            Request::KeepAlive { lease } => self.keep_alive(*lease, now_ns, &mut delta),
-            Request::Remaining { lease } => Ok(Response::Remaining {
+            CoordinatorRequest::Read { key } => Ok(Response::Value(self.keys.get(key).cloned())),
+            CoordinatorRequest::List { prefix, after } => {
+                Ok(Response::Page(self.list(prefix, after.as_deref())))
+            }
+            CoordinatorRequest::ChangesSince { revision } => self.changes_since(*revision),
+            CoordinatorRequest::Grant { ttl_ms } => self.grant(*ttl_ms, now_ns, &mut delta),
+            CoordinatorRequest::KeepAlive { lease } => self.keep_alive(*lease, now_ns, &mut delta),
+            CoordinatorRequest::Remaining { lease } => Ok(Response::Remaining {
                 remaining_ns: self.leases.get(lease).map(|found| found.ends_ns.saturating_sub(now_ns)),
             }),
         };
@@ -202,24 +206,29 @@ impl Store {
         }
         for key in delta.removed {
             if self.keys.remove(&key).is_some() {
-                self.changes.push_back(Change { revision, key, value: None });
+                self.changes.push_back(KeyChange { revision, key, value: None });
             }
         }
         for entry in delta.written {
-            self.changes.push_back(Change { revision, key: entry.key.clone(), value: Some(entry.clone()) });
+            self.changes.push_back(KeyChange {
+                revision,
+                key: entry.key.clone(),
+                value: Some(entry.clone()),
+            });
             self.keys.insert(entry.key.clone(), entry);
         }
         self.forget_old_changes();
     }
 
-    /// [`Store::prepare_expiry`] and [`Store::prepare`], each made durable by `persist` before it counts.
+    /// [`CoordinatorStore::prepare_expiry`] and [`CoordinatorStore::prepare`], each made durable by `persist`
+    /// before it counts.
     ///
     /// # Errors
     /// What `persist` returned; the change it was given is not applied, and the provider must stop: it cannot
     /// know what is on stable storage.
     pub fn serve<E>(
         &mut self,
-        request: &Request,
+        request: &CoordinatorRequest,
         now_ns: u64,
         mut persist: impl FnMut(&Delta) -> Result<(), E>,
     ) -> Result<Response, E> {
@@ -247,7 +256,11 @@ impl Store {
         }
     }
 
-    fn transact(&self, transaction: &Transaction, delta: &mut Delta) -> Result<TransactionOutcome, Refusal> {
+    fn transact(
+        &self,
+        transaction: &Transaction,
+        delta: &mut Delta,
+    ) -> Result<TransactionOutcome, CoordinatorRefusal> {
         check_sizes(transaction)?;
         let failed = transaction.conditions.iter().position(|condition| !self.holds(condition));
         if let Some(condition) = failed {
@@ -257,12 +270,12 @@ impl Store {
         let mut seen = BTreeSet::new();
         for (at, operation) in transaction.operations.iter().enumerate() {
             if !seen.insert(operation.key()) {
-                return Err(Refusal::KeyTwice { operation: at });
+                return Err(CoordinatorRefusal::KeyTwice { operation: at });
             }
             match operation {
-                Operation::Put { key, value, lease } => {
+                KeyOperation::Put { key, value, lease } => {
                     if let Some(id) = lease.filter(|id| !self.leases.contains_key(id)) {
-                        return Err(Refusal::LeaseEnded { lease: id.0 });
+                        return Err(CoordinatorRefusal::LeaseEnded { lease: id.0 });
                     }
                     delta.written.push(KeyValue {
                         key: key.clone(),
@@ -272,8 +285,10 @@ impl Store {
                         lease: *lease,
                     });
                 }
-                Operation::Delete { key } if self.keys.contains_key(key) => delta.removed.push(key.clone()),
-                Operation::Delete { .. } => {}
+                KeyOperation::Delete { key } if self.keys.contains_key(key) => {
+                    delta.removed.push(key.clone())
+                }
+                KeyOperation::Delete { .. } => {}
             }
         }
         if !delta.written.is_empty() || !delta.removed.is_empty() {
@@ -282,19 +297,21 @@ impl Store {
         Ok(TransactionOutcome::Applied { revision: delta.meta.revision })
     }
 
-    fn holds(&self, condition: &Condition) -> bool {
+    fn holds(&self, condition: &KeyCondition) -> bool {
         match condition {
-            Condition::Absent { key } => !self.keys.contains_key(key),
-            Condition::Revision { key, revision } => {
+            KeyCondition::Absent { key } => !self.keys.contains_key(key),
+            KeyCondition::Revision { key, revision } => {
                 self.keys.get(key).is_some_and(|entry| entry.revision == *revision)
             }
-            Condition::Value { key, value } => self.keys.get(key).is_some_and(|entry| entry.value == *value),
-            Condition::LeaseAlive { lease } => self.leases.contains_key(lease),
-            Condition::LeaseEnded { lease } => !self.leases.contains_key(lease),
+            KeyCondition::Value { key, value } => {
+                self.keys.get(key).is_some_and(|entry| entry.value == *value)
+            }
+            KeyCondition::LeaseAlive { lease } => self.leases.contains_key(lease),
+            KeyCondition::LeaseEnded { lease } => !self.leases.contains_key(lease),
         }
     }
 
-    fn list(&self, prefix: &str, after: Option<&str>) -> Page {
+    fn list(&self, prefix: &str, after: Option<&str>) -> KeyPage {
         let from = match after {
             Some(key) if key >= prefix => Bound::Excluded(key),
             _ => Bound::Included(prefix),
@@ -314,15 +331,15 @@ impl Store {
             }
         }
         let more = matching.next().is_some();
-        Page { revision: self.meta.revision, entries, more }
+        KeyPage { revision: self.meta.revision, entries, more }
     }
 
-    fn changes_since(&self, revision: Revision) -> Result<Response, Refusal> {
+    fn changes_since(&self, revision: Revision) -> Result<Response, CoordinatorRefusal> {
         if revision < self.compacted {
-            return Err(Refusal::Compacted { oldest: self.compacted });
+            return Err(CoordinatorRefusal::Compacted { oldest: self.compacted });
         }
         let from = self.changes.partition_point(|change| change.revision <= revision);
-        let mut changes: Vec<Change> = Vec::new();
+        let mut changes: Vec<KeyChange> = Vec::new();
         let mut page = ChangesPage::default();
         for change in self.changes.range(from..) {
             let revision_begins = changes.last().is_none_or(|last| last.revision != change.revision);
@@ -336,12 +353,12 @@ impl Store {
         Ok(Response::Changes { revision: self.meta.revision.max(revision), changes })
     }
 
-    fn grant(&self, ttl_ms: u64, now_ns: u64, delta: &mut Delta) -> Result<Response, Refusal> {
+    fn grant(&self, ttl_ms: u64, now_ns: u64, delta: &mut Delta) -> Result<Response, CoordinatorRefusal> {
         if !LEASE_TTL_MS.contains(&ttl_ms) {
-            return Err(Refusal::LeaseTime { ttl_ms });
+            return Err(CoordinatorRefusal::LeaseTime { ttl_ms });
         }
         if self.leases.len() >= LEASES_MAX {
-            return Err(Refusal::TooLarge { size: self.leases.len() + 1, limit: LEASES_MAX });
+            return Err(CoordinatorRefusal::TooLarge { size: self.leases.len() + 1, limit: LEASES_MAX });
         }
         let lease = Incarnation(self.meta.lease_next);
         let ttl_ns = ttl_ms * 1_000_000;
@@ -351,8 +368,13 @@ impl Store {
         Ok(Response::Granted(Grant { lease, ttl_ms }))
     }
 
-    fn keep_alive(&self, lease: Incarnation, now_ns: u64, delta: &mut Delta) -> Result<Response, Refusal> {
-        let found = self.leases.get(&lease).ok_or(Refusal::LeaseEnded { lease: lease.0 })?;
+    fn keep_alive(
+        &self,
+        lease: Incarnation,
+        now_ns: u64,
+        delta: &mut Delta,
+    ) -> Result<Response, CoordinatorRefusal> {
+        let found = self.leases.get(&lease).ok_or(CoordinatorRefusal::LeaseEnded { lease: lease.0 })?;
         delta.ends.push((lease, now_ns.saturating_add(found.ttl_ns)));
         Ok(Response::Alive)
     }
@@ -377,7 +399,7 @@ pub(crate) struct ChangesPage {
 }
 
 impl ChangesPage {
-    pub(crate) fn add(&mut self, change: &Change) {
+    pub(crate) fn add(&mut self, change: &KeyChange) {
         self.count += 1;
         self.bytes += change.key.len() + change.value.as_ref().map_or(0, |entry| entry.value.len());
     }
@@ -398,16 +420,16 @@ impl Delta {
     }
 }
 
-fn check_sizes(transaction: &Transaction) -> Result<(), Refusal> {
+fn check_sizes(transaction: &Transaction) -> Result<(), CoordinatorRefusal> {
     let within = |size: usize, limit: usize| {
-        if size <= limit { Ok(()) } else { Err(Refusal::TooLarge { size, limit }) }
+        if size <= limit { Ok(()) } else { Err(CoordinatorRefusal::TooLarge { size, limit }) }
     };
     within(transaction.conditions.len(), TRANSACTION_STEPS_MAX)?;
     within(transaction.operations.len(), TRANSACTION_STEPS_MAX)?;
     let mut bytes = 0;
     for operation in &transaction.operations {
         within(operation.key().len(), KEY_BYTES_MAX)?;
-        if let Operation::Put { value, .. } = operation {
+        if let KeyOperation::Put { value, .. } = operation {
             within(value.len(), VALUE_BYTES_MAX)?;
             bytes += value.len();
         }
@@ -421,26 +443,26 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn serve(store: &mut Store, request: Request, now_ns: u64) -> Response {
+    fn serve(store: &mut CoordinatorStore, request: CoordinatorRequest, now_ns: u64) -> Response {
         store.serve(&request, now_ns, |_| Ok::<(), ()>(())).unwrap()
     }
 
-    fn transact(store: &mut Store, transaction: Transaction, now_ns: u64) -> TransactionOutcome {
-        match serve(store, Request::Transact(transaction), now_ns) {
+    fn transact(store: &mut CoordinatorStore, transaction: Transaction, now_ns: u64) -> TransactionOutcome {
+        match serve(store, CoordinatorRequest::Transact(transaction), now_ns) {
             Response::Transacted(outcome) => outcome,
             other => panic!("{other:?}"),
         }
     }
 
-    fn grant(store: &mut Store, ttl_ms: u64, now_ns: u64) -> Incarnation {
-        match serve(store, Request::Grant { ttl_ms }, now_ns) {
+    fn grant(store: &mut CoordinatorStore, ttl_ms: u64, now_ns: u64) -> Incarnation {
+        match serve(store, CoordinatorRequest::Grant { ttl_ms }, now_ns) {
             Response::Granted(grant) => grant.lease,
             other => panic!("{other:?}"),
         }
     }
 
-    fn changes(store: &mut Store, revision: Revision) -> (Revision, Vec<Change>) {
-        match serve(store, Request::ChangesSince { revision }, 0) {
+    fn changes(store: &mut CoordinatorStore, revision: Revision) -> (Revision, Vec<KeyChange>) {
+        match serve(store, CoordinatorRequest::ChangesSince { revision }, 0) {
             Response::Changes { revision, changes } => (revision, changes),
             other => panic!("{other:?}"),
         }
@@ -448,12 +470,12 @@ mod tests {
 
     #[test]
     fn transact_failed_condition_changes_nothing() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         transact(&mut store, Transaction::new().put("a", "1"), 0);
         let before = store.image();
         let tried = Transaction::new()
-            .when(Condition::Value { key: "a".into(), value: "1".into() })
-            .when(Condition::Absent { key: "a".into() })
+            .when(KeyCondition::Value { key: "a".into(), value: "1".into() })
+            .when(KeyCondition::Absent { key: "a".into() })
             .put("b", "2")
             .delete("a");
         assert_eq!(transact(&mut store, tried, 0), TransactionOutcome::Refused { condition: 1 });
@@ -462,12 +484,12 @@ mod tests {
 
     #[test]
     fn expiry_keys_of_the_lease_go_in_one_revision() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         let lease = grant(&mut store, 1000, 0);
         transact(&mut store, Transaction::new().put_leased("m/1", "", lease).put_leased("m/2", "", lease), 0);
         transact(&mut store, Transaction::new().put("stays", ""), 0);
-        assert_eq!(serve(&mut store, Request::KeepAlive { lease }, SECOND / 2), Response::Alive);
-        let alive = Request::Remaining { lease };
+        assert_eq!(serve(&mut store, CoordinatorRequest::KeepAlive { lease }, SECOND / 2), Response::Alive);
+        let alive = CoordinatorRequest::Remaining { lease };
         assert_eq!(
             serve(&mut store, alive.clone(), SECOND),
             Response::Remaining { remaining_ns: Some(SECOND / 2) }
@@ -476,16 +498,16 @@ mod tests {
         let (_, seen) = changes(&mut store, 2);
         let seen: Vec<_> = seen.iter().map(|c| (c.revision, c.key.as_str(), c.value.is_none())).collect();
         assert_eq!(seen, [(3, "m/1", true), (3, "m/2", true)]);
-        let refused = serve(&mut store, Request::KeepAlive { lease }, 3 * SECOND / 2);
-        assert_eq!(refused, Response::Refused(Refusal::LeaseEnded { lease: lease.0 }));
+        let refused = serve(&mut store, CoordinatorRequest::KeepAlive { lease }, 3 * SECOND / 2);
+        assert_eq!(refused, Response::Refused(CoordinatorRefusal::LeaseEnded { lease: lease.0 }));
     }
 
     #[test]
     fn restore_leases_count_as_just_granted_and_ids_are_not_reused() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         let lease = grant(&mut store, 1000, 0);
-        let mut again = Store::restore(store.image(), 900 * SECOND);
-        let left = serve(&mut again, Request::Remaining { lease }, 900 * SECOND);
+        let mut again = CoordinatorStore::restore(store.image(), 900 * SECOND);
+        let left = serve(&mut again, CoordinatorRequest::Remaining { lease }, 900 * SECOND);
         assert_eq!(left, Response::Remaining { remaining_ns: Some(SECOND) });
         assert!(grant(&mut again, 1000, 900 * SECOND) > lease);
         assert_eq!(lease.0 >> 32, 7);
@@ -493,24 +515,24 @@ mod tests {
 
     #[test]
     fn serve_failed_persist_changes_nothing() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         let before = store.image();
-        let write = Request::Transact(Transaction::new().put("a", "1"));
+        let write = CoordinatorRequest::Transact(Transaction::new().put("a", "1"));
         assert_eq!(store.serve(&write, 0, |_| Err("disk")), Err("disk"));
         assert_eq!(store.image(), before);
     }
 
     #[test]
     fn changes_since_too_old_a_revision_is_refused_and_never_cuts_a_transaction() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         for i in 0..CHANGES_MAX {
             let both = Transaction::new().put(format!("a{i}"), "").put(format!("b{i}"), "");
             transact(&mut store, both, 0);
         }
         let oldest = store.compacted;
         assert!(oldest > 0);
-        let refused = serve(&mut store, Request::ChangesSince { revision: oldest - 1 }, 0);
-        assert_eq!(refused, Response::Refused(Refusal::Compacted { oldest }));
+        let refused = serve(&mut store, CoordinatorRequest::ChangesSince { revision: oldest - 1 }, 0);
+        assert_eq!(refused, Response::Refused(CoordinatorRefusal::Compacted { oldest }));
         let (mut from, mut count) = (oldest, 0);
         loop {
             let (complete, seen) = changes(&mut store, from);
@@ -527,7 +549,7 @@ mod tests {
 
     #[test]
     fn list_pages_are_complete_and_in_order() {
-        let mut store = Store::new(7);
+        let mut store = CoordinatorStore::new(7);
         for i in 0..PAGE_KEYS_MAX + 10 {
             transact(&mut store, Transaction::new().put(format!("p/{i:05}"), ""), 0);
         }
@@ -546,13 +568,23 @@ mod tests {
 
     #[test]
     fn transact_oversized_or_double_keys_are_refused() {
-        let mut store = Store::new(7);
-        let large = Request::Transact(Transaction::new().put("a", "x".repeat(VALUE_BYTES_MAX + 1)));
-        assert!(matches!(serve(&mut store, large, 0), Response::Refused(Refusal::TooLarge { .. })));
-        let twice = Request::Transact(Transaction::new().put("a", "").delete("a"));
-        assert_eq!(serve(&mut store, twice, 0), Response::Refused(Refusal::KeyTwice { operation: 1 }));
-        let dead = Request::Transact(Transaction::new().put_leased("a", "", Incarnation(99)));
-        assert_eq!(serve(&mut store, dead, 0), Response::Refused(Refusal::LeaseEnded { lease: 99 }));
+        let mut store = CoordinatorStore::new(7);
+        let large =
+            CoordinatorRequest::Transact(Transaction::new().put("a", "x".repeat(VALUE_BYTES_MAX + 1)));
+        assert!(matches!(
+            serve(&mut store, large, 0),
+            Response::Refused(CoordinatorRefusal::TooLarge { .. })
+        ));
+        let twice = CoordinatorRequest::Transact(Transaction::new().put("a", "").delete("a"));
+        assert_eq!(
+            serve(&mut store, twice, 0),
+            Response::Refused(CoordinatorRefusal::KeyTwice { operation: 1 })
+        );
+        let dead = CoordinatorRequest::Transact(Transaction::new().put_leased("a", "", Incarnation(99)));
+        assert_eq!(
+            serve(&mut store, dead, 0),
+            Response::Refused(CoordinatorRefusal::LeaseEnded { lease: 99 })
+        );
         assert_eq!(store.meta().revision, 0);
     }
 }

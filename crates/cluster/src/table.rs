@@ -13,8 +13,10 @@ use crate::attempts::Attempts;
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::layout::{KEY_LAYOUT, Layout};
-use crate::request::{Condition, Revision, Transaction, TransactionOutcome};
-use crate::row::{CheckpointRow, EpochRow, Geometry, KEY_PAIRS, Missing, PairRow, PairState, ServingAddress};
+use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
+use crate::row::{
+    CheckpointRow, EpochRow, KEY_PAIRS, Missing, PairGeometry, PairRow, PairState, ServingAddress,
+};
 
 /// The next pair's id. Ids of pairs, and so of regions, are never reused.
 const KEY_PAIR_NEXT: &str = "counter/pair";
@@ -40,7 +42,7 @@ pub struct NewPair {
     /// The owner's node.
     pub node: NodeId,
     /// What its regions look like.
-    pub geometry: Geometry,
+    pub geometry: PairGeometry,
 }
 
 /// Why a claim may cut the logs of the owner before (`docs/design/membership.md`).
@@ -149,14 +151,14 @@ impl Table {
     pub fn lay_out(
         &self,
         layout: &Layout,
-        geometry: Geometry,
+        geometry: PairGeometry,
         writer: Incarnation,
     ) -> Result<(), ClusterError> {
         let pairs = layout.pairs();
         let mut first = Transaction::new()
-            .when(Condition::LeaseAlive { lease: writer })
-            .when(Condition::Absent { key: KEY_LAYOUT.to_owned() })
-            .when(Condition::Absent { key: KEY_PAIR_NEXT.to_owned() })
+            .when(KeyCondition::LeaseAlive { lease: writer })
+            .when(KeyCondition::Absent { key: KEY_LAYOUT.to_owned() })
+            .when(KeyCondition::Absent { key: KEY_PAIR_NEXT.to_owned() })
             .put(KEY_LAYOUT, text(layout))
             .put(KEY_PAIR_NEXT, (pairs + 1).to_string());
         for pair in (1..=pairs).map(PairId) {
@@ -210,13 +212,13 @@ impl Table {
             }
             let unchanged = match &counter {
                 Some(entry) => {
-                    Condition::Revision { key: KEY_PAIR_NEXT.to_owned(), revision: entry.revision }
+                    KeyCondition::Revision { key: KEY_PAIR_NEXT.to_owned(), revision: entry.revision }
                 }
-                None => Condition::Absent { key: KEY_PAIR_NEXT.to_owned() },
+                None => KeyCondition::Absent { key: KEY_PAIR_NEXT.to_owned() },
             };
             let row = first_row(pair, new);
             let create = Transaction::new()
-                .when(Condition::LeaseAlive { lease: new.incarnation })
+                .when(KeyCondition::LeaseAlive { lease: new.incarnation })
                 .when(unchanged)
                 .when(no_such_pair(pair))
                 .put(KEY_PAIR_NEXT, (pair.0 + 1).to_string())
@@ -285,10 +287,10 @@ impl Table {
             }
             let claimed = claimed_row(row, incarnation, node, ground);
             let mut transaction = Transaction::new()
-                .when(Condition::LeaseAlive { lease: incarnation })
+                .when(KeyCondition::LeaseAlive { lease: incarnation })
                 .when(unchanged(pair, revision));
             if let (ClaimGround::LeaseEnded, Some(lease)) = (ground, previous) {
-                transaction = transaction.when(Condition::LeaseEnded { lease });
+                transaction = transaction.when(KeyCondition::LeaseEnded { lease });
             }
             match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&claimed))) {
                 Ok(TransactionOutcome::Applied { .. }) => {
@@ -511,10 +513,10 @@ impl Table {
                 return Ok(row);
             }
             let mut transaction = Transaction::new()
-                .when(Condition::LeaseAlive { lease: incarnation })
+                .when(KeyCondition::LeaseAlive { lease: incarnation })
                 .when(unchanged(pair, revision));
             for lease in ended {
-                transaction = transaction.when(Condition::LeaseEnded { lease: *lease });
+                transaction = transaction.when(KeyCondition::LeaseEnded { lease: *lease });
             }
             match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&changed))) {
                 Ok(TransactionOutcome::Applied { .. }) => return Ok(changed),
@@ -535,19 +537,19 @@ impl Table {
 }
 
 /// That nobody has written a pair's row since it was read.
-fn unchanged(pair: PairId, revision: Revision) -> Condition {
+fn unchanged(pair: PairId, revision: Revision) -> KeyCondition {
     if planted(Mutant::TableUnconditional) {
-        return Condition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+        return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
     }
-    Condition::Revision { key: PairRow::key(pair), revision }
+    KeyCondition::Revision { key: PairRow::key(pair), revision }
 }
 
 /// That a pair's id has not been used, whatever the counter of ids says.
-fn no_such_pair(pair: PairId) -> Condition {
+fn no_such_pair(pair: PairId) -> KeyCondition {
     if planted(Mutant::PairOverwritten) {
-        return Condition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+        return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
     }
-    Condition::Absent { key: PairRow::key(pair) }
+    KeyCondition::Absent { key: PairRow::key(pair) }
 }
 
 fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {

@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
     use crate::incident::ShareRow;
-    use crate::row::Geometry;
+    use crate::row::PairGeometry;
 
     fn row(state: PairState) -> PairRow {
         PairRow {
@@ -100,7 +100,12 @@ mod tests {
             epoch: Epoch(1),
             state,
             place: None,
-            geometry: Geometry { node_region_bytes: 4, extent_region_bytes: 6, slot_bytes: 2, node_bytes: 1 },
+            geometry: PairGeometry {
+                node_region_bytes: 4,
+                extent_region_bytes: 6,
+                slot_bytes: 2,
+                node_bytes: 1,
+            },
             history: Vec::new(),
             checkpoint: None,
             trusted: Vec::new(),

@@ -11,7 +11,7 @@ use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
 use crate::notice::{KEY_NOTICES, NoticeRow};
-use crate::request::{Change, Refusal, Revision};
+use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
 use crate::store::ChangesPage;
@@ -77,7 +77,7 @@ impl Watch {
         }
         loop {
             let (revision, changes) = match self.coordinator.changes_since(self.view.revision) {
-                Err(ClusterError::Refused(Refusal::Compacted { .. })) => {
+                Err(ClusterError::Refused(CoordinatorRefusal::Compacted { .. })) => {
                     self.pending.missed = true;
                     return self.begin();
                 }
@@ -106,7 +106,7 @@ impl Watch {
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
                 let revision = entry.revision;
-                view.take(&Change { revision, key: entry.key.clone(), value: Some(entry) })?;
+                view.take(&KeyChange { revision, key: entry.key.clone(), value: Some(entry) })?;
             }
         }
         view.revision = first.unwrap_or(0);
@@ -117,8 +117,8 @@ impl Watch {
 
 impl ClusterView {
     /// Takes one change in; whether it is about the view.
-    fn take(&mut self, change: &Change) -> Result<bool, ClusterError> {
-        let Change { key, value, .. } = change;
+    fn take(&mut self, change: &KeyChange) -> Result<bool, ClusterError> {
+        let KeyChange { key, value, .. } = change;
         let text = value.as_ref().map(|entry| entry.value.as_str());
         let Some((prefix, id)) = key.split_once('/') else { return Ok(false) };
         match (format!("{prefix}/").as_str(), text) {

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, Condition, Coordinator, Embedded, ManualClock, Refusal, Remote, Request, Response, Server,
-    Sim, Transaction, TransactionOutcome, initialise,
+    ClusterError, Coordinator, CoordinatorRefusal, CoordinatorRequest, CoordinatorServer, Embedded,
+    KeyCondition, ManualClock, Remote, Response, Sim, Transaction, TransactionOutcome, initialise,
 };
 use cell_durable::PowerCutSyncer;
 use cell_terms::Incarnation;
@@ -46,7 +46,7 @@ fn subjects() -> Vec<Subject> {
     let folder = tempfile::tempdir().unwrap();
     let clock = Arc::new(ManualClock::new(1));
     let served = Embedded::open_with_clock(folder.path(), clock.clone()).unwrap();
-    let server = Server::start(Arc::new(served), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = CoordinatorServer::start(Arc::new(served), "127.0.0.1:0".parse().unwrap()).unwrap();
     let over_tcp = Subject {
         name: "remote",
         coordinator: Arc::new(Remote::new(server.address(), Duration::from_secs(5))),
@@ -89,7 +89,7 @@ fn cut_often() -> Subject {
 }
 
 impl Coordinator for CutOften {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         let calls = self.calls.read().unwrap();
         let response = self.live.call(request)?;
         if let Response::Granted(grant) = &response {
@@ -156,20 +156,20 @@ fn transact_every_condition_is_checked() {
         let lease = coordinator.grant(100).unwrap().lease;
         let (key, value) = ("a".to_owned(), "1".to_owned());
         let holding = [
-            Condition::Absent { key: "b".into() },
-            Condition::Revision { key: key.clone(), revision: first },
-            Condition::Value { key: key.clone(), value },
-            Condition::LeaseAlive { lease },
-            Condition::LeaseEnded { lease: Incarnation(lease.0 + 1) },
+            KeyCondition::Absent { key: "b".into() },
+            KeyCondition::Revision { key: key.clone(), revision: first },
+            KeyCondition::Value { key: key.clone(), value },
+            KeyCondition::LeaseAlive { lease },
+            KeyCondition::LeaseEnded { lease: Incarnation(lease.0 + 1) },
         ];
         let failing = [
-            Condition::Absent { key: key.clone() },
-            Condition::Revision { key: key.clone(), revision: first + 1 },
-            Condition::Revision { key: "b".into(), revision: first },
-            Condition::Value { key, value: "2".into() },
-            Condition::Value { key: "b".into(), value: "2".into() },
-            Condition::LeaseAlive { lease: Incarnation(lease.0 + 1) },
-            Condition::LeaseEnded { lease },
+            KeyCondition::Absent { key: key.clone() },
+            KeyCondition::Revision { key: key.clone(), revision: first + 1 },
+            KeyCondition::Revision { key: "b".into(), revision: first },
+            KeyCondition::Value { key, value: "2".into() },
+            KeyCondition::Value { key: "b".into(), value: "2".into() },
+            KeyCondition::LeaseAlive { lease: Incarnation(lease.0 + 1) },
+            KeyCondition::LeaseEnded { lease },
         ];
         for condition in &holding {
             let write = Transaction::new().when(condition.clone()).put("touched", "");
@@ -182,7 +182,7 @@ fn transact_every_condition_is_checked() {
         }
         assert_eq!(coordinator.read("b").unwrap(), None);
         advance(100 * MS);
-        let after = Transaction::new().when(Condition::LeaseEnded { lease }).put("b", "");
+        let after = Transaction::new().when(KeyCondition::LeaseEnded { lease }).put("b", "");
         applied(coordinator.transact(after).unwrap());
     });
 }
@@ -247,12 +247,18 @@ fn call_out_of_limits_is_refused_and_changes_nothing() {
     each(|coordinator, _| {
         let (before, _) = coordinator.changes_since(0).unwrap_or((0, vec![]));
         let large = coordinator.transact(Transaction::new().put("k", "v".repeat(1 << 20)));
-        assert!(matches!(large, Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
+        assert!(matches!(large, Err(ClusterError::Refused(CoordinatorRefusal::TooLarge { .. }))));
         let long_key = coordinator.transact(Transaction::new().put("k".repeat(1000), ""));
-        assert!(matches!(long_key, Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
+        assert!(matches!(long_key, Err(ClusterError::Refused(CoordinatorRefusal::TooLarge { .. }))));
         let many = (0..1000).fold(Transaction::new(), |all, i| all.put(i.to_string(), ""));
-        assert!(matches!(coordinator.transact(many), Err(ClusterError::Refused(Refusal::TooLarge { .. }))));
-        assert!(matches!(coordinator.grant(0), Err(ClusterError::Refused(Refusal::LeaseTime { ttl_ms: 0 }))));
+        assert!(matches!(
+            coordinator.transact(many),
+            Err(ClusterError::Refused(CoordinatorRefusal::TooLarge { .. }))
+        ));
+        assert!(matches!(
+            coordinator.grant(0),
+            Err(ClusterError::Refused(CoordinatorRefusal::LeaseTime { ttl_ms: 0 }))
+        ));
         assert_eq!(coordinator.list("k").unwrap().entries, []);
         assert!(coordinator.list("").unwrap().revision >= before);
     });
@@ -266,7 +272,8 @@ fn transact_racing_writers_one_wins_each_round() {
             let race = |name: &'static str| {
                 let won = move |round: &u32| {
                     let key = format!("race/{round}");
-                    let take = Transaction::new().when(Condition::Absent { key: key.clone() }).put(key, name);
+                    let take =
+                        Transaction::new().when(KeyCondition::Absent { key: key.clone() }).put(key, name);
                     matches!(coordinator.transact(take).unwrap(), TransactionOutcome::Applied { .. })
                 };
                 scope.spawn(move || (0..rounds).filter(won).count())

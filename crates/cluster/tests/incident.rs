@@ -12,8 +12,8 @@ use cell_cluster::{
 use cell_terms::{Incarnation, NodeId, PairId};
 
 const MS: u64 = 1_000_000;
-const GEOMETRY: cell_cluster::Geometry =
-    cell_cluster::Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+const GEOMETRY: cell_cluster::PairGeometry =
+    cell_cluster::PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
 
 type Advance = Box<dyn Fn(u64)>;
 

@@ -8,7 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use cell_cluster::{
-    ClusterError, Coordinator, Embedded, LeaseTerms, LeaseThread, Remote, Server, Transaction, boottime_ns,
+    ClusterError, Coordinator, CoordinatorServer, Embedded, LeaseTerms, LeaseThread, Remote, Transaction,
+    boottime_ns,
 };
 
 const MS: u64 = 1_000_000;
@@ -28,7 +29,7 @@ fn until(within: Duration, condition: impl Fn() -> bool) -> bool {
 fn lease_thread_renews_and_fences_itself_when_the_coordinator_is_gone() {
     let folder = tempfile::tempdir().unwrap();
     let embedded: Arc<dyn Coordinator> = Arc::new(Embedded::open(folder.path()).unwrap());
-    let server = Server::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = CoordinatorServer::start(embedded.clone(), "127.0.0.1:0".parse().unwrap()).unwrap();
     let remote = Arc::new(Remote::new(server.address(), Duration::from_millis(300)));
     let terms = LeaseTerms::new(500, 0.05);
     let lease = LeaseThread::start(remote, terms, Duration::from_secs(5)).unwrap();
@@ -59,7 +60,7 @@ fn lease_thread_lost_lease_is_zero_for_good() {
 fn remote_server_restart_is_survived() {
     let folder = tempfile::tempdir().unwrap();
     let open = || -> Arc<dyn Coordinator> { Arc::new(Embedded::open(folder.path()).unwrap()) };
-    let server = Server::start(open(), "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = CoordinatorServer::start(open(), "127.0.0.1:0".parse().unwrap()).unwrap();
     let address = server.address();
     let remote = Remote::new(address, Duration::from_millis(300));
     remote.transact(Transaction::new().put("a", "1")).unwrap();
@@ -72,7 +73,7 @@ fn remote_server_restart_is_survived() {
         "the old one has let go"
     );
     assert!(until(Duration::from_secs(5), || std::net::TcpListener::bind(address).is_ok()));
-    again.get_or_insert_with(|| Server::start(open(), address).unwrap());
+    again.get_or_insert_with(|| CoordinatorServer::start(open(), address).unwrap());
     assert!(until(Duration::from_secs(2), || remote.read("a").is_ok_and(|entry| entry.is_some())));
 }
 
@@ -91,7 +92,7 @@ fn server_garbage_is_answered_and_the_connection_closed() {
     use std::io::{Read, Write};
     let folder = tempfile::tempdir().unwrap();
     let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
-    let server = Server::start(embedded, "127.0.0.1:0".parse().unwrap()).unwrap();
+    let server = CoordinatorServer::start(embedded, "127.0.0.1:0".parse().unwrap()).unwrap();
     for garbage in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"{}\n", b"\xff\xfe\n", b"[[[[[[[[\n"] {
         let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
@@ -103,5 +104,5 @@ fn server_garbage_is_answered_and_the_connection_closed() {
     let outside: SocketAddr = "0.0.0.0:0".parse().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let embedded = Arc::new(Embedded::open(folder.path()).unwrap());
-    assert!(matches!(Server::start(embedded, outside), Err(ClusterError::NotLoopback { .. })));
+    assert!(matches!(CoordinatorServer::start(embedded, outside), Err(ClusterError::NotLoopback { .. })));
 }

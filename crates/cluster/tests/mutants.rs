@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Embedded, Geometry, ManualClock, Missing, NewPair, Sim, Table, Tenure, Transaction,
+    Coordinator, Embedded, ManualClock, Missing, NewPair, PairGeometry, Sim, Table, Tenure, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::NodeId;
@@ -62,7 +62,8 @@ fn counter_that_went_back_is_noticed() -> bool {
     let sim = Sim::new(7);
     let link = sim.link();
     let table = Table::new(Arc::new(link.clone()));
-    let geometry = Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let geometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
     let incarnation = link.grant(500).unwrap().lease;
     let new = NewPair { incarnation, node: NodeId(0), geometry };
     table.create_pair(&new).unwrap();

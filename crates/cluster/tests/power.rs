@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cell_cluster::{ClusterError, Coordinator, Embedded, ManualClock, Operation, Transaction};
+use cell_cluster::{ClusterError, Coordinator, Embedded, KeyOperation, ManualClock, Transaction};
 use cell_durable::{PowerCutSyncer, Syncer};
 use cell_terms::Incarnation;
 use tempfile::TempDir;
@@ -173,8 +173,8 @@ fn random_change(random: &mut Random, host: &Host, rows: &mut Rows) -> Result<()
     }
     for operation in &transaction.operations {
         match operation {
-            Operation::Put { key, value, .. } => drop(rows.insert(key.clone(), value.clone())),
-            Operation::Delete { key } => drop(rows.remove(key)),
+            KeyOperation::Put { key, value, .. } => drop(rows.insert(key.clone(), value.clone())),
+            KeyOperation::Delete { key } => drop(rows.remove(key)),
         }
     }
     host.coordinator().transact(transaction).map(drop)

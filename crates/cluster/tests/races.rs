@@ -7,15 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cell_cluster::{
-    ClusterError, Coordinator, Fault, Geometry, Incidents, NewIncident, NewPair, Request, Response, Sessions,
-    ShareRow, Sim, SimLink, Table,
+    ClusterError, Coordinator, CoordinatorRequest, Fault, Incidents, NewIncident, NewPair, PairGeometry,
+    Response, Sessions, ShareRow, Sim, SimLink, Table,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
 
 /// More than any change is tried where nobody answers.
 const RACES: u32 = 100;
-const GEOMETRY: Geometry =
-    Geometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
 
 /// A way to the coordinator on which, before each of the first transactions, another is faster.
 struct Outrun<F> {
@@ -25,9 +25,9 @@ struct Outrun<F> {
 }
 
 impl<F: Fn() + Send + Sync> Coordinator for Outrun<F> {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         let less = |left: u32| left.checked_sub(1);
-        if matches!(request, Request::Transact(_))
+        if matches!(request, CoordinatorRequest::Transact(_))
             && self.races.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
         {
             (self.other)();

@@ -5,15 +5,15 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimGround, ClusterError, EndedSessions, Fault, Geometry, MemberRow, Members,
-    Missing, NewPair, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
+    CheckpointRow, Claim, ClaimGround, ClusterError, EndedSessions, Fault, MemberRow, Members, Missing,
+    NewPair, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 const NODE: NodeId = NodeId(0);
-const GEOMETRY: Geometry = Geometry {
+const GEOMETRY: PairGeometry = PairGeometry {
     node_region_bytes: 1 << 30,
     extent_region_bytes: 1 << 31,
     slot_bytes: 8 << 20,

@@ -6,14 +6,14 @@ use std::sync::{Mutex, PoisonError};
 
 use cell_cluster::boottime_ns;
 use cell_history::ledger::Ledger;
-use cell_history::{Call, Operation, Outcome, Recorder, Value, payload};
+use cell_history::{Call, HistoryOperation, Outcome, Recorder, WrittenValue, payload};
 
 /// Keys whose one writer has one write outstanding at a time: the entries that must be found again.
 #[derive(Debug, Default)]
 pub(crate) struct Accounts {
     ledger: Ledger,
     /// Every value that was ever sent for a key.
-    sent: BTreeMap<Vec<u8>, Vec<Value>>,
+    sent: BTreeMap<Vec<u8>, Vec<WrittenValue>>,
     acknowledged: BTreeMap<Vec<u8>, u64>,
 }
 
@@ -100,7 +100,7 @@ pub(crate) struct Closed {
     /// The entries that must be found again.
     pub(crate) accounts: Accounts,
     /// All operations, by key.
-    pub(crate) history: BTreeMap<Vec<u8>, Vec<Operation>>,
+    pub(crate) history: BTreeMap<Vec<u8>, Vec<HistoryOperation>>,
     pub(crate) waits: Vec<Wait>,
     pub(crate) tally: Tally,
     /// A tick after all of them.
@@ -109,7 +109,7 @@ pub(crate) struct Closed {
 
 impl Journal {
     /// A name for a value that no other write of this drill has.
-    pub(crate) fn value(&self) -> Value {
+    pub(crate) fn value(&self) -> WrittenValue {
         self.values.fetch_add(1, Ordering::Relaxed)
     }
 
@@ -211,7 +211,7 @@ impl Accounts {
     }
 
     /// Judges what was found at a key; `Err` is a value whose bytes are nobody's.
-    pub(crate) fn judge(&self, key: &[u8], found: Result<Option<Value>, ()>) -> Found {
+    pub(crate) fn judge(&self, key: &[u8], found: Result<Option<WrittenValue>, ()>) -> Found {
         let Ok(found) = found else { return Found::Phantom };
         if self.ledger.check(key, found).is_ok() {
             return Found::Right;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cell_history::linearizability::{self, Violation};
-use cell_history::{Call, Operation, Outcome, Value, payload};
+use cell_history::{Call, HistoryOperation, Outcome, WrittenValue, payload};
 
 use crate::error::DrillError;
 use crate::journal::{Closed, Found};
@@ -135,12 +135,12 @@ fn take(
     let at = closed.end;
     closed.end += 2;
     for (key, value) in found {
-        let decoded: Result<Option<Value>, ()> =
+        let decoded: Result<Option<WrittenValue>, ()> =
             value.as_deref().map(|value| payload::decode(value).ok_or(())).transpose();
         let seen = decoded.map_or(Some(u64::MAX), |value| value);
         if let Some(history) = closed.history.get_mut(key) {
             let (call, outcome) = (Call::Get, Outcome::Found(seen));
-            history.push(Operation { call, outcome, invoked: at, returned: at + 1 });
+            history.push(HistoryOperation { call, outcome, invoked: at, returned: at + 1 });
         }
         let judged = if strangers.contains(key) {
             Found::Phantom
@@ -189,7 +189,7 @@ fn sum_up(closed: &Closed, worst: &BTreeMap<Vec<u8>, Found>, proof: &mut DrillPr
     }
 }
 
-fn check_histories(history: &BTreeMap<Vec<u8>, Vec<Operation>>, proof: &mut DrillProof) {
+fn check_histories(history: &BTreeMap<Vec<u8>, Vec<HistoryOperation>>, proof: &mut DrillProof) {
     for (key, operations) in history {
         proof.histories += 1;
         match linearizability::check(operations, None) {

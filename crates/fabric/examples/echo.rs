@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, Endpoint, Event, Limits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, TcpEndpoint,
+    Address, Endpoint, Event, FabricLimits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, TcpEndpoint,
     TcpOptions,
 };
 use cell_memory::{Region, RegionSpec};
@@ -90,7 +90,7 @@ fn serve(server: &mut TcpEndpoint, stop: &AtomicBool) {
 }
 
 fn pipeline(address: Address, connections: usize, pipelined: usize, bytes: usize, duration: Duration) -> f64 {
-    let mut client = TcpEndpoint::client(Limits::default()).unwrap();
+    let mut client = TcpEndpoint::client(FabricLimits::default()).unwrap();
     let message = vec![7; bytes];
     for _ in 0..connections {
         let connection = client.connect(&address).unwrap();
@@ -120,7 +120,7 @@ fn pipeline(address: Address, connections: usize, pipelined: usize, bytes: usize
 }
 
 fn lone(address: Address, bytes: usize, sleeps: bool, rounds: usize) -> Vec<u64> {
-    let mut client = TcpEndpoint::client(Limits::default()).unwrap();
+    let mut client = TcpEndpoint::client(FabricLimits::default()).unwrap();
     let mut poller = Poller::new().unwrap();
     poller.add(client.wake_descriptor().unwrap()).unwrap();
     let connection = client.connect(&address).unwrap();
@@ -144,7 +144,7 @@ fn lone(address: Address, bytes: usize, sleeps: bool, rounds: usize) -> Vec<u64>
 }
 
 fn lone_read(address: Address, key: RegionKey, rounds: usize) -> Vec<u64> {
-    let mut client = TcpEndpoint::client(Limits::default()).unwrap();
+    let mut client = TcpEndpoint::client(FabricLimits::default()).unwrap();
     let connection = client.connect(&address).unwrap();
     let read = RemoteRead { key, offset: 4_096, length: 1_024 };
     let mut times = Vec::with_capacity(rounds);

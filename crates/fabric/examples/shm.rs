@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, Endpoint, Event, Limits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, ShmEndpoint,
+    Address, Endpoint, Event, FabricLimits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, ShmEndpoint,
     ShmOptions, SocketName,
 };
 use cell_memory::{HugePages, Region, RegionOptions, RegionSpec};
@@ -150,7 +150,7 @@ fn serve(server: &mut ShmEndpoint, stop: &AtomicBool, sleeps: bool) {
 }
 
 fn connect(address: Address) -> (ShmEndpoint, cell_fabric::ConnectionId) {
-    let mut client = ShmEndpoint::client(Limits::default()).unwrap();
+    let mut client = ShmEndpoint::client(FabricLimits::default()).unwrap();
     let connection = client.connect(&address).unwrap();
     let mut open = false;
     while !open {
@@ -180,7 +180,7 @@ fn lone(address: Address, bytes: usize, sleeps: bool, duration: Duration) -> Vec
 }
 
 fn pipeline(address: Address, connections: usize, pipelined: usize, bytes: usize, duration: Duration) -> f64 {
-    let mut client = ShmEndpoint::client(Limits::default()).unwrap();
+    let mut client = ShmEndpoint::client(FabricLimits::default()).unwrap();
     let message = vec![7; bytes];
     for _ in 0..connections {
         let connection = client.connect(&address).unwrap();

@@ -12,7 +12,7 @@ pub const FORMAT_VERSION: u16 = 1;
 
 /// Why an endpoint turns a peer away, as the hello carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum HelloRefusal {
     /// Its limit of connections is reached. Try later.
     TooManyConnections,
     /// It speaks another version of the format.
@@ -78,10 +78,10 @@ pub enum CloseReason {
     },
     /// The peer turned this endpoint away.
     #[error("the peer refused the connection: {0}")]
-    RefusedByPeer(Refusal),
+    RefusedByPeer(HelloRefusal),
     /// This endpoint turned the peer away.
     #[error("the connection was refused: {0}")]
-    Refused(Refusal),
+    Refused(HelloRefusal),
     /// No complete hello within the hand-shake time-out.
     #[error("no hello within the hand-shake time-out")]
     HandshakeTimeout,

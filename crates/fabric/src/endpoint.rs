@@ -19,8 +19,8 @@
 //! not have arrived.
 //!
 //! An acceptor reads no further from a peer that does not take what waits for it (past half of
-//! [`Limits::connection_output_bytes_max`](crate::Limits)); a connector always reads, so that the two of them
-//! never wait for each other.
+//! [`FabricLimits::connection_output_bytes_max`](crate::FabricLimits)); a connector always reads, so that the
+//! two of them never wait for each other.
 
 use std::fmt;
 use std::os::fd::BorrowedFd;

@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `CELLFABR` |
 //! | 8 | 2 | format version |
-//! | 10 | 2 | status: 0 welcome, else a [`Refusal`]; connectors send 0 |
+//! | 10 | 2 | status: 0 welcome, else a [`HelloRefusal`]; connectors send 0 |
 //! | 12 | 2 | flags of the provider: bit 0 serves one-sided reads; the rest zero |
 //! | 14 | 2 | worker: which one the connector wants, 65,535 the one-sided service; acceptors repeat it |
 //! | 16 | 4 | longest message that this end takes, from 1,024 |
@@ -20,7 +20,7 @@
 
 use std::fmt;
 
-use crate::close::{CloseReason, FORMAT_VERSION, Refusal, Stranger};
+use crate::close::{CloseReason, FORMAT_VERSION, HelloRefusal, Stranger};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
 
@@ -46,7 +46,7 @@ const _: () = assert!(HEADER_BYTES == 40);
 /// One end's hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Hello {
-    pub(crate) refusal: Option<Refusal>,
+    pub(crate) refusal: Option<HelloRefusal>,
     pub(crate) one_sided: bool,
     pub(crate) worker: u16,
     pub(crate) message_bytes_max: u32,
@@ -89,7 +89,7 @@ impl Hello {
         let mut bytes = Vec::with_capacity(HEADER_BYTES + length);
         bytes.extend_from_slice(&MAGIC);
         bytes.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes.extend_from_slice(&self.refusal.map_or(0, Refusal::number).to_le_bytes());
+        bytes.extend_from_slice(&self.refusal.map_or(0, HelloRefusal::number).to_le_bytes());
         bytes.extend_from_slice(&u16::from(self.one_sided).to_le_bytes());
         bytes.extend_from_slice(&self.worker.to_le_bytes());
         bytes.extend_from_slice(&self.message_bytes_max.to_le_bytes());
@@ -145,7 +145,7 @@ impl Hello {
         let (http_address, rest) = text(rest)?;
         let boot_id = bytes[BOOT_ID_AT..HEADER_BYTES].try_into().ok()?;
         rest.is_empty().then_some(Hello {
-            refusal: Refusal::of_number(u16_at(bytes, STATUS_AT)),
+            refusal: HelloRefusal::of_number(u16_at(bytes, STATUS_AT)),
             one_sided: flags & FLAG_ONE_SIDED != 0,
             worker: u16_at(bytes, WORKER_AT),
             message_bytes_max,
@@ -154,37 +154,39 @@ impl Hello {
     }
 }
 
-impl Refusal {
+impl HelloRefusal {
     const fn number(self) -> u16 {
         match self {
-            Refusal::TooManyConnections => 1,
-            Refusal::Version => 2,
-            Refusal::NoSuchWorker => 3,
-            Refusal::NotPermitted => 4,
-            Refusal::Unknown(number) => number,
+            HelloRefusal::TooManyConnections => 1,
+            HelloRefusal::Version => 2,
+            HelloRefusal::NoSuchWorker => 3,
+            HelloRefusal::NotPermitted => 4,
+            HelloRefusal::Unknown(number) => number,
         }
     }
 
-    const fn of_number(number: u16) -> Option<Refusal> {
+    const fn of_number(number: u16) -> Option<HelloRefusal> {
         match number {
             0 => None,
-            1 => Some(Refusal::TooManyConnections),
-            2 => Some(Refusal::Version),
-            3 => Some(Refusal::NoSuchWorker),
-            4 => Some(Refusal::NotPermitted),
-            unknown => Some(Refusal::Unknown(unknown)),
+            1 => Some(HelloRefusal::TooManyConnections),
+            2 => Some(HelloRefusal::Version),
+            3 => Some(HelloRefusal::NoSuchWorker),
+            4 => Some(HelloRefusal::NotPermitted),
+            unknown => Some(HelloRefusal::Unknown(unknown)),
         }
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for HelloRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::TooManyConnections => f.write_str("too many connections"),
-            Refusal::Version => f.write_str("another version of the fabric's format"),
-            Refusal::NoSuchWorker => f.write_str("there is no such worker"),
-            Refusal::NotPermitted => f.write_str("this user may not connect"),
-            Refusal::Unknown(number) => write!(f, "for reason {number}, which this version does not know"),
+            HelloRefusal::TooManyConnections => f.write_str("too many connections"),
+            HelloRefusal::Version => f.write_str("another version of the fabric's format"),
+            HelloRefusal::NoSuchWorker => f.write_str("there is no such worker"),
+            HelloRefusal::NotPermitted => f.write_str("this user may not connect"),
+            HelloRefusal::Unknown(number) => {
+                write!(f, "for reason {number}, which this version does not know")
+            }
         }
     }
 }
@@ -242,7 +244,9 @@ mod tests {
             assert!(needed > length && needed <= bytes.len());
         }
         assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())));
-        for refusal in [Refusal::TooManyConnections, Refusal::NotPermitted, Refusal::Unknown(99)] {
+        for refusal in
+            [HelloRefusal::TooManyConnections, HelloRefusal::NotPermitted, HelloRefusal::Unknown(99)]
+        {
             let hello = Hello { refusal: Some(refusal), ..example() };
             assert_eq!(Hello::decode(&hello.encode().unwrap()), Ok(Decoded::Whole(hello)));
         }

@@ -12,7 +12,7 @@ use crate::address::{Address, Host};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::poller::poll_error;
@@ -56,7 +56,7 @@ impl HostEndpoint {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn client(limits: Limits) -> Result<HostEndpoint, FabricError> {
+    pub fn client(limits: FabricLimits) -> Result<HostEndpoint, FabricError> {
         HostEndpoint::client_of(limits, &[])
     }
 
@@ -64,7 +64,7 @@ impl HostEndpoint {
     ///
     /// # Errors
     /// As there.
-    pub fn client_of(limits: Limits, users: &[u32]) -> Result<HostEndpoint, FabricError> {
+    pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<HostEndpoint, FabricError> {
         HostEndpoint::join(TcpEndpoint::client(limits)?, Some(ShmEndpoint::client_of(limits, users)?), None)
     }
 

@@ -36,14 +36,14 @@ mod sweep;
 mod tcp;
 
 pub use address::{Address, Host, PeerAddress};
-pub use close::{CloseReason, FORMAT_VERSION, Refusal, Stranger};
+pub use close::{CloseReason, FORMAT_VERSION, HelloRefusal, Stranger};
 pub use counter::{COUNTERS, FabricCounters};
 pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
 pub use greeting::Greeting;
 
 pub use host::{HostEndpoint, HostOptions};
-pub use limits::{Limits, MESSAGE_BYTES_MAX, SETTINGS};
+pub use limits::{FabricLimits, MESSAGE_BYTES_MAX, SETTINGS};
 pub use mapped::MappedRegion;
 pub use one_sided::{OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 pub use partition::Partition;

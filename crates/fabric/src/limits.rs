@@ -70,7 +70,7 @@ pub const SETTINGS: &[Setting] = &[
 
 /// [`SETTINGS`] as an endpoint uses them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct FabricLimits {
     /// Connections of one endpoint.
     pub connections_max: usize,
     /// Bytes of one message, at most [`MESSAGE_BYTES_MAX`].
@@ -83,7 +83,7 @@ pub struct Limits {
     pub idle_timeout_ns: u64,
 }
 
-impl Limits {
+impl FabricLimits {
     /// Why a connection that has been silent for so long is closed, if it is: `pending` says whether output
     /// waits for the peer.
     pub(crate) fn overdue(&self, is_open: bool, silent_ns: u64, pending: bool) -> Option<CloseReason> {
@@ -101,10 +101,10 @@ impl Limits {
     /// # Panics
     /// If [`SETTINGS`] are not among the declarations.
     #[must_use]
-    pub fn from_settings(settings: &Settings) -> Limits {
+    pub fn from_settings(settings: &Settings) -> FabricLimits {
         let size = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let time_ns = |name| settings.integer(name).saturating_mul(1_000_000);
-        Limits {
+        FabricLimits {
             connections_max: size("fabric_connections_max"),
             message_bytes_max: size("fabric_message_bytes_max"),
             connection_output_bytes_max: size("fabric_connection_output_bytes_max"),
@@ -119,9 +119,9 @@ impl Limits {
     }
 
     /// The limits with what could not work made to work: a message always fits an empty output.
-    pub(crate) fn checked(self) -> Limits {
+    pub(crate) fn checked(self) -> FabricLimits {
         let message_bytes_max = self.message_bytes_max.min(MESSAGE_BYTES_MAX);
-        Limits {
+        FabricLimits {
             connections_max: self.connections_max.clamp(1, 1 << 16),
             message_bytes_max,
             connection_output_bytes_max: self.connection_output_bytes_max.max(2 * (message_bytes_max + 4)),
@@ -130,9 +130,9 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits::from_settings(&Settings::new(&[SETTINGS]))
+impl Default for FabricLimits {
+    fn default() -> FabricLimits {
+        FabricLimits::from_settings(&Settings::new(&[SETTINGS]))
     }
 }
 
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn limits_defaults_are_those_of_the_reliability_page() {
-        let limits = Limits::default();
+        let limits = FabricLimits::default();
         assert_eq!(limits.connections_max, 1_024);
         assert_eq!(limits.message_bytes_max, 64 << 10);
         assert_eq!(limits.handshake_timeout_ns, 5_000_000_000);

@@ -6,8 +6,8 @@ mod harness;
 use std::io::ErrorKind;
 
 use cell_fabric::{
-    CloseReason, Endpoint, Event, FabricError, Limits, OneSided, READ_BYTES_MAX, READS_MAX, ReadFailure,
-    ReadTag, Refusal, RegionKey, RemoteRead, SendError,
+    CloseReason, Endpoint, Event, FabricError, FabricLimits, HelloRefusal, OneSided, READ_BYTES_MAX,
+    READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead, SendError,
 };
 
 use harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, region, until};
@@ -19,8 +19,8 @@ fn message(number: usize, length: usize) -> Vec<u8> {
 
 fn connect_both_ends_learn_of_it<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     assert_eq!(client.seen(here), [Seen::Connected(greeting())]);
     assert_eq!(servers[0].seen(there), [Seen::Accepted]);
@@ -31,8 +31,8 @@ fn connect_both_ends_learn_of_it<W: World>() {
 
 fn send_before_connected_arrives_after<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address).unwrap();
     client.endpoint.send(connection, b"early").unwrap();
     client.endpoint.flush();
@@ -43,8 +43,8 @@ fn send_before_connected_arrives_after<W: World>() {
 
 fn echo_many_messages_come_back_in_order<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     servers[0].echoes = true;
     let connections: Vec<_> =
         (0..5).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
@@ -69,7 +69,7 @@ fn echo_many_messages_come_back_in_order<W: World>() {
 
 fn send_at_the_limit_arrives_and_beyond_is_refused<W: World>() {
     let mut world = W::new();
-    let limits = Limits::default();
+    let limits = FabricLimits::default();
     let (mut servers, address) = world.listen(1, limits);
     let mut client = world.client(limits);
     servers[0].echoes = true;
@@ -99,9 +99,9 @@ fn send_at_the_limit_arrives_and_beyond_is_refused<W: World>() {
 
 fn send_the_smaller_limit_of_both_ends_holds<W: World>() {
     let mut world = W::new();
-    let small = Limits { message_bytes_max: 2_000, ..Limits::default() };
+    let small = FabricLimits { message_bytes_max: 2_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, small);
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     let too_long = SendError::TooLong { length: 2_001, max: 2_000 };
     assert_eq!(client.endpoint.send(here, &message(0, 2_001)), Err(too_long));
@@ -111,7 +111,7 @@ fn send_the_smaller_limit_of_both_ends_holds<W: World>() {
 
 fn send_nobody_reads_full_then_writable<W: World>() {
     let mut world = W::new();
-    let limits = Limits { connection_output_bytes_max: 300_000, ..Limits::default() };
+    let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, limits);
     let mut client = world.client(limits);
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
@@ -144,7 +144,7 @@ fn send_nobody_reads_full_then_writable<W: World>() {
 
 fn receive_peer_does_not_read_replies_is_read_no_further<W: World>() {
     let mut world = W::new();
-    let limits = Limits { connection_output_bytes_max: 300_000, ..Limits::default() };
+    let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, limits);
     let mut client = world.client(limits);
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
@@ -171,7 +171,7 @@ fn receive_peer_does_not_read_replies_is_read_no_further<W: World>() {
 /// Were each to read no further until the other has, nobody would ever go on.
 fn send_both_ends_full_each_gets_everything<W: World>() {
     let mut world = W::new();
-    let limits = Limits { connection_output_bytes_max: 300_000, ..Limits::default() };
+    let limits = FabricLimits { connection_output_bytes_max: 300_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, limits);
     let mut client = world.client(limits);
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
@@ -194,8 +194,8 @@ fn send_both_ends_full_each_gets_everything<W: World>() {
 
 fn close_peer_learns_of_it_after_the_messages<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     client.endpoint.send(here, b"last words").unwrap();
     client.endpoint.close(here);
@@ -211,8 +211,8 @@ fn close_peer_learns_of_it_after_the_messages<W: World>() {
 
 fn close_and_connect_again_ids_are_not_reused<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let mut ids = std::collections::HashSet::new();
     for round in 1..=50 {
         let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
@@ -225,8 +225,8 @@ fn close_and_connect_again_ids_are_not_reused<W: World>() {
 
 fn drop_endpoint_all_peers_learn_of_it<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let connections: Vec<_> =
         (0..3).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
     drop(servers);
@@ -245,7 +245,7 @@ fn drop_endpoint_all_peers_learn_of_it<W: World>() {
 fn connect_where_nobody_listens_closes_with_refused<W: World>() {
     let mut world = W::new();
     let address = world.deserted();
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address).unwrap();
     client.endpoint.send(connection, b"hello?").unwrap_or_else(|error| assert_eq!(error, SendError::Closed));
     until(&mut world, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
@@ -255,8 +255,8 @@ fn connect_where_nobody_listens_closes_with_refused<W: World>() {
 
 fn connect_names_the_worker<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(3, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(3, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let connections: Vec<_> =
         [2, 0, 1, 2].map(|worker| client.endpoint.connect(&address.with_worker(worker)).unwrap()).to_vec();
     let [first, second, third] = &mut servers[..] else { panic!() };
@@ -274,25 +274,25 @@ fn connect_names_the_worker<W: World>() {
 
 fn connect_no_such_worker_is_refused_by_name<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(2, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(2, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let connection = client.endpoint.connect(&address.with_worker(2)).unwrap();
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
-    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(Refusal::NoSuchWorker)));
+    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
 }
 
 fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
     let mut world = W::new();
-    let few = Limits { connections_max: 4, ..Limits::default() };
+    let few = FabricLimits { connections_max: 4, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, few);
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let opened: Vec<_> = (0..4).map(|_| open(&mut world, &mut client, &mut servers[0], address).0).collect();
     let refused = client.endpoint.connect(&address).unwrap();
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| {
         peers[0].closed(refused).is_some() && !peers[1].refused.is_empty()
     });
-    assert_eq!(client.closed(refused), Some(CloseReason::RefusedByPeer(Refusal::TooManyConnections)));
-    assert_eq!(servers[0].refused, [CloseReason::Refused(Refusal::TooManyConnections)]);
+    assert_eq!(client.closed(refused), Some(CloseReason::RefusedByPeer(HelloRefusal::TooManyConnections)));
+    assert_eq!(servers[0].refused, [CloseReason::Refused(HelloRefusal::TooManyConnections)]);
     assert_eq!(servers[0].endpoint.counters().refused, 1);
     assert!(opened.iter().all(|connection| client.closed(*connection).is_none()));
     // Room again after one is closed.
@@ -300,7 +300,7 @@ fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].endpoint.connections() == 3);
     open(&mut world, &mut client, &mut servers[0], address);
     // The limit holds for one's own connections too.
-    let mut stingy = world.client(Limits { connections_max: 1, ..Limits::default() });
+    let mut stingy = world.client(FabricLimits { connections_max: 1, ..FabricLimits::default() });
     stingy.endpoint.connect(&address).unwrap();
     let error = stingy.endpoint.connect(&address).unwrap_err();
     assert!(matches!(error, FabricError::TooManyConnections { max: 1 }));
@@ -308,7 +308,7 @@ fn connect_beyond_the_limit_is_refused_on_both_ends<W: World>() {
 
 fn tick_nothing_comes_closes_as_idle<W: World>() {
     let mut world = W::new();
-    let mut timeouts = Limits { idle_timeout_ns: 1_000_000_000, ..Limits::default() };
+    let mut timeouts = FabricLimits { idle_timeout_ns: 1_000_000_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(1, timeouts);
     timeouts.idle_timeout_ns = 0;
     let mut client = world.client(timeouts);
@@ -339,8 +339,8 @@ fn tick_nothing_comes_closes_as_idle<W: World>() {
 
 fn prepare_sleep_false_until_all_is_polled<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     for _ in 0..100 {
         client.turn();
@@ -358,8 +358,8 @@ fn prepare_sleep_false_until_all_is_polled<W: World>() {
 
 fn read_registered_region_gives_its_words<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(2, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(2, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
     // Registered by one worker, read over a connection to another: registrations are the process's.
     let (region, _writer) = region();
@@ -383,8 +383,8 @@ fn read_registered_region_gives_its_words<W: World>() {
 
 fn read_ended_or_unknown_key_fails<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
     let (region, _writer) = region();
     let ended = servers[0].endpoint.register(&region).unwrap();
@@ -403,8 +403,8 @@ fn read_ended_or_unknown_key_fails<W: World>() {
 
 fn read_range_not_permitted_fails<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
     let key = servers[0].endpoint.register(&region().0).unwrap();
     let wrong = [(0, 0), (4, 8), (0, 12), ((2 << 20) - 8, 16), (u64::MAX - 7, 8), (0, READ_BYTES_MAX + 8)];
@@ -418,8 +418,8 @@ fn read_range_not_permitted_fails<W: World>() {
 
 fn read_too_many_in_flight_full_then_writable<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
     let key = servers[0].endpoint.register(&region().0).unwrap();
     let read = |tag: u64| RemoteRead { key, offset: 4_096 + 8 * tag, length: 4_096 };
@@ -441,8 +441,8 @@ fn read_too_many_in_flight_full_then_writable<W: World>() {
 
 fn read_connection_ends_reads_fail_before_closed<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
     let key = servers[0].endpoint.register(&region().0).unwrap();
     // Nothing is flushed, so nothing is answered.
@@ -471,8 +471,8 @@ fn read_connection_ends_reads_fail_before_closed<W: World>() {
 
 fn read_over_an_accepted_connection_is_unsupported<W: World>() {
     let mut world = W::new();
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (_, there) = open(&mut world, &mut client, &mut servers[0], address);
     let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
     servers[0].endpoint.post_read(there, read, ReadTag(7)).unwrap();

@@ -7,8 +7,8 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use cell_fabric::{
-    Address, CloseReason, Endpoint, Event, FabricError, Limits, OneSided, Poller, ReadFailure, ReadTag,
-    Refusal, RegionKey, RemoteRead, Stranger, TcpEndpoint, TcpOptions,
+    Address, CloseReason, Endpoint, Event, FabricError, FabricLimits, HelloRefusal, OneSided, Poller,
+    ReadFailure, ReadTag, RegionKey, RemoteRead, Stranger, TcpEndpoint, TcpOptions,
 };
 use proptest::prelude::*;
 
@@ -24,7 +24,7 @@ fn hello() -> Vec<u8> {
     bytes
 }
 
-fn server(limits: Limits) -> (Peer<TcpEndpoint>, SocketAddr) {
+fn server(limits: FabricLimits) -> (Peer<TcpEndpoint>, SocketAddr) {
     let options = TcpOptions { limits, ..TcpOptions::default() };
     let mut servers = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
     let address = servers[0].address().unwrap();
@@ -32,7 +32,7 @@ fn server(limits: Limits) -> (Peer<TcpEndpoint>, SocketAddr) {
 }
 
 fn refusal_of(bytes: &[u8], then_close: bool) -> CloseReason {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(bytes).unwrap();
     if then_close {
@@ -44,7 +44,7 @@ fn refusal_of(bytes: &[u8], then_close: bool) -> CloseReason {
 }
 
 fn end_after_hello(bytes: &[u8]) -> (Vec<Vec<u8>>, CloseReason) {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(&hello()).unwrap();
     stranger.write_all(bytes).unwrap();
@@ -74,7 +74,7 @@ fn accept_half_a_hello_is_refused() {
 
 #[test]
 fn accept_other_version_tells_both_ends() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     let mut bytes = hello();
     bytes[8] = 7;
@@ -88,7 +88,7 @@ fn accept_other_version_tells_both_ends() {
 
 #[test]
 fn accept_silence_is_refused_after_the_handshake_timeout() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let _stranger = TcpStream::connect(address).unwrap();
     server.endpoint.tick(1_000);
     until(&mut Tcp, &mut [&mut server], |peers| peers[0].endpoint.connections() == 1);
@@ -104,7 +104,7 @@ fn accept_silence_is_refused_after_the_handshake_timeout() {
 #[test]
 fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = Peer::new(TcpEndpoint::client(Limits::default()).unwrap());
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
     client.endpoint.tick(0);
     let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
     client.endpoint.send(connection, b"anyone?").unwrap();
@@ -117,7 +117,7 @@ fn connect_peer_never_answers_closes_after_the_handshake_timeout() {
 #[test]
 fn connect_to_a_stranger_closes_by_name() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut client = Peer::new(TcpEndpoint::client(Limits::default()).unwrap());
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
     let connection = client.endpoint.connect(&Address::tcp(listener.local_addr().unwrap())).unwrap();
     listener.accept().unwrap().0.write_all(b"-ERR unknown command\r\n").unwrap();
     until(&mut Tcp, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
@@ -144,7 +144,7 @@ fn receive_half_a_message_closes_as_truncated() {
 
 #[test]
 fn receive_peer_resets_closes_with_the_networks_word() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(&hello()).unwrap();
     until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty());
@@ -159,7 +159,7 @@ fn receive_peer_resets_closes_with_the_networks_word() {
 
 #[test]
 fn send_peer_gone_what_it_sent_is_still_received() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
     stranger.write_all(&hello()).unwrap();
     until(&mut Tcp, &mut [&mut server], |peers| !peers[0].order.is_empty());
@@ -179,7 +179,7 @@ fn send_peer_gone_what_it_sent_is_still_received() {
 
 #[test]
 fn receive_byte_by_byte_gives_the_messages() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut slow = TcpStream::connect(address).unwrap();
     slow.set_nodelay(true).unwrap();
     let bytes = [&hello()[..], &[3, 0, 0, 0, 1, 2, 3, 0, 0, 0, 0, 1, 0, 0, 0, 9]].concat();
@@ -195,7 +195,7 @@ fn receive_byte_by_byte_gives_the_messages() {
 
 #[test]
 fn receive_stalled_peer_is_closed_as_stalled() {
-    let limits = Limits { idle_timeout_ns: 1_000_000_000, ..Limits::default() };
+    let limits = FabricLimits { idle_timeout_ns: 1_000_000_000, ..FabricLimits::default() };
     let (mut server, address) = server(limits);
     server.endpoint.tick(0);
     let mut stalled = TcpStream::connect(address).unwrap();
@@ -216,7 +216,7 @@ fn receive_stalled_peer_is_closed_as_stalled() {
 fn listen_outside_loopback_is_refused() {
     let refused = TcpEndpoint::listen("0.0.0.0:0".parse().unwrap(), 1, &TcpOptions::default());
     assert!(matches!(refused, Err(FabricError::NotLoopback { .. })));
-    let sim = TcpEndpoint::client(Limits::default()).unwrap().connect(&Address::sim(1));
+    let sim = TcpEndpoint::client(FabricLimits::default()).unwrap().connect(&Address::sim(1));
     assert!(matches!(sim, Err(FabricError::AddressUnsupported { .. })));
 }
 
@@ -230,19 +230,19 @@ fn listen_address_taken_is_refused() {
 #[test]
 fn drop_one_worker_others_serve_on() {
     let mut world = Tcp;
-    let (mut servers, address) = world.listen(2, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(2, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     servers.pop();
     let connection = client.endpoint.connect(&address.with_worker(1)).unwrap();
     until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].closed(connection).is_some());
-    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(Refusal::NoSuchWorker)));
+    assert_eq!(client.closed(connection), Some(CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker)));
     open(&mut world, &mut client, &mut servers[0], address);
 }
 
 #[test]
 fn read_host_without_the_service_fails_as_unsupported() {
-    let (mut server, address) = server(Limits::default());
-    let mut client = Peer::new(TcpEndpoint::client(Limits::default()).unwrap());
+    let (mut server, address) = server(FabricLimits::default());
+    let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
     // Posted before the acceptor's hello can tell, and after.
     let here = client.endpoint.connect(&Address::tcp(address)).unwrap();
     let read = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
@@ -258,8 +258,8 @@ fn read_host_without_the_service_fails_as_unsupported() {
 
 #[test]
 fn read_worker_does_not_poll_is_served() {
-    let (mut servers, address) = Tcp.listen(1, Limits::default());
-    let mut client = Tcp.client(Limits::default());
+    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let mut client = Tcp.client(FabricLimits::default());
     let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
     let key = servers[0].endpoint.register(&region().0).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
@@ -275,11 +275,11 @@ fn read_worker_does_not_poll_is_served() {
 
 #[test]
 fn read_broken_request_ends_the_lane_only() {
-    let (mut servers, address) = Tcp.listen(1, Limits::default());
-    let mut client = Tcp.client(Limits::default());
+    let (mut servers, address) = Tcp.listen(1, FabricLimits::default());
+    let mut client = Tcp.client(FabricLimits::default());
     let (here, _) = open(&mut Tcp, &mut client, &mut servers[0], address);
     // Worker 65,535 is the service: ordinary messages are not reads.
-    let mut stranger = Tcp.client(Limits::default());
+    let mut stranger = Tcp.client(FabricLimits::default());
     let lane = stranger.endpoint.connect(&address.with_worker(u16::MAX)).unwrap();
     stranger.endpoint.send(lane, b"not a read").unwrap();
     until(&mut Tcp, &mut [&mut stranger, &mut servers[0]], |peers| peers[0].closed(lane).is_some());
@@ -292,12 +292,12 @@ fn read_broken_request_ends_the_lane_only() {
 
 #[test]
 fn wait_message_from_another_thread_ends_the_sleep() {
-    let (mut server, address) = server(Limits::default());
+    let (mut server, address) = server(FabricLimits::default());
     let mut poller = Poller::new().unwrap();
     poller.add(server.endpoint.wake_descriptor().unwrap()).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let mut client = Peer::new(TcpEndpoint::client(Limits::default()).unwrap());
+            let mut client = Peer::new(TcpEndpoint::client(FabricLimits::default()).unwrap());
             let connection = client.endpoint.connect(&Address::tcp(address)).unwrap();
             client.endpoint.send(connection, b"wake up").unwrap();
             until(&mut Tcp, &mut [&mut client], |peers| !peers[0].messages(connection).is_empty());
@@ -321,8 +321,8 @@ fn wait_message_from_another_thread_ends_the_sleep() {
 #[test]
 fn poll_flood_is_served_in_bounded_batches() {
     let mut world = Tcp;
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let mut client = world.client(Limits::default());
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
     let message = [0; 60];
     (0..15_000).for_each(|_| client.endpoint.send(here, &message).unwrap());

@@ -4,8 +4,8 @@
 mod harness;
 
 use cell_fabric::{
-    Address, Endpoint, HostEndpoint, HostOptions, Limits, OneSided, Partition, Poller, ReadTag, RemoteRead,
-    SocketName,
+    Address, Endpoint, FabricLimits, HostEndpoint, HostOptions, OneSided, Partition, Poller, ReadTag,
+    RemoteRead, SocketName,
 };
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const TURNS_MANY: usize = 2_000;
 fn listening() -> (Partition, Peer<HostEndpoint>, SocketName) {
     let partition = Partition::default();
     let name = socket_name();
-    let mut shm = shm_options(Limits::default());
+    let mut shm = shm_options(FabricLimits::default());
     shm.partition = partition.clone();
     let options = HostOptions { shm, socket: Some(name) };
     let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
@@ -30,7 +30,7 @@ fn cut_off(shm: bool) {
     let tcp = Address::tcp(server.endpoint.address().unwrap());
     let address = if shm { Address::shm(name) } else { tcp };
     let world = &mut Host::<false>::new();
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, there) = open(world, &mut client, &mut server, address);
     let (region, _writer) = region();
     let key = server.endpoint.register(&region).unwrap();
@@ -85,7 +85,7 @@ fn partition_over_shared_memory_cuts_messages_and_new_connections_until_it_ends(
 fn partition_over_shared_memory_does_not_cut_reads_of_mapped_memory() {
     let (partition, mut server, name) = listening();
     let world = &mut Host::<true>::new();
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let (here, _) = open(world, &mut client, &mut server, Address::shm(name));
     let (region, _writer) = region();
     let key = server.endpoint.register(&region).unwrap();

@@ -8,22 +8,22 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use cell_fabric::{
-    Address, CloseReason, Endpoint, FabricError, HostEndpoint, HostOptions, Limits, OneSided, Poller,
-    ReadFailure, ReadTag, Refusal, RegionKey, RemoteRead, ShmEndpoint, ShmOptions, SocketName,
+    Address, CloseReason, Endpoint, FabricError, FabricLimits, HelloRefusal, HostEndpoint, HostOptions,
+    OneSided, Poller, ReadFailure, ReadTag, RegionKey, RemoteRead, ShmEndpoint, ShmOptions, SocketName,
 };
 use cell_memory::{Region, RegionSpec};
 use cell_terms::{Epoch, PairId, Words};
 
 use harness::{Host, Peer, Seen, Shm, World, open, region, shm_options, socket_name, until};
 
-fn server(limits: Limits) -> Peer<ShmEndpoint> {
+fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
     Shm.listen(1, limits).0.remove(0)
 }
 
 /// Both ends sleep whenever they may, and a wake-up that is lost ends the test.
 fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
     const PATIENCE: Duration = Duration::from_secs(20);
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let address = Address::shm(server.endpoint.name().unwrap());
     let turn = |peer: &mut Peer<ShmEndpoint>, poller: &mut Poller| {
         if peer.turn() == 0 && peer.endpoint.prepare_sleep() {
@@ -44,7 +44,7 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
                 turn(&mut server, &mut poller);
             }
         });
-        let mut client = Shm.client(Limits::default());
+        let mut client = Shm.client(FabricLimits::default());
         let mut poller = poller_of(&client);
         let connection = client.endpoint.connect(&address).unwrap();
         let mut sent = 0;
@@ -69,7 +69,7 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
 fn wake_ups_for_room_alone_are_never_lost() {
     const PATIENCE: Duration = Duration::from_secs(20);
     const COUNT: usize = 3_000;
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let address = Address::shm(server.endpoint.name().unwrap());
     let poller_of = |peer: &Peer<ShmEndpoint>| {
         let mut poller = Poller::new().unwrap();
@@ -86,7 +86,7 @@ fn wake_ups_for_room_alone_are_never_lost() {
             }
             assert_eq!(server.messages(server.order[0]).len(), COUNT);
         });
-        let mut client = Shm.client(Limits::default());
+        let mut client = Shm.client(FabricLimits::default());
         let mut poller = poller_of(&client);
         let connection = client.endpoint.connect(&address).unwrap();
         let mut sent = 0;
@@ -125,16 +125,16 @@ fn child_role() {
     let address = Address::shm(SocketName::new(name).unwrap());
     match role {
         "client" => {
-            let mut client = Shm.client(Limits::default());
+            let mut client = Shm.client(FabricLimits::default());
             let connection = client.endpoint.connect(&address).unwrap();
             client.endpoint.send(connection, b"from the child").unwrap();
             until(&mut Shm, &mut [&mut client], |peers| peers[0].closed(connection).is_some());
             let reason = client.closed(connection).unwrap();
-            let refused = reason == CloseReason::RefusedByPeer(Refusal::NotPermitted);
+            let refused = reason == CloseReason::RefusedByPeer(HelloRefusal::NotPermitted);
             std::process::exit(if refused { 42 } else { 43 });
         }
         _ => {
-            let options = shm_options(Limits::default());
+            let options = shm_options(FabricLimits::default());
             let mut servers = ShmEndpoint::listen(SocketName::new(name).unwrap(), 1, &options).unwrap();
             let mut server = Peer::new(servers.remove(0));
             let (region, _writer) = region();
@@ -162,7 +162,7 @@ fn child(role: &str, name: SocketName, user: Option<u32>) -> std::io::Result<Chi
 
 #[test]
 fn kill_client_process_its_messages_arrive_and_then_its_end() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let mut child = child("client", server.endpoint.name().unwrap(), None).unwrap();
     until(&mut Shm, &mut [&mut server], |peers| {
         peers[0].order.first().is_some_and(|there| !peers[0].messages(*there).is_empty())
@@ -180,7 +180,7 @@ fn kill_client_process_its_messages_arrive_and_then_its_end() {
 fn kill_server_process_its_memory_is_read_until_its_end_is_seen() {
     let name = socket_name();
     let mut child = child("server", name, None).unwrap();
-    let mut client = Shm.client(Limits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let connection = loop {
         let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
         until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
@@ -212,7 +212,7 @@ fn connect_to_another_users_server_needs_a_place_on_the_list() {
             println!("the test's own binary cannot be run by another user");
             return;
         };
-        let mut client = Peer::new(ShmEndpoint::client_of(Limits::default(), &users).unwrap());
+        let mut client = Peer::new(ShmEndpoint::client_of(FabricLimits::default(), &users).unwrap());
         let first = loop {
             let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
             until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
@@ -236,7 +236,7 @@ fn connect_as_another_user_needs_a_place_on_the_list() {
     }
     for (users, admitted) in [(vec![], false), (vec![NOBODY], true)] {
         let name = socket_name();
-        let options = ShmOptions { users, ..shm_options(Limits::default()) };
+        let options = ShmOptions { users, ..shm_options(FabricLimits::default()) };
         let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
         let Ok(mut child) = child("client", name, Some(NOBODY)) else {
             println!("the test's own binary cannot be run by another user");
@@ -247,7 +247,7 @@ fn connect_as_another_user_needs_a_place_on_the_list() {
             child.kill().unwrap();
         } else {
             until(&mut Shm, &mut [&mut server], |peers| !peers[0].refused.is_empty());
-            assert_eq!(server.refused, [CloseReason::Refused(Refusal::NotPermitted)]);
+            assert_eq!(server.refused, [CloseReason::Refused(HelloRefusal::NotPermitted)]);
             assert_eq!(child.wait().unwrap().code(), Some(42));
         }
         child.wait().unwrap();
@@ -256,8 +256,8 @@ fn connect_as_another_user_needs_a_place_on_the_list() {
 
 #[test]
 fn read_mapped_region_fails_when_its_registration_ends() {
-    let (mut servers, address) = Shm.listen(1, Limits::default());
-    let mut client = Shm.client(Limits::default());
+    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
     let (region, _writer) = region();
     let key = servers[0].endpoint.register(&region).unwrap();
@@ -280,8 +280,8 @@ fn read_mapped_region_fails_when_its_registration_ends() {
 
 #[test]
 fn mapped_region_lasts_as_long_as_its_registration() {
-    let (mut servers, address) = Shm.listen(1, Limits::default());
-    let mut client = Shm.client(Limits::default());
+    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
     let (region, _writer) = region();
     let key = servers[0].endpoint.register(&region).unwrap();
@@ -299,8 +299,8 @@ fn mapped_region_lasts_as_long_as_its_registration() {
 
 #[test]
 fn read_mapped_region_needs_nothing_of_the_server() {
-    let (mut servers, address) = Shm.listen(1, Limits::default());
-    let mut client = Shm.client(Limits::default());
+    let (mut servers, address) = Shm.listen(1, FabricLimits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let (here, _) = open(&mut Shm, &mut client, &mut servers[0], address);
     let key = servers[0].endpoint.register(&region().0).unwrap();
     let read = |tag: u64| RemoteRead { key, offset: 8_000 + 8 * tag, length: 8 };
@@ -318,13 +318,13 @@ fn read_mapped_region_needs_nothing_of_the_server() {
 fn register_what_cannot_be_shared_is_refused() {
     let spec = RegionSpec::extent(PairId(1), Epoch(1), 2 << 20).unwrap();
     let (private, _writer) = Region::create_private(&spec).unwrap();
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let refused = server.endpoint.register(&private);
     assert!(matches!(refused, Err(FabricError::RegionNotShared { .. })));
-    let options = ShmOptions { one_sided: false, ..shm_options(Limits::default()) };
+    let options = ShmOptions { one_sided: false, ..shm_options(FabricLimits::default()) };
     let mut server = ShmEndpoint::listen(socket_name(), 1, &options).unwrap().remove(0);
     assert!(matches!(server.register(&region().0), Err(FabricError::OneSidedUnavailable)));
-    let mut client = Shm.client(Limits::default());
+    let mut client = Shm.client(FabricLimits::default());
     assert!(matches!(client.endpoint.register(&region().0), Err(FabricError::OneSidedUnavailable)));
     let tcp = client.endpoint.connect(&Address::sim(1));
     assert!(matches!(tcp, Err(FabricError::AddressUnsupported { .. })));
@@ -332,10 +332,10 @@ fn register_what_cannot_be_shared_is_refused() {
 
 #[test]
 fn read_host_without_one_sided_reads_fails_as_unsupported() {
-    let options = ShmOptions { one_sided: false, ..shm_options(Limits::default()) };
+    let options = ShmOptions { one_sided: false, ..shm_options(FabricLimits::default()) };
     let name = socket_name();
     let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
-    let mut client = Shm.client(Limits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let here = client.endpoint.connect(&Address::shm(name)).unwrap();
     client
         .endpoint
@@ -348,9 +348,9 @@ fn read_host_without_one_sided_reads_fails_as_unsupported() {
 #[test]
 fn host_one_registration_is_read_over_both() {
     let mut world = Host::<true>;
-    let (mut servers, shm) = world.listen(1, Limits::default());
+    let (mut servers, shm) = world.listen(1, FabricLimits::default());
     let tcp = Address::tcp(servers[0].endpoint.address().unwrap());
-    let mut client = world.client(Limits::default());
+    let mut client = world.client(FabricLimits::default());
     let key = servers[0].endpoint.register(&region().0).unwrap();
     let read = RemoteRead { key, offset: 8_000, length: 8 };
     let connections = [shm, tcp].map(|address| open(&mut world, &mut client, &mut servers[0], address).0);
@@ -376,10 +376,10 @@ fn host_one_registration_is_read_over_both() {
 fn host_tells_its_socket_in_the_hello_of_tcp() {
     let name = socket_name();
     let mut options = HostOptions { socket: Some(name), ..HostOptions::default() };
-    options.shm.limits = Limits::default();
+    options.shm.limits = FabricLimits::default();
     let any = "127.0.0.1:0".parse().unwrap();
     let mut server = Peer::new(HostEndpoint::listen(any, 1, &options).unwrap().remove(0));
-    let mut client = Peer::new(HostEndpoint::client(Limits::default()).unwrap());
+    let mut client = Peer::new(HostEndpoint::client(FabricLimits::default()).unwrap());
     let tcp = Address::tcp(server.endpoint.address().unwrap());
     let mut world = Host::<false>;
     let (connection, _) = open(&mut world, &mut client, &mut server, tcp);

@@ -11,7 +11,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, CloseReason, Endpoint, Limits, OneSided, RegionKey, ShmEndpoint, SocketName, Stranger,
+    Address, CloseReason, Endpoint, FabricLimits, OneSided, RegionKey, ShmEndpoint, SocketName, Stranger,
 };
 use cell_memory::Region;
 use proptest::prelude::*;
@@ -100,7 +100,7 @@ impl Hostile {
     }
 }
 
-fn server(limits: Limits) -> Peer<ShmEndpoint> {
+fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
     Shm.listen(1, limits).0.remove(0)
 }
 
@@ -120,7 +120,7 @@ fn accept_stranger_or_half_a_hello_is_refused() {
         (&[7; 3_000], CloseReason::Truncated { received: 0 }),
     ];
     for (bytes, expected) in cases {
-        let mut server = server(Limits::default());
+        let mut server = server(FabricLimits::default());
         let stranger = Hostile::connect(server.endpoint.name().unwrap());
         stranger.send(bytes);
         until(&mut Shm, &mut [&mut server], |peers| !peers[0].refused.is_empty());
@@ -130,7 +130,7 @@ fn accept_stranger_or_half_a_hello_is_refused() {
 
 #[test]
 fn accept_other_version_tells_both_ends() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let stranger = Hostile::connect(server.endpoint.name().unwrap());
     let mut bytes = hello();
     bytes[8] = 7;
@@ -143,7 +143,7 @@ fn accept_other_version_tells_both_ends() {
 
 #[test]
 fn accept_silence_is_refused_after_the_handshake_timeout() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let _stranger = Hostile::connect(server.endpoint.name().unwrap());
     server.endpoint.tick(1_000);
     until(&mut Shm, &mut [&mut server], |peers| peers[0].endpoint.connections() == 1);
@@ -156,13 +156,13 @@ fn accept_silence_is_refused_after_the_handshake_timeout() {
 #[test]
 fn receive_counts_that_cannot_be_close_the_connection() {
     for tail in [u64::MAX, RING_WORDS + 1, 1 << 63] {
-        let mut server = server(Limits::default());
+        let mut server = server(FabricLimits::default());
         let hostile = Hostile::admitted(&mut server);
         hostile.store(TAIL, tail);
         assert_eq!(end_of(&mut server), CloseReason::SharedMemoryBroken, "{tail}");
     }
     // The other ring's head: noticed when its room is needed.
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     let there = server.order[0];
     hostile.store(HEAD_BACK, 1 << 40);
@@ -180,7 +180,7 @@ fn receive_hostile_frames_close_after_the_good_messages() {
         (1 << 32, CloseReason::SharedMemoryBroken),
     ];
     for (head, expected) in cases {
-        let mut server = server(Limits::default());
+        let mut server = server(FabricLimits::default());
         let hostile = Hostile::admitted(&mut server);
         for (at, word) in [(0, 2), (1, u64::from(u16::from_le_bytes(*b"ok"))), (2, head)] {
             hostile.store(DATA + at, word);
@@ -193,7 +193,7 @@ fn receive_hostile_frames_close_after_the_good_messages() {
 
 #[test]
 fn receive_half_a_message_closes_as_truncated() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     hostile.store(DATA, 20);
     hostile.store(TAIL, 2);
@@ -204,7 +204,7 @@ fn receive_half_a_message_closes_as_truncated() {
 
 #[test]
 fn share_file_keeps_its_size_and_holes_are_zeros() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     let file = &hostile.descriptors[0];
     assert!(rustix::fs::ftruncate(file, 0).is_err() && rustix::fs::ftruncate(file, 1 << 30).is_err());
@@ -226,7 +226,7 @@ fn share_file_keeps_its_size_and_holes_are_zeros() {
 /// liked, and with it the server's next write.
 #[test]
 fn share_hands_over_memory_and_nothing_else() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     for descriptor in &hostile.descriptors {
         assert!(rustix::fs::fcntl_get_seals(descriptor).is_ok(), "{descriptor:?} is no memory");
@@ -235,7 +235,7 @@ fn share_hands_over_memory_and_nothing_else() {
 
 #[test]
 fn wake_peer_that_never_reads_its_socket_makes_nobody_wait() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     let there = server.order[0];
     let mut sent = 0_u64;
@@ -252,7 +252,7 @@ fn wake_peer_that_never_reads_its_socket_makes_nobody_wait() {
 
 #[test]
 fn wake_peer_sleeps_until_its_answer_comes_and_not_for_its_question() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let hostile = Hostile::admitted(&mut server);
     let there = server.order[0];
     hostile.store(SLEEPING_BACK, 1);
@@ -268,7 +268,7 @@ fn wake_peer_sleeps_until_its_answer_comes_and_not_for_its_question() {
 
 #[test]
 fn ask_for_regions_and_read_no_answers_closes_as_stalled() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let key = server.endpoint.register(&region().0).unwrap();
     let hostile = Hostile::admitted(&mut server);
     for _ in 0..10_000 {
@@ -286,7 +286,7 @@ fn ask_for_regions_and_read_no_answers_closes_as_stalled() {
 
 #[test]
 fn ask_for_a_region_gives_a_descriptor_that_cannot_write() {
-    let mut server = server(Limits::default());
+    let mut server = server(FabricLimits::default());
     let (region, _writer) = region();
     let key = server.endpoint.register(&region).unwrap();
     let hostile = Hostile::admitted(&mut server);
@@ -324,7 +324,7 @@ fn hostile_acceptor() -> (OwnedFd, SocketName) {
 /// What a connector makes of an acceptor's answer.
 fn first_event_after(bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> Seen {
     let (listener, name) = hostile_acceptor();
-    let mut client = Shm.client(Limits::default());
+    let mut client = Shm.client(FabricLimits::default());
     let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
     let there = rustix::net::accept(&listener).unwrap();
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
@@ -360,7 +360,7 @@ fn send_to_an_acceptor_that_never_hears(more: Vec<OwnedFd>) -> Option<CloseReaso
     let (listener, name) = hostile_acceptor();
     let (ended, end) = mpsc::channel();
     std::thread::spawn(move || {
-        let mut client = Shm.client(Limits::default());
+        let mut client = Shm.client(FabricLimits::default());
         let connection = client.endpoint.connect(&Address::shm(name)).unwrap();
         until(&mut Shm, &mut [&mut client], |peers| !peers[0].seen(connection).is_empty());
         while client.endpoint.counters().wakes < WAKES && client.closed(connection).is_none() {
@@ -470,7 +470,7 @@ proptest! {
             1..60,
         ),
     ) {
-        let mut server = server(Limits::default());
+        let mut server = server(FabricLimits::default());
         let hostile = Hostile::admitted(&mut server);
         let there = server.order[0];
         for (word, value) in stores {

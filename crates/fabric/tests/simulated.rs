@@ -6,8 +6,8 @@ mod harness;
 use std::io::ErrorKind;
 
 use cell_fabric::{
-    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, Limits, OneSided, ReadFailure, ReadTag,
-    RemoteRead, SimCrash, SimEndpoint, SimNetwork, SimOptions,
+    Address, CloseReason, ConnectionId, Endpoint, Event, FabricLimits, Greeting, OneSided, ReadFailure,
+    ReadTag, RemoteRead, SimCrash, SimEndpoint, SimNetwork, SimOptions,
 };
 use cell_terms::WordsMut;
 
@@ -24,8 +24,8 @@ struct Pair {
 /// A client on host 2 with a connection to a server on host 1.
 fn pair(seed: u64, options: SimOptions) -> Pair {
     let mut world = Sim::with(seed, options);
-    let (mut servers, address) = world.listen(1, Limits::default());
-    let (mut client, mut server) = (world.client(Limits::default()), servers.remove(0));
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let (mut client, mut server) = (world.client(FabricLimits::default()), servers.remove(0));
     let (here, there) = open(&mut world, &mut client, &mut server, address);
     Pair { world, client, server, here, there }
 }
@@ -50,7 +50,7 @@ type Histories = Vec<Vec<(ConnectionId, Vec<Seen>)>>;
 /// Traffic among several hosts under faults; what everyone saw, and the network's digest.
 fn run(seed: u64) -> (Histories, u64) {
     let mut world = Sim::with(seed, SimOptions::hostile());
-    let limits = Limits { idle_timeout_ns: 2_000_000_000, ..Limits::default() };
+    let limits = FabricLimits { idle_timeout_ns: 2_000_000_000, ..FabricLimits::default() };
     let (mut servers, address) = world.listen(2, limits);
     let mut clients: Vec<_> = (0..4).map(|_| world.client(limits)).collect();
     let mut open = Vec::new();
@@ -186,7 +186,7 @@ fn crash_process_peers_learn_and_a_restart_is_another_endpoint() {
     pair.turns(100);
     assert_eq!(pair.client.seen(refused), []);
     let network = pair.world.network.clone();
-    let mut restarted = Peer::new(network.listen(1, 0, Limits::default(), greeting()));
+    let mut restarted = Peer::new(network.listen(1, 0, FabricLimits::default(), greeting()));
     open(&mut pair.world, &mut pair.client, &mut restarted, Address::sim(1));
 }
 
@@ -198,7 +198,7 @@ fn crash_host_peers_hear_nothing_until_it_is_back() {
     pair.turns(1_000);
     assert_eq!(pair.client.closed(pair.here), None);
     let network = pair.world.network.clone();
-    let _restarted = network.listen(1, 0, Limits::default(), greeting());
+    let _restarted = network.listen(1, 0, FabricLimits::default(), greeting());
     // The new kernel knows nothing of the old connection.
     pair.client.endpoint.send(pair.here, b"still there?").unwrap();
     let here = pair.here;
@@ -293,8 +293,8 @@ fn read_host_crashed_or_cut_off_ends_with_its_connection() {
 #[test]
 fn step_time_stands_nothing_arrives() {
     let network = SimNetwork::new(1, SimOptions::calm());
-    let _server = network.listen(1, 0, Limits::default(), greeting());
-    let mut client = network.client(2, Limits::default());
+    let _server = network.listen(1, 0, FabricLimits::default(), greeting());
+    let mut client = network.client(2, FabricLimits::default());
     client.connect(&Address::sim(1)).unwrap();
     assert_eq!(network.step(0), 0);
     let due_ns = network.next_due_ns().unwrap();
@@ -305,8 +305,8 @@ fn step_time_stands_nothing_arrives() {
 #[test]
 fn stalled_connection_delivers_late_and_a_new_one_at_once() {
     let network = SimNetwork::new(9, SimOptions::calm());
-    let mut server = network.listen(1, 0, Limits::default(), Greeting::default());
-    let mut client = network.client(2, Limits::default());
+    let mut server = network.listen(1, 0, FabricLimits::default(), Greeting::default());
+    let mut client = network.client(2, FabricLimits::default());
     let mut received: Vec<(u64, Vec<u8>)> = Vec::new();
     let run = |until_ns: u64, server: &mut SimEndpoint, received: &mut Vec<(u64, Vec<u8>)>| {
         while network.next_due_ns().is_some_and(|due_ns| due_ns <= until_ns) {

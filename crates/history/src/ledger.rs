@@ -6,14 +6,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::operation::Value;
+use crate::operation::WrittenValue;
 
 /// What a key may hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Account {
-    acknowledged: Option<Value>,
+    acknowledged: Option<WrittenValue>,
     /// Later writes whose outcome nobody knows, in order; `None` is a delete.
-    unknown: Vec<Option<Value>>,
+    unknown: Vec<Option<WrittenValue>>,
 }
 
 /// A client's keys.
@@ -30,23 +30,23 @@ pub struct Discrepancy {
     /// The key.
     pub key: Vec<u8>,
     /// What it holds.
-    pub found: Option<Value>,
+    pub found: Option<WrittenValue>,
     /// What was acknowledged last.
-    pub acknowledged: Option<Value>,
+    pub acknowledged: Option<WrittenValue>,
     /// What else it might hold.
-    pub unknown: Vec<Option<Value>>,
+    pub unknown: Vec<Option<WrittenValue>>,
 }
 
 impl Ledger {
     /// A write (`None`: a delete) was acknowledged.
-    pub fn acknowledge(&mut self, key: &[u8], value: Option<Value>) {
+    pub fn acknowledge(&mut self, key: &[u8], value: Option<WrittenValue>) {
         let account = self.accounts.entry(key.to_vec()).or_default();
         *account = Account { acknowledged: value, unknown: Vec::new() };
         self.acknowledged += 1;
     }
 
     /// A write ended and its outcome is not known.
-    pub fn doubt(&mut self, key: &[u8], value: Option<Value>) {
+    pub fn doubt(&mut self, key: &[u8], value: Option<WrittenValue>) {
         self.accounts.entry(key.to_vec()).or_default().unknown.push(value);
         self.unknown += 1;
     }
@@ -65,7 +65,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The discrepancy.
-    pub fn check(&self, key: &[u8], found: Option<Value>) -> Result<(), Discrepancy> {
+    pub fn check(&self, key: &[u8], found: Option<WrittenValue>) -> Result<(), Discrepancy> {
         let account = self.accounts.get(key).cloned().unwrap_or_default();
         if found == account.acknowledged || account.unknown.contains(&found) {
             return Ok(());

@@ -2,7 +2,7 @@
 //!
 //! | module | role |
 //! |---|---|
-//! | [`Recorder`], [`Operation`] | operations by key, on one logical clock |
+//! | [`Recorder`], [`HistoryOperation`] | operations by key, on one logical clock |
 //! | [`ledger`] | what one client was told of its own keys, and so what must be found after any crash |
 //! | [`linearizability`] | is there an order of a key's operations that fits what every client was told? |
 //! | [`payload`] | values that prove themselves |
@@ -14,4 +14,4 @@ pub mod linearizability;
 mod operation;
 pub mod payload;
 
-pub use operation::{Call, Operation, Outcome, Recorder, Value};
+pub use operation::{Call, HistoryOperation, Outcome, Recorder, WrittenValue};

@@ -11,10 +11,10 @@
 
 use std::collections::HashSet;
 
-use crate::operation::{Call, Operation, Outcome, Value};
+use crate::operation::{Call, HistoryOperation, Outcome, WrittenValue};
 
 /// What a key holds.
-type RegisterValue = Option<Value>;
+type RegisterValue = Option<WrittenValue>;
 
 /// How many operations of unknown outcome a key may have.
 const UNKNOWN_MAX: usize = 512;
@@ -27,7 +27,7 @@ const CHAIN_MAX: u32 = 3;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
     /// No order explains it: in every order tried, this operation or one that overlaps it did not fit.
-    NotLinearizable(Operation),
+    NotLinearizable(HistoryOperation),
     /// More operations of unknown outcome than the checker keeps apart.
     TooWide,
     /// Neither an order nor a proof that there is none within the limit of configurations.
@@ -71,7 +71,7 @@ impl Configuration {
 }
 
 /// The state after an operation, if its outcome fits the state before.
-fn step(state: RegisterValue, operation: &Operation) -> Option<RegisterValue> {
+fn step(state: RegisterValue, operation: &HistoryOperation) -> Option<RegisterValue> {
     let holds = match operation.call {
         Call::Get if operation.outcome == Outcome::Exists => return state.is_some().then_some(state),
         Call::Get => return (operation.outcome == Outcome::Found(state)).then_some(state),
@@ -104,7 +104,7 @@ fn effect(call: Call) -> Option<RegisterValue> {
 ///
 /// # Errors
 /// The violation, if there is one.
-pub fn check(operations: &[Operation], initial: Option<Value>) -> Result<(), Violation> {
+pub fn check(operations: &[HistoryOperation], initial: Option<WrittenValue>) -> Result<(), Violation> {
     let search = Search::new(operations)?;
     let mut farthest = None;
     let mut tried = HashSet::new();
@@ -132,19 +132,20 @@ pub fn check(operations: &[Operation], initial: Option<Value>) -> Result<(), Vio
 
 /// A history, sorted for the search.
 struct Search {
-    known: Vec<Operation>,
-    unknown: Vec<Operation>,
+    known: Vec<HistoryOperation>,
+    unknown: Vec<HistoryOperation>,
     /// Values that some operation's fitting depends on; others cannot be told apart.
-    told: HashSet<Value>,
+    told: HashSet<WrittenValue>,
 }
 
 impl Search {
-    fn new(operations: &[Operation]) -> Result<Self, Violation> {
-        let is_unknown = |each: &&Operation| each.outcome == Outcome::Unknown;
-        let mut known: Vec<Operation> = operations.iter().filter(|each| !is_unknown(each)).copied().collect();
+    fn new(operations: &[HistoryOperation]) -> Result<Self, Violation> {
+        let is_unknown = |each: &&HistoryOperation| each.outcome == Outcome::Unknown;
+        let mut known: Vec<HistoryOperation> =
+            operations.iter().filter(|each| !is_unknown(each)).copied().collect();
         known.sort_by_key(|each| each.invoked);
         let writes = operations.iter().filter(is_unknown).filter(|each| each.call != Call::Get);
-        let unknown: Vec<Operation> = writes.copied().collect();
+        let unknown: Vec<HistoryOperation> = writes.copied().collect();
         let told = operations.iter().filter_map(|each| match (each.call, each.outcome) {
             (_, Outcome::Found(found)) => found,
             (Call::Replace { expected, .. } | Call::Remove(expected), _) => Some(expected),
@@ -188,7 +189,13 @@ impl Search {
 
     /// Configurations after `operation`, with unknown ones called before `time` placed ahead of it if it
     /// needs them.
-    fn place(&self, at: &Configuration, operation: &Operation, time: u64, chain: u32) -> Vec<Configuration> {
+    fn place(
+        &self,
+        at: &Configuration,
+        operation: &HistoryOperation,
+        time: u64,
+        chain: u32,
+    ) -> Vec<Configuration> {
         if let Some(state) = step(at.state, operation) {
             return vec![Configuration { state, ..at.clone() }];
         }
@@ -211,8 +218,8 @@ impl Search {
     }
 
     /// Unknown calls of one kind have effects that nobody can tell apart.
-    fn kind(&self, call: Call) -> (u8, Option<Value>, Option<Value>) {
-        let told = |value: Value| self.told.contains(&value).then_some(value);
+    fn kind(&self, call: Call) -> (u8, Option<WrittenValue>, Option<WrittenValue>) {
+        let told = |value: WrittenValue| self.told.contains(&value).then_some(value);
         match call {
             Call::Get => (0, None, None),
             Call::Put(value) => (1, None, told(value)),
@@ -229,19 +236,19 @@ impl Search {
 mod tests {
     use super::*;
 
-    fn operation(call: Call, outcome: Outcome, invoked: u64, returned: u64) -> Operation {
-        Operation { call, outcome, invoked, returned }
+    fn operation(call: Call, outcome: Outcome, invoked: u64, returned: u64) -> HistoryOperation {
+        HistoryOperation { call, outcome, invoked, returned }
     }
 
-    fn put(value: Value, invoked: u64, returned: u64) -> Operation {
+    fn put(value: WrittenValue, invoked: u64, returned: u64) -> HistoryOperation {
         operation(Call::Put(value), Outcome::Done, invoked, returned)
     }
 
-    fn lost(call: Call, invoked: u64) -> Operation {
+    fn lost(call: Call, invoked: u64) -> HistoryOperation {
         operation(call, Outcome::Unknown, invoked, u64::MAX)
     }
 
-    fn get(found: Option<Value>, invoked: u64, returned: u64) -> Operation {
+    fn get(found: Option<WrittenValue>, invoked: u64, returned: u64) -> HistoryOperation {
         operation(Call::Get, Outcome::Found(found), invoked, returned)
     }
 
@@ -362,7 +369,7 @@ mod tests {
     }
 
     /// Runs clients against one register under a seeded interleaving; every outcome is right by construction.
-    fn simulated(seed: u64, operations: usize, clients: usize) -> Vec<Operation> {
+    fn simulated(seed: u64, operations: usize, clients: usize) -> Vec<HistoryOperation> {
         let mut random = seed;
         let mut draw = move |bound: u64| {
             random ^= random << 13;

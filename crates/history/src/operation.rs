@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// A value's name; tests never write the same one twice to a key.
-pub type Value = u64;
+pub type WrittenValue = u64;
 
 /// What a client asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,29 +17,29 @@ pub enum Call {
     /// The value of the key.
     Get,
     /// Store whatever was there before.
-    Put(Value),
+    Put(WrittenValue),
     /// Remove.
     Delete,
     /// Store if the key is not there.
-    PutIfAbsent(Value),
+    PutIfAbsent(WrittenValue),
     /// Store if the key is there.
-    PutIfPresent(Value),
+    PutIfPresent(WrittenValue),
     /// Store if the key holds `expected` (a client asks by version; the test knows whose version that is).
     Replace {
         /// What must be there.
-        expected: Value,
+        expected: WrittenValue,
         /// What to store.
-        value: Value,
+        value: WrittenValue,
     },
     /// Remove if the key holds this value.
-    Remove(Value),
+    Remove(WrittenValue),
 }
 
 /// What it was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// To a get: this value, or no such key.
-    Found(Option<Value>),
+    Found(Option<WrittenValue>),
     /// To a get that does not want the value: there is one.
     Exists,
     /// A write was done.
@@ -52,7 +52,7 @@ pub enum Outcome {
 
 /// One operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Operation {
+pub struct HistoryOperation {
     /// What was asked.
     pub call: Call,
     /// What was told.
@@ -67,7 +67,7 @@ pub struct Operation {
 #[derive(Debug, Default)]
 pub struct Recorder {
     clock: AtomicU64,
-    keys: Mutex<BTreeMap<Vec<u8>, Vec<Operation>>>,
+    keys: Mutex<BTreeMap<Vec<u8>, Vec<HistoryOperation>>>,
 }
 
 impl Recorder {
@@ -80,7 +80,7 @@ impl Recorder {
     pub fn done(&self, key: &[u8], call: Call, invoked: u64, outcome: Outcome) {
         let now = self.clock.fetch_add(1, Ordering::SeqCst);
         let returned = if outcome == Outcome::Unknown { u64::MAX } else { now };
-        let operation = Operation { call, outcome, invoked, returned };
+        let operation = HistoryOperation { call, outcome, invoked, returned };
         let mut keys = self.keys.lock().unwrap_or_else(PoisonError::into_inner);
         keys.entry(key.to_vec()).or_default().push(operation);
     }
@@ -91,7 +91,7 @@ impl Recorder {
     }
 
     /// Everything recorded, by key.
-    pub fn into_history(self) -> BTreeMap<Vec<u8>, Vec<Operation>> {
+    pub fn into_history(self) -> BTreeMap<Vec<u8>, Vec<HistoryOperation>> {
         self.keys.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,7 +1,7 @@
 //! Values that prove themselves: each is made from its name alone, so whoever reads one knows which it is,
 //! and that no byte of it is another's.
 
-use crate::operation::Value;
+use crate::operation::WrittenValue;
 
 /// Every value says its name in its first bytes.
 const NAME_BYTES: usize = 8;
@@ -18,7 +18,7 @@ fn scatter(input: u64) -> u64 {
 }
 
 /// The bytes of a value: 8 to some hundred, now and then some hundred thousand.
-pub fn encode(name: Value) -> Vec<u8> {
+pub fn encode(name: WrittenValue) -> Vec<u8> {
     let bound = if name % LARGE_EVERY == 7 { LARGE_BYTES } else { SMALL_BYTES };
     let length = NAME_BYTES + usize::try_from(scatter(name) % bound).unwrap_or(0);
     let mut bytes = name.to_le_bytes().to_vec();
@@ -32,8 +32,8 @@ pub fn encode(name: Value) -> Vec<u8> {
 }
 
 /// The name of a value; `None` if the bytes are no value that anyone wrote.
-pub fn decode(bytes: &[u8]) -> Option<Value> {
-    let name = Value::from_le_bytes(*bytes.first_chunk::<NAME_BYTES>()?);
+pub fn decode(bytes: &[u8]) -> Option<WrittenValue> {
+    let name = WrittenValue::from_le_bytes(*bytes.first_chunk::<NAME_BYTES>()?);
     (encode(name) == bytes).then_some(name)
 }
 

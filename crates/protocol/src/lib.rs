@@ -62,7 +62,7 @@ pub use kind::{ReplyKind, RequestKind};
 pub use refusal::{ReadOnlyReason, Refusal, StatusCode};
 pub use regions::{PairRegions, RegionRows, RegionsReply};
 pub use reply::Reply;
-pub use report::{CheckReport, PairState, PairStatus, PairStatuses, StatusReport};
+pub use report::{CheckReport, PairActivity, PairStatus, PairStatuses, StatusReport};
 pub use request::Request;
 pub use route::Route;
 pub use scan::{Bound, Entry, EntryValue, Page, PageWriter, Scan};

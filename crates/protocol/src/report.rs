@@ -62,7 +62,7 @@ const _: () = assert!(PAIRS_MAX >= 512 && PAIRS_MAX <= u16::MAX as usize);
 
 /// What a pair is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PairState {
+pub enum PairActivity {
     /// Reads and writes.
     Serving,
     /// Reads; writes are refused.
@@ -84,7 +84,7 @@ pub struct PairStatus {
     /// Its epoch.
     pub epoch: Epoch,
     /// What it is doing.
-    pub state: PairState,
+    pub state: PairActivity,
     /// The worker that owns it.
     pub worker: u32,
     /// Durable watermark.
@@ -181,10 +181,10 @@ impl Eq for PairStatuses<'_> {}
 impl PairStatus {
     fn encode(&self, writer: &mut Writer<'_>) -> Result<(), EncodeError> {
         let (state, reason, permille) = match self.state {
-            PairState::Serving => (1, 0, 0),
-            PairState::ReadOnly(reason) => (2, reason.code(), 0),
-            PairState::Recovering { permille } => (3, 0, permille),
-            PairState::Unavailable => (4, 0, 0),
+            PairActivity::Serving => (1, 0, 0),
+            PairActivity::ReadOnly(reason) => (2, reason.code(), 0),
+            PairActivity::Recovering { permille } => (3, 0, permille),
+            PairActivity::Unavailable => (4, 0, 0),
         };
         writer.u32(self.pair.0)?;
         writer.u32(self.epoch.0)?;
@@ -208,10 +208,10 @@ impl PairStatus {
         let (pair, epoch) = (PairId(reader.u32()?), Epoch(reader.u32()?));
         let (state, reason, permille) = (reader.u8()?, reader.u8()?, reader.u16()?);
         let state = match (state, ReadOnlyReason::from_code(reason), reason, permille) {
-            (1, _, 0, 0) => PairState::Serving,
-            (2, Some(reason), _, 0) => PairState::ReadOnly(reason),
-            (3, _, 0, permille) => PairState::Recovering { permille },
-            (4, _, 0, 0) => PairState::Unavailable,
+            (1, _, 0, 0) => PairActivity::Serving,
+            (2, Some(reason), _, 0) => PairActivity::ReadOnly(reason),
+            (3, _, 0, permille) => PairActivity::Recovering { permille },
+            (4, _, 0, 0) => PairActivity::Unavailable,
             _ => return Err(reader.bad_tag(state)),
         };
         Ok(PairStatus {

@@ -92,7 +92,7 @@ fn refusals() -> Vec<Refusal> {
     ]
 }
 
-fn pair(state: PairState) -> PairStatus {
+fn pair(state: PairActivity) -> PairStatus {
     PairStatus {
         pair: PairId(3),
         epoch: Epoch(2),
@@ -267,10 +267,10 @@ fn messages() -> Vec<(String, Vec<u8>)> {
     }
     let reason = ReadOnlyReason::DiskFull;
     let states = [
-        PairState::Serving,
-        PairState::ReadOnly(reason),
-        PairState::Recovering { permille: 500 },
-        PairState::Unavailable,
+        PairActivity::Serving,
+        PairActivity::ReadOnly(reason),
+        PairActivity::Recovering { permille: 500 },
+        PairActivity::Unavailable,
     ];
     for reply in replies(&states.map(pair)) {
         let mut bytes = Vec::new();
@@ -319,7 +319,7 @@ fn decode_one_message_of_each_kind_gives_it_back() {
         assert_eq!(Request::decode(&bytes), Ok((request_header(), request)));
         assert_eq!(RequestHeader::peek(&bytes), Some(request_header()));
     }
-    for reply in replies(&[pair(PairState::Serving)]) {
+    for reply in replies(&[pair(PairActivity::Serving)]) {
         let mut bytes = Vec::new();
         reply.encode(&reply_header(), &mut bytes).unwrap();
         assert_eq!(Reply::decode(&bytes), Ok((reply_header(), reply)));

@@ -3,7 +3,7 @@
 use cell_terms::{Csn, Pointer, WordsMut};
 
 use crate::change::{Change, Image};
-use crate::check::{ImageError, check_page};
+use crate::check::{NodeImageError, check_page};
 use crate::edit::EditError;
 use crate::geometry::{Geometry, NodeIndex, Slot};
 use crate::layout::{CSN_CHANGED, WORD_BYTES};
@@ -12,7 +12,7 @@ use crate::page::{Dirty, Page, write_back};
 use crate::patch::{self, Patched};
 use crate::role::MeganodeRole;
 use crate::search::sized;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 
 /// Tree nodes that are asked for ahead of their marking.
 const MARKS_AHEAD: usize = 12;
@@ -58,7 +58,7 @@ pub enum ReplayError {
         node: NodeIndex,
         /// Which rule.
         #[source]
-        error: ImageError,
+        error: NodeImageError,
     },
 }
 
@@ -80,7 +80,7 @@ fn empty_root_of(geometry: Geometry, role: MeganodeRole) -> Vec<u64> {
         let frame = crate::compose::Frame {
             role,
             level: 0,
-            state: NodeState::Valid,
+            state: TreeNodeState::Valid,
             low: &[],
             high: None,
             right: Pointer::NULL,
@@ -149,7 +149,7 @@ pub fn show<W: WordsMut + ?Sized>(
     geometry: Geometry,
     slot: Slot,
     node: NodeIndex,
-    state: NodeState,
+    state: TreeNodeState,
 ) -> bool {
     assert!(node.get() < geometry.nodes(), "the slot has no {node}");
     sized!(geometry, B => {
@@ -223,7 +223,7 @@ pub fn free_nodes<W: WordsMut + ?Sized>(
     ask(words, MARKS_AHEAD);
     for node in nodes {
         ask(words, 1);
-        apply(words, geometry, slot, &Change::Mark { node, state: NodeState::Free }, csn);
+        apply(words, geometry, slot, &Change::Mark { node, state: TreeNodeState::Free }, csn);
     }
 }
 
@@ -329,7 +329,7 @@ fn change_node<W: WordsMut + ?Sized, const B: usize>(
 
 fn page_of<const B: usize>(node: NodeIndex, image: &Image<'_>) -> Result<Page<B>, ReplayError> {
     if image.len() != Page::<B>::WORDS {
-        let error = ImageError::Size(image.len() * WORD_BYTES);
+        let error = NodeImageError::Size(image.len() * WORD_BYTES);
         return Err(ReplayError::Image { node, error });
     }
     let mut page = Page::<B>::zeroed();

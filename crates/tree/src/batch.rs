@@ -13,7 +13,7 @@ use cell_terms::{Csn, Words};
 
 use crate::geometry::NodeIndex;
 use crate::probe::Probe;
-use crate::search::{Cursor, Found, Meganode, ReadError, sized};
+use crate::search::{Cursor, Meganode, ReadError, SearchResult, sized};
 use crate::seek::{Candidate, Hop, Lookup};
 use crate::view::{LeafEntry, View};
 
@@ -42,7 +42,7 @@ struct Asked {
 
 /// Where a step led.
 enum Advance {
-    Done(Result<Found, ReadError>),
+    Done(Result<SearchResult, ReadError>),
     /// To another node, whose lines are to be asked for.
     Moved,
     /// The same node again: its cell was asked for, or a writer was in the way.
@@ -55,14 +55,18 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     ///
     /// # Panics
     /// If `out` is shorter than `keys`.
-    pub fn search_batch<K: AsRef<[u8]>>(&self, keys: &[K], out: &mut [Result<Found, ReadError>]) {
+    pub fn search_batch<K: AsRef<[u8]>>(&self, keys: &[K], out: &mut [Result<SearchResult, ReadError>]) {
         assert!(out.len() >= keys.len(), "an answer for each key");
         for (keys, out) in keys.chunks(LANES).zip(out.chunks_mut(LANES)) {
             sized!(self.geometry, B => self.search_lanes::<K, B>(keys, out));
         }
     }
 
-    fn search_lanes<K: AsRef<[u8]>, const B: usize>(&self, keys: &[K], out: &mut [Result<Found, ReadError>]) {
+    fn search_lanes<K: AsRef<[u8]>, const B: usize>(
+        &self,
+        keys: &[K],
+        out: &mut [Result<SearchResult, ReadError>],
+    ) {
         let root = match self.root::<B>() {
             Ok(root) => root,
             Err(error) => return out[..keys.len()].fill(Err(error)),
@@ -168,7 +172,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
 pub fn search_across<W: Words + ?Sized, K: AsRef<[u8]>>(
     meganodes: &[Meganode<'_, W>],
     keys: &[K],
-    out: &mut [Result<Found, ReadError>],
+    out: &mut [Result<SearchResult, ReadError>],
 ) {
     assert!(
         meganodes.len() >= keys.len() && out.len() >= keys.len(),
@@ -186,7 +190,7 @@ pub fn search_across<W: Words + ?Sized, K: AsRef<[u8]>>(
 fn across<W: Words + ?Sized, K: AsRef<[u8]>, const B: usize>(
     meganodes: &[Meganode<'_, W>],
     keys: &[K],
-    out: &mut [Result<Found, ReadError>],
+    out: &mut [Result<SearchResult, ReadError>],
 ) {
     meganodes.iter().for_each(|meganode| meganode.view::<B>(NodeIndex::ROOT).prefetch(0, B * 5 / 8));
     let Some(root) = meganodes.iter().find_map(|meganode| meganode.root::<B>().ok()) else {
@@ -215,7 +219,7 @@ fn drive<'a, W: Words + ?Sized + 'a, const B: usize>(
     lanes: &mut [Lane<'_>; LANES],
     going: &mut [u8; LANES],
     mut count: usize,
-    out: &mut [Result<Found, ReadError>],
+    out: &mut [Result<SearchResult, ReadError>],
 ) {
     while count > 0 {
         let (mut kept, mut moved) = (0, false);
@@ -271,7 +275,7 @@ fn moved(outcome: Result<(), ReadError>) -> Advance {
 
 #[inline(always)]
 fn done(entry: Option<LeafEntry>, node: NodeIndex, csn_changed: Csn, csn_removed: Csn) -> Advance {
-    Advance::Done(Ok(Found { entry, node, csn_changed, csn_removed }))
+    Advance::Done(Ok(SearchResult { entry, node, csn_changed, csn_removed }))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::layout::{LEVELS_MAX, common_prefix, entry_bytes};
 use crate::role::MeganodeRole;
 use crate::search::sized;
 use crate::slot::SlotAllocator;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::LeafEntry;
 
 /// What a built meganode covers, and how it is built.
@@ -27,7 +27,7 @@ pub struct BulkFrame<'a> {
     /// CSN of removal of all nodes: for what is built in another pair, that pair's own.
     pub csn_removed: Csn,
     /// Whether the nodes can be read at once. What is adopted stays hidden until its split is settled.
-    pub state: NodeState,
+    pub state: TreeNodeState,
     /// How full nodes become, in percent; the rest is left for inserts. At most 100.
     pub fill_percent: usize,
     /// What its entries lead to.
@@ -41,7 +41,7 @@ impl BulkFrame<'_> {
         high: None,
         right: Pointer::NULL,
         csn_removed: Csn::ZERO,
-        state: NodeState::Valid,
+        state: TreeNodeState::Valid,
         fill_percent: 90,
         role: MeganodeRole::Data,
     };
@@ -151,7 +151,7 @@ pub struct BulkBuilder {
     high: Option<Vec<u8>>,
     right: Pointer,
     csn_removed: Csn,
-    state: NodeState,
+    state: TreeNodeState,
     role: MeganodeRole,
     fill_percent: usize,
     levels: Vec<Level>,

@@ -26,7 +26,7 @@ use cell_terms::{ExtentOffset, Pointer};
 use crate::geometry::NodeIndex;
 use crate::layout::{KIND, WORD_BYTES, low_u16, low_usize};
 use crate::layout::{NODE_BYTES, key_max};
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::LeafEntry;
 
 /// One change of one tree node.
@@ -78,7 +78,7 @@ pub enum Change<'a> {
         /// The tree node.
         node: NodeIndex,
         /// What it is from now on.
-        state: NodeState,
+        state: TreeNodeState,
     },
 }
 
@@ -99,7 +99,7 @@ enum Source<'a> {
 /// Why bytes are no change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum DecodeError {
+pub enum ChangeDecodeError {
     /// The record ends too early.
     #[error("a tree change ends too early")]
     Short,
@@ -166,8 +166,8 @@ impl<'a> Image<'a> {
 
     /// Whether the tree node is in use then, and whether readers may see it.
     #[must_use]
-    pub fn state(&self) -> NodeState {
-        NodeState::of(self.word(KIND / WORD_BYTES).to_le_bytes()[KIND % WORD_BYTES])
+    pub fn state(&self) -> TreeNodeState {
+        TreeNodeState::of(self.word(KIND / WORD_BYTES).to_le_bytes()[KIND % WORD_BYTES])
     }
 
     /// Words of the tree node.
@@ -298,9 +298,9 @@ impl<'a> Change<'a> {
             Change::Mark { node, state } => {
                 begin(out, MARK, *node);
                 out.push(match state {
-                    NodeState::Free => 0,
-                    NodeState::Valid => 1,
-                    NodeState::Hidden => 2,
+                    TreeNodeState::Free => 0,
+                    TreeNodeState::Valid => 1,
+                    TreeNodeState::Hidden => 2,
                 });
             }
         }
@@ -309,8 +309,8 @@ impl<'a> Change<'a> {
     /// Reads an encoding. It checks lengths only: whether the change makes sense, applying it checks.
     ///
     /// # Errors
-    /// See [`DecodeError`]; any bytes make a change or an error.
-    pub fn decode(bytes: &'a [u8]) -> Result<Change<'a>, DecodeError> {
+    /// See [`ChangeDecodeError`]; any bytes make a change or an error.
+    pub fn decode(bytes: &'a [u8]) -> Result<Change<'a>, ChangeDecodeError> {
         let mut reader = Reader(bytes);
         let kind = reader.take::<1>()?[0];
         let node = NodeIndex(u32::from_le_bytes(reader.take()?));
@@ -332,12 +332,12 @@ impl<'a> Change<'a> {
             }
             FILL => Ok(Change::Fill { node, image: reader.image()? }),
             MARK => match (reader.take::<1>()?[0], reader.0) {
-                (0, []) => Ok(Change::Mark { node, state: NodeState::Free }),
-                (1, []) => Ok(Change::Mark { node, state: NodeState::Valid }),
-                (2, []) => Ok(Change::Mark { node, state: NodeState::Hidden }),
-                _ => Err(DecodeError::Excess),
+                (0, []) => Ok(Change::Mark { node, state: TreeNodeState::Free }),
+                (1, []) => Ok(Change::Mark { node, state: TreeNodeState::Valid }),
+                (2, []) => Ok(Change::Mark { node, state: TreeNodeState::Hidden }),
+                _ => Err(ChangeDecodeError::Excess),
             },
-            _ => Err(DecodeError::Kind(kind)),
+            _ => Err(ChangeDecodeError::Kind(kind)),
         }
     }
 }
@@ -345,23 +345,23 @@ impl<'a> Change<'a> {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], DecodeError> {
-        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(DecodeError::Short)?;
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], ChangeDecodeError> {
+        let (taken, rest) = self.0.split_first_chunk::<N>().ok_or(ChangeDecodeError::Short)?;
         self.0 = rest;
         Ok(*taken)
     }
 
-    fn key(self) -> Result<&'a [u8], DecodeError> {
+    fn key(self) -> Result<&'a [u8], ChangeDecodeError> {
         if self.0.is_empty() || self.0.len() > key_max(NODE_BYTES[3]) {
-            return Err(DecodeError::KeyLength(self.0.len()));
+            return Err(ChangeDecodeError::KeyLength(self.0.len()));
         }
         Ok(self.0)
     }
 
-    fn image(mut self) -> Result<Image<'a>, DecodeError> {
+    fn image(mut self) -> Result<Image<'a>, ChangeDecodeError> {
         let [words, front, back] = [self.take::<2>()?, self.take::<2>()?, self.take::<2>()?]
             .map(|len| usize::from(u16::from_le_bytes(len)));
-        let error = DecodeError::Image { words, bytes: self.0.len() };
+        let error = ChangeDecodeError::Image { words, bytes: self.0.len() };
         let (chunks, []) = self.0.as_chunks::<WORD_BYTES>() else { return Err(error) };
         if !is_node_words(words) || front + back > words || chunks.len() != front + back {
             return Err(error);

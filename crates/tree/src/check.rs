@@ -8,13 +8,13 @@ use crate::layout::{
     heads_offset, heap_end, kind_of,
 };
 use crate::page::Page;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::Header;
 
 /// The rule that a tree node breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum ImageError {
+pub enum NodeImageError {
     /// An image of another size.
     #[error("an image of {0} bytes")]
     Size(usize),
@@ -56,41 +56,41 @@ pub enum ImageError {
 }
 
 /// Checks everything that can be checked within one node.
-pub(crate) fn check_page<const B: usize>(geometry: Geometry, page: &Page<B>) -> Result<(), ImageError> {
+pub(crate) fn check_page<const B: usize>(geometry: Geometry, page: &Page<B>) -> Result<(), NodeImageError> {
     let header = page.view().header();
     let both = header.kind & FLAG_VALID != 0 && header.kind & FLAG_HIDDEN != 0;
-    if both || NodeState::Valid.mark(header.kind) != kind_of(header.role(), header.level()) {
-        return Err(ImageError::Kind(header.kind));
+    if both || TreeNodeState::Valid.mark(header.kind) != kind_of(header.role(), header.level()) {
+        return Err(NodeImageError::Kind(header.kind));
     }
     let (low, high) = check_fences(page, &header)?;
     let right = page.view().right();
     if right.is_null() != high.is_none() || !right.is_null() && geometry.locate(right).is_none() {
-        return Err(ImageError::RightLink);
+        return Err(NodeImageError::RightLink);
     }
     if page.get_u16(COUNT) != header.count
         || header.arrays_end() > header.heap_low
         || header.heap_low > heap_end(B)
     {
-        return Err(ImageError::Bounds);
+        return Err(NodeImageError::Bounds);
     }
     check_entries(geometry, page, &header, &low, high.as_deref())
 }
 
 type Fences = (Vec<u8>, Option<Vec<u8>>);
 
-fn check_fences<const B: usize>(page: &Page<B>, header: &Header) -> Result<Fences, ImageError> {
+fn check_fences<const B: usize>(page: &Page<B>, header: &Header) -> Result<Fences, NodeImageError> {
     let infinite = header.high_len == HIGH_INFINITE;
     if header.low_len > key_max(B)
         || !infinite && header.high_len > key_max(B)
         || header.prefix > header.low_len
         || !infinite && header.prefix > header.high_len
     {
-        return Err(ImageError::Fences);
+        return Err(NodeImageError::Fences);
     }
     let end = FENCES + header.low_len + header.high_stored();
     let heads = heads_offset(header.low_len, header.high_stored());
     if header.heads() != heads || heads > heap_end(B) {
-        return Err(ImageError::Bounds);
+        return Err(NodeImageError::Bounds);
     }
     let bytes = page.bytes();
     let low = bytes[FENCES..FENCES + header.low_len].to_vec();
@@ -98,7 +98,7 @@ fn check_fences<const B: usize>(page: &Page<B>, header: &Header) -> Result<Fence
     let prefix = high.as_ref().map_or(0, |high| common_prefix(&low, high));
     let ordered = high.as_ref().is_none_or(|high| low < *high);
     if prefix != header.prefix || !ordered || bytes[end..header.heads()].iter().any(|byte| *byte != 0) {
-        return Err(ImageError::Fences);
+        return Err(NodeImageError::Fences);
     }
     Ok((low, high))
 }
@@ -109,7 +109,7 @@ fn check_entries<const B: usize>(
     header: &Header,
     low: &[u8],
     high: Option<&[u8]>,
-) -> Result<(), ImageError> {
+) -> Result<(), NodeImageError> {
     let view = page.view();
     let mut used = [false; B];
     let mut cells = 0;
@@ -124,12 +124,12 @@ fn check_entries<const B: usize>(
             range.start >= header.heap_low && range.end <= heap_end(B)
         };
         if !placed || used[range.clone()].iter().any(|used| *used) && size > 0 {
-            return Err(ImageError::Cell(i));
+            return Err(NodeImageError::Cell(i));
         }
         used[range].fill(true);
         cells += size;
         if header.prefix + cell.suffix_len > key_max(B) {
-            return Err(ImageError::Key(i));
+            return Err(NodeImageError::Key(i));
         }
         let len = view.suffix(header, i, &mut buffer);
         let head = view.head(header.heads(), i).to_be_bytes();
@@ -143,19 +143,19 @@ fn check_entries<const B: usize>(
         let inside =
             stands_for_low || *low <= *key && !key.is_empty() && high.is_none_or(|high| *key < *high);
         if head[len.min(HEAD_BYTES)..].iter().any(|byte| *byte != 0) || !inside {
-            return Err(ImageError::Key(i));
+            return Err(NodeImageError::Key(i));
         }
         if i > 0 && last >= key {
-            return Err(ImageError::Order(i));
+            return Err(NodeImageError::Order(i));
         }
         std::mem::swap(&mut last, &mut key);
     }
     if header.is_inner() && header.count == 0 {
-        return Err(ImageError::FirstChild);
+        return Err(NodeImageError::FirstChild);
     }
     let counted = (heap_end(B) - header.heap_low).saturating_sub(cells);
     if counted != header.garbage {
-        return Err(ImageError::Garbage { stated: header.garbage, counted });
+        return Err(NodeImageError::Garbage { stated: header.garbage, counted });
     }
     Ok(())
 }
@@ -166,10 +166,10 @@ fn check_child<const B: usize>(
     header: &Header,
     i: usize,
     suffix_len: usize,
-) -> Result<(), ImageError> {
+) -> Result<(), NodeImageError> {
     let child = page.view().child(header, i);
     if child.get() >= geometry.nodes() || child.get() == 0 {
-        return Err(ImageError::Child(i));
+        return Err(NodeImageError::Child(i));
     }
-    if (suffix_len == 0) != (i == 0) { Err(ImageError::FirstChild) } else { Ok(()) }
+    if (suffix_len == 0) != (i == 0) { Err(NodeImageError::FirstChild) } else { Ok(()) }
 }

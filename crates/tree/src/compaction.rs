@@ -36,7 +36,7 @@ use crate::probe::Probe;
 use crate::role::MeganodeRole;
 use crate::search::{Meganode, sized};
 use crate::slot::SlotAllocator;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::{Header, View};
 
 /// What a step of a compaction looks for, and how much it does at most.
@@ -101,7 +101,7 @@ impl CompactionPlan {
             node: *node,
             image: Image::new(&self.images[begin..*end]),
         });
-        fills.chain(self.freed.iter().map(|node| Change::Mark { node: *node, state: NodeState::Free }))
+        fills.chain(self.freed.iter().map(|node| Change::Mark { node: *node, state: TreeNodeState::Free }))
     }
 
     /// The tree nodes that become free. They rest like all that is freed, and then go to
@@ -453,7 +453,7 @@ fn parent_image<W: Words + ?Sized, const B: usize>(
     let frame = Frame {
         role: header.role(),
         level: header.level(),
-        state: NodeState::Valid,
+        state: TreeNodeState::Valid,
         low: &low,
         high: high.as_deref(),
         right: view.right(),

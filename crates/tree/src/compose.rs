@@ -11,7 +11,7 @@ use crate::layout::{
 };
 use crate::page::Page;
 use crate::role::MeganodeRole;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Takes the suffix of any key: the longest is `key_max(4096)`.
@@ -31,7 +31,7 @@ pub(crate) enum Value {
 pub(crate) struct Frame<'a> {
     pub(crate) role: MeganodeRole,
     pub(crate) level: u8,
-    pub(crate) state: NodeState,
+    pub(crate) state: TreeNodeState,
     pub(crate) low: &'a [u8],
     /// `None` for plus infinity.
     pub(crate) high: Option<&'a [u8]>,
@@ -48,7 +48,7 @@ impl<'a> Frame<'a> {
         high: Option<&'a [u8]>,
         csn_removed: Csn,
     ) -> Frame<'a> {
-        let (state, right, csn_changed) = (NodeState::Valid, Pointer::NULL, Csn::ZERO);
+        let (state, right, csn_changed) = (TreeNodeState::Valid, Pointer::NULL, Csn::ZERO);
         Frame { role, level, state, low, high, right, csn_changed, csn_removed }
     }
 

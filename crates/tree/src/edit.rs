@@ -18,7 +18,7 @@ use crate::layout::{
 use crate::page::{Dirty, Page};
 use crate::probe::Probe;
 use crate::role::MeganodeRole;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::{Cell, Header, LeafEntry, View};
 
 /// Why a node cannot take a change. Live, it is our own broken promise; in replay, a damaged log or image.
@@ -169,7 +169,7 @@ impl<const B: usize> Page<B> {
     }
 
     /// Marks a node readable, hidden or free.
-    pub(crate) fn mark(&mut self, state: NodeState) -> Dirty {
+    pub(crate) fn mark(&mut self, state: TreeNodeState) -> Dirty {
         let kind = &mut self.bytes_mut()[KIND];
         *kind = state.mark(*kind);
         let mut dirty = Dirty::NONE;

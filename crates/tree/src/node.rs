@@ -2,17 +2,17 @@
 
 use cell_terms::{Csn, Pointer, Words};
 
-use crate::check::{ImageError, check_page};
+use crate::check::{NodeImageError, check_page};
 use crate::geometry::{Geometry, NodeIndex};
 use crate::layout::{CRC, WORD_BYTES, kind_of};
 use crate::mutant::{self, Mutant};
 use crate::page::Page;
 use crate::probe::Probe;
 use crate::role::MeganodeRole;
-use crate::search::{Found, Meganode, ReadError, sized};
+use crate::search::{Meganode, ReadError, SearchResult, sized};
 use crate::seek::{Hop, Lookup};
 use crate::snapshot::LeafSnapshot;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Why a copy cannot be used.
@@ -35,7 +35,7 @@ pub enum NodeStep {
     /// Go on at this node of the same level; the parent that led here is stale.
     Right(Pointer),
     /// The leaf's answer.
-    Leaf(Found),
+    Leaf(SearchResult),
     /// The node is invalid or was reused: start again, the way here was stale.
     NotHere,
 }
@@ -98,7 +98,7 @@ impl<'a> NodeRef<'a> {
                 Lookup::Restart => return NodeStep::NotHere,
             };
             let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
-            NodeStep::Leaf(Found { entry, node: self.node, csn_changed, csn_removed })
+            NodeStep::Leaf(SearchResult { entry, node: self.node, csn_changed, csn_removed })
         })
     }
 
@@ -144,7 +144,7 @@ impl<'a> NodeRef<'a> {
     ///
     /// # Errors
     /// The first rule that is broken.
-    pub fn check(&self) -> Result<(), ImageError> {
+    pub fn check(&self) -> Result<(), NodeImageError> {
         sized!(self.geometry, B => check_page(self.geometry, &Page::<B>::load(self.words, 0)))
     }
 
@@ -157,12 +157,12 @@ impl<'a> NodeRef<'a> {
     /// Whether readers may use the node.
     #[must_use]
     pub fn is_valid(&self) -> bool {
-        self.state() == NodeState::Valid
+        self.state() == TreeNodeState::Valid
     }
 
     /// Whether the node is in use, and whether readers may see it.
     #[must_use]
-    pub fn state(&self) -> NodeState {
+    pub fn state(&self) -> TreeNodeState {
         self.header().state()
     }
 

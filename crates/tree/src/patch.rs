@@ -16,7 +16,7 @@ use crate::layout::{
 };
 use crate::page::{begin_change, end_change};
 use crate::probe::Probe;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::{Header, LeafEntry, View};
 
 /// Arrays of up to 41 entries.
@@ -64,7 +64,7 @@ pub(crate) fn put<W: WordsMut + ?Sized, const B: usize>(
 pub(crate) fn mark<W: WordsMut + ?Sized, const B: usize>(
     words: &mut W,
     base: usize,
-    state: NodeState,
+    state: TreeNodeState,
     csn: Option<Csn>,
 ) {
     let [kind, rest @ ..] = words.load(base + KIND / WORD_BYTES).to_le_bytes();

@@ -13,7 +13,7 @@ use crate::geometry::{NodeIndex, Slot};
 use crate::layout::{LEVELS_MAX, entry_bytes};
 use crate::page::Page;
 use crate::probe::Probe;
-use crate::search::{Cursor, Found, LeafAnswer, Meganode, ReadError, sized};
+use crate::search::{Cursor, LeafAnswer, Meganode, ReadError, SearchResult, sized};
 use crate::slot::SlotAllocator;
 use crate::split::{Half, Overflow};
 use crate::view::{Header, LeafEntry, View};
@@ -72,7 +72,7 @@ pub struct Plan {
     images: Vec<u64>,
     taken: Vec<NodeIndex>,
     grows: bool,
-    found: Option<Found>,
+    found: Option<SearchResult>,
     overflow: Overflow,
     approach: Option<Approach>,
 }
@@ -94,7 +94,7 @@ impl Plan {
 
     /// What the key had, as the search for its leaf found it.
     #[must_use]
-    pub fn found(&self) -> Option<&Found> {
+    pub fn found(&self) -> Option<&SearchResult> {
         self.found.as_ref()
     }
 
@@ -198,7 +198,7 @@ fn full(allocator: &SlotAllocator) -> PlanError {
 type Path = [NodeIndex; LEVELS_MAX];
 
 struct LeafPlace {
-    found: Found,
+    found: SearchResult,
     header: Header,
     at: usize,
 }
@@ -296,7 +296,7 @@ fn plan_put_sized<W: Words + ?Sized, const B: usize>(
             let entry = cell.map(|cell| view.leaf_entry(&cell));
             let (csn_changed, csn_removed) = (view.csn_changed(), view.csn_removed());
             LeafAnswer::Here(LeafPlace {
-                found: Found { entry, node, csn_changed, csn_removed },
+                found: SearchResult { entry, node, csn_changed, csn_removed },
                 header: *header,
                 at,
             })

@@ -46,7 +46,7 @@ pub(crate) use sized;
 
 /// What a search learnt, as of one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct SearchResult {
     /// The key's entry, if it is there.
     pub entry: Option<LeafEntry>,
     /// The leaf whose range has the key.
@@ -177,11 +177,11 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
     /// # Errors
     /// See [`ReadError`]. That the key is not there is no error.
     #[inline]
-    pub fn search(&self, key: &[u8]) -> Result<Found, ReadError> {
+    pub fn search(&self, key: &[u8]) -> Result<SearchResult, ReadError> {
         sized!(self.geometry, B => self.search_sized::<B>(key))
     }
 
-    fn search_sized<const B: usize>(&self, key: &[u8]) -> Result<Found, ReadError> {
+    fn search_sized<const B: usize>(&self, key: &[u8]) -> Result<SearchResult, ReadError> {
         self.check_key(key)?;
         let probe = Probe::new(key);
         let ignore = |_, _| {};
@@ -192,7 +192,7 @@ impl<'a, W: Words + ?Sized> Meganode<'a, W> {
                 Lookup::Right(right) => return LeafAnswer::Right(right),
                 Lookup::Restart => return LeafAnswer::Restart,
             };
-            LeafAnswer::Here(Found {
+            LeafAnswer::Here(SearchResult {
                 entry,
                 node,
                 csn_changed: view.csn_changed(),

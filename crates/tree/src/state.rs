@@ -4,7 +4,7 @@ use crate::layout::{FLAG_HIDDEN, FLAG_VALID};
 
 /// Whether a tree node is in use, and whether readers may see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum NodeState {
+pub enum TreeNodeState {
     /// Not in use.
     #[default]
     Free,
@@ -14,14 +14,14 @@ pub enum NodeState {
     Valid,
 }
 
-impl NodeState {
+impl TreeNodeState {
     /// What the kind byte says. Both flags together are a damaged node, which nobody may use.
     #[inline(always)]
-    pub(crate) const fn of(kind: u8) -> NodeState {
+    pub(crate) const fn of(kind: u8) -> TreeNodeState {
         match kind & (FLAG_VALID | FLAG_HIDDEN) {
-            FLAG_VALID => NodeState::Valid,
-            FLAG_HIDDEN => NodeState::Hidden,
-            _ => NodeState::Free,
+            FLAG_VALID => TreeNodeState::Valid,
+            FLAG_HIDDEN => TreeNodeState::Hidden,
+            _ => TreeNodeState::Free,
         }
     }
 
@@ -29,9 +29,9 @@ impl NodeState {
     #[inline(always)]
     pub(crate) const fn mark(self, kind: u8) -> u8 {
         let flag = match self {
-            NodeState::Free => 0,
-            NodeState::Hidden => FLAG_HIDDEN,
-            NodeState::Valid => FLAG_VALID,
+            TreeNodeState::Free => 0,
+            TreeNodeState::Hidden => FLAG_HIDDEN,
+            TreeNodeState::Valid => FLAG_VALID,
         };
         kind & !(FLAG_VALID | FLAG_HIDDEN) | flag
     }
@@ -39,6 +39,6 @@ impl NodeState {
     /// Whether the tree node is in use.
     #[must_use]
     pub const fn is_built(self) -> bool {
-        !matches!(self, NodeState::Free)
+        !matches!(self, TreeNodeState::Free)
     }
 }

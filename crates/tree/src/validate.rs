@@ -4,13 +4,13 @@ use std::collections::HashSet;
 
 use cell_terms::{Pointer, Words};
 
-use crate::check::ImageError;
+use crate::check::NodeImageError;
 use crate::geometry::NodeIndex;
 use crate::layout::{LEVELS_MAX, heap_end};
 use crate::page::Page;
 use crate::search::{Meganode, sized};
 use crate::slot::SlotAllocator;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 use crate::view::View;
 
 /// What a meganode holds.
@@ -58,7 +58,7 @@ pub struct LevelStats {
 /// The invariant that a meganode breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Violation {
+pub enum StructureViolation {
     /// No consistent copy was got: a writer is at work.
     #[error("{0} changes all the time")]
     Torn(NodeIndex),
@@ -75,7 +75,7 @@ pub enum Violation {
         node: NodeIndex,
         /// Which rule.
         #[source]
-        error: ImageError,
+        error: NodeImageError,
     },
     /// A child is not one level below its parent, or the root is too high.
     #[error("{node} has level {level} and should have {expected}")]
@@ -115,17 +115,17 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// node of the slot is in use, which reads the whole slot.
     ///
     /// # Errors
-    /// The first [`Violation`].
-    pub fn validate(&self, full: bool) -> Result<TreeStats, Violation> {
-        self.validate_as(NodeState::Valid, full)
+    /// The first [`StructureViolation`].
+    pub fn validate(&self, full: bool) -> Result<TreeStats, StructureViolation> {
+        self.validate_as(TreeNodeState::Valid, full)
     }
 
     /// [`Meganode::validate`] for a meganode whose tree nodes are all in this state: hidden ones are checked
     /// by the same rules before anybody sees them.
     ///
     /// # Errors
-    /// The first [`Violation`].
-    pub fn validate_as(&self, state: NodeState, full: bool) -> Result<TreeStats, Violation> {
+    /// The first [`StructureViolation`].
+    pub fn validate_as(&self, state: TreeNodeState, full: bool) -> Result<TreeStats, StructureViolation> {
         sized!(self.geometry, B => Walk::<W, B>::new(self, state).run(full))
     }
 
@@ -133,9 +133,9 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     /// after a step. False if the key is not here, or if no reader may look here.
     ///
     /// # Errors
-    /// The first [`Violation`].
-    pub fn validate_path(&self, key: &[u8]) -> Result<bool, Violation> {
-        sized!(self.geometry, B => Walk::<W, B>::new(self, NodeState::Valid).path(key))
+    /// The first [`StructureViolation`].
+    pub fn validate_path(&self, key: &[u8]) -> Result<bool, StructureViolation> {
+        sized!(self.geometry, B => Walk::<W, B>::new(self, TreeNodeState::Valid).path(key))
     }
 
     /// The nodes of the slot that are in use, hidden or valid, in ascending order.
@@ -165,17 +165,17 @@ struct Announced {
 
 struct Walk<'m, 'a, W: Words + ?Sized, const B: usize> {
     meganode: &'m Meganode<'a, W>,
-    state: NodeState,
+    state: TreeNodeState,
     reached: HashSet<NodeIndex>,
     stats: TreeStats,
 }
 
 impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
-    fn new(meganode: &'m Meganode<'a, W>, state: NodeState) -> Self {
+    fn new(meganode: &'m Meganode<'a, W>, state: TreeNodeState) -> Self {
         Walk { meganode, state, reached: HashSet::new(), stats: TreeStats::default() }
     }
 
-    fn run(mut self, full: bool) -> Result<TreeStats, Violation> {
+    fn run(mut self, full: bool) -> Result<TreeStats, StructureViolation> {
         let root = self.copy(NodeIndex::ROOT)?;
         let (high, right) = (high_of(&root), root.view().right());
         let level = root.view().header().level();
@@ -188,13 +188,13 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         if full {
             let built = self.meganode.built_nodes();
             if let Some(orphan) = built.into_iter().find(|node| !self.reached.contains(node)) {
-                return Err(Violation::Orphan(orphan));
+                return Err(StructureViolation::Orphan(orphan));
             }
         }
         Ok(self.stats)
     }
 
-    fn path(&self, key: &[u8]) -> Result<bool, Violation> {
+    fn path(&self, key: &[u8]) -> Result<bool, StructureViolation> {
         let root = self.meganode.view::<B>(NodeIndex::ROOT);
         if root.header().state() != self.state {
             return Ok(false);
@@ -214,20 +214,24 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
             let (node, child) = (*node, self.copy(*node)?);
             let found = child.view().header().level();
             if level == 0 || found != level - 1 {
-                return Err(Violation::Level { node, level: found, expected: level.saturating_sub(1) });
+                return Err(StructureViolation::Level {
+                    node,
+                    level: found,
+                    expected: level.saturating_sub(1),
+                });
             }
             if low_of(&child) != *low {
-                return Err(Violation::LowFence(node));
+                return Err(StructureViolation::LowFence(node));
             }
             let high = below.get(after).map(|next| next.low.clone()).or_else(|| high_of(&page));
             if high_of(&child) != high {
-                return Err(Violation::HighFence(node));
+                return Err(StructureViolation::HighFence(node));
             }
             page = child;
         }
     }
 
-    fn copy(&self, node: NodeIndex) -> Result<Page<B>, Violation> {
+    fn copy(&self, node: NodeIndex) -> Result<Page<B>, StructureViolation> {
         let mut page = Page::<B>::zeroed();
         for _ in 0..crate::search::RETRY_COUNT_MAX {
             page.copy_from(self.meganode.words, self.meganode.node_word(node));
@@ -235,21 +239,21 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
                 return self.check(node, page);
             }
         }
-        Err(Violation::Torn(node))
+        Err(StructureViolation::Torn(node))
     }
 
-    fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, Violation> {
+    fn check(&self, node: NodeIndex, page: Page<B>) -> Result<Page<B>, StructureViolation> {
         if page.view().header().state() != self.state {
-            return Err(Violation::Invalid(node));
+            return Err(StructureViolation::Invalid(node));
         }
         if page.view().header().role() != self.meganode.role {
-            return Err(Violation::Role(node));
+            return Err(StructureViolation::Role(node));
         }
         if self.meganode.geometry.node_crc() && page.crc() != page.word(crate::layout::CRC / 8) {
-            return Err(Violation::Crc(node));
+            return Err(StructureViolation::Crc(node));
         }
         let checked = crate::check::check_page(self.meganode.geometry, &page);
-        checked.map_err(|error| Violation::Node { node, error })?;
+        checked.map_err(|error| StructureViolation::Node { node, error })?;
         Ok(page)
     }
 
@@ -260,32 +264,32 @@ impl<'m, 'a, W: Words + ?Sized, const B: usize> Walk<'m, 'a, W, B> {
         announced: &[Announced],
         root_high: Option<&[u8]>,
         root_right: Pointer,
-    ) -> Result<Vec<Announced>, Violation> {
+    ) -> Result<Vec<Announced>, StructureViolation> {
         let mut below = Vec::new();
         let mut end: Option<Vec<u8>> = announced.first().map(|first| first.low.clone());
         for (i, Announced { node, low }) in announced.iter().enumerate() {
             let node = *node;
             if !self.reached.insert(node) {
-                return Err(Violation::ReachedTwice(node));
+                return Err(StructureViolation::ReachedTwice(node));
             }
             let page = self.copy(node)?;
             let found = page.view().header().level();
             if found != level || usize::from(level) >= LEVELS_MAX {
-                return Err(Violation::Level { node, level: found, expected: level });
+                return Err(StructureViolation::Level { node, level: found, expected: level });
             }
             let own = low_of(&page);
             if own != *low || end.as_ref() != Some(&own) {
-                return Err(Violation::LowFence(node));
+                return Err(StructureViolation::LowFence(node));
             }
             end = high_of(&page);
             let next = announced.get(i + 1).map(|next| next.node);
             let right =
                 next.map_or(root_right, |next| self.meganode.geometry.pointer(self.meganode.slot, next));
             if page.view().right() != right {
-                return Err(Violation::RightLink(node));
+                return Err(StructureViolation::RightLink(node));
             }
             if next.is_none() && end.as_deref() != root_high {
-                return Err(Violation::HighFence(node));
+                return Err(StructureViolation::HighFence(node));
             }
             self.count(level, &page);
             announce(&page, &own, &mut below);

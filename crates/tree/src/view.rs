@@ -19,7 +19,7 @@ use crate::layout::{
 use crate::mutant::{self, Mutant};
 use crate::probe::{Probe, keep, upper};
 use crate::role::MeganodeRole;
-use crate::state::NodeState;
+use crate::state::TreeNodeState;
 
 /// What a leaf tells about a key: where its extent is, and what must be found there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,8 +72,8 @@ impl Header {
     }
 
     #[inline(always)]
-    pub(crate) fn state(&self) -> NodeState {
-        NodeState::of(self.kind)
+    pub(crate) fn state(&self) -> TreeNodeState {
+        TreeNodeState::of(self.kind)
     }
 
     #[inline(always)]

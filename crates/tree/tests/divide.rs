@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use cell_terms::{Csn, Pointer, SlotIndex};
 use cell_tree::{
-    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, NodeState,
-    PlanError, ReadError, Replayed, Slot, SlotAllocator, SplitPlan, apply, replay, show,
+    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES, NodeIndex, PlanError,
+    ReadError, Replayed, Slot, SlotAllocator, SplitPlan, TreeNodeState, apply, replay, show,
 };
 use harness::{Memory, Random, SLOT, Tree, entry, geometry};
 use proptest::collection::vec;
@@ -41,7 +41,7 @@ fn grow(tree: &mut Tree, model: &mut Model, random: &mut Random, below: Option<&
 fn adopt(tree: &Tree, key: &[u8], csn: &mut Csn) -> SlotAllocator {
     let memory = &*tree.memory;
     let (source, mut leaf) = (Meganode::new(&memory, tree.geometry, SLOT), LeafSnapshot::new());
-    let frame = BulkFrame { low: key, state: NodeState::Hidden, ..BulkFrame::WHOLE };
+    let frame = BulkFrame { low: key, state: TreeNodeState::Hidden, ..BulkFrame::WHOLE };
     let mut builder = BulkBuilder::new(tree.geometry, TARGET, &frame);
     let mut allocator = SlotAllocator::new(tree.geometry.nodes());
     let mut emit = |change: Change<'_>| {
@@ -66,7 +66,7 @@ fn adopt(tree: &Tree, key: &[u8], csn: &mut Csn) -> SlotAllocator {
 /// The changes of the record that cuts the source.
 fn changes<'a>(plan: &'a SplitPlan, key: &'a [u8], right: Pointer) -> impl Iterator<Item = Change<'a>> {
     let cuts = plan.cuts.iter().map(move |node| Change::Cut { node: *node, high: key, right });
-    cuts.chain(plan.freed.bits().iter().map(|node| Change::Mark { node, state: NodeState::Free }))
+    cuts.chain(plan.freed.bits().iter().map(|node| Change::Mark { node, state: TreeNodeState::Free }))
 }
 
 /// What a reader finds who goes on where a meganode sends it.
@@ -107,7 +107,7 @@ fn split_once(node_bytes: usize, seed: u64, percent: usize) {
         let memory = &*memory;
         let hidden = Meganode::new(&memory, tree.geometry, TARGET);
         assert_eq!(hidden.search(&key), Err(ReadError::NotHere), "nobody sees it");
-        let stats = hidden.validate_as(NodeState::Hidden, true).unwrap();
+        let stats = hidden.validate_as(TreeNodeState::Hidden, true).unwrap();
         let above = model.range(key.clone()..).count();
         assert_eq!((stats.entries, hidden.allocator().nodes_used()), (above as u64, allocator.nodes_used()));
         assert!(hidden.validate(false).is_err());
@@ -121,7 +121,7 @@ fn split_once(node_bytes: usize, seed: u64, percent: usize) {
 
     // Readable: the root last.
     for node in target().into_iter().rev() {
-        assert!(show(&mut &*tree.memory, tree.geometry, TARGET, node, NodeState::Valid));
+        assert!(show(&mut &*tree.memory, tree.geometry, TARGET, node, TreeNodeState::Valid));
     }
     check(&tree, &model);
     let right = tree.geometry.pointer(TARGET, NodeIndex::ROOT);
@@ -257,7 +257,7 @@ proptest! {
         keys.sort();
         keys.dedup();
         let geometry = geometry(NODE_BYTES[from], 2048);
-        let frame = BulkFrame { fill_percent: fill, state: NodeState::Hidden, ..BulkFrame::WHOLE };
+        let frame = BulkFrame { fill_percent: fill, state: TreeNodeState::Hidden, ..BulkFrame::WHOLE };
         let (one, other) = (Memory::new(geometry), Memory::new(geometry));
         let fill_into = |memory: &Memory, change: &Change<'_>| {
             replay(&mut &*memory, geometry, TARGET, change, Csn(9)).unwrap();
@@ -280,7 +280,7 @@ proptest! {
         let finished = builder.finish(&mut stepped, &mut |change| fill_into(&other, &change));
         prop_assert_eq!(finished.unwrap(), built);
         let both = [&one, &other].map(|memory| {
-            Meganode::new(&memory, geometry, TARGET).validate_as(NodeState::Hidden, true).unwrap()
+            Meganode::new(&memory, geometry, TARGET).validate_as(TreeNodeState::Hidden, true).unwrap()
         });
         prop_assert_eq!(&both[0], &both[1]);
         prop_assert_eq!(both[0].entries, keys.len() as u64);
@@ -296,7 +296,7 @@ proptest! {
         keys.sort();
         keys.dedup();
         let geometry = geometry(NODE_BYTES[0], nodes);
-        let frame = BulkFrame { fill_percent: fill, state: NodeState::Hidden, ..BulkFrame::WHOLE };
+        let frame = BulkFrame { fill_percent: fill, state: TreeNodeState::Hidden, ..BulkFrame::WHOLE };
         let memory = Memory::new(geometry);
         let mut emit = |change: Change<'_>| {
             replay(&mut &memory, geometry, TARGET, &change, Csn(9)).unwrap();

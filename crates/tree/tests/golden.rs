@@ -9,7 +9,7 @@ mod harness;
 use std::fmt::Write as _;
 
 use cell_terms::{Csn, Words};
-use cell_tree::{Change, FORMAT_VERSION, Image, NODE_BYTES, NodeIndex, NodeState, apply};
+use cell_tree::{Change, FORMAT_VERSION, Image, NODE_BYTES, NodeIndex, TreeNodeState, apply};
 use harness::{SLOT, Tree, entry, geometry};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-2.txt");
@@ -55,7 +55,7 @@ fn golden() -> String {
             let (csn, bytes) = of_kind.min_by_key(|(_, bytes)| bytes.len()).unwrap();
             write!(text, "\n{node_bytes}: change of kind {kind}, {csn}\n{}", hex(bytes)).unwrap();
         }
-        let mark = Change::Mark { node: NodeIndex(1), state: NodeState::Free };
+        let mark = Change::Mark { node: NodeIndex(1), state: TreeNodeState::Free };
         apply(&mut &*tree.memory, tree.geometry, SLOT, &mark, tree.csn.next());
         tree.csn = tree.csn.next();
         for node in 0..tree.allocator.high_water().0.min(4) {
@@ -65,7 +65,7 @@ fn golden() -> String {
             write!(text, "\n{node_bytes}: node {node}\n{}", hex(&bytes)).unwrap();
         }
     }
-    let mark = Change::Mark { node: NodeIndex(0x0102_0304), state: NodeState::Valid };
+    let mark = Change::Mark { node: NodeIndex(0x0102_0304), state: TreeNodeState::Valid };
     let mut bytes = Vec::new();
     mark.encode(&mut bytes);
     write!(text, "\nmark\n{}", hex(&bytes)).unwrap();

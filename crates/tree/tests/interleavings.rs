@@ -18,7 +18,8 @@ use cell_terms::{
     published_watermarks,
 };
 use cell_tree::{
-    Change, Found, Geometry, LeafEntry, Meganode, NodeIndex, NodeStep, ReadError, Slot, apply, empty_root,
+    Change, Geometry, LeafEntry, Meganode, NodeIndex, NodeStep, ReadError, SearchResult, Slot, apply,
+    empty_root,
 };
 use loom::sync::Arc;
 use loom::sync::atomic::{AtomicU64, Ordering, fence};
@@ -160,7 +161,7 @@ enum Way {
     Copy,
 }
 
-fn read(words: &Modelled, way: Way, key: &[u8]) -> Result<Found, ReadError> {
+fn read(words: &Modelled, way: Way, key: &[u8]) -> Result<SearchResult, ReadError> {
     let meganode = Meganode::new(words, geometry(), SLOT).with_retries(0);
     match way {
         Way::Search => meganode.search(key),

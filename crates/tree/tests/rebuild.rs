@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use cell_tree::{
     Change, CompactionLimits, CompactionNext, CompactionPlan, LeafEntry, LeafSnapshot, Meganode, NODE_BYTES,
-    NodeIndex, NodeState, Replayed, TreeStats, replay,
+    NodeIndex, Replayed, TreeNodeState, TreeStats, replay,
 };
 use harness::{ALWAYS, CompactionPass, Memory, Random, SLOT, SPARSE, Tree, entry, geometry};
 use proptest::collection::vec;
@@ -212,7 +212,7 @@ fn rebuilt_run_leaves_no_old_leaf_that_answers() {
     reading!(tree, meganode => for (key, node) in keys.iter().zip(before) {
         let copy = meganode.copy_node(node, &mut words).unwrap();
         if node == leaf_of(&tree, key) {
-            assert_eq!(copy.state(), NodeState::Valid);
+            assert_eq!(copy.state(), TreeNodeState::Valid);
             continue;
         }
         stale += 1;

@@ -5,7 +5,7 @@ mod harness;
 
 use cell_terms::{Csn, Words};
 use cell_tree::{
-    Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, NodeState, Replayed, SlotAllocator, replay,
+    Change, Geometry, Image, Meganode, NODE_BYTES, NodeIndex, Replayed, SlotAllocator, TreeNodeState, replay,
 };
 use harness::{Memory, Random, SLOT, Tree, entry, geometry};
 
@@ -127,14 +127,14 @@ fn mark_hides_a_node_until_it_is_marked_again() {
         &mut &*tree.memory,
         geometry,
         SLOT,
-        &Change::Mark { node: root, state: NodeState::Free },
+        &Change::Mark { node: root, state: TreeNodeState::Free },
         Csn(9),
     );
     reading!(tree, meganode => assert_eq!(meganode.search(b"key"), Err(cell_tree::ReadError::NotHere)));
-    let mark = Change::Mark { node: root, state: NodeState::Valid };
+    let mark = Change::Mark { node: root, state: TreeNodeState::Valid };
     assert_eq!(replay(&mut &*tree.memory, geometry, SLOT, &mark, Csn(10)), Ok(Replayed::Applied));
     reading!(tree, meganode => assert_eq!(meganode.search(b"key").unwrap().entry, Some(entry(1))));
-    let mark = Change::Mark { node: NodeIndex(7), state: NodeState::Valid };
+    let mark = Change::Mark { node: NodeIndex(7), state: TreeNodeState::Valid };
     assert!(replay(&mut &*tree.memory, geometry, SLOT, &mark, Csn(11)).is_err(), "nothing was ever there");
 }
 

@@ -1,7 +1,7 @@
 //! What a member decides, case by case, and many members at random.
 
 use super::*;
-use cell_cluster::{Geometry, MemberRow, Missing};
+use cell_cluster::{MemberRow, Missing, PairGeometry};
 
 const SECOND: u64 = 1_000_000_000;
 const GRACE: u64 = 5 * SECOND;
@@ -23,7 +23,7 @@ pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
         epoch: cell_terms::Epoch(1),
         state: if owner.is_some() { PairState::Serving } else { PairState::Released },
         place: None,
-        geometry: Geometry { node_region_bytes: 4, extent_region_bytes: 6, slot_bytes: 2, node_bytes: 1 },
+        geometry: PairGeometry { node_region_bytes: 4, extent_region_bytes: 6, slot_bytes: 2, node_bytes: 1 },
         history: Vec::new(),
         checkpoint: None,
         trusted: Vec::new(),

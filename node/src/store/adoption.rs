@@ -6,7 +6,7 @@ use cell_memory::extent::{self, ExtentHeader, byte_offset};
 use cell_recovery::{NodeRecord, SplitName, SplitRecord};
 use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SessionId, SlotIndex, Version};
 use cell_tree::{
-    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, MeganodeRole, NodeState, SlotAllocator,
+    BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, MeganodeRole, SlotAllocator, TreeNodeState,
 };
 
 use super::log::Need;
@@ -124,7 +124,7 @@ impl Store {
                     high: high.as_deref(),
                     right,
                     csn_removed: csn,
-                    state: NodeState::Hidden,
+                    state: TreeNodeState::Hidden,
                     fill_percent: FILL_PERCENT,
                     role: MeganodeRole::Data,
                 };

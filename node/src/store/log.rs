@@ -5,7 +5,7 @@ use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_R
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, ExtentOffset, RegionKind, SlotIndex};
 use cell_tree::Geometry;
-use cell_wal::{LogCounts, LogDevice, LogEvent, PairLog, Refusal, Space, WalError, record_space};
+use cell_wal::{LogCounts, LogDevice, LogEvent, LogRefusal, PairLog, Space, WalError, record_space};
 
 use super::{NoRoom, Store};
 
@@ -68,7 +68,7 @@ impl Store {
         let Some(log) = &self.log else { return Ok(()) };
         match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
             Ok(()) => Ok(()),
-            Err(Refusal::NoSpace { .. }) => {
+            Err(LogRefusal::NoSpace { .. }) => {
                 self.relief.wanted = true;
                 if self.relief.comes {
                     return Err(NoRoom::LogBusy);
@@ -76,7 +76,7 @@ impl Store {
                 self.no_room = Some(NoRoom::DiskFull);
                 Err(NoRoom::DiskFull)
             }
-            Err(Refusal::TooLarge { .. }) => Err(NoRoom::Region),
+            Err(LogRefusal::TooLarge { .. }) => Err(NoRoom::Region),
             Err(_) => Err(NoRoom::LogBusy),
         }
     }

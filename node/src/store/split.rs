@@ -5,7 +5,7 @@ use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
 use cell_tree::{
-    Change, Image, LeafEntry, Meganode, MeganodeRole, NodeIndex, NodeState, SlotAllocator, SplitPlan,
+    Change, Image, LeafEntry, Meganode, MeganodeRole, NodeIndex, SlotAllocator, SplitPlan, TreeNodeState,
 };
 use cell_wal::{Space, record_space};
 
@@ -193,7 +193,7 @@ impl Store {
         let end = self.meganodes.get(slot).map_or(NodeIndex(0), |owned| owned.allocator.high_water());
         let there = self.slot(slot);
         let mut show = |node| {
-            cell_tree::show(&mut self.memory.node, self.geometry, there, node, NodeState::Valid);
+            cell_tree::show(&mut self.memory.node, self.geometry, there, node, TreeNodeState::Valid);
         };
         let to = end.0.min(from.0.max(1).saturating_add(nodes_max));
         (from.0.max(1)..to).map(NodeIndex).for_each(&mut show);

@@ -4,7 +4,7 @@ use cell_fabric::ConnectionId;
 use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX};
 use cell_protocol::tree::TREE_ROWS_MAX;
 use cell_protocol::{
-    CheckReport, MeganodeRow, MeganodeUse, PairState, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
+    CheckReport, MeganodeRow, MeganodeUse, PairActivity, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
     Reply, RequestHeader, StatusReport, TreeReport, TreeRows,
 };
 use cell_terms::Csn;
@@ -45,7 +45,7 @@ impl Worker {
         PairStatus {
             pair: store.pair(),
             epoch: store.epoch(),
-            state: reason.map_or(PairState::Serving, PairState::ReadOnly),
+            state: reason.map_or(PairActivity::Serving, PairActivity::ReadOnly),
             worker: 0,
             durable: store.durable(),
             visible: store.visible(),
@@ -67,7 +67,7 @@ impl Worker {
         (self.phase == WorkerPhase::Recovering).then(|| PairStatus {
             pair: cell_terms::PairId(0),
             epoch: cell_terms::Epoch(0),
-            state: PairState::Recovering { permille: u16::try_from(permille.min(1_000)).unwrap_or(1_000) },
+            state: PairActivity::Recovering { permille: u16::try_from(permille.min(1_000)).unwrap_or(1_000) },
             worker: 0,
             durable: Csn::ZERO,
             visible: Csn::ZERO,

@@ -2,7 +2,7 @@
 
 use cell_fabric::ConnectionId;
 use cell_protocol::{Condition, Delete, Put, ReadOnlyReason, Refusal, Reply, RequestHeader, WriteName};
-use cell_recovery::{Admission, Completion, Outcome};
+use cell_recovery::{Admission, WriteCompletion, WriteOutcome};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex, Version};
 
@@ -56,7 +56,7 @@ impl Worker {
         connection: ConnectionId,
         header: RequestHeader,
         there: MeganodeAt,
-        result: Result<(Outcome, Csn), WriteError>,
+        result: Result<(WriteOutcome, Csn), WriteError>,
     ) {
         match result {
             Ok((outcome, csn)) => self.answer_outcome(connection, header, there.pair, outcome, csn),
@@ -77,14 +77,14 @@ impl Worker {
         connection: ConnectionId,
         header: RequestHeader,
         pair: PairAt,
-        outcome: Outcome,
+        outcome: WriteOutcome,
         csn: Csn,
     ) {
         let reply = match outcome {
-            Outcome::Written { version, .. } => Reply::Written { version },
-            Outcome::Deleted => Reply::Deleted,
-            Outcome::NotFound => Reply::NotFound,
-            Outcome::ConditionFailed { current } => Reply::Refused(Refusal::ConditionFailed { current }),
+            WriteOutcome::Written { version, .. } => Reply::Written { version },
+            WriteOutcome::Deleted => Reply::Deleted,
+            WriteOutcome::NotFound => Reply::NotFound,
+            WriteOutcome::ConditionFailed { current } => Reply::Refused(Refusal::ConditionFailed { current }),
         };
         let csn = if planted(Mutant::AcknowledgeEarly) { Csn::ZERO } else { csn };
         self.reply(connection, header, Dependence::on(pair, csn), &reply);
@@ -144,16 +144,16 @@ impl Worker {
     }
 }
 
-fn decide_put(store: &mut Store, slot: SlotIndex, put: &Put<'_>) -> Result<(Outcome, Csn), WriteError> {
+fn decide_put(store: &mut Store, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteOutcome, Csn), WriteError> {
     if put.condition != Condition::Always {
         let current = store.version_of(slot, put.key)?;
         if !holds(put.condition, current) {
-            let outcome = Outcome::ConditionFailed { current };
+            let outcome = WriteOutcome::ConditionFailed { current };
             return Ok((outcome, store.log_outcome(&completion(&put.name, outcome))?));
         }
     }
     store.put(slot, put.key, put.value, |version, replaced| {
-        completion(&put.name, Outcome::Written { version, replaced })
+        completion(&put.name, WriteOutcome::Written { version, replaced })
     })
 }
 
@@ -161,21 +161,21 @@ fn decide_delete(
     store: &mut Store,
     slot: SlotIndex,
     delete: &Delete<'_>,
-) -> Result<(Outcome, Csn), WriteError> {
+) -> Result<(WriteOutcome, Csn), WriteError> {
     let (name, condition) = (&delete.name, delete.condition);
     let current = store.version_of(slot, delete.key)?;
     if current.is_none() && condition == Condition::Always {
-        return Ok((Outcome::NotFound, store.log_outcome(&completion(name, Outcome::NotFound))?));
+        return Ok((WriteOutcome::NotFound, store.log_outcome(&completion(name, WriteOutcome::NotFound))?));
     }
     if !holds(condition, current) {
-        let outcome = Outcome::ConditionFailed { current };
+        let outcome = WriteOutcome::ConditionFailed { current };
         return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
     }
-    store.delete(slot, delete.key, &completion(name, Outcome::Deleted))
+    store.delete(slot, delete.key, &completion(name, WriteOutcome::Deleted))
 }
 
-fn completion(name: &WriteName, outcome: Outcome) -> Completion {
-    Completion { session: name.session, number: name.number, floor: name.floor, outcome }
+fn completion(name: &WriteName, outcome: WriteOutcome) -> WriteCompletion {
+    WriteCompletion { session: name.session, number: name.number, floor: name.floor, outcome }
 }
 
 fn holds(condition: Condition, current: Option<Version>) -> bool {

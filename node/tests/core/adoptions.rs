@@ -1,7 +1,7 @@
 //! What a split's target takes over, and what is left of it when nothing comes of the split: results of
 //! writes, extents, the slot.
 
-use cell_cluster::Geometry;
+use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, WriteName};
 
@@ -35,7 +35,7 @@ fn begin_split(world: &mut World, first: u64, value: &[u8]) -> u64 {
 /// split has moved its key to that target must not be told that it was carried out.
 pub(crate) fn result_that_its_own_log_has_lost_is_not_believed_elsewhere() {
     // Room for the tree and the router: every other half goes to the second pair.
-    let two = Geometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
+    let two = PairGeometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
     let mut world = World::new(2, two, OPTIONS);
     let mut number = begin_split(&mut world, 1, b"v");
     let lost = world.name(number, 1);
@@ -102,7 +102,7 @@ fn adoption_that_comes_to_nothing_leaves_no_extents() {
 /// The first router is begun while an adoption into the same pair has logged nothing yet.
 #[test]
 fn first_router_and_an_adoption_take_different_slots() {
-    let eight = Geometry { node_region_bytes: 4096 + 8 * (64 << 10), ..GEOMETRY };
+    let eight = PairGeometry { node_region_bytes: 4096 + 8 * (64 << 10), ..GEOMETRY };
     let options = WorkerOptions { split_fill_percent: 10, ..OPTIONS };
     for held_from in 0..24 {
         let mut world = World::new(1, eight, options);

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cell_cluster::Geometry;
+use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Delete, Put, Request, WriteName};
 
@@ -42,7 +42,7 @@ struct Client {
 }
 
 impl Client {
-    fn new(pairs: u32, geometry: Geometry, images: bool) -> Client {
+    fn new(pairs: u32, geometry: PairGeometry, images: bool) -> Client {
         let age_ns = if images { 40 * MS } else { u64::MAX };
         let world = World::new(pairs, geometry, WorkerOptions { checkpoint_age_ns: age_ns, ..OPTIONS });
         let (held, kept) = (BTreeMap::new(), VecDeque::new());
@@ -155,7 +155,7 @@ fn split(pairs: u32, images: bool, dies_after: u64) -> bool {
 
 /// One slot from which most is deleted, with a death after so many operations of the disk; whether it came.
 fn rebuild(images: bool, dies_after: u64) -> bool {
-    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut client = Client::new(1, slot, images);
     while matches!(client.write(key(client.number), false), Some(Replied::Written(_))) {}
     let full: Vec<Vec<u8>> = client.held.keys().cloned().collect();

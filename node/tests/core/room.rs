@@ -1,7 +1,7 @@
 //! A disk on which the log runs short of room: checkpoints come early, and what they cannot help with is
 //! refused.
 
-use cell_cluster::Geometry;
+use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, StatusCode};
 
@@ -9,7 +9,7 @@ use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
 /// A pair that takes no checkpoint of itself, on a disk with room for so many bytes more.
 fn on_a_disk_with(room: u64) -> World {
-    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: u64::MAX, ..OPTIONS });
     (0..10).for_each(|_| world.turn()); // the spares are prepared
     world.leave_room(Some(room));

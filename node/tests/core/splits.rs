@@ -1,6 +1,6 @@
 //! The driver of splits and rebuilds: what waits and what does not, where halves go, and what is refused.
 
-use cell_cluster::Geometry;
+use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
 use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_terms::PairId;
@@ -66,7 +66,7 @@ fn reads_and_writes_of_the_lower_half_do_not_wait_for_a_split() {
 
 #[test]
 fn full_pair_asks_for_another_and_goes_on_when_it_comes() {
-    let small = Geometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
+    let small = PairGeometry { node_region_bytes: 4096 + 2 * (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, small, OPTIONS);
     // Two slots, one of which the router wants: the upper half has nowhere to go.
     let mut number = 1;
@@ -83,7 +83,7 @@ fn full_pair_asks_for_another_and_goes_on_when_it_comes() {
 
 /// One slot, so that nothing can be split.
 fn alone(rebuild_permille: usize) -> World {
-    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     World::new(1, slot, WorkerOptions { rebuild_permille, ..OPTIONS })
 }
 
@@ -184,7 +184,7 @@ fn writes_and_splits_go_on_while_a_pair_is_copied() {
 /// refused.
 #[test]
 pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
-    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let number = world.load(1, (1..20).map(key));
     world.image_failed(PairId(1));
@@ -205,7 +205,7 @@ pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
 /// What is packed into places that the copier has passed, it copies all the same.
 #[test]
 pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {
-    let slot = Geometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
+    let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let full = fill(&mut world, 0);
     // The image that the first write began is of no use: one of the full slot is wanted.

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClaimGround, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, Table, Tenure,
+    CheckpointRow, ClaimGround, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
+    Tenure,
 };
 use cell_fabric::ConnectionId;
 use cell_node::{
@@ -29,7 +30,7 @@ const MS: u64 = 1_000_000;
 pub(crate) const TURNS: u32 = 100_000;
 
 /// Four slots of 128 small tree nodes.
-pub(crate) const GEOMETRY: Geometry = Geometry {
+pub(crate) const GEOMETRY: PairGeometry = PairGeometry {
     node_region_bytes: 4096 + 4 * (64 << 10),
     extent_region_bytes: 4 << 20,
     slot_bytes: 64 << 10,
@@ -70,7 +71,7 @@ pub(crate) enum Replied {
 pub(crate) struct World {
     disk: SimDisk,
     sim: Sim,
-    geometry: Geometry,
+    geometry: PairGeometry,
     options: WorkerOptions,
     pub(crate) session: SessionId,
     process: Process,
@@ -242,7 +243,7 @@ impl Process {
 
 impl World {
     /// A first process with so many pairs.
-    pub(crate) fn new(pairs: u32, geometry: Geometry, options: WorkerOptions) -> World {
+    pub(crate) fn new(pairs: u32, geometry: PairGeometry, options: WorkerOptions) -> World {
         let (disk, sim) = (SimDisk::new(5), Sim::new(3));
         let mut process = Process::begin(&disk, &sim, options);
         let session = process.environment.sessions.open(process.lease).unwrap();
@@ -387,8 +388,7 @@ impl World {
         self.disk.set_capacity(bytes.map(|bytes| self.disk.used() + bytes));
     }
 
-    /// The answer to a request, waited for; images that are wanted meanwhile are written, if the disk has
-    /// room, and recorded.
+    /// The answer to a request, waited for; images wanted meanwhile are written, if there is room.
     pub(crate) fn answer_with_checkpoints(&mut self, id: u32) -> Replied {
         let mut written = None;
         for _ in 0..TURNS {

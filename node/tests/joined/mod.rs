@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, Geometry, Layout, MemberRow, Members, Sim, SimLink, Table};
+use cell_cluster::{Coordinator, Layout, MemberRow, Members, PairGeometry, Sim, SimLink, Table};
 use cell_node::{ClusterAgent, MembershipOptions};
 use cell_terms::{Incarnation, NodeId};
 use cell_wal::sim::SimDisk;
@@ -10,8 +10,8 @@ use cell_wal::sim::SimDisk;
 pub(crate) const MS: u64 = 1_000_000;
 const LEASE_MS: u64 = 500;
 const GRACE_NS: u64 = 2_000 * MS;
-const GEOMETRY: Geometry =
-    Geometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
+const GEOMETRY: PairGeometry =
+    PairGeometry { node_region_bytes: 4, extent_region_bytes: 4, slot_bytes: 1, node_bytes: 1 };
 
 pub(crate) struct Joined {
     pub(crate) node: NodeId,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 
 use anyhow::Context;
-use cell_cluster::{ClusterError, Embedded, Server};
+use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
 use cell_durable::{SystemSyncer, create_folders};
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
@@ -84,7 +84,7 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
     logging::start(resolved.text("tracing_filter"), file)?;
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
-    let server = Server::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
+    let server = CoordinatorServer::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
     let (sender, events) = mpsc::channel();
     let stop = sender.clone();
     // A second signal ends this process at once, and the children with it: they see their stdin end.

@@ -118,13 +118,13 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     }
     logging::start(settings.text("tracing_filter"), None)?;
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
-    cell_web::Server::check_address(http).map_err(explain_web)?;
+    cell_web::HttpServer::check_address(http).map_err(explain_web)?;
     let partition = Partition::default();
     partition.set(arguments.partitioned);
     let words = hear(arguments.supervised, &partition)?;
     let handle = start(&settings, listen, partition)?;
     let watch = handle.watch();
-    let web = cell_web::Server::start(http, Arc::new(move || watch.snapshot()));
+    let web = cell_web::HttpServer::start(http, Arc::new(move || watch.snapshot()));
     let web = web.map_err(explain_web)?;
     attend(&handle, &words, arguments.supervised);
     let ended = handle.wait();

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_client::NodeStatus;
-use cell_protocol::{OwnedState, PairState, PairStatus, StatusReport};
+use cell_protocol::{OwnedState, PairActivity, PairStatus, StatusReport};
 use cell_terms::{NodeId, PairId};
 use clap::Args;
 use serde_json::{Value, json};
@@ -166,7 +166,7 @@ fn pairs_of(kept: &NodeStatus) -> usize {
 }
 
 fn serves(report: &StatusReport<'_>) -> bool {
-    report.pairs.iter().all(|pair| pair.state == PairState::Serving)
+    report.pairs.iter().all(|pair| pair.state == PairActivity::Serving)
 }
 
 /// A row a node, then a row a pair.
@@ -221,7 +221,7 @@ fn text_of_many(asked: &[Asked], is_healthy: bool) -> String {
 
 fn text(server: &str, report: &StatusReport<'_>, is_healthy: bool) -> String {
     let entries: u64 = report.pairs.iter().map(|pair| pair.entries).sum();
-    let verdict = match report.pairs.iter().find(|pair| pair.state != PairState::Serving) {
+    let verdict = match report.pairs.iter().find(|pair| pair.state != PairActivity::Serving) {
         None if is_healthy => format!("serves {}", number::counted(entries, "entry", "entries")),
         None => "serves no pair yet: it is starting or recovering".into(),
         Some(pair) => format!("is not healthy: {} is {}", pair.pair, state_words(pair.state)),
@@ -255,12 +255,12 @@ fn row(pair: PairStatus) -> Vec<String> {
     ]
 }
 
-fn state_words(state: PairState) -> String {
+fn state_words(state: PairActivity) -> String {
     match state {
-        PairState::Serving => "serving".into(),
-        PairState::ReadOnly(reason) => format!("read-only ({reason})"),
-        PairState::Recovering { permille } => format!("recovering, {}.{} %", permille / 10, permille % 10),
-        PairState::Unavailable => "unavailable".into(),
+        PairActivity::Serving => "serving".into(),
+        PairActivity::ReadOnly(reason) => format!("read-only ({reason})"),
+        PairActivity::Recovering { permille } => format!("recovering, {}.{} %", permille / 10, permille % 10),
+        PairActivity::Unavailable => "unavailable".into(),
     }
 }
 
@@ -295,11 +295,11 @@ fn document(server: &str, report: &StatusReport<'_>) -> Value {
     })
 }
 
-fn state_word(state: PairState) -> &'static str {
+fn state_word(state: PairActivity) -> &'static str {
     match state {
-        PairState::Serving => "serving",
-        PairState::ReadOnly(_) => "read_only",
-        PairState::Recovering { .. } => "recovering",
-        PairState::Unavailable => "unavailable",
+        PairActivity::Serving => "serving",
+        PairActivity::ReadOnly(_) => "read_only",
+        PairActivity::Recovering { .. } => "recovering",
+        PairActivity::Unavailable => "unavailable",
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cell_cluster::{ClockReading, ClusterError, Coordinator, Request, Response};
+use cell_cluster::{ClockReading, ClusterError, Coordinator, CoordinatorRequest, Response};
 use cell_fabric::Partition;
 
 /// How often a call that is cut off looks whether it still is.
@@ -32,11 +32,14 @@ impl<C> Filtered<C> {
 }
 
 impl<C: Coordinator> Coordinator for Filtered<C> {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         self.call_timed(request).map(|(response, _)| response)
     }
 
-    fn call_timed(&self, request: &Request) -> Result<(Response, Option<ClockReading>), ClusterError> {
+    fn call_timed(
+        &self,
+        request: &CoordinatorRequest,
+    ) -> Result<(Response, Option<ClockReading>), ClusterError> {
         let until = Instant::now() + self.deadline;
         if self.partition.is_on() {
             // What is not sent is not carried out, also when the partition ends just then.

@@ -74,7 +74,7 @@ impl FilledNodes {
 
 #[cfg(test)]
 mod tests {
-    use cell_tree::{Image, NodeState, empty_root};
+    use cell_tree::{Image, TreeNodeState, empty_root};
 
     use super::*;
 
@@ -87,7 +87,7 @@ mod tests {
         for node in [0, 63, 64, 127, 63] {
             filled.note(SlotIndex(1), &fill(node));
         }
-        filled.note(SlotIndex(1), &Change::Mark { node: NodeIndex(5), state: NodeState::Free });
+        filled.note(SlotIndex(1), &Change::Mark { node: NodeIndex(5), state: TreeNodeState::Free });
         filled.note(SlotIndex(1), &Change::Remove { node: NodeIndex(6), key: b"key" });
         filled.note(SlotIndex(2), &fill(1)); // there is no such slot
         let mut nodes = Vec::new();

@@ -1,9 +1,9 @@
 //! What must hold of all pairs together.
 
 use cell_memory::extent::{ExtentReader, ExtentShape};
-use cell_recovery::{Admission, Outcome, RecoveredMeganode, SlotUse, SplitAnswer, SplitRecord};
+use cell_recovery::{Admission, RecoveredMeganode, SlotUse, SplitAnswer, SplitRecord, WriteOutcome};
 use cell_terms::{Csn, Pointer};
-use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
+use cell_tree::{LeafSnapshot, Meganode, NodeIndex, TreeNodeState};
 
 use super::{Cluster, Pair, role_of};
 use crate::owner::Entries;
@@ -60,7 +60,7 @@ impl Cluster {
             for found in &pair.recovered.meganodes {
                 let meganode = Meganode::new(region, pair.recovered.geometry, found.slot);
                 let meganode = meganode.with_role(found.used.role());
-                let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
+                let state = if found.hidden { TreeNodeState::Hidden } else { TreeNodeState::Valid };
                 let stats = meganode.validate_as(state, true).unwrap();
                 assert_eq!(found.hidden, meganode.search(b"any").is_err() && found.hidden);
                 extents += if found.used == SlotUse::Leaf { stats.entries } else { 0 };
@@ -88,7 +88,7 @@ impl Cluster {
             }
             let floor = cell_terms::OperationNumber(1);
             match table.admit(self.session, *number, floor) {
-                Admission::Repeat { outcome: Outcome::Written { version, .. }, csn } => {
+                Admission::Repeat { outcome: WriteOutcome::Written { version, .. }, csn } => {
                     assert_eq!(version, *written);
                     assert!(csn <= self.pairs[at].durable());
                 }

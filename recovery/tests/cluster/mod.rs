@@ -16,13 +16,13 @@ pub mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClaimGround, Geometry, NewPair, Sim, Tenure};
+use cell_cluster::{CheckpointRow, ClaimGround, NewPair, PairGeometry, Sim, Tenure};
 use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::{
-    ClaimRequest, Completion, ExtentRecord, NodeRecord, Outcome, Progress, Recovered, RecoveredMeganode,
-    Restore, Step,
+    ClaimRequest, ExtentRecord, NodeRecord, Progress, Recovered, RecoveredMeganode, Restore, Step,
+    WriteCompletion, WriteOutcome,
 };
 use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, SessionId, SlotIndex, Version,
@@ -34,7 +34,7 @@ use cell_wal::{LogDevice, Space};
 use crate::owner::{Entries, Life, NODE, Owner, Random};
 
 /// Slots of 128 tree nodes, so that some hundred entries are worth a split.
-pub const SIZES: Geometry = Geometry {
+pub const SIZES: PairGeometry = PairGeometry {
     node_region_bytes: 4096 + 6 * (64 << 10),
     extent_region_bytes: 1 << 20,
     slot_bytes: 64 << 10,
@@ -222,7 +222,7 @@ impl Pair {
         plan: &mut Plan,
         key: &[u8],
         entry: LeafEntry,
-        completion: impl FnOnce(bool) -> Option<Completion>,
+        completion: impl FnOnce(bool) -> Option<WriteCompletion>,
     ) -> (Csn, Option<LeafEntry>) {
         let node = self.recovered.memory.node.region().clone();
         let (geometry, owned) = (self.recovered.geometry, &mut self.recovered.meganodes[at]);
@@ -448,7 +448,12 @@ impl Cluster {
         let version = header.version(pair.id());
         let entry = pair.write_extent(&mut self.encoder, &header, value);
         let (csn, old) = pair.put_entry(meganode, &mut self.plan, key, entry, |replaced| {
-            Some(Completion { session, number, floor, outcome: Outcome::Written { version, replaced } })
+            Some(WriteCompletion {
+                session,
+                number,
+                floor,
+                outcome: WriteOutcome::Written { version, replaced },
+            })
         });
         if let Some(old) = old {
             pair.free_extent(&old, csn);

@@ -1,6 +1,6 @@
 //! Deletes, and the rebuild of a meganode after them, step by step.
 
-use cell_recovery::{Completion, NodeRecord, Outcome, SlotUse};
+use cell_recovery::{NodeRecord, SlotUse, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, SlotIndex};
 use cell_tree::{CompactionLimits, CompactionNext, CompactionPlan, Meganode, plan_remove};
 
@@ -21,7 +21,7 @@ impl Cluster {
         let (geometry, slot) = (pair.recovered.geometry, pair.recovered.meganodes[meganode].slot);
         plan_remove(&Meganode::new(&node, geometry, slot), key, &mut self.plan).unwrap();
         let old = self.plan.old().unwrap();
-        let completion = Completion { session, number, floor, outcome: Outcome::Deleted };
+        let completion = WriteCompletion { session, number, floor, outcome: WriteOutcome::Deleted };
         let mut csn = Csn::ZERO;
         for change in self.plan.changes() {
             let completion = Some(completion);

@@ -7,8 +7,8 @@ use cell_recovery::{
 };
 use cell_terms::{Csn, Root, SlotIndex};
 use cell_tree::{
-    BulkBuilder, BulkFrame, Change, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, NodeState,
-    SlotAllocator, TreeStats, apply, empty_root, empty_router, show,
+    BulkBuilder, BulkFrame, Change, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, SlotAllocator,
+    TreeNodeState, TreeStats, apply, empty_root, empty_router, show,
 };
 
 use super::{Cluster, Crash, Freed, Pair};
@@ -19,7 +19,7 @@ impl Pair {
         self.recovered.meganodes.push(found);
     }
 
-    fn show(&mut self, slot: SlotIndex, state: NodeState) {
+    fn show(&mut self, slot: SlotIndex, state: TreeNodeState) {
         let end = self.ends[&slot];
         let (geometry, there) = (self.recovered.geometry, self.slot(slot));
         for node in (0..end.0).rev() {
@@ -40,7 +40,7 @@ impl Pair {
         let mut entries = Vec::new();
         for node in nodes {
             Meganode::new(&region, geometry, there).leaf_entries(node, &mut entries);
-            let free = Change::Mark { node, state: NodeState::Free };
+            let free = Change::Mark { node, state: TreeNodeState::Free };
             apply(&mut self.recovered.memory.node, geometry, there, &free, csn);
         }
         if !is_router {
@@ -121,7 +121,7 @@ impl Cluster {
             high,
             right,
             csn_removed: adopted_at,
-            state: NodeState::Hidden,
+            state: TreeNodeState::Hidden,
             ..BulkFrame::WHOLE
         };
         let mut builder = BulkBuilder::new(geometry, self.pairs[t].slot(target_slot), &frame);
@@ -305,7 +305,7 @@ impl Cluster {
         let source = &self.pairs[self.pair_of(name)];
         let answer = source.recovered.splits.answer(name, source.durable());
         assert!(matches!(answer, SplitAnswer::Linked | SplitAnswer::Open), "linked durably");
-        self.pairs[t].show(slot, NodeState::Valid);
+        self.pairs[t].show(slot, TreeNodeState::Valid);
     }
 
     fn apply_split(
@@ -334,7 +334,7 @@ impl Cluster {
             pair.change_node(slot, &cut, csn);
         }
         for node in freed.iter() {
-            let free = Change::Mark { node, state: NodeState::Free };
+            let free = Change::Mark { node, state: TreeNodeState::Free };
             pair.change_node(slot, &free, csn);
             pair.freed.push((csn, Freed::Node(slot, node)));
         }

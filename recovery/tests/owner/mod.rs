@@ -11,20 +11,23 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimGround, Coordinator, Geometry, NewPair, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
+    Claim, ClaimGround, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink, Table,
+    Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource};
 use cell_recovery::{
-    ClaimRequest, Completion, CompletionTable, Environment, ExtentRecord, NodeRecord, Outcome, Progress,
-    PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource, Restore, Step, complete,
+    ClaimRequest, CompletionTable, Environment, ExtentRecord, NodeRecord, Progress, PublishRequest,
+    Recovered, RecoveryError, RecoveryOptions, RegionSource, Restore, Step, WriteCompletion, WriteOutcome,
+    complete,
 };
 use cell_terms::{
     Csn, Durability, ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionKind, SessionId,
     Version,
 };
 use cell_tree::{
-    Change, LeafEntry, LeafSnapshot, Meganode, NodeIndex, NodeState, Plan, PlanError, plan_put, plan_remove,
+    Change, LeafEntry, LeafSnapshot, Meganode, NodeIndex, Plan, PlanError, TreeNodeState, plan_put,
+    plan_remove,
 };
 use cell_wal::sim::SimDisk;
 use cell_wal::{LogDevice, LogOptions, Space, Storage};
@@ -32,7 +35,7 @@ use cell_wal::{LogDevice, LogOptions, Space, Storage};
 pub const NODE: NodeId = NodeId(0);
 pub const PAIR: PairId = PairId(1);
 pub const MS: u64 = 1_000_000;
-pub const GEOMETRY: Geometry = Geometry {
+pub const GEOMETRY: PairGeometry = PairGeometry {
     node_region_bytes: 4096 + (256 << 10),
     extent_region_bytes: 4 << 20,
     slot_bytes: 256 << 10,
@@ -178,7 +181,7 @@ struct Done {
     /// None: removed, or nothing changed.
     written: Option<(Vec<u8>, Version)>,
     changes: bool,
-    completion: Completion,
+    completion: WriteCompletion,
 }
 
 /// What is known from outside: what was done, in order, and what was acknowledged.
@@ -291,9 +294,9 @@ impl Owner {
         log.room_for(node_bytes, extent_bytes, Space::Ordinary).is_ok()
     }
 
-    fn completion(&mut self, outcome: Outcome) -> Completion {
+    fn completion(&mut self, outcome: WriteOutcome) -> WriteCompletion {
         self.model.number += 1;
-        Completion {
+        WriteCompletion {
             session: self.session,
             number: OperationNumber(self.model.number),
             floor: OperationNumber(self.model.number.saturating_sub(4).max(1)),
@@ -334,7 +337,7 @@ impl Owner {
         store(&mut recovered.memory.extent, offset, encoded.bytes);
         self.csn_unlogged = csn_first;
         let replaced = self.plan.old();
-        let completion = self.completion(Outcome::Written { version, replaced: replaced.is_some() });
+        let completion = self.completion(WriteOutcome::Written { version, replaced: replaced.is_some() });
         let csn_last = self.carry_out(&completion);
         self.free(replaced, csn_last);
         let written = Some((value.to_vec(), version));
@@ -355,12 +358,12 @@ impl Owner {
         let (changes, completion, csn_last);
         if old.is_some() {
             changes = true;
-            completion = self.completion(Outcome::Deleted);
+            completion = self.completion(WriteOutcome::Deleted);
             csn_last = self.carry_out(&completion);
             self.free(old, csn_last);
         } else {
             changes = false;
-            completion = self.completion(Outcome::NotFound);
+            completion = self.completion(WriteOutcome::NotFound);
             csn_last = self.log_node(&NodeRecord::Outcome(completion));
             self.recovered.completions.record(&completion, csn_last);
         }
@@ -383,7 +386,7 @@ impl Owner {
         }
     }
 
-    fn carry_out(&mut self, completion: &Completion) -> Csn {
+    fn carry_out(&mut self, completion: &WriteCompletion) -> Csn {
         let mut plan = std::mem::take(&mut self.plan);
         let mut csn = Csn::ZERO;
         let (last, slot) = (plan.len() - 1, self.recovered.meganodes[0].slot);
@@ -485,7 +488,7 @@ impl Owner {
         let mut copy =
             ImageCopy::begin(self.image_source(), Arc::clone(&self.storage), 1, self.image_base()).unwrap();
         let end = self.recovered.meganodes[0].allocator.high_water();
-        let freed = Change::Mark { node: NodeIndex(end.0 - 1), state: NodeState::Free };
+        let freed = Change::Mark { node: NodeIndex(end.0 - 1), state: TreeNodeState::Free };
         let (slot, csn) = (self.recovered.meganodes[0].slot, Csn(self.next_csn().0 + 7));
         self.filled.apply(&mut self.recovered.memory.node, self.recovered.geometry, slot, &freed, csn);
         while copy.step(&|_| end, u32::MAX).unwrap() {}

@@ -23,9 +23,9 @@ use cell_node::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
 use cell_recovery::{Recovered, SlotUse, SourceSplit, SourceState, SplitName};
 use cell_terms::Version;
-use cell_tests::history::{Call, Outcome, Value};
+use cell_tests::history::{Call, Outcome, WrittenValue};
 use cell_tests::linearizability;
-use cell_tree::{LeafSnapshot, Meganode, NodeIndex, NodeState};
+use cell_tree::{LeafSnapshot, Meganode, NodeIndex, TreeNodeState};
 
 use crate::client::Asked;
 use crate::coverage::{Coverage, Event};
@@ -102,7 +102,7 @@ fn examine_pair(recovered: &Recovered, snapshot: &mut Snapshot) -> Result<(), Br
         };
         let meganode = Meganode::new(&target.node, target.geometry, target.slot);
         let meganode = meganode.with_role(found.used.role());
-        let state = if found.hidden { NodeState::Hidden } else { NodeState::Valid };
+        let state = if found.hidden { TreeNodeState::Hidden } else { TreeNodeState::Valid };
         meganode
             .validate_as(state, true)
             .map_err(|violation| broken(format_args!("after a recovery: {violation}")))?;
@@ -184,7 +184,7 @@ impl Snapshot {
     /// It has what nobody wrote, or an older version than somebody was told.
     pub fn note(&self, model: &mut Model) -> Result<(), Broken> {
         let begun = model.begin();
-        let mut found: Vec<Option<Value>> = vec![None; model.keys.len()];
+        let mut found: Vec<Option<WrittenValue>> = vec![None; model.keys.len()];
         for (key, version, value) in &self.entries {
             let at = model.by_bytes.get(key).copied();
             let at = at.ok_or_else(|| broken(format_args!("phantom key {key:x?} after a recovery")))?;

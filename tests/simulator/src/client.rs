@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use cell_client::{
     ClientCore, ClientError, ClientOptions, Completion, Driver, OneSidedCounters, Search, Ticket,
 };
-use cell_fabric::{Address, Endpoint, Limits, SimEndpoint, SimNetwork};
+use cell_fabric::{Address, Endpoint, FabricLimits, SimEndpoint, SimNetwork};
 
 use crate::deed::Deed;
 use crate::model::{Begun, Model};
@@ -54,7 +54,7 @@ impl Client {
     #[must_use]
     pub fn new(plan: &Plan, number: usize, network: &SimNetwork, seed: u64) -> Client {
         let host = CLIENT_HOST + u32::try_from(number).unwrap_or(0);
-        let endpoint = network.client(host, Limits::default());
+        let endpoint = network.client(host, FabricLimits::default());
         let searches = plan.searches[number % plan.searches.len()];
         let search = if searches { Search::Client } else { Search::Server };
         let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use cell_client::Operation as ClientOperation;
 use cell_terms::Version;
-use cell_tests::history::{Call, Operation, Outcome, Value};
+use cell_tests::history::{Call, HistoryOperation, Outcome, WrittenValue};
 
 use crate::deed::Deed;
 use crate::random::mix;
 
 /// The name of all empty values: they cannot say which one they are.
-pub const EMPTY: Value = u64::MAX;
+pub const EMPTY: WrittenValue = u64::MAX;
 /// A value says its name in its first bytes.
 const NAME_BYTES: usize = 8;
 
@@ -35,9 +35,9 @@ pub struct Key {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Everything asked of it.
-    pub operations: Vec<Operation>,
+    pub operations: Vec<HistoryOperation>,
     /// What it was last known to hold, for conditions.
-    pub latest: Option<(Version, Value)>,
+    pub latest: Option<(Version, WrittenValue)>,
     /// Writes of it that are outstanding.
     pub writing: u32,
     /// The versions that anyone was told of, each higher than those before, and when.
@@ -71,7 +71,7 @@ pub struct Model {
     pub forgets: bool,
     /// Length of each value, by name.
     lengths: Vec<u32>,
-    versions: BTreeMap<Version, (usize, Value)>,
+    versions: BTreeMap<Version, (usize, WrittenValue)>,
     glimpses: Vec<Glimpse>,
     clock: u64,
 }
@@ -103,7 +103,7 @@ impl Model {
     }
 
     /// Names a new value of this length, and makes its bytes.
-    pub fn new_value(&mut self, length: usize) -> (Value, Vec<u8>) {
+    pub fn new_value(&mut self, length: usize) -> (WrittenValue, Vec<u8>) {
         if length == 0 {
             return (EMPTY, Vec::new());
         }
@@ -117,7 +117,7 @@ impl Model {
     ///
     /// # Errors
     /// Nobody wrote these bytes.
-    pub fn name_of(&self, bytes: &[u8]) -> Result<Value, Broken> {
+    pub fn name_of(&self, bytes: &[u8]) -> Result<WrittenValue, Broken> {
         if bytes.is_empty() {
             return Ok(EMPTY);
         }
@@ -178,7 +178,13 @@ impl Model {
     /// # Errors
     /// The version had another value or key, or time ran backwards: an older version than was told before the
     /// question.
-    pub fn saw(&mut self, key: usize, version: Version, value: Value, begun: Begun) -> Result<(), Broken> {
+    pub fn saw(
+        &mut self,
+        key: usize,
+        version: Version,
+        value: WrittenValue,
+        begun: Begun,
+    ) -> Result<(), Broken> {
         self.saw_version(key, version, begun)?;
         let first = *self.versions.entry(version).or_insert((key, value));
         if first != (key, value) {
@@ -219,7 +225,7 @@ impl Model {
     /// An operation's end goes into the history. Whether its outcome is known decides when it ended.
     pub fn record(&mut self, key: usize, call: Call, outcome: Outcome, begun: Begun, returned: u64) {
         let returned = if outcome == Outcome::Unknown { u64::MAX } else { returned };
-        self.keys[key].operations.push(Operation { call, outcome, invoked: begun.at, returned });
+        self.keys[key].operations.push(HistoryOperation { call, outcome, invoked: begun.at, returned });
     }
 
     /// A key was seen to have this version, without its value: a read whose answer is looked up at the end.
@@ -237,12 +243,17 @@ impl Model {
                 _ => Outcome::Exists,
             };
             let (invoked, returned) = (glimpse.invoked, glimpse.returned);
-            self.keys[glimpse.key].operations.push(Operation { call: Call::Get, outcome, invoked, returned });
+            self.keys[glimpse.key].operations.push(HistoryOperation {
+                call: Call::Get,
+                outcome,
+                invoked,
+                returned,
+            });
         }
     }
 }
 
-fn value_bytes(name: Value, length: usize) -> Vec<u8> {
+fn value_bytes(name: WrittenValue, length: usize) -> Vec<u8> {
     let mut bytes = name.to_le_bytes().to_vec();
     let mut block = 0;
     while bytes.len() < length {

@@ -1,7 +1,7 @@
 //! The operator, or a supervisor on each host: wants so many nodes that work, starts processes again, and
 //! cuts the power when the seed says so.
 
-use cell_fabric::{Greeting, Limits};
+use cell_fabric::{FabricLimits, Greeting};
 use cell_wal::sim::PowerCut;
 
 use crate::coverage::Event;
@@ -106,7 +106,7 @@ impl World {
             host,
             disk: self.disk.process(),
             link: self.coordinator.link(),
-            endpoint: self.network.listen(host, 0, Limits::default(), Greeting::default()),
+            endpoint: self.network.listen(host, 0, FabricLimits::default(), Greeting::default()),
             random: self.random.part(),
             now_ns: self.now_ns,
         });

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use cell_client::ClientOptions;
-use cell_cluster::{Geometry, Layout, LeaseTerms};
+use cell_cluster::{Layout, LeaseTerms, PairGeometry};
 use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
 use cell_node::WorkerOptions;
@@ -61,7 +61,7 @@ pub struct Plan {
     /// Of a hundred deaths, after how many the host is left alone until others have taken over.
     pub abandoned_percent: u64,
     /// Sizes of a pair.
-    pub geometry: Geometry,
+    pub geometry: PairGeometry,
     /// Pairs that a node has memory for.
     pub pairs_max: usize,
     /// Pairs that a process has memory for, those that it takes over among them; zero: all.
@@ -176,7 +176,7 @@ impl Plan {
             grace_ns: 1_000 * MS,
             side_by_side: Random::new(seed ^ 0x7369_6465).pick(&[1, 1, 2, 3]),
             abandoned_percent: 0,
-            geometry: Geometry {
+            geometry: PairGeometry {
                 node_region_bytes: HEADER_BYTES + slots * slot_bytes,
                 extent_region_bytes,
                 slot_bytes,

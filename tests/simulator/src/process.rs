@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use cell_cluster::{ClusterError, Coordinator, Fault, Operation, PairRow, Request, Response, SimLink};
+use cell_cluster::{
+    ClusterError, Coordinator, CoordinatorRequest, Fault, KeyOperation, PairRow, Response, SimLink,
+};
 use cell_terms::PairId;
 use cell_wal::error::DiskOperation;
 use cell_wal::storage::{Access, Storage, StorageFile, StorageLock};
@@ -110,9 +112,9 @@ impl FusedLink {
 }
 
 /// Whether a call writes a row of the region table.
-fn writes_pair(request: &Request) -> bool {
-    let Request::Transact(transaction) = request else { return false };
-    let puts = |operation: &Operation| matches!(operation, Operation::Put { key, .. } if is_pair(key));
+fn writes_pair(request: &CoordinatorRequest) -> bool {
+    let CoordinatorRequest::Transact(transaction) = request else { return false };
+    let puts = |operation: &KeyOperation| matches!(operation, KeyOperation::Put { key, .. } if is_pair(key));
     transaction.operations.iter().any(puts)
 }
 
@@ -121,7 +123,7 @@ fn is_pair(key: &str) -> bool {
 }
 
 impl Coordinator for FusedLink {
-    fn call(&self, request: &Request) -> Result<Response, ClusterError> {
+    fn call(&self, request: &CoordinatorRequest) -> Result<Response, ClusterError> {
         if let Some(calls) = writes_pair(request).then(|| self.late().pop_front()).flatten() {
             self.link.plan([Fault::Delayed { calls }]);
         }

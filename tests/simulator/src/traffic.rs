@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use cell_protocol::Condition;
-use cell_tests::history::{Call, Value};
+use cell_tests::history::{Call, WrittenValue};
 
 use crate::deed::{Deed, End, Range};
 use crate::model::{EMPTY, Model};
@@ -116,8 +116,8 @@ impl Traffic {
         let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
         let kinds = if thins_out { [8, 2, 1, 3, 80, 6] } else { [50, 10, 6, 14, 14, 6] };
         let kind = self.random.weighted(&kinds);
-        let (length, value_of) = (self.value_length(plan), |value: Value| value);
-        let put = |call: fn(Value) -> Call, condition, model: &mut Model| {
+        let (length, value_of) = (self.value_length(plan), |value: WrittenValue| value);
+        let put = |call: fn(WrittenValue) -> Call, condition, model: &mut Model| {
             let (name, value) = model.new_value(length);
             Deed::Write { key, call: call(value_of(name)), condition, value }
         };

@@ -9,8 +9,8 @@ use std::time::Duration;
 use cell_terms::{Csn, Epoch, PairId, RegionKind};
 use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{
-    Ended, LogDevice, LogId, LogOptions, LogStart, PairLog, PairReader, Predecessor, ReadOptions,
-    ReadRequest, Refusal, Space, Storage, WalError, record_space,
+    LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
+    ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
 };
 
 pub const PAIR: PairId = PairId(5);
@@ -71,7 +71,7 @@ impl Pair {
         pair
     }
 
-    pub fn room(&self, kind: RegionKind, length: usize, space: Space) -> Result<(), Refusal> {
+    pub fn room(&self, kind: RegionKind, length: usize, space: Space) -> Result<(), LogRefusal> {
         let bytes = record_space(length);
         match kind {
             RegionKind::Node => self.log.room_for(bytes, 0, space),
@@ -152,12 +152,15 @@ pub fn request(epoch: u32) -> ReadRequest {
 }
 
 /// Reads a pair's epoch as recovery does.
-pub fn read(disk: &SimDisk, request: ReadRequest) -> Result<(Ended, Written), WalError> {
+pub fn read(disk: &SimDisk, request: ReadRequest) -> Result<(PairLogEnd, Written), WalError> {
     let storage: Arc<dyn Storage> = Arc::new(disk.process());
     read_storage(&storage, request)
 }
 
-pub fn read_storage(storage: &Arc<dyn Storage>, request: ReadRequest) -> Result<(Ended, Written), WalError> {
+pub fn read_storage(
+    storage: &Arc<dyn Storage>,
+    request: ReadRequest,
+) -> Result<(PairLogEnd, Written), WalError> {
     let mut reader = PairReader::open(storage, request)?;
     let mut found = Written::new();
     while let Some(batch) = reader.next_batch()? {

@@ -8,7 +8,7 @@
 use cell_fabric::{MappedRegion, RegionKey};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_terms::{Pointer, Words};
-use cell_tree::{Found, LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError};
+use cell_tree::{LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult};
 
 use super::fetch::Fetched;
 use super::regions::{PairAt, PairRow, Regions};
@@ -59,7 +59,7 @@ pub(crate) struct FoundInPlace {
     /// The leaf's pair.
     pub(crate) at: PairAt,
     /// The leaf's answer.
-    pub(crate) found: Found,
+    pub(crate) found: SearchResult,
     /// How long the operation may take, by the owners of all that was looked at.
     pub(crate) ns_max: u64,
 }
@@ -128,7 +128,7 @@ impl Regions {
         mut pointer: Pointer,
         key: &[u8],
         ns_max: &mut u64,
-    ) -> Option<Option<(PairAt, Found)>> {
+    ) -> Option<Option<(PairAt, SearchResult)>> {
         for _ in 0..RIGHT_LINKS_MAX {
             match self.in_meganode(pointer, ns_max, |meganode| meganode.search(key))? {
                 (at, Ok(found)) => return Some(Some((at, found))),

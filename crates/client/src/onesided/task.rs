@@ -12,7 +12,7 @@ use cell_fabric::RemoteRead;
 use cell_protocol::Request;
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
-use cell_tree::{Found, LeafSnapshot};
+use cell_tree::{LeafSnapshot, SearchResult};
 
 use super::ReadContext;
 use super::direct::FoundInPlace;
@@ -441,7 +441,7 @@ impl Task {
         &mut self,
         slot: u16,
         lane: usize,
-        found: &Found,
+        found: &SearchResult,
         context: &mut ReadContext,
     ) -> Result<(), GiveUp> {
         let Some(at) = self.lanes[lane].walk.location().copied() else { return Err(GiveUp) };

@@ -6,7 +6,7 @@
 //! come from a router.
 
 use cell_terms::{Pointer, Root};
-use cell_tree::{Aim, Found, LeafSnapshot, MeganodeRole, NodeRef, NodeStep, Way};
+use cell_tree::{Aim, LeafSnapshot, MeganodeRole, NodeRef, NodeStep, SearchResult, Way};
 
 use super::regions::{NodeLocation, Regions};
 
@@ -37,7 +37,7 @@ pub(crate) enum NodeOutcome {
     /// The walk has come to another node.
     On,
     /// The leaf's answer about a key.
-    Leaf(Found),
+    Leaf(SearchResult),
     /// The leaf is in the snapshot.
     Snapshot,
     /// The walk took a right link: the parent is stale.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use cell_client::{
-    AttemptError, ClientCore, ClientOptions, Command, Completion, LinkId, Operation, Output, Ticket,
+    AttemptError, ClientCommand, ClientCore, ClientOptions, Completion, LinkId, Operation, Output, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{
@@ -123,13 +123,13 @@ impl Cluster {
             let mut begun = Vec::new();
             while let Some(command) = self.core.command(self.now_ns) {
                 match command {
-                    Command::Connect { link, address, attempt } => {
+                    ClientCommand::Connect { link, address, attempt } => {
                         let given = self.given[usize::try_from(attempt).unwrap() % self.given.len()];
                         let node = address.map_or(given, |text| text[4..].parse().unwrap());
                         begun.push((link, node));
                     }
-                    Command::Send { link, message } => sent.push((link, message.to_vec())),
-                    Command::Close { link } => drop(self.links.remove(&link)),
+                    ClientCommand::Send { link, message } => sent.push((link, message.to_vec())),
+                    ClientCommand::Close { link } => drop(self.links.remove(&link)),
                 }
             }
             if sent.is_empty() && begun.is_empty() {

@@ -1,7 +1,7 @@
 //! Opening, hello, sessions, silence, loss.
 
 use crate::model::refusal;
-use cell_client::{AttemptError, ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output};
+use cell_client::{AttemptError, ClientCommand, ClientError, ClientOptions, Fate, LinkId, Operation, Output};
 use cell_protocol::{Malformed, Refusal, Reply, ReplyHeader, RequestId, RequestKind};
 use cell_terms::SessionId;
 
@@ -30,7 +30,7 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
     let mut rig = Rig::up(options(), false);
     rig.submit(&get(b"a"));
     rig.submit(&get(b"b"));
-    let Some(Command::Send { message: first, .. }) = rig.core.command(rig.now_ns) else { panic!() };
+    let Some(ClientCommand::Send { message: first, .. }) = rig.core.command(rig.now_ns) else { panic!() };
     let first = first.to_vec();
     rig.core.not_taken(LinkId::BOOTSTRAP);
     assert_eq!(rig.core.command(rig.now_ns), None);
@@ -47,7 +47,7 @@ fn full_connection_gets_the_same_message_again_once_it_is_writable() {
 fn connection_that_never_takes_more_is_given_up_although_nothing_is_on_its_way() {
     let mut rig = Rig::up(options(), false);
     rig.core.submit_until(rig.now_ns, &get(b"short"), rig.now_ns + MS).unwrap();
-    assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
+    assert!(matches!(rig.core.command(rig.now_ns), Some(ClientCommand::Send { .. })));
     rig.core.not_taken(LinkId::BOOTSTRAP);
     rig.core.submit_until(rig.now_ns, &get(b"long"), rig.now_ns + 600_000 * MS).unwrap();
     rig.pass(2);
@@ -72,7 +72,7 @@ fn connection_that_never_takes_more_is_given_up_although_nothing_is_on_its_way()
 fn message_not_taken_by_a_lost_connection_does_not_open_the_next() {
     let mut rig = Rig::up(options(), false);
     rig.submit(&get(b"a"));
-    assert!(matches!(rig.core.command(rig.now_ns), Some(Command::Send { .. })));
+    assert!(matches!(rig.core.command(rig.now_ns), Some(ClientCommand::Send { .. })));
     rig.core.not_taken(LinkId::BOOTSTRAP);
     rig.cut();
     rig.pass(10);

@@ -1,6 +1,6 @@
 //! Refusals, lost replies, deadlines: what is sent again, under which name, and what is said of its fate.
 
-use cell_client::{AttemptError, ClientError, ClientOptions, Command, Fate, LinkId, Operation, Output};
+use cell_client::{AttemptError, ClientCommand, ClientError, ClientOptions, Fate, LinkId, Operation, Output};
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Malformed, ReadOnlyReason, Refusal, Reply, RequestId, RequestKind};
 
@@ -145,7 +145,7 @@ fn deadline_without_a_connection_means_not_done() {
     rig.submit(&put(b"key", b"value"));
     rig.core.tick(rig.now_ns);
     for _ in 0..100 {
-        if let Some(Command::Connect { .. }) = rig.core.command(rig.now_ns) {
+        if let Some(ClientCommand::Connect { .. }) = rig.core.command(rig.now_ns) {
             rig.core.closed(
                 LinkId::BOOTSTRAP,
                 rig.now_ns,

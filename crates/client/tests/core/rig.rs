@@ -2,7 +2,7 @@
 
 use crate::model::{Peer, Server, refusal};
 use cell_client::{
-    AttemptError, ClientCore, ClientError, ClientOptions, Command, Completion, Fate, LinkId, Operation,
+    AttemptError, ClientCommand, ClientCore, ClientError, ClientOptions, Completion, Fate, LinkId, Operation,
     Ticket,
 };
 use cell_fabric::CloseReason;
@@ -53,21 +53,21 @@ impl Rig {
         self.core.tick(self.now_ns);
         while let Some(command) = self.core.command(self.now_ns) {
             match command {
-                Command::Connect { attempt, .. } => {
+                ClientCommand::Connect { attempt, .. } => {
                     assert_eq!(attempt, self.connects);
                     self.connects += 1;
                     self.peer = Peer::default();
                     self.sent.clear();
                     self.core.connected(LinkId::BOOTSTRAP);
                 }
-                Command::Send { message, .. } => {
+                ClientCommand::Send { message, .. } => {
                     let message = message.to_vec();
                     match crate::model::table_answer(&message) {
                         Some(table) => self.core.message(LinkId::BOOTSTRAP, self.now_ns, &table),
                         None => self.sent.push(message),
                     }
                 }
-                Command::Close { .. } => self.closed_by_client += 1,
+                ClientCommand::Close { .. } => self.closed_by_client += 1,
             }
         }
     }

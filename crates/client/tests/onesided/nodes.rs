@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use cell_client::{AttemptError, ClientCore, Command, Completion, LinkId, Operation, Output};
+use cell_client::{AttemptError, ClientCommand, ClientCore, Completion, LinkId, Operation, Output};
 use cell_fabric::{CloseReason, ReadFailure, ReadTag, RemoteRead};
 use cell_protocol::{
     Bound, Found, HelloReply, OwnedState, PROTOCOL_VERSION, Refusal, RegionRows, RegionsReply, Reply,
@@ -143,11 +143,11 @@ impl Shore {
             let (mut sent, mut begun) = (Vec::new(), Vec::new());
             while let Some(command) = self.core.command(self.now_ns) {
                 match command {
-                    Command::Connect { link, address, .. } => {
+                    ClientCommand::Connect { link, address, .. } => {
                         begun.push((link, usize::from(address == Some("n1"))));
                     }
-                    Command::Send { link, message } => sent.push((link, message.to_vec())),
-                    Command::Close { link } => drop(self.links.remove(&link)),
+                    ClientCommand::Send { link, message } => sent.push((link, message.to_vec())),
+                    ClientCommand::Close { link } => drop(self.links.remove(&link)),
                 }
             }
             let busy = !sent.is_empty() || !begun.is_empty();

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use cell_client::{
-    ClientCore, ClientOptions, Command, Completion, LinkId, OneSidedCounters, Operation, Output, Search,
-    Ticket,
+    ClientCommand, ClientCore, ClientOptions, Completion, LinkId, OneSidedCounters, Operation, Output,
+    Search, Ticket,
 };
 use cell_fabric::{ReadTag, RemoteRead};
 use cell_protocol::{
@@ -142,9 +142,9 @@ impl Yard {
         while let Some(command) = self.core.command(now_ns) {
             busy = true;
             match command {
-                Command::Connect { .. } => self.core.connected(LinkId::BOOTSTRAP),
-                Command::Send { message, .. } => messages.push(message.to_vec()),
-                Command::Close { .. } => {}
+                ClientCommand::Connect { .. } => self.core.connected(LinkId::BOOTSTRAP),
+                ClientCommand::Send { message, .. } => messages.push(message.to_vec()),
+                ClientCommand::Close { .. } => {}
             }
         }
         for message in messages {

@@ -14,7 +14,7 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::partition::Partition;
@@ -30,7 +30,7 @@ use super::messenger::{Acceptor, HANDOFF_TOKEN, LISTENER_TOKEN, Messenger};
 #[derive(Clone, Debug, Default)]
 pub struct ShmOptions {
     /// What peers can make it hold.
-    pub limits: Limits,
+    pub limits: FabricLimits,
     /// What it says of itself to those who connect.
     pub greeting: Greeting,
     /// Whether regions can be registered, and so be mapped by peers.
@@ -59,7 +59,7 @@ impl ShmOptions {
     #[must_use]
     pub fn from_settings(settings: &Settings) -> ShmOptions {
         ShmOptions {
-            limits: Limits::from_settings(settings),
+            limits: FabricLimits::from_settings(settings),
             greeting: Greeting::default(),
             one_sided: true,
             ring_bytes: usize::try_from(settings.integer("fabric_shm_ring_bytes")).unwrap_or(RING_BYTES),
@@ -85,7 +85,7 @@ impl ShmEndpoint {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn client(limits: Limits) -> Result<ShmEndpoint, FabricError> {
+    pub fn client(limits: FabricLimits) -> Result<ShmEndpoint, FabricError> {
         ShmEndpoint::client_of(limits, &[])
     }
 
@@ -94,7 +94,7 @@ impl ShmEndpoint {
     ///
     /// # Errors
     /// As there.
-    pub fn client_of(limits: Limits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
+    pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
         let mut messenger = Messenger::new(limits)?;
         messenger.acceptors = users.to_vec();
         Ok(ShmEndpoint { messenger })
@@ -156,7 +156,7 @@ impl ShmEndpoint {
 }
 
 /// A messenger that finds its accepted sockets on a worker's queue.
-fn acceptor_messenger(acceptor: Acceptor, limits: Limits) -> Result<Messenger, FabricError> {
+fn acceptor_messenger(acceptor: Acceptor, limits: FabricLimits) -> Result<Messenger, FabricError> {
     let mut messenger = Messenger::new(limits)?;
     if let Some(queue) = acceptor.group.queue(acceptor.worker) {
         let flags = EventFlags::IN | EventFlags::ET;

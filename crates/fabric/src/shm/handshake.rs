@@ -9,7 +9,7 @@ use rustix::net::SocketAddrUnix;
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::handoff::Handed;
@@ -76,9 +76,9 @@ impl Messenger {
             // Without it a peer that takes nothing could have more descriptors under way.
             let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
             if !admitted {
-                self.turn_away(&socket, peer, Refusal::NotPermitted, sink);
+                self.turn_away(&socket, peer, HelloRefusal::NotPermitted, sink);
             } else if self.slots.len() >= self.limits.connections_max {
-                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, HelloRefusal::TooManyConnections, sink);
             } else if let Ok(id) = self.adopt(socket, peer, ConnectionPhase::HelloAwaited) {
                 self.queue(id);
             }
@@ -139,7 +139,7 @@ impl Messenger {
                 (Ok(hello), _) => self.judge_answer(id, &hello, packet, sink),
                 (Err(reason), ConnectionPhase::HelloAwaited) => {
                     if matches!(reason, CloseReason::VersionUnknown { .. }) {
-                        refuse(&connection.socket, Refusal::Version);
+                        refuse(&connection.socket, HelloRefusal::Version);
                     }
                     Err(reason)
                 }
@@ -167,7 +167,7 @@ impl Messenger {
             None => Err(handed),
         };
         if let Err(handed) = left {
-            self.turn_away(&handed.socket, peer, Refusal::NoSuchWorker, sink);
+            self.turn_away(&handed.socket, peer, HelloRefusal::NoSuchWorker, sink);
         }
         Ok(())
     }
@@ -182,7 +182,7 @@ impl Messenger {
         let handed = acceptor.group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
         for Handed { socket, peer, hello } in handed {
             if self.slots.len() >= self.limits.connections_max {
-                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
@@ -292,7 +292,7 @@ impl Messenger {
     }
 
     /// Refuses a socket that has no place in the table.
-    fn turn_away(&mut self, socket: &OwnedFd, peer: PeerAddress, refusal: Refusal, sink: &mut Sink<'_>) {
+    fn turn_away(&mut self, socket: &OwnedFd, peer: PeerAddress, refusal: HelloRefusal, sink: &mut Sink<'_>) {
         refuse(socket, refusal);
         self.counters.refused += 1;
         sink(Event::Refused { peer, reason: CloseReason::Refused(refusal) });
@@ -313,7 +313,7 @@ fn agree(connection: &mut Connection, hello: &Hello) {
 }
 
 /// Tells a peer why it is turned away; a socket that takes nothing has lost its peer.
-fn refuse(socket: &OwnedFd, refusal: Refusal) {
+fn refuse(socket: &OwnedFd, refusal: HelloRefusal) {
     let answer = Hello { refusal: Some(refusal), ..Hello::of_connector(0, crate::limits::MESSAGE_BYTES_MAX) };
     if let Ok(bytes) = answer.encode() {
         let _ = control::send(socket, &bytes, &[]);

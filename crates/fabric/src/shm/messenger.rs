@@ -20,7 +20,7 @@ use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::handoff::Group;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
 use crate::partition::Partition;
@@ -68,7 +68,7 @@ pub(super) struct Acceptor {
 /// The connections of one endpoint.
 #[derive(Debug)]
 pub(super) struct Messenger {
-    pub(super) limits: Limits,
+    pub(super) limits: FabricLimits,
     pub(super) epoll: OwnedFd,
     pub(super) slots: Slots<Connection>,
     pub(super) counters: FabricCounters,
@@ -98,7 +98,7 @@ pub(super) struct Messenger {
 }
 
 impl Messenger {
-    pub(super) fn new(limits: Limits) -> Result<Messenger, FabricError> {
+    pub(super) fn new(limits: FabricLimits) -> Result<Messenger, FabricError> {
         Ok(Messenger {
             limits: limits.checked(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,

@@ -7,7 +7,7 @@ use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 
 use super::link::Side;
 use super::network::LinkId;
@@ -19,7 +19,7 @@ pub(super) struct EndpointState {
     pub(super) host: u32,
     /// False once its process or host crashed: calls on it then do nothing.
     pub(super) alive: bool,
-    pub(super) limits: Limits,
+    pub(super) limits: FabricLimits,
     pub(super) greeting: Greeting,
     pub(super) connections: BTreeMap<ConnectionId, (LinkId, Side)>,
     connections_named: u64,
@@ -36,7 +36,7 @@ pub(super) struct EndpointState {
 }
 
 impl EndpointState {
-    pub(super) fn new(host: u32, limits: Limits, greeting: Greeting) -> EndpointState {
+    pub(super) fn new(host: u32, limits: FabricLimits, greeting: Greeting) -> EndpointState {
         EndpointState {
             host,
             alive: true,

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
 
@@ -13,7 +13,7 @@ use crate::greeting::Greeting;
 pub(super) enum Segment {
     Hello { worker: u16, message_bytes_max: usize },
     Welcome { greeting: Greeting, message_bytes_max: usize },
-    Refused(Refusal),
+    Refused(HelloRefusal),
     Message(Box<[u8]>),
     End,
     Reset(CloseReason),

@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::address::PeerAddress;
 use crate::close::CloseReason;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::counter::FabricCounters;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 
 use super::endpoint::SimEndpoint;
 use super::endpoint_state::EndpointState;
@@ -90,7 +90,7 @@ impl SimNetwork {
 
     /// The endpoint of a host's worker; it takes the place of an earlier one, as a restarted process does.
     #[must_use]
-    pub fn listen(&self, host: u32, worker: u16, limits: Limits, greeting: Greeting) -> SimEndpoint {
+    pub fn listen(&self, host: u32, worker: u16, limits: FabricLimits, greeting: Greeting) -> SimEndpoint {
         let mut state = self.lock();
         let index = state.sit_down(host, limits, greeting);
         state.listening.insert((host, worker), index);
@@ -99,7 +99,7 @@ impl SimNetwork {
 
     /// An endpoint on a host that only connects.
     #[must_use]
-    pub fn client(&self, host: u32, limits: Limits) -> SimEndpoint {
+    pub fn client(&self, host: u32, limits: FabricLimits) -> SimEndpoint {
         let index = self.lock().sit_down(host, limits, Greeting::default());
         SimEndpoint::new(self.clone(), index)
     }
@@ -142,7 +142,7 @@ impl SimNetwork {
 }
 
 impl NetworkState {
-    fn sit_down(&mut self, host: u32, limits: Limits, greeting: Greeting) -> usize {
+    fn sit_down(&mut self, host: u32, limits: FabricLimits, greeting: Greeting) -> usize {
         self.endpoints.push(EndpointState::new(host, limits.checked(), greeting));
         self.endpoints.len() - 1
     }
@@ -238,7 +238,7 @@ impl NetworkState {
             self.listening.get(&(host, worker)).copied().filter(|endpoint| self.endpoints[*endpoint].alive);
         let Some(endpoint) = endpoint else {
             let answer = if self.host_listens(host) {
-                Segment::Refused(Refusal::NoSuchWorker)
+                Segment::Refused(HelloRefusal::NoSuchWorker)
             } else if self.host_alive(host) {
                 Segment::Reset(CloseReason::Network(std::io::ErrorKind::ConnectionRefused))
             } else {
@@ -250,8 +250,8 @@ impl NetworkState {
         let limits = self.endpoints[endpoint].limits;
         if self.endpoints[endpoint].connections.len() >= limits.connections_max {
             self.endpoints[endpoint]
-                .refuse(PeerAddress::Sim(from), CloseReason::Refused(Refusal::TooManyConnections));
-            self.transmit(id, 1, Segment::Refused(Refusal::TooManyConnections));
+                .refuse(PeerAddress::Sim(from), CloseReason::Refused(HelloRefusal::TooManyConnections));
+            self.transmit(id, 1, Segment::Refused(HelloRefusal::TooManyConnections));
             return;
         }
         let connection = self.endpoints[endpoint].name(id, 1);

@@ -14,7 +14,7 @@ use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
 use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
 use crate::partition::Partition;
 use crate::poller::poll_error;
@@ -30,7 +30,7 @@ use super::service::{Service, service_limits};
 #[derive(Clone, Debug, Default)]
 pub struct TcpOptions {
     /// What peers can make it hold.
-    pub limits: Limits,
+    pub limits: FabricLimits,
     /// What it says of itself to those who connect.
     pub greeting: Greeting,
     /// Whether regions can be registered for one-sided reads; this starts a thread that serves them.
@@ -52,7 +52,7 @@ impl TcpEndpoint {
     ///
     /// # Errors
     /// The process is out of descriptors.
-    pub fn client(limits: Limits) -> Result<TcpEndpoint, FabricError> {
+    pub fn client(limits: FabricLimits) -> Result<TcpEndpoint, FabricError> {
         Ok(TcpEndpoint::of(Messenger::new(limits, Greeting::default())?, None))
     }
 
@@ -113,7 +113,7 @@ impl TcpEndpoint {
 fn acceptor_messenger(
     group: &Arc<Group>,
     worker: u16,
-    limits: Limits,
+    limits: FabricLimits,
     options: &TcpOptions,
 ) -> Result<Messenger, FabricError> {
     let mut messenger = Messenger::new(limits, options.greeting.clone())?;

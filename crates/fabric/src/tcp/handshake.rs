@@ -9,7 +9,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
@@ -75,7 +75,7 @@ impl Messenger {
                 if matches!(reason, CloseReason::VersionUnknown { .. })
                     && connection.phase == ConnectionPhase::HelloAwaited
                 {
-                    refuse(&connection.socket, connection.worker, Refusal::Version);
+                    refuse(&connection.socket, connection.worker, HelloRefusal::Version);
                 }
                 return Err(reason);
             }
@@ -105,9 +105,9 @@ impl Messenger {
             None => Err(handed),
         };
         if let Err(handed) = left {
-            refuse(&handed.socket, handed.hello.worker, Refusal::NoSuchWorker);
+            refuse(&handed.socket, handed.hello.worker, HelloRefusal::NoSuchWorker);
             self.counters.refused += 1;
-            sink(Event::Refused { peer, reason: CloseReason::Refused(Refusal::NoSuchWorker) });
+            sink(Event::Refused { peer, reason: CloseReason::Refused(HelloRefusal::NoSuchWorker) });
         }
         Ok(())
     }
@@ -121,7 +121,7 @@ impl Messenger {
         let handed = group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
         for Handed { socket, peer, hello } in handed {
             if self.slots.len() >= self.limits.connections_max {
-                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
@@ -183,7 +183,7 @@ impl Messenger {
         &mut self,
         socket: &OwnedFd,
         peer: PeerAddress,
-        refusal: Refusal,
+        refusal: HelloRefusal,
         sink: &mut Sink<'_>,
     ) {
         refuse(socket, 0, refusal);
@@ -235,7 +235,7 @@ fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
 
 /// Tells a peer why it is turned away, as well as that can be done without waiting: the socket's unread bytes
 /// are taken off first, or closing it would reset the connection and overtake the answer.
-fn refuse(socket: &OwnedFd, worker: u16, refusal: Refusal) {
+fn refuse(socket: &OwnedFd, worker: u16, refusal: HelloRefusal) {
     let answer = Hello {
         refusal: Some(refusal),
         greeting: Greeting::default(),

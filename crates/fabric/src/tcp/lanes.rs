@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use crate::address::{Address, Host, PeerAddress};
 use crate::close::CloseReason;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::hello::WORKER_ONE_SIDED;
@@ -146,7 +146,7 @@ impl Lanes {
         match *event {
             Event::Message { connection, message } => self.answered(connection, message, sink),
             Event::Closed { connection, reason } => {
-                let unsupported = reason == CloseReason::RefusedByPeer(Refusal::NoSuchWorker);
+                let unsupported = reason == CloseReason::RefusedByPeer(HelloRefusal::NoSuchWorker);
                 let failure =
                     if unsupported { ReadFailure::Unsupported } else { ReadFailure::ConnectionClosed };
                 self.lost(connection, failure, sink);

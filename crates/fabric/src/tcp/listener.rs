@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::address::PeerAddress;
-use crate::close::Refusal;
+use crate::close::HelloRefusal;
 use crate::error::FabricError;
 use crate::poller::poll_error;
 
@@ -89,7 +89,7 @@ impl Messenger {
             // Without it replies are late, not wrong.
             let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
             if self.slots.len() >= self.limits.connections_max {
-                self.turn_away(&socket, peer, Refusal::TooManyConnections, sink);
+                self.turn_away(&socket, peer, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is closed, as if it had never been accepted.

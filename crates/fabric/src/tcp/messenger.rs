@@ -20,7 +20,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::handoff::Group;
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::slots::{MARK_LANE, Slots};
@@ -54,7 +54,7 @@ enum Deferred {
 /// The sockets of one endpoint.
 #[derive(Debug)]
 pub(super) struct Messenger {
-    pub(super) limits: Limits,
+    pub(super) limits: FabricLimits,
     pub(super) epoll: OwnedFd,
     pub(super) slots: Slots<Connection>,
     pub(super) counters: FabricCounters,
@@ -74,7 +74,10 @@ pub(super) struct Messenger {
 }
 
 impl Messenger {
-    pub(super) fn new(limits: Limits, greeting: crate::greeting::Greeting) -> Result<Messenger, FabricError> {
+    pub(super) fn new(
+        limits: FabricLimits,
+        greeting: crate::greeting::Greeting,
+    ) -> Result<Messenger, FabricError> {
         Ok(Messenger {
             limits: limits.checked(),
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,

@@ -15,7 +15,7 @@ use rustix::fd::AsFd;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
-use crate::limits::Limits;
+use crate::limits::FabricLimits;
 use crate::one_sided::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 use crate::poller::{Poller, Waker};
 use crate::registry::Registry;
@@ -180,7 +180,7 @@ impl Server {
 }
 
 /// What a service's messenger may hold: output for many reads, because readers pipeline.
-pub(super) fn service_limits(limits: Limits) -> Limits {
+pub(super) fn service_limits(limits: FabricLimits) -> FabricLimits {
     let wanted = 8 * READ_BYTES_MAX as usize;
-    Limits { connection_output_bytes_max: limits.connection_output_bytes_max.max(wanted), ..limits }
+    FabricLimits { connection_output_bytes_max: limits.connection_output_bytes_max.max(wanted), ..limits }
 }

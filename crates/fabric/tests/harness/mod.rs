@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_fabric::{
-    Address, CloseReason, ConnectionId, Endpoint, Event, Greeting, HostEndpoint, HostOptions, Limits,
+    Address, CloseReason, ConnectionId, Endpoint, Event, FabricLimits, Greeting, HostEndpoint, HostOptions,
     OneSided, ReadFailure, ShmEndpoint, ShmOptions, SimEndpoint, SimNetwork, SimOptions, SocketName,
     TcpEndpoint, TcpOptions,
 };
@@ -26,8 +26,8 @@ pub(crate) trait World {
 
     fn new() -> Self;
     /// The endpoints of a host's workers and the address of worker 0.
-    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<Self::E>>, Address);
-    fn client(&mut self, limits: Limits) -> Peer<Self::E>;
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<Self::E>>, Address);
+    fn client(&mut self, limits: FabricLimits) -> Peer<Self::E>;
     /// An address of a host that is there, where nobody listens.
     fn deserted(&mut self) -> Address;
     /// Lets a little time pass.
@@ -169,14 +169,14 @@ impl World for Tcp {
         Tcp
     }
 
-    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<TcpEndpoint>>, Address) {
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<TcpEndpoint>>, Address) {
         let options = TcpOptions { limits, greeting: greeting(), one_sided: true, ..TcpOptions::default() };
         let endpoints = TcpEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
         let address = Address::tcp(endpoints[0].address().unwrap());
         (endpoints.into_iter().map(Peer::new).collect(), address)
     }
 
-    fn client(&mut self, limits: Limits) -> Peer<TcpEndpoint> {
+    fn client(&mut self, limits: FabricLimits) -> Peer<TcpEndpoint> {
         Peer::new(TcpEndpoint::client(limits).unwrap())
     }
 
@@ -200,7 +200,7 @@ pub(crate) fn socket_name() -> SocketName {
     SocketName::new(&format!("@cell-fabric-test-{}-{number}", std::process::id())).unwrap()
 }
 
-pub(crate) fn shm_options(limits: Limits) -> ShmOptions {
+pub(crate) fn shm_options(limits: FabricLimits) -> ShmOptions {
     ShmOptions { limits, greeting: greeting(), one_sided: true, ..ShmOptions::default() }
 }
 
@@ -211,14 +211,14 @@ impl World for Shm {
         Shm
     }
 
-    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<ShmEndpoint>>, Address) {
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<ShmEndpoint>>, Address) {
         let name = socket_name();
         let endpoints = ShmEndpoint::listen(name, workers, &shm_options(limits)).unwrap();
         assert_eq!(endpoints[0].name(), Some(name));
         (endpoints.into_iter().map(Peer::new).collect(), Address::shm(name))
     }
 
-    fn client(&mut self, limits: Limits) -> Peer<ShmEndpoint> {
+    fn client(&mut self, limits: FabricLimits) -> Peer<ShmEndpoint> {
         Peer::new(ShmEndpoint::client(limits).unwrap())
     }
 
@@ -241,7 +241,7 @@ impl<const SHM: bool> World for Host<SHM> {
         Host
     }
 
-    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<HostEndpoint>>, Address) {
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<HostEndpoint>>, Address) {
         let name = socket_name();
         let options = HostOptions { shm: shm_options(limits), socket: Some(name) };
         let endpoints = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
@@ -251,7 +251,7 @@ impl<const SHM: bool> World for Host<SHM> {
         (endpoints.into_iter().map(Peer::new).collect(), address)
     }
 
-    fn client(&mut self, limits: Limits) -> Peer<HostEndpoint> {
+    fn client(&mut self, limits: FabricLimits) -> Peer<HostEndpoint> {
         Peer::new(HostEndpoint::client(limits).unwrap())
     }
 
@@ -289,13 +289,13 @@ impl World for Sim {
         Sim::with(1, SimOptions::calm())
     }
 
-    fn listen(&mut self, workers: u16, limits: Limits) -> (Vec<Peer<SimEndpoint>>, Address) {
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<SimEndpoint>>, Address) {
         let host = self.host();
         let endpoint = |worker| self.network.listen(host, worker, limits, greeting());
         ((0..workers).map(endpoint).map(Peer::new).collect(), Address::sim(host))
     }
 
-    fn client(&mut self, limits: Limits) -> Peer<SimEndpoint> {
+    fn client(&mut self, limits: FabricLimits) -> Peer<SimEndpoint> {
         let host = self.host();
         Peer::new(self.network.client(host, limits))
     }
@@ -303,7 +303,7 @@ impl World for Sim {
     fn deserted(&mut self) -> Address {
         let host = self.host();
         // A process that listens nowhere keeps the host there.
-        std::mem::forget(self.network.client(host, Limits::default()));
+        std::mem::forget(self.network.client(host, FabricLimits::default()));
         Address::sim(host)
     }
 

@@ -57,7 +57,7 @@ impl Field<'_> {
         }
     }
 
-    fn check(&self, found: Result<cell_tree::Found, ReadError>, i: usize) {
+    fn check(&self, found: Result<cell_tree::SearchResult, ReadError>, i: usize) {
         match found.map(|found| found.entry) {
             // What was written together is read together.
             Ok(Some(found)) => {

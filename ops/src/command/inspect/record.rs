@@ -1,8 +1,8 @@
 //! Log records in words.
 
-use cell_recovery::{Completion, ExtentRecord, NodeRecord, Outcome, SlotUse, SplitRecord};
+use cell_recovery::{ExtentRecord, NodeRecord, SlotUse, SplitRecord, WriteCompletion, WriteOutcome};
 use cell_terms::RegionKind;
-use cell_tree::{Change, NodeState};
+use cell_tree::{Change, TreeNodeState};
 
 use crate::encoding::display_key;
 
@@ -41,9 +41,9 @@ fn change_words(change: &Change<'_>) -> String {
         Change::Fill { node, .. } => format!("{node:?} fill"),
         Change::Mark { node, state } => {
             let state = match state {
-                NodeState::Free => "free",
-                NodeState::Hidden => "hidden",
-                NodeState::Valid => "valid",
+                TreeNodeState::Free => "free",
+                TreeNodeState::Hidden => "hidden",
+                TreeNodeState::Valid => "valid",
             };
             format!("{node:?} mark {state}")
         }
@@ -84,12 +84,12 @@ fn split_words(record: &SplitRecord<'_>) -> String {
     }
 }
 
-fn completion_words(completion: &Completion) -> String {
+fn completion_words(completion: &WriteCompletion) -> String {
     let outcome = match completion.outcome {
-        Outcome::Written { version, .. } => format!("written {version}"),
-        Outcome::Deleted => "deleted".into(),
-        Outcome::NotFound => "not found".into(),
-        Outcome::ConditionFailed { .. } => "condition failed".into(),
+        WriteOutcome::Written { version, .. } => format!("written {version}"),
+        WriteOutcome::Deleted => "deleted".into(),
+        WriteOutcome::NotFound => "not found".into(),
+        WriteOutcome::ConditionFailed { .. } => "condition failed".into(),
     };
     format!("{} {} {outcome}, floor {}", completion.session, completion.number, completion.floor.0)
 }
