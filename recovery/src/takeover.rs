@@ -430,9 +430,10 @@ impl Failure {
             false => environment.table.mark_unavailable(*tenure, missing).map(drop),
         };
         match marked {
-            Err(failed) if failed.is_transient() || matches!(failed, ClusterError::Superseded { .. }) => {
+            Err(failed) if failed.is_transient() && !planted(Mutant::ReportUnanswered) => {
                 return Err(failed.into());
             }
+            Err(superseded @ ClusterError::Superseded { .. }) => return Err(superseded.into()),
             Err(failed) => {
                 let error = &failed as &dyn Error;
                 tracing::warn!(

@@ -131,6 +131,19 @@ fn takeover_that_cannot_report_at_once_reports_once_it_can() {
 }
 
 #[test]
+#[cfg(cell_mutants)]
+fn mutant_report_unanswered_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    let passes = || std::panic::catch_unwind(takeover_that_cannot_report_at_once_reports_once_it_can).is_ok();
+    assert!(passes());
+    plant(Some(Mutant::ReportUnanswered));
+    let passed = passes();
+    plant(None);
+    assert!(!passed);
+    println!("mutant {} caught by cell-recovery's takeover", Mutant::ReportUnanswered.name());
+}
+
+#[test]
 fn takeover_flipped_bit_below_the_watermark_names_file_and_offset() {
     for kind in [RegionKind::Node, RegionKind::Extent] {
         for offset in [4096 + 5, 3 * 4096 + 200, 6 * 4096 + 130] {

@@ -15,6 +15,7 @@
 
 use std::sync::Arc;
 
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -197,14 +198,15 @@ impl Incidents {
         let mut attempts = Attempts::default();
         while attempts.left() {
             let found = self.read(&key)?;
-            let mut transaction = Transaction::new().when(KeyCondition::LeaseAlive { lease: claimer });
+            let mut transaction = Transaction::new().when(claimer_lives(claimer));
             if !new.host_lock && new.dead.0 > 0 {
                 transaction = transaction.when(KeyCondition::LeaseEnded { lease: new.dead });
             }
             let row = match &found {
                 Some((row, _)) if !row.is_over() && row.claimed_by == claimer => {
                     // The claim outlasts the claimer's lease and says nothing of that.
-                    let lives = self.coordinator.remaining_ns(claimer)?.is_some();
+                    let remains = self.coordinator.remaining_ns(claimer)?.is_some();
+                    let lives = remains || planted(Mutant::ClaimerLeaseUnasked);
                     return if lives { Ok(true) } else { Err(ClusterError::LeaseEnded { lease: claimer }) };
                 }
                 Some((row, entry)) => {
@@ -418,6 +420,14 @@ impl Incidents {
         let Some(entry) = self.coordinator.read(key)? else { return Ok(None) };
         Ok(Some((parse("an incident", &entry.value)?, entry)))
     }
+}
+
+/// That the lease has not ended in whose name an incident is claimed.
+fn claimer_lives(lease: Incarnation) -> KeyCondition {
+    if planted(Mutant::ClaimerLeaseUnasked) {
+        return KeyCondition::LeaseEnded { lease: Incarnation(0) }; // there never was one
+    }
+    KeyCondition::LeaseAlive { lease }
 }
 
 /// That a row has not been written since it was read.

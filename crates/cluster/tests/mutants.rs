@@ -7,11 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Embedded, ManualClock, Missing, NewPair, PairGeometry, Sim, Table, Tenure, Transaction,
+    ClusterError, Coordinator, Embedded, Incidents, ManualClock, Missing, NewIncident, NewPair, PairGeometry,
+    Sim, Table, Tenure, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
-use cell_terms::NodeId;
 use cell_terms::mutant::{Mutant, plant};
+use cell_terms::{Incarnation, NodeId};
 
 /// Whether what the simulated coordinator acknowledged outlives a power cut.
 fn simulated_power_cut_is_clean() -> bool {
@@ -80,6 +81,23 @@ fn counter_that_went_back_is_noticed() -> bool {
     table.pair(row.pair).unwrap() == row
 }
 
+/// Of nobody's pairs.
+const INCIDENT: NewIncident =
+    NewIncident { dead: Incarnation(0), node: NodeId(0), lease_seen_ms: 0, detected_ms: 0, host_lock: false };
+
+/// Whether an incident is refused to who claims it past its lease, having claimed it before or not.
+fn claim_past_the_lease_is_refused(has_it: bool) -> bool {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let claimer = link.grant(500).unwrap().lease;
+    let incidents = Incidents::new(Arc::new(link));
+    if has_it {
+        assert!(incidents.claim(&INCIDENT, claimer, 1).unwrap());
+    }
+    sim.advance(500_000_000);
+    matches!(incidents.claim(&INCIDENT, claimer, 2), Err(ClusterError::LeaseEnded { .. }))
+}
+
 /// One test, because a defect is planted in the whole process.
 #[test]
 fn every_mutant_of_the_coordinator_is_caught() {
@@ -88,6 +106,8 @@ fn every_mutant_of_the_coordinator_is_caught() {
         (Mutant::CoordinatorUnsynced, "power cut over real files", power_cut_is_clean),
         (Mutant::RowsUncut, "files of sled's own", pages_are_small),
         (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
+        (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
+        (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
     ];
     for (mutant, name, is_clean) in checks {
         plant(None);

@@ -141,6 +141,38 @@ fn share_descriptors_change_nothing_and_take_no_memory() {
     assert_eq!(attempt(&file, HOLE), Vec::<&str>::new());
 }
 
+/// What is wrong with the ledger and with the region as they are handed out: what their modes permit besides
+/// that their owner reads them, and what was not refused.
+fn faults_of_what_is_handed_out() -> [(u32, Vec<&'static str>); 2] {
+    let (mut server, name, _region, key) = server();
+    let [ledger, file] = take_files(name, key, || _ = server.turn());
+    [(ledger, 0), (file, HOLE)].map(|(file, hole)| {
+        let mode = rustix::fs::fstat(&file).unwrap().st_mode;
+        (mode & 0o777 & !0o400, attempt(&file, hole))
+    })
+}
+
+#[test]
+fn share_files_are_of_a_mode_by_which_nobody_opens_them_anew() {
+    assert_eq!(faults_of_what_is_handed_out(), [(0, vec![]), (0, vec![])]);
+}
+
+#[test]
+#[cfg(cell_mutants)]
+fn mutants_of_what_is_handed_out_are_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    for mutant in [Mutant::HandedReopenable, Mutant::HandedWritable] {
+        plant(Some(mutant));
+        let faults = faults_of_what_is_handed_out();
+        plant(None);
+        for (others, done) in faults {
+            let caught = if mutant == Mutant::HandedReopenable { others != 0 } else { !done.is_empty() };
+            assert!(caught, "{} was not caught: {others:o} {done:?}", mutant.name());
+        }
+        println!("mutant {} caught by cell-fabric's permitted client", mutant.name());
+    }
+}
+
 /// Root may open every file anew, and a file's owner may let itself: this is about the others on the list.
 #[test]
 fn share_descriptors_are_not_opened_anew_by_another_user() {

@@ -458,6 +458,19 @@ fn connect_to_an_acceptor_that_shares_nonsense_closes() {
     assert_eq!(first_event_after(&hello(), &[small.as_fd()]), broken, "it is empty");
 }
 
+#[test]
+#[cfg(cell_mutants)]
+fn mutant_peer_file_unjudged_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    let passes = || std::panic::catch_unwind(connect_to_an_acceptor_that_shares_nonsense_closes).is_ok();
+    assert!(passes());
+    plant(Some(Mutant::PeerFileUnjudged));
+    let passed = passes();
+    plant(None);
+    assert!(!passed);
+    println!("mutant {} caught by cell-fabric's hostile acceptor", Mutant::PeerFileUnjudged.name());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape};
 use cell_memory::{
-    Backing, ExtentError, HugePages, MemoryError, PairWriter, Region, RegionOptions, RegionPopulator,
+    Backing, Budget, ExtentError, HugePages, MemoryError, PairWriter, Region, RegionOptions, RegionPopulator,
     RegionSpec, RegionWriter, header_word,
 };
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, RegionId, Root, Words, WordsMut};
@@ -356,4 +356,35 @@ fn pair_of_two_pairs_panics() {
     let other = RegionSpec::extent(PairId(2), Epoch(3), 2 << 20).unwrap();
     let (_, node) = Region::create_private(&node_spec()).unwrap();
     drop(PairWriter::new(node, Region::create_private(&other).unwrap().1));
+}
+
+/// What is left is for regions that are still to be made: one that is in use has what it was granted.
+#[test]
+fn growth_is_refused_while_it_is_held_and_grants_are_not() {
+    const UNIT: u64 = 2 << 20;
+    let budget = Budget::new(64 << 20, 0);
+    let (region, _writer) = Region::create_private_within(&extent_spec(), &budget).unwrap();
+    budget.hold_growth(true);
+    let full = region.grow(UNIT..2 * UNIT).unwrap_err();
+    assert_eq!((full.needed, full.available, region.grantable_bytes()), (UNIT, 0, 0));
+    region.grow(0..UNIT).unwrap();
+    let (new, _writer) = Region::create_private_within(&node_spec(), &budget).unwrap();
+    new.grant(0..2 * UNIT).unwrap();
+    assert_eq!((region.granted_bytes(), new.granted_bytes()), (UNIT, 2 * UNIT));
+    budget.hold_growth(false);
+    region.grow(UNIT..2 * UNIT).unwrap();
+    assert_eq!((region.granted_bytes(), region.grantable_bytes()), (2 * UNIT, (64 << 20) - 4 * UNIT));
+}
+
+#[test]
+#[cfg(cell_mutants)]
+fn mutant_growth_not_held_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    let passes = || std::panic::catch_unwind(growth_is_refused_while_it_is_held_and_grants_are_not).is_ok();
+    assert!(passes());
+    plant(Some(Mutant::GrowthNotHeld));
+    let passed = passes();
+    plant(None);
+    assert!(!passed);
+    println!("mutant {} caught by cell-memory's regions", Mutant::GrowthNotHeld.name());
 }

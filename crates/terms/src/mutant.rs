@@ -76,8 +76,17 @@ mutants! {
     /// A worker that takes a pair over goes on with the sessions that it knew. A test of the worker core
     /// (`node/tests/core/sessions.rs`) catches it.
     EndedSessionsKnown: "ended-sessions-known",
+    /// Results that go along with an adoption stay when their session ends meanwhile. Caught as the one
+    /// before.
+    EndedResultsAdopted: "ended-results-adopted",
+    /// A worker that has failed sends what was made since. A test of the worker core
+    /// (`node/tests/core/lease.rs`) catches it.
+    FailedWorkerSends: "failed-worker-sends",
     /// A delayed copy of an acknowledged write is carried out.
     FloorIgnored: "floor-ignored",
+    /// An adoption that has logged nothing yet has no slot of its own. A test of the worker core
+    /// (`node/tests/core/adoptions.rs`) catches it.
+    SlotUnreserved: "slot-unreserved",
     /// A checkpoint is recorded before all that it holds is durable.
     CheckpointEarly: "checkpoint-early",
     /// A checkpoint releases the log above its base.
@@ -115,6 +124,8 @@ mutants! {
     RowsUncut: "rows-uncut",
     /// A pair's row is written whatever is there, when its id comes from a counter that went back.
     PairOverwritten: "pair-overwritten",
+    /// An incident is claimed in the name of a lease that has ended.
+    ClaimerLeaseUnasked: "claimer-lease-unasked",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.
@@ -139,4 +150,21 @@ mutants! {
     ClockBeforeLoads: "clock-before-loads",
     /// A client believes one-sided reads past the owner's lease. Its own twins catch it, as the one before.
     TrustUnchecked: "trust-unchecked",
+    /// Regions grow while what is left is kept for others. A test of `crates/memory/tests/region.rs` catches
+    /// it.
+    GrowthNotHeld: "growth-not-held",
+    /// A node keeps no memory for the pairs that it had before. A test of `node/src/membership/tests.rs`
+    /// catches it.
+    LeftBehindForgotten: "left-behind-forgotten",
+    /// Files of memory can be opened anew by others. A test of the fabric
+    /// (`crates/fabric/tests/shm_handed_out.rs`) catches it.
+    HandedReopenable: "handed-reopenable",
+    /// Files of memory are handed out with the right to write. Caught as the one before.
+    HandedWritable: "handed-writable",
+    /// A takeover blames the data before the region table has answered. A test of `recovery/tests/damage.rs`
+    /// catches it.
+    ReportUnanswered: "report-unanswered",
+    /// A connector takes any file from an acceptor. A test of the fabric
+    /// (`crates/fabric/tests/shm_hostile.rs`) catches it.
+    PeerFileUnjudged: "peer-file-unjudged",
 }

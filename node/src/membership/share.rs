@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cell_cluster::{MemberRow, Missing, PairRow, PairState, ShareRow};
+use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, PairId};
 
 /// A pair to be taken over.
@@ -64,7 +65,7 @@ pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnati
         PairState::Recovering | PairState::Released => true,
         PairState::Unavailable { missing } => matches!(missing, Missing::Memory { .. }),
     };
-    waits && row.served_by == Some(node)
+    waits && row.served_by == Some(node) && !planted(Mutant::LeftBehindForgotten)
 }
 
 /// Bytes of a pair's regions.

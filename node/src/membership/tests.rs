@@ -51,6 +51,19 @@ fn pair_is_left_behind_until_somebody_serves_it() {
     );
 }
 
+#[test]
+#[cfg(cell_mutants)]
+fn mutant_left_behind_forgotten_is_caught() {
+    use cell_terms::mutant::{Mutant, plant};
+    let passes = || std::panic::catch_unwind(pair_is_left_behind_until_somebody_serves_it).is_ok();
+    assert!(passes());
+    plant(Some(Mutant::LeftBehindForgotten));
+    let passed = passes();
+    plant(None);
+    assert!(!passed);
+    println!("mutant {} caught by cell-node's membership", Mutant::LeftBehindForgotten.name());
+}
+
 fn core(incarnation: u64, node: u32) -> Membership {
     let (incarnation, node) = (Incarnation(incarnation), NodeId(node));
     Membership::new(MembershipOptions { incarnation, node, joined_ns: 0, grace_ns: GRACE })

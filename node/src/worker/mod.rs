@@ -407,7 +407,7 @@ impl Worker {
         if self.pairs.ready.is_empty() {
             return &self.pairs.ready;
         }
-        if self.failure().is_some() {
+        if self.failure().is_some() && !planted(Mutant::FailedWorkerSends) {
             // Made since: the failure dropped all others. The control thread may have an answer in this turn.
             self.pairs.drop_replies();
             return &self.pairs.ready;

@@ -61,7 +61,7 @@ fn answer_of_the_control_thread_does_not_leave_when_the_lease_ended_within_the_t
 
 /// A worker that has failed for another reason: it sends nothing either, though its lease holds.
 #[test]
-fn answer_of_the_control_thread_does_not_leave_after_a_failure() {
+pub(crate) fn answer_of_the_control_thread_does_not_leave_after_a_failure() {
     let (mut world, opened) = asked();
     let (now_ns, worker) = (world.now_ns(), world.worker_mut());
     worker.give_up(FailureKind::LogFailed);

@@ -1,15 +1,20 @@
 //! The twins of the tests: with a rule taken out, its test must fail.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use cell_terms::mutant::{Mutant, plant};
 
 use cell_recovery::mutant as recovery;
 
-use crate::{adoptions, crashes, delayed, grace, held, sessions, splits};
+use crate::{adoptions, crashes, delayed, grace, held, lease, sessions, splits};
+
+/// A defect is planted in the whole process: one test at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn every_mutant_of_the_worker_core_is_caught() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let twins: &[(Mutant, fn())] = &[
         (Mutant::GraceBackdated, grace::freed_rests_from_a_time_after_the_free),
         (Mutant::GraceSkipped, grace::freed_rests_from_a_time_after_the_free),
@@ -21,7 +26,10 @@ fn every_mutant_of_the_worker_core_is_caught() {
         (Mutant::FloorIgnored, delayed::first_copy_does_nothing),
         (Mutant::ResultsUndurable, adoptions::result_that_its_own_log_has_lost_is_not_believed_elsewhere),
         (Mutant::DiscardedResultsKept, adoptions::aborted_adoption_leaves_no_results),
+        (Mutant::SlotUnreserved, adoptions::first_router_and_an_adoption_take_different_slots),
         (Mutant::EndedSessionsKnown, sessions::late_copy_of_an_ended_session_finds_its_pair_elsewhere),
+        (Mutant::EndedResultsAdopted, sessions::session_that_ends_while_its_results_go_along_leaves_nothing),
+        (Mutant::FailedWorkerSends, lease::answer_of_the_control_thread_does_not_leave_after_a_failure),
     ];
     for &(mutant, test) in twins {
         let passes = || catch_unwind(AssertUnwindSafe(test)).is_ok();
@@ -37,6 +45,7 @@ fn every_mutant_of_the_worker_core_is_caught() {
 /// What recovery does with the records of splits, held by the worker core that writes them.
 #[test]
 fn every_mutant_of_recovery_is_caught_by_the_crash_points_of_the_worker_core() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let ends_well = || catch_unwind(AssertUnwindSafe(crashes::stories)).is_ok();
     assert!(ends_well(), "the stories themselves fail");
     let mut missed = Vec::new();

@@ -80,7 +80,7 @@ fn session_that_ended_in_a_gap_of_the_watch_leaves_nothing() {
 
 /// Results are copied for an adoption, and their session ends before the target has logged them all.
 #[test]
-fn session_that_ends_while_its_results_go_along_leaves_nothing() {
+pub(crate) fn session_that_ends_while_its_results_go_along_leaves_nothing() {
     let mut world = World::new(2, GEOMETRY, OPTIONS);
     let mut number = 1;
     while world.worker().split_counts().begun == 0 {

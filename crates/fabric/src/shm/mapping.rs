@@ -9,6 +9,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cell_terms::Words;
+use cell_terms::mutant::{Mutant, planted};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -25,7 +26,9 @@ pub(crate) fn sealed_file(name: &str, bytes: usize) -> io::Result<OwnedFd> {
         made => made?,
     };
     // Whoever is handed a descriptor has what that one permits: nobody else may open the file anew.
-    rustix::fs::fchmod(&file, Mode::RUSR)?;
+    if !planted(Mutant::HandedReopenable) {
+        rustix::fs::fchmod(&file, Mode::RUSR)?;
+    }
     rustix::fs::ftruncate(&file, bytes as u64)?;
     rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
@@ -45,7 +48,7 @@ pub(crate) fn judge_file(file: &OwnedFd) -> io::Result<usize> {
     let seals = rustix::fs::fcntl_get_seals(file).unwrap_or(SealFlags::empty());
     let sound = seals.contains(SealFlags::SHRINK)
         && u64::try_from(rustix::fs::fstatfs(file)?.f_type).is_ok_and(|kind| kind == TMPFS);
-    if !sound {
+    if !sound && !planted(Mutant::PeerFileUnjudged) {
         return Err(io::ErrorKind::InvalidData.into());
     }
     usize::try_from(rustix::fs::fstat(file)?.st_size).map_err(|_| io::ErrorKind::InvalidData.into())
@@ -60,6 +63,9 @@ pub(crate) fn seal_for_writers(file: &OwnedFd) -> io::Result<()> {
 /// to hand out: a descriptor without the right to write, with which the file could be made to take memory.
 pub(crate) fn seal_for_readers(file: &OwnedFd) -> io::Result<OwnedFd> {
     rustix::fs::fcntl_add_seals(file, SealFlags::FUTURE_WRITE | SealFlags::SEAL)?;
+    if planted(Mutant::HandedWritable) {
+        return file.try_clone();
+    }
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::sync::Arc;
 
+use cell_terms::mutant::{Mutant, planted};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 
 use super::available::Ledger;
@@ -161,7 +162,9 @@ fn memory_file(name: &str, bytes: u64, flags: MemfdFlags) -> Result<File, Memory
     // Seals stop new writers, but not who opens the file anew through /proc and lets it take memory: that
     // takes the right to write, which its mode gives nobody (root needs none, and its owner can change the
     // mode).
-    rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed)?;
+    if !planted(Mutant::HandedReopenable) {
+        rustix::fs::fchmod(&file, Mode::RUSR).map_err(failed)?;
+    }
     rustix::fs::ftruncate(&file, bytes).map_err(failed)?;
     Ok(file.into())
 }
