@@ -1,7 +1,7 @@
 //! Clients that do not read as fast as they ask: a core without sockets. Replies that the fabric does not
 //! take wait here, and behind them what their client asks next; so do requests of anybody past the replies
-//! that one step of the shell makes. The fabric reads nothing more from a client whose output is full, so
-//! what waits for one is some 2 MiB of replies and what came in one poll. Nobody else waits for it.
+//! that one turn of the worker's loop makes. The fabric reads nothing more from a client whose output is
+//! full, so what waits for one is some 2 MiB of replies and what came in one poll. Nobody else waits for it.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -10,7 +10,7 @@ use cell_protocol::MESSAGE_BYTES_MAX;
 
 use crate::worker::IN_FLIGHT_MAX;
 
-/// Bytes of replies that one step makes before it sends them: as much as the fabric keeps for a connection,
+/// Bytes of replies that one turn makes before it sends them: as much as the fabric keeps for a connection,
 /// unless it was told otherwise.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
 /// Bytes that may wait for one client, if as much may wait for all: answers to all that it may have asked,

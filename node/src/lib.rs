@@ -1,8 +1,9 @@
 //! A storage node: serves its pairs; one worker owns a pair.
 //!
 //! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its
-//! hands; `shell` is the thread around it. `start` brings a node up; `control` carries out what the worker
-//! asks for and follows the cluster, as `agent` and in it `membership`, cores too, decide.
+//! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up;
+//! `control` carries out what the worker asks for and follows the cluster, as `agent` and in it `membership`,
+//! cores too, decide.
 
 mod agent;
 mod bring_up;
@@ -11,6 +12,7 @@ mod congestion;
 mod control;
 mod counters;
 mod directory;
+mod driver;
 mod follow;
 mod grace;
 mod membership;
@@ -32,10 +34,10 @@ mod worker;
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted, mark_times};
 pub use cell_memory::BudgetFigures;
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use driver::{Ended, Next, PairInput, Turn, WorkerClock, WorkerDriver, WorkerInput};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
-pub use shell::Ended;
 pub use snapshot::{
     ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
     ReadOnlyReason, RecoveryProgress,

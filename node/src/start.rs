@@ -19,11 +19,12 @@ use cell_wal::{RealStorage, WalError};
 
 use crate::bring_up::BringUp;
 use crate::control::{ToWorker, Work};
+use crate::driver::Ended;
 use crate::memory_plan::{MemoryPlan, parked_bytes_max};
 use crate::memory_watch::MemoryWatch;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
-use crate::shell::{Ended, Inbound, SharedSnapshot, Shell};
+use crate::shell::{Inbound, SharedSnapshot, Shell};
 use crate::snapshot::{NodeSnapshot, NodeState};
 use crate::worker::{ControlEvent, Worker, WorkerIdentity};
 

@@ -1,5 +1,5 @@
 //! The worker core: owns pairs, takes messages, completions and ticks, yields replies and commands. No clock,
-//! thread, socket or file in here: the shell (`crate::shell`) and the simulator step the same code.
+//! thread, socket or file in here: one loop (`crate::driver`) steps it, in the node and in the simulator.
 
 mod checkpointing;
 mod control;
@@ -297,8 +297,8 @@ impl Worker {
         }
     }
 
-    /// Whether the shell should go on polling the fabric: false while many writes wait for log space, so that
-    /// the queues of the network fill and not ours.
+    /// Whether the fabric should be polled on: false while many writes wait for log space, so that the queues
+    /// of the network fill and not ours.
     #[must_use]
     pub fn takes_input(&self) -> bool {
         let asking = self.sessions.asking_bytes() < ASKING_BYTES_MAX;
@@ -326,7 +326,7 @@ impl Worker {
         }
     }
 
-    /// Whether there is work that waits for nothing: the shell must not sleep.
+    /// Whether there is work that waits for nothing: the thread must not sleep.
     #[must_use]
     pub fn has_work(&self) -> bool {
         self.has_work
@@ -398,7 +398,7 @@ impl Worker {
     }
 
     /// Replies that may leave now; none when the lease may not hold any more, or the worker has failed. The
-    /// shell reads the clock right before, hands the replies to the fabric and then calls
+    /// driver reads the clock right before, hands the replies to the fabric and then calls
     /// [`Worker::replies_sent`].
     ///
     /// Watermark and lease are stamped here and not when the reply was made: the time read now is later than
@@ -461,7 +461,7 @@ impl Worker {
         self.pairs.ready.clear();
     }
 
-    /// What the shell is to do.
+    /// What the control thread is to do.
     pub fn take_commands(&mut self) -> Vec<Command> {
         std::mem::take(&mut self.commands)
     }

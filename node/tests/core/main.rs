@@ -1,11 +1,12 @@
 //! The worker core on simulated disks and a simulated coordinator, message by message: delayed copies of
-//! writes, and the driver of splits and rebuilds.
+//! writes, the driver of splits and rebuilds; and the worker's loop.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod across;
 mod adoptions;
 mod crashes;
 mod delayed;
+mod driver;
 mod grace;
 mod held;
 mod lease;

@@ -88,12 +88,12 @@ pub(crate) struct Image {
     ends: Arc<SlotEnds>,
 }
 
-struct Process {
+pub(crate) struct Process {
     disk: SimDisk,
-    environment: Environment,
-    lease: Incarnation,
+    pub(crate) environment: Environment,
+    pub(crate) lease: Incarnation,
     worker: Worker,
-    devices: Vec<SimDevice>,
+    pub(crate) devices: Vec<SimDevice>,
     now_ns: u64,
     commands: Vec<Command>,
     served: BTreeMap<PairId, Served>,
@@ -112,7 +112,7 @@ struct Served {
 }
 
 impl Process {
-    fn begin(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Process {
+    pub(crate) fn begin(disk: &SimDisk, sim: &Sim, options: WorkerOptions) -> Process {
         let disk = disk.process();
         let link = sim.link();
         let lease = link.grant(500).unwrap().lease;
@@ -146,7 +146,7 @@ impl Process {
     }
 
     /// Takes a pair as far as it can be served.
-    fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Store {
+    pub(crate) fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Store {
         let request = PublishRequest {
             durability: options.durability,
             place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },

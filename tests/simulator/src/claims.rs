@@ -5,13 +5,10 @@
 use std::sync::Arc;
 
 use cell_cluster::{Coordinator, MemberRow, Members, NewPair, ServingAddress, ShareTimes, Table, Tenure};
-use cell_fabric::OneSided;
 use cell_node::{
-    ClusterAgent, ControlEvent, MembershipOptions, RefusedKind, Store, TakeoverWanted, Worker,
-    WorkerIdentity, mark_times, pair_regions,
+    ClusterAgent, ControlEvent, MembershipOptions, PairInput, RefusedKind, Store, TakeoverWanted,
+    WorkerIdentity, WorkerInput, mark_times,
 };
-use cell_protocol::PairRegions;
-use cell_recovery::image::ImageSource;
 use cell_recovery::{
     ClaimRequest, Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Restore, Takeover, Turn,
     find_logs,
@@ -103,10 +100,7 @@ impl Node {
     /// `BringUp::run`, up to its loop.
     fn join(&mut self, incarnation: Incarnation, clock_ns: u64) -> Result<(), RecoveryError> {
         let node = self.node_id();
-        self.worker.get_or_insert_with(|| {
-            let identity = WorkerIdentity { node, incarnation };
-            Worker::new(identity, self.plan.worker, self.progress.clone(), clock_ns)
-        });
+        self.begin_worker(WorkerIdentity { node, incarnation }, clock_ns);
         let table = &self.environment.table;
         table.check_logs_found(&find_logs(&*self.environment.storage)?)?;
         if table.pairs()?.0.is_empty() {
@@ -138,7 +132,7 @@ impl Node {
             news.push(News::Unplaced(looked.unplaced as u64));
         }
         self.claims.jobs.extend(looked.take_over);
-        self.install(false, now_ns, news);
+        self.install(false, now_ns);
         Ok(())
     }
 
@@ -277,14 +271,7 @@ impl Node {
 
     /// A pair was taken over and looked at: it is served, alone or with the others that the process starts
     /// with.
-    pub(crate) fn hand_over(
-        &mut self,
-        recovered: Recovered,
-        device: SimDevice,
-        wanted: bool,
-        now_ns: u64,
-        news: &mut Vec<News>,
-    ) {
+    pub(crate) fn hand_over(&mut self, recovered: Recovered, device: SimDevice, wanted: bool, now_ns: u64) {
         let pair = recovered.pair;
         let installed = self.claims.agent.as_ref().is_some_and(ClusterAgent::is_installed);
         if wanted || installed {
@@ -294,7 +281,7 @@ impl Node {
             }
         } else {
             self.claims.gathered.push((recovered, device));
-            self.install(true, now_ns, news);
+            self.install(true, now_ns);
         }
         if let Some(agent) = &mut self.claims.agent {
             agent.taken(pair);
@@ -303,50 +290,26 @@ impl Node {
     }
 
     fn add(&mut self, recovered: Recovered, device: SimDevice) {
-        let (store, row) = self.serve(recovered, device);
-        if let Some(worker) = &mut self.worker {
-            worker.add_pair(store);
-            row.into_iter().for_each(|row| worker.registered(row));
-        }
+        let pair = self.serve(recovered, device);
+        self.hand_in(WorkerInput::AddPair(Box::new(pair)));
     }
 
-    /// `Control::install`, and the shell's.
-    fn install(&mut self, pair_came: bool, now_ns: u64, news: &mut Vec<News>) {
+    /// `Control::install`.
+    fn install(&mut self, pair_came: bool, now_ns: u64) {
         let Some(agent) = &mut self.claims.agent else { return };
         let Some(installation) = agent.install(pair_came) else { return };
-        let (mut stores, mut rows) = (Vec::new(), Vec::new());
-        for (recovered, device) in std::mem::take(&mut self.claims.gathered) {
-            let (store, row) = self.serve(recovered, device);
-            stores.push(store);
-            rows.extend(row);
-        }
-        if let Some(worker) = &mut self.worker {
-            worker.install(stores, installation.sessions);
-            if installation.whole && !worker.has_every_key() {
-                news.push(News::Broken("the meganodes do not cover all keys".to_owned()));
-            }
-            rows.into_iter().for_each(|row| worker.registered(row));
-        }
-        self.serving.serve();
+        let gathered = std::mem::take(&mut self.claims.gathered);
+        let pairs = gathered.into_iter().map(|(recovered, device)| self.serve(recovered, device)).collect();
+        self.hand_in(WorkerInput::Install { pairs, installation });
         self.wake(now_ns);
     }
 
-    fn serve(&mut self, recovered: Recovered, device: SimDevice) -> (Store, Option<PairRegions>) {
+    fn serve(&mut self, recovered: Recovered, device: SimDevice) -> PairInput<SimDevice> {
         let incarnation = self.incarnation().unwrap_or_default();
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
         let store = Store::new(recovered, &self.plan.worker);
-        let source = Arc::new(store.source());
-        let row = self.register(&source);
-        self.control.begin(tenure, source, store.slot_ends(), device);
-        (store, row)
-    }
-
-    /// Lets clients read a pair's regions: the shell's `register`.
-    fn register(&mut self, source: &ImageSource) -> Option<PairRegions> {
-        let node_key = self.endpoint.register(&source.node).ok()?;
-        let extent_key = self.endpoint.register(&source.extent).ok()?;
-        let node_crc = source.geometry.node_crc();
-        Some(pair_regions(&source.node, &source.extent, node_crc, node_key, extent_key))
+        self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
+        PairInput { store, device }
     }
 
     /// Which node it is.

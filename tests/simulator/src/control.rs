@@ -7,12 +7,13 @@ use std::sync::Arc;
 
 use cell_cluster::{CheckpointRow, Tenure};
 use cell_memory::Watermarks;
-use cell_node::{CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, check, check_targets};
+use cell_node::{
+    CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, WorkerInput, check, check_targets,
+};
 use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
 use cell_recovery::remove_unneeded;
 use cell_terms::{Csn, PairId};
 use cell_tree::{Meganode, Slot};
-use cell_wal::sim::SimDevice;
 
 use crate::model::{Broken, broken};
 use crate::node::{News, Node};
@@ -40,8 +41,6 @@ pub(crate) struct ServedPair {
     /// Its memory.
     pub(crate) source: Arc<ImageSource>,
     ends: Arc<SlotEnds>,
-    /// Its log's device.
-    pub(crate) device: SimDevice,
     /// The watermarks that were last seen: they only grow within an epoch.
     pub(crate) watermarks: Option<Watermarks>,
     written: Option<WrittenImage>,
@@ -62,14 +61,8 @@ pub struct Control {
 
 impl Control {
     /// The pair is served from here on.
-    pub(crate) fn begin(
-        &mut self,
-        tenure: Tenure,
-        source: Arc<ImageSource>,
-        ends: Arc<SlotEnds>,
-        device: SimDevice,
-    ) {
-        self.pairs.push(ServedPair { tenure, source, ends, device, watermarks: None, written: None });
+    pub(crate) fn begin(&mut self, tenure: Tenure, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
+        self.pairs.push(ServedPair { tenure, source, ends, watermarks: None, written: None });
     }
 
     fn pair(&mut self, pair: PairId) -> Option<&mut ServedPair> {
@@ -86,7 +79,7 @@ impl Node {
     /// Whether a checkpoint is in progress, from the wish for it to its record in the table.
     #[must_use]
     pub fn is_checkpointing(&self) -> bool {
-        let pairs = self.worker.as_ref().map(|worker| worker.snapshot().pairs).unwrap_or_default();
+        let pairs = self.serving.worker().map(|worker| worker.snapshot().pairs).unwrap_or_default();
         pairs.iter().any(|pair| pair.checkpoint_running) || self.control.ended_checkpoint
     }
 
@@ -142,9 +135,7 @@ impl Node {
 
     /// The operator's wish.
     pub fn stop(&mut self, checkpoint: bool) {
-        if let Some(worker) = &mut self.worker {
-            worker.control(ControlEvent::Stop { checkpoint });
-        }
+        self.tell(ControlEvent::Stop { checkpoint });
     }
 
     /// Carries out what is due; when the next is.
@@ -173,9 +164,7 @@ impl Node {
     }
 
     pub(crate) fn tell(&mut self, event: ControlEvent) {
-        if let Some(worker) = &mut self.worker {
-            worker.control(event);
-        }
+        self.hand_in(WorkerInput::Control(event));
     }
 
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {

@@ -6,6 +6,7 @@
 //! | `world` | the loop, and everything in it: nodes, clients, network, disk, coordinator, clock |
 //! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
 //! | `node`, `claims`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
+//! | `endpoint` | a look at each reply that leaves a node |
 //! | `interleave` | other nodes within a node's calls of the coordinator |
 //! | `operator`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
@@ -25,6 +26,7 @@ pub mod control;
 pub mod coverage;
 mod death;
 pub mod deed;
+pub mod endpoint;
 pub mod faults;
 mod finale;
 mod hearing;

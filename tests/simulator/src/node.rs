@@ -1,13 +1,13 @@
-//! One life of a node's process: the production cores (lease keeper, takeover, worker, checkpoint copy) and,
-//! in place of the production shells' threads, one function that steps them. It follows `cell_node`'s shell
-//! and control thread call by call; clock, disk, network and coordinator are the world's.
+//! One life of a node's process: the production cores (lease keeper, takeover, the worker's loop, checkpoint
+//! copy) and, in place of the production shells' threads, one function that steps them. It follows
+//! `cell_node`'s control thread call by call; clock, disk, network and coordinator are the world's.
 
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
     ClusterError, Coordinator, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
 };
-use cell_fabric::{Endpoint, SimEndpoint};
+use cell_fabric::SimEndpoint;
 use cell_node::{FailureKind, SplitCounts, Worker};
 use cell_recovery::{Environment, Progress, Recovered, RecoveryError, RecoveryOptions, RegionSource};
 use cell_terms::{Incarnation, PairId, RegionKind};
@@ -110,8 +110,6 @@ pub struct Node {
     pub(crate) plan: Plan,
     pub(crate) coordinator: Arc<FusedLink>,
     pub(crate) environment: Environment,
-    pub(crate) endpoint: SimEndpoint,
-    pub(crate) worker: Option<Worker>,
     pub(crate) lease_until_ns: u64,
     pub(crate) random: Random,
     pub(crate) serving: Serving,
@@ -154,11 +152,9 @@ impl Node {
             plan: plan.clone(),
             coordinator: coordinator.clone(),
             environment,
-            endpoint,
-            worker: None,
             lease_until_ns: 0,
             random,
-            serving: Serving::default(),
+            serving: Serving::new(endpoint),
             control: Control::default(),
             progress: Arc::new(Progress::new(now_ns)),
             claims: Claims::default(),
@@ -199,13 +195,13 @@ impl Node {
 
     /// Whether the network has something for it.
     pub fn has_input(&mut self) -> bool {
-        !self.endpoint.prepare_sleep()
+        self.serving.has_input()
     }
 
     /// Splits of meganodes in its life.
     #[must_use]
     pub fn splits(&self) -> SplitCounts {
-        self.worker.as_ref().map(Worker::split_counts).unwrap_or_default()
+        self.serving.worker().map(Worker::split_counts).unwrap_or_default()
     }
 
     /// Tree nodes that rebuilds freed in its life.
@@ -213,13 +209,13 @@ impl Node {
     pub fn rebuild_nodes_freed(&self) -> u64 {
         let freed =
             |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.rebuild_nodes_freed).sum();
-        self.worker.as_ref().map_or(0, freed)
+        self.serving.worker().map_or(0, freed)
     }
 
     /// How many writes it answered from the completion table.
     #[must_use]
     pub fn repeated(&self) -> u64 {
-        self.worker.as_ref().map_or(0, |worker| worker.snapshot().operations.repeated)
+        self.serving.worker().map_or(0, |worker| worker.snapshot().operations.repeated)
     }
 
     /// Its node regions' logs.
@@ -292,7 +288,7 @@ impl Node {
         if !self.disk_hangs {
             due_ns = due_ns.min(self.step_control(now_ns, news));
         }
-        self.due_ns = due_ns.max(now_ns + 1);
+        self.due_ns = due_ns.min(self.serving.inputs_due_ns()).max(now_ns + 1);
     }
 
     /// The lease's shell: asks, and hears the answer some time later.

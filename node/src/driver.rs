@@ -1,0 +1,363 @@
+//! The worker's loop, without its thread. One turn tells the worker the time, hands it what has come from its
+//! own process, from the logs and from the fabric, commits, and sends what may leave; then it says what the
+//! thread does next. No clock, thread, socket or file in here: the shell (`crate::shell`) and the simulator
+//! step the same code, each with an endpoint, log devices and a clock of its own.
+
+use cell_fabric::{Event, OneSided, SendError};
+use cell_recovery::image::ImageSource;
+use cell_wal::{LogDevice, LogEvent};
+
+use crate::agent::Installation;
+use crate::congestion::{Congestion, STEP_REPLY_BYTES};
+use crate::snapshot::FailureKind;
+use crate::store::Store;
+use crate::worker::{Command, ControlEvent, Worker, pair_regions};
+
+/// How often time is told when nothing happens.
+pub(crate) const TICK_NS: u64 = 10_000_000;
+
+/// What a worker's loop reads of time.
+pub trait WorkerClock {
+    /// Nanoseconds that only grow.
+    fn now_ns(&mut self) -> u64;
+
+    /// Until when the lease surely holds, by the same clock; zero before there is one.
+    fn lease_until_ns(&mut self) -> u64;
+}
+
+/// A pair on its way to the worker.
+pub struct PairInput<D> {
+    /// The pair.
+    pub store: Store,
+    /// Its log's device.
+    pub device: D,
+}
+
+/// What reaches the worker from its own process.
+pub enum WorkerInput<D> {
+    /// The recovered pairs: from here on they are served.
+    Install {
+        /// The pairs.
+        pairs: Vec<PairInput<D>>,
+        /// What else the worker begins with.
+        installation: Installation,
+    },
+    /// A pair that was added.
+    AddPair(Box<PairInput<D>>),
+    /// For the core.
+    Control(ControlEvent),
+    /// The node cannot go on.
+    GiveUp(FailureKind),
+}
+
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// As the operator wished.
+    Stopped,
+    /// It gave its pairs up; the process must exit.
+    Failed(FailureKind),
+}
+
+/// What a worker's thread does after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The next turn, at once.
+    Again,
+    /// The next turn, but others may run before: there was nothing to do, and it is too early to sleep.
+    Spin,
+    /// Sleep until something happens, for 10 ms at most.
+    Wait,
+    /// Sleep until a log has news, for 10 ms at most: requests wait for a log, and what the fabric has must
+    /// not keep the thread awake meanwhile.
+    WaitForLogs,
+    /// Nothing more: the worker has ended.
+    End(Ended),
+}
+
+/// What came of a turn.
+#[derive(Debug)]
+#[must_use]
+pub struct Turn {
+    /// What the control thread is to do.
+    pub commands: Vec<Command>,
+    /// The time at which the turn began, if it was told in full and not only shown to the core.
+    pub ticked_ns: Option<u64>,
+    /// Replies that were released.
+    pub replies: usize,
+    /// What the thread does next.
+    pub next: Next,
+}
+
+/// See the module's text.
+pub struct WorkerDriver<E, D> {
+    worker: Worker,
+    endpoint: E,
+    /// By the pairs' numbers.
+    devices: Vec<D>,
+    congestion: Congestion,
+    tick_due_ns: u64,
+    /// As of the present turn.
+    now_ns: u64,
+    /// How long a thread without work looks for some before it sleeps.
+    spin_ns: u64,
+    spin_until_ns: u64,
+    log_events: Vec<LogEvent>,
+}
+
+impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
+    /// Drives a worker that has no pairs yet.
+    #[must_use]
+    pub fn new(worker: Worker, endpoint: E) -> WorkerDriver<E, D> {
+        WorkerDriver {
+            worker,
+            endpoint,
+            devices: Vec::new(),
+            congestion: Congestion::new(usize::MAX),
+            tick_due_ns: 0,
+            now_ns: 0,
+            spin_ns: 0,
+            spin_until_ns: 0,
+            log_events: Vec::new(),
+        }
+    }
+
+    /// Keeps so many bytes of replies at most that clients do not take.
+    #[must_use]
+    pub fn within(self, replies_max: usize) -> WorkerDriver<E, D> {
+        WorkerDriver { congestion: Congestion::new(replies_max), ..self }
+    }
+
+    /// Looks for work so long before the thread sleeps.
+    #[must_use]
+    pub fn spinning(self, spin_ns: u64) -> WorkerDriver<E, D> {
+        WorkerDriver { spin_ns, ..self }
+    }
+
+    /// The core, to look at.
+    pub fn worker(&self) -> &Worker {
+        &self.worker
+    }
+
+    /// The fabric's endpoint, to look at.
+    pub fn endpoint(&self) -> &E {
+        &self.endpoint
+    }
+
+    /// The fabric's endpoint.
+    pub fn endpoint_mut(&mut self) -> &mut E {
+        &mut self.endpoint
+    }
+
+    /// When time is to be told again, by the clock of the last turn.
+    #[must_use]
+    pub fn tick_due_ns(&self) -> u64 {
+        self.tick_due_ns
+    }
+
+    /// One turn. The clock is read first of all, and again right before replies leave. `inputs` are what has
+    /// come from the process; they are asked for once the time was told.
+    pub fn step(
+        &mut self,
+        clock: &mut impl WorkerClock,
+        inputs: impl IntoIterator<Item = WorkerInput<D>>,
+    ) -> Turn {
+        let ticked = self.tell_time(clock);
+        let mut busy = self.take_inputs(inputs);
+        busy |= self.poll_logs();
+        self.congestion.retry(|connection, reply| self.endpoint.send(connection, reply));
+        if self.worker.takes_input() {
+            busy |= self.take_requests();
+        }
+        self.worker.end_of_poll();
+        self.commit();
+        let replies = self.send_replies(clock);
+        self.endpoint.flush();
+        let commands = self.worker.take_commands();
+        busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
+        Turn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next: self.next(busy) }
+    }
+
+    /// Whether it was told in full.
+    fn tell_time(&mut self, clock: &mut impl WorkerClock) -> bool {
+        let now_ns = clock.now_ns();
+        self.now_ns = now_ns;
+        if now_ns < self.tick_due_ns {
+            self.worker.advance(now_ns);
+            return false;
+        }
+        self.tick_due_ns = now_ns + TICK_NS;
+        self.worker.tick(now_ns, clock.lease_until_ns());
+        self.endpoint.tick(now_ns);
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            self.worker.log_tick(pair, device);
+        }
+        true
+    }
+
+    fn take_inputs(&mut self, inputs: impl IntoIterator<Item = WorkerInput<D>>) -> bool {
+        let mut busy = false;
+        for input in inputs {
+            busy = true;
+            match input {
+                WorkerInput::Control(event) => self.worker.control(event),
+                WorkerInput::GiveUp(kind) => self.worker.give_up(kind),
+                WorkerInput::Install { pairs, installation } => self.install(pairs, installation),
+                WorkerInput::AddPair(pair) => self.add_pair(*pair),
+            }
+        }
+        busy
+    }
+
+    fn install(&mut self, pairs: Vec<PairInput<D>>, installation: Installation) {
+        let Installation { sessions, whole } = installation;
+        let (stores, devices): (Vec<_>, Vec<_>) =
+            pairs.into_iter().map(|PairInput { store, device }| (store, device)).unzip();
+        let sources: Vec<_> = stores.iter().map(Store::source).collect();
+        self.devices.extend(devices);
+        self.worker.install(stores, sessions);
+        if whole && !self.worker.has_every_key() {
+            tracing::error!("the meganodes of this node's pairs do not cover all keys");
+            return self.worker.give_up(FailureKind::RecoveryRefused);
+        }
+        sources.iter().for_each(|source| self.register(source));
+        self.tick_due_ns = 0;
+    }
+
+    fn add_pair(&mut self, pair: PairInput<D>) {
+        let PairInput { store, device } = pair;
+        let source = store.source();
+        self.devices.push(device);
+        self.worker.add_pair(store);
+        self.register(&source);
+    }
+
+    /// Lets clients read a pair's regions, if the endpoint serves such reads.
+    fn register(&mut self, source: &ImageSource) {
+        let keys = self.endpoint.register(&source.node).and_then(|node_key| {
+            let extent_key = self.endpoint.register(&source.extent)?;
+            Ok((node_key, extent_key))
+        });
+        let node_crc = source.geometry.node_crc();
+        match keys {
+            Ok((node, extent)) => {
+                let regions = pair_regions(&source.node, &source.extent, node_crc, node, extent);
+                self.worker.registered(regions);
+            }
+            Err(error) => tracing::info!(%error, pair = %source.pair, "no one-sided reads"),
+        }
+    }
+
+    fn poll_logs(&mut self) -> bool {
+        let mut busy = false;
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            device.poll(&mut self.log_events);
+            busy |= !self.log_events.is_empty();
+            for event in self.log_events.drain(..) {
+                self.worker.log_event(pair, event, device);
+            }
+        }
+        busy
+    }
+
+    /// Requests that waited for their turn, then, when none of them is left, new ones.
+    fn take_requests(&mut self) -> bool {
+        let worker = &mut self.worker;
+        let resumed = self.congestion.can_resume();
+        if resumed {
+            self.congestion.resume(|connection, request| {
+                worker.message(connection, request);
+                worker.reply_bytes() < STEP_REPLY_BYTES
+            });
+        }
+        let left = self.congestion.can_resume();
+        resumed | (!left && self.poll_fabric())
+    }
+
+    fn poll_fabric(&mut self) -> bool {
+        let worker = &mut self.worker;
+        let congestion = &mut self.congestion;
+        let count = self.endpoint.poll(&mut |event| match event {
+            Event::Accepted { connection, .. } => worker.accepted(connection),
+            Event::Message { connection, message } => {
+                if worker.reply_bytes() >= STEP_REPLY_BYTES || congestion.holds(connection) {
+                    congestion.defer(connection, message);
+                } else {
+                    worker.message(connection, message);
+                }
+            }
+            Event::Closed { connection, reason } => {
+                tracing::debug!(%connection, %reason, "connection closed");
+                congestion.forget(connection);
+                worker.closed(connection);
+            }
+            Event::Refused { peer, reason } => tracing::warn!(?peer, %reason, "a peer was turned away"),
+            _ => {}
+        });
+        count > 0
+    }
+
+    fn commit(&mut self) {
+        for (pair, device) in self.devices.iter_mut().enumerate() {
+            self.worker.commit(pair, device);
+            if let Err(error) = device.submit() {
+                tracing::error!(%error, "a log's device failed");
+                self.worker.give_up(FailureKind::LogFailed);
+            }
+        }
+    }
+
+    /// Hands over the replies that may leave; how many. The clock is read after everything that they say was
+    /// decided, and the lease after the clock, so nothing is sent that the lease does not cover.
+    fn send_replies(&mut self, clock: &mut impl WorkerClock) -> usize {
+        let now_ns = clock.now_ns();
+        let lease_until_ns = clock.lease_until_ns();
+        let mut count = 0;
+        let mut closed = Vec::new();
+        for (connection, reply) in self.worker.release(now_ns, lease_until_ns).iter() {
+            count += 1;
+            // What waits goes first.
+            let waits = self.congestion.holds_replies(connection);
+            let sent = if waits { Err(SendError::Full) } else { self.endpoint.send(connection, reply) };
+            let deaf = match sent {
+                Ok(()) | Err(SendError::Closed) => None,
+                Err(SendError::Full) => self.congestion.push(connection, reply),
+                Err(error) => {
+                    tracing::error!(%error, "a reply could not be sent");
+                    None
+                }
+            };
+            if let Some(connection) = deaf {
+                tracing::warn!(%connection, "a client does not read its replies: closing");
+                self.endpoint.close(connection);
+                closed.push(connection);
+            }
+        }
+        self.worker.replies_sent();
+        // No event tells of a connection that this end has closed: what its streams hold is given back here.
+        closed.into_iter().for_each(|connection| self.worker.closed(connection));
+        count
+    }
+
+    /// Whether the thread may sleep, and what may wake it.
+    fn next(&mut self, busy: bool) -> Next {
+        if let Some(kind) = self.worker.failure() {
+            return Next::End(Ended::Failed(kind));
+        }
+        if self.worker.is_stopped() {
+            return Next::End(Ended::Stopped);
+        }
+        if busy {
+            self.spin_until_ns = self.now_ns.saturating_add(self.spin_ns);
+            return Next::Again;
+        }
+        if self.now_ns < self.spin_until_ns {
+            return Next::Spin;
+        }
+        if !self.worker.takes_input() {
+            return Next::WaitForLogs;
+        }
+        // Peers are told that they have to wake this end: asked last, right before the sleep.
+        if self.endpoint.prepare_sleep() { Next::Wait } else { Next::Again }
+    }
+}
