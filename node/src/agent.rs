@@ -1,9 +1,9 @@
 //! A node's side towards its cluster: what the watch shows and the worker is to know, what the membership
 //! core decides, and the incidents in which it is noted. A core but for the coordinator, which it is given:
-//! the control thread steps it, and so does the simulator.
+//! `control_driver` steps it.
 //!
 //! ```text
-//! coordinator --watch--> look --> events for the worker, pairs to take over --> the shell takes them over
+//! coordinator --watch--> look --> events for the worker, pairs to take over --> `takeovers` takes them over
 //!      ^                   |                                                              |
 //!      +-- incidents: claim, plan, close <-- membership <-- taken, refused, times --------+
 //! ```
@@ -17,7 +17,7 @@ use cell_cluster::{
 };
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
-use cell_recovery::{Takeover, replay_bytes};
+use cell_recovery::replay_bytes;
 use cell_terms::{Incarnation, PairId, SessionId};
 use cell_wal::Storage;
 
@@ -418,19 +418,6 @@ impl ClusterAgent {
             }
         }
     }
-}
-
-/// Marks how far a takeover has come, the first time that it is seen to be there.
-pub fn mark_times(times: &mut ShareTimes, takeover: &Takeover, done: bool, now_ns: u64) {
-    let mark = |at: &mut u64, is: bool| {
-        if is && *at == 0 {
-            *at = ms(now_ns);
-        }
-    };
-    mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
-    mark(&mut times.cut_ms, takeover.is_cut());
-    mark(&mut times.replayed_ms, takeover.is_rebuilt());
-    mark(&mut times.serving_ms, done);
 }
 
 fn ms(ns: u64) -> u64 {

@@ -9,27 +9,28 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Layout, MemberRow, Members, NewPair, PairGeometry, PairRow, ServingAddress,
-    Sessions, Table, Tenure, boottime_ns,
+    Coordinator, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions, Table,
+    boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_recovery::{
-    ClaimRequest, Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions,
-    RegionSource, Restore, complete, find_logs,
+    Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource,
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::ring::{Ring, RingOptions};
 use cell_wal::{LogOptions, RealStorage};
 
-use crate::control::{Control, PairControl, ToWorker, Work};
+use crate::control::{Control, ToWorker, Work};
+use crate::control_driver::join_cluster;
 use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, PAIR_BYTES_MIN, log_buffer_bytes};
 use crate::populate;
-use crate::recoverer::{Recoverer, pause};
+use crate::recoverer::{Recoverer, step_to_the_end};
 use crate::settings::WorkerOptions;
 use crate::shell::{PairLog, ServedPair};
 use crate::start::{NodeError, NodeOptions};
 use crate::store::Store;
+use crate::takeovers::TakeoverRun;
 
 /// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
 const WORKER_PATIENCE: Duration = Duration::from_secs(10);
@@ -65,13 +66,11 @@ impl BringUp {
         work: &Receiver<Work>,
     ) -> Result<(), NodeError> {
         let environment = self.environment();
-        environment.table.check_logs_found(&find_logs(&*environment.storage)?)?;
-        self.lay_out(&environment.table)?;
-        Members::new(self.coordinator.clone()).enter(&self.member_row())?;
+        join_cluster(&environment, &self.coordinator, &self.member_row(), || self.layout_wanted())?;
         let recoverer = Recoverer::start(self.clone(), environment.clone(), sender.clone())?;
         let mut control = Control::new(self.clone(), environment.clone(), sender.clone(), recoverer);
         let ended = control.run(work);
-        let pairs = control.end();
+        let mut driver = control.end();
         let serves = ended.is_err() && !self.to_worker.end_worker(work, WORKER_PATIENCE);
         if serves {
             tracing::error!(
@@ -80,11 +79,7 @@ impl BringUp {
             return ended;
         }
         // The worker has stopped appending and answering: nothing of it is in flight any more.
-        for tenure in pairs {
-            if let Err(error) = environment.table.release(tenure) {
-                tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
-            }
-        }
+        driver.release();
         ended
     }
 
@@ -106,11 +101,8 @@ impl BringUp {
         }
     }
 
-    /// The first start of all says how the key space is spread; one of several nodes wins.
-    fn lay_out(&self, table: &Table) -> Result<(), NodeError> {
-        if !table.pairs()?.0.is_empty() {
-            return Ok(());
-        }
+    /// How the key space is to be spread if this is the first start of all, and the pairs' sizes.
+    fn layout_wanted(&self) -> Result<(Layout, PairGeometry), NodeError> {
         let settings = &self.options.settings;
         let geometry = geometry_wanted(&RegionSettings::new(settings))?;
         let slots = (geometry.node_region_bytes / geometry.slot_bytes.max(1)).max(1);
@@ -118,7 +110,7 @@ impl BringUp {
         if u64::from(layout.slots_max()) > slots {
             return Err(NodeError::Layout { slots, wanted: layout.slots_max() });
         }
-        Ok(table.lay_out(&layout, geometry, self.incarnation)?)
+        Ok((layout, geometry))
     }
 
     fn member_row(&self) -> MemberRow {
@@ -161,25 +153,12 @@ impl BringUp {
         }
     }
 
-    pub(crate) fn claim(&self, pair: PairId, ground: ClaimGround) -> ClaimRequest {
-        ClaimRequest { pair, incarnation: self.incarnation, node: self.options.node, ground }
-    }
-
-    fn create(
-        &self,
-        environment: &Environment,
-        geometry: PairGeometry,
-        progress: &Arc<Progress>,
-    ) -> Result<Mine, NodeError> {
+    fn create(&self, environment: &Environment, geometry: PairGeometry) -> Result<Mine, NodeError> {
         let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
-        let restore = Restore::new(environment, environment.table.create_pair(&new)?, progress)?;
-        let (publish, log) = (self.publish(), device.as_mut());
-        let mut waits = |for_ns| {
-            pause(for_ns);
-            true
-        };
-        let recovered = complete(environment, restore, &publish, log, progress, &mut waits)?;
+        let progress = Arc::new(Progress::new(boottime_ns()));
+        let run = TakeoverRun::create(environment, &new, self.publish(), &progress)?;
+        let (recovered, _) = step_to_the_end(run, device.as_mut(), || true)?;
         Ok(Mine { recovered, device, buffers })
     }
 
@@ -201,17 +180,15 @@ impl BringUp {
         for spec in specs_of(geometry) {
             Region::create_within(&spec, regions.options, &self.budget)?;
         }
-        self.create(environment, geometry, &Arc::new(Progress::new(boottime_ns())))
+        self.create(environment, geometry)
     }
 
-    /// What the control thread and the worker keep of a pair that is served from here on.
-    pub(crate) fn serve(&self, mine: Mine) -> Result<(PairControl, ServedPair), NodeError> {
+    /// What the worker's thread keeps of a pair that is served from here on.
+    pub(crate) fn serve(&self, mine: Mine) -> Result<ServedPair, NodeError> {
         let Mine { recovered, device, buffers } = mine;
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: self.incarnation };
         let store = Store::new(recovered, &self.worker_options);
         let populate = populate::start(&store).map_err(NodeError::Thread)?;
-        let control = PairControl::new(tenure, &store);
-        Ok((control, ServedPair { store, log: PairLog { device, populate, _buffers: buffers } }))
+        Ok(ServedPair { store, log: PairLog { device, populate, _buffers: buffers } })
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

@@ -1,32 +1,27 @@
-//! The control thread: carries out what the worker asks for and must not wait for itself, and follows the
-//! cluster. Calls to the coordinator are made here; takeovers, new pairs, copies and checks of the pairs have
-//! threads of their own.
+//! The control thread: carries out what its driver (`control_driver`) decides, on commands of the worker and
+//! as the cluster changes. Calls to the coordinator are made on it; takeovers, new pairs, copies and checks
+//! of the pairs have threads of their own.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use cell_cluster::{CheckpointRow, Table, Tenure, boottime_ns};
-use cell_fabric::Waker;
-use cell_recovery::image::{ImageBase, ImageSource, WrittenImage, write_image};
-use cell_recovery::{Environment, Progress, remove_unneeded};
-use cell_terms::{Csn, PairId};
-use cell_wal::Storage;
+use cell_cluster::boottime_ns;
+use cell_fabric::{ConnectionId, Waker};
+use cell_protocol::RequestHeader;
+use cell_recovery::Environment;
+use cell_terms::PairId;
 
-use crate::agent::ClusterAgent;
 use crate::bring_up::{BringUp, Mine};
-use crate::check::{check, check_targets};
-use crate::membership::MembershipOptions;
+use crate::check::{CheckOutcome, CheckTarget, check};
+use crate::control_driver::{ControlDriver, ControlEffect};
+use crate::image_run::ImageJob;
+use crate::membership::{MembershipOptions, RefusedKind};
 use crate::recoverer::{Recoverer, TakeoverReport};
-use crate::shell::{Inbound, ServedPair};
+use crate::shell::{Inbound, PairLog, ServedPair};
 use crate::snapshot::FailureKind;
 use crate::start::NodeError;
-use crate::store::{SlotEnds, Store};
-use crate::worker::{CheckpointCommand, Command, ControlEvent};
-
-/// The worker is told of a change of the disk's room that is no smaller than this.
-const DISK_STEP_BYTES: u64 = 1 << 20;
+use crate::worker::{Command, ControlEvent};
 
 /// The way to the worker's thread; cloned into helper threads.
 #[derive(Clone)]
@@ -80,45 +75,15 @@ pub(crate) enum Work {
 
 /// What the thread works with.
 pub(crate) struct Control {
-    pub(crate) bring_up: Arc<BringUp>,
+    bring_up: Arc<BringUp>,
     environment: Environment,
-    pub(crate) to_worker: ToWorker,
-    table: Table,
-    pub(crate) agent: ClusterAgent,
-    pub(crate) recoverer: Recoverer,
-    /// Takeovers under way.
-    pub(crate) progress: BTreeMap<PairId, Arc<Progress>>,
-    /// Pairs that are there before the worker serves.
-    pub(crate) gathered: Vec<ServedPair>,
+    to_worker: ToWorker,
+    driver: ControlDriver<PairLog>,
+    recoverer: Recoverer,
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
-    storage: Arc<dyn Storage>,
-    /// What the worker was told of the disk's room.
-    disk_free: Option<u64>,
     image_level: i32,
     image_niceness: i32,
-    pub(crate) pairs: Vec<PairControl>,
-}
-
-/// A pair that is served.
-pub(crate) struct PairControl {
-    pub(crate) tenure: Tenure,
-    source: Arc<ImageSource>,
-    /// How far the meganodes' nodes go, told by the worker before it makes new ones reachable.
-    ends: Arc<SlotEnds>,
-    /// The image that was written and is not recorded yet.
-    written: Arc<Mutex<Option<WrittenImage>>>,
-}
-
-impl PairControl {
-    pub(crate) fn new(tenure: Tenure, store: &Store) -> PairControl {
-        PairControl {
-            tenure,
-            source: Arc::new(store.source()),
-            ends: store.slot_ends(),
-            written: Arc::default(),
-        }
-    }
 }
 
 impl Control {
@@ -135,21 +100,15 @@ impl Control {
             joined_ns: boottime_ns(),
             grace_ns: settings.integer("unclaimed_grace_ms") * 1_000_000,
         };
-        let (storage, every_ns) =
-            (environment.storage.clone(), settings.integer("membership_poll_ms") * 1_000_000);
+        let every_ns = settings.integer("membership_poll_ms") * 1_000_000;
+        let (coordinator, progress) = (&bring_up.coordinator, bring_up.progress.clone());
         Control {
             to_worker: bring_up.to_worker.clone(),
-            table: environment.table.clone(),
-            agent: ClusterAgent::new(&bring_up.coordinator, storage, options, every_ns),
+            driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress),
             recoverer,
-            progress: BTreeMap::new(),
-            gathered: Vec::new(),
             sender,
-            storage: environment.storage.clone(),
-            disk_free: None,
             image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
             image_niceness: i32::try_from(settings.integer("checkpoint_niceness")).unwrap_or(0),
-            pairs: Vec::new(),
             bring_up,
             environment,
         }
@@ -158,56 +117,83 @@ impl Control {
     /// Serves the worker and follows the cluster until the worker is gone.
     pub(crate) fn run(&mut self, work: &Receiver<Work>) -> Result<(), NodeError> {
         loop {
-            let wait_ns = self.agent.due_ns().saturating_sub(boottime_ns());
+            let wait_ns = self.driver.due_ns().saturating_sub(boottime_ns());
             match work.recv_timeout(Duration::from_nanos(wait_ns)) {
                 Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Ok(Work::Command(command)) => self.carry_out(command),
+                Ok(Work::Command(command)) => {
+                    let effect = self.driver.carry_out(command);
+                    self.follow(effect);
+                }
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
-                Ok(Work::Stopping) => self.agent.stop(),
+                Ok(Work::Stopping) => self.driver.stop(),
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            if boottime_ns() >= self.agent.due_ns() {
-                self.look()?;
-                self.look_at_disk();
+            let now_ns = boottime_ns();
+            if now_ns >= self.driver.due_ns() {
+                let effects = self.driver.look(now_ns)?;
+                self.follow(effects);
             }
         }
     }
 
-    /// Tells the worker what room the disk has, when that has changed.
-    fn look_at_disk(&mut self) {
-        // What the disk cannot say, its next write will.
-        let Ok(Some(free)) = self.storage.free_bytes() else { return };
-        if self.disk_free.is_none_or(|told| told.abs_diff(free) >= DISK_STEP_BYTES) {
-            self.disk_free = Some(free);
-            self.to_worker.event(ControlEvent::DiskFree(free));
+    /// The worker is gone: breaks takeovers off. What is left is to give the pairs up.
+    pub(crate) fn end(self) -> ControlDriver<PairLog> {
+        self.driver
+    }
+
+    /// Does what the driver says.
+    fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairLog>>) {
+        let served = |(store, log)| ServedPair { store, log };
+        for effect in effects {
+            match effect {
+                ControlEffect::Tell(event) => self.to_worker.event(event),
+                ControlEffect::Install { pairs, installation } => {
+                    let pairs = pairs.into_iter().map(served).collect();
+                    self.to_worker.send(Inbound::Install { pairs, installation });
+                }
+                ControlEffect::AddPair(pair) => {
+                    self.to_worker.send(Inbound::AddPair(Box::new(served(*pair))));
+                }
+                ControlEffect::TakeOver(jobs) => self.recoverer.push(jobs),
+                ControlEffect::Create => self.grow(),
+                ControlEffect::HoldGrowth(held) => self.hold_growth(held),
+                ControlEffect::Check { connection, header, targets } => {
+                    self.check(connection, header, targets);
+                }
+                ControlEffect::WriteImage(job) => self.write_image(job),
+            }
         }
     }
 
-    /// The worker is gone: breaks takeovers off and says which pairs are to be given up.
-    pub(crate) fn end(self) -> Vec<Tenure> {
-        self.pairs.iter().map(|pair| pair.tenure).collect()
+    fn hold_growth(&self, held: bool) {
+        let budget = &self.bring_up.budget;
+        if held != budget.is_growth_held() {
+            tracing::info!(held, "memory is kept for pairs that this node had and that wait to be recovered");
+            budget.hold_growth(held);
+        }
     }
 
-    fn carry_out(&mut self, command: Command) {
-        match command {
-            Command::OpenSession { connection, header } => {
-                self.to_worker.event(self.agent.open_session(connection, header));
+    /// What became of a takeover.
+    ///
+    /// # Errors
+    /// A node that is alone does not begin to serve a part of its pairs.
+    fn on_takeover(&mut self, report: TakeoverReport) -> Result<(), NodeError> {
+        match report {
+            TakeoverReport::Times { pair, dead, times } => self.driver.times(pair, dead, times),
+            TakeoverReport::Taken { mine } => {
+                let ServedPair { store, log } = self.bring_up.serve(*mine)?;
+                let effect = self.driver.taken(store, log);
+                self.follow(effect);
             }
-            Command::EndSession { session, answer } => {
-                self.to_worker.event(self.agent.end_session(session, answer));
+            TakeoverReport::Refused { pair, dead, error } => {
+                tracing::warn!(%pair, error = &error as &dyn std::error::Error, "a pair is not taken over");
+                if !self.driver.refused(pair, dead, refused_kind(&error, pair), boottime_ns()) {
+                    return Err(error);
+                }
             }
-            Command::AskSession { session } => self.to_worker.event(self.agent.ask_session(session)),
-            Command::ListSessions { before } => self.to_worker.event(self.agent.list_sessions(before)),
-            Command::Check { connection, header } => self.check(connection, header),
-            Command::Checkpoint(pair, command) => self.checkpoint(pair, command),
-            Command::AddPair => self.grow(),
-            Command::Note { key, notice } => {
-                let written = self.agent.write_notice(key, notice.as_ref());
-                written.into_iter().for_each(|event| self.to_worker.event(event));
-            }
-            Command::Failed(kind) => tracing::error!(?kind, "the worker has given its pairs up"),
         }
+        Ok(())
     }
 
     /// Creates one more pair on a thread of its own: it waits for the disk.
@@ -225,11 +211,9 @@ impl Control {
 
     fn grown(&mut self, grown: Result<Box<Mine>, NodeError>) {
         match grown.and_then(|mine| self.bring_up.serve(*mine)) {
-            Ok((control, served)) => {
-                tracing::info!(pair = control.tenure.pair.0, "a pair is added");
-                self.pairs.push(control);
-                self.to_worker.send(Inbound::AddPair(Box::new(served)));
-                self.to_worker.event(ControlEvent::PairAdded);
+            Ok(ServedPair { store, log }) => {
+                let effects = self.driver.created(store, log);
+                self.follow(effects);
             }
             Err(error) => self.not_grown(&error),
         }
@@ -238,25 +222,12 @@ impl Control {
     fn not_grown(&self, error: &NodeError) {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, "no pair can be added: the node's room is what it is");
-        self.to_worker.event(ControlEvent::PairRefused);
-    }
-
-    fn checkpoint(&self, pair: PairId, command: CheckpointCommand) {
-        let Some(of) = self.pairs.iter().find(|of| of.tenure.pair == pair) else { return };
-        match command {
-            CheckpointCommand::WriteImage { base } => self.write_image(of, *base),
-            CheckpointCommand::Record { base, csn_max } => {
-                let recorded = self.record(of, base, csn_max);
-                self.to_worker.event(ControlEvent::CheckpointRecorded { pair, recorded });
-            }
-        }
+        self.follow([self.driver.not_created()]);
     }
 
     #[allow(clippy::disallowed_methods, reason = "a shell: how long a check took is told to a person")]
-    fn check(&self, connection: cell_fabric::ConnectionId, header: cell_protocol::RequestHeader) {
+    fn check(&self, connection: ConnectionId, header: RequestHeader, targets: Vec<CheckTarget>) {
         let to_worker = self.to_worker.clone();
-        let targets: Vec<_> =
-            self.pairs.iter().flat_map(|pair| check_targets(&pair.source, &pair.ends)).collect();
         let spawned = std::thread::Builder::new().name("cell-check".into()).spawn(move || {
             let begun = std::time::Instant::now();
             let mut outcome = check(&targets, || to_worker.event(ControlEvent::StructureChecked));
@@ -265,7 +236,7 @@ impl Control {
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a check");
-            let outcome = crate::check::CheckOutcome {
+            let outcome = CheckOutcome {
                 violations: 1,
                 first_violation: "the check could not be started: no thread".to_owned(),
                 ..Default::default()
@@ -274,54 +245,31 @@ impl Control {
         }
     }
 
-    fn write_image(&self, of: &PairControl, base: ImageBase) {
-        let (source, storage, to_worker) = (of.source.clone(), self.storage.clone(), self.to_worker.clone());
-        let (ends, written) = (of.ends.clone(), of.written.clone());
+    fn write_image(&self, job: ImageJob) {
+        let (storage, to_worker) = (self.environment.storage.clone(), self.to_worker.clone());
         let (level, niceness) = (self.image_level, self.image_niceness);
-        let pair = of.tenure.pair;
+        let pair = job.pair();
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
             // Of this thread alone, which ends with the checkpoint.
             if let Err(error) = rustix::process::nice(niceness) {
                 tracing::debug!(%error, "a checkpoint is written as eagerly as everything else");
             }
-            let result = write_image(&source, storage, level, base, &|slot| ends.end(slot));
-            let image = result
-                .inspect_err(|error| tracing::error!(%error, "a checkpoint failed; the log goes on growing"))
-                .ok();
-            let csn_max = image.as_ref().map(|image| image.csn_max);
-            if let Ok(mut slot) = written.lock() {
-                *slot = image;
-            }
-            to_worker.event(ControlEvent::ImageWritten { pair, csn_max });
+            to_worker.event(job.run(storage, level));
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");
             self.to_worker.event(ControlEvent::ImageWritten { pair, csn_max: None });
         }
     }
+}
 
-    fn record(&self, of: &PairControl, base: Csn, csn_max: Csn) -> bool {
-        let Some(image) = of.written.lock().ok().and_then(|mut slot| slot.take()) else { return false };
-        let row = CheckpointRow { epoch: of.tenure.epoch, csn: base, csn_max, file: image.path.clone() };
-        let row = match self.table.record_checkpoint(of.tenure, &row) {
-            Ok(row) => row,
-            Err(error) => {
-                tracing::error!(%error, "a checkpoint could not be recorded");
-                return false;
-            }
-        };
-        tracing::info!(
-            pair = of.tenure.pair.0,
-            base = base.0,
-            csn_max = csn_max.0,
-            bytes = image.summary.stored_bytes,
-            "checkpoint recorded"
-        );
-        // The table names the new image: older images and epochs are needed by nobody.
-        if let Err(error) = remove_unneeded(&*self.storage, &row) {
-            tracing::warn!(%error, "files of earlier epochs are left over");
-        }
-        true
+/// What a takeover's failure means for the pair.
+fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
+    match error {
+        NodeError::Cluster(error) => RefusedKind::of_cluster(error),
+        NodeError::Recovery(error) => RefusedKind::of(error, pair),
+        NodeError::Geometry { .. } => RefusedKind::Damaged,
+        _ => RefusedKind::Passing,
     }
 }
 

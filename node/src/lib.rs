@@ -1,20 +1,22 @@
 //! A storage node: serves its pairs; one worker owns a pair.
 //!
 //! `worker` is the core, a state machine without clock, thread, socket or file; `store` is the pair in its
-//! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up;
-//! `control` carries out what the worker asks for and follows the cluster, as `agent` and in it `membership`,
-//! cores too, decide.
+//! hands; `driver` is the worker's loop, and `shell` the thread around it. `start` brings a node up.
+//! `control_driver` is the core that carries out what the worker asks for and follows the cluster, as `agent`
+//! and in it `membership` decide; `takeovers` and `image_run` are one takeover and one copy at a time.
+//! `control` and `recoverer` are the threads around these.
 
 mod agent;
 mod bring_up;
 mod check;
 mod congestion;
 mod control;
+mod control_driver;
 mod counters;
 mod directory;
 mod driver;
-mod follow;
 mod grace;
+mod image_run;
 mod membership;
 mod memory_plan;
 mod memory_watch;
@@ -29,12 +31,15 @@ mod split;
 mod start;
 mod store;
 mod table_view;
+mod takeovers;
 mod worker;
 
-pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted, mark_times};
+pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use driver::{Ended, Next, PairInput, Turn, WorkerClock, WorkerDriver, WorkerInput};
+pub use image_run::{ImageJob, ImageRun, ImageTurn};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
@@ -46,4 +51,5 @@ pub use split::{NoticesView, SplitCounts};
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
 pub use store::{SlotEnds, Store};
 pub use table_view::TableView;
+pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

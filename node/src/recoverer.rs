@@ -1,9 +1,8 @@
 //! The threads that take pairs over, while the control thread goes on serving the worker. What becomes of
-//! each pair is told as it happens.
+//! each pair is told as it happens. Which pair is next, and what a step is, `takeovers` says.
 //!
 //! A takeover is reading, replaying and waiting by turns: for the disk, for the coordinator. A few of them go
-//! on side by side, so that one computes while another waits. The pair with the least to replay comes first:
-//! that is what keeps the mean time that a key is unavailable shortest.
+//! on side by side, so that one computes while another waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -12,34 +11,24 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cell_cluster::{ShareTimes, boottime_ns};
-use cell_recovery::{ClaimRequest, Environment, Progress, Recovered, RecoveryError, Takeover, Turn};
+use cell_recovery::{Environment, Recovered, RecoveryError, Turn};
 use cell_terms::{Incarnation, PairId};
-use cell_wal::ring::Ring;
+use cell_wal::LogDevice;
 
-use crate::agent::mark_times;
 use crate::bring_up::{BringUp, Mine};
 use crate::control::Work;
 use crate::start::NodeError;
+use crate::takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
 
 /// The longest sleep between two looks at whether the node goes on.
 const PAUSE_NS: u64 = 10_000_000;
-
-/// A pair to be taken over.
-pub(crate) struct Job {
-    pub(crate) claim: ClaimRequest,
-    /// What a recovery reads, about.
-    pub(crate) replay_bytes: u64,
-    /// In whose incident its share is noted.
-    pub(crate) dead: Incarnation,
-    pub(crate) progress: Arc<Progress>,
-}
 
 /// What the threads tell.
 pub(crate) enum TakeoverReport {
     /// A takeover came further.
     Times { pair: PairId, dead: Incarnation, times: ShareTimes },
     /// The pair is this node's, published.
-    Taken { pair: PairId, mine: Box<Mine> },
+    Taken { mine: Box<Mine> },
     /// It is not.
     Refused { pair: PairId, dead: Incarnation, error: NodeError },
 }
@@ -47,28 +36,26 @@ pub(crate) enum TakeoverReport {
 /// What is to be done, for all threads.
 #[derive(Default)]
 struct Queue {
-    jobs: Mutex<Vec<Job>>,
+    jobs: Mutex<TakeoverQueue>,
     came: Condvar,
     stop: AtomicBool,
 }
 
 impl Queue {
-    fn push(&self, jobs: Vec<Job>) {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).extend(jobs);
+    fn push(&self, jobs: Vec<TakeoverJob>) {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner).push(jobs);
         self.came.notify_all();
     }
 
     /// The smallest job, as soon as there is one; none once it is time to stop.
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<TakeoverJob> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if self.is_stopped() {
                 return None;
             }
-            let waiting = jobs.iter().enumerate();
-            let smallest = waiting.min_by_key(|(_, job)| (job.replay_bytes, job.claim.pair));
-            if let Some((at, _)) = smallest {
-                return Some(jobs.swap_remove(at));
+            if let Some(job) = jobs.take_smallest() {
+                return Some(job);
             }
             jobs = self.came.wait(jobs).unwrap_or_else(PoisonError::into_inner);
         }
@@ -114,7 +101,7 @@ impl Recoverer {
     }
 
     /// Takes jobs on, all that are known: the smallest of them comes first.
-    pub(crate) fn push(&self, jobs: Vec<Job>) {
+    pub(crate) fn push(&self, jobs: Vec<TakeoverJob>) {
         self.queue.push(jobs);
     }
 }
@@ -139,7 +126,7 @@ impl Runner {
         while let Some(job) = self.queue.next() {
             let (pair, dead) = (job.claim.pair, job.dead);
             let report = match self.take_over(&job) {
-                Ok(mine) => TakeoverReport::Taken { pair, mine: Box::new(mine) },
+                Ok(mine) => TakeoverReport::Taken { mine: Box::new(mine) },
                 Err(error) => TakeoverReport::Refused { pair, dead, error },
             };
             self.report(report);
@@ -150,35 +137,31 @@ impl Runner {
         let _ = self.reports.send(Work::Takeover(report)); // the control thread ends last
     }
 
-    fn take_over(&self, job: &Job) -> Result<Mine, NodeError> {
-        self.bring_up.check_geometry(&self.environment.table.pair(job.claim.pair)?)?;
+    fn take_over(&self, job: &TakeoverJob) -> Result<Mine, NodeError> {
+        let (pair, dead) = (job.claim.pair, job.dead);
+        self.bring_up.check_geometry(&self.environment.table.pair(pair)?)?;
         let (mut device, buffers) = self.bring_up.device()?;
-        let recovered = self.step_to_the_end(job, &mut device)?;
+        let run = TakeoverRun::begin(&self.environment, job, self.bring_up.publish());
+        let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
+        self.report(TakeoverReport::Times { pair, dead, times });
         Ok(Mine { recovered, device, buffers })
     }
+}
 
-    fn step_to_the_end(&self, job: &Job, device: &mut Ring) -> Result<Recovered, RecoveryError> {
-        let publish = self.bring_up.publish();
-        let mut takeover = Takeover::new(&self.environment, job.claim, publish, &job.progress);
-        let mut times = ShareTimes::default();
-        loop {
-            if self.queue.is_stopped() {
-                return Err(RecoveryError::GivenUp);
-            }
-            let turn = takeover.step(device)?;
-            mark_times(&mut times, &takeover, turn == Turn::Done, boottime_ns());
-            match turn {
-                Turn::More => {}
-                Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
-                Turn::Done => break,
-            }
+/// Steps a takeover to its end, unless the node ends before.
+pub(crate) fn step_to_the_end(
+    mut run: TakeoverRun,
+    device: &mut dyn LogDevice,
+    goes_on: impl Fn() -> bool,
+) -> Result<(Recovered, ShareTimes), RecoveryError> {
+    while goes_on() {
+        match run.step(device, boottime_ns)? {
+            Turn::More => {}
+            Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
+            Turn::Done => return Ok(run.finish()),
         }
-        let recovered = takeover.finish();
-        times.replayed_bytes = recovered.image_bytes + recovered.log_bytes;
-        // All at once: each telling is a write of the coordinator's, which renews leases meanwhile.
-        self.report(TakeoverReport::Times { pair: job.claim.pair, dead: job.dead, times });
-        Ok(recovered)
     }
+    Err(RecoveryError::GivenUp)
 }
 
 /// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.
@@ -186,6 +169,6 @@ impl Runner {
     clippy::disallowed_methods,
     reason = "a shell; what is waited for is asked about again by the caller"
 )]
-pub(crate) fn pause(for_ns: u64) {
+fn pause(for_ns: u64) {
     std::thread::sleep(Duration::from_nanos(for_ns));
 }

@@ -291,7 +291,7 @@ impl Block {
     }
 }
 
-/// An image in progress: a core that is stepped; [`write_image`] runs one on a thread of its own.
+/// An image in progress: a core that is stepped. [`write_image`] steps one to its end.
 pub struct ImageCopy<S> {
     source: S,
     base: ImageBase,

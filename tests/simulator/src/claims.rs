@@ -1,18 +1,15 @@
-//! From a lease to served pairs, without threads: the shell of `cell_node`'s side towards its cluster
-//! (`cell_node::ClusterAgent`, production code), and its recovery threads, a step at a time
-//! (`cell_recovery::Takeover`).
+//! From a lease to served pairs, without threads: what `cell_node`'s driver of the control side decides
+//! (`cell_node::ControlDriver`, production code) is done here, in place of its threads; takeovers
+//! (`cell_node::TakeoverRun`) go on a step at a time.
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, MemberRow, Members, NewPair, ServingAddress, ShareTimes, Table, Tenure};
+use cell_cluster::{Coordinator, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
-    ClusterAgent, ControlEvent, MembershipOptions, PairInput, RefusedKind, Store, TakeoverWanted,
-    WorkerIdentity, WorkerInput, mark_times,
+    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, Store, TakeoverJob,
+    TakeoverQueue, TakeoverRun, WorkerIdentity, WorkerInput, join_cluster,
 };
-use cell_recovery::{
-    ClaimRequest, Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Restore, Takeover, Turn,
-    find_logs,
-};
+use cell_recovery::{Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
 use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
 
@@ -21,40 +18,27 @@ use crate::plan::{MS, US};
 
 /// A pair that is being taken over, or created.
 struct Taking {
-    pair: PairId,
-    /// In whose incident its share is noted; none: the worker has asked for one more.
-    dead: Option<Incarnation>,
-    takeover: Takeover,
+    run: TakeoverRun,
     device: SimDevice,
-    progress: Arc<Progress>,
     due_ns: u64,
-    times: ShareTimes,
 }
 
 /// What a process has claimed and does not serve yet, and what it knows of the cluster.
 #[derive(Default)]
 pub(crate) struct Claims {
     /// Once it is a member.
-    pub(crate) agent: Option<ClusterAgent>,
+    pub(crate) driver: Option<ControlDriver<SimDevice>>,
     /// Takeovers to come.
-    jobs: Vec<TakeoverWanted>,
+    jobs: TakeoverQueue,
     /// Those under way, side by side.
     taking: Vec<Taking>,
     growing: Option<Taking>,
-    gathered: Vec<(Recovered, SimDevice)>,
 }
 
 impl Claims {
-    /// What `cell_node`'s recovery threads take next.
-    fn smallest_job(&mut self) -> Option<TakeoverWanted> {
-        let jobs = self.jobs.iter().enumerate();
-        let smallest = jobs.min_by_key(|(_, job)| (job.replay_bytes, job.pair))?;
-        Some(self.jobs.swap_remove(smallest.0))
-    }
-
     /// Whether pairs are being taken over.
     pub(crate) fn is_recovering(&self) -> bool {
-        !self.taking.is_empty() || !self.gathered.is_empty()
+        !self.taking.is_empty() || self.driver.as_ref().is_some_and(ControlDriver::is_gathering)
     }
 }
 
@@ -63,22 +47,22 @@ impl Node {
     pub(crate) fn step_claims(&mut self, now_ns: u64, news: &mut Vec<News>) -> u64 {
         let Some(incarnation) = self.incarnation() else { return u64::MAX };
         let clock_ns = self.clock_ns(now_ns);
-        if self.claims.agent.is_none()
+        if self.claims.driver.is_none()
             && let Err(error) = self.join(incarnation, clock_ns)
         {
             news.push(News::Exit(Exit::Refused(error)));
             return u64::MAX;
         }
-        if self.claims.agent.as_ref().is_some_and(|agent| clock_ns >= agent.due_ns())
+        if self.claims.driver.as_ref().is_some_and(|driver| clock_ns >= driver.due_ns())
             && let Err(error) = self.look(clock_ns, now_ns, news)
         {
             news.push(News::Exit(Exit::Refused(error)));
             return u64::MAX;
         }
         while self.claims.taking.len() < self.plan.side_by_side
-            && let Some(smallest) = self.claims.smallest_job()
+            && let Some(smallest) = self.claims.jobs.take_smallest()
         {
-            self.begin(smallest, incarnation, now_ns);
+            self.begin(&smallest, now_ns);
             news.push(News::Claiming);
         }
         for at in (0..self.claims.taking.len()).rev() {
@@ -93,19 +77,14 @@ impl Node {
             self.claims.growing = taking.and_then(|taking| self.step_taking(taking, now_ns, news));
         }
         let takings = self.claims.taking.iter().chain(&self.claims.growing).map(|taking| taking.due_ns);
-        let look_ns = self.claims.agent.as_ref().map_or(u64::MAX, ClusterAgent::due_ns);
+        let look_ns = self.claims.driver.as_ref().map_or(u64::MAX, ControlDriver::due_ns);
         takings.fold(self.world_ns(look_ns), u64::min)
     }
 
-    /// `BringUp::run`, up to its loop.
+    /// Becomes a member of the cluster.
     fn join(&mut self, incarnation: Incarnation, clock_ns: u64) -> Result<(), RecoveryError> {
         let node = self.node_id();
         self.begin_worker(WorkerIdentity { node, incarnation }, clock_ns);
-        let table = &self.environment.table;
-        table.check_logs_found(&find_logs(&*self.environment.storage)?)?;
-        if table.pairs()?.0.is_empty() {
-            table.lay_out(&self.plan.layout, self.plan.geometry, incarnation)?;
-        }
         let row = MemberRow {
             incarnation,
             node,
@@ -114,52 +93,61 @@ impl Node {
             pid: self.host,
             memory_limit_bytes: self.memory_limit_bytes(),
         };
-        Members::new(self.coordinator.clone()).enter(&row)?;
-        let options =
-            MembershipOptions { incarnation, node, joined_ns: clock_ns, grace_ns: self.plan.grace_ns };
         let coordinator: Arc<dyn Coordinator> = self.coordinator.clone();
-        let storage = self.environment.storage.clone();
-        self.claims.agent = Some(ClusterAgent::new(&coordinator, storage, options, self.plan.poll_ns));
+        let (environment, plan) = (&self.environment, &self.plan);
+        join_cluster(environment, &coordinator, &row, || {
+            Ok::<_, RecoveryError>((plan.layout.clone(), plan.geometry))
+        })?;
+        let options = MembershipOptions { incarnation, node, joined_ns: clock_ns, grace_ns: plan.grace_ns };
+        let progress = self.progress.clone();
+        let driver = ControlDriver::new(environment, &coordinator, options, plan.poll_ns, progress);
+        self.claims.driver = Some(driver);
         Ok(())
     }
 
-    /// `Control::look`.
     fn look(&mut self, clock_ns: u64, now_ns: u64, news: &mut Vec<News>) -> Result<(), RecoveryError> {
-        let Some(agent) = &mut self.claims.agent else { return Ok(()) };
-        let looked = agent.look(clock_ns)?;
-        looked.events.into_iter().for_each(|event| self.tell(event));
-        if looked.unplaced > 0 {
-            news.push(News::Unplaced(looked.unplaced as u64));
+        let Some(driver) = &mut self.claims.driver else { return Ok(()) };
+        let effects = driver.look(clock_ns)?;
+        if driver.unplaced() > 0 {
+            news.push(News::Unplaced(driver.unplaced() as u64));
         }
-        self.claims.jobs.extend(looked.take_over);
-        self.install(false, now_ns);
+        effects.into_iter().for_each(|effect| self.follow(effect, now_ns, news));
         Ok(())
     }
 
-    fn begin(&mut self, wanted: TakeoverWanted, incarnation: Incarnation, now_ns: u64) {
-        let TakeoverWanted { pair, ground, dead, .. } = wanted;
-        let claim = ClaimRequest { pair, incarnation, node: self.node_id(), ground };
-        let progress = Arc::new(Progress::new(now_ns));
+    /// Does what the driver says.
+    pub(crate) fn follow(&mut self, effect: ControlEffect<SimDevice>, now_ns: u64, news: &mut Vec<News>) {
+        match effect {
+            ControlEffect::Tell(event) => self.tell(event),
+            ControlEffect::Install { pairs, installation } => {
+                let pairs = pairs.into_iter().map(|pair| self.serve(pair)).collect();
+                self.hand_in(WorkerInput::Install { pairs, installation });
+                self.wake(now_ns);
+            }
+            ControlEffect::AddPair(pair) => {
+                let pair = self.serve(*pair);
+                self.hand_in(WorkerInput::AddPair(Box::new(pair)));
+            }
+            ControlEffect::TakeOver(jobs) => self.claims.jobs.push(jobs),
+            ControlEffect::Create => self.create(now_ns),
+            // How many pairs a host has memory for is the plan's.
+            ControlEffect::HoldGrowth(_) => {}
+            ControlEffect::Check { connection, header, targets } => {
+                self.check((connection, header), &targets, now_ns, news);
+            }
+            ControlEffect::WriteImage(job) => self.begin_copy(job, now_ns, news),
+        }
+    }
+
+    fn begin(&mut self, job: &TakeoverJob, now_ns: u64) {
         let publish = self.publish();
         let mut environment = self.environment.clone();
         if self.is_full() {
             environment.options.regions = RegionSource::Full;
         }
-        let takeover = Takeover::new(&environment, claim, publish, &progress);
-        let taking = self.taking(pair, Some(dead), takeover, progress, now_ns);
-        self.claims.taking.push(taking);
-    }
-
-    fn taking(
-        &self,
-        pair: PairId,
-        dead: Option<Incarnation>,
-        takeover: Takeover,
-        progress: Arc<Progress>,
-        due_ns: u64,
-    ) -> Taking {
-        let (device, times) = (self.disk.device(), ShareTimes::default());
-        Taking { pair, dead, takeover, device, progress, due_ns, times }
+        let run = TakeoverRun::begin(&environment, job, publish);
+        let device = self.disk.device();
+        self.claims.taking.push(Taking { run, device, due_ns: now_ns });
     }
 
     fn publish(&mut self) -> PublishRequest {
@@ -180,10 +168,10 @@ impl Node {
 
     /// Whether there is no memory for another pair.
     fn is_full(&self) -> bool {
-        let served = self.control.pairs.len() + self.claims.gathered.len();
+        let has = self.claims.driver.as_ref().map_or(0, |driver| driver.tenures().count());
         let under_way = self.claims.taking.iter().chain(&self.claims.growing).count();
         let fit = self.plan.pairs_fit;
-        fit > 0 && served + under_way >= fit
+        fit > 0 && has + under_way >= fit
     }
 
     /// Whether a new pair would leave no room for those that are nobody's just now: at the end all are
@@ -194,59 +182,59 @@ impl Node {
         fit > 0 && table.pairs().is_ok_and(|(rows, _)| rows.len() >= fit)
     }
 
-    /// One more pair: `Control::grow`.
-    pub(crate) fn add_pair(&mut self, now_ns: u64) {
+    /// One more pair.
+    fn create(&mut self, now_ns: u64) {
         let room = self.control.pairs.len() < self.plan.pairs_max && !self.is_full() && !self.would_crowd();
         let Some(incarnation) = self.incarnation().filter(|_| room && self.claims.growing.is_none()) else {
-            return self.tell(ControlEvent::PairRefused);
+            return self.not_created();
         };
         let new = NewPair { incarnation, node: self.node_id(), geometry: self.plan.geometry };
         let (publish, progress) = (self.publish(), Arc::new(Progress::new(now_ns)));
-        let environment = &self.environment;
-        let created = environment.table.create_pair(&new).map_err(RecoveryError::from);
-        match created.and_then(|claim| Ok((claim.tenure.pair, Restore::new(environment, claim, &progress)?)))
-        {
-            Ok((pair, restore)) => {
-                let takeover = Takeover::claimed(environment, restore, publish, &progress);
-                self.claims.growing = Some(self.taking(pair, None, takeover, progress, now_ns));
+        match TakeoverRun::create(&self.environment, &new, publish, &progress) {
+            Ok(run) => {
+                let device = self.disk.device();
+                self.claims.growing = Some(Taking { run, device, due_ns: now_ns });
             }
-            Err(_) => self.tell(ControlEvent::PairRefused),
+            Err(_) => self.not_created(),
+        }
+    }
+
+    fn not_created(&mut self) {
+        if let Some(ControlEffect::Tell(event)) = self.claims.driver.as_ref().map(ControlDriver::not_created)
+        {
+            self.tell(event);
         }
     }
 
     fn step_taking(&mut self, mut taking: Taking, now_ns: u64, news: &mut Vec<News>) -> Option<Taking> {
-        match taking.takeover.step(&mut taking.device) {
+        let clock_ns = self.clock_ns(now_ns);
+        match taking.run.step(&mut taking.device, || clock_ns) {
             Ok(Turn::More) => taking.due_ns = now_ns + self.random.time_ns(20 * US),
             Ok(Turn::Wait(for_ns)) => taking.due_ns = now_ns + for_ns.min(10 * MS),
             Ok(Turn::Done) => {
-                self.note_times(&mut taking, true, now_ns);
-                let Taking { takeover, device, dead, .. } = taking;
-                let (recovered, wanted) = (Box::new(takeover.finish()), dead.is_none());
-                news.push(News::Recovered { recovered, device, wanted });
+                self.recovered(taking, news);
                 return None;
             }
             Err(error) => {
-                self.not_taken(taking.pair, taking.dead, error, now_ns, news);
+                self.not_taken(taking.run.pair(), taking.run.dead(), error, now_ns, news);
                 return None;
             }
         }
-        self.note_times(&mut taking, false, now_ns);
         Some(taking)
     }
 
-    /// `Runner::step_to_the_end`, which tells them all at once.
-    fn note_times(&self, taking: &mut Taking, done: bool, now_ns: u64) {
-        let (Some(dead), Some(agent)) = (taking.dead, &self.claims.agent) else { return };
-        let before = taking.times;
-        let clock_ns = self.clock_ns(now_ns);
-        mark_times(&mut taking.times, &taking.takeover, done, clock_ns);
-        if taking.times != before {
-            taking.times.replayed_bytes = taking.progress.view(clock_ns).bytes_done;
-            agent.times(taking.pair, dead, taking.times);
+    /// A pair is published: the world looks at it before it is served.
+    fn recovered(&self, taking: Taking, news: &mut Vec<News>) {
+        let Taking { run, device, .. } = taking;
+        let (pair, dead) = (run.pair(), run.dead());
+        let (recovered, times) = run.finish();
+        if let (Some(dead), Some(driver)) = (dead, &self.claims.driver) {
+            driver.times(pair, dead, times);
         }
+        news.push(News::Recovered { recovered: Box::new(recovered), device, wanted: dead.is_none() });
     }
 
-    /// A takeover came to nothing: `Control::on_takeover`, of `TakeoverReport::Refused`.
+    /// A takeover came to nothing.
     fn not_taken(
         &mut self,
         pair: PairId,
@@ -259,56 +247,41 @@ impl Node {
             if !is_excused(&error) {
                 news.push(News::Broken(format!("a new pair was refused: {error}")));
             }
-            return self.tell(ControlEvent::PairRefused);
+            return self.not_created();
         };
         let (kind, clock_ns) = (RefusedKind::of(&error, pair), self.clock_ns(now_ns));
-        let Some(agent) = &mut self.claims.agent else { return };
-        news.push(match agent.refused(pair, dead, kind, clock_ns) {
+        let Some(driver) = &mut self.claims.driver else { return };
+        news.push(match driver.refused(pair, dead, kind, clock_ns) {
             true => News::Refused { pair, error, stays: kind == RefusedKind::Damaged },
             false => News::Exit(Exit::Refused(error)),
         });
     }
 
-    /// A pair was taken over and looked at: it is served, alone or with the others that the process starts
-    /// with.
-    pub(crate) fn hand_over(&mut self, recovered: Recovered, device: SimDevice, wanted: bool, now_ns: u64) {
-        let pair = recovered.pair;
-        let installed = self.claims.agent.as_ref().is_some_and(ClusterAgent::is_installed);
-        if wanted || installed {
-            self.add(recovered, device);
-            if wanted {
-                return self.tell(ControlEvent::PairAdded);
-            }
-        } else {
-            self.claims.gathered.push((recovered, device));
-            self.install(true, now_ns);
-        }
-        if let Some(agent) = &mut self.claims.agent {
-            agent.taken(pair);
-        }
-        self.wake(now_ns);
-    }
-
-    fn add(&mut self, recovered: Recovered, device: SimDevice) {
-        let pair = self.serve(recovered, device);
-        self.hand_in(WorkerInput::AddPair(Box::new(pair)));
-    }
-
-    /// `Control::install`.
-    fn install(&mut self, pair_came: bool, now_ns: u64) {
-        let Some(agent) = &mut self.claims.agent else { return };
-        let Some(installation) = agent.install(pair_came) else { return };
-        let gathered = std::mem::take(&mut self.claims.gathered);
-        let pairs = gathered.into_iter().map(|(recovered, device)| self.serve(recovered, device)).collect();
-        self.hand_in(WorkerInput::Install { pairs, installation });
-        self.wake(now_ns);
-    }
-
-    fn serve(&mut self, recovered: Recovered, device: SimDevice) -> PairInput<SimDevice> {
-        let incarnation = self.incarnation().unwrap_or_default();
-        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation };
+    /// A pair was taken over, or created, and looked at.
+    pub(crate) fn hand_over(
+        &mut self,
+        recovered: Recovered,
+        device: SimDevice,
+        wanted: bool,
+        now_ns: u64,
+        news: &mut Vec<News>,
+    ) {
         let store = Store::new(recovered, &self.plan.worker);
-        self.control.begin(tenure, Arc::new(store.source()), store.slot_ends());
+        let Some(driver) = &mut self.claims.driver else { return };
+        if wanted {
+            let effects = driver.created(store, device);
+            effects.into_iter().for_each(|effect| self.follow(effect, now_ns, news));
+        } else {
+            let effect = driver.taken(store, device);
+            effect.into_iter().for_each(|effect| self.follow(effect, now_ns, news));
+        }
+        self.wake(now_ns);
+    }
+
+    /// A pair on its way to the worker, noted for what is checked from outside.
+    fn serve(&mut self, (store, device): (Store, SimDevice)) -> PairInput<SimDevice> {
+        let incarnation = self.incarnation().unwrap_or_default();
+        self.control.begin(incarnation, Arc::new(store.source()), store.slot_ends());
         PairInput { store, device }
     }
 

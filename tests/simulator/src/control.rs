@@ -1,18 +1,20 @@
-//! The control thread and the checkpoint's thread, without threads: what `cell_node`'s control does with the
-//! worker's commands, each some time after it was given; the checkpoint's copy goes on between the worker's
-//! turns.
+//! The control thread and the checkpoint's thread, without threads: the worker's commands are carried out by
+//! `cell_node`'s driver of the control side (production code), each some time after it was given; the
+//! checkpoint's copy (`cell_node::ImageRun`) goes on between the worker's turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, Tenure};
+use cell_cluster::Tenure;
+use cell_fabric::ConnectionId;
 use cell_memory::Watermarks;
 use cell_node::{
-    CheckTarget, CheckpointCommand, Command, ControlEvent, SlotEnds, WorkerInput, check, check_targets,
+    CheckTarget, Command, ControlEffect, ControlEvent, ImageJob, ImageRun, ImageTurn, SlotEnds, WorkerInput,
+    check, check_targets,
 };
-use cell_recovery::image::{ImageBase, ImageCopy, ImageSource, WrittenImage};
-use cell_recovery::remove_unneeded;
-use cell_terms::{Csn, PairId};
+use cell_protocol::RequestHeader;
+use cell_recovery::image::{ImageError, ImageSource};
+use cell_terms::{Incarnation, PairId};
 use cell_tree::{Meganode, Slot};
 
 use crate::model::{Broken, broken};
@@ -31,11 +33,11 @@ enum Work {
 
 struct Copying {
     pair: PairId,
-    copy: ImageCopy<Arc<ImageSource>>,
+    run: Box<ImageRun>,
     due_ns: u64,
 }
 
-/// A pair that is served.
+/// A pair that the worker serves: what its shell keeps of it, and what the run's checks look at.
 pub(crate) struct ServedPair {
     pub(crate) tenure: Tenure,
     /// Its memory.
@@ -43,7 +45,6 @@ pub(crate) struct ServedPair {
     ends: Arc<SlotEnds>,
     /// The watermarks that were last seen: they only grow within an epoch.
     pub(crate) watermarks: Option<Watermarks>,
-    written: Option<WrittenImage>,
 }
 
 /// What the control thread works with.
@@ -61,12 +62,9 @@ pub struct Control {
 
 impl Control {
     /// The pair is served from here on.
-    pub(crate) fn begin(&mut self, tenure: Tenure, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
-        self.pairs.push(ServedPair { tenure, source, ends, watermarks: None, written: None });
-    }
-
-    fn pair(&mut self, pair: PairId) -> Option<&mut ServedPair> {
-        self.pairs.iter_mut().find(|served| served.tenure.pair == pair)
+    pub(crate) fn begin(&mut self, incarnation: Incarnation, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
+        let tenure = Tenure { pair: source.pair, epoch: source.epoch, incarnation };
+        self.pairs.push(ServedPair { tenure, source, ends, watermarks: None });
     }
 
     /// Takes a command of the worker's, to be carried out at some time.
@@ -102,16 +100,13 @@ impl Node {
         Ok(())
     }
 
-    fn check_targets(&self) -> Vec<CheckTarget> {
-        self.control.pairs.iter().flat_map(|pair| check_targets(&pair.source, &pair.ends)).collect()
-    }
-
     /// Checks everything that is served here.
     ///
     /// # Errors
     /// It breaks a rule.
     pub fn check_everything(&self) -> Result<(), Broken> {
-        let targets = self.check_targets();
+        let pairs = self.control.pairs.iter();
+        let targets: Vec<_> = pairs.flat_map(|pair| check_targets(&pair.source, &pair.ends)).collect();
         let outcome = check(&targets, || {});
         if outcome.violations > 0 {
             return Err(broken(format_args!("between two steps: {}", outcome.first_violation)));
@@ -135,6 +130,9 @@ impl Node {
 
     /// The operator's wish.
     pub fn stop(&mut self, checkpoint: bool) {
+        if let Some(driver) = &mut self.claims.driver {
+            driver.stop();
+        }
         self.tell(ControlEvent::Stop { checkpoint });
     }
 
@@ -157,8 +155,7 @@ impl Node {
     }
 
     /// What the coordinator said comes to the worker when its call has taken its time.
-    fn answer(&mut self, event: Option<ControlEvent>, now_ns: u64) {
-        let Some(event) = event else { return };
+    fn answer(&mut self, event: ControlEvent, now_ns: u64) {
         let due_ns = now_ns + self.random.time_ns(self.plan.call_ns);
         self.control.queue.push_front((due_ns, Work::Event(event)));
     }
@@ -168,55 +165,41 @@ impl Node {
     }
 
     fn carry_out(&mut self, command: Command, now_ns: u64, news: &mut Vec<News>) {
-        match command {
-            Command::OpenSession { connection, header } => {
-                let opened = self.claims.agent.as_ref().map(|agent| agent.open_session(connection, header));
-                self.answer(opened, now_ns);
+        let notes = matches!(command, Command::Note { .. });
+        let Some(driver) = &mut self.claims.driver else { return };
+        match driver.carry_out(command) {
+            Some(ControlEffect::Tell(event)) => {
+                self.look_at_answer(&event, news);
+                self.answer(event, now_ns);
             }
-            Command::EndSession { session, answer } => {
-                let ended = self.claims.agent.as_ref().map(|agent| agent.end_session(session, answer));
-                let recorded = matches!(ended, Some(ControlEvent::SessionEnded { recorded: true, .. }));
-                news.extend(recorded.then_some(News::SessionEnded));
-                self.answer(ended, now_ns);
-            }
-            Command::AskSession { session } => {
-                let asked = self.claims.agent.as_ref().map(|agent| agent.ask_session(session));
-                self.answer(asked, now_ns);
-            }
-            Command::ListSessions { before } => {
-                let listed = self.claims.agent.as_ref().map(|agent| agent.list_sessions(before));
-                listed.into_iter().for_each(|event| self.tell(event));
-            }
-            Command::Check { connection, header } => self.check(connection, header, now_ns, news),
-            Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
-                self.begin_copy(pair, *base, now_ns, news);
-            }
-            Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
-                let recorded = self.record(pair, base, csn_max);
-                self.control.ended_checkpoint = !recorded;
-                news.push(if recorded { News::Checkpointed } else { News::CheckpointFailed });
-                self.answer(Some(ControlEvent::CheckpointRecorded { pair, recorded }), now_ns);
-            }
-            Command::AddPair => self.add_pair(now_ns),
-            Command::Note { key, notice } => {
-                let agent = self.claims.agent.as_mut();
-                let written = agent.and_then(|agent| agent.write_notice(key, notice.as_ref()));
-                self.answer(written, now_ns);
-                self.wake(now_ns); // what there is now is to be seen
-            }
-            Command::Failed(_) => {}
+            Some(effect) => self.follow(effect, now_ns, news),
+            None => {}
+        }
+        if notes {
+            self.wake(now_ns); // what there is now is to be seen
         }
     }
 
-    fn check(
+    /// What the world is told of what the coordinator said.
+    fn look_at_answer(&mut self, event: &ControlEvent, news: &mut Vec<News>) {
+        match event {
+            ControlEvent::SessionEnded { recorded: true, .. } => news.push(News::SessionEnded),
+            ControlEvent::CheckpointRecorded { recorded, .. } => {
+                self.control.ended_checkpoint = !recorded;
+                news.push(if *recorded { News::Checkpointed } else { News::CheckpointFailed });
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn check(
         &mut self,
-        connection: cell_fabric::ConnectionId,
-        header: cell_protocol::RequestHeader,
+        (connection, header): (ConnectionId, RequestHeader),
+        targets: &[CheckTarget],
         now_ns: u64,
         news: &mut Vec<News>,
     ) {
-        let targets = self.check_targets();
-        let outcome = check(&targets, || {});
+        let outcome = check(targets, || {});
         if outcome.violations > 0 {
             news.push(News::Violations(outcome.first_violation.clone()));
         }
@@ -227,15 +210,13 @@ impl Node {
         self.control.queue.push_back((walked_ns + 50 * US, Work::Event(event)));
     }
 
-    fn begin_copy(&mut self, pair: PairId, base: ImageBase, now_ns: u64, news: &mut Vec<News>) {
-        let Some(source) = self.control.pair(pair).map(|served| served.source.clone()) else { return };
+    pub(crate) fn begin_copy(&mut self, job: ImageJob, now_ns: u64, news: &mut Vec<News>) {
         if let Some((touches, after)) = self.control.dies_in_checkpoint.take() {
             self.fuse.light(touches, after);
         }
-        match ImageCopy::begin(source, self.environment.storage.clone(), 1, base) {
-            Ok(copy) => self.control.copying.push(Copying { pair, copy, due_ns: now_ns }),
-            Err(_) => self.image_failed(pair, news),
-        }
+        let pair = job.pair();
+        let turn = job.begin(self.environment.storage.clone(), 1);
+        self.copied(pair, turn, now_ns, news);
     }
 
     fn step_copies(&mut self, now_ns: u64, news: &mut Vec<News>) {
@@ -243,50 +224,27 @@ impl Node {
             .into_iter()
             .partition(|copying| copying.due_ns <= now_ns);
         self.control.copying = later;
-        due.into_iter().for_each(|copying| self.step_copy(copying, now_ns, news));
-    }
-
-    fn step_copy(&mut self, mut copying: Copying, now_ns: u64, news: &mut Vec<News>) {
-        let pair = copying.pair;
-        let nodes = u32::try_from(self.random.between(1, NODES_AT_ONCE)).unwrap_or(1);
-        let Some(served) = self.control.pair(pair) else { return };
-        match copying.copy.step(&|slot| served.ends.end(slot), nodes) {
-            Ok(true) => {
-                copying.due_ns = now_ns + self.random.time_ns(200 * US);
-                self.control.copying.push(copying);
-            }
-            Ok(false) => match copying.copy.finish() {
-                Ok(image) => {
-                    let csn_max = Some(image.csn_max);
-                    served.written = Some(image);
-                    self.tell(ControlEvent::ImageWritten { pair, csn_max });
-                }
-                Err(_) => self.image_failed(pair, news),
-            },
-            Err(error) => {
-                copying.copy.abandon();
-                if let cell_recovery::image::ImageError::Damaged { .. } = error {
-                    news.push(News::Broken(format!("a checkpoint met damage: {error}")));
-                }
-                self.image_failed(pair, news);
-            }
+        for Copying { pair, run, .. } in due {
+            let nodes = u32::try_from(self.random.between(1, NODES_AT_ONCE)).unwrap_or(1);
+            let turn = run.step(nodes);
+            let due_ns = now_ns + self.random.time_ns(200 * US);
+            self.copied(pair, turn, due_ns, news);
         }
     }
 
-    fn image_failed(&mut self, pair: PairId, news: &mut Vec<News>) {
-        self.control.ended_checkpoint = true;
-        news.push(News::CheckpointFailed);
-        self.tell(ControlEvent::ImageWritten { pair, csn_max: None });
-    }
-
-    fn record(&mut self, pair: PairId, base: Csn, csn_max: Csn) -> bool {
-        let Some(served) = self.control.pair(pair) else { return false };
-        let tenure = served.tenure;
-        let Some(image) = served.written.take() else { return false };
-        let row = CheckpointRow { epoch: tenure.epoch, csn: base, csn_max, file: image.path };
-        let Ok(row) = self.environment.table.record_checkpoint(tenure, &row) else { return false };
-        // What is left over is removed the next time.
-        let _ = remove_unneeded(&*self.environment.storage, &row);
-        true
+    /// What a step of a copy led to; if there is a next one, it is due then.
+    fn copied(&mut self, pair: PairId, turn: ImageTurn, due_ns: u64, news: &mut Vec<News>) {
+        match turn {
+            ImageTurn::More(run) => self.control.copying.push(Copying { pair, run, due_ns }),
+            ImageTurn::Written(event) => self.tell(event),
+            ImageTurn::Failed { event, error } => {
+                if let ImageError::Damaged { .. } = error {
+                    news.push(News::Broken(format!("a checkpoint met damage: {error}")));
+                }
+                self.control.ended_checkpoint = true;
+                news.push(News::CheckpointFailed);
+                self.tell(event);
+            }
+        }
     }
 }

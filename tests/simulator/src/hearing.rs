@@ -69,8 +69,10 @@ impl World {
         );
         self.note(recovered.csn_cut.0 << 8 | 2);
         self.has_recovered(host, &recovered, snapshot, wanted)?;
-        self.nodes[at].hand_over(recovered, device, wanted, self.now_ns);
-        Ok(())
+        let now_ns = self.now_ns;
+        let mut news = Vec::new();
+        self.nodes[at].hand_over(recovered, device, wanted, now_ns, &mut news);
+        news.into_iter().try_for_each(|news| self.on_news(host, news))
     }
 
     /// A takeover came to nothing: an injected fault must explain it. Where a person has to look, one does.

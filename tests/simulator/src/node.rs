@@ -1,6 +1,6 @@
-//! One life of a node's process: the production cores (lease keeper, takeover, the worker's loop, checkpoint
-//! copy) and, in place of the production shells' threads, one function that steps them. It follows
-//! `cell_node`'s control thread call by call; clock, disk, network and coordinator are the world's.
+//! One life of a node's process: the production cores (lease keeper, control side, takeover, the worker's
+//! loop, checkpoint copy) and, in place of the production shells' threads, one function that steps them. It
+//! follows `cell_node`'s shells call by call; clock, disk, network and coordinator are the world's.
 
 use std::sync::{Arc, Mutex};
 
@@ -321,9 +321,9 @@ impl Node {
 
     /// What a process does last when it ends by itself: its pair is free for others.
     pub fn release(&mut self) {
-        for pair in &self.control.pairs {
-            // The table keeps the pair in this node's name if that fails, until the lease ends.
-            let _ = self.environment.table.release(pair.tenure);
+        // The table keeps a pair in this node's name if that fails, until the lease ends.
+        if let Some(driver) = &mut self.claims.driver {
+            driver.release();
         }
     }
 }

@@ -1,0 +1,356 @@
+//! What the control thread decides: a core without thread, channel, socket, clock or file of its own. It is
+//! told what has happened, calls the coordinator, which it is given, and answers with what is to be done. The
+//! control thread steps it, and so does the simulator.
+//!
+//! ```text
+//! command of the worker ─┐                    ┌─ events, pairs ──> worker
+//! time: look             ├─> ControlDriver ───┼─ jobs ──────────> takeovers (`takeovers`)
+//! pair taken or refused  │         │          ├─ ImageJob ──────> copies (`image_run`)
+//! pair created or not   ─┘     coordinator    └─ checks, new pairs
+//! ```
+//!
+//! `L` is what its shell keeps of a pair's log: its device.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_cluster::{
+    CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, PairGeometry, ShareTimes, Tenure,
+};
+use cell_fabric::ConnectionId;
+use cell_protocol::RequestHeader;
+use cell_recovery::image::ImageBase;
+use cell_recovery::{ClaimRequest, Environment, Progress, find_logs, remove_unneeded};
+use cell_terms::{Csn, Incarnation, PairId};
+use cell_wal::WalError;
+
+use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
+use crate::check::{CheckTarget, check_targets};
+use crate::image_run::{Copied, ImageJob};
+use crate::membership::{MembershipOptions, RefusedKind};
+use crate::snapshot::{ClusterSnapshot, PairRecovery};
+use crate::store::Store;
+use crate::takeovers::TakeoverJob;
+use crate::worker::{CheckpointCommand, Command, ControlEvent};
+
+/// The worker is told of a change of the disk's room that is no smaller than this.
+const DISK_STEP_BYTES: u64 = 1 << 20;
+
+/// What the shell is to do.
+pub enum ControlEffect<L> {
+    /// Tell the worker.
+    Tell(ControlEvent),
+    /// Let the worker serve, with these pairs.
+    Install {
+        /// Each with its log.
+        pairs: Vec<(Store, L)>,
+        /// With what else.
+        installation: Installation,
+    },
+    /// Give the worker, which serves, one more pair.
+    AddPair(Box<(Store, L)>),
+    /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] tells.
+    TakeOver(Vec<TakeoverJob>),
+    /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] tells.
+    Create,
+    /// Keep memory for pairs that this node had and that wait to be recovered, or do not: until they are,
+    /// writes that need more are refused.
+    HoldGrowth(bool),
+    /// Check these meganodes; the worker is to be told of it.
+    Check {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+        /// All that are served.
+        targets: Vec<CheckTarget>,
+    },
+    /// Write an image; the worker is to be told of it.
+    WriteImage(ImageJob),
+}
+
+/// A pair that is served, or gathered.
+struct PairControl {
+    tenure: Tenure,
+    copied: Copied,
+}
+
+/// Makes a node that has a lease a member of its cluster. The first start of all says how the key space is
+/// spread, as `wanted` has it; one of several nodes wins.
+///
+/// # Errors
+/// The log folders have what the table does not know; the coordinator's.
+pub fn join_cluster<E: From<ClusterError> + From<WalError>>(
+    environment: &Environment,
+    coordinator: &Arc<dyn Coordinator>,
+    member: &MemberRow,
+    wanted: impl FnOnce() -> Result<(Layout, PairGeometry), E>,
+) -> Result<(), E> {
+    let table = &environment.table;
+    table.check_logs_found(&find_logs(&*environment.storage)?)?;
+    if table.pairs()?.0.is_empty() {
+        let (layout, geometry) = wanted()?;
+        table.lay_out(&layout, geometry, member.incarnation)?;
+    }
+    Ok(Members::new(coordinator.clone()).enter(member)?)
+}
+
+/// See the module's text. Times are the caller's, in nanoseconds.
+pub struct ControlDriver<L> {
+    options: MembershipOptions,
+    environment: Environment,
+    agent: ClusterAgent,
+    /// Of the node's own pairs: the worker tells it until it serves.
+    own_progress: Arc<Progress>,
+    /// Takeovers under way.
+    progress: BTreeMap<PairId, Arc<Progress>>,
+    /// Pairs that are there before the worker serves.
+    gathered: Vec<(Store, L)>,
+    pairs: Vec<PairControl>,
+    /// What the worker was told of the disk's room.
+    disk_free: Option<u64>,
+    unplaced: usize,
+}
+
+impl<L> ControlDriver<L> {
+    /// Of a node that has just joined. It looks at the cluster every so often at least; `own_progress` is
+    /// what the worker tells until it serves.
+    #[must_use]
+    pub fn new(
+        environment: &Environment,
+        coordinator: &Arc<dyn Coordinator>,
+        options: MembershipOptions,
+        every_ns: u64,
+        own_progress: Arc<Progress>,
+    ) -> ControlDriver<L> {
+        ControlDriver {
+            options,
+            environment: environment.clone(),
+            agent: ClusterAgent::new(coordinator, environment.storage.clone(), options, every_ns),
+            own_progress,
+            progress: BTreeMap::new(),
+            gathered: Vec::new(),
+            pairs: Vec::new(),
+            disk_free: None,
+            unplaced: 0,
+        }
+    }
+
+    /// When [`ControlDriver::look`] is to be called next.
+    #[must_use]
+    pub fn due_ns(&self) -> u64 {
+        self.agent.due_ns()
+    }
+
+    /// The pairs that are served or gathered.
+    pub fn tenures(&self) -> impl Iterator<Item = Tenure> {
+        self.pairs.iter().map(|pair| pair.tenure)
+    }
+
+    /// Whether pairs are there that the worker does not serve yet.
+    #[must_use]
+    pub fn is_gathering(&self) -> bool {
+        !self.gathered.is_empty()
+    }
+
+    /// For how many pairs the last look found nobody alive who has memory.
+    #[must_use]
+    pub fn unplaced(&self) -> usize {
+        self.unplaced
+    }
+
+    /// The operator wants the node to stop: nothing more is taken over.
+    pub fn stop(&mut self) {
+        self.agent.stop();
+    }
+
+    /// Looks at the cluster, and at the disk's room.
+    ///
+    /// # Errors
+    /// What the coordinator tells cannot be read: the node has to end.
+    pub fn look(&mut self, now_ns: u64) -> Result<Vec<ControlEffect<L>>, ClusterError> {
+        let looked = self.agent.look(now_ns)?;
+        self.unplaced = looked.unplaced;
+        let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
+        effects.extend(looked.events.into_iter().map(ControlEffect::Tell));
+        if looked.changed || !self.progress.is_empty() {
+            effects.push(ControlEffect::Tell(self.cluster(now_ns)));
+        }
+        let jobs: Vec<_> = looked.take_over.into_iter().map(|wanted| self.job(wanted, now_ns)).collect();
+        effects.extend((!jobs.is_empty()).then_some(ControlEffect::TakeOver(jobs)));
+        effects.extend(self.install(false));
+        effects.extend(self.disk_room().map(ControlEffect::Tell));
+        Ok(effects)
+    }
+
+    /// What the worker is to be told of the disk's room, when that has changed.
+    fn disk_room(&mut self) -> Option<ControlEvent> {
+        // What the disk cannot say, its next write will.
+        let free = self.environment.storage.free_bytes().ok()??;
+        let changed = self.disk_free.is_none_or(|told| told.abs_diff(free) >= DISK_STEP_BYTES);
+        changed.then(|| {
+            self.disk_free = Some(free);
+            ControlEvent::DiskFree(free)
+        })
+    }
+
+    /// For people, by way of the worker's snapshots.
+    fn cluster(&self, now_ns: u64) -> ControlEvent {
+        let (pairs, members) = self.agent.rows();
+        let view = self.agent.view();
+        let recoveries = self.progress.iter();
+        let recoveries = recoveries.map(|(pair, progress)| PairRecovery::new(*pair, &progress.view(now_ns)));
+        let cluster = ClusterSnapshot {
+            revision: view.revision,
+            pairs,
+            members,
+            incidents: view.incidents.values().cloned().collect(),
+            recoveries: recoveries.collect(),
+        };
+        ControlEvent::Cluster(Arc::new(cluster))
+    }
+
+    fn job(&mut self, wanted: TakeoverWanted, now_ns: u64) -> TakeoverJob {
+        let TakeoverWanted { pair, ground, dead, replay_bytes } = wanted;
+        let MembershipOptions { incarnation, node, .. } = self.options;
+        // The first ones are the node's own; of those the worker tells how far it is.
+        let first = !self.agent.is_installed();
+        let progress = if first { self.own_progress.clone() } else { Arc::new(Progress::new(now_ns)) };
+        self.progress.insert(pair, progress.clone());
+        let claim = ClaimRequest { pair, incarnation, node, ground };
+        TakeoverJob { claim, replay_bytes, dead, progress }
+    }
+
+    /// Notes how far a takeover has come.
+    pub fn times(&self, pair: PairId, dead: Incarnation, times: ShareTimes) {
+        self.agent.times(pair, dead, times);
+    }
+
+    /// A pair was taken over: it is served, alone or with the others that the node starts with.
+    pub fn taken(&mut self, store: Store, log: L) -> Option<ControlEffect<L>> {
+        let pair = store.pair();
+        self.progress.remove(&pair);
+        self.begin(&store);
+        let effect = if self.agent.is_installed() {
+            Some(ControlEffect::AddPair(Box::new((store, log))))
+        } else {
+            self.gathered.push((store, log));
+            self.install(true)
+        };
+        self.agent.taken(pair);
+        effect
+    }
+
+    /// A takeover came to nothing. False: the node is alone and does not begin to serve a part of its pairs;
+    /// it has to end.
+    #[must_use]
+    pub fn refused(&mut self, pair: PairId, dead: Incarnation, kind: RefusedKind, now_ns: u64) -> bool {
+        self.progress.remove(&pair);
+        self.agent.refused(pair, dead, kind, now_ns)
+    }
+
+    /// One more pair is there, as the worker wished.
+    pub fn created(&mut self, store: Store, log: L) -> [ControlEffect<L>; 2] {
+        tracing::info!(pair = store.pair().0, "a pair is added");
+        self.begin(&store);
+        [ControlEffect::AddPair(Box::new((store, log))), ControlEffect::Tell(ControlEvent::PairAdded)]
+    }
+
+    /// There is no room for one more pair, or it could not be created.
+    #[must_use]
+    pub fn not_created(&self) -> ControlEffect<L> {
+        ControlEffect::Tell(ControlEvent::PairRefused)
+    }
+
+    fn begin(&mut self, store: &Store) {
+        let copied = Copied::new(store);
+        let (pair, epoch) = (copied.source.pair, copied.source.epoch);
+        let tenure = Tenure { pair, epoch, incarnation: self.options.incarnation };
+        self.pairs.push(PairControl { tenure, copied });
+    }
+
+    /// Lets the worker serve, as soon as it may.
+    fn install(&mut self, pair_came: bool) -> Option<ControlEffect<L>> {
+        let installation = self.agent.install(pair_came)?;
+        let pairs = std::mem::take(&mut self.gathered);
+        Some(ControlEffect::Install { pairs, installation })
+    }
+
+    /// Carries a command of the worker's out.
+    pub fn carry_out(&mut self, command: Command) -> Option<ControlEffect<L>> {
+        let event = match command {
+            Command::OpenSession { connection, header } => self.agent.open_session(connection, header),
+            Command::EndSession { session, answer } => self.agent.end_session(session, answer),
+            Command::AskSession { session } => self.agent.ask_session(session),
+            Command::ListSessions { before } => self.agent.list_sessions(before),
+            Command::Note { key, notice } => self.agent.write_notice(key, notice.as_ref())?,
+            Command::Checkpoint(pair, CheckpointCommand::Record { base, csn_max }) => {
+                self.record(pair, base, csn_max)?
+            }
+            Command::Checkpoint(pair, CheckpointCommand::WriteImage { base }) => {
+                return self.image_job(pair, *base).map(ControlEffect::WriteImage);
+            }
+            Command::Check { connection, header } => {
+                let pairs = self.pairs.iter().map(|pair| &pair.copied);
+                let targets = pairs.flat_map(|of| check_targets(&of.source, &of.ends)).collect();
+                return Some(ControlEffect::Check { connection, header, targets });
+            }
+            Command::AddPair => return Some(ControlEffect::Create),
+            Command::Failed(kind) => {
+                tracing::error!(?kind, "the worker has given its pairs up");
+                return None;
+            }
+        };
+        Some(ControlEffect::Tell(event))
+    }
+
+    fn pair(&self, pair: PairId) -> Option<&PairControl> {
+        self.pairs.iter().find(|of| of.tenure.pair == pair)
+    }
+
+    fn image_job(&self, pair: PairId, base: ImageBase) -> Option<ImageJob> {
+        Some(ImageJob::new(&self.pair(pair)?.copied, base))
+    }
+
+    /// Records the image that was written last in the region table.
+    fn record(&self, pair: PairId, base: Csn, csn_max: Csn) -> Option<ControlEvent> {
+        let of = self.pair(pair)?;
+        let recorded = self.record_of(of, base, csn_max);
+        Some(ControlEvent::CheckpointRecorded { pair, recorded })
+    }
+
+    fn record_of(&self, of: &PairControl, base: Csn, csn_max: Csn) -> bool {
+        let Some(image) = of.copied.take_written() else { return false };
+        let row = CheckpointRow { epoch: of.tenure.epoch, csn: base, csn_max, file: image.path };
+        let row = match self.environment.table.record_checkpoint(of.tenure, &row) {
+            Ok(row) => row,
+            Err(error) => {
+                tracing::error!(%error, "a checkpoint could not be recorded");
+                return false;
+            }
+        };
+        tracing::info!(
+            pair = of.tenure.pair.0,
+            base = base.0,
+            csn_max = csn_max.0,
+            bytes = image.summary.stored_bytes,
+            "checkpoint recorded"
+        );
+        // The table names the new image: older images and epochs are needed by nobody.
+        if let Err(error) = remove_unneeded(&*self.environment.storage, &row) {
+            tracing::warn!(%error, "files of earlier epochs are left over");
+        }
+        true
+    }
+
+    /// Gives all pairs up in the table: the worker has stopped appending and answering, and no takeover is
+    /// under way.
+    pub fn release(&mut self) {
+        self.gathered.clear();
+        for tenure in self.tenures() {
+            if let Err(error) = self.environment.table.release(tenure) {
+                tracing::warn!(%error, "a pair stays in this node's name until its lease ends");
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What the control thread decides, call by call, over the simulated coordinator and disk.
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::sync::Arc;
+
+use cell_cluster::{
+    Coordinator, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
+};
+use cell_node::{
+    CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, ImageJob, ImageTurn,
+    MembershipOptions, RefusedKind, SETTINGS, Store, TakeoverJob, TakeoverQueue, TakeoverRun, WorkerOptions,
+    join_cluster,
+};
+use cell_recovery::image::ImageBase;
+use cell_recovery::{
+    Environment, Progress, PublishRequest, RecoveryError, RecoveryOptions, RegionSource, Turn,
+};
+use cell_terms::setting::Settings;
+use cell_terms::{Csn, Durability, Incarnation, NodeId, PairId, Root};
+use cell_wal::LogOptions;
+use cell_wal::sim::{SimDevice, SimDisk};
+
+const MS: u64 = 1_000_000;
+const EVERY_NS: u64 = 50 * MS;
+const LEASE_MS: u64 = 500;
+const NODE: NodeId = NodeId(0);
+/// Steps of a takeover here, at most.
+const STEPS_MAX: u32 = 10_000;
+const GEOMETRY: PairGeometry = PairGeometry {
+    node_region_bytes: 4096 + 4 * (64 << 10),
+    extent_region_bytes: 4 << 20,
+    slot_bytes: 64 << 10,
+    node_bytes: 512,
+};
+
+/// A node of a cluster, with what its driver asks its shell for.
+struct Node {
+    sim: Sim,
+    disk: SimDisk,
+    incarnation: Incarnation,
+    coordinator: Arc<dyn Coordinator>,
+    environment: Environment,
+    driver: ControlDriver<SimDevice>,
+    jobs: TakeoverQueue,
+    told: Vec<ControlEvent>,
+    served: Vec<PairId>,
+}
+
+/// A node that has joined a cluster of so many.
+fn join(nodes: u32) -> Node {
+    let (sim, disk) = (Sim::new(1), SimDisk::new(2));
+    let link = sim.link();
+    let incarnation = link.grant(LEASE_MS).unwrap().lease;
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link);
+    let environment = Environment {
+        storage: Arc::new(disk.clone()),
+        table: Table::new(coordinator.clone()),
+        sessions: Sessions::new(coordinator.clone()),
+        budget: cell_memory::Budget::unlimited(),
+        options: RecoveryOptions {
+            threads: 1,
+            read_bytes: 64 << 10,
+            regions: RegionSource::Private,
+            node_crc: false,
+        },
+    };
+    let row = MemberRow {
+        incarnation,
+        node: NODE,
+        fabric: "sim:0".to_owned(),
+        http: String::new(),
+        pid: 1,
+        memory_limit_bytes: 0,
+    };
+    let wanted = || Ok::<_, RecoveryError>((Layout::even(nodes, 1), GEOMETRY));
+    join_cluster(&environment, &coordinator, &row, wanted).unwrap();
+    let options =
+        MembershipOptions { incarnation, node: NODE, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
+    let progress = Arc::new(Progress::new(sim.now_ns()));
+    let driver = ControlDriver::new(&environment, &coordinator, options, EVERY_NS, progress);
+    let (jobs, told, served) = (TakeoverQueue::default(), Vec::new(), Vec::new());
+    Node { sim, disk, incarnation, coordinator, environment, driver, jobs, told, served }
+}
+
+impl Node {
+    fn publish(&self) -> PublishRequest {
+        PublishRequest {
+            durability: Durability::Sync,
+            place: ServingAddress { address: "sim:0".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
+            log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
+            salt: 5,
+        }
+    }
+
+    /// Steps a takeover to its end, and tells the driver.
+    fn complete(&mut self, mut run: TakeoverRun) {
+        let (pair, dead) = (run.pair(), run.dead());
+        let mut device = self.disk.device();
+        for _ in 0..STEPS_MAX {
+            match run.step(&mut device, || self.sim.now_ns()).unwrap() {
+                Turn::More => {}
+                Turn::Wait(for_ns) => {
+                    self.sim.advance(for_ns.min(10 * MS));
+                    self.disk.step();
+                    self.coordinator.keep_alive(self.incarnation).unwrap();
+                }
+                Turn::Done => break,
+            }
+        }
+        let (recovered, times) = run.finish();
+        assert!(times.claimed_ms <= times.cut_ms && times.cut_ms <= times.serving_ms, "{times:?}");
+        let settings = Settings::new(&[SETTINGS, cell_memory::SETTINGS, cell_wal::SETTINGS]);
+        let options = WorkerOptions { tree_node_bytes: 512, ..WorkerOptions::from_settings(&settings) };
+        let store = Store::new(recovered, &options);
+        match dead {
+            Some(dead) => {
+                self.driver.times(pair, dead, times);
+                let effect = self.driver.taken(store, device);
+                self.follow(effect);
+            }
+            None => {
+                let effects = self.driver.created(store, device);
+                self.follow(effects);
+            }
+        }
+    }
+
+    fn look(&mut self) {
+        let effects = self.driver.look(self.sim.now_ns()).unwrap();
+        self.follow(effects);
+    }
+
+    fn next_job(&mut self) -> TakeoverJob {
+        self.jobs.take_smallest().expect("a pair is to be taken over")
+    }
+
+    fn take_next(&mut self) {
+        let job = self.next_job();
+        self.complete(TakeoverRun::begin(&self.environment, &job, self.publish()));
+    }
+
+    fn follow(&mut self, effects: impl IntoIterator<Item = ControlEffect<SimDevice>>) {
+        for effect in effects {
+            match effect {
+                ControlEffect::Tell(event) => self.told.push(event),
+                ControlEffect::Install { pairs, .. } => {
+                    self.served.extend(pairs.iter().map(|(store, _)| store.pair()));
+                }
+                ControlEffect::AddPair(pair) => self.served.push(pair.0.pair()),
+                ControlEffect::TakeOver(jobs) => self.jobs.push(jobs),
+                ControlEffect::HoldGrowth(_) => {}
+                ControlEffect::Create => {
+                    let (incarnation, node, geometry) = (self.incarnation, NODE, GEOMETRY);
+                    let (new, progress) =
+                        (NewPair { incarnation, node, geometry }, Arc::new(Progress::new(0)));
+                    let run =
+                        TakeoverRun::create(&self.environment, &new, self.publish(), &progress).unwrap();
+                    self.complete(run);
+                }
+                ControlEffect::Check { .. } | ControlEffect::WriteImage(_) => panic!("nobody asked for it"),
+            }
+        }
+    }
+
+    fn image(&mut self, pair: PairId) -> ImageJob {
+        let base = ImageBase {
+            csn: Csn(1),
+            csn_appended: Csn(1),
+            root: Root::NONE,
+            slots: Vec::new(),
+            completions: Vec::new(),
+            adopted: Vec::new(),
+            splits: Vec::new(),
+            attempt: 1,
+        };
+        let command = CheckpointCommand::WriteImage { base: Box::new(base) };
+        match self.driver.carry_out(Command::Checkpoint(pair, command)) {
+            Some(ControlEffect::WriteImage(job)) => job,
+            _ => panic!("no image is to be written"),
+        }
+    }
+
+    /// Records an image; whether that was done.
+    fn record(&mut self, pair: PairId) -> bool {
+        let command = CheckpointCommand::Record { base: Csn(1), csn_max: Csn(1) };
+        match self.driver.carry_out(Command::Checkpoint(pair, command)) {
+            Some(ControlEffect::Tell(ControlEvent::CheckpointRecorded { pair: of, recorded })) => {
+                assert_eq!(of, pair);
+                recorded
+            }
+            _ => panic!("the worker is not told"),
+        }
+    }
+}
+
+#[test]
+fn own_pair_is_taken_and_installed_and_one_more_is_created() {
+    let mut node = join(1);
+    node.look();
+    assert!(node.served.is_empty());
+    node.take_next();
+    assert!(node.driver.is_gathering(), "the cluster is looked at once more before");
+    node.look();
+    assert!(!node.driver.is_gathering());
+    assert_eq!(node.served, [PairId(1)]);
+    assert!(node.told.iter().any(|event| matches!(event, ControlEvent::Cluster(_))));
+
+    let effect = node.driver.carry_out(Command::AddPair);
+    node.follow(effect);
+    assert_eq!(node.served, [PairId(1), PairId(2)]);
+    assert!(matches!(node.told.last(), Some(ControlEvent::PairAdded)));
+    assert_eq!(node.driver.tenures().map(|tenure| tenure.pair.0).collect::<Vec<_>>(), [1, 2]);
+
+    node.driver.release();
+    let (rows, _) = node.environment.table.pairs().unwrap();
+    assert!(rows.iter().all(|row| row.owner.is_none()), "{rows:?}");
+}
+
+#[test]
+fn refused_pair_ends_a_node_that_is_alone_and_stopped_node_takes_nothing_over() {
+    let mut node = join(1);
+    node.look();
+    let job = node.next_job();
+    let (pair, dead) = (job.claim.pair, job.dead);
+    assert!(!node.driver.refused(pair, dead, RefusedKind::Passing, node.sim.now_ns()));
+
+    let mut node = join(1);
+    node.driver.stop();
+    node.look();
+    assert!(node.jobs.take_smallest().is_none());
+}
+
+#[test]
+fn image_is_recorded_once_and_one_that_failed_is_not() {
+    let mut node = join(1);
+    node.look();
+    node.take_next();
+    node.look();
+    let pair = PairId(1);
+    assert!(!node.record(pair), "there is no image");
+
+    let storage = node.environment.storage.clone();
+    let mut turn = node.image(pair).begin(storage.clone(), 1);
+    while let ImageTurn::More(run) = turn {
+        turn = run.step(1);
+    }
+    let csn_max = Some(Csn(1));
+    assert!(
+        matches!(turn, ImageTurn::Written(ControlEvent::ImageWritten { csn_max: of, .. }) if of == csn_max)
+    );
+    assert!(node.record(pair));
+    assert!(!node.record(pair), "it is recorded already");
+
+    let mut turn = node.image(pair).begin(storage, 1);
+    while let ImageTurn::More(run) = turn {
+        turn = run.step(1);
+    }
+    let disk = node.disk.process();
+    let mut turn = node.image(pair).begin(Arc::new(disk.clone()), 1);
+    disk.kill();
+    while let ImageTurn::More(run) = turn {
+        turn = run.step(1);
+    }
+    let ImageTurn::Failed { event: ControlEvent::ImageWritten { csn_max: None, .. }, .. } = turn else {
+        panic!("an image is written on a disk that does not answer");
+    };
+    assert!(!node.record(pair), "nor is the one before");
+}
