@@ -78,7 +78,7 @@ pub enum Next {
 /// What came of a turn.
 #[derive(Debug)]
 #[must_use]
-pub struct Turn {
+pub struct WorkerTurn {
     /// What the control thread is to do.
     pub commands: Vec<Command>,
     /// The time at which the turn began, if it was told in full and not only shown to the core.
@@ -161,7 +161,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         &mut self,
         clock: &mut impl WorkerClock,
         inputs: impl IntoIterator<Item = WorkerInput<D>>,
-    ) -> Turn {
+    ) -> WorkerTurn {
         let ticked = self.tell_time(clock);
         let mut busy = self.take_inputs(inputs);
         busy |= self.poll_logs();
@@ -175,7 +175,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.endpoint.flush();
         let commands = self.worker.take_commands();
         busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
-        Turn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next: self.next(busy) }
+        WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next: self.next(busy) }
     }
 
     /// Whether it was told in full.

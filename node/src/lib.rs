@@ -38,7 +38,7 @@ pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
-pub use driver::{Ended, Next, PairInput, Turn, WorkerClock, WorkerDriver, WorkerInput};
+pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
 pub use image_run::{ImageJob, ImageRun, ImageTurn};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;

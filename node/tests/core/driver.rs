@@ -6,8 +6,8 @@ use std::sync::Arc;
 use cell_cluster::{NewPair, Sim};
 use cell_fabric::{Address, Endpoint, Event, FabricLimits, Greeting, SimEndpoint, SimNetwork, SimOptions};
 use cell_node::{
-    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Turn, Worker, WorkerClock, WorkerDriver,
-    WorkerIdentity, WorkerInput,
+    ControlEvent, Ended, FailureKind, Installation, Next, PairInput, Worker, WorkerClock, WorkerDriver,
+    WorkerIdentity, WorkerInput, WorkerTurn,
 };
 use cell_protocol::{Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
 use cell_recovery::{Progress, Restore};
@@ -94,7 +94,7 @@ impl Pair {
     }
 
     /// A turn at the present.
-    fn turn(&mut self, inputs: Vec<WorkerInput<SimDevice>>) -> Turn {
+    fn turn(&mut self, inputs: Vec<WorkerInput<SimDevice>>) -> WorkerTurn {
         let read = RefCell::default();
         let mut clock = Clock { now_ns: self.now_ns, passes_ns: 0, lease_until_ns: u64::MAX, read: &read };
         self.driver.step(&mut clock, inputs)

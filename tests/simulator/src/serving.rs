@@ -4,7 +4,7 @@
 use cell_cluster::Coordinator;
 use cell_fabric::{Endpoint, SimEndpoint};
 use cell_node::{
-    Ended, FailureKind, Next, Turn, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput,
+    Ended, FailureKind, Next, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerTurn,
 };
 use cell_terms::Durability;
 use cell_wal::sim::SimDevice;
@@ -149,7 +149,7 @@ impl Node {
         let first = self.serving.stalled.take().unwrap_or(later);
         let mut clock = TurnClock { first, later, looks: 0 };
         let Serving { driver: Some(driver), inputs, .. } = &mut self.serving else { return u64::MAX };
-        let Turn { commands, replies, next, .. } = driver.step(&mut clock, inputs.drain(..));
+        let WorkerTurn { commands, replies, next, .. } = driver.step(&mut clock, inputs.drain(..));
         let tick_due_ns = driver.tick_due_ns();
         if let Some(error) = driver.endpoint_mut().failed.take() {
             news.push(News::Broken(format!("a reply could not be sent: {error}")));
