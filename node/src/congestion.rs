@@ -13,6 +13,9 @@ use crate::worker::IN_FLIGHT_MAX;
 /// Bytes of replies that one turn makes before it sends them: as much as the fabric keeps for a connection,
 /// unless it was told otherwise.
 pub(crate) const STEP_REPLY_BYTES: usize = 1 << 20;
+/// The least that may wait for all clients. It is more than one turn makes: else a client that asks for much
+/// would be disconnected, ask again, and be disconnected again.
+pub const REPLIES_BYTES_MIN: usize = 8 * STEP_REPLY_BYTES;
 /// Bytes that may wait for one client, if as much may wait for all: answers to all that it may have asked,
 /// which come at once where they waited for the log.
 const CONNECTION_BYTES_MAX: usize = IN_FLIGHT_MAX as usize * (MESSAGE_BYTES_MAX + MESSAGE_BYTES);

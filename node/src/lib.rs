@@ -37,6 +37,7 @@ mod worker;
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
 pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use congestion::REPLIES_BYTES_MIN;
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
 pub use image_run::{ImageJob, ImageRun, ImageTurn};

@@ -10,6 +10,7 @@ use cell_memory::{Budget, RegionSettings};
 use cell_terms::setting::{Settings, Source};
 use cell_wal::LogOptions;
 
+use crate::congestion::REPLIES_BYTES_MIN;
 use crate::start::NodeError;
 
 const MIB: u64 = 1 << 20;
@@ -95,7 +96,7 @@ impl MemoryPlan {
         let small = limit < SMALL_LIMIT;
         let read_bytes = if small { MIB } else { 4 * MIB };
         let takeovers_max = if limit < ONE_BY_ONE_LIMIT { 1 } else { 4 };
-        let replies_max = (limit / 16).clamp(8 * MIB, 256 * MIB);
+        let replies_max = (limit / 16).clamp(REPLIES_BYTES_MIN as u64, 256 * MIB);
         let streams = unless_given(settings, "stream_bytes_max", streams_max(limit));
         let recovery = takeovers_max as u64 * RECOVERY_READS * read_bytes;
         let waiting = REQUESTS_BYTES + parked_bytes_max(limit);

@@ -13,8 +13,8 @@ use crate::endpoint::WatchedEndpoint;
 use crate::node::{Exit, News, Node};
 use crate::plan::{MS, US};
 
-/// Bytes of replies that may wait for clients that do not read.
-const REPLIES_MAX: usize = 1 << 20;
+/// Bytes of replies that may wait for clients that do not read: the least that a node's memory plan gives.
+const REPLIES_MAX: usize = cell_node::REPLIES_BYTES_MIN;
 
 /// The production loop, over what is simulated.
 type Driver = WorkerDriver<WatchedEndpoint, SimDevice>;
