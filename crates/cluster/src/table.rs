@@ -195,6 +195,9 @@ impl Table {
         let mut tried = None;
         let mut attempts = Attempts::default();
         while attempts.left() {
+            // Before the look for what was tried: a write that takes effect after this moves the counter on,
+            // and the transaction fails. The other way round it could come between, and there would be two.
+            let counter = self.coordinator.read(KEY_PAIR_NEXT)?;
             let applied = match tried {
                 Some(pair) => self.created(pair, new.incarnation)?,
                 None => None,
@@ -202,7 +205,6 @@ impl Table {
             if let Some(claim) = applied {
                 return Ok(claim);
             }
-            let counter = self.coordinator.read(KEY_PAIR_NEXT)?;
             let pair = match &counter {
                 Some(entry) => PairId(parse("the next pair's id", &entry.value)?),
                 None => PairId(1),

@@ -80,7 +80,7 @@ fn create_pair_outrun_without_end_says_so() {
 fn create_pair_that_nobody_answers_is_given_up_soon() {
     let sim = Sim::new(1);
     let (lease, link) = (lease(&sim), sim.link());
-    // The counter is read and the transaction lost; from then on its pair is looked for first.
+    // The counter is read and the transaction lost; from then on its pair is looked for, too.
     link.plan([Fault::None, Fault::Lost]);
     link.plan([Fault::None, Fault::None, Fault::Lost].repeat(99));
     let calls = sim.calls();
@@ -118,4 +118,22 @@ fn share_of_an_incident_outrun_a_hundred_times_is_written_and_no_other_is_lost()
     let (way, lease) = outrun(&sim, RACES, move || drop(incidents.note(new.dead, pair, other, add).unwrap()));
     let share = Incidents::new(way).note(new.dead, pair, lease, add).unwrap().unwrap();
     assert_eq!(share.declined.len(), RACES as usize + 1);
+}
+
+/// Whenever the write of a creation takes effect, one pair comes of it.
+#[test]
+fn create_pair_whose_write_is_late_creates_one_pair() {
+    for calls in 1..8 {
+        let sim = Sim::new(3);
+        let link = Arc::new(sim.link());
+        let lease = link.grant(60_000).unwrap().lease;
+        link.plan([Fault::None, Fault::Delayed { calls }]); // the counter, then the transaction
+        let claim = Table::new(link.clone()).create_pair(&new_pair(lease)).unwrap();
+        for _ in 0..8 {
+            link.read("nothing").unwrap(); // what is late comes
+        }
+        let (rows, _) = Table::new(link).pairs().unwrap();
+        let pairs: Vec<_> = rows.iter().map(|row| row.pair).collect();
+        assert_eq!(pairs, [claim.tenure.pair], "after {calls} calls");
+    }
 }

@@ -1,9 +1,6 @@
 //! The operator, or a supervisor on each host: wants so many nodes that work, starts processes again, and
 //! cuts the power when the seed says so.
 
-use std::sync::Arc;
-
-use cell_cluster::Table;
 use cell_fabric::{FabricLimits, Greeting};
 use cell_wal::sim::PowerCut;
 
@@ -23,8 +20,6 @@ pub(crate) struct Operators {
     last: Option<u32>,
     /// Nobody starts anything before this time.
     idle_until_ns: u64,
-    /// When the hosts' memory is looked at again.
-    looks_ns: u64,
     /// How the next process to take something over dies in it, if it does.
     pub(crate) fuse: Option<(u64, bool)>,
 }
@@ -53,7 +48,6 @@ impl World {
             return;
         }
         self.remove_surplus();
-        self.give_memory();
         let now_ns = self.now_ns;
         let works = self.nodes.iter().filter(|node| !node.is_given_up(now_ns)).count();
         while works + self.operators.due.len() < self.plan.nodes && self.plan_start() {}
@@ -74,26 +68,6 @@ impl World {
         }
         let first = self.nodes.first().map(|node| node.host);
         first.into_iter().for_each(|host| self.remove_process(host, Death::Killed));
-    }
-
-    /// Creations whose answers were late can leave more pairs behind than the hosts have memory for. At the
-    /// end all are to be served: the operator gives more, which takes new processes.
-    fn give_memory(&mut self) {
-        let now_ns = self.now_ns;
-        if self.phase != RunPhase::Quiet || self.plan.pairs_fit == 0 || now_ns < self.operators.looks_ns {
-            return;
-        }
-        self.operators.looks_ns = now_ns + 100 * MS;
-        let table = Table::new(Arc::new(self.coordinator.link()));
-        let pairs = table.pairs().map_or(0, |(rows, _)| rows.len());
-        if pairs <= self.plan.pairs_fit * self.plan.nodes {
-            return;
-        }
-        say!(self, "{pairs} pairs: the hosts get memory for them");
-        self.plan.pairs_fit = pairs.div_ceil(self.plan.nodes);
-        for host in self.nodes.iter().map(|node| node.host).collect::<Vec<_>>() {
-            self.remove_process(host, Death::Killed);
-        }
     }
 
     /// Decides where and when the next process starts; false if there is no host.
