@@ -250,10 +250,7 @@ impl Control {
         let (level, niceness) = (self.image_level, self.image_niceness);
         let pair = job.pair();
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
-            // Of this thread alone, which ends with the checkpoint.
-            if let Err(error) = rustix::process::nice(niceness) {
-                tracing::debug!(%error, "a checkpoint is written as eagerly as everything else");
-            }
+            stand_back(niceness); // the thread ends with the checkpoint
             to_worker.event(job.run(storage, level));
         });
         if let Err(error) = spawned {
@@ -273,11 +270,30 @@ fn refused_kind(error: &NodeError, pair: PairId) -> RefusedKind {
     }
 }
 
+/// Lets other threads run before this one, and nobody else's.
+fn stand_back(niceness: i32) {
+    if let Err(error) = rustix::process::nice(niceness) {
+        tracing::debug!(%error, "a checkpoint is written as eagerly as everything else");
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc::channel;
 
     use super::*;
+
+    #[test]
+    fn stand_back_makes_its_own_thread_nicer_and_no_other() {
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let before = niceness();
+        let nicer = std::thread::spawn(move || {
+            stand_back(3);
+            niceness()
+        });
+        assert_eq!(nicer.join().unwrap(), (before + 3).min(19));
+        assert_eq!(niceness(), before);
+    }
 
     /// A worker's thread that gives up when it is told to, after some last commands.
     #[test]

@@ -8,6 +8,7 @@ use cell_client::{
 };
 use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
 use cell_terms::setting::Source;
+use cell_terms::text::with_causes;
 use cell_terms::{NodeId, PairId, Version};
 
 use crate::args::ServerArgs;
@@ -228,26 +229,11 @@ pub(crate) fn options(
 /// An error of a client of these servers, with exit code and advice.
 pub(crate) fn failure(error: &ClientError, server: &str) -> anyhow::Error {
     let (exit, next) = advice(error, server);
-    let failure = Failure::new(exit, chain(error));
+    let failure = Failure::new(exit, with_causes(error));
     match next {
         Some(next) => failure.next(next).into(),
         None => failure.into(),
     }
-}
-
-/// An error and its causes in one sentence.
-fn chain(error: &ClientError) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = inner.source();
-    }
-    text
 }
 
 fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, ScanRange, Search};
+use cell_terms::text::with_causes;
 
 use crate::error::DrillError;
 use crate::fault::FaultKind;
@@ -129,7 +130,8 @@ impl Drill {
         let unavailable = Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims);
         tell(Notice::ReadingBack);
         let own: Vec<_> = closed.history.keys().cloned().collect();
-        let proof = read_back(&target, closed, &keys).map_err(|error| troubles.push(chain(&error))).ok();
+        let proof =
+            read_back(&target, closed, &keys).map_err(|error| troubles.push(with_causes(&error))).ok();
         let Drill { fault, node, .. } = self;
         let run = keys.run();
         let report = Report { fault, node, run, timeline, tally, unavailable, proof, troubles };
@@ -334,19 +336,4 @@ fn sleep_unless(interrupted: &AtomicBool, duration: Duration) -> Result<(), Dril
         thread::sleep(LOOK_EVERY);
     }
     Ok(())
-}
-
-/// An error and its causes in one sentence.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let words = inner.to_string();
-        if !text.contains(&words) {
-            text.push_str(": ");
-            text.push_str(&words);
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -1,6 +1,5 @@
 //! Why a drill could not be run.
 
-use std::io;
 use std::path::PathBuf;
 
 use cell_client::ClientError;
@@ -47,14 +46,6 @@ pub enum DrillError {
     /// A client failed.
     #[error(transparent)]
     Client(#[from] ClientError),
-    /// A socket or a thread failed.
-    #[error("{what}: {source}")]
-    Io {
-        /// What was being done.
-        what: &'static str,
-        /// Why it failed.
-        source: io::Error,
-    },
     /// Whoever ran it told it to stop. The fault is taken back.
     #[error("interrupted")]
     Interrupted,

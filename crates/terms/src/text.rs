@@ -1,4 +1,6 @@
-//! Counts as people read them.
+//! Counts and errors as people read them.
+
+use std::error::Error;
 
 /// `1234567` as `1,234,567`.
 #[must_use]
@@ -18,4 +20,20 @@ pub fn count(number: u64) -> String {
 #[must_use]
 pub fn counted(number: u64, one: &str, many: &str) -> String {
     format!("{} {}", count(number), if number == 1 { one } else { many })
+}
+
+/// An error and its causes in one sentence.
+#[must_use]
+pub fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let words = inner.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = inner.source();
+    }
+    text
 }
