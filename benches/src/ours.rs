@@ -1,4 +1,4 @@
-//! A pair without its log: regions, tree and extents, driven as the node drives them (`node/src/store.rs`): a
+//! A pair without its log: regions, tree and extents, driven as the node drives them (`crates/pair/`): a
 //! write is planned, its extent encoded, placed and stored, then each change applied under a CSN of its own;
 //! a read searches, validates, copies the extent out of live memory and checks its CRC-64.
 

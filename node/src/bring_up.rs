@@ -13,6 +13,7 @@ use cell_cluster::{
     boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
+use cell_pair::Pair;
 use cell_recovery::{
     Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource,
 };
@@ -29,7 +30,6 @@ use crate::recoverer::{Recoverer, step_to_the_end};
 use crate::settings::WorkerOptions;
 use crate::shell::{PairLog, ServedPair};
 use crate::start::{NodeError, NodeOptions};
-use crate::store::Store;
 use crate::takeovers::TakeoverRun;
 
 /// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
@@ -141,7 +141,7 @@ impl BringUp {
 
     pub(crate) fn publish(&self) -> PublishRequest {
         PublishRequest {
-            durability: self.worker_options.durability,
+            durability: self.worker_options.pair.durability,
             place: ServingAddress {
                 address: self.advertised.to_string(),
                 worker: 0,
@@ -186,7 +186,7 @@ impl BringUp {
     /// What the worker's thread keeps of a pair that is served from here on.
     pub(crate) fn serve(&self, mine: Mine) -> Result<ServedPair, NodeError> {
         let Mine { recovered, device, buffers } = mine;
-        let store = Store::new(recovered, &self.worker_options);
+        let store = Pair::new(recovered, &self.worker_options.pair);
         let populate = populate::start(&store).map_err(NodeError::Thread)?;
         Ok(ServedPair { store, log: PairLog { device, populate, _buffers: buffers } })
     }

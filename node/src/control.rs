@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 
 use cell_cluster::boottime_ns;
 use cell_fabric::{ConnectionId, Waker};
+use cell_pair::{CheckOutcome, CheckTarget, ImageJob, check};
 use cell_protocol::RequestHeader;
 use cell_recovery::Environment;
 use cell_terms::PairId;
 
 use crate::bring_up::{BringUp, Mine};
-use crate::check::{CheckOutcome, CheckTarget, check};
 use crate::control_driver::{ControlDriver, ControlEffect};
-use crate::image_run::ImageJob;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::recoverer::{Recoverer, TakeoverReport};
 use crate::shell::{Inbound, PairLog, ServedPair};
@@ -251,7 +250,7 @@ impl Control {
         let pair = job.pair();
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
             stand_back(niceness); // the thread ends with the checkpoint
-            to_worker.event(job.run(storage, level));
+            to_worker.event(job.run(storage, level).into());
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");

@@ -5,7 +5,7 @@
 //! ```text
 //! command of the worker ─┐                    ┌─ events, pairs ──> worker
 //! time: look             ├─> ControlDriver ───┼─ jobs ──────────> takeovers (`takeovers`)
-//! pair taken or refused  │         │          ├─ ImageJob ──────> copies (`image_run`)
+//! pair taken or refused  │         │          ├─ ImageJob ──────> copies (`cell_pair`)
 //! pair created or not   ─┘     coordinator    └─ checks, new pairs
 //! ```
 //!
@@ -18,6 +18,7 @@ use cell_cluster::{
     CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, PairGeometry, ShareTimes, Tenure,
 };
 use cell_fabric::ConnectionId;
+use cell_pair::{CheckTarget, ImageJob, ImageSubject, Pair, check_targets};
 use cell_protocol::RequestHeader;
 use cell_recovery::image::ImageBase;
 use cell_recovery::{ClaimRequest, Environment, Progress, find_logs, remove_unneeded};
@@ -25,11 +26,8 @@ use cell_terms::{Csn, Incarnation, PairId};
 use cell_wal::WalError;
 
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
-use crate::check::{CheckTarget, check_targets};
-use crate::image_run::{Copied, ImageJob};
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
-use crate::store::Store;
 use crate::takeovers::TakeoverJob;
 use crate::worker::{CheckpointCommand, Command, ControlEvent};
 
@@ -43,12 +41,12 @@ pub enum ControlEffect<L> {
     /// Let the worker serve, with these pairs.
     Install {
         /// Each with its log.
-        pairs: Vec<(Store, L)>,
+        pairs: Vec<(Pair, L)>,
         /// With what else.
         installation: Installation,
     },
     /// Give the worker, which serves, one more pair.
-    AddPair(Box<(Store, L)>),
+    AddPair(Box<(Pair, L)>),
     /// Take these pairs over; of each [`ControlDriver::taken`] or [`ControlDriver::refused`] tells.
     TakeOver(Vec<TakeoverJob>),
     /// Create a pair; [`ControlDriver::created`] or [`ControlDriver::not_created`] tells.
@@ -72,7 +70,7 @@ pub enum ControlEffect<L> {
 /// A pair that is served, or gathered.
 struct PairControl {
     tenure: Tenure,
-    copied: Copied,
+    subject: ImageSubject,
 }
 
 /// Makes a node that has a lease a member of its cluster. The first start of all says how the key space is
@@ -105,7 +103,7 @@ pub struct ControlDriver<L> {
     /// Takeovers under way.
     progress: BTreeMap<PairId, Arc<Progress>>,
     /// Pairs that are there before the worker serves.
-    gathered: Vec<(Store, L)>,
+    gathered: Vec<(Pair, L)>,
     pairs: Vec<PairControl>,
     /// What the worker was told of the disk's room.
     disk_free: Option<u64>,
@@ -227,8 +225,8 @@ impl<L> ControlDriver<L> {
     }
 
     /// A pair was taken over: it is served, alone or with the others that the node starts with.
-    pub fn taken(&mut self, store: Store, log: L) -> Option<ControlEffect<L>> {
-        let pair = store.pair();
+    pub fn taken(&mut self, store: Pair, log: L) -> Option<ControlEffect<L>> {
+        let pair = store.id();
         self.progress.remove(&pair);
         self.begin(&store);
         let effect = if self.agent.is_installed() {
@@ -250,8 +248,8 @@ impl<L> ControlDriver<L> {
     }
 
     /// One more pair is there, as the worker wished.
-    pub fn created(&mut self, store: Store, log: L) -> [ControlEffect<L>; 2] {
-        tracing::info!(pair = store.pair().0, "a pair is added");
+    pub fn created(&mut self, store: Pair, log: L) -> [ControlEffect<L>; 2] {
+        tracing::info!(pair = store.id().0, "a pair is added");
         self.begin(&store);
         [ControlEffect::AddPair(Box::new((store, log))), ControlEffect::Tell(ControlEvent::PairAdded)]
     }
@@ -262,11 +260,11 @@ impl<L> ControlDriver<L> {
         ControlEffect::Tell(ControlEvent::PairRefused)
     }
 
-    fn begin(&mut self, store: &Store) {
-        let copied = Copied::new(store);
-        let (pair, epoch) = (copied.source.pair, copied.source.epoch);
+    fn begin(&mut self, store: &Pair) {
+        let subject = ImageSubject::new(store);
+        let (pair, epoch) = (subject.source.pair, subject.source.epoch);
         let tenure = Tenure { pair, epoch, incarnation: self.options.incarnation };
-        self.pairs.push(PairControl { tenure, copied });
+        self.pairs.push(PairControl { tenure, subject });
     }
 
     /// Lets the worker serve, as soon as it may.
@@ -291,7 +289,7 @@ impl<L> ControlDriver<L> {
                 return self.image_job(pair, *base).map(ControlEffect::WriteImage);
             }
             Command::Check { connection, header } => {
-                let pairs = self.pairs.iter().map(|pair| &pair.copied);
+                let pairs = self.pairs.iter().map(|pair| &pair.subject);
                 let targets = pairs.flat_map(|of| check_targets(&of.source, &of.ends)).collect();
                 return Some(ControlEffect::Check { connection, header, targets });
             }
@@ -309,7 +307,7 @@ impl<L> ControlDriver<L> {
     }
 
     fn image_job(&self, pair: PairId, base: ImageBase) -> Option<ImageJob> {
-        Some(ImageJob::new(&self.pair(pair)?.copied, base))
+        Some(ImageJob::new(&self.pair(pair)?.subject, base))
     }
 
     /// Records the image that was written last in the region table.
@@ -320,7 +318,7 @@ impl<L> ControlDriver<L> {
     }
 
     fn record_of(&self, of: &PairControl, base: Csn, csn_max: Csn) -> bool {
-        let Some(image) = of.copied.take_written() else { return false };
+        let Some(image) = of.subject.take_written() else { return false };
         let row = CheckpointRow { epoch: of.tenure.epoch, csn: base, csn_max, file: image.path };
         let row = match self.environment.table.record_checkpoint(of.tenure, &row) {
             Ok(row) => row,

@@ -4,13 +4,13 @@
 //! step the same code, each with an endpoint, log devices and a clock of its own.
 
 use cell_fabric::{Event, OneSided, SendError};
+use cell_pair::Pair;
 use cell_recovery::image::ImageSource;
 use cell_wal::{LogDevice, LogEvent};
 
 use crate::agent::Installation;
 use crate::congestion::{Congestion, STEP_REPLY_BYTES};
 use crate::snapshot::FailureKind;
-use crate::store::Store;
 use crate::worker::{Command, ControlEvent, Worker, pair_regions};
 
 /// How often time is told when nothing happens.
@@ -28,7 +28,7 @@ pub trait WorkerClock {
 /// A pair on its way to the worker.
 pub struct PairInput<D> {
     /// The pair.
-    pub store: Store,
+    pub store: Pair,
     /// Its log's device.
     pub device: D,
 }
@@ -213,7 +213,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         let Installation { sessions, whole } = installation;
         let (stores, devices): (Vec<_>, Vec<_>) =
             pairs.into_iter().map(|PairInput { store, device }| (store, device)).unzip();
-        let sources: Vec<_> = stores.iter().map(Store::source).collect();
+        let sources: Vec<_> = stores.iter().map(Pair::source).collect();
         self.devices.extend(devices);
         self.worker.install(stores, sessions);
         if whole && !self.worker.has_every_key() {

@@ -8,15 +8,12 @@
 
 mod agent;
 mod bring_up;
-mod check;
 mod congestion;
 mod control;
 mod control_driver;
 mod counters;
 mod directory;
 mod driver;
-mod grace;
-mod image_run;
 mod membership;
 mod memory_plan;
 mod memory_watch;
@@ -29,18 +26,15 @@ mod shell;
 mod snapshot;
 mod split;
 mod start;
-mod store;
 mod table_view;
 mod takeovers;
 mod worker;
 
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
-pub use check::{CheckOutcome, CheckTarget, check, check_targets};
 pub use congestion::REPLIES_BYTES_MIN;
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
-pub use image_run::{ImageJob, ImageRun, ImageTurn};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
@@ -50,7 +44,6 @@ pub use snapshot::{
 };
 pub use split::{NoticesView, SplitCounts};
 pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
-pub use store::{SlotEnds, Store};
 pub use table_view::TableView;
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
 pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};

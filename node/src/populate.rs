@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::Thread;
 
-use crate::store::Store;
+use cell_pair::Pair;
 
 /// The worker's end: raising it wakes the thread when something was granted.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(crate) struct PopulateSignal {
 
 impl PopulateSignal {
     /// Tells that something may have been granted. Cheap where nothing was.
-    pub(crate) fn raise(&mut self, store: &Store) {
+    pub(crate) fn raise(&mut self, store: &Pair) {
         let granted = store.granted_bytes();
         if granted != std::mem::replace(&mut self.told_bytes, granted) {
             self.thread.unpark();
@@ -37,7 +37,7 @@ impl Drop for PopulateSignal {
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(store: &Store) -> std::io::Result<PopulateSignal> {
+pub(crate) fn start(store: &Pair) -> std::io::Result<PopulateSignal> {
     let source = store.source();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();

@@ -1,5 +1,6 @@
 //! Settings of a storage node.
 
+use cell_pair::PairOptions;
 use cell_terms::Durability;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 use cell_wal::LogOptions;
@@ -173,16 +174,12 @@ const LOG_OVERHEAD_BYTES: usize = 128;
 /// What a worker needs of the settings, as numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerOptions {
-    /// When a write is acknowledged.
-    pub durability: Durability,
+    /// How its pairs are kept.
+    pub pair: PairOptions,
     /// Bytes of a tree node, which limit the key.
     pub tree_node_bytes: usize,
     /// Longest value, in bytes.
     pub value_bytes_max: usize,
-    /// Memory that is taken ahead of an allocator, and at a time.
-    pub grant_chunk_bytes: u64,
-    /// How long freed extents rest.
-    pub reuse_grace_ns: u64,
     /// Whether clients may read this node's memory themselves.
     pub one_sided_reads: bool,
     /// Writes that wait for splits.
@@ -199,10 +196,6 @@ pub struct WorkerOptions {
     pub checkpoint_age_ns: u64,
     /// How long an idle session lives.
     pub session_idle_ns: u64,
-    /// How much of a slot is in use when its meganode is split, in percent.
-    pub split_fill_percent: usize,
-    /// Tree nodes that hold less than so many thousandths are packed densely; 0: none are.
-    pub rebuild_permille: usize,
 }
 
 impl WorkerOptions {
@@ -211,18 +204,22 @@ impl WorkerOptions {
     pub fn from_settings(settings: &Settings) -> WorkerOptions {
         let bytes = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         WorkerOptions {
-            durability: match settings.text("durability") {
-                "async" => Durability::Async,
-                "none" => Durability::None,
-                _ => Durability::Sync,
+            pair: PairOptions {
+                durability: match settings.text("durability") {
+                    "async" => Durability::Async,
+                    "none" => Durability::None,
+                    _ => Durability::Sync,
+                },
+                reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
+                grant_chunk_bytes: settings.integer("populate_chunk_bytes"),
+                split_fill_percent: bytes("split_fill_percent"),
+                rebuild_permille: permille(settings.real("rebuild_ratio")),
             },
             tree_node_bytes: bytes("tree_node_bytes"),
             // A value's record must fit a frame of the log.
             value_bytes_max: bytes("value_bytes_max").min(
                 LogOptions::from_settings(settings).operation_bytes_max().saturating_sub(LOG_OVERHEAD_BYTES),
             ),
-            grant_chunk_bytes: settings.integer("populate_chunk_bytes"),
-            reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
             one_sided_reads: settings.text("one_sided_reads") == "on",
             parked_bytes_max: usize::MAX, // follows from the memory limit: the node's start says it
             stream_bytes_max: bytes("stream_bytes_max"),
@@ -231,8 +228,6 @@ impl WorkerOptions {
             checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
-            split_fill_percent: bytes("split_fill_percent"),
-            rebuild_permille: permille(settings.real("rebuild_ratio")),
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
+use cell_pair::Pair;
 use cell_terms::CounterValue;
 use cell_wal::LogCounts;
 use cell_wal::ring::Ring;
@@ -18,7 +19,6 @@ use crate::control::Work;
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
-use crate::store::Store;
 use crate::worker::{ControlEvent, Worker};
 
 /// How long the thread sleeps when nothing happens.
@@ -39,7 +39,7 @@ pub(crate) enum Inbound {
 
 /// A pair on its way to the worker, with what the shell keeps for it.
 pub(crate) struct ServedPair {
-    pub(crate) store: Store,
+    pub(crate) store: Pair,
     pub(crate) log: PairLog,
 }
 

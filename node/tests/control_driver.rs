@@ -7,10 +7,10 @@ use cell_cluster::{
     Coordinator, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
 };
 use cell_node::{
-    CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, ImageJob, ImageTurn,
-    MembershipOptions, RefusedKind, SETTINGS, Store, TakeoverJob, TakeoverQueue, TakeoverRun, WorkerOptions,
-    join_cluster,
+    CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
+    SETTINGS, TakeoverJob, TakeoverQueue, TakeoverRun, WorkerOptions, join_cluster,
 };
+use cell_pair::{ImageEnd, ImageJob, ImageTurn, Pair};
 use cell_recovery::image::ImageBase;
 use cell_recovery::{
     Environment, Progress, PublishRequest, RecoveryError, RecoveryOptions, RegionSource, Turn,
@@ -111,7 +111,7 @@ impl Node {
         assert!(times.claimed_ms <= times.cut_ms && times.cut_ms <= times.serving_ms, "{times:?}");
         let settings = Settings::new(&[SETTINGS, cell_memory::SETTINGS, cell_wal::SETTINGS]);
         let options = WorkerOptions { tree_node_bytes: 512, ..WorkerOptions::from_settings(&settings) };
-        let store = Store::new(recovered, &options);
+        let store = Pair::new(recovered, &options.pair);
         match dead {
             Some(dead) => {
                 self.driver.times(pair, dead, times);
@@ -144,9 +144,9 @@ impl Node {
             match effect {
                 ControlEffect::Tell(event) => self.told.push(event),
                 ControlEffect::Install { pairs, .. } => {
-                    self.served.extend(pairs.iter().map(|(store, _)| store.pair()));
+                    self.served.extend(pairs.iter().map(|(store, _)| store.id()));
                 }
-                ControlEffect::AddPair(pair) => self.served.push(pair.0.pair()),
+                ControlEffect::AddPair(pair) => self.served.push(pair.0.id()),
                 ControlEffect::TakeOver(jobs) => self.jobs.push(jobs),
                 ControlEffect::HoldGrowth(_) => {}
                 ControlEffect::Create => {
@@ -245,9 +245,7 @@ fn image_is_recorded_once_and_one_that_failed_is_not() {
         turn = run.step(1);
     }
     let csn_max = Some(Csn(1));
-    assert!(
-        matches!(turn, ImageTurn::Written(ControlEvent::ImageWritten { csn_max: of, .. }) if of == csn_max)
-    );
+    assert!(matches!(turn, ImageTurn::Written(ImageEnd { csn_max: of, .. }) if of == csn_max));
     assert!(node.record(pair));
     assert!(!node.record(pair), "it is recorded already");
 
@@ -261,7 +259,7 @@ fn image_is_recorded_once_and_one_that_failed_is_not() {
     while let ImageTurn::More(run) = turn {
         turn = run.step(1);
     }
-    let ImageTurn::Failed { event: ControlEvent::ImageWritten { csn_max: None, .. }, .. } = turn else {
+    let ImageTurn::Failed { end: ImageEnd { csn_max: None, .. }, .. } = turn else {
         panic!("an image is written on a disk that does not answer");
     };
     assert!(!node.record(pair), "nor is the one before");

@@ -13,7 +13,7 @@ const KNOWN: [(&str, &[usize]); 8] = [
     ("crates/client", &[13]),
     ("crates/fabric", &[4, 4, 2]),
     ("crates/memory", &[4]),
-    ("node", &[14, 6, 3]),
+    ("node", &[14, 6]),
     ("ops", &[5, 4]),
     ("recovery", &[4]),
     ("tests/simulator", &[6, 5]),

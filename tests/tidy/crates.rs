@@ -22,13 +22,14 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("fabric", "crates/fabric", 3, Some(&["terms", "memory"])),
     ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),
     ("client", "crates/client", 4, Some(&["terms", "fabric", "protocol", "tree", "memory"])),
-    ("drill", "crates/drill", 5, Some(&["terms", "cluster", "client", "history"])),
-    ("node", "node", 5, None),
-    ("web", "web", 6, None),
-    ("ops", "ops", 7, None),
-    ("tests", "tests", 8, None),
-    ("simulator", "tests/simulator", 9, None),
-    ("benches", "benches", 9, None),
+    ("pair", "crates/pair", 5, Some(&["terms", "memory", "tree", "wal", "recovery"])),
+    ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "history"])),
+    ("node", "node", 6, None),
+    ("web", "web", 7, None),
+    ("ops", "ops", 8, None),
+    ("tests", "tests", 9, None),
+    ("simulator", "tests/simulator", 10, None),
+    ("benches", "benches", 10, None),
 ];
 
 /// Outside crates that only some of ours may see.

@@ -98,7 +98,7 @@ mutants! {
     /// A worker goes on past its lease.
     LeaseIgnored: "lease-ignored",
     /// What was freed is used again at once. No answer shows it, because checksums and fences keep readers
-    /// from it; the owner's own assertion does (`node/src/grace.rs`).
+    /// from it; the owner's own assertion does (`crates/pair/src/grace.rs`).
     GraceSkipped: "grace-skipped",
     /// The grace period of what was freed is counted from the time that was told last before. A test of the
     /// worker core (`node/tests/core/grace.rs`) catches it.

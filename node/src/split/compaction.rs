@@ -1,14 +1,15 @@
 //! Compactions after deletes: which meganode, and when. One at a time, a bounded part a turn, between the
 //! requests of its worker; nobody waits for it.
 //!
-//! Each step of a compaction is whole in one batch (`crate::store`'s `compaction.rs`), so there is nothing to
+//! Each step of a compaction is whole in one batch (`cell_pair`'s `compaction.rs`), so there is nothing to
 //! take up after a crash: the walk begins again where the tree is still thin. A meganode that is the source
 //! or the target of a split that is not settled is left alone, because a split's key is a fence between two
 //! leaves and must stay one.
 
+use cell_pair::{CompactionStep, CompactionWalk};
+
 use super::Splits;
 use crate::directory::MeganodeAt;
-use crate::store::{CompactionStep, CompactionWalk};
 use crate::worker::pairs::Pairs;
 
 /// Runs of tree nodes that are looked at in one turn, and how many of them may be packed.

@@ -21,12 +21,12 @@ mod trigger;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use cell_pair::{AdoptionRange, PairError};
 use cell_recovery::{Settlement, SourceState, SplitAnswer, SplitName, TargetState, settle};
 use cell_terms::{Csn, ExtentOffset, PairId, SessionId, SlotIndex};
 
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
-use crate::store::{AdoptionRange, StoreError};
 use crate::worker::pairs::Pairs;
 use compaction::Compactions;
 use notice::SplitNotices;
@@ -83,7 +83,7 @@ pub(crate) struct Splits {
     /// Something changed for which writes may have waited.
     changed: bool,
     /// Something failed that nobody can put right but a recovery.
-    broken: Option<StoreError>,
+    broken: Option<PairError>,
     counts: SplitCounts,
 }
 
@@ -221,7 +221,7 @@ impl Splits {
     }
 
     /// What failed, if something did.
-    pub(crate) fn take_broken(&mut self) -> Option<StoreError> {
+    pub(crate) fn take_broken(&mut self) -> Option<PairError> {
         self.broken.take()
     }
 

@@ -159,7 +159,7 @@ impl Splits {
     fn tell_targets(&mut self, pairs: &Pairs, now_ns: u64) {
         for target in self.targets.iter().filter(|target| pairs.at(target.name().pair).is_none()) {
             let (name, state) = (target.name(), target.notice_state());
-            let (source, pair) = (name.pair, pairs.store(target.at()).pair());
+            let (source, pair) = (name.pair, pairs.store(target.at()).id());
             let notice = NoticeRow::Target { source, target: pair, state };
             self.notices.wish(notice_key_of(name, NoticeKind::Target), Some(notice), now_ns);
         }

@@ -5,12 +5,12 @@
 
 use std::collections::VecDeque;
 
+use cell_pair::{NoRoom, WriteError};
 use cell_recovery::SplitName;
 use cell_terms::{Csn, PairId, Pointer, Root, SlotIndex};
 
 use super::Splits;
 use crate::outbox::PairAt;
-use crate::store::{NoRoom, WriteError};
 use crate::worker::pairs::Pairs;
 
 /// Whose node region has the lowest id.
@@ -147,7 +147,7 @@ impl Splits {
             WriteError::NoRoom(NoRoom::Slot | NoRoom::Region) => {
                 tracing::warn!("the router is full: readers go by right links");
             }
-            WriteError::Store(error) => self.broken = Some(error),
+            WriteError::Pair(error) => self.broken = Some(error),
         }
         false
     }

@@ -1,5 +1,6 @@
 //! The source's role: Start, Linked, Applied, the parent's entry, Finished.
 
+use cell_pair::{AdoptionRange, CutHalf};
 use cell_recovery::{NodeRecord, SourceState, SplitName, SplitRecord};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
@@ -7,7 +8,6 @@ use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
 use super::{SplitMessage, Splits};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
-use crate::store::{AdoptionRange, CutHalf};
 use crate::worker::pairs::Pairs;
 
 /// A silent target is given up after so long.
@@ -128,14 +128,14 @@ impl Splits {
         to: MeganodeAt,
         now_ns: u64,
     ) {
-        let target = pairs.store(to.pair).pair();
+        let target = pairs.store(to.pair).id();
         let store = pairs.store_mut(there.pair);
         if store.step_room(key.len()).is_err() {
             return;
         }
         let start = SplitRecord::Start { slot: there.slot, key, target, target_slot: to.slot };
         let csn = store.append_step(&NodeRecord::Split(start));
-        let name = SplitName { pair: store.pair(), epoch: store.epoch(), csn };
+        let name = SplitName { pair: store.id(), epoch: store.epoch(), csn };
         tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a split begins");
         self.counts.begun += 1;
         self.sources.push(Source {

@@ -1,6 +1,7 @@
 //! The target's role: Adopt, Adopted, readable, Opened; or Discarded.
 
 use cell_cluster::{SourceNotice, TargetNotice};
+use cell_pair::{Adoption, AdoptionRange, AdoptionStep, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{PairId, SessionId, SlotIndex};
@@ -9,7 +10,6 @@ use cell_tree::NodeIndex;
 use super::{ASK_NS, SplitMessage, Splits};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
-use crate::store::{Adoption, AdoptionRange, AdoptionStep, SourceView, Store};
 use crate::worker::pairs::Pairs;
 
 /// Bytes that an adoption copies in one turn of its worker.
@@ -103,7 +103,7 @@ impl Target {
     }
 
     /// It comes to nothing, wherever it was.
-    fn end_building(&mut self, store: &mut Store, phase: TargetPhase) {
+    fn end_building(&mut self, store: &mut Pair, phase: TargetPhase) {
         if let TargetPhase::Building { adoption, .. } = &mut self.phase {
             store.give_up_adoption(adoption);
         }
@@ -270,7 +270,7 @@ impl Splits {
                 TargetPhase::Opened
             }
             TargetPhase::Asking { due_ns } if *due_ns <= now_ns => {
-                self.messages.push_back(SplitMessage::Ask { name, by: store.pair() });
+                self.messages.push_back(SplitMessage::Ask { name, by: store.id() });
                 TargetPhase::Asking { due_ns: now_ns + ASK_NS }
             }
             TargetPhase::Discarding => {

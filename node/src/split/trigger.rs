@@ -1,10 +1,11 @@
 //! When a meganode is split, and where its upper half goes.
 
+use cell_pair::Pair;
+
 use super::{Splits, parent};
 use crate::directory::MeganodeAt;
 use crate::memory_plan::PAIR_BYTES_MIN;
 use crate::outbox::PairAt;
-use crate::store::Store;
 use crate::worker::pairs::Pairs;
 
 /// A pair was refused: it is asked for again after so long.
@@ -161,7 +162,7 @@ impl Splits {
 
     /// Whether extents rest that a put may wait for: those that were freed before it first found no room. Of
     /// what is freed later there is always more, beside steady updates, and the put would wait for ever.
-    fn awaits_extents(&mut self, store: &Store, there: MeganodeAt) -> bool {
+    fn awaits_extents(&mut self, store: &Pair, there: MeganodeAt) -> bool {
         let until = *self.awaited.entry(there).or_insert_with(|| store.appended());
         let rests = store.has_resting_extents(until);
         if !rests {

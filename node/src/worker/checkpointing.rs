@@ -200,7 +200,7 @@ impl Worker {
         if pair.store.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
             pair.checkpointing.step = Step::Recording { base };
             let record = CheckpointCommand::Record { base, csn_max };
-            self.commands.push(Command::Checkpoint(pair.store.pair(), record));
+            self.commands.push(Command::Checkpoint(pair.store.id(), record));
         }
     }
 
@@ -254,6 +254,6 @@ impl OwnedPair {
         self.checkpointing.attempts += u32::from(!planted(Mutant::ImageNameReused));
         self.checkpointing.step = Step::Writing { base: base.csn };
         self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
-        Command::Checkpoint(self.store.pair(), CheckpointCommand::WriteImage { base: Box::new(base) })
+        Command::Checkpoint(self.store.id(), CheckpointCommand::WriteImage { base: Box::new(base) })
     }
 }

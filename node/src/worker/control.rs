@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use cell_cluster::NoticeRow;
 use cell_fabric::ConnectionId;
+use cell_pair::{CheckOutcome, ImageEnd};
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId, SessionId};
 
 use super::checkpointing::CheckpointCommand;
 use super::{Worker, WorkerPhase};
-use crate::check::CheckOutcome;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
 use crate::split::NoticesView;
 use crate::table_view::TableView;
@@ -151,6 +151,12 @@ pub enum ControlEvent {
         /// Whether to take one.
         checkpoint: bool,
     },
+}
+
+impl From<ImageEnd> for ControlEvent {
+    fn from(end: ImageEnd) -> ControlEvent {
+        ControlEvent::ImageWritten { pair: end.pair, csn_max: end.csn_max }
+    }
 }
 
 impl Worker {

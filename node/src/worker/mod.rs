@@ -17,6 +17,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
+use cell_pair::{Pair, PairError};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -28,7 +29,6 @@ use crate::outbox::{PairAt, ReplyList};
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::Splits;
-use crate::store::{Store, StoreError};
 use crate::table_view::TableView;
 
 pub use checkpointing::CheckpointCommand;
@@ -179,7 +179,7 @@ impl Worker {
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
     /// [`Worker::commit`]. `sessions` are those that are open, read after all of the pairs were recovered.
-    pub fn install(&mut self, stores: Vec<Store>, sessions: impl IntoIterator<Item = SessionId>) {
+    pub fn install(&mut self, stores: Vec<Pair>, sessions: impl IntoIterator<Item = SessionId>) {
         for store in stores {
             self.options.tree_node_bytes = store.tree_node_bytes();
             if let Err(error) = self.add(store) {
@@ -207,7 +207,7 @@ impl Worker {
     }
 
     /// A pair that was created or taken over while others are served; its number is the next one.
-    pub fn add_pair(&mut self, store: Store) {
+    pub fn add_pair(&mut self, store: Pair) {
         self.options.tree_node_bytes = store.tree_node_bytes();
         match self.add(store) {
             Ok(at) => self.splits.install_pair(&mut self.pairs, at),
@@ -218,7 +218,7 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, mut store: Store) -> Result<PairAt, StoreError> {
+    fn add(&mut self, mut store: Pair) -> Result<PairAt, PairError> {
         self.sessions.confirm(&store.take_sessions_open());
         let pair = self.pairs.next_at();
         let ranges = store.fences()?.into_iter().map(|(slot, fences)| Range {
@@ -275,7 +275,7 @@ impl Worker {
     }
 
     /// The pairs, in the order of their numbers.
-    pub fn stores(&self) -> impl Iterator<Item = &Store> {
+    pub fn stores(&self) -> impl Iterator<Item = &Pair> {
         self.pairs.iter().map(|pair| &pair.store)
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use cell_fabric::ConnectionId;
+use cell_pair::Pair;
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId};
 
@@ -10,7 +11,6 @@ use super::checkpointing::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::outbox::{Held, PairAt, ReplyList};
-use crate::store::Store;
 
 /// Messages that wait for pairs' logs, over all pairs, past which no more input is taken.
 const BACKLOG_BYTES_MAX: usize = 4 << 20;
@@ -34,7 +34,7 @@ impl Dependence {
 /// A pair in its worker's hands.
 #[derive(Debug)]
 pub(crate) struct OwnedPair {
-    pub(crate) store: Store,
+    pub(crate) store: Pair,
     pub(crate) held: Held,
     pub(crate) checkpointing: Checkpointing,
     pub(crate) batches: BatchCounters,
@@ -66,7 +66,7 @@ impl Pairs {
     /// Takes a pair in; its meganodes enter the directory, but for those in `hidden`.
     pub(crate) fn add(
         &mut self,
-        store: Store,
+        store: Pair,
         now_ns: u64,
         ranges: impl IntoIterator<Item = Range>,
     ) -> PairAt {
@@ -109,12 +109,12 @@ impl Pairs {
     }
 
     #[inline]
-    pub(crate) fn store(&self, at: PairAt) -> &Store {
+    pub(crate) fn store(&self, at: PairAt) -> &Pair {
         &self.list[at.index()].store
     }
 
     #[inline]
-    pub(crate) fn store_mut(&mut self, at: PairAt) -> &mut Store {
+    pub(crate) fn store_mut(&mut self, at: PairAt) -> &mut Pair {
         &mut self.list[at.index()].store
     }
 
@@ -132,7 +132,7 @@ impl Pairs {
 
     /// Where a pair is, by its name.
     pub(crate) fn at(&self, pair: PairId) -> Option<PairAt> {
-        self.all().find(|at| self.store(*at).pair() == pair)
+        self.all().find(|at| self.store(*at).id() == pair)
     }
 
     /// The meganode that a key is in.

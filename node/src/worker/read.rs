@@ -2,6 +2,7 @@
 //! overlapping, then their extents fetched likewise.
 
 use cell_fabric::ConnectionId;
+use cell_pair::{BATCH, KeyRange, Located, PairError, ScanDirection, value_len};
 use cell_protocol::{
     Bound, Entry, EntryValue, Found, Keys, PageWriter, Refusal, Reply, RequestHeader, Scan, ValuesWriter,
     reply::VALUE_INLINE_BYTES_MAX,
@@ -14,10 +15,20 @@ use super::Worker;
 use super::pairs::{Dependence, Pairs};
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::outbox::PairAt;
-use crate::store::{BATCH, Located, ScanDirection, ScanRange, StoreError, value_len};
 
 /// How many entries a page without a limit is expected to have: what is asked for ahead.
 const PAGE_ENTRIES_EXPECTED: u32 = 256;
+
+/// Why a read has no answer.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub(super) enum AnswerError {
+    /// The pair is damaged.
+    #[error(transparent)]
+    Pair(#[from] PairError),
+    /// A reply could not be encoded although sizes were checked.
+    #[error("a reply could not be encoded")]
+    Reply,
+}
 
 /// Reads of one key that wait to be carried out together.
 #[derive(Debug, Default)]
@@ -196,7 +207,12 @@ impl Worker {
     }
 
     /// The pair's memory is not what it must be. The answer is a clear refusal, never a guess.
-    pub(super) fn broken(&mut self, connection: ConnectionId, header: RequestHeader, error: StoreError) {
+    pub(super) fn broken(
+        &mut self,
+        connection: ConnectionId,
+        header: RequestHeader,
+        error: impl std::fmt::Display,
+    ) {
         tracing::error!(%error, %connection, "a request met memory that breaks an invariant");
         self.refuse(connection, header, Refusal::Internal);
     }
@@ -210,7 +226,7 @@ impl Pairs {
         keys: &[&[u8]],
         places: &mut [Option<MeganodeAt>; BATCH],
         located: &mut [Located; BATCH],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), PairError> {
         let Some(first) = keys.first().and_then(|key| self.find(key)) else {
             return self.locate_scattered(keys, places, located);
         };
@@ -231,7 +247,7 @@ impl Pairs {
         keys: &[&[u8]],
         places: &mut [Option<MeganodeAt>; BATCH],
         located: &mut [Located; BATCH],
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), PairError> {
         for (key, place) in keys.iter().zip(places.iter_mut()) {
             *place = self.find(key);
         }
@@ -266,8 +282,8 @@ fn answer_keys(
     keys: &Keys<'_>,
     message: &mut Vec<u8>,
     needs: &mut Vec<Dependence>,
-) -> Result<(), StoreError> {
-    let mut writer = ValuesWriter::begin(header, keys, message).map_err(|_| StoreError::Reply)?;
+) -> Result<(), AnswerError> {
+    let mut writer = ValuesWriter::begin(header, keys, message).map_err(|_| AnswerError::Reply)?;
     let mut need = |pair, csn| match needs.iter_mut().find(|need| need.pair == pair) {
         Some(need) => need.csn = need.csn.max(csn),
         None => needs.push(Dependence::on(pair, csn)),
@@ -284,7 +300,7 @@ fn answer_keys(
         }
         pairs.locate(&batch[..count], &mut places, &mut located)?;
         for (located, place) in located[..count].iter().zip(places) {
-            let Some(MeganodeAt { pair, .. }) = place else { return Err(StoreError::Reply) };
+            let Some(MeganodeAt { pair, .. }) = place else { return Err(AnswerError::Reply) };
             let store = pairs.store(pair);
             let found = match &located.entry {
                 None => {
@@ -302,7 +318,7 @@ fn answer_keys(
                     Found::Value { version: head.version, value: &value }
                 }
             };
-            writer.push(found).map_err(|_| StoreError::Reply)?;
+            writer.push(found).map_err(|_| AnswerError::Reply)?;
         }
     }
     writer.finish();
@@ -341,7 +357,7 @@ enum Onward<'d> {
     End,
 }
 
-fn onward<'d>(directory: &'d Directory, range: &ScanRange<'_>, here: &Range) -> Onward<'d> {
+fn onward<'d>(directory: &'d Directory, range: &KeyRange<'_>, here: &Range) -> Onward<'d> {
     let (fence, next) = match range.direction {
         ScanDirection::Forward => match here.high.as_deref().filter(|high| !range.is_past_end(high)) {
             Some(high) => (high, directory.range(high)),
@@ -360,7 +376,7 @@ fn onward<'d>(directory: &'d Directory, range: &ScanRange<'_>, here: &Range) -> 
 }
 
 /// The part of a range that is in a meganode.
-fn clipped<'r>(range: &ScanRange<'r>, here: &'r Range) -> ScanRange<'r> {
+fn clipped<'r>(range: &KeyRange<'r>, here: &'r Range) -> KeyRange<'r> {
     let mut clipped = *range;
     if range.begins_below(&here.low) && !here.low.is_empty() {
         clipped.start = std::ops::Bound::Included(&*here.low);
@@ -379,11 +395,11 @@ fn fill_page(
     scan: &Scan<'_>,
     limit_entries: u32,
     message: &mut Vec<u8>,
-) -> Result<Csn, StoreError> {
-    let mut writer =
-        PageWriter::begin(header, limit_entries, scan.limit_bytes, message).map_err(|_| StoreError::Reply)?;
+) -> Result<Csn, AnswerError> {
+    let mut writer = PageWriter::begin(header, limit_entries, scan.limit_bytes, message)
+        .map_err(|_| AnswerError::Reply)?;
     let direction = if scan.reverse { ScanDirection::Backward } else { ScanDirection::Forward };
-    let range = ScanRange { start: bound(&scan.start), end: bound(&scan.end), direction };
+    let range = KeyRange { start: bound(&scan.start), end: bound(&scan.end), direction };
     let mut resume: Option<Vec<u8>> = None;
     let mut value = Vec::new();
     let mut depends_on = Csn::ZERO;
@@ -400,12 +416,12 @@ fn fill_page(
                 (store.head(entry)?, EntryValue::Large { value_len })
             } else if !writer.is_empty() && !writer.fits(key.len(), value_len as usize) {
                 resume = Some(key.to_vec());
-                return Ok(None);
+                return Ok::<_, AnswerError>(None);
             } else {
                 (store.read(entry, &mut value)?, EntryValue::Inline(&value))
             };
             let taken = writer.push(&Entry { key, version: head.version, value: entry_value });
-            if !taken.map_err(|_| StoreError::Reply)? {
+            if !taken.map_err(|_| AnswerError::Reply)? {
                 resume = Some(key.to_vec());
                 return Ok(None);
             }
@@ -427,7 +443,7 @@ fn fill_page(
         (None, Some(fence)) => Some(Bound::Included(fence)),
         (None, None) => None,
     };
-    writer.finish(resume).map_err(|_| StoreError::Reply)?;
+    writer.finish(resume).map_err(|_| AnswerError::Reply)?;
     Ok(depends_on)
 }
 

@@ -62,7 +62,7 @@ impl Worker {
             return self.refuse(connection, header, Refusal::Recovering);
         }
         let (parts, of) = PERMITTED_PARTS;
-        let max_us = self.options.reuse_grace_ns / 1_000 * parts / of;
+        let max_us = self.options.pair.reuse_grace_ns / 1_000 * parts / of;
         let rows = std::mem::take(&mut self.regions.rows);
         let reply = Reply::Regions(RegionsReply {
             reads_permitted: self.options.one_sided_reads,

@@ -201,7 +201,7 @@ impl Worker {
     /// Watermark and lease are stamped when the reply leaves.
     pub(super) fn reply_header(&self, header: RequestHeader, at: PairAt) -> ReplyHeader {
         let known = at.index() < self.pairs.len();
-        let pair = if known { self.pairs.store(at).pair() } else { Default::default() };
+        let pair = if known { self.pairs.store(at).id() } else { Default::default() };
         ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
     }
 }

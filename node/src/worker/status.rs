@@ -1,21 +1,21 @@
 //! What a worker tells about itself: to clients, and to the snapshot that `web` reads.
 
 use cell_fabric::ConnectionId;
+use cell_pair::{CheckOutcome, NoRoom};
 use cell_protocol::report::{PAIRS_MAX, VIOLATION_BYTES_MAX};
 use cell_protocol::tree::TREE_ROWS_MAX;
 use cell_protocol::{
     CheckReport, MeganodeRow, MeganodeUse, PairActivity, PairStatus, PairStatuses, ReadOnlyReason, Refusal,
     Reply, RequestHeader, StatusReport, TreeReport, TreeRows,
 };
+use cell_recovery::SlotUse;
 use cell_terms::Csn;
 
 use super::pairs::{Dependence, OwnedPair};
 use super::{Command, Worker, WorkerPhase};
-use crate::check::CheckOutcome;
 use crate::directory::MeganodeAt;
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
 use crate::split::SplitCounts;
-use crate::store::NoRoom;
 
 impl Worker {
     pub(super) fn status(&mut self, connection: ConnectionId, header: RequestHeader) {
@@ -43,7 +43,7 @@ impl Worker {
         };
         let figures = store.figures();
         PairStatus {
-            pair: store.pair(),
+            pair: store.id(),
             epoch: store.epoch(),
             state: reason.map_or(PairActivity::Serving, PairActivity::ReadOnly),
             worker: 0,
@@ -106,7 +106,22 @@ impl Worker {
 
     fn meganode_row(&self, there: MeganodeAt) -> MeganodeRow {
         let store = self.pairs.store(there.pair);
-        let mut row = store.meganode_row(there.slot);
+        let figures = store.meganode_figures(there.slot);
+        let used = match figures.used {
+            SlotUse::Router => MeganodeUse::Router,
+            SlotUse::Leaf | SlotUse::Free if figures.hidden => MeganodeUse::Adopted,
+            SlotUse::Leaf | SlotUse::Free => MeganodeUse::Leaf,
+        };
+        let mut row = MeganodeRow {
+            pair: store.id(),
+            slot: there.slot,
+            used,
+            height: figures.height,
+            nodes: u32::try_from(figures.nodes).unwrap_or(u32::MAX),
+            nodes_all: u32::try_from(figures.nodes_all).unwrap_or(u32::MAX),
+            entries: figures.entries,
+            ..MeganodeRow::default()
+        };
         let range = self.pairs.directory.of(there).map(|range| &*range.low);
         let split = store.split_table().target_of(there.slot);
         let low = range.or(split.map(|(_, split)| &*split.low)).unwrap_or_default();
@@ -170,7 +185,7 @@ impl Worker {
             node: self.identity.node,
             incarnation: self.identity.incarnation,
             state: self.node_state(),
-            durability: self.options.durability,
+            durability: self.options.pair.durability,
             uptime_ms: self.now_ns.saturating_sub(self.started_ns) / 1_000_000,
             lease_remaining_ms: self.lease_until_ns.saturating_sub(self.now_ns) / 1_000_000,
             connections: self.connections.len() as u64,
@@ -215,7 +230,7 @@ impl OwnedPair {
         let store = &self.store;
         let figures = store.figures();
         PairSnapshot {
-            pair: store.pair(),
+            pair: store.id(),
             epoch: store.epoch(),
             csn_appended: store.appended(),
             csn_durable: store.durable(),

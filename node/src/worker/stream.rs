@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use cell_fabric::ConnectionId;
 use cell_memory::extent::checksum as crc64;
+use cell_pair::EntryHead;
 use cell_protocol::{
     Chunk, Malformed, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId, ValueBegin,
     WriteName, stream::CHUNK_BYTES_MAX,
@@ -15,7 +16,6 @@ use super::pairs::Dependence;
 use super::{STREAM_CREDIT_BYTES, STREAMS_MAX, Worker};
 use crate::directory::MeganodeAt;
 use crate::outbox::{PairAt, Release};
-use crate::store::EntryHead;
 
 type StreamKey = (ConnectionId, RequestId);
 

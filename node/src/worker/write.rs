@@ -1,6 +1,7 @@
 //! Writes: named by session and number, decided once, answered when durable.
 
 use cell_fabric::ConnectionId;
+use cell_pair::{NoRoom, Pair, WriteError};
 use cell_protocol::{Condition, Delete, Put, ReadOnlyReason, Refusal, Reply, RequestHeader, WriteName};
 use cell_recovery::{Admission, WriteCompletion, WriteOutcome};
 use cell_terms::mutant::{Mutant, planted};
@@ -10,7 +11,6 @@ use super::pairs::Dependence;
 use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
-use crate::store::{NoRoom, Store, WriteError};
 
 impl Worker {
     pub(super) fn put(
@@ -67,7 +67,7 @@ impl Worker {
             Err(WriteError::NoRoom(NoRoom::Region | NoRoom::Slot)) => {
                 self.refuse(connection, header, Refusal::ReadOnly { reason: ReadOnlyReason::RegionFull });
             }
-            Err(WriteError::Store(error)) => self.broken(connection, header, error),
+            Err(WriteError::Pair(error)) => self.broken(connection, header, error),
         }
         self.pairs.raise(there.pair); // moves at once unless writes are synchronous
     }
@@ -144,7 +144,7 @@ impl Worker {
     }
 }
 
-fn decide_put(store: &mut Store, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteOutcome, Csn), WriteError> {
+fn decide_put(store: &mut Pair, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteOutcome, Csn), WriteError> {
     if put.condition != Condition::Always {
         let current = store.version_of(slot, put.key)?;
         if !holds(put.condition, current) {
@@ -158,7 +158,7 @@ fn decide_put(store: &mut Store, slot: SlotIndex, put: &Put<'_>) -> Result<(Writ
 }
 
 fn decide_delete(
-    store: &mut Store,
+    store: &mut Pair,
     slot: SlotIndex,
     delete: &Delete<'_>,
 ) -> Result<(WriteOutcome, Csn), WriteError> {

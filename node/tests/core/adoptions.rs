@@ -3,6 +3,7 @@
 
 use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
+use cell_pair::PairOptions;
 use cell_protocol::{Condition, Put, Request, WriteName};
 
 use crate::world::{GEOMETRY, OPTIONS, Replied, World};
@@ -112,7 +113,7 @@ pub(crate) fn first_router_and_an_adoption_take_different_slots() {
     /// Enough for a split of the upper half, few enough for one batch.
     const WAITING: u64 = 100;
     let eight = PairGeometry { node_region_bytes: 4096 + 8 * (64 << 10), ..GEOMETRY };
-    let options = WorkerOptions { split_fill_percent: 10, ..OPTIONS };
+    let options = WorkerOptions { pair: PairOptions { split_fill_percent: 10, ..OPTIONS.pair }, ..OPTIONS };
     let upper = |number: u64| format!("key 9 {number:05}").into_bytes();
     for held_from in 0..24 {
         let mut world = World::new(1, eight, options);

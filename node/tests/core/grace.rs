@@ -28,11 +28,11 @@ pub(crate) fn freed_rests_from_a_time_after_the_free() {
     world.turn();
     while resting_bytes(&world) > 0 {
         let rested_ns = world.now_ns() - told_ns;
-        assert!(rested_ns <= OPTIONS.reuse_grace_ns + 10 * MS, "it is used again some time");
+        assert!(rested_ns <= OPTIONS.pair.reuse_grace_ns + 10 * MS, "it is used again some time");
         world.turn();
     }
     let rested_ns = world.now_ns() - told_ns;
-    assert!(rested_ns >= OPTIONS.reuse_grace_ns, "it rested for {rested_ns} ns only");
+    assert!(rested_ns >= OPTIONS.pair.reuse_grace_ns, "it rested for {rested_ns} ns only");
 }
 
 #[test]

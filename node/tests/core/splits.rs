@@ -2,6 +2,7 @@
 
 use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
+use cell_pair::PairOptions;
 use cell_protocol::{Condition, Put, Request, StatusCode};
 use cell_terms::PairId;
 
@@ -84,7 +85,7 @@ fn full_pair_asks_for_another_and_goes_on_when_it_comes() {
 /// One slot, so that nothing can be split.
 fn alone(rebuild_permille: usize) -> World {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
-    World::new(1, slot, WorkerOptions { rebuild_permille, ..OPTIONS })
+    World::new(1, slot, WorkerOptions { pair: PairOptions { rebuild_permille, ..OPTIONS.pair }, ..OPTIONS })
 }
 
 /// Writes until the slot is full, the first write under the number `first`: how many entries it takes.

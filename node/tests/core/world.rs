@@ -8,10 +8,8 @@ use cell_cluster::{
     Tenure,
 };
 use cell_fabric::ConnectionId;
-use cell_node::{
-    CheckpointCommand, Command, ControlEvent, SlotEnds, Store, Worker, WorkerIdentity, WorkerOptions, check,
-    check_targets,
-};
+use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
+use cell_pair::{Pair, PairOptions, SlotEnds, check, check_targets};
 use cell_protocol::{
     Hello, PROTOCOL_VERSION, Reply, Request, RequestHeader, RequestId, StatusCode, WriteName,
 };
@@ -39,12 +37,16 @@ pub(crate) const GEOMETRY: PairGeometry = PairGeometry {
 
 /// What a worker runs with here: splits early, no checkpoints.
 pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
-    durability: Durability::Sync,
+    pair: PairOptions {
+        durability: Durability::Sync,
+        reuse_grace_ns: 5 * MS,
+        grant_chunk_bytes: 2 << 20,
+        split_fill_percent: 50,
+        rebuild_permille: 400,
+    },
     tree_node_bytes: 512,
     value_bytes_max: 4096,
-    grant_chunk_bytes: 2 << 20,
     parked_bytes_max: 32 << 20,
-    reuse_grace_ns: 5 * MS,
     one_sided_reads: true,
     stream_bytes_max: 1 << 20,
     scan_page_entries_max: 100,
@@ -52,8 +54,6 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     checkpoint_log_bytes_min: 1 << 40,
     checkpoint_age_ns: u64::MAX,
     session_idle_ns: u64::MAX,
-    split_fill_percent: 50,
-    rebuild_permille: 400,
 };
 
 /// A reply, owned.
@@ -146,9 +146,9 @@ impl Process {
     }
 
     /// Takes a pair as far as it can be served.
-    pub(crate) fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Store {
+    pub(crate) fn complete(&mut self, sim: &Sim, restore: Restore, options: &WorkerOptions) -> Pair {
         let request = PublishRequest {
-            durability: options.durability,
+            durability: options.pair.durability,
             place: ServingAddress { address: "sim".to_owned(), worker: 0, node_key: 0, extent_key: 0 },
             log: LogOptions { segment_bytes: 1 << 20, batch_bytes: 64 << 10, ..LogOptions::default() },
             salt: self.lease.0.wrapping_mul(0x9e37_79b9_7f4a_7c15),
@@ -165,7 +165,7 @@ impl Process {
             complete(&self.environment, restore, &request, &mut device, &progress, &mut pause).unwrap();
         self.devices.push(device);
         let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: lease };
-        let store = Store::new(recovered, options);
+        let store = Pair::new(recovered, &options.pair);
         let (source, ends) = (Arc::new(store.source()), store.slot_ends());
         self.served.insert(tenure.pair, Served { tenure, source, ends, written: None });
         store
@@ -417,7 +417,7 @@ impl World {
     }
 
     fn write_image(&self, pair: PairId, base: ImageBase) -> Option<WrittenImage> {
-        let store = self.process.worker.stores().find(|store| store.pair() == pair).unwrap();
+        let store = self.process.worker.stores().find(|store| store.id() == pair).unwrap();
         let (source, ends) = (store.source(), store.slot_ends());
         let storage = Arc::new(self.process.disk.clone());
         cell_recovery::image::write_image(&source, storage, 1, base, &|slot| ends.end(slot)).ok()
@@ -442,7 +442,7 @@ impl World {
                     continue;
                 };
                 if of == pair {
-                    let store = self.process.worker.stores().find(|store| store.pair() == pair).unwrap();
+                    let store = self.process.worker.stores().find(|store| store.id() == pair).unwrap();
                     let (source, ends) = (store.source(), store.slot_ends());
                     let copy = ImageCopy::begin(source, Arc::new(self.process.disk.clone()), 1, *base);
                     return Image { pair, copy: copy.unwrap(), ends };

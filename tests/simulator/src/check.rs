@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 
 use cell_client::{ClientError, Completion, Fate, Output};
 use cell_memory::extent::{ExtentReader, ExtentShape};
-use cell_node::{CheckTarget, check};
+use cell_pair::{CheckTarget, check};
 use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
 use cell_recovery::{Recovered, SlotUse, SourceSplit, SourceState, SplitName};
 use cell_terms::Version;

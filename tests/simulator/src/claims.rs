@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use cell_cluster::{Coordinator, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
-    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, Store, TakeoverJob,
-    TakeoverQueue, TakeoverRun, WorkerIdentity, WorkerInput, join_cluster,
+    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, TakeoverJob, TakeoverQueue,
+    TakeoverRun, WorkerIdentity, WorkerInput, join_cluster,
 };
+use cell_pair::Pair;
 use cell_recovery::{Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
 use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
@@ -152,7 +153,7 @@ impl Node {
 
     fn publish(&mut self) -> PublishRequest {
         PublishRequest {
-            durability: self.plan.worker.durability,
+            durability: self.plan.worker.pair.durability,
             place: ServingAddress { address: self.address(), worker: 0, node_key: 0, extent_key: 0 },
             log: self.plan.log,
             salt: self.random.next(),
@@ -266,7 +267,7 @@ impl Node {
         now_ns: u64,
         news: &mut Vec<News>,
     ) {
-        let store = Store::new(recovered, &self.plan.worker);
+        let store = Pair::new(recovered, &self.plan.worker.pair);
         let Some(driver) = &mut self.claims.driver else { return };
         if wanted {
             let effects = driver.created(store, device);
@@ -279,7 +280,7 @@ impl Node {
     }
 
     /// A pair on its way to the worker, noted for what is checked from outside.
-    fn serve(&mut self, (store, device): (Store, SimDevice)) -> PairInput<SimDevice> {
+    fn serve(&mut self, (store, device): (Pair, SimDevice)) -> PairInput<SimDevice> {
         let incarnation = self.incarnation().unwrap_or_default();
         self.control.begin(incarnation, Arc::new(store.source()), store.slot_ends());
         PairInput { store, device }

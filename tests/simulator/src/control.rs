@@ -1,6 +1,6 @@
 //! The control thread and the checkpoint's thread, without threads: the worker's commands are carried out by
 //! `cell_node`'s driver of the control side (production code), each some time after it was given; the
-//! checkpoint's copy (`cell_node::ImageRun`) goes on between the worker's turns.
+//! checkpoint's copy (`cell_pair::ImageRun`) goes on between the worker's turns.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,10 +8,8 @@ use std::sync::Arc;
 use cell_cluster::Tenure;
 use cell_fabric::ConnectionId;
 use cell_memory::Watermarks;
-use cell_node::{
-    CheckTarget, Command, ControlEffect, ControlEvent, ImageJob, ImageRun, ImageTurn, SlotEnds, WorkerInput,
-    check, check_targets,
-};
+use cell_node::{Command, ControlEffect, ControlEvent, WorkerInput};
+use cell_pair::{CheckTarget, ImageJob, ImageRun, ImageTurn, SlotEnds, check, check_targets};
 use cell_protocol::RequestHeader;
 use cell_recovery::image::{ImageError, ImageSource};
 use cell_terms::{Incarnation, PairId};
@@ -236,14 +234,14 @@ impl Node {
     fn copied(&mut self, pair: PairId, turn: ImageTurn, due_ns: u64, news: &mut Vec<News>) {
         match turn {
             ImageTurn::More(run) => self.control.copying.push(Copying { pair, run, due_ns }),
-            ImageTurn::Written(event) => self.tell(event),
-            ImageTurn::Failed { event, error } => {
+            ImageTurn::Written(end) => self.tell(end.into()),
+            ImageTurn::Failed { end, error } => {
                 if let ImageError::Damaged { .. } = error {
                     news.push(News::Broken(format!("a checkpoint met damage: {error}")));
                 }
                 self.control.ended_checkpoint = true;
                 news.push(News::CheckpointFailed);
-                self.tell(event);
+                self.tell(end.into());
             }
         }
     }

@@ -175,13 +175,13 @@ impl World {
     }
 
     fn stall_worker(&mut self, host: u32) {
-        let grace_ns = self.plan.worker.reuse_grace_ns;
+        let grace_ns = self.plan.worker.pair.reuse_grace_ns;
         let lasts_ns = self.random.between(grace_ns / 2, 3 * grace_ns);
         self.node_at(host).into_iter().for_each(|node| node.stall_worker(lasts_ns));
     }
 
     fn stall_client(&mut self) {
-        let (grace_ns, lease_ns) = (self.plan.worker.reuse_grace_ns, self.plan.lease_ns());
+        let (grace_ns, lease_ns) = (self.plan.worker.pair.reuse_grace_ns, self.plan.lease_ns());
         let number = self.random.index(self.clients.len());
         if self.random.percent(50) {
             let lasts_ns = self.random.between(grace_ns / 2, 4 * grace_ns);
@@ -343,7 +343,7 @@ impl World {
     fn pause_client(&mut self) {
         self.coverage.saw(Event::ClientPauses);
         let number = self.random.index(self.clients.len());
-        let grace_ns = self.plan.worker.reuse_grace_ns;
+        let grace_ns = self.plan.worker.pair.reuse_grace_ns;
         let longest_ns = self.random.pick(&[grace_ns / 4, 4 * grace_ns, 2 * self.plan.lease.ttl_ms * MS]);
         let lasts_ns = self.random.between(1, longest_ns.max(1));
         self.clients[number].freeze(self.now_ns + lasts_ns);

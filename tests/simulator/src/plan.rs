@@ -9,6 +9,7 @@ use cell_cluster::{Layout, LeaseTerms, PairGeometry};
 use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
 use cell_node::WorkerOptions;
+use cell_pair::PairOptions;
 use cell_terms::Durability;
 use cell_wal::LogOptions;
 
@@ -134,26 +135,29 @@ impl Plan {
         let value_bytes_max = log.operation_bytes_max() - 256;
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
+        let durability = match Random::new(seed ^ 0x6173_796e).percent(6) {
+            true => Durability::Async,
+            false => Durability::Sync,
+        };
+        let reuse_grace_ns = random.pick(&[1, 5, 50]) * MS;
         let worker = WorkerOptions {
-            durability: if Random::new(seed ^ 0x6173_796e).percent(6) {
-                Durability::Async
-            } else {
-                Durability::Sync
-            },
             tree_node_bytes: node_bytes,
             value_bytes_max,
             one_sided_reads: true,
-            grant_chunk_bytes: 2 << 20,
             parked_bytes_max: 32 << 20,
-            reuse_grace_ns: random.pick(&[1, 5, 50]) * MS,
             stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
             scan_page_entries_max: random.pick(&[8, 100, 1000]),
             checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
             checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
             checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
             session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
-            split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
-            rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
+            pair: PairOptions {
+                durability,
+                reuse_grace_ns,
+                grant_chunk_bytes: 2 << 20,
+                split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
+                rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
+            },
         };
         let lease_ms = random.pick(&[100, 100, 300]);
         let drift = |random: &mut Random| {

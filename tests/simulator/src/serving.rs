@@ -210,7 +210,7 @@ impl Node {
             let same_epoch = before.is_some_and(|before| before.epoch == now.epoch);
             let fell =
                 before.is_some_and(|before| now.durable < before.durable || now.visible < before.visible);
-            let apart = match self.plan.worker.durability {
+            let apart = match self.plan.worker.pair.durability {
                 Durability::Sync => now.visible != now.durable,
                 _ => now.visible < now.durable,
             };

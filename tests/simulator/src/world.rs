@@ -180,7 +180,7 @@ impl World {
             nodes: Vec::new(),
             asks_due_ns: vec![START_NS; clients.len()],
             clients,
-            model: Model::new(keys).forgetful(plan.worker.durability != Durability::Sync),
+            model: Model::new(keys).forgetful(plan.worker.pair.durability != Durability::Sync),
             coverage: Coverage::default(),
             faults: Faults::new(&plan, random.part()),
             undo: BTreeMap::new(),

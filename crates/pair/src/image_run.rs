@@ -4,48 +4,61 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cell_recovery::image::{ImageBase, ImageCopy, ImageError, ImageSource, WrittenImage};
-use cell_terms::PairId;
+use cell_terms::{Csn, PairId};
 use cell_wal::Storage;
 
-use crate::store::{SlotEnds, Store};
-use crate::worker::ControlEvent;
+use crate::meganodes::SlotEnds;
+use crate::pair::Pair;
 
-/// What is needed to copy a pair.
+/// A pair of which images are written, as the threads that copy it see it.
 #[derive(Clone)]
-pub(crate) struct Copied {
-    pub(crate) source: Arc<ImageSource>,
-    /// How far the meganodes' nodes go, told by the worker before it makes new ones reachable.
-    pub(crate) ends: Arc<SlotEnds>,
+pub struct ImageSubject {
+    /// The memory.
+    pub source: Arc<ImageSource>,
+    /// How far the meganodes' nodes go, told by the owner before it makes new ones reachable.
+    pub ends: Arc<SlotEnds>,
     /// The image that was written and is not recorded yet.
     written: Arc<Mutex<Option<WrittenImage>>>,
 }
 
-impl Copied {
-    pub(crate) fn new(store: &Store) -> Copied {
-        Copied { source: Arc::new(store.source()), ends: store.slot_ends(), written: Arc::default() }
+impl ImageSubject {
+    /// What a pair's copies read.
+    #[must_use]
+    pub fn new(pair: &Pair) -> ImageSubject {
+        ImageSubject { source: Arc::new(pair.source()), ends: pair.slot_ends(), written: Arc::default() }
     }
 
     /// The image that was written last, once.
-    pub(crate) fn take_written(&self) -> Option<WrittenImage> {
+    #[must_use]
+    pub fn take_written(&self) -> Option<WrittenImage> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
-    /// Keeps what became of an image; the worker is to be told.
-    fn ended(&self, image: Option<WrittenImage>) -> ControlEvent {
+    /// Keeps what became of an image.
+    fn ended(&self, image: Option<WrittenImage>) -> ImageEnd {
         let csn_max = image.as_ref().map(|image| image.csn_max);
         *self.written.lock().unwrap_or_else(PoisonError::into_inner) = image;
-        ControlEvent::ImageWritten { pair: self.source.pair, csn_max }
+        ImageEnd { pair: self.source.pair, csn_max }
     }
 
     fn failed(&self, error: ImageError) -> ImageTurn {
         tracing::error!(%error, "a checkpoint failed; the log goes on growing");
-        ImageTurn::Failed { event: self.ended(None), error }
+        ImageTurn::Failed { end: self.ended(None), error }
     }
+}
+
+/// What became of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageEnd {
+    /// The pair.
+    pub pair: PairId,
+    /// The highest CSN in the image; `None`: there is none.
+    pub csn_max: Option<Csn>,
 }
 
 /// An image to be written.
 pub struct ImageJob {
-    of: Copied,
+    of: ImageSubject,
     base: ImageBase,
 }
 
@@ -53,19 +66,21 @@ pub struct ImageJob {
 pub enum ImageTurn {
     /// Step again.
     More(Box<ImageRun>),
-    /// The image is written and synced: the worker is to be told so.
-    Written(ControlEvent),
-    /// There is no image: the worker is to be told so.
+    /// The image is written and synced: the owner is to be told so.
+    Written(ImageEnd),
+    /// There is no image: the owner is to be told so.
     Failed {
-        /// For the worker.
-        event: ControlEvent,
+        /// For the owner.
+        end: ImageEnd,
         /// Why.
         error: ImageError,
     },
 }
 
 impl ImageJob {
-    pub(crate) fn new(of: &Copied, base: ImageBase) -> ImageJob {
+    /// An image of this pair, which begins with `base`.
+    #[must_use]
+    pub fn new(of: &ImageSubject, base: ImageBase) -> ImageJob {
         ImageJob { of: of.clone(), base }
     }
 
@@ -85,13 +100,14 @@ impl ImageJob {
         }
     }
 
-    /// Writes the image in one go; what the worker is to be told.
-    pub(crate) fn run(self, storage: Arc<dyn Storage>, level: i32) -> ControlEvent {
+    /// Writes the image in one go.
+    #[must_use]
+    pub fn run(self, storage: Arc<dyn Storage>, level: i32) -> ImageEnd {
         let mut turn = self.begin(storage, level);
         loop {
             match turn {
                 ImageTurn::More(run) => turn = run.step(u32::MAX),
-                ImageTurn::Written(event) | ImageTurn::Failed { event, .. } => return event,
+                ImageTurn::Written(end) | ImageTurn::Failed { end, .. } => return end,
             }
         }
     }
@@ -99,7 +115,7 @@ impl ImageJob {
 
 /// An image in progress.
 pub struct ImageRun {
-    of: Copied,
+    of: ImageSubject,
     copy: ImageCopy<Arc<ImageSource>>,
 }
 

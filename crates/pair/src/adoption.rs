@@ -5,30 +5,37 @@ use cell_memory::Region;
 use cell_memory::extent::{self, ExtentHeader, byte_offset};
 use cell_recovery::{NodeRecord, SplitName, SplitRecord};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, ExtentOffset, Pointer, RegionKind, SessionId, SlotIndex, Version};
+use cell_terms::{Csn, ExtentOffset, Pointer, SessionId, SlotIndex, Version};
 use cell_tree::{
     BulkBuilder, BulkFrame, Change, LeafEntry, LeafSnapshot, MeganodeRole, SlotAllocator, TreeNodeState,
 };
 
-use super::log::Need;
-use super::{NoRoom, Store, StoreError, append_extent, extent_fault, form_fault, shape_of};
+use crate::error::{NoRoom, PairError, extent_fault, form_fault};
+use crate::log::LogNeed;
+use crate::pair::Pair;
+use crate::read::shape_of;
 
 /// How full adopted tree nodes become, in percent.
 const FILL_PERCENT: usize = 85;
 
 /// What a target is to adopt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AdoptionRange {
-    pub(crate) name: SplitName,
-    pub(crate) slot: SlotIndex,
-    pub(crate) low: Box<[u8]>,
-    pub(crate) high: Option<Box<[u8]>>,
-    pub(crate) right: Pointer,
+pub struct AdoptionRange {
+    /// Of which split.
+    pub name: SplitName,
+    /// Where it goes.
+    pub slot: SlotIndex,
+    /// Keys at or above this.
+    pub low: Box<[u8]>,
+    /// Keys below this; `None` for plus infinity.
+    pub high: Option<Box<[u8]>>,
+    /// Where the keys from `high` on are.
+    pub right: Pointer,
 }
 
 /// An adoption in progress.
 #[derive(Debug)]
-pub(crate) struct Adoption {
+pub struct Adoption {
     range: AdoptionRange,
     /// Results and floors that are still to be logged, last first.
     kept: Vec<Vec<u8>>,
@@ -49,7 +56,7 @@ pub(crate) struct Adoption {
 
 /// What a step of an adoption left to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AdoptionStep {
+pub enum AdoptionStep {
     /// Step again.
     More,
     /// The log has no room now: step again after its next event.
@@ -61,7 +68,10 @@ pub(crate) enum AdoptionStep {
 }
 
 impl Adoption {
-    pub(crate) fn new(range: AdoptionRange, mut kept: Vec<Vec<u8>>) -> Adoption {
+    /// Nothing of it is done. `kept`: results and floors of the source that go along, as records of at most
+    /// some KiB.
+    #[must_use]
+    pub fn new(range: AdoptionRange, mut kept: Vec<Vec<u8>>) -> Adoption {
         kept.reverse();
         Adoption {
             range,
@@ -79,7 +89,7 @@ impl Adoption {
     }
 
     /// A session has ended: what is still to come of it goes at once.
-    pub(crate) fn forget_session(&mut self, session: SessionId) {
+    pub fn forget_session(&mut self, session: SessionId) {
         if !self.kept.is_empty() && !planted(Mutant::EndedResultsAdopted) {
             self.ended.push(session);
         }
@@ -92,7 +102,7 @@ impl Adoption {
     }
 
     /// The source's extents of what was copied.
-    pub(crate) fn take_left_behind(&mut self) -> Vec<(ExtentOffset, u32)> {
+    pub fn take_left_behind(&mut self) -> Vec<(ExtentOffset, u32)> {
         std::mem::take(&mut self.left_behind)
     }
 }
@@ -102,9 +112,9 @@ struct Moved {
     header: ExtentHeader,
 }
 
-impl Store {
+impl Pair {
     /// Takes the slot and logs what goes along with the range. True when all of that is in the log.
-    pub(crate) fn begin_adoption(&mut self, adoption: &mut Adoption) -> Result<bool, StoreError> {
+    pub fn begin_adoption(&mut self, adoption: &mut Adoption) -> Result<bool, PairError> {
         let AdoptionRange { name, slot, low, high, right } = adoption.range.clone();
         while let Some(kept) = adoption.kept.pop() {
             let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
@@ -118,7 +128,7 @@ impl Store {
             adoption.ended.iter().for_each(|session| self.completions.forget(*session));
             if adoption.builder.is_none() {
                 self.reserved.remove(&slot); // the table of splits has it from here on
-                self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+                self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), 0);
                 self.take_granted(slot);
                 let frame = BulkFrame {
                     low: &low,
@@ -129,19 +139,20 @@ impl Store {
                     fill_percent: FILL_PERCENT,
                     role: MeganodeRole::Data,
                 };
-                adoption.builder = Some(BulkBuilder::new(self.geometry, self.slot(slot), &frame));
+                adoption.builder =
+                    Some(BulkBuilder::new(*self.memory.geometry(), self.memory.slot(slot), &frame));
             }
         }
         Ok(true)
     }
 
     /// Copies what is next, about so many bytes.
-    pub(crate) fn adopt(
+    pub fn adopt(
         &mut self,
         adoption: &mut Adoption,
         source: &SourceView,
         budget_bytes: usize,
-    ) -> Result<AdoptionStep, StoreError> {
+    ) -> Result<AdoptionStep, PairError> {
         let mut left = budget_bytes;
         loop {
             if !self.next_entry(adoption, source)? {
@@ -154,7 +165,12 @@ impl Store {
                 return Ok(AdoptionStep::More);
             }
             self.make_room(adoption.range.slot, value_bytes);
-            let need = Need::put(0, value_bytes, &self.geometry, self.meganodes.height(adoption.range.slot));
+            let need = LogNeed::put(
+                0,
+                value_bytes,
+                self.memory.geometry(),
+                self.meganodes.height(adoption.range.slot),
+            );
             match self.adoption_room(&need) {
                 Ok(()) => {}
                 Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
@@ -170,18 +186,16 @@ impl Store {
         }
     }
 
-    fn adoption_room(&mut self, need: &Need) -> Result<(), NoRoom> {
-        let before = self.no_room;
+    fn adoption_room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
         // It does not wait for a checkpoint, because that waits for its end.
-        let comes = self.set_relief_comes(false);
-        let room = self.log_room(need);
-        self.set_relief_comes(comes);
-        self.no_room = before; // the pair's own writes are not refused for this
+        let comes = self.log.set_relief_comes(false);
+        let room = self.log_room_apart(need);
+        self.log.set_relief_comes(comes);
         room
     }
 
     /// Sees to it that the leaf has an entry at `at`; false at the end of the range.
-    fn next_entry(&self, adoption: &mut Adoption, source: &SourceView) -> Result<bool, StoreError> {
+    fn next_entry(&self, adoption: &mut Adoption, source: &SourceView) -> Result<bool, PairError> {
         let meganode = source.meganode();
         let low = &adoption.range.low;
         if !adoption.begun {
@@ -204,18 +218,12 @@ impl Store {
     }
 
     /// Copies the entry that was read: extent first, then what of the tree became full.
-    fn adopt_entry(&mut self, adoption: &mut Adoption, moved: &Moved) -> Result<bool, StoreError> {
+    fn adopt_entry(&mut self, adoption: &mut Adoption, moved: &Moved) -> Result<bool, PairError> {
         let csn = self.appended().next();
         let header = ExtentHeader { epoch: self.epoch, csn, ..moved.header };
-        let Ok(shape) = header.shape(adoption.value.len()) else { return Ok(false) };
-        let encoded = self.encoder.encode(&header, &adoption.value).map_err(|_| StoreError::Reply)?;
-        let Some(offset) = self.extents.allocate(shape.extent_bytes()) else { return Ok(false) };
-        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
-        append_extent(self.log.as_mut(), offset, encoded.bytes);
-        extent::store(&mut self.memory.extent, offset, encoded.bytes);
-        self.csn_unlogged = csn;
+        let Some((entry, shape)) = self.write_extent(&header, &adoption.value) else { return Ok(false) };
         self.written(csn);
-        adoption.loose.push((offset, shape.extent_bytes()));
+        adoption.loose.push((entry.offset, shape.extent_bytes()));
         let Some(mut builder) = adoption.builder.take() else { return Ok(false) };
         let key = adoption.leaf.key(adoption.at);
         let pushed = self.build(adoption.range.slot, |allocator, emit| {
@@ -229,24 +237,24 @@ impl Store {
 
     /// An adoption comes to nothing: frees at once what discarding its meganode would not find. No leaf has
     /// ever led to it, and of a slot that was only reserved nobody knows.
-    pub(crate) fn give_up_adoption(&mut self, adoption: &mut Adoption) {
+    pub fn give_up_adoption(&mut self, adoption: &mut Adoption) {
         for (offset, bytes) in adoption.loose.drain(..) {
             self.extents.free(offset, bytes);
         }
         self.reserved.remove(&adoption.range.slot);
     }
 
-    fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, StoreError> {
+    fn finish_adoption(&mut self, adoption: &mut Adoption) -> Result<AdoptionStep, PairError> {
         let AdoptionRange { name, slot, .. } = adoption.range;
         // Each level closes two nodes at the most, and there may be one more level; then the last step.
         let height = adoption.builder.as_ref().map_or(1, BulkBuilder::height);
         self.make_nodes(slot, 2 * (height + 1));
-        match self.adoption_room(&Need::fills(2 * (height + 1), &self.geometry)) {
+        match self.adoption_room(&LogNeed::fills(2 * (height + 1), self.memory.geometry())) {
             Ok(()) => {}
             Err(NoRoom::LogBusy) => return Ok(AdoptionStep::Waits),
             Err(_) => return Ok(AdoptionStep::Full),
         }
-        let Some(mut builder) = adoption.builder.take() else { return Err(StoreError::NoMeganode(slot)) };
+        let Some(mut builder) = adoption.builder.take() else { return Err(PairError::NoMeganode(slot)) };
         let mut summary = None;
         let built = self.build(slot, |allocator, emit| {
             summary = Some(builder.finish(allocator, emit).map_err(drop)?);
@@ -265,21 +273,15 @@ impl Store {
         slot: SlotIndex,
         go_on: impl FnOnce(&mut SlotAllocator, &mut dyn FnMut(Change<'_>)) -> Result<(), ()>,
     ) -> Result<(), ()> {
-        let there = self.slot(slot);
-        let Store { log, memory, meganodes, geometry, csn_unlogged, .. } = self;
-        let (ends, filled) = (meganodes.ends(), meganodes.filled().clone());
+        let Pair { log, memory, meganodes, .. } = self;
+        let ends = meganodes.ends();
         let Some(owned) = meganodes.get_mut(slot) else { return Err(()) };
         let mut high = ends.end(slot);
         let mut emit = |change: Change<'_>| {
-            let record = NodeRecord::Tree { slot, completion: None, change };
-            let csn = match log {
-                Some(log) => log.append(RegionKind::Node, |_, out| record.encode(out)).csn,
-                None => csn_unlogged.next(),
-            };
-            *csn_unlogged = csn;
+            let csn = log.append_node(&NodeRecord::Tree { slot, completion: None, change });
             high = high.max(cell_tree::NodeIndex(change.node().0 + 1));
             ends.announce(slot, high);
-            filled.apply(&mut memory.node, *geometry, there, &change, csn);
+            memory.change_node(slot, &change, csn);
         };
         let gone = go_on(&mut owned.allocator, &mut emit);
         let last = self.appended();
@@ -290,7 +292,7 @@ impl Store {
 
 /// The source's memory: what any reader may hold.
 #[derive(Clone, Debug)]
-pub(crate) struct SourceView {
+pub struct SourceView {
     node: Region,
     extent: Region,
     geometry: cell_tree::Geometry,
@@ -304,7 +306,7 @@ impl SourceView {
     }
 
     /// Reads an entry that does not change: writes to its range wait.
-    fn read(&self, entry: &LeafEntry, bytes: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<Moved, StoreError> {
+    fn read(&self, entry: &LeafEntry, bytes: &mut Vec<u8>, value: &mut Vec<u8>) -> Result<Moved, PairError> {
         let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
         bytes.resize(shape.extent_bytes() as usize, 0);
         self.extent.read_bytes(byte_offset(entry.offset), bytes);
@@ -317,15 +319,15 @@ impl SourceView {
     }
 }
 
-impl Store {
+impl Pair {
     /// One of the pair's meganodes, for whoever adopts a part of it.
-    pub(crate) fn source_view(&self, slot: SlotIndex) -> SourceView {
+    pub fn source_view(&self, slot: SlotIndex) -> SourceView {
         SourceView {
-            node: self.node.clone(),
-            extent: self.extent.clone(),
-            geometry: self.geometry,
-            slot: self.slot(slot),
-            pair: self.pair,
+            node: self.memory.node().clone(),
+            extent: self.memory.extent().clone(),
+            geometry: *self.memory.geometry(),
+            slot: self.memory.slot(slot),
+            pair: self.id,
         }
     }
 }

@@ -8,9 +8,10 @@ use cell_terms::{Csn, SlotIndex};
 use cell_tree::{Change, CompactionLimits, CompactionNext, CompactionPlan};
 use cell_wal::record_space;
 
-use super::log::{CHANGE_BYTES_MAX, Need};
-use super::{NoRoom, Store, StoreError};
+use crate::error::{NoRoom, PairError};
 use crate::grace::Freed;
+use crate::log::{CHANGE_BYTES_MAX, LogNeed};
+use crate::pair::Pair;
 
 /// How full rebuilt tree nodes become, in percent.
 const FILL_PERCENT: usize = 85;
@@ -18,25 +19,16 @@ const FILL_PERCENT: usize = 85;
 /// smaller than that.
 const RUNS: [(usize, usize); 2] = [(32, 4), (8, 1)];
 
-/// Compactions of a pair's meganodes since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CompactionCounts {
-    /// Meganodes that were gone through and gave up tree nodes.
-    pub(crate) rebuilt: u64,
-    /// Tree nodes that they gave up.
-    pub(crate) nodes_freed: u64,
-}
-
 /// Where a compaction of a meganode is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CompactionWalk {
+pub struct CompactionWalk {
     level: u8,
     from: Vec<u8>,
 }
 
 /// What a step of a compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CompactionStep {
+pub enum CompactionStep {
     /// It looked at a run and freed so many tree nodes.
     Went(usize),
     /// The log has no room now, or somebody reads the whole meganode: step again later.
@@ -45,13 +37,13 @@ pub(crate) enum CompactionStep {
     Done,
 }
 
-impl Store {
+impl Pair {
     /// Takes the next step of a compaction: one run of tree nodes, in one batch.
-    pub(crate) fn compact(
+    pub fn compact(
         &mut self,
         slot: SlotIndex,
         walk: &mut CompactionWalk,
-    ) -> Result<CompactionStep, StoreError> {
+    ) -> Result<CompactionStep, PairError> {
         if self.checking {
             return Ok(CompactionStep::Waits);
         }
@@ -67,7 +59,7 @@ impl Store {
         }
         let freed = plan.freed().len();
         self.compaction_plan = plan;
-        match next.map_err(StoreError::Plan)? {
+        match next.map_err(PairError::Plan)? {
             CompactionNext::From(from) => walk.from = from,
             CompactionNext::LevelDone => *walk = CompactionWalk { level: walk.level + 1, from: Vec::new() },
             CompactionNext::TreeDone => return Ok(CompactionStep::Done),
@@ -86,12 +78,9 @@ impl Store {
                 run,
             };
             let marks = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX) * run;
-            let mut need = Need::fills(limits.fills_max(), &self.geometry);
+            let mut need = LogNeed::fills(limits.fills_max(), self.memory.geometry());
             need.node_bytes += marks;
-            let before = self.no_room;
-            let room = self.log_room(&need);
-            self.no_room = before; // the pair's own writes are not refused for this
-            match room {
+            match self.log_room_apart(&need) {
                 Ok(()) => return Ok(limits),
                 Err(error) if refused != NoRoom::LogBusy => refused = error,
                 Err(_) => {} // a shorter run may fit what is left of the batch; else it waits
@@ -103,8 +92,7 @@ impl Store {
     fn carry_out_compaction(&mut self, slot: SlotIndex, plan: &mut CompactionPlan) {
         let first = self.appended().next();
         for change in plan.changes() {
-            let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
-            self.csn_unlogged = csn;
+            self.log.append_node(&NodeRecord::Tree { slot, completion: None, change });
         }
         let mut last = first;
         for (index, change) in plan.changes().enumerate() {
@@ -112,7 +100,7 @@ impl Store {
             if matches!(change, Change::Mark { .. }) && planted(Mutant::RebuiltRunKept) {
                 continue;
             }
-            self.change_node(slot, &change, last);
+            self.memory.change_node(slot, &change, last);
         }
         if let Some(owned) = self.meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);
@@ -126,12 +114,12 @@ impl Store {
     }
 
     /// A compaction has gone through a meganode and freed something.
-    pub(crate) fn count_rebuilt(&mut self) {
+    pub fn count_rebuilt(&mut self) {
         self.compactions.rebuilt += 1;
     }
 
     /// The next meganode of which so much was deleted that it should be looked at.
-    pub(crate) fn take_thinned(&mut self) -> Option<SlotIndex> {
+    pub fn take_thinned(&mut self) -> Option<SlotIndex> {
         if self.rebuild_permille == 0 {
             return None;
         }
@@ -141,17 +129,17 @@ impl Store {
     }
 
     /// The meganode is to be looked at another time.
-    pub(crate) fn put_back_thinned(&mut self, slot: SlotIndex) {
+    pub fn put_back_thinned(&mut self, slot: SlotIndex) {
         self.meganodes.note_thinned(slot);
     }
 
     /// Whether something was deleted from a meganode since it was looked at last.
-    pub(crate) fn may_be_thin(&self, slot: SlotIndex) -> bool {
+    pub fn may_be_thin(&self, slot: SlotIndex) -> bool {
         self.rebuild_permille > 0 && self.meganodes.get(slot).is_some_and(|owned| owned.removed > 0)
     }
 
     /// Tree nodes of a meganode that are in use.
-    pub(crate) fn nodes_used(&self, slot: SlotIndex) -> usize {
+    pub fn nodes_used(&self, slot: SlotIndex) -> usize {
         self.meganodes.get(slot).map_or(0, |owned| owned.nodes_used())
     }
 }

@@ -1,7 +1,7 @@
 //! A check of whole pairs on the operator's wish: every structural invariant of the trees, every extent's
-//! checksum. It reads as any reader does. While the structure is walked, writes wait (see
-//! `Store::begin_check`), so that what it finds is damage and not a moment between two changes; the extents
-//! are compared beside them.
+//! checksum. It reads as any reader does. While the structure is walked, writes wait
+//! ([`crate::Pair::begin_check`]), so that what it finds is damage and not a moment between two changes; the
+//! extents are compared beside them.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,8 @@ use cell_recovery::image::ImageSource;
 use cell_terms::ExtentOffset;
 use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, ReadError, Slot};
 
-use crate::store::{SlotEnds, shape_of};
+use crate::meganodes::SlotEnds;
+use crate::read::shape_of;
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]

@@ -1,81 +1,76 @@
 //! The store's side of splits: steps into the log and the table of splits, cutting the source's half, showing
 //! and freeing meganodes, the router's entries. When each may happen is `crate::split`'s to know.
 
-use cell_protocol::{MeganodeRow, MeganodeUse};
 use cell_recovery::{Cuts, NodeRecord, SlotUse, SourceState, SplitName, SplitRecord, SplitTable};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, ExtentOffset, PairId, Pointer, Root, SlotIndex};
-use cell_tree::{
-    Change, Image, LeafEntry, Meganode, MeganodeRole, NodeIndex, SlotAllocator, SplitPlan, TreeNodeState,
-};
-use cell_wal::{Space, record_space};
+use cell_tree::{Change, Image, LeafEntry, MeganodeRole, NodeIndex, SlotAllocator, SplitPlan};
 
-use super::log::Need;
-use super::{NoRoom, Store, StoreError, WriteError, shape_of};
+use crate::error::{NoRoom, PairError, WriteError};
+use crate::figures::MeganodeFigures;
 use crate::grace::Freed;
-
-/// A step's record besides its keys, completions and bits, at the most.
-const STEP_BYTES_MAX: usize = 128;
+use crate::log::LogNeed;
+use crate::pair::Pair;
+use crate::read::shape_of;
 
 /// Extents of a half that was cut away, which go to the grace queue a part at a time.
 #[derive(Debug)]
-pub(crate) struct CutHalf {
+pub struct CutHalf {
     csn: Csn,
     extents: Vec<(ExtentOffset, u32)>,
 }
 
-impl Store {
+impl Pair {
     /// The splits and slots of the pair, as the log tells them.
-    pub(crate) fn split_table(&self) -> &SplitTable {
+    pub fn split_table(&self) -> &SplitTable {
         &self.splits
     }
 
     /// The pair has finished a split as its target: the source asks for it no more.
-    pub(crate) fn forget_split(&mut self, name: SplitName) {
+    pub fn forget_split(&mut self, name: SplitName) {
         self.splits.forget(name);
     }
 
     /// The pointer to a meganode's root tree node.
-    pub(crate) fn pointer(&self, slot: SlotIndex) -> Pointer {
-        self.geometry.pointer(self.slot(slot), NodeIndex::ROOT)
+    pub fn pointer(&self, slot: SlotIndex) -> Pointer {
+        self.memory.pointer(slot)
     }
 
     /// The pointer to a meganode's root tree node in another pair: all have the same sizes.
-    pub(crate) fn pointer_to(&self, pair: PairId, index: SlotIndex) -> Pointer {
-        self.geometry.pointer(cell_tree::Slot { region: pair.node_region(), index }, NodeIndex::ROOT)
+    pub fn pointer_to(&self, pair: PairId, index: SlotIndex) -> Pointer {
+        self.memory.geometry().pointer(cell_tree::Slot { region: pair.node_region(), index }, NodeIndex::ROOT)
     }
 
     /// Where the keys behind a meganode are.
-    pub(crate) fn right_of(&self, slot: SlotIndex) -> Option<Pointer> {
-        let mut words = vec![0; self.geometry.node_words()];
+    pub fn right_of(&self, slot: SlotIndex) -> Option<Pointer> {
+        let mut words = vec![0; self.memory.geometry().node_words()];
         let root = self.meganode(slot).copy_node(NodeIndex::ROOT, &mut words).ok()?;
         Some(root.right()).filter(|right| !right.is_null())
     }
 
     /// Entries of the meganodes that this pair answers for.
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         let leaves = self.leaf_slots().into_iter().filter(|slot| !self.splits.is_hidden(*slot));
         leaves.filter_map(|slot| self.meganodes.get(slot)).map(|owned| owned.entries).sum()
     }
 
     /// Where the tree begins, if this pair keeps that.
-    pub(crate) fn root(&self) -> Root {
-        self.node.root()
+    pub fn root(&self) -> Root {
+        self.memory.node().root()
     }
 
     /// The slot that a pointer to a root tree node of this pair names.
     pub(crate) fn slot_of(&self, pointer: Pointer) -> Option<SlotIndex> {
-        let (slot, node) = self.geometry.locate(pointer)?;
-        (slot.region == self.node.spec().id && node == NodeIndex::ROOT).then_some(slot.index)
+        self.memory.slot_of(pointer)
     }
 
     /// Slots of the node region.
-    pub(crate) fn slot_count(&self) -> u32 {
-        self.node.spec().slots()
+    pub fn slot_count(&self) -> u32 {
+        self.memory.node().spec().slots()
     }
 
     /// Slots that can be used at once.
-    pub(crate) fn free_slots(&self) -> impl Iterator<Item = SlotIndex> + '_ {
+    pub fn free_slots(&self) -> impl Iterator<Item = SlotIndex> + '_ {
         let unused = |slot: &SlotIndex| self.meganodes.get(*slot).is_none() && !self.reserved.contains(slot);
         let listed = |slot: &SlotIndex| self.splits.slot_use(*slot) != SlotUse::Free;
         (0..self.slot_count()).map(SlotIndex).filter(move |slot| unused(slot) && !listed(slot))
@@ -87,21 +82,20 @@ impl Store {
     /// 1. the log is slow, and the `Opened` of one split becomes durable with the `Start` of the next;
     /// 2. the second split's target is asked to adopt, and logs that with its next step, or later;
     /// 3. the first split's entry wants a router, which takes the first free slot in the same step.
-    pub(crate) fn reserve_slot(&mut self, slot: SlotIndex) -> bool {
+    pub fn reserve_slot(&mut self, slot: SlotIndex) -> bool {
         let free = self.free_slots().any(|free| free == slot);
         free && (planted(Mutant::SlotUnreserved) || self.reserved.insert(slot))
     }
 
     /// Whether the log surely takes a step with so many bytes of keys and the like.
-    pub(crate) fn step_room(&mut self, bytes: usize) -> Result<(), NoRoom> {
-        self.log_room(&Need::step(STEP_BYTES_MAX + bytes))
+    pub fn step_room(&mut self, bytes: usize) -> Result<(), NoRoom> {
+        self.log_room(&LogNeed::step(bytes))
     }
 
-    /// Logs a step and notes it in the table of splits and the completion table. [`Store::step_room`] was
+    /// Logs a step and notes it in the table of splits and the completion table. [`Pair::step_room`] was
     /// asked.
-    pub(crate) fn append_step(&mut self, record: &NodeRecord<'_>) -> Csn {
-        let csn = self.append_node(record);
-        self.csn_unlogged = csn;
+    pub fn append_step(&mut self, record: &NodeRecord<'_>) -> Csn {
+        let csn = self.log.append_node(record);
         let applied = self.splits.apply(record, self.epoch, csn);
         assert!(applied.is_ok(), "a step that does not follow: {applied:?}");
         if let NodeRecord::Split(step) = record {
@@ -113,37 +107,31 @@ impl Store {
     }
 
     /// Logs a step of a split, if there is room.
-    pub(crate) fn try_step(&mut self, record: SplitRecord<'_>, bytes: usize) -> Option<Csn> {
+    pub fn try_step(&mut self, record: SplitRecord<'_>, bytes: usize) -> Option<Csn> {
         self.step_room(bytes).ok()?;
         Some(self.append_step(&NodeRecord::Split(record)))
     }
 
-    /// What is freed durably can be used again.
-    pub(super) fn prune_book(&mut self) {
-        let durable = self.durable();
-        self.splits.prune(durable);
-    }
-
     /// Where a meganode can be split: the fence between two leaves in its middle.
-    pub(crate) fn split_key(&self, slot: SlotIndex) -> Option<Vec<u8>> {
+    pub fn split_key(&self, slot: SlotIndex) -> Option<Vec<u8>> {
         self.meganode(slot).split_key(50).ok().flatten()
     }
 
     /// What cutting a meganode at a key would change.
-    pub(crate) fn plan_cut(&self, slot: SlotIndex, key: &[u8]) -> Result<SplitPlan, StoreError> {
-        self.meganode(slot).plan_meganode_split(key).map_err(StoreError::Plan)
+    pub(crate) fn plan_cut(&self, slot: SlotIndex, key: &[u8]) -> Result<SplitPlan, PairError> {
+        self.meganode(slot).plan_meganode_split(key).map_err(PairError::Plan)
     }
 
     /// Cuts a meganode: logs the step, then changes the boundary nodes and frees the upper half. `extents`
     /// are those of the upper half, where somebody has counted them. `None`: the log has no room now.
-    pub(crate) fn cut(
+    pub fn cut(
         &mut self,
         name: SplitName,
         slot: SlotIndex,
         key: &[u8],
         right: Pointer,
         extents: Option<Vec<(ExtentOffset, u32)>>,
-    ) -> Result<Option<CutHalf>, StoreError> {
+    ) -> Result<Option<CutHalf>, PairError> {
         let linked = self
             .splits
             .source(name)
@@ -154,16 +142,15 @@ impl Store {
         if self.step_room(key.len() + bits.bytes.len() + 4 * plan.cuts.len()).is_err() {
             return Ok(None);
         }
-        let cuts = Cuts::new(&plan.cuts).ok_or(StoreError::NoMeganode(slot))?;
+        let cuts = Cuts::new(&plan.cuts).ok_or(PairError::NoMeganode(slot))?;
         let record = SplitRecord::Applied { name, slot, right, cuts, high: key, freed: bits };
         let csn = self.append_step(&NodeRecord::Split(record));
-        let there = self.slot(slot);
         let extents = extents.unwrap_or_else(|| self.extents_of(slot, plan.leaves.iter().copied()));
         self.meganodes.count(slot, -i64::try_from(extents.len()).unwrap_or(0));
         for node in cuts.nodes() {
-            self.change_node(slot, &Change::Cut { node: *node, high: key, right }, csn);
+            self.memory.change_node(slot, &Change::Cut { node: *node, high: key, right }, csn);
         }
-        cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, bits.iter(), csn);
+        self.memory.free_nodes(slot, bits.iter(), csn);
         self.meganodes.rest(slot, bits.len());
         for node in bits.iter() {
             self.grace.push(csn, Freed::Node(slot, node));
@@ -185,7 +172,7 @@ impl Store {
     }
 
     /// Gives a part of a cut half to the grace queue; true when nothing is left of it.
-    pub(crate) fn rest_cut_half(&mut self, half: &mut CutHalf, extents_max: usize) -> bool {
+    pub fn rest_cut_half(&mut self, half: &mut CutHalf, extents_max: usize) -> bool {
         let keep = half.extents.len().saturating_sub(extents_max);
         for (offset, bytes) in half.extents.drain(keep..) {
             self.grace.push(half.csn, Freed::Extent(offset, bytes));
@@ -195,31 +182,27 @@ impl Store {
 
     /// Makes tree nodes of an adopted meganode readable, from `from` on, at most so many; the root comes
     /// last. Where to go on; `None` when all are.
-    pub(crate) fn show(&mut self, slot: SlotIndex, from: NodeIndex, nodes_max: u32) -> Option<NodeIndex> {
+    pub fn show(&mut self, slot: SlotIndex, from: NodeIndex, nodes_max: u32) -> Option<NodeIndex> {
         let end = self.meganodes.get(slot).map_or(NodeIndex(0), |owned| owned.allocator.high_water());
-        let there = self.slot(slot);
-        let mut show = |node| {
-            cell_tree::show(&mut self.memory.node, self.geometry, there, node, TreeNodeState::Valid);
-        };
         let to = end.0.min(from.0.max(1).saturating_add(nodes_max));
-        (from.0.max(1)..to).map(NodeIndex).for_each(&mut show);
+        (from.0.max(1)..to).for_each(|node| self.memory.show(slot, NodeIndex(node)));
         if to < end.0 {
             return Some(NodeIndex(to));
         }
-        show(NodeIndex::ROOT);
+        self.memory.show(slot, NodeIndex::ROOT);
         None
     }
 
     /// Throws away what was adopted into a slot: logs that, frees its tree nodes and extents. Its slot can be
     /// used again when that is durable and the grace period is over.
-    pub(crate) fn discard(&mut self, name: SplitName, slot: SlotIndex) -> bool {
+    pub fn discard(&mut self, name: SplitName, slot: SlotIndex) -> bool {
         let Some(csn) = self.try_step(SplitRecord::Discarded { name, slot }, 0) else { return false };
         self.free_slot(slot, csn);
         true
     }
 
     /// A router that the root does not lead to is thrown away.
-    pub(crate) fn free_router(&mut self, slot: SlotIndex) -> bool {
+    pub fn free_router(&mut self, slot: SlotIndex) -> bool {
         if self.step_room(0).is_err() {
             return false;
         }
@@ -234,11 +217,9 @@ impl Store {
         if self.meganodes.get(slot).is_none() {
             return;
         }
-        let there = self.slot(slot);
         let end = self.meganodes.get(slot).map_or(0, |owned| owned.allocator.high_water().0);
         let extents = self.extents_of(slot, (0..end).map(NodeIndex));
-        let all = (0..end).map(NodeIndex);
-        cell_tree::free_nodes(&mut self.memory.node, self.geometry, there, all, csn);
+        self.memory.free_nodes(slot, (0..end).map(NodeIndex), csn);
         for (offset, bytes) in extents {
             self.grace.push(csn, Freed::Extent(offset, bytes));
         }
@@ -247,45 +228,42 @@ impl Store {
     }
 
     /// Begins a router in a slot: an empty meganode, not reachable before the root is set.
-    pub(crate) fn begin_router(&mut self, slot: SlotIndex) -> bool {
-        if self.log_room(&Need::fills(2, &self.geometry)).is_err() || !self.grant_first(slot) {
+    pub fn begin_router(&mut self, slot: SlotIndex) -> bool {
+        if self.log_room(&LogNeed::fills(2, self.memory.geometry())).is_err() || !self.grant_first(slot) {
             return false;
         }
         self.append_step(&NodeRecord::SlotUse { slot, used: SlotUse::Router });
-        self.meganodes.add(slot, SlotAllocator::new(self.geometry.nodes()), 0);
+        self.meganodes.add(slot, SlotAllocator::new(self.memory.geometry().nodes()), 0);
         self.take_granted(slot);
         self.meganodes.set_router(slot);
-        let image = cell_tree::empty_router(self.geometry);
+        let image = cell_tree::empty_router(*self.memory.geometry());
         let change = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&image) };
-        let csn = self.append_node(&NodeRecord::Tree { slot, completion: None, change });
-        self.csn_unlogged = csn;
-        self.change_node(slot, &change, csn);
+        let csn = self.log.append_node(&NodeRecord::Tree { slot, completion: None, change });
+        self.memory.change_node(slot, &change, csn);
         self.written(csn);
         true
     }
 
     /// Leads keys from `low` on to a meganode. Repeating it changes nothing. The CSN that must be durable
     /// before anybody relies on it.
-    pub(crate) fn route(&mut self, router: SlotIndex, low: &[u8], to: Pointer) -> Result<Csn, WriteError> {
+    pub fn route(&mut self, router: SlotIndex, low: &[u8], to: Pointer) -> Result<Csn, WriteError> {
         let key = if low.is_empty() { &[0][..] } else { low };
         let entry = LeafEntry::to_meganode(to);
-        let found = self.meganode(router).search(key).map_err(StoreError::Tree)?;
+        let found = self.meganode(router).search(key).map_err(PairError::Tree)?;
         if found.entry == Some(entry) {
             return Ok(found.csn_changed);
         }
         self.make_room(router, 0);
-        let need = Need::put(key.len(), 0, &self.geometry, self.meganodes.height(router));
+        let need = LogNeed::put(key.len(), 0, self.memory.geometry(), self.meganodes.height(router));
         self.log_room(&need).map_err(WriteError::NoRoom)?;
-        let there = self.slot(router);
-        let role = MeganodeRole::Router;
-        let meganode = Meganode::new(&self.node, self.geometry, there).with_role(role);
+        let meganode = self.memory.meganode(router, MeganodeRole::Router);
         let Some(owned) = self.meganodes.get_mut(router) else {
-            return Err(StoreError::NoMeganode(router).into());
+            return Err(PairError::NoMeganode(router).into());
         };
         match cell_tree::plan_put(&meganode, &mut owned.allocator, key, entry, &mut self.plan) {
             Ok(()) => {}
             Err(cell_tree::PlanError::Full { .. }) => return Err(WriteError::NoRoom(NoRoom::Slot)),
-            Err(error) => return Err(StoreError::Plan(error).into()),
+            Err(error) => return Err(PairError::Plan(error).into()),
         }
         let added = i64::from(self.plan.old().is_none());
         let last = self.change_tree(router, None);
@@ -294,43 +272,43 @@ impl Store {
     }
 
     /// The tree begins elsewhere from here on.
-    pub(crate) fn set_root(&mut self, root: Root) -> Option<Csn> {
+    pub fn set_root(&mut self, root: Root) -> Option<Csn> {
         self.step_room(8).ok()?;
         let csn = self.append_step(&NodeRecord::RootSet(root));
-        self.memory.node.set_root(root);
+        self.memory.set_root(root);
         Some(csn)
     }
 
     /// The slot of the router that the root leads to, if it is in this pair.
-    pub(crate) fn router(&self) -> Option<SlotIndex> {
+    pub fn router(&self) -> Option<SlotIndex> {
         let root = self.root();
         root.router.then(|| self.slot_of(root.pointer)).flatten()
     }
 
     /// The meganode that waits longest for a split of its own, if one does.
-    pub(crate) fn take_crowded(&mut self) -> Option<SlotIndex> {
+    pub fn take_crowded(&mut self) -> Option<SlotIndex> {
         self.crowded.take()
     }
 
     /// After tree nodes were split: is the meganode so full that it should be split?
-    pub(super) fn note_crowded(&mut self, slot: SlotIndex) {
+    pub(crate) fn note_crowded(&mut self, slot: SlotIndex) {
         if self.meganodes.is_crowded(slot, self.split_fill_percent) {
             self.crowded = Some(slot);
         }
     }
 
     /// Whether a meganode should be split, or was cut and will have room soon.
-    pub(crate) fn is_crowded(&self, slot: SlotIndex) -> bool {
+    pub fn is_crowded(&self, slot: SlotIndex) -> bool {
         self.meganodes.is_crowded(slot, self.split_fill_percent)
     }
 
     /// Whether tree nodes of a meganode rest, so that it will have room without anybody's doing.
-    pub(crate) fn has_resting(&self, slot: SlotIndex) -> bool {
+    pub fn has_resting(&self, slot: SlotIndex) -> bool {
         self.meganodes.get(slot).is_some_and(|owned| owned.resting > 0)
     }
 
     /// Whether extents rest that a record up to `csn` has freed.
-    pub(crate) fn has_resting_extents(&self, csn: Csn) -> bool {
+    pub fn has_resting_extents(&self, csn: Csn) -> bool {
         self.grace.oldest_extent().is_some_and(|oldest| oldest <= csn)
     }
 
@@ -344,7 +322,7 @@ impl Store {
     }
 
     /// Entries of a meganode, and bytes of extents that they take, about.
-    pub(crate) fn weight(&self, slot: SlotIndex) -> (u64, u64) {
+    pub fn weight(&self, slot: SlotIndex) -> (u64, u64) {
         let entries = self.meganodes.get(slot).map_or(0, |owned| owned.entries);
         let all = self.meganodes.entries().max(1);
         let bytes = self.extents.stats().allocated_bytes;
@@ -352,51 +330,31 @@ impl Store {
     }
 
     /// Bytes of the extent region that there are.
-    pub(crate) fn extent_bytes(&self) -> u64 {
+    pub fn extent_bytes(&self) -> u64 {
         self.extents.stats().capacity_bytes
     }
 
     /// Slots that are in use.
-    pub(crate) fn used_slots(&self) -> Vec<SlotIndex> {
+    pub fn used_slots(&self) -> Vec<SlotIndex> {
         self.splits.slots().map(|(slot, _)| slot).collect()
     }
 
-    /// What is to be told of a meganode, its keys apart.
-    pub(crate) fn meganode_row(&self, slot: SlotIndex) -> MeganodeRow {
-        let used = match self.splits.slot_use(slot) {
-            SlotUse::Router => MeganodeUse::Router,
-            _ if self.splits.is_hidden(slot) => MeganodeUse::Adopted,
-            _ => MeganodeUse::Leaf,
-        };
+    /// A meganode's shape, as status tells it.
+    #[must_use]
+    pub fn meganode_figures(&self, slot: SlotIndex) -> MeganodeFigures {
         let owned = self.meganodes.get(slot);
-        let nodes = owned.map_or(0, |owned| owned.nodes_used());
-        MeganodeRow {
-            pair: self.pair,
-            slot,
-            used,
+        MeganodeFigures {
+            used: self.splits.slot_use(slot),
+            hidden: self.splits.is_hidden(slot),
             height: owned.map_or(0, |owned| owned.allocator.height()),
-            nodes: u32::try_from(nodes).unwrap_or(u32::MAX),
-            nodes_all: u32::try_from(self.geometry.nodes()).unwrap_or(u32::MAX),
+            nodes: owned.map_or(0, |owned| owned.nodes_used()),
+            nodes_all: self.memory.geometry().nodes(),
             entries: owned.map_or(0, |owned| owned.entries),
-            ..MeganodeRow::default()
         }
     }
 
     /// Slots that hold meganodes of entries, adoptions among them.
-    pub(crate) fn leaf_slots(&self) -> Vec<SlotIndex> {
+    pub fn leaf_slots(&self) -> Vec<SlotIndex> {
         self.splits.slots().filter(|(_, used)| *used == SlotUse::Leaf).map(|(slot, _)| slot).collect()
-    }
-}
-
-impl Need {
-    /// A step of a split: it may use the reserve, so that a full disk leaves no split in the middle.
-    pub(crate) fn step(bytes: usize) -> Need {
-        Need { node_bytes: record_space(bytes), extent_bytes: 0, space: Space::Reserve }
-    }
-
-    /// So many whole tree nodes.
-    pub(crate) fn fills(count: usize, geometry: &cell_tree::Geometry) -> Need {
-        let fill = record_space(STEP_BYTES_MAX + geometry.node_bytes());
-        Need { node_bytes: count * fill, extent_bytes: 0, space: Space::Ordinary }
     }
 }

@@ -5,38 +5,45 @@ use std::ops::Bound;
 
 use cell_memory::{Region, extent};
 use cell_terms::{Csn, SlotIndex};
-use cell_tree::{LeafEntry, LeafSnapshot, Meganode};
+use cell_tree::{LeafEntry, LeafSnapshot, Meganode, ReadError};
 
-use super::{Store, StoreError, shape_of};
+use crate::error::PairError;
+use crate::pair::Pair;
+use crate::read::shape_of;
 
 /// Which way a scan goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ScanDirection {
+pub enum ScanDirection {
+    /// Ascending keys.
     Forward,
+    /// Descending keys.
     Backward,
 }
 
 /// A range of keys.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScanRange<'a> {
-    pub(crate) start: Bound<&'a [u8]>,
-    pub(crate) end: Bound<&'a [u8]>,
-    pub(crate) direction: ScanDirection,
+pub struct KeyRange<'a> {
+    /// Where it begins, of the lowest keys.
+    pub start: Bound<&'a [u8]>,
+    /// Where it ends, of the highest keys.
+    pub end: Bound<&'a [u8]>,
+    /// In which order its keys are wanted.
+    pub direction: ScanDirection,
 }
 
 /// How a scan of a meganode ended.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ScanEnd {
+pub struct ScanEnd {
     /// What all that was seen depends on: the entries, and the removals in the leaves that were looked at.
-    pub(crate) depends_on: Csn,
+    pub depends_on: Csn,
     /// Whether it was told to end; else the range has nothing more in this meganode.
-    pub(crate) is_stopped: bool,
+    pub is_stopped: bool,
 }
 
-impl<'a> ScanRange<'a> {
+impl<'a> KeyRange<'a> {
     /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no
     /// key is in the range.
-    fn searchable(&self, key_max: usize) -> Option<ScanRange<'a>> {
+    fn searchable(&self, key_max: usize) -> Option<KeyRange<'a>> {
         // Between a key of the longest length and its extensions there is no key.
         let start = match self.start {
             Bound::Included(key) | Bound::Excluded(key) if key.len() > key_max => {
@@ -52,18 +59,19 @@ impl<'a> ScanRange<'a> {
             Bound::Included([]) | Bound::Excluded([]) => return None,
             end => end,
         };
-        Some(ScanRange { start, end, ..*self })
+        Some(KeyRange { start, end, ..*self })
     }
 
     /// Whether keys below `bound` are in the range.
-    pub(crate) fn begins_below(&self, bound: &[u8]) -> bool {
+    pub fn begins_below(&self, bound: &[u8]) -> bool {
         match self.start {
             Bound::Included(start) | Bound::Excluded(start) => start < bound,
             Bound::Unbounded => true,
         }
     }
 
-    pub(crate) fn is_past_end(&self, key: &[u8]) -> bool {
+    /// Whether a key lies above the range.
+    pub fn is_past_end(&self, key: &[u8]) -> bool {
         match self.end {
             Bound::Included(end) => key > end,
             Bound::Excluded(end) => key >= end,
@@ -72,7 +80,7 @@ impl<'a> ScanRange<'a> {
     }
 }
 
-impl ScanRange<'_> {
+impl KeyRange<'_> {
     /// The leaf's entries that are in the range.
     fn inside(&self, leaf: &LeafSnapshot) -> std::ops::Range<usize> {
         let before = |key: &[u8]| leaf.find(key).0;
@@ -99,73 +107,118 @@ impl ScanRange<'_> {
     }
 }
 
-impl Store {
+/// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
+/// asked for before those of the present one are copied.
+struct LeafWalk<'p, 'r> {
+    pair: &'p Pair,
+    meganode: Meganode<'p, Region>,
+    range: KeyRange<'r>,
+    leaf: LeafSnapshot,
+    next: LeafSnapshot,
+    /// Entries that are wanted and whose extents were not asked for yet, about.
+    wanted: usize,
+}
+
+impl<'p, 'r> LeafWalk<'p, 'r> {
+    fn begin(
+        pair: &'p Pair,
+        slot: SlotIndex,
+        range: KeyRange<'r>,
+        expected: usize,
+    ) -> Result<Self, PairError> {
+        let meganode = pair.meganode(slot);
+        let (mut leaf, next) = (LeafSnapshot::new(), LeafSnapshot::new());
+        first_leaf(&meganode, &range, &mut leaf)?;
+        let inside = range.inside(&leaf);
+        if range.direction == ScanDirection::Forward && expected > inside.len() {
+            meganode.prefetch_after(&leaf);
+        }
+        let wanted = pair.ask(&range, &leaf, inside, expected);
+        Ok(LeafWalk { pair, meganode, range, leaf, next, wanted })
+    }
+
+    /// Whether the range ends within the leaf.
+    fn is_last(&self) -> bool {
+        let inside = self.range.inside(&self.leaf);
+        match self.range.direction {
+            ScanDirection::Forward => inside.end < self.leaf.len(),
+            ScanDirection::Backward => inside.start > 0,
+        }
+    }
+
+    /// Reads the next leaf if that is worth it: whether there is one. `None`: it was not read.
+    fn read_ahead(&mut self) -> Option<Result<bool, ReadError>> {
+        if self.is_last() || self.wanted == 0 || self.range.direction == ScanDirection::Backward {
+            return None;
+        }
+        if !self.range.goes_on_after(&self.leaf) {
+            return Some(Ok(false));
+        }
+        let read = self.meganode.leaf_ahead(&self.leaf, &mut self.next);
+        if let Ok(true) = read {
+            let inside = self.range.inside(&self.next);
+            self.wanted = self.pair.ask(&self.range, &self.next, inside, self.wanted);
+            if self.wanted > 0 {
+                self.meganode.prefetch_after(&self.next);
+            }
+        }
+        Some(read)
+    }
+
+    /// Goes to the next leaf, which may have been read ahead. False: there is none.
+    fn go_on(&mut self, ahead: Option<Result<bool, ReadError>>) -> Result<bool, PairError> {
+        if let Some(read) = ahead {
+            let more = read?;
+            std::mem::swap(&mut self.leaf, &mut self.next);
+            return Ok(more);
+        }
+        if self.is_last() || !next_leaf(&self.meganode, &self.range, &mut self.leaf)? {
+            return Ok(false);
+        }
+        let inside = self.range.inside(&self.leaf);
+        self.wanted = self.pair.ask(&self.range, &self.leaf, inside, self.wanted.max(1));
+        Ok(true)
+    }
+}
+
+impl Pair {
     /// Hands the entries of one meganode in the range, which must not go beyond it, to `each`, which answers
     /// with the CSN that the entry depends on, or `None` to end the scan.
     ///
     /// `expected` is how many entries are wanted, about: so many extents are asked for ahead.
-    pub(crate) fn scan(
+    ///
+    /// # Errors
+    /// The tree is damaged, or what `each` answers.
+    pub fn scan<E: From<PairError>>(
         &self,
         slot: SlotIndex,
-        range: &ScanRange<'_>,
+        range: &KeyRange<'_>,
         expected: usize,
-        mut each: impl FnMut(&[u8], &LeafEntry) -> Result<Option<Csn>, StoreError>,
-    ) -> Result<ScanEnd, StoreError> {
-        let all = |depends_on| ScanEnd { depends_on, is_stopped: false };
-        let Some(range) = range.searchable(self.geometry.key_max()) else { return Ok(all(Csn::ZERO)) };
-        let meganode = self.meganode(slot);
-        let (mut leaf, mut next, mut key) = (LeafSnapshot::new(), LeafSnapshot::new(), Vec::new());
+        mut each: impl FnMut(&[u8], &LeafEntry) -> Result<Option<Csn>, E>,
+    ) -> Result<ScanEnd, E> {
         let mut depends_on = Csn::ZERO;
-        first_leaf(&meganode, &range, &mut leaf)?;
-        let mut inside = range.inside(&leaf);
-        if range.direction == ScanDirection::Forward && expected > inside.len() {
-            meganode.prefetch_after(&leaf);
-        }
-        let mut wanted = self.ask(&range, &leaf, inside.clone(), expected);
+        let Some(range) = range.searchable(self.memory.geometry().key_max()) else {
+            return Ok(ScanEnd { depends_on, is_stopped: false });
+        };
+        let mut walk = LeafWalk::begin(self, slot, range, expected)?;
+        let mut key = Vec::new();
         loop {
-            depends_on = depends_on.max(leaf.csn_removed());
-            let last = match range.direction {
-                ScanDirection::Forward => inside.end < leaf.len(),
-                ScanDirection::Backward => inside.start > 0,
-            };
-            // The next leaf is read, and its extents are asked for, before those of this one are copied.
-            let mut ahead = None;
-            if !last && wanted > 0 && range.direction == ScanDirection::Forward {
-                let read = range.goes_on_after(&leaf).then(|| meganode.leaf_ahead(&leaf, &mut next));
-                ahead = Some(read.unwrap_or(Ok(false)));
-                if let Some(Ok(true)) = ahead {
-                    wanted = self.ask(&range, &next, range.inside(&next), wanted);
-                    if wanted > 0 {
-                        meganode.prefetch_after(&next);
-                    }
-                }
-            }
-            let mut forward = inside.clone();
-            let mut backward = inside.rev();
-            while let Some(i) = match range.direction {
-                ScanDirection::Forward => forward.next(),
-                ScanDirection::Backward => backward.next(),
+            depends_on = depends_on.max(walk.leaf.csn_removed());
+            let ahead = walk.read_ahead();
+            let mut inside = range.inside(&walk.leaf);
+            while let Some(at) = match range.direction {
+                ScanDirection::Forward => inside.next(),
+                ScanDirection::Backward => inside.next_back(),
             } {
                 key.clear();
-                leaf.append_key(i, &mut key);
-                match each(&key, &leaf.entry(i))? {
+                walk.leaf.append_key(at, &mut key);
+                match each(&key, &walk.leaf.entry(at))? {
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
                 }
             }
-            let more = match ahead {
-                Some(read) => read?,
-                None => !last && next_leaf(&meganode, &range, &mut leaf)?,
-            };
-            if !more {
-                return Ok(all(depends_on));
-            }
-            if ahead.is_some() {
-                std::mem::swap(&mut leaf, &mut next);
-            }
-            inside = range.inside(&leaf);
-            if ahead.is_none() {
-                wanted = self.ask(&range, &leaf, inside.clone(), wanted.max(1));
+            if !walk.go_on(ahead)? {
+                return Ok(ScanEnd { depends_on, is_stopped: false });
             }
         }
     }
@@ -173,7 +226,7 @@ impl Store {
     /// Asks for the extents of a leaf's entries as far as they are wanted; returns how many more are.
     fn ask(
         &self,
-        range: &ScanRange<'_>,
+        range: &KeyRange<'_>,
         leaf: &LeafSnapshot,
         inside: std::ops::Range<usize>,
         wanted: usize,
@@ -185,16 +238,16 @@ impl Store {
         };
         let place = |entry: LeafEntry| Some((entry.offset, shape_of(&entry)?));
         let entries = inside.skip(skipped).take(taken).map(|i| leaf.entry(i));
-        extent::prefetch_all(&self.extent, entries.filter_map(place));
+        extent::prefetch_all(self.memory.extent(), entries.filter_map(place));
         wanted - taken
     }
 }
 
 fn first_leaf(
     meganode: &Meganode<'_, Region>,
-    range: &ScanRange<'_>,
+    range: &KeyRange<'_>,
     leaf: &mut LeafSnapshot,
-) -> Result<(), StoreError> {
+) -> Result<(), PairError> {
     match range.direction {
         ScanDirection::Forward => match range.start {
             Bound::Included(key) | Bound::Excluded(key) => meganode.leaf(key, leaf)?,
@@ -211,9 +264,9 @@ fn first_leaf(
 
 fn next_leaf(
     meganode: &Meganode<'_, Region>,
-    range: &ScanRange<'_>,
+    range: &KeyRange<'_>,
     leaf: &mut LeafSnapshot,
-) -> Result<bool, StoreError> {
+) -> Result<bool, PairError> {
     Ok(match range.direction {
         ScanDirection::Forward => range.goes_on_after(leaf) && meganode.leaf_after(leaf)?,
         ScanDirection::Backward => {

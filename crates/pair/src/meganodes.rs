@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use cell_memory::Region;
-use cell_recovery::image::FilledNodes;
 use cell_terms::{RegionId, SlotIndex};
 use cell_tree::{Geometry, LeafSnapshot, Meganode, MeganodeRole, NodeIndex, ReadError, Slot, SlotAllocator};
 
-use super::StoreError;
+use crate::error::PairError;
 
 /// How far the tree nodes of each slot go, as its owner tells and others may ask at any time: a checkpoint's
 /// copier and checks. Zero: the slot holds nothing.
@@ -33,7 +32,7 @@ impl SlotEnds {
     }
 
     /// New tree nodes are about to become reachable.
-    pub(super) fn announce(&self, slot: SlotIndex, end: NodeIndex) {
+    pub(crate) fn announce(&self, slot: SlotIndex, end: NodeIndex) {
         self.set(slot, end);
     }
 
@@ -84,9 +83,11 @@ impl OwnedMeganode {
 
 /// The range of a meganode: its root's fences.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fences {
-    pub(crate) low: Box<[u8]>,
-    pub(crate) high: Option<Box<[u8]>>,
+pub struct Fences {
+    /// Keys at or above this.
+    pub low: Box<[u8]>,
+    /// Keys below this; `None` for plus infinity.
+    pub high: Option<Box<[u8]>>,
 }
 
 /// See the module's text.
@@ -96,7 +97,6 @@ pub(crate) struct Meganodes {
     region: RegionId,
     slots: Vec<Option<OwnedMeganode>>,
     ends: Arc<SlotEnds>,
-    filled: Arc<FilledNodes>,
     /// Meganodes that a compaction should look at, in their order.
     thinned: VecDeque<SlotIndex>,
 }
@@ -105,36 +105,31 @@ pub(crate) struct Meganodes {
 const REMOVED_A_NODE: u64 = 2;
 
 impl Meganodes {
-    pub(super) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
+    pub(crate) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
-        let filled = Arc::new(FilledNodes::new(slots, geometry));
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, filled, thinned: VecDeque::new() }
+        Meganodes { geometry, region, slots, ends, thinned: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
-    pub(super) fn add(&mut self, slot: SlotIndex, allocator: SlotAllocator, entries: u64) {
+    pub(crate) fn add(&mut self, slot: SlotIndex, allocator: SlotAllocator, entries: u64) {
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
             *owned = Some(OwnedMeganode { allocator, entries, resting: 0, removed: 0, noted: false });
         }
     }
 
-    pub(super) fn ends(&self) -> Arc<SlotEnds> {
+    pub(crate) fn ends(&self) -> Arc<SlotEnds> {
         self.ends.clone()
     }
 
-    pub(super) fn filled(&self) -> &Arc<FilledNodes> {
-        &self.filled
-    }
-
     #[inline]
-    pub(super) fn get(&self, slot: SlotIndex) -> Option<&OwnedMeganode> {
+    pub(crate) fn get(&self, slot: SlotIndex) -> Option<&OwnedMeganode> {
         usize::try_from(slot.0).ok().and_then(|slot| self.slots.get(slot)).and_then(Option::as_ref)
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, slot: SlotIndex) -> Option<&mut OwnedMeganode> {
+    pub(crate) fn get_mut(&mut self, slot: SlotIndex) -> Option<&mut OwnedMeganode> {
         usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)).and_then(Option::as_mut)
     }
 
@@ -144,26 +139,26 @@ impl Meganodes {
     }
 
     /// Levels of a meganode's tree.
-    pub(super) fn height(&self, slot: SlotIndex) -> u8 {
+    pub(crate) fn height(&self, slot: SlotIndex) -> u8 {
         self.get(slot).map_or(1, |owned| owned.allocator.height())
     }
 
     /// Tells copiers how far the slot's nodes go, before new ones become reachable.
-    pub(super) fn announce(&self, slot: SlotIndex) {
+    pub(crate) fn announce(&self, slot: SlotIndex) {
         if let Some(owned) = self.get(slot) {
             self.ends.set(slot, owned.allocator.high_water());
         }
     }
 
     /// Entries were added, or with a negative number removed.
-    pub(super) fn count(&mut self, slot: SlotIndex, added: i64) {
+    pub(crate) fn count(&mut self, slot: SlotIndex, added: i64) {
         if let Some(owned) = self.get_mut(slot) {
             owned.entries = owned.entries.saturating_add_signed(added);
         }
     }
 
     /// An entry was removed.
-    pub(super) fn removed(&mut self, slot: SlotIndex) {
+    pub(crate) fn removed(&mut self, slot: SlotIndex) {
         let Some(owned) = self.get_mut(slot) else { return };
         owned.entries = owned.entries.saturating_sub(1);
         owned.removed += 1;
@@ -173,7 +168,7 @@ impl Meganodes {
     }
 
     /// A compaction should look at a meganode.
-    pub(super) fn note_thinned(&mut self, slot: SlotIndex) {
+    pub(crate) fn note_thinned(&mut self, slot: SlotIndex) {
         if let Some(owned) = self.get_mut(slot)
             && !std::mem::replace(&mut owned.noted, true)
         {
@@ -182,7 +177,7 @@ impl Meganodes {
     }
 
     /// The next meganode that a compaction should look at.
-    pub(super) fn take_thinned(&mut self) -> Option<SlotIndex> {
+    pub(crate) fn take_thinned(&mut self) -> Option<SlotIndex> {
         while let Some(slot) = self.thinned.pop_front() {
             if let Some(owned) = self.get_mut(slot).filter(|owned| owned.noted) {
                 (owned.noted, owned.removed) = (false, 0);
@@ -193,26 +188,26 @@ impl Meganodes {
     }
 
     /// What the meganode in a slot is.
-    pub(super) fn role(&self, slot: SlotIndex) -> MeganodeRole {
+    pub(crate) fn role(&self, slot: SlotIndex) -> MeganodeRole {
         if self.ends.is_router(slot) { MeganodeRole::Router } else { MeganodeRole::Data }
     }
 
     /// A slot's meganode leads to others.
-    pub(super) fn set_router(&self, slot: SlotIndex) {
+    pub(crate) fn set_router(&self, slot: SlotIndex) {
         if let Some(router) = usize::try_from(slot.0).ok().and_then(|slot| self.ends.routers.get(slot)) {
             router.store(true, Ordering::Release);
         }
     }
 
     /// So many tree nodes of a meganode are free and wait for their reuse.
-    pub(super) fn rest(&mut self, slot: SlotIndex, nodes: usize) {
+    pub(crate) fn rest(&mut self, slot: SlotIndex, nodes: usize) {
         if let Some(owned) = self.get_mut(slot) {
             owned.resting += nodes;
         }
     }
 
     /// A tree node's grace period is over.
-    pub(super) fn free_node(&mut self, slot: SlotIndex, node: NodeIndex) {
+    pub(crate) fn free_node(&mut self, slot: SlotIndex, node: NodeIndex) {
         if let Some(owned) = self.get_mut(slot) {
             owned.allocator.free(node);
             owned.resting = owned.resting.saturating_sub(1);
@@ -220,7 +215,7 @@ impl Meganodes {
     }
 
     /// A slot's grace period is over: it holds nothing.
-    pub(super) fn free_slot(&mut self, slot: SlotIndex) {
+    pub(crate) fn free_slot(&mut self, slot: SlotIndex) {
         let Ok(at) = usize::try_from(slot.0) else { return };
         if let (Some(owned), Some(router)) = (self.slots.get_mut(at), self.ends.routers.get(at)) {
             *owned = None;
@@ -232,21 +227,21 @@ impl Meganodes {
     /// Whether so many percent of a meganode's tree nodes are in use, so that it is to be split. A router is
     /// not, however full: readers go by right links then. (Drills with slots of 128 tree nodes found a worker
     /// that tried, and so did each that followed it.)
-    pub(super) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
+    pub(crate) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
         let crowded = |owned: &OwnedMeganode| owned.nodes_used() * 100 >= self.geometry.nodes() * percent;
         !self.ends.is_router(slot) && self.get(slot).is_some_and(crowded)
     }
 
-    pub(super) fn entries(&self) -> u64 {
+    pub(crate) fn entries(&self) -> u64 {
         self.used().map(|(_, owned)| owned.entries).sum()
     }
 
-    pub(super) fn nodes_used(&self) -> u64 {
+    pub(crate) fn nodes_used(&self) -> u64 {
         self.used().map(|(_, owned)| owned.allocator.nodes_used() as u64).sum()
     }
 
     /// The slots of which fewer tree nodes have memory and are free, though more could be granted.
-    pub(super) fn short_of(&self, nodes: usize) -> impl Iterator<Item = SlotIndex> + '_ {
+    pub(crate) fn short_of(&self, nodes: usize) -> impl Iterator<Item = SlotIndex> + '_ {
         let short = move |owned: &OwnedMeganode| {
             owned.allocator.can_be_granted_more() && owned.allocator.nodes_free() < nodes
         };
@@ -254,7 +249,7 @@ impl Meganodes {
     }
 
     /// The ranges of meganodes of entries that can be read, as their outermost leaves say.
-    pub(super) fn fences(&self, node: &Region) -> Result<Vec<(SlotIndex, Fences)>, StoreError> {
+    pub(crate) fn fences(&self, node: &Region) -> Result<Vec<(SlotIndex, Fences)>, PairError> {
         let mut leaf = LeafSnapshot::new();
         self.used()
             .filter(|(slot, _)| !self.ends.is_router(*slot))

@@ -1,0 +1,58 @@
+//! Sizes and counts of a pair, as status and metrics tell them.
+
+use cell_recovery::SlotUse;
+
+/// Sizes of a pair.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PairFigures {
+    /// Entries of the meganodes that the pair answers for.
+    pub entries: u64,
+    /// Tree nodes in use.
+    pub tree_nodes: u64,
+    /// Bytes of a tree node.
+    pub tree_node_bytes: u64,
+    /// Bytes of the node region.
+    pub node_region_bytes: u64,
+    /// Bytes of the extents that entries lead to.
+    pub extents_live_bytes: u64,
+    /// Bytes of the slabs and blocks that hold extents.
+    pub extents_allocated_bytes: u64,
+    /// Bytes of the extent region.
+    pub extent_region_bytes: u64,
+    /// Bytes of both regions that have memory.
+    pub populated_bytes: u64,
+    /// Bytes of these on huge pages.
+    pub huge_page_bytes: u64,
+    /// Bytes of extents that were freed and rest.
+    pub grace_bytes: u64,
+    /// Results of writes that are kept.
+    pub completions: u64,
+    /// Compactions since the start.
+    pub compactions: CompactionCounts,
+}
+
+/// A meganode's shape.
+#[derive(Clone, Copy, Debug)]
+pub struct MeganodeFigures {
+    /// What its slot holds.
+    pub used: SlotUse,
+    /// It is an adoption that is not settled.
+    pub hidden: bool,
+    /// Levels of its tree.
+    pub height: u8,
+    /// Tree nodes in use.
+    pub nodes: usize,
+    /// Tree nodes that the slot has.
+    pub nodes_all: usize,
+    /// Entries.
+    pub entries: u64,
+}
+
+/// Compactions of a pair's meganodes since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CompactionCounts {
+    /// Meganodes that were gone through and gave up tree nodes.
+    pub rebuilt: u64,
+    /// Tree nodes that they gave up.
+    pub nodes_freed: u64,
+}

@@ -1,0 +1,47 @@
+//! One pair in its owner's hands: the write path, reads, splits' and compactions' steps, images, checks;
+//! everything but the network. No connection, session table, membership, clock, thread or file in here.
+//!
+//! ```text
+//! recovery ── Recovered ──> Pair ─┬─ PairMemory   both regions, the one place where memory changes
+//!                                 ├─ CommitLog    records, room, batches, watermarks
+//!                                 ├─ Meganodes    free tree nodes and counts by slot
+//!                                 ├─ extents      where entries go; the grace queue on their way back
+//!                                 ├─ completions  results of writes, exactly once
+//!                                 └─ splits       the table of unfinished splits
+//! ```
+//!
+//! `write` is the write path, `read` and `scan` are the reads, `room` finds memory before an operation
+//! begins, `split`, `adoption` and `compaction` are steps of their protocols, `image_run` and `check` read a
+//! pair beside its owner.
+
+mod adoption;
+mod check;
+mod compaction;
+mod error;
+mod figures;
+mod grace;
+mod image_run;
+mod log;
+mod meganodes;
+mod memory;
+mod options;
+mod pair;
+mod read;
+mod room;
+mod scan;
+mod split;
+mod write;
+
+pub use adoption::{Adoption, AdoptionRange, AdoptionStep, SourceView};
+pub use check::{CheckOutcome, CheckTarget, check, check_targets};
+pub use compaction::{CompactionStep, CompactionWalk};
+pub use error::{ExtentFault, NoRoom, PairError, WriteError};
+pub use figures::{CompactionCounts, MeganodeFigures, PairFigures};
+pub use image_run::{ImageEnd, ImageJob, ImageRun, ImageSubject, ImageTurn};
+pub use log::SyncedBatch;
+pub use meganodes::{Fences, SlotEnds};
+pub use options::PairOptions;
+pub use pair::Pair;
+pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
+pub use scan::{KeyRange, ScanDirection, ScanEnd};
+pub use split::CutHalf;

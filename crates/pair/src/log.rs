@@ -1,0 +1,244 @@
+//! The two logs of a pair as one commit log: room, appending, submission, the watermarks. Without logs
+//! (`durability = none`) it only counts.
+
+use cell_recovery::{EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX};
+use cell_terms::{Csn, Durability, ExtentOffset, RegionKind};
+use cell_tree::Geometry;
+use cell_wal::{LogCounts, LogDevice, LogEvent, LogRefusal, PairLog, Space, WalError, record_space};
+
+use crate::error::NoRoom;
+
+/// What an operation needs of the log, at the most.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LogNeed {
+    pub(crate) node_bytes: usize,
+    pub extent_bytes: usize,
+    pub(crate) space: Space,
+}
+
+/// Bytes of a change besides its keys or image, at the most.
+pub(crate) const CHANGE_BYTES_MAX: usize = 32;
+/// The record of a split's step besides its keys, completions and bits, at the most.
+const STEP_BYTES_MAX: usize = 128;
+
+/// Payload of an extent's record.
+const fn record_bytes_max(extent_bytes: usize) -> usize {
+    EXTENT_RECORD_HEADER_BYTES + extent_bytes
+}
+
+impl LogNeed {
+    /// A put that splits every tree node on its path: two images and two small changes a level.
+    pub(crate) fn put(key_bytes: usize, value_bytes: usize, geometry: &Geometry, height: u8) -> LogNeed {
+        let small =
+            record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + key_bytes.max(geometry.key_max()));
+        let image = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + geometry.node_bytes());
+        let extent = record_bytes_max(value_bytes + cell_memory::extent::HEADER_BYTES_MAX as usize);
+        LogNeed {
+            node_bytes: (usize::from(height) + 2) * (image + 2 * small),
+            extent_bytes: record_space(extent),
+            space: Space::Ordinary,
+        }
+    }
+
+    /// A delete; it may use the reserve, so that a full disk can be emptied.
+    pub(crate) fn delete(key_bytes: usize) -> LogNeed {
+        let bytes = record_space(TREE_RECORD_HEADER_BYTES_MAX + CHANGE_BYTES_MAX + key_bytes);
+        LogNeed { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
+    }
+
+    /// A result without a change.
+    pub(crate) fn outcome() -> LogNeed {
+        let bytes = record_space(TREE_RECORD_HEADER_BYTES_MAX);
+        LogNeed { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
+    }
+
+    /// A step of a split with so many bytes of keys and the like: it may use the reserve, so that a full disk
+    /// leaves no split in the middle.
+    pub(crate) fn step(bytes: usize) -> LogNeed {
+        let bytes = record_space(STEP_BYTES_MAX + bytes);
+        LogNeed { node_bytes: bytes, extent_bytes: 0, space: Space::Reserve }
+    }
+
+    /// So many whole tree nodes.
+    pub(crate) fn fills(count: usize, geometry: &Geometry) -> LogNeed {
+        let fill = record_space(STEP_BYTES_MAX + geometry.node_bytes());
+        LogNeed { node_bytes: count * fill, extent_bytes: 0, space: Space::Ordinary }
+    }
+}
+
+/// A batch that became durable.
+#[derive(Clone, Copy, Debug)]
+pub struct SyncedBatch {
+    /// Bytes written for it, padding included.
+    pub bytes: u64,
+}
+
+/// What a checkpoint can do for a log that the disk has no room for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Relief {
+    /// A write was kept back for want of room.
+    wanted: bool,
+    /// A checkpoint makes room, or is about to: writes wait for it.
+    comes: bool,
+}
+
+/// See the module's text.
+pub(crate) struct CommitLog {
+    log: Option<PairLog>,
+    /// The last CSN, where there is no log.
+    csn_unlogged: Csn,
+    durability: Durability,
+    relief: Relief,
+}
+
+impl CommitLog {
+    /// The last CSN before it is `csn`.
+    pub(crate) fn new(log: Option<PairLog>, csn: Csn, durability: Durability) -> CommitLog {
+        CommitLog { log, csn_unlogged: csn, durability, relief: Relief::default() }
+    }
+
+    /// Whether the log surely takes what an operation appends. Only then may it begin.
+    pub(crate) fn room(&mut self, need: &LogNeed) -> Result<(), NoRoom> {
+        let Some(log) = &self.log else { return Ok(()) };
+        match log.room_for(need.node_bytes, need.extent_bytes, need.space) {
+            Ok(()) => Ok(()),
+            Err(LogRefusal::NoSpace { .. }) => {
+                self.relief.wanted = true;
+                Err(if self.relief.comes { NoRoom::LogBusy } else { NoRoom::DiskFull })
+            }
+            Err(LogRefusal::TooLarge { .. }) => Err(NoRoom::Region),
+            Err(_) => Err(NoRoom::LogBusy),
+        }
+    }
+
+    /// Whether the disk has no room for the log's next segment.
+    pub(crate) fn is_short(&self) -> bool {
+        self.log.as_ref().is_some_and(|log| log.shortage().is_some())
+    }
+
+    /// Whether a checkpoint helps if the disk has, or will have, no room for the log's next segment.
+    pub(crate) fn can_be_relieved(&self) -> bool {
+        self.log.as_ref().is_some_and(PairLog::can_be_relieved)
+    }
+
+    /// A checkpoint will make room for the log, or none will: writes wait, or are refused. What it was
+    /// before.
+    pub(crate) fn set_relief_comes(&mut self, comes: bool) -> bool {
+        std::mem::replace(&mut self.relief.comes, comes)
+    }
+
+    /// Whether a write was kept back for want of log space, which a checkpoint can make.
+    pub(crate) fn wants_relief(&self) -> bool {
+        self.relief.wanted && self.is_short() && self.can_be_relieved()
+    }
+
+    /// Bytes of log that a checkpoint gives back, and of one segment.
+    pub(crate) fn closed_bytes(&self) -> (u64, u64) {
+        self.log.as_ref().map_or((0, 0), |log| (log.closed_bytes(), log.segment_bytes()))
+    }
+
+    /// Whether there is a log at all.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// The last CSN handed out.
+    #[inline]
+    pub(crate) fn appended(&self) -> Csn {
+        self.log.as_ref().map_or(self.csn_unlogged, PairLog::csn_appended)
+    }
+
+    /// The durable watermark; without a log, what has been written.
+    #[inline]
+    pub(crate) fn durable(&self) -> Csn {
+        self.log.as_ref().map_or(self.csn_unlogged, PairLog::csn_durable)
+    }
+
+    /// What may be seen.
+    #[inline]
+    pub(crate) fn visible(&self) -> Csn {
+        match self.durability {
+            Durability::Sync => self.durable(),
+            Durability::Async | Durability::None => self.appended(),
+        }
+    }
+
+    /// What is durable and what may be seen once memory holds everything up to `csn`, where that is more
+    /// than before.
+    pub(crate) fn raised_by(&self, csn: Csn) -> Option<(Csn, Csn)> {
+        match self.durability {
+            Durability::Sync => None,
+            Durability::Async => Some((self.durable(), csn)),
+            Durability::None => Some((csn, csn)),
+        }
+    }
+
+    /// What the log has counted; nothing without one.
+    pub(crate) fn counts(&self) -> LogCounts {
+        self.log.as_ref().map(PairLog::counts).unwrap_or_default()
+    }
+
+    /// Whether nothing waits for the log.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())
+    }
+
+    /// Appends a record of the node region; its CSN.
+    pub(crate) fn append_node(&mut self, record: &NodeRecord<'_>) -> Csn {
+        match &mut self.log {
+            Some(log) => log.append(RegionKind::Node, |_, out| record.encode(out)).csn,
+            None => self.count(),
+        }
+    }
+
+    /// Appends the record of an extent.
+    pub(crate) fn append_extent(&mut self, offset: ExtentOffset, bytes: &[u8]) {
+        let Some(log) = &mut self.log else {
+            self.count();
+            return;
+        };
+        log.append_sized(RegionKind::Extent, record_bytes_max(bytes.len()), |_, payload| {
+            let (header, extent) = payload.split_at_mut(payload.len() - bytes.len());
+            header.copy_from_slice(&ExtentRecord::header(offset));
+            extent.copy_from_slice(bytes);
+        });
+    }
+
+    fn count(&mut self) -> Csn {
+        self.csn_unlogged = self.csn_unlogged.next();
+        self.csn_unlogged
+    }
+
+    /// Submits the batch that filled, unless one is in flight: its last CSN, if it was submitted.
+    pub(crate) fn submit(&mut self, device: &mut dyn LogDevice) -> Result<Option<Csn>, WalError> {
+        let Some(log) = &mut self.log else { return Ok(None) };
+        let last = log.csn_appended();
+        Ok(log.submit(device)?.then_some(last))
+    }
+
+    /// Seals an idle log, tries again what failed for a shortage.
+    pub(crate) fn tick(&mut self, now_ns: u64, device: &mut dyn LogDevice) -> Result<(), WalError> {
+        let Some(log) = &mut self.log else { return Ok(()) };
+        log.tick(std::time::Duration::from_nanos(now_ns), device)
+    }
+
+    /// Takes an event of the device. What became durable, and up to which CSN everything is.
+    pub(crate) fn on_event(
+        &mut self,
+        event: LogEvent,
+        device: &mut dyn LogDevice,
+    ) -> Result<Option<(SyncedBatch, Csn)>, WalError> {
+        let Some(log) = &mut self.log else { return Ok(None) };
+        let before = log.counts().frame_bytes;
+        let Some(durable) = log.on_event(event, device)? else { return Ok(None) };
+        Ok(Some((SyncedBatch { bytes: log.counts().frame_bytes - before }, durable)))
+    }
+
+    /// A checkpoint covers the log up to `base`: segments below it may go.
+    pub(crate) fn release_below(&mut self, base: Csn, device: &mut dyn LogDevice) {
+        self.relief.wanted = false;
+        if let Some(log) = &mut self.log {
+            log.release_below(base, device);
+        }
+    }
+}

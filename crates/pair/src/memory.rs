@@ -1,0 +1,114 @@
+//! The memory of a pair in its owner's hands: both regions, and the one way in which each kind of content
+//! changes. Nothing in here appends to a log: who calls has done so.
+
+use std::sync::Arc;
+
+use cell_memory::extent;
+use cell_memory::{PairWriter, Region};
+use cell_recovery::image::{FilledNodes, ImageSource};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, Root, SlotIndex};
+use cell_tree::{Change, Geometry, Meganode, MeganodeRole, NodeIndex, Slot, TreeNodeState};
+
+/// See the module's text.
+pub(crate) struct PairMemory {
+    geometry: Geometry,
+    writer: PairWriter,
+    node: Region,
+    extent: Region,
+    filled: Arc<FilledNodes>,
+}
+
+impl PairMemory {
+    pub(crate) fn new(writer: PairWriter, geometry: Geometry) -> PairMemory {
+        let (node, extent) = (writer.node.region().clone(), writer.extent.region().clone());
+        let filled = Arc::new(FilledNodes::new(node.spec().slots(), geometry));
+        PairMemory { geometry, writer, node, extent, filled }
+    }
+
+    pub(crate) fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    pub(crate) fn node(&self) -> &Region {
+        &self.node
+    }
+
+    pub(crate) fn extent(&self) -> &Region {
+        &self.extent
+    }
+
+    /// What copiers of images and checks read.
+    pub(crate) fn source(&self, pair: PairId, epoch: Epoch) -> ImageSource {
+        ImageSource {
+            pair,
+            epoch,
+            node: self.node.clone(),
+            extent: self.extent.clone(),
+            geometry: self.geometry,
+            filled: self.filled.clone(),
+        }
+    }
+
+    pub(crate) fn slot(&self, index: SlotIndex) -> Slot {
+        Slot { region: self.node.spec().id, index }
+    }
+
+    /// The meganode in a slot, to be read.
+    #[inline]
+    pub(crate) fn meganode(&self, slot: SlotIndex, role: MeganodeRole) -> Meganode<'_, Region> {
+        Meganode::new(&self.node, self.geometry, self.slot(slot)).with_role(role)
+    }
+
+    /// The pointer to the root tree node of a slot's meganode.
+    pub(crate) fn pointer(&self, slot: SlotIndex) -> Pointer {
+        self.geometry.pointer(self.slot(slot), NodeIndex::ROOT)
+    }
+
+    /// The slot that a pointer to a root tree node of this pair names.
+    pub(crate) fn slot_of(&self, pointer: Pointer) -> Option<SlotIndex> {
+        let (slot, node) = self.geometry.locate(pointer)?;
+        (slot.region == self.node.spec().id && node == NodeIndex::ROOT).then_some(slot.index)
+    }
+
+    /// Where a tree node begins in the node region, in bytes.
+    pub(crate) fn node_offset(&self, slot: SlotIndex, node: NodeIndex) -> u64 {
+        self.geometry.node_offset(slot, node) as u64
+    }
+
+    /// Changes a tree node, and tells the copier of an image where it must look again.
+    pub(crate) fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
+        let there = self.slot(slot);
+        self.filled.apply(&mut self.writer.node, self.geometry, there, change, csn);
+    }
+
+    /// Frees tree nodes: no reader believes them from here on.
+    pub(crate) fn free_nodes(
+        &mut self,
+        slot: SlotIndex,
+        nodes: impl Iterator<Item = NodeIndex> + Clone,
+        csn: Csn,
+    ) {
+        let there = self.slot(slot);
+        cell_tree::free_nodes(&mut self.writer.node, self.geometry, there, nodes, csn);
+    }
+
+    /// Makes a hidden tree node readable.
+    pub(crate) fn show(&mut self, slot: SlotIndex, node: NodeIndex) {
+        let there = self.slot(slot);
+        cell_tree::show(&mut self.writer.node, self.geometry, there, node, TreeNodeState::Valid);
+    }
+
+    /// Writes an extent's bytes.
+    pub(crate) fn store_extent(&mut self, offset: ExtentOffset, bytes: &[u8]) {
+        extent::store(&mut self.writer.extent, offset, bytes);
+    }
+
+    pub(crate) fn set_root(&mut self, root: Root) {
+        self.writer.node.set_root(root);
+    }
+
+    /// What is durable and what may be seen, for one-sided readers.
+    pub(crate) fn set_watermark(&mut self, durable: Csn, visible: Csn) {
+        self.writer.set_watermark(durable, visible);
+    }
+}
