@@ -21,13 +21,13 @@ use cell_recovery::replay_bytes;
 use cell_terms::{Incarnation, PairId, SessionId};
 use cell_wal::Storage;
 
+use crate::command::ControlEvent;
 use crate::membership::{
     Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, is_left_behind, memory_bytes,
     share_out,
 };
 use crate::split::NoticesView;
 use crate::table_view::TableView;
-use crate::worker::ControlEvent;
 
 /// A pair that this node is to take over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

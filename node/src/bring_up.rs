@@ -1,39 +1,36 @@
-//! From a lease to a member of the cluster: the layout of an empty table, the member's row, then the control
-//! thread's loop; and what takeovers and new pairs are made of. At the end the pairs are given up in the
-//! table.
+//! What a node brings its pairs up with: the layout of an empty table, the member's row, and what takeovers
+//! and new pairs are made of.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
 use std::time::Duration;
 
 use cell_cluster::{
-    Coordinator, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions, Table,
-    boottime_ns,
+    Coordinator, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions, ShareTimes,
+    Table, boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_pair::Pair;
 use cell_recovery::{
-    Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource,
+    Environment, Progress, PublishRequest, Recovered, RecoveryError, RecoveryOptions, RegionSource, Turn,
 };
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::ring::{Ring, RingOptions};
-use cell_wal::{LogOptions, RealStorage};
+use cell_wal::{LogDevice, LogOptions, RealStorage};
 
-use crate::control::{Control, ToWorker, Work};
-use crate::control_driver::join_cluster;
-use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, PAIR_BYTES_MIN, log_buffer_bytes};
+use crate::error::NodeError;
+use crate::limits::PAIR_BYTES_MIN;
+use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
+use crate::messages::{PairLog, RecoveredPair, ServedPair, ToWorker};
+use crate::options::NodeOptions;
 use crate::populate;
-use crate::recoverer::{Recoverer, step_to_the_end};
 use crate::settings::WorkerOptions;
-use crate::shell::{PairLog, ServedPair};
-use crate::start::{NodeError, NodeOptions};
 use crate::takeovers::TakeoverRun;
 
-/// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
-const WORKER_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest sleep between two looks at whether the node goes on.
+const PAUSE_NS: u64 = 10_000_000;
 
 /// What the control thread starts with.
 pub(crate) struct BringUp {
@@ -50,40 +47,8 @@ pub(crate) struct BringUp {
     pub(crate) progress: Arc<Progress>,
 }
 
-/// A pair that was recovered, with its log's device.
-pub(crate) struct Mine {
-    pub(crate) recovered: Recovered,
-    pub(crate) device: Box<Ring>,
-    /// What the device's buffers count for.
-    pub(crate) buffers: Reservation,
-}
-
 impl BringUp {
-    /// Runs until the worker is gone.
-    pub(crate) fn run(
-        self: &Arc<BringUp>,
-        sender: &Sender<Work>,
-        work: &Receiver<Work>,
-    ) -> Result<(), NodeError> {
-        let environment = self.environment();
-        join_cluster(&environment, &self.coordinator, &self.member_row(), || self.layout_wanted())?;
-        let recoverer = Recoverer::start(self.clone(), environment.clone(), sender.clone())?;
-        let mut control = Control::new(self.clone(), environment.clone(), sender.clone(), recoverer);
-        let ended = control.run(work);
-        let mut driver = control.end();
-        let serves = ended.is_err() && !self.to_worker.end_worker(work, WORKER_PATIENCE);
-        if serves {
-            tracing::error!(
-                "the worker does not end: its pairs stay in this node's name until its lease ends"
-            );
-            return ended;
-        }
-        // The worker has stopped appending and answering: nothing of it is in flight any more.
-        driver.release();
-        ended
-    }
-
-    fn environment(&self) -> Environment {
+    pub(crate) fn environment(&self) -> Environment {
         let settings = &self.options.settings;
         let threads = usize::try_from(settings.integer("recovery_threads")).unwrap_or(1);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -102,7 +67,7 @@ impl BringUp {
     }
 
     /// How the key space is to be spread if this is the first start of all, and the pairs' sizes.
-    fn layout_wanted(&self) -> Result<(Layout, PairGeometry), NodeError> {
+    pub(crate) fn layout_wanted(&self) -> Result<(Layout, PairGeometry), NodeError> {
         let settings = &self.options.settings;
         let geometry = geometry_wanted(&RegionSettings::new(settings))?;
         let slots = (geometry.node_region_bytes / geometry.slot_bytes.max(1)).max(1);
@@ -113,7 +78,7 @@ impl BringUp {
         Ok((layout, geometry))
     }
 
-    fn member_row(&self) -> MemberRow {
+    pub(crate) fn member_row(&self) -> MemberRow {
         MemberRow {
             incarnation: self.incarnation,
             node: self.options.node,
@@ -153,17 +118,17 @@ impl BringUp {
         }
     }
 
-    fn create(&self, environment: &Environment, geometry: PairGeometry) -> Result<Mine, NodeError> {
+    fn create(&self, environment: &Environment, geometry: PairGeometry) -> Result<RecoveredPair, NodeError> {
         let (mut device, buffers) = self.device()?;
         let new = NewPair { incarnation: self.incarnation, node: self.options.node, geometry };
         let progress = Arc::new(Progress::new(boottime_ns()));
         let run = TakeoverRun::create(environment, &new, self.publish(), &progress)?;
         let (recovered, _) = step_to_the_end(run, device.as_mut(), || true)?;
-        Ok(Mine { recovered, device, buffers })
+        Ok(RecoveredPair { recovered, device, buffers })
     }
 
     /// One more pair, if the memory limit permits it and no pair that the node had waits for memory.
-    pub(crate) fn grow(&self, environment: &Environment) -> Result<Mine, NodeError> {
+    pub(crate) fn grow(&self, environment: &Environment) -> Result<RecoveredPair, NodeError> {
         let regions = RegionSettings::new(&self.options.settings);
         if self.budget.is_growth_held() {
             return Err(NodeError::GrowthHeld);
@@ -184,8 +149,8 @@ impl BringUp {
     }
 
     /// What the worker's thread keeps of a pair that is served from here on.
-    pub(crate) fn serve(&self, mine: Mine) -> Result<ServedPair, NodeError> {
-        let Mine { recovered, device, buffers } = mine;
+    pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
+        let RecoveredPair { recovered, device, buffers } = mine;
         let store = Pair::new(recovered, &self.worker_options.pair);
         let populate = populate::start(&store).map_err(NodeError::Thread)?;
         Ok(ServedPair { store, log: PairLog { device, populate, _buffers: buffers } })
@@ -265,4 +230,29 @@ fn check_geometry(row: &PairRow, settings: &Settings) -> Result<(), NodeError> {
         }
     }
     Ok(())
+}
+
+/// Steps a takeover to its end, unless the node ends before.
+pub(crate) fn step_to_the_end(
+    mut run: TakeoverRun,
+    device: &mut dyn LogDevice,
+    goes_on: impl Fn() -> bool,
+) -> Result<(Recovered, ShareTimes), RecoveryError> {
+    while goes_on() {
+        match run.step(device, boottime_ns)? {
+            Turn::More => {}
+            Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
+            Turn::Done => return Ok(run.finish()),
+        }
+    }
+    Err(RecoveryError::GivenUp)
+}
+
+/// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a shell; what is waited for is asked about again by the caller"
+)]
+fn pause(for_ns: u64) {
+    std::thread::sleep(Duration::from_nanos(for_ns));
 }

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 use cell_fabric::{ConnectionId, SendError};
 use cell_protocol::MESSAGE_BYTES_MAX;
 
-use crate::worker::IN_FLIGHT_MAX;
+use crate::limits::IN_FLIGHT_MAX;
 
 /// Bytes of replies that one turn makes before it sends them: as much as the fabric keeps for a connection,
 /// unless it was told otherwise.

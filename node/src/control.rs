@@ -4,73 +4,22 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use cell_cluster::boottime_ns;
-use cell_fabric::{ConnectionId, Waker};
+use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckTarget, ImageJob, check};
 use cell_protocol::RequestHeader;
 use cell_recovery::Environment;
 use cell_terms::PairId;
 
-use crate::bring_up::{BringUp, Mine};
-use crate::control_driver::{ControlDriver, ControlEffect};
+use crate::bring_up::BringUp;
+use crate::command::ControlEvent;
+use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
+use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
-use crate::recoverer::{Recoverer, TakeoverReport};
-use crate::shell::{Inbound, PairLog, ServedPair};
-use crate::snapshot::FailureKind;
-use crate::start::NodeError;
-use crate::worker::{Command, ControlEvent};
-
-/// The way to the worker's thread; cloned into helper threads.
-#[derive(Clone)]
-pub(crate) struct ToWorker {
-    pub(crate) inbound: Sender<Inbound>,
-    pub(crate) waker: Waker,
-}
-
-impl ToWorker {
-    pub(crate) fn send(&self, message: Inbound) {
-        if self.inbound.send(message).is_ok() {
-            self.waker.wake();
-        }
-    }
-
-    pub(crate) fn event(&self, event: ControlEvent) {
-        self.send(Inbound::Control(event));
-    }
-
-    /// Makes the worker give up, and waits until its thread has ended; whether it has. Its pairs may be given
-    /// up only then: (1) the control thread gives a pair up; (2) another node takes it over; (3) the worker,
-    /// whose lease still holds, acknowledges a write of it.
-    #[allow(clippy::disallowed_methods, reason = "a shell: how long a thread is waited for is real time")]
-    pub(crate) fn end_worker(&self, work: &Receiver<Work>, patience: Duration) -> bool {
-        self.send(Inbound::GiveUp(FailureKind::RecoveryRefused));
-        let until = Instant::now() + patience;
-        loop {
-            // What else is asked for is of no use any more.
-            match work.recv_timeout(until.saturating_duration_since(Instant::now())) {
-                Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return true,
-                Ok(_) => {}
-                Err(RecvTimeoutError::Timeout) => return false,
-            }
-        }
-    }
-}
-
-/// What reaches the control thread.
-pub(crate) enum Work {
-    /// Of the worker.
-    Command(Command),
-    /// Of the thread that takes pairs over.
-    Takeover(TakeoverReport),
-    /// One more pair, or why there is none.
-    Grown(Result<Box<Mine>, NodeError>),
-    /// The operator wants the node to stop: nothing more is taken over.
-    Stopping,
-    /// The worker's thread has ended.
-    WorkerEnded,
-}
+use crate::messages::{Inbound, PairLog, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
+use crate::recoverer::Recoverer;
 
 /// What the thread works with.
 pub(crate) struct Control {
@@ -83,6 +32,31 @@ pub(crate) struct Control {
     sender: Sender<Work>,
     image_level: i32,
     image_niceness: i32,
+}
+
+/// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
+const WORKER_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Brings the node's pairs up, and runs until the worker is gone.
+pub(crate) fn run(
+    bring_up: &Arc<BringUp>,
+    sender: &Sender<Work>,
+    work: &Receiver<Work>,
+) -> Result<(), NodeError> {
+    let environment = bring_up.environment();
+    join_cluster(&environment, &bring_up.coordinator, &bring_up.member_row(), || bring_up.layout_wanted())?;
+    let recoverer = Recoverer::start(bring_up.clone(), environment.clone(), sender.clone())?;
+    let mut control = Control::new(bring_up.clone(), environment.clone(), sender.clone(), recoverer);
+    let ended = control.run(work);
+    let mut driver = control.end();
+    let serves = ended.is_err() && !bring_up.to_worker.end_worker(work, WORKER_PATIENCE);
+    if serves {
+        tracing::error!("the worker does not end: its pairs stay in this node's name until its lease ends");
+        return ended;
+    }
+    // The worker has stopped appending and answering: nothing of it is in flight any more.
+    driver.release();
+    ended
 }
 
 impl Control {
@@ -208,7 +182,7 @@ impl Control {
         }
     }
 
-    fn grown(&mut self, grown: Result<Box<Mine>, NodeError>) {
+    fn grown(&mut self, grown: Result<Box<RecoveredPair>, NodeError>) {
         match grown.and_then(|mine| self.bring_up.serve(*mine)) {
             Ok(ServedPair { store, log }) => {
                 let effects = self.driver.created(store, log);
@@ -278,8 +252,6 @@ fn stand_back(niceness: i32) {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use super::*;
 
     #[test]
@@ -292,39 +264,5 @@ mod tests {
         });
         assert_eq!(nicer.join().unwrap(), (before + 3).min(19));
         assert_eq!(niceness(), before);
-    }
-
-    /// A worker's thread that gives up when it is told to, after some last commands.
-    #[test]
-    fn end_worker_returns_when_the_thread_has_ended_and_not_before() {
-        let (inbound, worker_hears) = channel();
-        let (work, control_hears) = channel();
-        let poller = cell_fabric::Poller::new().unwrap();
-        let to_worker = ToWorker { inbound, waker: poller.waker() };
-        let serves = Arc::new(std::sync::atomic::AtomicBool::new(true));
-        let still = serves.clone();
-        let worker = std::thread::spawn(move || {
-            assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(FailureKind::RecoveryRefused))));
-            for _ in 0..100 {
-                work.send(Work::Command(Command::AddPair)).unwrap();
-                std::thread::yield_now();
-            }
-            still.store(false, std::sync::atomic::Ordering::SeqCst);
-            work.send(Work::WorkerEnded).unwrap();
-        });
-        assert!(to_worker.end_worker(&control_hears, Duration::from_secs(3_600)));
-        assert!(!serves.load(std::sync::atomic::Ordering::SeqCst), "a pair is given up while it is served");
-        worker.join().unwrap();
-    }
-
-    #[test]
-    fn end_worker_says_so_when_the_thread_goes_on() {
-        let (inbound, worker_hears) = channel();
-        let (work, control_hears) = channel();
-        let poller = cell_fabric::Poller::new().unwrap();
-        let to_worker = ToWorker { inbound, waker: poller.waker() };
-        work.send(Work::Command(Command::AddPair)).unwrap();
-        assert!(!to_worker.end_worker(&control_hears, Duration::ZERO));
-        assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(_))));
     }
 }

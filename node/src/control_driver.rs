@@ -26,10 +26,10 @@ use cell_terms::{Csn, Incarnation, PairId};
 use cell_wal::WalError;
 
 use crate::agent::{ClusterAgent, Installation, TakeoverWanted};
+use crate::command::{CheckpointCommand, Command, ControlEvent};
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::snapshot::{ClusterSnapshot, PairRecovery};
 use crate::takeovers::TakeoverJob;
-use crate::worker::{CheckpointCommand, Command, ControlEvent};
 
 /// The worker is told of a change of the disk's room that is no smaller than this.
 const DISK_STEP_BYTES: u64 = 1 << 20;

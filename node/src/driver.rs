@@ -9,9 +9,10 @@ use cell_recovery::image::ImageSource;
 use cell_wal::{LogDevice, LogEvent};
 
 use crate::agent::Installation;
+use crate::command::{Command, ControlEvent};
 use crate::congestion::{Congestion, STEP_REPLY_BYTES};
 use crate::snapshot::FailureKind;
-use crate::worker::{Command, ControlEvent, Worker, pair_regions};
+use crate::worker::{Worker, pair_regions};
 
 /// How often time is told when nothing happens.
 pub(crate) const TICK_NS: u64 = 10_000_000;

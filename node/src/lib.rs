@@ -8,16 +8,23 @@
 
 mod agent;
 mod bring_up;
+mod checkpoint;
+mod command;
 mod congestion;
 mod control;
 mod control_driver;
 mod counters;
 mod directory;
 mod driver;
+mod error;
+mod limits;
 mod membership;
 mod memory_plan;
 mod memory_watch;
+mod messages;
+mod options;
 mod outbox;
+mod pairs;
 mod populate;
 mod ready;
 mod recoverer;
@@ -32,10 +39,13 @@ mod worker;
 
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
+pub use command::{CheckpointCommand, Command, ControlEvent};
 pub use congestion::REPLIES_BYTES_MIN;
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
+pub use error::NodeError;
 pub use membership::{MembershipOptions, RefusedKind};
+pub use options::NodeOptions;
 pub use outbox::ReplyList;
 pub use settings::{SETTINGS, WorkerOptions};
 pub use snapshot::{
@@ -43,7 +53,7 @@ pub use snapshot::{
     ReadOnlyReason, RecoveryProgress,
 };
 pub use split::{NoticesView, SplitCounts};
-pub use start::{NodeError, NodeHandle, NodeOptions, SnapshotWatch, start};
+pub use start::{NodeHandle, SnapshotWatch, start};
 pub use table_view::TableView;
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
-pub use worker::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, pair_regions};
+pub use worker::{Worker, WorkerIdentity, pair_regions};

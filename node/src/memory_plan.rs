@@ -11,7 +11,8 @@ use cell_terms::setting::{Settings, Source};
 use cell_wal::LogOptions;
 
 use crate::congestion::REPLIES_BYTES_MIN;
-use crate::start::NodeError;
+use crate::error::NodeError;
+use crate::limits::PAIR_BYTES_MIN;
 
 const MIB: u64 = 1 << 20;
 
@@ -23,8 +24,6 @@ const PROCESS_BYTES: u64 = 40 * MIB;
 const REQUESTS_BYTES: u64 = 12 * MIB;
 /// Pairs that fit at least, where nobody has given the sizes of regions.
 const PAIRS_FIT: u64 = 8;
-/// What a pair takes before it holds anything to speak of: first parts of its regions.
-pub(crate) const PAIR_BYTES_MIN: u64 = 8 * MIB;
 /// An extent region holds the longest value, and some.
 const EXTENT_REGION_BYTES_MIN: u64 = 32 * MIB;
 /// Slots that a node region has at least, so that there is one to split into.

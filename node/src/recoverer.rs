@@ -8,30 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
-use cell_cluster::{ShareTimes, boottime_ns};
-use cell_recovery::{Environment, Recovered, RecoveryError, Turn};
-use cell_terms::{Incarnation, PairId};
-use cell_wal::LogDevice;
+use cell_recovery::Environment;
 
-use crate::bring_up::{BringUp, Mine};
-use crate::control::Work;
-use crate::start::NodeError;
+use crate::bring_up::{BringUp, step_to_the_end};
+use crate::error::NodeError;
+use crate::messages::{RecoveredPair, TakeoverReport, Work};
 use crate::takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
-
-/// The longest sleep between two looks at whether the node goes on.
-const PAUSE_NS: u64 = 10_000_000;
-
-/// What the threads tell.
-pub(crate) enum TakeoverReport {
-    /// A takeover came further.
-    Times { pair: PairId, dead: Incarnation, times: ShareTimes },
-    /// The pair is this node's, published.
-    Taken { mine: Box<Mine> },
-    /// It is not.
-    Refused { pair: PairId, dead: Incarnation, error: NodeError },
-}
 
 /// What is to be done, for all threads.
 #[derive(Default)]
@@ -137,38 +120,13 @@ impl Runner {
         let _ = self.reports.send(Work::Takeover(report)); // the control thread ends last
     }
 
-    fn take_over(&self, job: &TakeoverJob) -> Result<Mine, NodeError> {
+    fn take_over(&self, job: &TakeoverJob) -> Result<RecoveredPair, NodeError> {
         let (pair, dead) = (job.claim.pair, job.dead);
         self.bring_up.check_geometry(&self.environment.table.pair(pair)?)?;
         let (mut device, buffers) = self.bring_up.device()?;
         let run = TakeoverRun::begin(&self.environment, job, self.bring_up.publish());
         let (recovered, times) = step_to_the_end(run, device.as_mut(), || !self.queue.is_stopped())?;
         self.report(TakeoverReport::Times { pair, dead, times });
-        Ok(Mine { recovered, device, buffers })
+        Ok(RecoveredPair { recovered, device, buffers })
     }
-}
-
-/// Steps a takeover to its end, unless the node ends before.
-pub(crate) fn step_to_the_end(
-    mut run: TakeoverRun,
-    device: &mut dyn LogDevice,
-    goes_on: impl Fn() -> bool,
-) -> Result<(Recovered, ShareTimes), RecoveryError> {
-    while goes_on() {
-        match run.step(device, boottime_ns)? {
-            Turn::More => {}
-            Turn::Wait(for_ns) => pause(for_ns.min(PAUSE_NS)),
-            Turn::Done => return Ok(run.finish()),
-        }
-    }
-    Err(RecoveryError::GivenUp)
-}
-
-/// A recovery waits for the disk, the coordinator, or an earlier lease: its thread has nothing else to do.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "a shell; what is waited for is asked about again by the caller"
-)]
-fn pause(for_ns: u64) {
-    std::thread::sleep(Duration::from_nanos(for_ns));
 }

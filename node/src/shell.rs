@@ -9,47 +9,19 @@ use std::time::Duration;
 use cell_cluster::{ClusterCounts, boottime_ns};
 use cell_fabric::{Endpoint, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
-use cell_pair::Pair;
 use cell_terms::CounterValue;
 use cell_wal::LogCounts;
 use cell_wal::ring::Ring;
 
-use crate::agent::Installation;
-use crate::control::Work;
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
+use crate::messages::{Inbound, PairLog, ServedPair, Work};
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
-use crate::worker::{ControlEvent, Worker};
+use crate::worker::Worker;
 
 /// How long the thread sleeps when nothing happens.
 const TICK: Duration = Duration::from_nanos(TICK_NS);
 const SNAPSHOT_NS: u64 = 1_000_000_000;
-
-/// What reaches the worker's thread from others.
-pub(crate) enum Inbound {
-    /// The recovered pairs, each with its log's device.
-    Install { pairs: Vec<ServedPair>, installation: Installation },
-    /// A pair that was added.
-    AddPair(Box<ServedPair>),
-    /// For the core.
-    Control(ControlEvent),
-    /// Recovery refused: give up.
-    GiveUp(FailureKind),
-}
-
-/// A pair on its way to the worker, with what the shell keeps for it.
-pub(crate) struct ServedPair {
-    pub(crate) store: Pair,
-    pub(crate) log: PairLog,
-}
-
-/// What the shell keeps for a pair.
-pub(crate) struct PairLog {
-    pub(crate) device: Box<Ring>,
-    pub(crate) populate: PopulateSignal,
-    /// What the device's buffers count for.
-    pub(crate) _buffers: Reservation,
-}
 
 /// The snapshot that `web` reads; the worker never waits for its lock.
 pub(crate) type SharedSnapshot = Arc<Mutex<Arc<NodeSnapshot>>>;

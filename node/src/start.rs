@@ -1,121 +1,36 @@
 //! Bringing a node up: lock, lease, fabric, recovery of its own pair, then serving; and taking it down.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use cell_cluster::{ClusterError, Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
-use cell_fabric::{
-    FabricError, Greeting, HostEndpoint, HostOptions, Partition, Poller, ShmOptions, SocketName,
-};
-use cell_memory::{MemoryError, RegionSettings};
+use cell_cluster::{Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
+use cell_fabric::{Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
+use cell_memory::RegionSettings;
 use cell_recovery::Progress;
-use cell_terms::setting::Settings;
-use cell_terms::{Incarnation, NodeId};
+use cell_terms::Incarnation;
 use cell_wal::{RealStorage, WalError};
 
 use crate::bring_up::BringUp;
-use crate::control::{ToWorker, Work};
+use crate::command::ControlEvent;
+use crate::control;
 use crate::driver::Ended;
+use crate::error::NodeError;
 use crate::memory_plan::{MemoryPlan, parked_bytes_max};
 use crate::memory_watch::MemoryWatch;
+use crate::messages::{Inbound, ToWorker, Work};
+use crate::options::NodeOptions;
 use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
-use crate::shell::{Inbound, SharedSnapshot, Shell};
+use crate::shell::{SharedSnapshot, Shell};
 use crate::snapshot::{NodeSnapshot, NodeState};
-use crate::worker::{ControlEvent, Worker, WorkerIdentity};
+use crate::worker::{Worker, WorkerIdentity};
 
 /// How long a node waits for its first lease.
 const LEASE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a node is started with.
-pub struct NodeOptions {
-    /// Which node it is.
-    pub node: NodeId,
-    /// The log root, which all nodes of the machine share: logs and images.
-    pub folder: PathBuf,
-    /// Its own folder: the lock and the socket for shared memory.
-    pub home: PathBuf,
-    /// Where it listens for clients.
-    pub listen: SocketAddr,
-    /// Where clients and peers are told to connect; none: where it listens.
-    pub advertised: Option<SocketAddr>,
-    /// Where others are told to find its HTTP; empty: nowhere.
-    pub http_address: String,
-    /// Cuts the node off from its peers when a drill says so.
-    pub partition: Partition,
-    /// Everything else.
-    pub settings: Settings,
-}
-
-/// Why a node does not start or does not go on.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum NodeError {
-    /// The coordinator, the table, a lock or a lease.
-    #[error(transparent)]
-    Cluster(#[from] ClusterError),
-    /// The address cannot be listened on.
-    #[error(transparent)]
-    Fabric(#[from] FabricError),
-    /// The regions cannot be made: too little memory, or settings that contradict one another.
-    #[error(transparent)]
-    Memory(#[from] MemoryError),
-    /// The logs' disk or ring.
-    #[error(transparent)]
-    Wal(#[from] WalError),
-    /// Recovery refused the pair; it says what is missing and where.
-    #[error("the pair is not served")]
-    Recovery(#[from] cell_recovery::RecoveryError),
-    /// The system has no thread to give.
-    #[error("no thread can be started")]
-    Thread(#[source] std::io::Error),
-    /// The node cannot begin with the memory that it may take.
-    #[error("`memory_limit_bytes` is {limit}, and what is asked for needs {smallest} at least")]
-    MemoryLimitSmall {
-        /// The setting, or what the machine or the control group has.
-        limit: u64,
-        /// The least limit that works with the other settings.
-        smallest: u64,
-    },
-    /// One more pair would take more memory than the node may.
-    #[error("one more pair takes {wanted} bytes in all, and `memory_limit_bytes` is {limit}")]
-    MemoryLimit {
-        /// Bytes of all that the node holds, with the pair.
-        wanted: u64,
-        /// The limit in force.
-        limit: u64,
-    },
-    /// Pairs that the node had are still to be recovered; memory is theirs first.
-    #[error("pairs that this node had are still to be recovered; memory is theirs first")]
-    GrowthHeld,
-    /// The regions have fewer slots than the pairs are to begin with.
-    #[error(
-        "a pair begins with {wanted} meganodes, and its region has {slots} slots; give larger node_region_bytes \
-         or fewer initial_ranges"
-    )]
-    Layout {
-        /// Slots of a region.
-        slots: u64,
-        /// Slots that are needed.
-        wanted: u32,
-    },
-    /// A setting that was fixed when the pair was created has another value now.
-    #[error(
-        "`{setting}` is {wanted}, but the pair was created with {found}; remove the setting or start a new folder"
-    )]
-    Geometry {
-        /// The setting.
-        setting: &'static str,
-        /// What is asked for.
-        wanted: u64,
-        /// What the pair has.
-        found: u64,
-    },
-}
 
 /// A running node.
 pub struct NodeHandle {
@@ -253,7 +168,7 @@ fn run_control(
     lease: LeaseThread,
     (sender, work): (Sender<Work>, Receiver<Work>),
 ) -> Result<(), NodeError> {
-    let result = bring_up.run(&sender, &work);
+    let result = control::run(bring_up, &sender, &work);
     if let Err(error) = &result {
         tracing::error!(error = error as &dyn std::error::Error, "the node cannot serve");
         bring_up.to_worker.send(Inbound::GiveUp(crate::snapshot::FailureKind::RecoveryRefused));

@@ -36,7 +36,8 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, OperationNumber, SessionId};
 
-use crate::record::{Fields, RecordError, WriteCompletion, WriteOutcome};
+use crate::fields::{Fields, RecordError};
+use crate::record::{WriteCompletion, WriteOutcome};
 use crate::split::{SplitName, SplitRecord};
 
 /// Bytes of a session without results, and the most that a result has.

@@ -6,7 +6,7 @@ use cell_terms::{Csn, Epoch, ExtentOffset, PairId, RegionId, RegionKind, SlotInd
 use cell_tree::{GeometryError, NodeIndex, ReplayError, StructureViolation};
 use cell_wal::{Errno, Predecessor, WalError};
 
-use crate::record::RecordError;
+use crate::fields::RecordError;
 use crate::split::SplitTableError;
 
 /// A recovery that stopped. Nothing of it is served; [`RecoveryError::missing`] says what is reported of the

@@ -8,6 +8,7 @@ mod completion;
 mod content;
 mod cut;
 mod error;
+mod fields;
 mod first;
 mod folders;
 pub mod image;
@@ -25,17 +26,18 @@ mod verify;
 
 pub use completion::{Admission, CompletionTable};
 pub use error::{ContentFault, RecoveryError};
+pub use fields::RecordError;
 pub use folders::{find_logs, remove_unneeded, replay_bytes};
 pub use progress::{Progress, ProgressView, RecoveryStage};
 pub use record::{
-    COMPLETION_BYTES_MAX, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, RecordError,
-    TREE_RECORD_HEADER_BYTES_MAX, WriteCompletion, WriteOutcome,
+    COMPLETION_BYTES_MAX, EXTENT_RECORD_HEADER_BYTES, ExtentRecord, NodeRecord, TREE_RECORD_HEADER_BYTES_MAX,
+    WriteCompletion, WriteOutcome,
 };
 pub use recovered::{OpenSessions, Recovered, RecoveredMeganode, Restored};
 pub use restore::{ClaimRequest, Environment, RecoveryOptions, RegionSource, Restore, Step};
 pub use split::{
-    CUTS_MAX, Cuts, Settlement, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName,
-    SplitRecord, SplitTable, SplitTableError, TargetSplit, TargetState, TargetStep, settle, step_of_source,
-    step_of_target,
+    CUTS_MAX, Cuts, SlotUse, SourceSplit, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord,
+    SplitTable, SplitTableError, TargetProgress, TargetSplit, TargetState, TargetStep, Unsettled,
+    step_of_source, step_of_target, unsettled,
 };
 pub use takeover::{Pause, PublishRequest, Takeover, Turn, complete, take_over};

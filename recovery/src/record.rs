@@ -20,9 +20,10 @@
 //! kind `u8`, then by kind: 1 written: replaced `u8`, version; 2 deleted; 3 not found; 4 condition failed:
 //! present `u8`, version. A version is pair `u32`, epoch `u32`, CSN `u64`. Little-endian throughout.
 
-use cell_terms::{Csn, Epoch, ExtentOffset, OperationNumber, PairId, Root, SessionId, SlotIndex, Version};
-use cell_tree::{Change, ChangeDecodeError as ChangeError};
+use cell_terms::{ExtentOffset, OperationNumber, Root, SessionId, SlotIndex, Version};
+use cell_tree::Change;
 
+use crate::fields::{Fields, RecordError};
 use crate::split::{KIND_DISCARDED, KIND_START, SlotUse, SplitRecord};
 
 const KIND_TREE: u8 = 1;
@@ -114,30 +115,6 @@ pub struct ExtentRecord<'a> {
     pub offset: ExtentOffset,
     /// Its bytes, header included.
     pub extent: &'a [u8],
-}
-
-/// Why a record could not be read: its frame's checksum held, so it was written by another format or by a
-/// defect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// The record ends before its fields do.
-    #[error("the record ends after {length} bytes, within its fields")]
-    Short {
-        /// Bytes there were.
-        length: usize,
-    },
-    /// No such kind, outcome or flag.
-    #[error("byte {offset} of the record is {value}, which this version does not know")]
-    Unknown {
-        /// Where.
-        offset: usize,
-        /// What.
-        value: u8,
-    },
-    /// The tree change inside could not be read.
-    #[error("the record's tree change cannot be read")]
-    Change(#[source] ChangeError),
 }
 
 impl NodeRecord<'_> {
@@ -294,62 +271,10 @@ fn encode_version(version: &Version, out: &mut Vec<u8>) {
     out.extend_from_slice(&version.csn.0.to_le_bytes());
 }
 
-/// Reads little-endian fields in order.
-pub(crate) struct Fields<'a> {
-    pub(crate) bytes: &'a [u8],
-    pub(crate) at: usize,
-}
-
-impl<'a> Fields<'a> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], RecordError> {
-        let short = RecordError::Short { length: self.bytes.len() };
-        let bytes = self.bytes.get(self.at..self.at + N).ok_or(short)?;
-        self.at += N;
-        bytes.try_into().map_err(|_| short)
-    }
-
-    pub(crate) fn u8(&mut self) -> Result<u8, RecordError> {
-        Ok(u8::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn u16(&mut self) -> Result<u16, RecordError> {
-        Ok(u16::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], RecordError> {
-        let short = RecordError::Short { length: self.bytes.len() };
-        let bytes = self.bytes.get(self.at..self.at + length).ok_or(short)?;
-        self.at += length;
-        Ok(bytes)
-    }
-
-    pub(crate) fn u32(&mut self) -> Result<u32, RecordError> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    pub(crate) fn u64(&mut self) -> Result<u64, RecordError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn flag(&mut self) -> Result<bool, RecordError> {
-        match self.u8()? {
-            0 => Ok(false),
-            1 => Ok(true),
-            value => Err(RecordError::Unknown { offset: self.at - 1, value }),
-        }
-    }
-
-    fn version(&mut self) -> Result<Version, RecordError> {
-        Ok(Version { pair: PairId(self.u32()?), epoch: Epoch(self.u32()?), csn: Csn(self.u64()?) })
-    }
-
-    pub(crate) fn rest(self) -> &'a [u8] {
-        &self.bytes[self.at..]
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use cell_terms::{Csn, Epoch, PairId};
+
     use super::*;
 
     fn completion(outcome: WriteOutcome) -> WriteCompletion {

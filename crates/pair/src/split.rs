@@ -321,6 +321,12 @@ impl Pair {
         (nodes, extent)
     }
 
+    /// Whether a meganode takes part in no split that is not settled: it may be split, or compacted.
+    #[must_use]
+    pub fn is_settled(&self, slot: SlotIndex) -> bool {
+        self.splits.source_of(slot).is_none() && !self.splits.is_hidden(slot)
+    }
+
     /// Entries of a meganode, and bytes of extents that they take, about.
     pub fn weight(&self, slot: SlotIndex) -> (u64, u64) {
         let entries = self.meganodes.get(slot).map_or(0, |owned| owned.entries);

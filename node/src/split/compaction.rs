@@ -8,9 +8,9 @@
 
 use cell_pair::{CompactionStep, CompactionWalk};
 
-use super::Splits;
+use super::effects::Effects;
 use crate::directory::MeganodeAt;
-use crate::worker::pairs::Pairs;
+use crate::pairs::Pairs;
 
 /// Runs of tree nodes that are looked at in one turn, and how many of them may be packed.
 const RUNS_AT_ONCE: usize = 16;
@@ -36,65 +36,65 @@ pub(super) struct Compactions {
 
 impl Pass {
     fn new(pairs: &Pairs, there: MeganodeAt) -> Pass {
-        let nodes_before = pairs.store(there.pair).nodes_used(there.slot);
+        let nodes_before = pairs.pair(there.pair).nodes_used(there.slot);
         Pass { there, walk: CompactionWalk::default(), nodes_before, freed: 0 }
     }
 }
 
-impl Splits {
+impl Compactions {
     /// Begins a compaction if a meganode has become thin and none is under way.
-    pub(super) fn trigger_compaction(&mut self, pairs: &mut Pairs) {
-        if self.compactions.pass.is_some() {
+    pub(super) fn trigger(&mut self, pairs: &mut Pairs) {
+        if self.pass.is_some() {
             return;
         }
         for at in pairs.all() {
-            let Some(slot) = pairs.store_mut(at).take_thinned() else { continue };
+            let Some(slot) = pairs.pair_mut(at).take_thinned() else { continue };
             let there = MeganodeAt { pair: at, slot };
-            if self.is_idle(pairs, there) {
-                self.compactions.pass = Some(Pass::new(pairs, there));
+            if pairs.pair(there.pair).is_settled(there.slot) {
+                self.pass = Some(Pass::new(pairs, there));
                 return;
             }
-            pairs.store_mut(at).put_back_thinned(slot);
+            pairs.pair_mut(at).put_back_thinned(slot);
         }
     }
 
     /// Whether the compaction that is under way is this meganode's.
-    pub(super) fn compacts_now(&self, there: MeganodeAt) -> bool {
-        self.compactions.pass.as_ref().is_some_and(|pass| pass.there == there)
+    pub(super) fn is_at(&self, there: MeganodeAt) -> bool {
+        self.pass.as_ref().is_some_and(|pass| pass.there == there)
     }
 
     /// A meganode has no tree node left for a put: whether a compaction may find some. Its turn comes.
-    pub(super) fn compaction_helps(&mut self, pairs: &mut Pairs, there: MeganodeAt) -> bool {
-        let thin = pairs.store(there.pair).may_be_thin(there.slot);
+    pub(super) fn may_help(pairs: &mut Pairs, there: MeganodeAt) -> bool {
+        let thin = pairs.pair(there.pair).may_be_thin(there.slot);
         if thin {
-            pairs.store_mut(there.pair).put_back_thinned(there.slot);
+            pairs.pair_mut(there.pair).put_back_thinned(there.slot);
         }
         thin
     }
 
     /// Goes on with the compaction that is under way. Whether there is more to do that waits for nothing.
-    pub(super) fn step_compaction(&mut self, pairs: &mut Pairs) -> bool {
-        let Some(mut pass) = self.compactions.pass.take() else { return false };
-        if !self.is_idle(pairs, pass.there) {
+    pub(super) fn step(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let Some(mut pass) = self.pass.take() else { return false };
+        if !pairs.pair(pass.there.pair).is_settled(pass.there.slot) {
             // A split of it has begun: it is looked at again when that is over.
-            pairs.store_mut(pass.there.pair).put_back_thinned(pass.there.slot);
+            pairs.pair_mut(pass.there.pair).put_back_thinned(pass.there.slot);
             return false;
         }
         let mut packed = 0;
         for _ in 0..RUNS_AT_ONCE {
-            let store = pairs.store_mut(pass.there.pair);
-            match store.compact(pass.there.slot, &mut pass.walk) {
+            let pair = pairs.pair_mut(pass.there.pair);
+            match pair.compact(pass.there.slot, &mut pass.walk) {
                 Ok(CompactionStep::Went(freed)) => {
                     pass.freed += freed;
                     packed += usize::from(freed > 0);
                 }
                 Ok(CompactionStep::Waits) => {
-                    self.compactions.pass = Some(pass);
+                    self.pass = Some(pass);
                     return false;
                 }
-                Ok(CompactionStep::Done) => return self.end_of_pass(pairs, &pass),
+                Ok(CompactionStep::Done) => return self.end_of_pass(pairs, &pass, effects),
                 Err(error) => {
-                    self.broken = Some(error);
+                    effects.broken(error);
                     return false;
                 }
             }
@@ -102,21 +102,21 @@ impl Splits {
                 break;
             }
         }
-        self.compactions.pass = Some(pass);
+        self.pass = Some(pass);
         true
     }
 
-    fn end_of_pass(&mut self, pairs: &mut Pairs, pass: &Pass) -> bool {
+    fn end_of_pass(&mut self, pairs: &mut Pairs, pass: &Pass, effects: &mut Effects) -> bool {
         if pass.freed == 0 {
             return false;
         }
-        let store = pairs.store_mut(pass.there.pair);
-        store.count_rebuilt();
+        let pair = pairs.pair_mut(pass.there.pair);
+        pair.count_rebuilt();
         tracing::debug!(slot = pass.there.slot.0, freed = pass.freed, of = pass.nodes_before, "rebuilt");
-        self.changed = true; // who found no tree node may find one when those have rested
+        effects.changed(); // who found no tree node may find one when those have rested
         let again = pass.freed * AGAIN_PART >= pass.nodes_before;
         if again {
-            self.compactions.pass = Some(Pass::new(pairs, pass.there));
+            self.pass = Some(Pass::new(pairs, pass.there));
         }
         again
     }

@@ -5,19 +5,20 @@
 
 use std::collections::VecDeque;
 
-use cell_pair::{NoRoom, WriteError};
+use cell_pair::{NoRoom, Pair, WriteError};
 use cell_recovery::SplitName;
 use cell_terms::{Csn, PairId, Pointer, Root, SlotIndex};
 
-use super::Splits;
+use super::effects::{Effects, SplitMessage};
 use crate::outbox::PairAt;
-use crate::worker::pairs::Pairs;
+use crate::pairs::Pairs;
 
 /// Whose node region has the lowest id.
 const ROOT_PAIR: PairId = PairId(1);
 
+/// How far the first entry of the queue is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum ParentPhase {
+enum RoutingStep {
     /// Nothing is on its way.
     #[default]
     Idle,
@@ -33,7 +34,7 @@ enum ParentPhase {
 
 /// An entry on its way into the router.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct ParentEntry {
     pub(super) name: SplitName,
     pub(super) low: Box<[u8]>,
     pub(super) to: Pointer,
@@ -46,31 +47,36 @@ pub(super) struct Entry {
 /// Entries on their way into the router.
 #[derive(Debug, Default)]
 pub(super) struct Parents {
-    queue: VecDeque<Entry>,
-    phase: ParentPhase,
+    queue: VecDeque<ParentEntry>,
+    step: RoutingStep,
     lost_routers: Vec<(PairAt, SlotIndex)>,
+}
+
+/// The pair that keeps the root, the one with the lowest id of all; none if it is elsewhere.
+pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
+    pairs.at(ROOT_PAIR)
 }
 
 impl Parents {
     pub(super) fn push(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer) {
-        self.queue.push_back(Entry { name, low, to, notice: None, asked: None });
+        self.queue.push_back(ParentEntry { name, low, to, notice: None, asked: None });
     }
 
     /// An entry that a node without the router asks for.
     pub(super) fn push_noted(&mut self, name: SplitName, low: Box<[u8]>, to: Pointer, notice: String) {
-        self.queue.push_back(Entry { name, low, to, notice: Some(notice), asked: None });
+        self.queue.push_back(ParentEntry { name, low, to, notice: Some(notice), asked: None });
     }
 
-    pub(super) fn queue(&self) -> impl Iterator<Item = &Entry> {
+    pub(super) fn queue(&self) -> impl Iterator<Item = &ParentEntry> {
         self.queue.iter()
     }
 
-    pub(super) fn queue_mut(&mut self) -> impl Iterator<Item = &mut Entry> {
+    pub(super) fn queue_mut(&mut self) -> impl Iterator<Item = &mut ParentEntry> {
         self.queue.iter_mut()
     }
 
     /// Takes the entries out that are where they belong.
-    pub(super) fn take_done(&mut self, is_done: impl Fn(&Entry) -> bool) -> Vec<SplitName> {
+    pub(super) fn take_done(&mut self, is_done: impl Fn(&ParentEntry) -> bool) -> Vec<SplitName> {
         let (done, left): (Vec<_>, Vec<_>) = std::mem::take(&mut self.queue).into_iter().partition(is_done);
         self.queue = left.into();
         done.into_iter().map(|entry| entry.name).collect()
@@ -80,75 +86,56 @@ impl Parents {
     pub(super) fn free_router(&mut self, at: PairAt, slot: SlotIndex) {
         self.lost_routers.push((at, slot));
     }
-}
 
-/// The pair that keeps the root, the one with the lowest id of all; none if it is elsewhere.
-pub(super) fn root_pair(pairs: &Pairs) -> Option<PairAt> {
-    pairs.at(ROOT_PAIR)
-}
-
-impl Splits {
-    pub(super) fn step_parents(&mut self, pairs: &mut Pairs) -> bool {
-        self.parents.lost_routers.retain(|(at, slot)| !pairs.store_mut(*at).free_router(*slot));
+    /// Takes the first entry a step further, where the router is. Whether it went on.
+    pub(super) fn step(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        self.lost_routers.retain(|(at, slot)| !pairs.pair_mut(*at).free_router(*slot));
         let Some(at) = root_pair(pairs) else { return false };
-        let store = pairs.store_mut(at);
-        let durable = store.durable();
-        let next = match self.parents.phase {
-            ParentPhase::Idle => {
-                let Some(entry) = self.parents.queue.front() else { return false };
-                match store.router() {
-                    Some(router) => match store.route(router, &entry.low, entry.to) {
-                        Ok(csn) => ParentPhase::Inserting(csn),
-                        Err(error) => return self.not_routed(error),
-                    },
-                    None => {
-                        let Some(slot) = store.free_slots().next() else { return false };
-                        if !store.begin_router(slot) {
-                            return false;
-                        }
-                        ParentPhase::Begun(slot)
-                    }
-                }
+        let pair = pairs.pair_mut(at);
+        let durable = pair.durable();
+        let next = match self.step {
+            RoutingStep::Idle => match self.queue.front() {
+                Some(entry) => begin(pair, entry),
+                None => return false,
+            },
+            RoutingStep::Begun(slot) => {
+                let first = pair.root().pointer;
+                pair.route(slot, &[], first).map(|csn| Some(RoutingStep::Built(slot, csn)))
             }
-            ParentPhase::Begun(slot) => {
-                let first = store.root().pointer;
-                match store.route(slot, &[], first) {
-                    Ok(csn) => ParentPhase::Built(slot, csn),
-                    Err(error) => return self.not_routed(error),
-                }
+            RoutingStep::Built(slot, csn) if csn <= durable => {
+                let root = Root::router(pair.pointer(slot));
+                Ok(pair.set_root(root).map(RoutingStep::Setting))
             }
-            ParentPhase::Built(slot, csn) if csn <= durable => {
-                let root = Root::router(store.pointer(slot));
-                match store.set_root(root) {
-                    Some(csn) => ParentPhase::Setting(csn),
-                    None => return false,
+            RoutingStep::Setting(csn) if csn <= durable => Ok(Some(RoutingStep::Idle)),
+            RoutingStep::Inserting(csn) if csn <= durable => {
+                if let Some(entry) = self.queue.pop_front() {
+                    effects.send(SplitMessage::Routed { name: entry.name, notice: entry.notice });
                 }
+                Ok(Some(RoutingStep::Idle))
             }
-            ParentPhase::Setting(csn) if csn <= durable => ParentPhase::Idle,
-            ParentPhase::Inserting(csn) if csn <= durable => {
-                if let Some(entry) = self.parents.queue.pop_front() {
-                    match entry.notice {
-                        Some(notice) => self.notices.is_inserted(notice),
-                        None => self.source_inserted(entry.name),
-                    }
-                }
-                ParentPhase::Idle
-            }
-            ParentPhase::Built(..) | ParentPhase::Setting(_) | ParentPhase::Inserting(_) => return false,
+            RoutingStep::Built(..) | RoutingStep::Setting(_) | RoutingStep::Inserting(_) => return false,
         };
-        self.parents.phase = next;
-        true
-    }
-
-    /// An entry that finds no room stays pending: readers go by right links.
-    fn not_routed(&mut self, error: WriteError) -> bool {
-        match error {
-            WriteError::NoRoom(NoRoom::LogBusy | NoRoom::DiskFull) => {}
-            WriteError::NoRoom(NoRoom::Slot | NoRoom::Region) => {
+        match next {
+            Ok(Some(next)) => {
+                self.step = next;
+                return true;
+            }
+            // An entry that finds no room stays pending: readers go by right links.
+            Ok(None) | Err(WriteError::NoRoom(NoRoom::LogBusy | NoRoom::DiskFull)) => {}
+            Err(WriteError::NoRoom(NoRoom::Slot | NoRoom::Region)) => {
                 tracing::warn!("the router is full: readers go by right links");
             }
-            WriteError::Pair(error) => self.broken = Some(error),
+            Err(WriteError::Pair(error)) => effects.broken(error),
         }
         false
     }
+}
+
+/// Inserts an entry, or begins the router that it needs; `None` where there is no room for one now.
+fn begin(pair: &mut Pair, entry: &ParentEntry) -> Result<Option<RoutingStep>, WriteError> {
+    if let Some(router) = pair.router() {
+        return pair.route(router, &entry.low, entry.to).map(|csn| Some(RoutingStep::Inserting(csn)));
+    }
+    let slot = pair.free_slots().next();
+    Ok(slot.filter(|slot| pair.begin_router(*slot)).map(RoutingStep::Begun))
 }

@@ -1,14 +1,17 @@
-//! The source's role: Start, Linked, Applied, the parent's entry, Finished.
+//! Splits of this worker's meganodes, in the source's role. What each does next, the table of splits and what
+//! is known of its target say ([`step_of_source`]); here it is done.
 
-use cell_pair::{AdoptionRange, CutHalf};
-use cell_recovery::{NodeRecord, SourceState, SplitName, SplitRecord};
+use cell_pair::{AdoptionRange, CutHalf, Pair};
+use cell_recovery::{
+    NodeRecord, SourceState, SourceStep, SplitAnswer, SplitName, SplitRecord, TargetProgress, step_of_source,
+};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
+use cell_terms::{ExtentOffset, PairId, Pointer};
 
-use super::{SplitMessage, Splits};
+use super::effects::{Effects, SplitMessage, Stepped};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
-use crate::worker::pairs::Pairs;
+use crate::pairs::Pairs;
 
 /// A silent target is given up after so long.
 const DEADLINE_NS: u64 = 30_000_000_000;
@@ -17,308 +20,268 @@ const EXTENTS_AT_ONCE: usize = 4_096;
 /// Bytes of results and floors in one record of an adoption.
 const KEPT_BYTES: usize = 4_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SourcePhase {
-    /// `Start` is in the log.
-    Started,
-    /// The target was asked.
-    Asked,
-    /// The target has adopted durably: `Linked` is to be logged.
-    Adopted,
-    /// `Linked` is in the log.
-    Linking,
-    /// The target was told to make it readable.
-    Told,
-    /// It is readable: the meganode is to be cut.
-    Readable,
-    /// `Applied` is in the log.
-    Cut,
-    /// The target was told to open.
-    Opening,
-    /// It is open durably; the parent's entry is on its way.
-    Inserting,
-    /// `Finished` is to be logged.
-    Inserted,
-    /// `Finished` is in the log.
-    Finishing,
-    /// `Aborted` is to be logged.
-    Failed,
-    /// `Aborted` is in the log.
-    Aborting,
-}
-
-/// A split of one of the worker's meganodes.
+/// A split of one of the worker's meganodes: what is not in its pair's table.
 #[derive(Debug)]
-pub(super) struct Source {
+struct Source {
     name: SplitName,
-    at: PairAt,
-    slot: SlotIndex,
-    key: Box<[u8]>,
+    there: MeganodeAt,
     target: PairId,
-    target_slot: SlotIndex,
-    phase: SourcePhase,
+    progress: TargetProgress,
     since_ns: u64,
     left_behind: Option<Vec<(ExtentOffset, u32)>>,
     half: Option<CutHalf>,
 }
 
+/// All of them, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    list: Vec<Source>,
+}
+
 impl Source {
-    /// A split that a recovery found unfinished.
-    pub(super) fn recovered(pairs: &Pairs, at: PairAt, name: SplitName) -> Option<Source> {
-        let split = pairs.store(at).split_table().source(name)?;
-        let phase = match split.state {
-            SourceState::Started => SourcePhase::Failed,
-            SourceState::Linked => SourcePhase::Linking,
-            SourceState::Applied => SourcePhase::Cut,
-            SourceState::Finished | SourceState::Aborted => return None,
-        };
-        Some(Source {
-            name,
-            at,
-            slot: split.slot,
-            key: split.key.clone(),
-            target: split.target,
-            target_slot: split.target_slot,
-            phase,
-            since_ns: 0,
-            left_behind: None,
-            half: None,
-        })
-    }
-
-    fn there(&self) -> MeganodeAt {
-        MeganodeAt { pair: self.at, slot: self.slot }
-    }
-
-    pub(super) fn is_of(&self, there: MeganodeAt) -> bool {
-        self.there() == there
-    }
-
     /// Whether the meganode may not be split again yet.
-    pub(super) fn is_cutting(&self) -> bool {
-        !matches!(
-            self.phase,
-            SourcePhase::Opening | SourcePhase::Inserting | SourcePhase::Inserted | SourcePhase::Finishing
-        )
+    fn is_cutting(&self) -> bool {
+        self.progress < TargetProgress::ToldOpen
     }
 
-    /// Writes to the upper half wait from `Start` on, until its range is another meganode's.
-    pub(super) fn holds_back(&self, there: MeganodeAt, key: &[u8]) -> bool {
-        let handed_over = !matches!(
-            self.phase,
-            SourcePhase::Started
-                | SourcePhase::Asked
-                | SourcePhase::Adopted
-                | SourcePhase::Linking
-                | SourcePhase::Told
-                | SourcePhase::Readable
-                | SourcePhase::Failed
-        );
-        self.there() == there && !handed_over && *key >= *self.key
+    /// One step, if it is due.
+    fn step(&mut self, pairs: &mut Pairs, now_ns: u64, effects: &mut Effects) -> Stepped {
+        let name = self.name;
+        let pair = pairs.pair_mut(self.there.pair);
+        if let Some(half) = &mut self.half
+            && pair.rest_cut_half(half, EXTENTS_AT_ONCE)
+        {
+            self.half = None;
+        }
+        let Some(split) = pair.split_table().source(name) else { return self.end(effects) };
+        let (state, durable) = (split.state, split.csn <= pair.durable());
+        let silent = self.progress < TargetProgress::Adopted;
+        if silent && now_ns.saturating_sub(self.since_ns) > DEADLINE_NS {
+            self.progress = TargetProgress::Refused;
+        }
+        let before = self.progress;
+        let logged = match step_of_source(state, self.progress) {
+            SourceStep::Ask if durable => {
+                effects.send(self.adoption(pairs).unwrap_or(SplitMessage::Refused { name }));
+                self.progress = TargetProgress::Asked;
+                false
+            }
+            SourceStep::Link => pair.try_step(SplitRecord::Linked { name }, 0).is_some(),
+            SourceStep::TellLinked if durable || planted(Mutant::CutEarly) => {
+                self.tell(SplitAnswer::Linked, effects);
+                self.progress = TargetProgress::ToldLinked;
+                false
+            }
+            SourceStep::Cut => self.cut(pairs, effects),
+            SourceStep::TellOpen if durable => {
+                self.tell(SplitAnswer::Open, effects);
+                self.progress = TargetProgress::ToldOpen;
+                false
+            }
+            SourceStep::Finish if self.half.is_none() => {
+                pair.try_step(SplitRecord::Finished { name }, 0).is_some()
+            }
+            SourceStep::Abort => {
+                let logged = pair.try_step(SplitRecord::Aborted { name }, 0).is_some();
+                if logged {
+                    effects.changed(); // the range is its own again
+                }
+                logged
+            }
+            SourceStep::Done if durable => return self.end(effects),
+            _ => false,
+        };
+        if logged || self.progress != before { Stepped::Moved } else { Stepped::Waits }
+    }
+
+    fn tell(&self, answer: SplitAnswer, effects: &mut Effects) {
+        effects.send(SplitMessage::Answer { to: self.target, name: self.name, answer });
+    }
+
+    /// Its end is durable: the target forgets the split, or throws away what it adopted.
+    fn end(&self, effects: &mut Effects) -> Stepped {
+        self.tell(SplitAnswer::No, effects);
+        if self.progress == TargetProgress::Routed {
+            effects.counts.finished += 1;
+        } else {
+            tracing::info!(name = %self.name, "a split was aborted");
+            effects.counts.aborted += 1;
+        }
+        Stepped::Over
+    }
+
+    /// What the target is asked: the upper half's range with all floors of the pair and the results that are
+    /// durable. `Start` is, so that none of the upper half is missing.
+    fn adoption(&self, pairs: &mut Pairs) -> Option<SplitMessage> {
+        let high = pairs.directory.of(self.there)?.high.clone();
+        let pair = pairs.pair_mut(self.there.pair);
+        let split = pair.split_table().source(self.name)?;
+        // Keys from `high` on are where the meganode's own right link leads.
+        let right = match &high {
+            Some(_) => pair.right_of(split.slot)?,
+            None => Pointer::NULL,
+        };
+        let (from, low, slot) = (split.slot, split.key.clone(), split.target_slot);
+        let range = AdoptionRange { name: self.name, slot, low, high, right };
+        let durable = pair.durable();
+        let kept = pair.completions().parts(durable, KEPT_BYTES);
+        Some(SplitMessage::Adopt { to: self.target, range, from, kept })
+    }
+
+    /// Cuts the meganode and hands its upper half over: readers go to the target from here on. Whether the
+    /// log had room for it.
+    fn cut(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let to = pairs.at(self.target);
+        let pair = pairs.pair_mut(self.there.pair);
+        let Some(split) = pair.split_table().source(self.name) else { return false };
+        let (slot, key, target_slot) = (split.slot, split.key.clone(), split.target_slot);
+        let right = pair.pointer_to(self.target, target_slot);
+        match pair.cut(self.name, slot, &key, right, self.left_behind.clone()) {
+            Ok(None) => false,
+            Ok(Some(half)) => {
+                (self.half, self.left_behind) = (Some(half), None);
+                hand_over(pairs, &key, to.map(|pair| MeganodeAt { pair, slot: target_slot }));
+                effects.changed(); // writes wait at the target now
+                true
+            }
+            Err(error) => {
+                effects.broken(error);
+                false
+            }
+        }
     }
 }
 
-impl Splits {
+/// The range from `key` on is in another meganode from here on, of this worker or of another one.
+fn hand_over(pairs: &mut Pairs, key: &[u8], to: Option<MeganodeAt>) {
+    let fits = match to {
+        Some(to) => pairs.directory.of(to).is_some() || pairs.directory.split(key, to),
+        None => pairs.directory.cut(key),
+    };
+    if !fits {
+        tracing::error!(key = %key.escape_ascii(), ?to, "a split does not fit the directory");
+    }
+}
+
+impl Sources {
     /// Begins to split a meganode. Nothing happens while the log has no room: whoever waits asks again.
-    pub(super) fn begin_split(
+    pub(super) fn begin(
         &mut self,
         pairs: &mut Pairs,
         there: MeganodeAt,
         key: &[u8],
         to: MeganodeAt,
         now_ns: u64,
-    ) {
-        let target = pairs.store(to.pair).id();
-        let store = pairs.store_mut(there.pair);
-        if store.step_room(key.len()).is_err() {
-            return;
+    ) -> bool {
+        let target = pairs.pair(to.pair).id();
+        let pair = pairs.pair_mut(there.pair);
+        if pair.step_room(key.len()).is_err() {
+            return false;
         }
         let start = SplitRecord::Start { slot: there.slot, key, target, target_slot: to.slot };
-        let csn = store.append_step(&NodeRecord::Split(start));
-        let name = SplitName { pair: store.id(), epoch: store.epoch(), csn };
+        let csn = pair.append_step(&NodeRecord::Split(start));
+        let name = SplitName { pair: pair.id(), epoch: pair.epoch(), csn };
         tracing::debug!(%name, slot = there.slot.0, target = target.0, target_slot = to.slot.0, "a split begins");
-        self.counts.begun += 1;
-        self.sources.push(Source {
-            name,
-            at: there.pair,
-            slot: there.slot,
-            key: key.into(),
-            target,
-            target_slot: to.slot,
-            phase: SourcePhase::Started,
-            since_ns: now_ns,
-            left_behind: None,
-            half: None,
-        });
-    }
-
-    pub(super) fn step_sources(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
-        let mut moved = false;
-        let mut sources = std::mem::take(&mut self.sources);
-        sources.retain_mut(|source| {
-            let before = source.phase;
-            let goes_on = self.step_source(pairs, source, now_ns);
-            moved |= source.phase != before || !goes_on;
-            goes_on
-        });
-        debug_assert!(self.sources.is_empty());
-        self.sources = sources;
-        moved
-    }
-
-    /// One step, if it is due; false when the split is over.
-    fn step_source(&mut self, pairs: &mut Pairs, source: &mut Source, now_ns: u64) -> bool {
-        let (name, to) = (source.name, source.target);
-        let store = pairs.store_mut(source.at);
-        if let Some(half) = &mut source.half
-            && store.rest_cut_half(half, EXTENTS_AT_ONCE)
-        {
-            source.half = None;
-        }
-        let durable = store.split_table().source(name).is_none_or(|split| split.csn <= store.durable());
-        source.phase = match source.phase {
-            SourcePhase::Started if durable => {
-                match self.adoption_of(pairs, source) {
-                    Some(adopt) => self.messages.push_back(adopt),
-                    None => self.messages.push_back(SplitMessage::Failed { name }),
-                }
-                SourcePhase::Asked
-            }
-            SourcePhase::Started | SourcePhase::Asked
-                if now_ns.saturating_sub(source.since_ns) > DEADLINE_NS =>
-            {
-                SourcePhase::Failed
-            }
-            SourcePhase::Adopted => match store.try_step(SplitRecord::Linked { name }, 0) {
-                Some(_) => SourcePhase::Linking,
-                None => SourcePhase::Adopted,
-            },
-            SourcePhase::Linking if durable || planted(Mutant::CutEarly) => {
-                self.messages.push_back(SplitMessage::Linked { to, name });
-                SourcePhase::Told
-            }
-            SourcePhase::Readable => self.cut(pairs, source),
-            SourcePhase::Cut if durable => {
-                self.messages.push_back(SplitMessage::Open { to, name });
-                SourcePhase::Opening
-            }
-            SourcePhase::Inserted if source.half.is_none() => {
-                match store.try_step(SplitRecord::Finished { name }, 0) {
-                    Some(_) => SourcePhase::Finishing,
-                    None => SourcePhase::Inserted,
-                }
-            }
-            SourcePhase::Finishing if durable => {
-                self.messages.push_back(SplitMessage::Finished { to, name });
-                self.counts.finished += 1;
-                return false;
-            }
-            SourcePhase::Failed => match store.try_step(SplitRecord::Aborted { name }, 0) {
-                Some(_) => {
-                    self.changed = true; // the range is its own again
-                    SourcePhase::Aborting
-                }
-                None => SourcePhase::Failed,
-            },
-            SourcePhase::Aborting if durable => {
-                tracing::info!(%name, "a split was aborted");
-                let answer = cell_recovery::SplitAnswer::No;
-                self.messages.push_back(SplitMessage::Answer { to, name, answer });
-                self.counts.aborted += 1;
-                return false;
-            }
-            phase => phase,
-        };
+        self.push(name, there, target, TargetProgress::Unasked, now_ns);
         true
     }
 
-    /// What the target is asked: the upper half's range with all floors of the pair and the results that are
-    /// durable. `Start` is, so that none of the upper half is missing.
-    fn adoption_of(&self, pairs: &mut Pairs, source: &Source) -> Option<SplitMessage> {
-        let range = pairs.directory.of(source.there())?;
-        let high = range.high.clone();
-        // Keys from `high` on are where the meganode's own right link leads.
-        let right = match &high {
-            Some(_) => pairs.store(source.at).right_of(source.slot)?,
-            None => Pointer::NULL,
-        };
-        let range = AdoptionRange {
-            name: source.name,
-            slot: source.target_slot,
-            low: source.key.clone(),
-            high,
-            right,
-        };
-        let store = pairs.store_mut(source.at);
-        let durable = store.durable();
-        let kept = store.completions().parts(durable, KEPT_BYTES);
-        Some(SplitMessage::Adopt { to: source.target, range, from: source.slot, kept })
-    }
-
-    /// Cuts the meganode and hands its upper half over: readers go to the target from here on.
-    fn cut(&mut self, pairs: &mut Pairs, source: &mut Source) -> SourcePhase {
-        let to = pairs.at(source.target).map(|pair| MeganodeAt { pair, slot: source.target_slot });
-        let right = pairs.store(source.at).pointer_to(source.target, source.target_slot);
-        let extents = source.left_behind.clone();
-        let store = pairs.store_mut(source.at);
-        match store.cut(source.name, source.slot, &source.key, right, extents) {
-            Ok(None) => SourcePhase::Readable,
-            Ok(Some(half)) => {
-                source.half = Some(half);
-                source.left_behind = None;
-                match to {
-                    Some(to) => self.hand_over(pairs, source.there(), &source.key, to),
-                    None if pairs.directory.cut(&source.key) => {}
-                    None => tracing::error!(name = %source.name, "a split does not fit the directory"),
-                }
-                self.changed = true; // writes wait at the target now
-                SourcePhase::Cut
-            }
-            Err(error) => {
-                self.broken = Some(error);
-                SourcePhase::Readable
-            }
+    /// Goes on with a split that a recovery found unfinished.
+    pub(super) fn resume(&mut self, pair: &Pair, at: PairAt, name: SplitName) {
+        if let Some(split) = pair.split_table().source(name) {
+            let there = MeganodeAt { pair: at, slot: split.slot };
+            self.push(name, there, split.target, TargetProgress::Unknown, 0);
         }
     }
 
-    fn source_mut(&mut self, name: SplitName) -> Option<&mut Source> {
-        self.sources.iter_mut().find(|source| source.name == name)
+    fn push(
+        &mut self,
+        name: SplitName,
+        there: MeganodeAt,
+        target: PairId,
+        progress: TargetProgress,
+        since_ns: u64,
+    ) {
+        self.list.push(Source { name, there, target, progress, since_ns, left_behind: None, half: None });
     }
 
-    pub(super) fn source_adopted(&mut self, name: SplitName, left_behind: Vec<(ExtentOffset, u32)>) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Asked) {
+    /// Takes each split a step further. Whether one went on.
+    pub(super) fn step(&mut self, pairs: &mut Pairs, now_ns: u64, effects: &mut Effects) -> bool {
+        let mut moved = false;
+        self.list.retain_mut(|source| {
+            let stepped = source.step(pairs, now_ns, effects);
+            moved |= stepped != Stepped::Waits;
+            stepped != Stepped::Over
+        });
+        moved
+    }
+
+    /// A target has adopted, durably; these are the source's extents.
+    pub(super) fn on_adopted(&mut self, name: SplitName, left_behind: Vec<(ExtentOffset, u32)>) {
+        if let Some(source) = self.advance(name, TargetProgress::Asked, TargetProgress::Adopted) {
             source.left_behind = Some(left_behind);
-            source.phase = SourcePhase::Adopted;
         }
     }
 
-    pub(super) fn source_failed(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Asked) {
-            source.phase = SourcePhase::Failed;
-        }
+    /// A target cannot adopt.
+    pub(super) fn on_refused(&mut self, name: SplitName) {
+        self.advance(name, TargetProgress::Asked, TargetProgress::Refused);
     }
 
-    pub(super) fn source_readable(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Told) {
-            source.phase = SourcePhase::Readable;
-        }
+    /// A target is readable.
+    pub(super) fn on_readable(&mut self, name: SplitName) {
+        self.advance(name, TargetProgress::ToldLinked, TargetProgress::Readable);
     }
 
-    /// The target takes writes, durably: readers are to find it by the parent.
-    pub(super) fn source_opened(&mut self, pairs: &Pairs, name: SplitName) {
-        let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Opening) else {
+    /// A target takes writes, durably: readers are to find it by the router.
+    pub(super) fn on_opened(&mut self, pairs: &Pairs, name: SplitName, effects: &mut Effects) {
+        let Some(source) = self.advance(name, TargetProgress::ToldOpen, TargetProgress::Opened) else {
             return;
         };
-        source.phase = SourcePhase::Inserting;
-        let key = source.key.clone();
-        let to = pairs.store(source.at).pointer_to(source.target, source.target_slot);
-        self.parents.push(name, key, to);
+        let pair = pairs.pair(source.there.pair);
+        if let Some(split) = pair.split_table().source(name) {
+            let to = pair.pointer_to(split.target, split.target_slot);
+            effects.send(SplitMessage::Route { name, low: split.key.clone(), to });
+        }
     }
 
-    /// The parent's entry is durable.
-    pub(super) fn source_inserted(&mut self, name: SplitName) {
-        if let Some(source) = self.source_mut(name).filter(|source| source.phase == SourcePhase::Inserting) {
-            source.phase = SourcePhase::Inserted;
-        }
+    /// The router's entry is durable.
+    pub(super) fn on_routed(&mut self, name: SplitName) {
+        self.advance(name, TargetProgress::Opened, TargetProgress::Routed);
+    }
+
+    /// A target got further. What comes late, or twice, changes nothing.
+    fn advance(&mut self, name: SplitName, from: TargetProgress, to: TargetProgress) -> Option<&mut Source> {
+        let source = self.list.iter_mut().find(|source| source.name == name && source.progress == from)?;
+        source.progress = to;
+        Some(source)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// Whether a meganode may not be split yet, because another one is.
+    pub(super) fn are_cutting(&self) -> bool {
+        self.list.iter().any(Source::is_cutting)
+    }
+
+    /// Whether a meganode is about to be cut.
+    pub(super) fn cut_soon(&self, there: MeganodeAt) -> bool {
+        self.list.iter().any(|source| source.there == there && source.is_cutting())
+    }
+
+    /// Writes to the upper half wait from `Start` on, until its range is another meganode's.
+    pub(super) fn holds_back(&self, pairs: &Pairs, there: MeganodeAt, key: &[u8]) -> bool {
+        self.list.iter().filter(|source| source.there == there).any(|source| {
+            let split = pairs.pair(there.pair).split_table().source(source.name);
+            split.is_some_and(|split| {
+                matches!(split.state, SourceState::Started | SourceState::Linked) && *key >= *split.key
+            })
+        })
     }
 }

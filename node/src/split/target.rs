@@ -1,130 +1,83 @@
-//! The target's role: Adopt, Adopted, readable, Opened; or Discarded.
+//! Adoptions into this worker's pairs: the target's role. What each does next, the table of splits and what
+//! its source has said tell ([`step_of_target`]); here it is done.
 
 use cell_cluster::{SourceNotice, TargetNotice};
 use cell_pair::{Adoption, AdoptionRange, AdoptionStep, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{PairId, SessionId, SlotIndex};
+use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
 use cell_tree::NodeIndex;
 
-use super::{ASK_NS, SplitMessage, Splits};
+use super::effects::{Effects, SplitMessage, Stepped};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
-use crate::worker::pairs::Pairs;
+use crate::pairs::Pairs;
 
 /// Bytes that an adoption copies in one turn of its worker.
 const BYTES_AT_ONCE: usize = 128 << 10;
 /// Tree nodes that are made readable in one turn.
 const NODES_AT_ONCE: u32 = 1_024;
+/// How often a target that waits for an answer asks.
+const ASK_NS: u64 = 20_000_000;
 
+/// What is done to a target's tree nodes.
 #[derive(Debug)]
-enum TargetPhase {
+enum Nodes {
     /// What goes along is logged, then entries are copied.
     Building { adoption: Box<Adoption>, source: SourceView, begun: bool },
-    /// `Adopted` is in the log.
-    Adopted { left_behind: Vec<(cell_terms::ExtentOffset, u32)> },
-    /// The source knows.
-    Told,
-    /// It is being made readable; `open` is to follow at once.
-    Showing { next: NodeIndex, open: bool },
-    /// It is readable.
-    Shown,
-    /// The source is cut: `Opened` is to be logged.
-    Open,
-    /// `Opened` is in the log: writes are taken.
-    Opening,
-    /// `Opened` is durable, and the source knows.
-    Opened,
-    /// It cannot be adopted: the source was told, and aborts.
-    Failed,
-    /// A recovery found it, and its source is asked.
-    Asking { due_ns: u64 },
-    /// It is to be thrown away.
-    Discarding,
+    /// All are in the log. The source is to be told that, with its extents, once they are durable.
+    Built { left_behind: Vec<(ExtentOffset, u32)> },
+    /// They stay hidden.
+    Hidden,
+    /// They are made readable, from this one on.
+    Showing { next: NodeIndex },
+    /// They are readable; whether the source was told so.
+    Shown { told: bool },
 }
 
-/// An adoption of one of the worker's pairs.
+/// An adoption of one of the worker's pairs: what is not in its pair's table.
 #[derive(Debug)]
-pub(super) struct Target {
+struct Target {
     name: SplitName,
     at: PairAt,
     slot: SlotIndex,
-    phase: TargetPhase,
+    nodes: Nodes,
+    /// How far its source is, durably, as was said last.
+    answer: Option<SplitAnswer>,
+    /// A recovery found it, so it asks its source, next at this time.
+    asks_at_ns: Option<u64>,
+    /// The source was told that it takes writes.
+    told_opened: bool,
+    /// That the two logs contradict each other was reported.
+    reported: bool,
 }
 
-impl Target {
-    /// An adoption that a recovery found unsettled.
-    pub(super) fn recovered(at: PairAt, name: SplitName, slot: SlotIndex, state: TargetState) -> Target {
-        let phase = match state {
-            TargetState::Opened => TargetPhase::Opening,
-            _ => TargetPhase::Asking { due_ns: 0 },
-        };
-        Target { name, at, slot, phase }
-    }
+/// All of them, oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    list: Vec<Target>,
+}
 
-    /// It is readable, and if its source is cut durably it is to be opened.
-    pub(super) fn is_shown(&mut self, open: bool) {
-        self.phase = if open { TargetPhase::Open } else { TargetPhase::Shown };
-    }
-
-    pub(super) fn name(&self) -> SplitName {
-        self.name
-    }
-
-    pub(super) fn at(&self) -> PairAt {
-        self.at
-    }
-
-    /// How far it is, as its source's owner is told.
-    pub(super) fn notice_state(&self) -> TargetNotice {
-        match self.phase {
-            TargetPhase::Opened => TargetNotice::Opened,
-            TargetPhase::Shown | TargetPhase::Open | TargetPhase::Opening => TargetNotice::Readable,
-            _ => TargetNotice::Hidden,
-        }
-    }
-
-    fn is_asking(&self) -> bool {
-        matches!(self.phase, TargetPhase::Asking { .. })
-    }
-
-    fn there(&self) -> MeganodeAt {
-        MeganodeAt { pair: self.at, slot: self.slot }
-    }
-
-    pub(super) fn is_of(&self, there: MeganodeAt) -> bool {
-        self.there() == there
-    }
-
-    pub(super) fn forget_session(&mut self, session: SessionId) {
-        if let TargetPhase::Building { adoption, .. } = &mut self.phase {
-            adoption.forget_session(session);
-        }
-    }
-
-    /// It comes to nothing, wherever it was.
-    fn end_building(&mut self, store: &mut Pair, phase: TargetPhase) {
-        if let TargetPhase::Building { adoption, .. } = &mut self.phase {
-            store.give_up_adoption(adoption);
-        }
-        self.phase = phase;
-    }
-
-    /// Whether the meganode may be split itself.
-    pub(super) fn is_open(&self) -> bool {
-        matches!(self.phase, TargetPhase::Opening | TargetPhase::Opened)
-    }
-
-    /// Writes wait until it is open.
-    pub(super) fn holds_back(&self, there: MeganodeAt) -> bool {
-        !self.is_open() && self.there() == there && !planted(Mutant::WritableEarly)
+/// What was said last counts, but for what was under way for long: a split that is open is not merely linked.
+fn later(before: Option<SplitAnswer>, now: SplitAnswer) -> SplitAnswer {
+    match (before, now) {
+        (_, SplitAnswer::No) | (Some(SplitAnswer::No), _) => SplitAnswer::No,
+        (Some(SplitAnswer::Open), _) => SplitAnswer::Open,
+        (Some(SplitAnswer::Linked), SplitAnswer::Wait) => SplitAnswer::Linked,
+        (_, now) => now,
     }
 }
 
 /// Whether a split is linked durably, as far as this worker has its source.
 fn may_be_shown(pairs: &Pairs, name: SplitName) -> bool {
-    let Some(source) = pairs.at(name.pair).map(|at| pairs.store(at)) else { return true };
-    matches!(source.split_table().answer(name, source.durable()), SplitAnswer::Linked | SplitAnswer::Open)
+    let answer = answer_here(pairs, name);
+    answer.is_none_or(|answer| matches!(answer, SplitAnswer::Linked | SplitAnswer::Open))
+}
+
+/// What a source that is here says of a split.
+fn answer_here(pairs: &Pairs, name: SplitName) -> Option<SplitAnswer> {
+    let pair = pairs.pair(pairs.at(name.pair)?);
+    Some(pair.split_table().answer(name, pair.durable()))
 }
 
 /// The range is this meganode's from here on: where its source is elsewhere, or came later, nobody has handed
@@ -133,19 +86,180 @@ fn enter_directory(pairs: &mut Pairs, there: MeganodeAt, name: SplitName) {
     if pairs.directory.of(there).is_some() {
         return;
     }
-    if let Some(split) = pairs.store(there.pair).split_table().target(name) {
+    if let Some(split) = pairs.pair(there.pair).split_table().target(name) {
         let (low, high) = (split.low.clone(), split.high.clone());
         pairs.directory.insert(Range { low, high, at: there });
     }
 }
 
-/// Whether a source that is here has finished a split, durably: nobody asks for it any more.
-fn source_is_done(pairs: &Pairs, name: SplitName) -> bool {
-    let source = pairs.at(name.pair).map(|at| pairs.store(at));
-    source.is_some_and(|store| store.split_table().answer(name, store.durable()) == SplitAnswer::No)
+/// How far an adoption is in its pair's table, and whether that is durable.
+fn state_of(pair: &Pair, name: SplitName) -> Option<(TargetState, bool)> {
+    pair.split_table().target(name).map(|split| (split.state, split.csn <= pair.durable()))
 }
 
-impl Splits {
+impl Target {
+    /// An adoption that a recovery found unsettled.
+    fn recovered(at: PairAt, name: SplitName, slot: SlotIndex, state: TargetState) -> Target {
+        let open = state == TargetState::Opened;
+        Target {
+            name,
+            at,
+            slot,
+            nodes: if open { Nodes::Shown { told: true } } else { Nodes::Hidden },
+            answer: open.then_some(SplitAnswer::Open),
+            asks_at_ns: (!open).then_some(0),
+            told_opened: false,
+            reported: false,
+        }
+    }
+
+    fn is_shown(&self) -> bool {
+        matches!(self.nodes, Nodes::Shown { .. })
+    }
+
+    /// Goes on with copying, if it is at that. Whether there is more to do that waits for nothing.
+    fn build(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
+        let pair = pairs.pair_mut(self.at);
+        let Nodes::Building { adoption, source, begun } = &mut self.nodes else { return false };
+        if !*begun {
+            match pair.begin_adoption(adoption) {
+                Ok(done) => *begun = done,
+                Err(error) => effects.broken(error),
+            }
+            if !*begun {
+                return false;
+            }
+        }
+        match pair.adopt(adoption, source, BYTES_AT_ONCE) {
+            Ok(AdoptionStep::More) => return true,
+            Ok(AdoptionStep::Waits) => return false,
+            Ok(AdoptionStep::Whole(csn)) => {
+                tracing::debug!(name = %self.name, csn = csn.0, "adopted");
+                self.nodes = Nodes::Built { left_behind: adoption.take_left_behind() };
+                return true;
+            }
+            Ok(AdoptionStep::Full) => {}
+            Err(error) => tracing::error!(%error, name = %self.name, "an adoption cannot go on"),
+        }
+        // The source aborts; then it is thrown away.
+        effects.send(SplitMessage::Refused { name: self.name });
+        self.give_up(pair);
+        true
+    }
+
+    /// It comes to nothing, wherever it was.
+    fn give_up(&mut self, pair: &mut Pair) {
+        if let Nodes::Building { adoption, .. } = &mut self.nodes {
+            pair.give_up_adoption(adoption);
+        }
+        self.nodes = Nodes::Hidden;
+    }
+
+    /// Makes the next tree nodes readable. Whether all are.
+    fn show(&mut self, pairs: &mut Pairs) -> bool {
+        let next = match self.nodes {
+            Nodes::Shown { .. } => return true,
+            Nodes::Showing { next } => next,
+            _ => NodeIndex::ROOT,
+        };
+        assert!(may_be_shown(pairs, self.name), "{} is readable before it is linked durably", self.name);
+        self.nodes = match pairs.pair_mut(self.at).show(self.slot, next, NODES_AT_ONCE) {
+            Some(next) => Nodes::Showing { next },
+            None => Nodes::Shown { told: false },
+        };
+        self.is_shown()
+    }
+
+    /// One step, if it is due.
+    fn step(&mut self, pairs: &mut Pairs, now_ns: u64, effects: &mut Effects) -> Stepped {
+        let name = self.name;
+        let pair = pairs.pair_mut(self.at);
+        let Some((state, durable)) = state_of(pair, name) else {
+            if self.answer == Some(SplitAnswer::No) {
+                self.give_up(pair); // nothing of it was logged
+                return Stepped::Over;
+            }
+            return Stepped::Waits;
+        };
+        if let Nodes::Built { left_behind } = &mut self.nodes
+            && durable
+        {
+            let left_behind = std::mem::take(left_behind);
+            effects.send(SplitMessage::Adopted { name, left_behind });
+            self.nodes = Nodes::Hidden;
+            self.answer = planted(Mutant::ReadableEarly).then_some(SplitAnswer::Linked);
+            return Stepped::Moved;
+        }
+        if state == TargetState::Opened && durable {
+            if !std::mem::replace(&mut self.told_opened, true) {
+                effects.send(SplitMessage::Opened { name });
+                return Stepped::Moved;
+            }
+            // Nobody tells a target whose source was over before it came.
+            if answer_here(pairs, name) == Some(SplitAnswer::No) {
+                self.answer = Some(SplitAnswer::No);
+            }
+        }
+        match step_of_target(state, self.answer) {
+            TargetStep::Ask => self.ask(pairs, now_ns, effects),
+            TargetStep::Discard => {
+                let pair = pairs.pair_mut(self.at);
+                self.give_up(pair);
+                if pair.discard(name, self.slot) { Stepped::Over } else { Stepped::Waits }
+            }
+            TargetStep::Show => self.become_readable(pairs, effects),
+            TargetStep::Open => self.open(pairs, effects),
+            TargetStep::Forget if durable => {
+                pairs.pair_mut(self.at).forget_split(name);
+                Stepped::Over
+            }
+            TargetStep::Contradiction if !std::mem::replace(&mut self.reported, true) => {
+                let answer = self.answer;
+                tracing::error!(%name, ?state, ?answer, "two logs contradict each other: the slot stays hidden");
+                Stepped::Waits
+            }
+            TargetStep::Forget | TargetStep::Contradiction | TargetStep::Done => Stepped::Waits,
+        }
+    }
+
+    fn ask(&mut self, pairs: &Pairs, now_ns: u64, effects: &mut Effects) -> Stepped {
+        if self.asks_at_ns.is_none_or(|due_ns| due_ns > now_ns) {
+            return Stepped::Waits;
+        }
+        self.asks_at_ns = Some(now_ns + ASK_NS);
+        effects.send(SplitMessage::Ask { name: self.name, by: pairs.pair(self.at).id() });
+        Stepped::Moved
+    }
+
+    fn become_readable(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
+        if let Nodes::Shown { told: true } = self.nodes {
+            return Stepped::Waits;
+        }
+        if self.show(pairs) {
+            effects.send(SplitMessage::Readable { name: self.name });
+            self.nodes = Nodes::Shown { told: true };
+        }
+        Stepped::Moved
+    }
+
+    /// Takes writes, once all tree nodes are readable and the log has room for the step.
+    fn open(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> Stepped {
+        if !self.is_shown() {
+            self.show(pairs);
+            return Stepped::Moved;
+        }
+        enter_directory(pairs, MeganodeAt { pair: self.at, slot: self.slot }, self.name);
+        let opened = SplitRecord::Opened { name: self.name };
+        if pairs.pair_mut(self.at).try_step(opened, 0).is_none() {
+            return Stepped::Waits;
+        }
+        effects.changed();
+        Stepped::Moved
+    }
+}
+
+impl Targets {
+    /// Begins to adopt a range.
     pub(super) fn adopt(
         &mut self,
         pairs: &mut Pairs,
@@ -153,235 +267,146 @@ impl Splits {
         range: AdoptionRange,
         from: SlotIndex,
         kept: Vec<Vec<u8>>,
+        effects: &mut Effects,
     ) {
-        let name = range.name;
+        let (name, slot) = (range.name, range.slot);
         let (Some(at), Some(source)) = (pairs.at(to), pairs.at(name.pair)) else {
-            return self.messages.push_back(SplitMessage::Failed { name });
+            return effects.send(SplitMessage::Refused { name });
         };
-        let store = pairs.store_mut(at);
-        if !store.grant_first(range.slot) || !store.reserve_slot(range.slot) {
-            return self.messages.push_back(SplitMessage::Failed { name });
+        let pair = pairs.pair_mut(at);
+        if !pair.grant_first(slot) || !pair.reserve_slot(slot) {
+            return effects.send(SplitMessage::Refused { name });
         }
-        let source = pairs.store(source).source_view(from);
-        let slot = range.slot;
+        let source = pairs.pair(source).source_view(from);
         let adoption = Box::new(Adoption::new(range, kept));
-        let phase = TargetPhase::Building { adoption, source, begun: false };
-        self.targets.push(Target { name, at, slot, phase });
+        self.list.push(Target {
+            name,
+            at,
+            slot,
+            nodes: Nodes::Building { adoption, source, begun: false },
+            answer: None,
+            asks_at_ns: None,
+            told_opened: false,
+            reported: false,
+        });
     }
 
-    /// Lets adoptions copy the next part; true while one has more to do that waits for nothing.
-    pub(super) fn step_adoptions(&mut self, pairs: &mut Pairs) -> bool {
+    /// Goes on with an adoption that a recovery found unsettled. One whose source is cut has the range: it
+    /// must be readable when the pairs are served.
+    pub(super) fn resume(&mut self, pairs: &mut Pairs, at: PairAt, name: SplitName, slot: SlotIndex) {
+        let Some((state, _)) = state_of(pairs.pair(at), name) else { return };
+        let mut target = Target::recovered(at, name, slot, state);
+        let source = pairs.at(name.pair).map(|at| pairs.pair(at));
+        let cut = source.is_some_and(|pair| pair.split_table().is_cut(name));
+        if state == TargetState::Adopted && cut {
+            while let Some(next) = pairs.pair_mut(at).show(slot, NodeIndex::ROOT, u32::MAX) {
+                debug_assert!(next.0 > 0);
+            }
+            target.nodes = Nodes::Shown { told: true };
+            // One whose pair came before this one has said so already, to nobody.
+            target.answer = answer_here(pairs, name);
+            enter_directory(pairs, MeganodeAt { pair: at, slot }, name);
+        }
+        self.list.push(target);
+    }
+
+    /// Lets adoptions copy the next part. Whether one has more to do that waits for nothing.
+    pub(super) fn build(&mut self, pairs: &mut Pairs, effects: &mut Effects) -> bool {
         let mut busy = false;
-        for target in &mut self.targets {
-            let store = pairs.store_mut(target.at);
-            let TargetPhase::Building { adoption, source, begun } = &mut target.phase else { continue };
-            if !*begun {
-                match store.begin_adoption(adoption) {
-                    Ok(done) => *begun = done,
-                    Err(error) => self.broken = Some(error),
-                }
-            }
-            if !*begun {
-                continue;
-            }
-            match store.adopt(adoption, source, BYTES_AT_ONCE) {
-                Ok(AdoptionStep::More) => busy = true,
-                Ok(AdoptionStep::Waits) => {}
-                Ok(AdoptionStep::Whole(csn)) => {
-                    tracing::debug!(name = %target.name, csn = csn.0, "adopted");
-                    target.phase = TargetPhase::Adopted { left_behind: adoption.take_left_behind() };
-                    busy = true;
-                }
-                Ok(AdoptionStep::Full) => {
-                    self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.end_building(store, TargetPhase::Failed);
-                    busy = true;
-                }
-                Err(error) => {
-                    tracing::error!(%error, name = %target.name, "an adoption cannot go on");
-                    self.messages.push_back(SplitMessage::Failed { name: target.name });
-                    target.end_building(store, TargetPhase::Failed);
-                }
-            }
+        for target in &mut self.list {
+            busy |= target.build(pairs, effects);
         }
         busy
     }
 
-    /// Whether a pair is taking over entries that no leaf leads to yet.
-    pub(crate) fn is_building(&self, at: PairAt) -> bool {
-        let building = |target: &Target| matches!(target.phase, TargetPhase::Building { .. });
-        self.targets.iter().any(|target| target.at == at && building(target))
-    }
-
-    pub(super) fn step_targets(&mut self, pairs: &mut Pairs, now_ns: u64) -> bool {
+    /// Takes each adoption a step further. Whether one went on.
+    pub(super) fn step(&mut self, pairs: &mut Pairs, now_ns: u64, effects: &mut Effects) -> bool {
         let mut moved = false;
-        let mut targets = std::mem::take(&mut self.targets);
-        targets.retain_mut(|target| {
-            let goes_on = self.step_target(pairs, target, now_ns, &mut moved);
-            moved |= !goes_on;
-            goes_on
+        self.list.retain_mut(|target| {
+            let stepped = target.step(pairs, now_ns, effects);
+            moved |= stepped != Stepped::Waits;
+            stepped != Stepped::Over
         });
-        debug_assert!(self.targets.is_empty());
-        self.targets = targets;
         moved
     }
 
-    fn step_target(&mut self, pairs: &mut Pairs, target: &mut Target, now_ns: u64, moved: &mut bool) -> bool {
-        let (name, slot) = (target.name, target.slot);
-        if matches!(target.phase, TargetPhase::Opened) && source_is_done(pairs, name) {
-            pairs.store_mut(target.at).forget_split(name);
-            return false;
-        }
-        if let TargetPhase::Open = target.phase {
-            enter_directory(pairs, target.there(), name);
-        }
-        if let TargetPhase::Showing { .. } = target.phase {
-            assert!(may_be_shown(pairs, name), "{name} is readable before it is linked durably");
-        }
-        let store = pairs.store_mut(target.at);
-        let durable = store.split_table().target(name).is_none_or(|split| split.csn <= store.durable());
-        let next = match &mut target.phase {
-            TargetPhase::Adopted { left_behind } if durable => {
-                let left_behind = std::mem::take(left_behind);
-                self.messages.push_back(SplitMessage::Adopted { name, left_behind });
-                if planted(Mutant::ReadableEarly) {
-                    TargetPhase::Showing { next: NodeIndex(0), open: false }
-                } else {
-                    TargetPhase::Told
-                }
-            }
-            TargetPhase::Showing { next, open } => match store.show(slot, *next, NODES_AT_ONCE) {
-                Some(next) => TargetPhase::Showing { next, open: *open },
-                None if *open => TargetPhase::Open,
-                None => {
-                    self.messages.push_back(SplitMessage::Readable { name });
-                    TargetPhase::Shown
-                }
-            },
-            TargetPhase::Open => match store.try_step(SplitRecord::Opened { name }, 0) {
-                Some(_) => {
-                    self.changed = true;
-                    TargetPhase::Opening
-                }
-                None => return true,
-            },
-            TargetPhase::Opening if durable => {
-                self.messages.push_back(SplitMessage::Opened { name });
-                TargetPhase::Opened
-            }
-            TargetPhase::Asking { due_ns } if *due_ns <= now_ns => {
-                self.messages.push_back(SplitMessage::Ask { name, by: store.id() });
-                TargetPhase::Asking { due_ns: now_ns + ASK_NS }
-            }
-            TargetPhase::Discarding => {
-                if store.split_table().target(name).is_none() {
-                    return false; // nothing of it was logged
-                }
-                return !store.discard(name, slot);
-            }
-            _ => return true,
-        };
-        *moved = true;
-        target.phase = next;
-        true
-    }
-
-    /// What the owner of a source that is elsewhere answers. It may be late, never wrong.
-    pub(super) fn on_source_notice(
-        &mut self,
-        pairs: &mut Pairs,
-        to: PairId,
-        name: SplitName,
-        answer: SourceNotice,
-        now_ns: u64,
-    ) {
-        let Some(target) = self.target_mut(pairs, to, name) else { return };
-        let (asking, shown) = (target.is_asking(), matches!(target.phase, TargetPhase::Shown));
-        match answer {
-            SourceNotice::No if asking || matches!(target.phase, TargetPhase::Opened) => {
-                self.target_answered(pairs, to, name, SplitAnswer::No, now_ns);
-            }
-            SourceNotice::Linked if asking => self.target_linked(pairs, to, name),
-            SourceNotice::Open if asking || shown => self.target_open(pairs, to, name),
-            _ => {}
-        }
-    }
-
-    fn target_mut(&mut self, pairs: &Pairs, to: PairId, name: SplitName) -> Option<&mut Target> {
-        let at = pairs.at(to)?;
-        self.targets.iter_mut().find(|target| target.at == at && target.name == name)
-    }
-
-    pub(super) fn target_linked(&mut self, pairs: &Pairs, to: PairId, name: SplitName) {
-        let Some(target) = self.target_mut(pairs, to, name) else {
-            return tracing::error!(%name, "a linked split has no target");
-        };
-        match target.phase {
-            TargetPhase::Told | TargetPhase::Asking { .. } => {
-                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: false };
-            }
-            TargetPhase::Shown | TargetPhase::Open | TargetPhase::Opening | TargetPhase::Opened => {
-                self.messages.push_back(SplitMessage::Readable { name });
-            }
-            _ => {}
-        }
-    }
-
-    pub(super) fn target_open(&mut self, pairs: &Pairs, to: PairId, name: SplitName) {
-        let Some(target) = self.target_mut(pairs, to, name) else {
-            return tracing::error!(%name, "a split that is cut has no target");
-        };
-        match target.phase {
-            TargetPhase::Shown => target.phase = TargetPhase::Open,
-            TargetPhase::Told | TargetPhase::Asking { .. } => {
-                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: true };
-            }
-            TargetPhase::Opened => self.messages.push_back(SplitMessage::Opened { name }),
-            TargetPhase::Showing { next, .. } => target.phase = TargetPhase::Showing { next, open: true },
-            _ => {}
-        }
-    }
-
-    pub(super) fn target_finished(&mut self, pairs: &mut Pairs, to: PairId, name: SplitName) {
-        let Some(at) = pairs.at(to) else { return };
-        pairs.store_mut(at).forget_split(name);
-        self.targets.retain(|target| target.at != at || target.name != name);
-    }
-
-    pub(super) fn target_answered(
-        &mut self,
-        pairs: &mut Pairs,
-        to: PairId,
-        name: SplitName,
-        answer: SplitAnswer,
-        now_ns: u64,
-    ) {
-        let Some(at) = pairs.at(to) else { return };
-        let state = pairs.store(at).split_table().target(name).map(|split| split.state);
-        let Some(target) = self.target_mut(pairs, to, name) else { return };
-        // A living adoption that its source has aborted is thrown away, whatever it was at.
-        let Some(state) = state else {
-            if answer == SplitAnswer::No {
-                target.end_building(pairs.store_mut(at), TargetPhase::Discarding);
+    /// How far a source is, durably. It may be late, never wrong; who is told again answers again.
+    pub(super) fn on_answer(&mut self, pairs: &Pairs, to: PairId, name: SplitName, answer: SplitAnswer) {
+        let Some(at) = pairs.at(to) else { return }; // one that is elsewhere learns it by a notice
+        let Some(target) = self.list.iter_mut().find(|target| target.at == at && target.name == name) else {
+            if matches!(answer, SplitAnswer::Linked | SplitAnswer::Open) {
+                tracing::error!(%name, ?answer, "a split that is linked has no target");
             }
             return;
         };
-        match step_of_target(state, Some(answer)) {
-            TargetStep::Discard => target.end_building(pairs.store_mut(at), TargetPhase::Discarding),
-            TargetStep::Show if matches!(target.phase, TargetPhase::Asking { .. }) => {
-                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: false };
+        match answer {
+            SplitAnswer::Linked => {
+                if let Nodes::Shown { told } = &mut target.nodes {
+                    *told = false;
+                }
             }
-            TargetStep::Open if matches!(target.phase, TargetPhase::Asking { .. }) => {
-                target.phase = TargetPhase::Showing { next: NodeIndex::ROOT, open: true };
-            }
-            TargetStep::Ask if matches!(target.phase, TargetPhase::Asking { .. }) => {
-                target.phase = TargetPhase::Asking { due_ns: now_ns + ASK_NS };
-            }
-            TargetStep::Forget => self.target_finished(pairs, to, name),
-            TargetStep::Contradiction => {
-                tracing::error!(%name, ?state, ?answer, "two logs contradict each other: the slot stays hidden");
-            }
-            _ => {}
+            SplitAnswer::Open => target.told_opened = false,
+            SplitAnswer::No | SplitAnswer::Wait => {}
         }
+        target.answer = Some(later(target.answer, answer));
+    }
+
+    /// What the owner of a source that is elsewhere has written down, if it is new to its target.
+    pub(super) fn on_source_notice(
+        &mut self,
+        pairs: &Pairs,
+        to: PairId,
+        name: SplitName,
+        answer: SourceNotice,
+    ) {
+        let answer = match answer {
+            SourceNotice::No => SplitAnswer::No,
+            SourceNotice::Linked => SplitAnswer::Linked,
+            SourceNotice::Open => SplitAnswer::Open,
+        };
+        let Some(at) = pairs.at(to) else { return };
+        let target = self.list.iter().find(|target| target.at == at && target.name == name);
+        if target.is_some_and(|target| target.answer != Some(later(target.answer, answer))) {
+            self.on_answer(pairs, to, name, answer);
+        }
+    }
+
+    /// A session has ended: what of it goes along with an adoption is for nobody.
+    pub(super) fn forget_session(&mut self, session: SessionId) {
+        for target in &mut self.list {
+            if let Nodes::Building { adoption, .. } = &mut target.nodes {
+                adoption.forget_session(session);
+            }
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// Whether a pair is taking over entries that no leaf leads to yet.
+    pub(super) fn are_building(&self, at: PairAt) -> bool {
+        let building = |target: &Target| matches!(target.nodes, Nodes::Building { .. });
+        self.list.iter().any(|target| target.at == at && building(target))
+    }
+
+    /// Whether a pair has an adoption that its source may still be asked about.
+    pub(super) fn has(&self, at: PairAt, name: SplitName) -> bool {
+        self.list.iter().any(|target| target.at == at && target.name == name)
+    }
+
+    /// The adoptions of which the source is elsewhere, each with how far it is.
+    pub(super) fn elsewhere(&self, pairs: &Pairs) -> Vec<(SplitName, PairId, TargetNotice)> {
+        let elsewhere = self.list.iter().filter(|target| pairs.at(target.name.pair).is_none());
+        let notice = |target: &Target| {
+            let pair = pairs.pair(target.at);
+            let state = match state_of(pair, target.name) {
+                Some((TargetState::Opened, true)) => TargetNotice::Opened,
+                _ if target.is_shown() => TargetNotice::Readable,
+                _ => TargetNotice::Hidden,
+            };
+            (target.name, pair.id(), state)
+        };
+        elsewhere.map(notice).collect()
     }
 }

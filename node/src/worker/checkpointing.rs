@@ -20,104 +20,18 @@
 //!   no room, because then what a checkpoint covers of the current segment can be given back too. Such writes
 //!   wait for the checkpoint. If that fails, they are refused until the next one is tried.
 
-use cell_recovery::image::ImageBase;
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId};
 
-use super::pairs::OwnedPair;
-use super::{Command, Worker, WorkerPhase};
+use super::{Worker, WorkerPhase};
+use crate::checkpoint::CheckpointStep;
+use crate::command::{CheckpointCommand, Command};
 use crate::outbox::PairAt;
+use crate::pairs::OwnedPair;
 use crate::settings::WorkerOptions;
-
-/// A step that the shell carries out.
-#[derive(Debug)]
-pub enum CheckpointCommand {
-    /// Copy the pair into an image.
-    WriteImage {
-        /// What the pair was at the start.
-        base: Box<ImageBase>,
-    },
-    /// Record the image in the region table.
-    Record {
-        /// What `WriteImage` was given.
-        base: Csn,
-        /// The highest CSN in the image.
-        csn_max: Csn,
-    },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
-    Idle,
-    Writing { base: Csn },
-    AwaitingDurable { base: Csn, csn_max: Csn },
-    Recording { base: Csn },
-}
-
-/// Where the current checkpoint is, and when the last one was.
-#[derive(Debug)]
-pub(crate) struct Checkpointing {
-    step: Step,
-    last_base: Csn,
-    last_ns: u64,
-    retry_at_ns: u64,
-    wanted_at_stop: bool,
-    log_bytes_at_last: u64,
-    /// Images that were begun.
-    attempts: u32,
-    release: Option<Csn>,
-}
 
 /// A checkpoint of a pair on a short disk gives back at least this part of what its image may take.
 const IMAGE_PART: u64 = 4;
-/// After a checkpoint that failed, the next one waits so long.
-const RETRY_NS: u64 = 10_000_000_000;
-
-impl Checkpointing {
-    pub(crate) fn new(now_ns: u64) -> Checkpointing {
-        Checkpointing {
-            step: Step::Idle,
-            last_base: Csn::ZERO,
-            last_ns: now_ns,
-            retry_at_ns: 0,
-            wanted_at_stop: false,
-            log_bytes_at_last: 0,
-            attempts: 0,
-            release: None,
-        }
-    }
-
-    pub(crate) fn begin_serving(&mut self, checkpointed: Csn, now_ns: u64) {
-        self.last_base = checkpointed;
-        self.last_ns = now_ns;
-    }
-
-    pub(super) fn stop(&mut self, checkpoint: bool) {
-        self.wanted_at_stop = checkpoint;
-        self.retry_at_ns = 0;
-    }
-
-    /// The base below which log is to be released, once.
-    pub(super) fn take_release(&mut self) -> Option<Csn> {
-        self.release.take()
-    }
-
-    pub(super) fn last_base(&self) -> Csn {
-        self.last_base
-    }
-
-    pub(super) fn is_running(&self) -> bool {
-        self.step != Step::Idle
-    }
-
-    fn failed(&mut self, now_ns: u64) {
-        self.step = Step::Idle;
-        self.retry_at_ns = now_ns + RETRY_NS;
-        // The log has everything; a stop does not wait for a better disk.
-        self.wanted_at_stop = false;
-    }
-}
-
 impl Worker {
     /// Whether the worker has done all that a stop asked for.
     #[must_use]
@@ -137,28 +51,28 @@ impl Worker {
         let stopping = self.phase == WorkerPhase::Stopping;
         self.tell_relief(at);
         let disk_free = self.disk_free;
-        let pair = self.pairs.get_mut(at);
+        let owned = self.pairs.get_mut(at);
         if adopts && stopping {
-            pair.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
+            owned.checkpointing.wanted_at_stop = false; // splits do not go on; the log has everything
         }
         // What the last one covers is to be given back first: that may be room enough.
-        let wait = adopts || pair.checkpointing.is_running() || pair.checkpointing.release.is_some();
-        if wait || self.now_ns < pair.checkpointing.retry_at_ns {
+        let wait = adopts || owned.checkpointing.is_running() || owned.checkpointing.release.is_some();
+        if wait || self.now_ns < owned.checkpointing.retry_at_ns {
             return;
         }
-        if !pair.store.has_log() || pair.store.durable() <= pair.checkpointing.last_base {
-            pair.checkpointing.wanted_at_stop = false; // nothing to be kept that is not kept
+        if !owned.pair.has_log() || owned.pair.durable() <= owned.checkpointing.last_base {
+            owned.checkpointing.wanted_at_stop = false; // nothing to be kept that is not kept
             return;
         }
         let due = match self.phase {
             WorkerPhase::Serving => {
-                pair.checkpoint_is_due(&self.options, self.now_ns) || pair.checkpoint_makes_room(disk_free)
+                owned.checkpoint_is_due(&self.options, self.now_ns) || owned.checkpoint_makes_room(disk_free)
             }
-            WorkerPhase::Stopping => pair.checkpointing.wanted_at_stop && idle,
+            WorkerPhase::Stopping => owned.checkpointing.wanted_at_stop && idle,
             WorkerPhase::Recovering | WorkerPhase::Failed(_) => false,
         };
         if due {
-            self.commands.push(pair.start_checkpoint());
+            self.commands.push(owned.start_checkpoint());
         }
     }
 
@@ -166,16 +80,16 @@ impl Worker {
     /// tick: writes wait for it then. When none will, those that have waited are refused.
     fn tell_relief(&mut self, at: PairAt) {
         let (now_ns, serving) = (self.now_ns, self.phase == WorkerPhase::Serving);
-        let pair = self.pairs.get_mut(at);
-        let checkpointing = &pair.checkpointing;
+        let owned = self.pairs.get_mut(at);
+        let checkpointing = &owned.checkpointing;
         // Also while the last one covers all that is durable: one write, appended after that, can take what
         // it made room for in one log, and leave the other one full. The next checkpoint begins once that
         // write is durable.
         let may_begin = now_ns >= checkpointing.retry_at_ns;
         // What the last one covers is given back after this tick.
         let runs = checkpointing.is_running() || checkpointing.release.is_some();
-        let comes = serving && (runs || may_begin) && pair.store.can_be_relieved();
-        if pair.store.set_relief_comes(comes) && !comes {
+        let comes = serving && (runs || may_begin) && owned.pair.can_be_relieved();
+        if owned.pair.set_relief_comes(comes) && !comes {
             self.drain_backlog(at);
         }
     }
@@ -183,10 +97,10 @@ impl Worker {
     pub(super) fn image_written(&mut self, pair: PairId, csn_max: Option<Csn>) {
         let Some(at) = self.pairs.at(pair) else { return };
         let owned = self.pairs.get_mut(at);
-        let Step::Writing { base } = owned.checkpointing.step else { return };
+        let CheckpointStep::Writing { base } = owned.checkpointing.step else { return };
         match csn_max {
             Some(csn_max) => {
-                owned.checkpointing.step = Step::AwaitingDurable { base, csn_max };
+                owned.checkpointing.step = CheckpointStep::AwaitingDurable { base, csn_max };
                 self.checkpoint_durable(at);
             }
             None => owned.checkpointing.failed(self.now_ns),
@@ -195,30 +109,30 @@ impl Worker {
 
     /// Goes on when the durable watermark has passed what the image holds.
     pub(super) fn checkpoint_durable(&mut self, at: PairAt) {
-        let pair = self.pairs.get_mut(at);
-        let Step::AwaitingDurable { base, csn_max } = pair.checkpointing.step else { return };
-        if pair.store.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
-            pair.checkpointing.step = Step::Recording { base };
+        let owned = self.pairs.get_mut(at);
+        let CheckpointStep::AwaitingDurable { base, csn_max } = owned.checkpointing.step else { return };
+        if owned.pair.durable() >= csn_max || planted(Mutant::CheckpointEarly) {
+            owned.checkpointing.step = CheckpointStep::Recording { base };
             let record = CheckpointCommand::Record { base, csn_max };
-            self.commands.push(Command::Checkpoint(pair.store.id(), record));
+            self.commands.push(Command::Checkpoint(owned.pair.id(), record));
         }
     }
 
     pub(super) fn checkpoint_recorded(&mut self, pair: PairId, recorded: bool) {
         let Some(at) = self.pairs.at(pair) else { return };
         let now_ns = self.now_ns;
-        let pair = self.pairs.get_mut(at);
-        let checkpointing = &mut pair.checkpointing;
-        let Step::Recording { base } = checkpointing.step else { return };
+        let owned = self.pairs.get_mut(at);
+        let checkpointing = &mut owned.checkpointing;
+        let CheckpointStep::Recording { base } = checkpointing.step else { return };
         if !recorded {
             return checkpointing.failed(now_ns);
         }
-        checkpointing.step = Step::Idle;
+        checkpointing.step = CheckpointStep::Idle;
         checkpointing.last_base = base;
         checkpointing.last_ns = now_ns;
         checkpointing.wanted_at_stop = false;
         checkpointing.release = Some(base);
-        pair.batches.checkpoints += 1;
+        owned.batches.checkpoints += 1;
     }
 }
 
@@ -227,33 +141,33 @@ impl OwnedPair {
         let aged = now_ns.saturating_sub(self.checkpointing.last_ns) >= options.checkpoint_age_ns;
         let log_bytes = self.log_bytes_since_checkpoint();
         #[allow(clippy::cast_precision_loss, reason = "a ratio of sizes")]
-        let ratio_reached = log_bytes as f64 >= options.checkpoint_log_ratio * self.store.live_bytes() as f64;
+        let ratio_reached = log_bytes as f64 >= options.checkpoint_log_ratio * self.pair.live_bytes() as f64;
         aged || (ratio_reached && log_bytes >= options.checkpoint_log_bytes_min)
     }
 
     /// Whether the disk is short of room, and a checkpoint would give enough back.
     fn checkpoint_makes_room(&self, disk_free: Option<u64>) -> bool {
-        let (closed_bytes, segment_bytes) = self.store.log_bytes_closed();
-        let image_bytes = self.store.live_bytes();
+        let (closed_bytes, segment_bytes) = self.pair.log_bytes_closed();
+        let image_bytes = self.pair.live_bytes();
         let short = disk_free.is_some_and(|free| free < image_bytes + 2 * segment_bytes);
         let worth_it = closed_bytes > image_bytes / IMAGE_PART;
-        short && worth_it || self.store.is_log_short() && closed_bytes > 0 || self.store.wants_relief()
+        short && worth_it || self.pair.is_log_short() && closed_bytes > 0 || self.pair.wants_relief()
     }
 
     pub(super) fn log_bytes_since_checkpoint(&self) -> u64 {
-        let written = self.store.log_bytes_recovered() + self.batches.log_bytes;
+        let written = self.pair.log_bytes_recovered() + self.batches.log_bytes;
         written.saturating_sub(self.checkpointing.log_bytes_at_last)
     }
 
     fn start_checkpoint(&mut self) -> Command {
-        let mut base = self.store.image_base();
+        let mut base = self.pair.image_base();
         if planted(Mutant::CompletionsDropped) {
             base.completions.clear();
         }
         base.attempt = self.checkpointing.attempts;
         self.checkpointing.attempts += u32::from(!planted(Mutant::ImageNameReused));
-        self.checkpointing.step = Step::Writing { base: base.csn };
+        self.checkpointing.step = CheckpointStep::Writing { base: base.csn };
         self.checkpointing.log_bytes_at_last += self.log_bytes_since_checkpoint();
-        Command::Checkpoint(self.store.id(), CheckpointCommand::WriteImage { base: Box::new(base) })
+        Command::Checkpoint(self.pair.id(), CheckpointCommand::WriteImage { base: Box::new(base) })
     }
 }

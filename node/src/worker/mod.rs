@@ -3,14 +3,17 @@
 
 mod checkpointing;
 mod control;
-pub(crate) mod pairs;
 mod read;
+mod read_queue;
 mod regions;
+mod registrations;
 mod requests;
 mod route;
 mod session;
+mod session_table;
 mod status;
 mod stream;
+mod stream_table;
 mod write;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -24,29 +27,22 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Incarnation, NodeId, SessionId};
 use cell_wal::{LogDevice, LogEvent, WalError};
 
+use crate::command::Command;
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::{PairAt, ReplyList};
+use crate::pairs::Pairs;
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::Splits;
 use crate::table_view::TableView;
 
-pub use checkpointing::CheckpointCommand;
-pub use control::{Command, ControlEvent};
-pub use regions::pair_regions;
+pub use registrations::pair_regions;
 
-use pairs::Pairs;
-use read::ReadQueue;
-use regions::RegionRegistrations;
-use session::SessionTable;
-use stream::Streams;
+use read_queue::ReadQueue;
+use registrations::RegionRegistrations;
+use session_table::SessionTable;
+use stream_table::Streams;
 
-/// Operations that a connection may have in flight.
-pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
-/// Streams that a connection may have open.
-const STREAMS_MAX: u32 = 64;
-/// Credit that a stream towards the server begins with.
-const STREAM_CREDIT_BYTES: u32 = 512 << 10;
 /// Writes of sessions that the coordinator is asked about, past which no more input is taken.
 const ASKING_BYTES_MAX: usize = 8 << 20;
 const SERVER_NAME: &str = concat!("cell ", env!("CARGO_PKG_VERSION"));
@@ -252,9 +248,9 @@ impl Worker {
             self.fail(FailureKind::LeaseLost);
             return;
         }
-        for pair in self.pairs.iter_mut() {
-            pair.store.reuse(now_ns);
-            pair.store.grow_ahead();
+        for owned in self.pairs.iter_mut() {
+            owned.pair.reuse(now_ns);
+            owned.pair.grow_ahead();
         }
         self.pairs.trim_replies();
         if self.phase == WorkerPhase::Serving {
@@ -276,7 +272,7 @@ impl Worker {
 
     /// The pairs, in the order of their numbers.
     pub fn stores(&self) -> impl Iterator<Item = &Pair> {
-        self.pairs.iter().map(|pair| &pair.store)
+        self.pairs.iter().map(|owned| &owned.pair)
     }
 
     /// A message of a client. Replies and commands are collected; see [`Worker::release`].
@@ -311,17 +307,15 @@ impl Worker {
         if self.phase != WorkerPhase::Serving {
             return;
         }
-        self.has_work = self.splits.step(&mut self.pairs, self.now_ns);
-        if let Some(error) = self.splits.take_broken() {
+        let splits = self.splits.step(&mut self.pairs, self.now_ns);
+        self.has_work = splits.has_work;
+        if let Some(error) = splits.broken {
             panic!("a split met memory that breaks an invariant: {error}");
         }
-        for (key, notice) in self.splits.take_notice_wishes() {
-            self.commands.push(Command::Note { key, notice });
-        }
-        if self.splits.take_wanted_pair() {
-            self.commands.push(Command::AddPair);
-        }
-        if self.splits.take_changed() {
+        let notices = splits.notices.into_iter();
+        self.commands.extend(notices.map(|(key, notice)| Command::Note { key, notice }));
+        self.commands.extend(splits.add_pair.then_some(Command::AddPair));
+        if splits.changed {
             self.drain_parked();
         }
     }
@@ -347,7 +341,7 @@ impl Worker {
         self.carry_out_reads();
         let Some(at) = self.numbered(pair) else { return };
         let owned = self.pairs.get_mut(at);
-        match owned.store.submit(device) {
+        match owned.pair.submit(device) {
             Ok(Some(last)) => {
                 owned.submitted_ns = self.now_ns;
                 owned.held.submitted(last);
@@ -363,7 +357,7 @@ impl Worker {
     pub fn log_event(&mut self, pair: usize, event: LogEvent, device: &mut dyn LogDevice) {
         let Some(at) = self.numbered(pair) else { return };
         let owned = self.pairs.get_mut(at);
-        match owned.store.log_event(event, device) {
+        match owned.pair.log_event(event, device) {
             Ok(Some(synced)) => {
                 owned.batches.batch(self.now_ns.saturating_sub(owned.submitted_ns), synced.bytes);
                 self.raise(at);
@@ -381,9 +375,9 @@ impl Worker {
         let owned = self.pairs.get_mut(at);
         let released = owned.checkpointing.take_release();
         if let Some(base) = released {
-            owned.store.release_log(base, device);
+            owned.pair.release_log(base, device);
         }
-        if let Err(error) = owned.store.log_tick(self.now_ns, device) {
+        if let Err(error) = owned.pair.log_tick(self.now_ns, device) {
             self.log_failed(&error);
         } else if released.is_some() {
             self.drain_backlog(at); // there may be room for what has waited for the checkpoint
@@ -428,7 +422,7 @@ impl Worker {
     fn stamp(&mut self, lease_remaining_us: u32) {
         let mut ready = std::mem::take(&mut self.pairs.ready);
         let stamp_of = |at: PairAt| {
-            let store = self.pairs.store(at);
+            let store = self.pairs.pair(at);
             ReplyHeader {
                 watermark: cell_terms::Watermark { epoch: store.epoch(), csn: store.visible() },
                 lease_remaining_us,
@@ -478,7 +472,7 @@ impl Worker {
     /// Whether nothing waits for the log.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        let logs_idle = self.pairs.iter().all(|pair| pair.store.is_idle());
+        let logs_idle = self.pairs.iter().all(|owned| owned.pair.is_idle());
         logs_idle && self.pairs.held() == 0 && !self.pairs.has_backlog() && self.parked.is_empty()
     }
 

@@ -12,9 +12,10 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{Aim, ReadError};
 
 use super::Worker;
-use super::pairs::{Dependence, Pairs};
+use super::read_queue::QueuedRead;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::outbox::PairAt;
+use crate::pairs::{Dependence, Pairs};
 
 /// How many entries a page without a limit is expected to have: what is asked for ahead.
 const PAGE_ENTRIES_EXPECTED: u32 = 256;
@@ -28,22 +29,6 @@ pub(super) enum AnswerError {
     /// A reply could not be encoded although sizes were checked.
     #[error("a reply could not be encoded")]
     Reply,
-}
-
-/// Reads of one key that wait to be carried out together.
-#[derive(Debug, Default)]
-pub(super) struct ReadQueue {
-    keys: Vec<u8>,
-    items: Vec<Item>,
-    value: Vec<u8>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    connection: ConnectionId,
-    header: RequestHeader,
-    key_end: usize,
-    wants_value: bool,
 }
 
 impl Worker {
@@ -61,7 +46,7 @@ impl Worker {
             return self.refuse(connection, header, refusal);
         }
         self.reads.keys.extend_from_slice(key);
-        self.reads.items.push(Item { connection, header, key_end: self.reads.keys.len(), wants_value });
+        self.reads.items.push(QueuedRead { connection, header, key_end: self.reads.keys.len(), wants_value });
         if self.reads.items.len() == BATCH {
             self.carry_out_reads();
         }
@@ -112,7 +97,7 @@ impl Worker {
         located: &Located,
     ) {
         let reply = if located.entry.is_some() { Reply::Exists } else { Reply::NotFound };
-        match self.pairs.store(pair).search_depends_on(located) {
+        match self.pairs.pair(pair).search_depends_on(located) {
             Ok(csn) => self.reply(connection, header, Dependence::on(pair, csn), &reply),
             Err(error) => self.broken(connection, header, error),
         }
@@ -130,7 +115,7 @@ impl Worker {
             let csn = if planted(Mutant::MissNotHeld) { Csn::ZERO } else { located.csn_removed };
             return self.reply(connection, header, Dependence::on(pair, csn), &Reply::NotFound);
         };
-        match self.pairs.store(pair).read(&entry, value) {
+        match self.pairs.pair(pair).read(&entry, value) {
             Ok(head) if value.len() <= VALUE_INLINE_BYTES_MAX => {
                 let reply = Reply::Value { version: head.version, value };
                 let csn = if planted(Mutant::HitNotHeld) { Csn::ZERO } else { head.csn };
@@ -236,7 +221,7 @@ impl Pairs {
             together &= *place == Some(first);
         }
         if together {
-            return self.store(first.pair).locate_batch(first.slot, keys, located);
+            return self.pair(first.pair).locate_batch(first.slot, keys, located);
         }
         self.locate_scattered(keys, places, located)
     }
@@ -260,17 +245,17 @@ impl Pairs {
             count += 1;
         }
         let Some(first) = places.iter().flatten().next() else { return Ok(()) };
-        let mut meganodes = [self.store(first.pair).meganode(first.slot); BATCH];
+        let mut meganodes = [self.pair(first.pair).meganode(first.slot); BATCH];
         for (meganode, member) in meganodes.iter_mut().zip(&members[..count]) {
             if let Some(place) = places[*member] {
-                *meganode = self.store(place.pair).meganode(place.slot);
+                *meganode = self.pair(place.pair).meganode(place.slot);
             }
         }
         let mut found = [Err(ReadError::NotHere); BATCH];
         cell_tree::search_across(&meganodes[..count], &among[..count], &mut found[..count]);
         for (member, found) in members[..count].iter().zip(found) {
             let (Some(place), found) = (places[*member], found?) else { continue };
-            located[*member] = self.store(place.pair).located(&found);
+            located[*member] = self.pair(place.pair).located(&found);
         }
         Ok(())
     }
@@ -301,7 +286,7 @@ fn answer_keys(
         pairs.locate(&batch[..count], &mut places, &mut located)?;
         for (located, place) in located[..count].iter().zip(places) {
             let Some(MeganodeAt { pair, .. }) = place else { return Err(AnswerError::Reply) };
-            let store = pairs.store(pair);
+            let store = pairs.pair(pair);
             let found = match &located.entry {
                 None => {
                     need(pair, located.csn_removed);
@@ -406,7 +391,7 @@ fn fill_page(
     let mut here = first_range(&pairs.directory, scan);
     let mut passed = None;
     while let Some(part) = here {
-        let store = pairs.store(part.at.pair);
+        let store = pairs.pair(part.at.pair);
         let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
         let end = store.scan(part.at.slot, &clipped(&range, part), expected, |key, entry| {
             let value_len = value_len(entry);

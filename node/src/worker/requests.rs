@@ -6,12 +6,11 @@ use cell_protocol::{
     ReplyHeader, Request, RequestHeader,
 };
 
-use super::pairs::Dependence;
-use super::{
-    Handled, IDLE_MS, IN_FLIGHT_MAX, SERVER_NAME, STREAM_CREDIT_BYTES, STREAMS_MAX, Wait, Worker, WorkerPhase,
-};
+use super::{Handled, IDLE_MS, SERVER_NAME, Wait, Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
+use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
 use crate::outbox::PairAt;
+use crate::pairs::Dependence;
 
 impl Worker {
     pub(super) fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
@@ -85,11 +84,11 @@ impl Worker {
             _ => return Ok(None),
         };
         let Some(there) = self.pairs.find(key) else { return Ok(None) };
-        if self.splits.holds_back(there, key) {
+        if self.splits.holds_back(&self.pairs, there, key) {
             return Err(Wait::Split);
         }
         if !matches!(request, Request::Delete(_)) {
-            let (nodes, extent) = self.pairs.store_mut(there.pair).make_room(there.slot, value_len);
+            let (nodes, extent) = self.pairs.pair_mut(there.pair).make_room(there.slot, value_len);
             let starves = !(nodes && extent);
             if starves && self.splits.starve(&mut self.pairs, there, !extent, self.now_ns) {
                 return Err(Wait::Split);
@@ -97,7 +96,7 @@ impl Worker {
         }
         let owned = self.pairs.get_mut(there.pair);
         let behind = !self.draining && !owned.backlog.is_empty();
-        let waits = behind || owned.store.write_must_wait(there.slot, value_len);
+        let waits = behind || owned.pair.write_must_wait(there.slot, value_len);
         if waits { Err(Wait::Log(there.pair)) } else { Ok(Some(there)) }
     }
 
@@ -201,7 +200,7 @@ impl Worker {
     /// Watermark and lease are stamped when the reply leaves.
     pub(super) fn reply_header(&self, header: RequestHeader, at: PairAt) -> ReplyHeader {
         let known = at.index() < self.pairs.len();
-        let pair = if known { self.pairs.store(at).id() } else { Default::default() };
+        let pair = if known { self.pairs.pair(at).id() } else { Default::default() };
         ReplyHeader { id: header.id, pair, ..ReplyHeader::default() }
     }
 }

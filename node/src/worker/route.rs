@@ -11,8 +11,8 @@ use cell_protocol::{Refusal, Reply, RequestHeader, Route, TableReport, TableRow,
 use cell_terms::PairId;
 use cell_tree::{Aim, LeafSnapshot};
 
-use super::pairs::{Dependence, Pairs};
 use super::{Worker, WorkerPhase};
+use crate::pairs::{Dependence, Pairs};
 use crate::table_view::TableView;
 
 /// A hint, before it is sent.
@@ -101,7 +101,7 @@ impl Pairs {
     }
 
     fn hint_of_router(&self, aim: Aim<'_>) -> Option<Hint> {
-        let (store, slot) = self.iter().find_map(|pair| Some((&pair.store, pair.store.router()?)))?;
+        let (store, slot) = self.iter().find_map(|owned| Some((&owned.pair, owned.pair.router()?)))?;
         let (router, mut leaf) = (store.meganode(slot), LeafSnapshot::new());
         let read = match aim {
             Aim::First => router.leaf_first(&mut leaf),
@@ -133,7 +133,7 @@ impl Pairs {
     /// here, so the hint is about this key alone.
     fn hint_of_left(&self, key: &[u8], key_max: usize) -> Option<Hint> {
         let left = self.directory.left_of(key)?;
-        let right = self.store(left.at.pair).right_of(left.at.slot)?;
+        let right = self.pair(left.at.pair).right_of(left.at.slot)?;
         let pair = right.region().pair();
         (pair != PairId(0)).then(|| Hint { low: key.to_vec(), high: behind(key, key_max), pair })
     }

@@ -1,122 +1,15 @@
 //! Sessions: opened and ended in the coordinator, by way of commands; known here by name.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use cell_fabric::ConnectionId;
-use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId};
+use cell_protocol::{Delete, Put, PutBegin, Refusal, Reply, Request, RequestHeader};
 use cell_terms::SessionId;
-use cell_terms::mutant::{Mutant, planted};
 
-use super::pairs::Dependence;
-use super::{Command, Worker, WorkerPhase};
-
-/// How often idle sessions are looked for.
-const SWEEP_NS: u64 = 5_000_000_000;
-
-/// A session that is used here is spoken for by this node, so that no other ends it: that is renewed after
-/// this part of the time for which it may be idle.
-const KEEP_PART: u64 = 4;
-
-/// When a session was last used here, and when the coordinator last said that this node speaks for it.
-#[derive(Clone, Copy, Debug)]
-struct Use {
-    used_ns: u64,
-    kept_ns: u64,
-    /// Nothing speaks against its being open.
-    confirmed: bool,
-}
-
-impl Use {
-    fn new(now_ns: u64) -> Use {
-        Use { used_ns: now_ns, kept_ns: now_ns, confirmed: true }
-    }
-}
-
-/// Messages that wait until the coordinator has said whether their session is open, in their order.
-#[derive(Debug, Default)]
-struct Asking {
-    messages: Vec<(ConnectionId, Vec<u8>)>,
-    streams: Vec<(ConnectionId, RequestId)>,
-}
-
-/// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that
-/// is not known here is asked for there before it is refused.
-#[derive(Debug, Default)]
-pub(super) struct SessionTable {
-    known: HashMap<SessionId, Use>,
-    asking: HashMap<SessionId, Asking>,
-    asking_bytes: usize,
-    /// The coordinator said that it is not open; while what waited for that is answered.
-    denied: Option<SessionId>,
-    swept_ns: u64,
-}
-
-impl SessionTable {
-    pub(super) fn open(&mut self, session: SessionId, now_ns: u64) {
-        self.known.insert(session, Use::new(now_ns));
-    }
-
-    /// Notes a use; false if it is not known that there is such a session.
-    pub(super) fn touch(&mut self, session: SessionId, now_ns: u64) -> bool {
-        self.known.get_mut(&session).is_some_and(|of| {
-            of.used_ns = now_ns;
-            of.confirmed
-        })
-    }
-
-    /// A pair comes whose recovery found these sessions open, ascending, and forgot all others. What is known
-    /// of those others may be older, so they are asked for before they write again:
-    ///
-    /// 1. a session that is known here writes to a pair that is elsewhere, and its client ends it there;
-    /// 2. that pair's owner dies, and its recovery, which sees the end, forgets what the write ended as;
-    /// 3. the pair comes here, where the end was not heard of yet;
-    /// 4. a copy of the write that was long under way comes here: nobody would know that it was carried out.
-    pub(super) fn confirm(&mut self, open: &[SessionId]) {
-        if planted(Mutant::EndedSessionsKnown) {
-            return;
-        }
-        for (session, of) in &mut self.known {
-            of.confirmed &= open.binary_search(session).is_ok();
-        }
-    }
-
-    /// Whether what the coordinator would say of a session is known.
-    fn is_settled(&self, session: SessionId) -> bool {
-        self.known.get(&session).is_some_and(|of| of.confirmed) || self.denied == Some(session)
-    }
-
-    pub(super) fn end(&mut self, session: SessionId) {
-        self.known.remove(&session);
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.known.len()
-    }
-
-    /// Bytes of messages that wait for the coordinator.
-    pub(super) fn asking_bytes(&self) -> usize {
-        self.asking_bytes
-    }
-
-    /// Sessions that nobody uses, and those in use that are to be spoken for again.
-    fn sweep(&mut self, now_ns: u64, idle_ns: u64) -> (Vec<SessionId>, Vec<SessionId>) {
-        if now_ns.saturating_sub(self.swept_ns) < SWEEP_NS {
-            return Default::default();
-        }
-        self.swept_ns = now_ns;
-        let (mut idle, mut kept) = (Vec::new(), Vec::new());
-        for (session, of) in &self.known {
-            if now_ns.saturating_sub(of.used_ns) >= idle_ns {
-                idle.push(*session);
-            } else if of.used_ns > of.kept_ns && now_ns - of.kept_ns >= idle_ns / KEEP_PART {
-                kept.push(*session);
-            }
-        }
-        idle.sort_unstable(); // a core's order follows from its input alone
-        kept.sort_unstable();
-        (idle, kept)
-    }
-}
+use super::session_table::{AskingSession, SessionUse};
+use super::{Worker, WorkerPhase};
+use crate::command::Command;
+use crate::pairs::Dependence;
 
 impl Worker {
     pub(super) fn open_session(&mut self, connection: ConnectionId, header: RequestHeader) {
@@ -176,13 +69,13 @@ impl Worker {
     /// A session has ended, and the coordinator knows.
     pub(super) fn forget_session(&mut self, session: SessionId) {
         self.sessions.end(session);
-        self.pairs.iter_mut().for_each(|pair| pair.store.completions().forget(session));
+        self.pairs.iter_mut().for_each(|owned| owned.pair.completions().forget(session));
         self.splits.forget_session(session);
     }
 
     /// The sessions of which pairs keep something; some come several times.
     pub(super) fn sessions_with_results(&mut self) -> impl Iterator<Item = SessionId> + '_ {
-        self.pairs.iter_mut().flat_map(|pair| pair.store.completions().sessions())
+        self.pairs.iter_mut().flat_map(|owned| owned.pair.completions().sessions())
     }
 
     /// Sessions may have ended unheard: what is known of them is compared with those that are open. One that
@@ -255,7 +148,7 @@ impl Worker {
             }
             Request::KeepAlive { session: Some(session) } => *session,
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {
-                let waits = |(_, asking): &(&SessionId, &Asking)| asking.streams.contains(&stream);
+                let waits = |(_, asking): &(&SessionId, &AskingSession)| asking.streams.contains(&stream);
                 let asked = self.sessions.asking.iter().find(waits).map(|(session, _)| *session);
                 match asked.or_else(|| self.streams.session_of(stream)) {
                     Some(session) => session,
@@ -282,7 +175,7 @@ impl Worker {
         match open {
             Some(true) => {
                 let now_ns = self.now_ns;
-                let of = self.sessions.known.entry(session).or_insert(Use::new(now_ns));
+                let of = self.sessions.known.entry(session).or_insert(SessionUse::new(now_ns));
                 (of.kept_ns, of.confirmed) = (now_ns, true);
             }
             Some(false) => self.session_ended(session, None, true),

@@ -11,9 +11,10 @@ use cell_protocol::{
 use cell_recovery::SlotUse;
 use cell_terms::Csn;
 
-use super::pairs::{Dependence, OwnedPair};
-use super::{Command, Worker, WorkerPhase};
+use super::{Worker, WorkerPhase};
+use crate::command::Command;
 use crate::directory::MeganodeAt;
+use crate::pairs::{Dependence, OwnedPair};
 use crate::snapshot::{self, NodeSnapshot, NodeState, PairSnapshot, RecoveryProgress};
 use crate::split::SplitCounts;
 
@@ -35,7 +36,7 @@ impl Worker {
     }
 
     fn pair_status(&self, pair: &OwnedPair) -> PairStatus {
-        let store = &pair.store;
+        let store = &pair.pair;
         let reason = match store.no_room() {
             Some(NoRoom::DiskFull) => Some(ReadOnlyReason::DiskFull),
             Some(NoRoom::Region | NoRoom::Slot) => Some(ReadOnlyReason::RegionFull),
@@ -85,7 +86,7 @@ impl Worker {
     /// The shape of the tree: routers first, then the meganodes of entries in key order.
     pub(super) fn tree(&mut self, connection: ConnectionId, header: RequestHeader, from: u32) {
         let places = self.pairs.all().flat_map(|at| {
-            let slots = self.pairs.store(at).used_slots();
+            let slots = self.pairs.pair(at).used_slots();
             slots.into_iter().map(move |slot| MeganodeAt { pair: at, slot })
         });
         let mut rows: Vec<MeganodeRow> = places.map(|there| self.meganode_row(there)).collect();
@@ -93,7 +94,7 @@ impl Worker {
         let all = u32::try_from(rows.len()).unwrap_or(u32::MAX);
         let from = usize::try_from(from).unwrap_or(usize::MAX).min(rows.len());
         let rows = &rows[from..rows.len().min(from + TREE_ROWS_MAX)];
-        let root = self.pairs.iter().map(|pair| pair.store.root()).find(|root| !root.pointer.is_null());
+        let root = self.pairs.iter().map(|owned| owned.pair.root()).find(|root| !root.pointer.is_null());
         let counts = self.splits.counts();
         let reply = Reply::Tree(TreeReport {
             meganodes: all,
@@ -105,7 +106,7 @@ impl Worker {
     }
 
     fn meganode_row(&self, there: MeganodeAt) -> MeganodeRow {
-        let store = self.pairs.store(there.pair);
+        let store = self.pairs.pair(there.pair);
         let figures = store.meganode_figures(there.slot);
         let used = match figures.used {
             SlotUse::Router => MeganodeUse::Router,
@@ -138,14 +139,14 @@ impl Worker {
         if self.checking {
             return self.refuse(connection, header, Refusal::Busy);
         }
-        self.pairs.iter_mut().for_each(|pair| pair.store.begin_check());
+        self.pairs.iter_mut().for_each(|owned| owned.pair.begin_check());
         self.checking = true;
         self.commands.push(Command::Check { connection, header });
     }
 
     /// The trees have been walked: writes that waited go on.
     pub(super) fn structure_checked(&mut self) {
-        self.pairs.iter_mut().for_each(|pair| pair.store.end_check());
+        self.pairs.iter_mut().for_each(|owned| owned.pair.end_check());
     }
 
     pub(super) fn checked(
@@ -194,7 +195,7 @@ impl Worker {
             memory_ready_bytes: 0,
             memory_ready_bytes_given: 0,
             counters: Vec::new(),
-            backing: self.pairs.iter().next().map_or(["none", "none"], |pair| pair.store.backing()),
+            backing: self.pairs.iter().next().map_or(["none", "none"], |owned| owned.pair.backing()),
             operations: self.operations,
             pairs: self.pairs.iter().map(OwnedPair::snapshot).collect(),
             cluster: self.cluster.clone(),
@@ -214,7 +215,7 @@ impl Worker {
             }
             WorkerPhase::Stopping => NodeState::Stopping,
             WorkerPhase::Failed(kind) => NodeState::Failed(kind),
-            WorkerPhase::Serving => match self.pairs.iter().find_map(|pair| pair.store.no_room()) {
+            WorkerPhase::Serving => match self.pairs.iter().find_map(|owned| owned.pair.no_room()) {
                 Some(NoRoom::DiskFull) => NodeState::ReadOnly(snapshot::ReadOnlyReason::DiskFull),
                 Some(NoRoom::Region | NoRoom::Slot) => {
                     NodeState::ReadOnly(snapshot::ReadOnlyReason::RegionFull)
@@ -227,7 +228,7 @@ impl Worker {
 
 impl OwnedPair {
     fn snapshot(&self) -> PairSnapshot {
-        let store = &self.store;
+        let store = &self.pair;
         let figures = store.figures();
         PairSnapshot {
             pair: store.id(),

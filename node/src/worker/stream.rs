@@ -1,90 +1,21 @@
 //! Values that do not fit one message: chunks in both directions, as far as credit goes. A value towards the
 //! server is applied once it is complete and its checksum matches.
 
-use std::collections::HashMap;
-
 use cell_fabric::ConnectionId;
 use cell_memory::extent::checksum as crc64;
 use cell_pair::EntryHead;
 use cell_protocol::{
-    Chunk, Malformed, Put, PutBegin, Refusal, Reply, Request, RequestHeader, RequestId, ValueBegin,
-    WriteName, stream::CHUNK_BYTES_MAX,
+    Chunk, Malformed, Put, PutBegin, Refusal, Reply, Request, RequestHeader, ValueBegin,
+    stream::CHUNK_BYTES_MAX,
 };
-use cell_terms::{Csn, SessionId};
+use cell_terms::Csn;
 
-use super::pairs::Dependence;
-use super::{STREAM_CREDIT_BYTES, STREAMS_MAX, Worker};
+use super::Worker;
+use super::stream_table::{InwardStream, OutwardStream, StreamKey};
 use crate::directory::MeganodeAt;
+use crate::limits::STREAM_CREDIT_BYTES;
 use crate::outbox::{PairAt, Release};
-
-type StreamKey = (ConnectionId, RequestId);
-
-/// Streams of all connections, and the memory that they hold.
-#[derive(Debug, Default)]
-pub(super) struct Streams {
-    inward: HashMap<StreamKey, Inward>,
-    outward: HashMap<StreamKey, Outward>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-struct Inward {
-    header: RequestHeader,
-    name: WriteName,
-    condition: cell_protocol::Condition,
-    key: Vec<u8>,
-    value: Vec<u8>,
-    value_len: usize,
-    value_crc: u64,
-    /// Bytes that the client may still send before it gets more credit.
-    credit: usize,
-}
-
-#[derive(Debug)]
-struct Outward {
-    header: RequestHeader,
-    pair: PairAt,
-    head: EntryHead,
-    value: Vec<u8>,
-    sent: usize,
-    credit: usize,
-    begun: bool,
-}
-
-impl Streams {
-    fn of(&self, connection: ConnectionId) -> usize {
-        let inward = self.inward.keys().filter(|(other, _)| *other == connection).count();
-        inward + self.outward.keys().filter(|(other, _)| *other == connection).count()
-    }
-
-    pub(super) fn close_connection(&mut self, connection: ConnectionId) {
-        self.inward.retain(|(other, _), _| *other != connection);
-        self.outward.retain(|(other, _), _| *other != connection);
-        self.recount();
-    }
-
-    fn recount(&mut self) {
-        let inward: usize = self.inward.values().map(|stream| stream.value_len).sum();
-        self.bytes = inward + self.outward.values().map(|stream| stream.value.len()).sum::<usize>();
-    }
-
-    /// Key and length of the value that a chunk makes whole, if it does.
-    pub(super) fn completed_by(&self, stream_key: StreamKey, chunk: &Chunk<'_>) -> Option<(&[u8], usize)> {
-        let stream = self.inward.get(&stream_key)?;
-        let whole = stream.value.len() + chunk.bytes.len() == stream.value_len;
-        whole.then_some((&stream.key, stream.value_len))
-    }
-
-    /// Whose write a stream towards the server is.
-    pub(super) fn session_of(&self, stream_key: StreamKey) -> Option<SessionId> {
-        self.inward.get(&stream_key).map(|stream| stream.name.session)
-    }
-
-    /// Whether one more stream of so many bytes may be opened.
-    fn admits(&self, connection: ConnectionId, value_len: usize, bytes_max: usize) -> bool {
-        self.of(connection) < STREAMS_MAX as usize && self.bytes + value_len <= bytes_max
-    }
-}
+use crate::pairs::Dependence;
 
 impl Worker {
     /// Begins to take a value in.
@@ -110,7 +41,7 @@ impl Worker {
         if !self.streams.admits(connection, value_len, self.options.stream_bytes_max) {
             return self.refuse(connection, header, Refusal::Busy);
         }
-        let stream = Inward {
+        let stream = InwardStream {
             header,
             name: begin.name,
             condition: begin.condition,
@@ -182,7 +113,7 @@ impl Worker {
     }
 
     fn complete_if_whole(&mut self, stream_key: StreamKey) {
-        let whole = |stream: &Inward| stream.value.len() == stream.value_len;
+        let whole = |stream: &InwardStream| stream.value.len() == stream.value_len;
         if !self.streams.inward.get(&stream_key).is_some_and(whole) {
             return;
         }
@@ -212,7 +143,7 @@ impl Worker {
         let Some(state) = self.connections.get(&connection) else { return };
         let credit = state.stream_credit_bytes as usize;
         self.streams.bytes += value.len();
-        let stream = Outward { header, pair, head, value, sent: 0, credit, begun: false };
+        let stream = OutwardStream { header, pair, head, value, sent: 0, credit, begun: false };
         self.streams.outward.insert((connection, header.id), stream);
         self.pump((connection, header.id));
     }

@@ -7,10 +7,10 @@ use cell_recovery::{Admission, WriteCompletion, WriteOutcome};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SlotIndex, Version};
 
-use super::pairs::Dependence;
 use super::{Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
 use crate::outbox::PairAt;
+use crate::pairs::Dependence;
 
 impl Worker {
     pub(super) fn put(
@@ -28,7 +28,7 @@ impl Worker {
             return;
         }
         self.operations.put += 1;
-        let result = decide_put(self.pairs.store_mut(there.pair), there.slot, put);
+        let result = decide_put(self.pairs.pair_mut(there.pair), there.slot, put);
         self.answer_write(connection, header, there, result);
     }
 
@@ -47,7 +47,7 @@ impl Worker {
             return;
         }
         self.operations.delete += 1;
-        let result = decide_delete(self.pairs.store_mut(there.pair), there.slot, delete);
+        let result = decide_delete(self.pairs.pair_mut(there.pair), there.slot, delete);
         self.answer_write(connection, header, there, result);
     }
 
@@ -98,7 +98,7 @@ impl Worker {
         pair: PairAt,
         name: &WriteName,
     ) -> bool {
-        match self.pairs.store_mut(pair).completions().admit(name.session, name.number, name.floor) {
+        match self.pairs.pair_mut(pair).completions().admit(name.session, name.number, name.floor) {
             Admission::New => false,
             Admission::Repeat { outcome, csn } => {
                 self.operations.repeated += 1;

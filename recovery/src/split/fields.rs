@@ -2,8 +2,8 @@
 
 use cell_terms::{Csn, Epoch, PairId, Pointer};
 
-use super::record::SplitName;
-use crate::record::{Fields, RecordError};
+use super::name::SplitName;
+use crate::fields::{Fields, RecordError};
 
 /// In place of a key's length: no key.
 const NO_KEY: u16 = u16::MAX;

@@ -13,13 +13,18 @@
 //! it the split can only end as `Aborted` and `Discarded`, after it only as `Finished` and `Opened`.
 
 mod fields;
+mod name;
 mod record;
 mod settle;
+mod slot_use;
 mod table;
 
-pub use record::{CUTS_MAX, Cuts, SplitName, SplitRecord};
-pub use settle::{Settlement, SourceStep, SplitAnswer, TargetStep, settle, step_of_source, step_of_target};
-pub use table::{SlotUse, SourceSplit, SourceState, SplitTable, SplitTableError, TargetSplit, TargetState};
+pub use name::SplitName;
+pub use record::{CUTS_MAX, Cuts, SplitRecord};
+pub use settle::{
+    SourceStep, SplitAnswer, TargetProgress, TargetStep, Unsettled, step_of_source, step_of_target, unsettled,
+};
+pub use slot_use::SlotUse;
+pub use table::{SourceSplit, SourceState, SplitTable, SplitTableError, TargetSplit, TargetState};
 
-pub(crate) use fields::{encode_key, encode_key_option};
 pub(crate) use record::{KIND_DISCARDED, KIND_START};

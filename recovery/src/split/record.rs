@@ -17,13 +17,12 @@
 //! are bytes of [`crate::CompletionTable::parts`]: the adoption repeats its first record for each part. The
 //! bits of an applied record go to its end, see [`cell_tree::NodeBits`].
 
-use std::fmt;
-
-use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
+use cell_terms::{PairId, Pointer, SlotIndex};
 use cell_tree::{NodeBits, NodeIndex};
 
-use super::{encode_key, encode_key_option};
-use crate::record::{Fields, RecordError};
+use super::fields::{encode_key, encode_key_option};
+use super::name::SplitName;
+use crate::fields::{Fields, RecordError};
 
 pub(crate) const KIND_START: u8 = 3;
 const KIND_ADOPT: u8 = 4;
@@ -37,44 +36,6 @@ pub(crate) const KIND_DISCARDED: u8 = 11;
 
 /// Boundary nodes of one split: one a level.
 pub const CUTS_MAX: usize = 16;
-
-/// What a split is called by everybody: pair, epoch and CSN of its start record.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct SplitName {
-    /// The source pair.
-    pub pair: PairId,
-    /// The epoch in which the split began.
-    pub epoch: Epoch,
-    /// The start record's CSN.
-    pub csn: Csn,
-}
-
-impl SplitName {
-    /// The name as a word.
-    #[must_use]
-    pub fn to_word(self) -> String {
-        format!("{}.{}.{}", self.pair.0, self.epoch.0, self.csn.0)
-    }
-
-    /// What a word names.
-    #[must_use]
-    pub fn from_word(word: &str) -> Option<SplitName> {
-        let mut parts = word.split('.');
-        let (pair, epoch, csn) = (parts.next()?, parts.next()?, parts.next()?);
-        let name = SplitName {
-            pair: PairId(pair.parse().ok()?),
-            epoch: Epoch(epoch.parse().ok()?),
-            csn: Csn(csn.parse().ok()?),
-        };
-        parts.next().is_none().then_some(name)
-    }
-}
-
-impl fmt::Display for SplitName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "split {}/{}/{}", self.pair.0, self.epoch.0, self.csn.0)
-    }
-}
 
 /// The boundary nodes of a split, the root first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -289,7 +250,7 @@ fn begin(out: &mut Vec<u8>, kind: u8, name: &SplitName) {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::{RegionId, Root};
+    use cell_terms::{Csn, Epoch, RegionId, Root};
     use proptest::collection::vec;
     use proptest::prelude::*;
 

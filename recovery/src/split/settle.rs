@@ -1,9 +1,9 @@
 //! Settling splits: what is left to do for each one, as tables.
 //!
-//! After a recovery, and on a timer while they live, pairs look at their unfinished splits. A source knows by
-//! itself what to do ([`SOURCE_STEPS`]). A target asks the source's owner and goes by the answer
-//! ([`TARGET_STEPS`]); an answer that is impossible is a contradiction between two logs, which nobody
-//! resolves by guessing.
+//! Living splits and recovered ones go by the same two functions. What a source does next follows from its
+//! state in the table and from what is known of its target ([`step_of_source`]). What a target does next
+//! follows from its state and from what its source's owner has said ([`step_of_target`]); an answer that is
+//! impossible is a contradiction between two logs, which nobody resolves by guessing.
 //!
 //! What a source's owner answers ([`SplitTable::answer`]) must never be taken back by a crash, so it waits
 //! for the record that it follows from:
@@ -20,8 +20,9 @@
 
 use cell_terms::{Csn, Root, SlotIndex};
 
-use super::record::SplitName;
-use super::table::{SlotUse, SourceState, SplitTable, TargetState};
+use super::name::SplitName;
+use super::slot_use::SlotUse;
+use super::table::{SourceState, SplitTable, TargetState};
 
 /// What a source's owner says of a split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,16 +43,68 @@ impl SplitAnswer {
         [SplitAnswer::No, SplitAnswer::Wait, SplitAnswer::Linked, SplitAnswer::Open];
 }
 
-/// What a source has to do next.
+/// What the owner of a split's source knows of its target. It is in no log: a recovery begins with
+/// [`TargetProgress::Unknown`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TargetProgress {
+    /// It is to be asked to adopt.
+    Unasked,
+    /// It was asked to adopt.
+    Asked,
+    /// It has adopted, durably.
+    Adopted,
+    /// It cannot adopt, or was silent for too long.
+    Refused,
+    /// A recovery found the split: whatever was said to the target is said again.
+    Unknown,
+    /// It was told that the split is linked.
+    ToldLinked,
+    /// It is readable.
+    Readable,
+    /// It was told to take writes.
+    ToldOpen,
+    /// It takes writes, durably; the router's entry is on its way.
+    Opened,
+    /// The router's entry is durable.
+    Routed,
+}
+
+impl TargetProgress {
+    /// Every one, in order.
+    pub const ALL: [TargetProgress; 10] = [
+        TargetProgress::Unasked,
+        TargetProgress::Asked,
+        TargetProgress::Adopted,
+        TargetProgress::Refused,
+        TargetProgress::Unknown,
+        TargetProgress::ToldLinked,
+        TargetProgress::Readable,
+        TargetProgress::ToldOpen,
+        TargetProgress::Opened,
+        TargetProgress::Routed,
+    ];
+}
+
+/// What a source has to do next. What it says to others waits until its state is durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceStep {
-    /// Log that it is aborted. (Of a living source only when its deadline has passed.)
+    /// Ask the target to adopt.
+    Ask,
+    /// Log that the split is linked.
+    Link,
+    /// Log that it is aborted.
     Abort,
-    /// Tell the target that it is linked, cut the own half, log that.
-    Apply,
-    /// Tell the target to open, insert the parent's entry, and log that it is finished when both are durable.
-    OpenAndFinish,
-    /// Nothing.
+    /// Tell the target that it is linked: it becomes readable.
+    TellLinked,
+    /// Cut the own half and log that.
+    Cut,
+    /// Tell the target to take writes.
+    TellOpen,
+    /// Log that it is finished.
+    Finish,
+    /// Nothing before the target has got further.
+    Wait,
+    /// It is over; the target may forget it once that is durable.
     Done,
 }
 
@@ -73,15 +126,6 @@ pub enum TargetStep {
     /// The two logs contradict each other: the pair is reported and the slot stays hidden.
     Contradiction,
 }
-
-/// By state, what a source does next.
-pub(crate) const SOURCE_STEPS: [(SourceState, SourceStep); 5] = [
-    (SourceState::Started, SourceStep::Abort),
-    (SourceState::Linked, SourceStep::Apply),
-    (SourceState::Applied, SourceStep::OpenAndFinish),
-    (SourceState::Finished, SourceStep::Done),
-    (SourceState::Aborted, SourceStep::Done),
-];
 
 /// By state and answer, what a target does next.
 pub(crate) const TARGET_STEPS: [(TargetState, SplitAnswer, TargetStep); 16] = [
@@ -107,8 +151,22 @@ pub(crate) const TARGET_STEPS: [(TargetState, SplitAnswer, TargetStep); 16] = [
 
 /// What a source does next.
 #[must_use]
-pub fn step_of_source(state: SourceState) -> SourceStep {
-    SOURCE_STEPS.iter().find(|(of, _)| *of == state).map_or(SourceStep::Done, |(_, step)| *step)
+pub fn step_of_source(state: SourceState, target: TargetProgress) -> SourceStep {
+    match (state, target) {
+        (SourceState::Started, TargetProgress::Unasked) => SourceStep::Ask,
+        (SourceState::Started, TargetProgress::Asked) => SourceStep::Wait,
+        (SourceState::Started, TargetProgress::Adopted) => SourceStep::Link,
+        // Whoever asked has died, and nobody knows what became of that. A target that was never told that it
+        // is linked is not readable, so nothing is lost. What comes later cannot be before it is linked.
+        (SourceState::Started, _) => SourceStep::Abort,
+        (SourceState::Linked, target) if target < TargetProgress::ToldLinked => SourceStep::TellLinked,
+        (SourceState::Linked, TargetProgress::ToldLinked) => SourceStep::Wait,
+        (SourceState::Linked, _) => SourceStep::Cut,
+        (SourceState::Applied, target) if target < TargetProgress::ToldOpen => SourceStep::TellOpen,
+        (SourceState::Applied, TargetProgress::Routed) => SourceStep::Finish,
+        (SourceState::Applied, _) => SourceStep::Wait,
+        (SourceState::Finished | SourceState::Aborted, _) => SourceStep::Done,
+    }
 }
 
 /// What a target does next; `None` stands for an owner that has not answered yet.
@@ -121,65 +179,52 @@ pub fn step_of_target(state: TargetState, answer: Option<SplitAnswer>) -> Target
     row.map_or(TargetStep::Contradiction, |(_, _, step)| *step)
 }
 
-/// One thing to do for one split, or for a slot.
+/// Something of a pair's splits that is not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Settlement {
-    /// In the source's role.
+pub enum Unsettled {
+    /// A split of one of its meganodes: [`step_of_source`].
     Source {
         /// Which split.
         name: SplitName,
-        /// Its slot.
-        slot: SlotIndex,
-        /// What to do.
-        step: SourceStep,
     },
-    /// In the target's role.
+    /// A split that it adopts, or has adopted: [`step_of_target`].
     Target {
         /// Which split.
         name: SplitName,
         /// Its slot.
         slot: SlotIndex,
-        /// What to do.
-        step: TargetStep,
     },
-    /// A router that the root does not lead to: its builder died before the root was set. Log the slot as
-    /// free; the parent's entry, which is still to be inserted, builds another.
-    FreeRouter {
+    /// A router that the root does not lead to: its builder died before the root was set. Log the slot
+    /// as free; the parent's entry, which is still to be inserted, builds another.
+    LostRouter {
         /// The slot.
         slot: SlotIndex,
     },
 }
 
-/// Everything that is left to do of a pair's splits. `answer` tells what a split's source says, `None` while
-/// it has not; `root_slot` is the slot of this pair that the root leads to, if it is one of this pair's.
+/// Everything of a pair's splits that is not settled. `root_slot` is the slot of this pair that the root
+/// leads to, if it is one of this pair's.
 #[must_use]
-pub fn settle(
-    table: &SplitTable,
-    root: Root,
-    root_slot: Option<SlotIndex>,
-    mut answer: impl FnMut(SplitName) -> Option<SplitAnswer>,
-) -> Vec<Settlement> {
-    let mut left = Vec::new();
-    for (name, split) in table.sources() {
-        let step = step_of_source(split.state);
-        if step != SourceStep::Done {
-            left.push(Settlement::Source { name, slot: split.slot, step });
-        }
-    }
-    for (name, split) in table.targets() {
-        let step = step_of_target(split.state, answer(name));
-        if step != TargetStep::Done {
-            left.push(Settlement::Target { name, slot: split.slot, step });
-        }
-    }
-    let lost = table
-        .slots()
-        .filter(|(slot, used)| *used == SlotUse::Router && !(root.router && root_slot == Some(*slot)));
-    left.extend(lost.map(|(slot, _)| Settlement::FreeRouter { slot }));
-    left
+pub fn unsettled(table: &SplitTable, root: Root, root_slot: Option<SlotIndex>) -> Vec<Unsettled> {
+    let sources = table.sources().filter(|(_, split)| !split.state.is_over());
+    let targets = table.targets().filter(|(_, split)| split.state != TargetState::Discarded);
+    let is_lost = |slot| !(root.router && root_slot == Some(slot));
+    let routers = table.slots().filter(|(slot, used)| *used == SlotUse::Router && is_lost(*slot));
+    sources
+        .map(|(name, _)| Unsettled::Source { name })
+        .chain(targets.map(|(name, split)| Unsettled::Target { name, slot: split.slot }))
+        .chain(routers.map(|(slot, _)| Unsettled::LostRouter { slot }))
+        .collect()
 }
 
 impl SplitTable {
+    /// Whether a split of one of the pair's meganodes has given the upper half away.
+    #[must_use]
+    pub fn is_cut(&self, name: SplitName) -> bool {
+        self.source(name)
+            .is_some_and(|split| matches!(split.state, SourceState::Applied | SourceState::Finished))
+    }
+
     /// What this pair, the source, answers when a target asks for a split. `durable` is the pair's durable
     /// watermark; of a pair in recovery that is its recorded cut.
     #[must_use]
@@ -207,23 +252,61 @@ mod tests {
     use crate::split::SplitRecord;
 
     #[test]
-    fn settle_tables_have_one_row_for_each_case() {
-        for state in SourceState::ALL {
-            assert_eq!(SOURCE_STEPS.iter().filter(|(of, _)| *of == state).count(), 1, "{state:?}");
-        }
+    fn target_table_has_one_row_for_each_case() {
         for state in TargetState::ALL {
             for answer in SplitAnswer::ALL {
                 let rows = TARGET_STEPS.iter().filter(|(of, said, _)| (*of, *said) == (state, answer));
                 assert_eq!(rows.count(), 1, "{state:?} {answer:?}");
             }
         }
-        assert_eq!(SOURCE_STEPS.len(), SourceState::ALL.len());
         assert_eq!(TARGET_STEPS.len(), TargetState::ALL.len() * SplitAnswer::ALL.len());
+    }
+
+    /// A living split and one that a recovery found go the same way, in this order, and no other.
+    #[test]
+    fn step_of_source_never_cuts_before_the_target_is_readable_nor_aborts_what_is_linked() {
+        for (state, target) in
+            SourceState::ALL.into_iter().flat_map(|state| TargetProgress::ALL.map(|at| (state, at)))
+        {
+            let step = step_of_source(state, target);
+            match step {
+                SourceStep::Ask => {
+                    assert_eq!((state, target), (SourceState::Started, TargetProgress::Unasked))
+                }
+                SourceStep::Link => {
+                    assert_eq!((state, target), (SourceState::Started, TargetProgress::Adopted))
+                }
+                SourceStep::Abort => assert_eq!(state, SourceState::Started),
+                SourceStep::TellLinked => {
+                    assert!(state == SourceState::Linked && target < TargetProgress::Readable)
+                }
+                SourceStep::Cut => {
+                    assert!(state == SourceState::Linked && target >= TargetProgress::Readable)
+                }
+                SourceStep::TellOpen => {
+                    assert!(state == SourceState::Applied && target < TargetProgress::Opened)
+                }
+                SourceStep::Finish => {
+                    assert_eq!((state, target), (SourceState::Applied, TargetProgress::Routed))
+                }
+                SourceStep::Wait => assert!(!state.is_over()),
+                SourceStep::Done => assert!(state.is_over()),
+            }
+        }
+        let recovered = SourceState::ALL.map(|state| step_of_source(state, TargetProgress::Unknown));
+        let expected = [
+            SourceStep::Abort,
+            SourceStep::TellLinked,
+            SourceStep::TellOpen,
+            SourceStep::Done,
+            SourceStep::Done,
+        ];
+        assert_eq!(recovered, expected);
     }
 
     /// A split that can be opened has been cut; one that is thrown away was never linked.
     #[test]
-    fn settle_never_shows_what_may_be_aborted_nor_discards_what_is_linked() {
+    fn step_of_target_never_shows_what_may_be_aborted_nor_discards_what_is_linked() {
         for (state, answer, step) in TARGET_STEPS {
             match step {
                 TargetStep::Discard => assert_eq!(answer, SplitAnswer::No),
@@ -294,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn settle_lists_what_is_left_in_both_roles_and_lost_routers() {
+    fn unsettled_is_what_is_left_in_both_roles_and_lost_routers() {
         let mut table = SplitTable::new(SOURCE);
         let (slot, target_slot) = (SlotIndex(0), SlotIndex(2));
         apply(&mut table, SplitRecord::Start { slot, key: b"m", target: SOURCE, target_slot }, 10);
@@ -304,15 +387,14 @@ mod tests {
         apply(&mut table, adopt, 11);
         let router = NodeRecord::SlotUse { slot: SlotIndex(1), used: SlotUse::Router };
         table.apply(&router, EPOCH, Csn(12)).unwrap();
-        let answer = |table: &SplitTable, name| Some(table.answer(name, Csn(12)));
-        let left = settle(&table, Root::NONE, None, |name| answer(&table, name));
-        let source = Settlement::Source { name: name(), slot, step: SourceStep::Abort };
-        let target = |step| Settlement::Target { name: name(), slot: target_slot, step };
-        let lost = Settlement::FreeRouter { slot: SlotIndex(1) };
-        assert_eq!(left, [source, target(TargetStep::Ask), lost]);
+        let source = Unsettled::Source { name: name() };
+        let target = Unsettled::Target { name: name(), slot: target_slot };
+        let lost = Unsettled::LostRouter { slot: SlotIndex(1) };
+        assert_eq!(unsettled(&table, Root::NONE, None), [source, target, lost]);
         apply(&mut table, SplitRecord::Aborted { name: name() }, 13);
         let root = Root::router(Pointer::new(RegionId(2), 4096));
-        let left = settle(&table, root, Some(SlotIndex(1)), |name| Some(table.answer(name, Csn(13))));
-        assert_eq!(left, [target(TargetStep::Discard)]);
+        assert_eq!(unsettled(&table, root, Some(SlotIndex(1))), [target]);
+        apply(&mut table, SplitRecord::Discarded { name: name(), slot: target_slot }, 14);
+        assert_eq!(unsettled(&table, root, Some(SlotIndex(1))), []);
     }
 }

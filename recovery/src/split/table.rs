@@ -18,54 +18,16 @@
 use std::collections::BTreeMap;
 
 use cell_terms::{Csn, Epoch, PairId, Pointer, SlotIndex};
-use cell_tree::MeganodeRole;
 
-use super::record::{SplitName, SplitRecord};
-use super::{encode_key, encode_key_option};
-use crate::record::{Fields, NodeRecord, RecordError};
+use super::fields::{encode_key, encode_key_option};
+use super::name::SplitName;
+use super::record::SplitRecord;
+use super::slot_use::SlotUse;
+use crate::fields::{Fields, RecordError};
+use crate::record::NodeRecord;
 
 /// The pair that begins with a meganode: the first of a cluster, whose node region has the lowest id.
 const FIRST_PAIR: PairId = PairId(1);
-
-/// What a slot of a node region holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SlotUse {
-    /// Nothing.
-    #[default]
-    Free,
-    /// A meganode of entries; perhaps one that is being adopted.
-    Leaf,
-    /// A meganode whose entries lead to meganodes.
-    Router,
-}
-
-impl SlotUse {
-    pub(crate) const fn to_byte(self) -> u8 {
-        match self {
-            SlotUse::Free => 0,
-            SlotUse::Leaf => 1,
-            SlotUse::Router => 2,
-        }
-    }
-
-    /// The role of the meganode that a slot of this use holds.
-    #[must_use]
-    pub const fn role(self) -> MeganodeRole {
-        match self {
-            SlotUse::Free | SlotUse::Leaf => MeganodeRole::Data,
-            SlotUse::Router => MeganodeRole::Router,
-        }
-    }
-
-    pub(crate) const fn from_byte(byte: u8) -> Option<SlotUse> {
-        match byte {
-            0 => Some(SlotUse::Free),
-            1 => Some(SlotUse::Leaf),
-            2 => Some(SlotUse::Router),
-            _ => None,
-        }
-    }
-}
 
 /// How far a split has come at its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,8 +2,9 @@
 
 use cell_memory::extent::{ExtentHeader, ExtentReader, ExtentShape};
 use cell_recovery::{
-    Cuts, NodeRecord, RecoveredMeganode, Settlement, SlotUse, SourceState, SourceStep, SplitAnswer,
-    SplitName, SplitRecord, TargetState, TargetStep, settle,
+    Cuts, NodeRecord, RecoveredMeganode, SlotUse, SourceState, SourceStep, SplitAnswer, SplitName,
+    SplitRecord, TargetProgress, TargetState, TargetStep, Unsettled, step_of_source, step_of_target,
+    unsettled,
 };
 use cell_terms::{Csn, Root, SlotIndex};
 use cell_tree::{
@@ -49,6 +50,14 @@ impl Pair {
         self.recovered.meganodes.retain(|found| found.slot.index != slot);
         self.ends.remove(&slot);
     }
+}
+
+/// What is to be done of something that is not settled.
+#[derive(Clone, Copy)]
+enum Next {
+    Source(SourceStep),
+    Target(TargetStep),
+    Free,
 }
 
 impl Cluster {
@@ -202,37 +211,46 @@ impl Cluster {
             let root = self.pairs[0].recovered.memory.node.region().root();
             let slot = pair.recovered.geometry.locate(root.pointer).map(|(slot, _)| slot);
             let ours = slot.filter(|slot| at == 0 && slot.region == pair.slot(SlotIndex(0)).region);
-            let answer = |name: SplitName| {
-                let source = &self.pairs[self.pair_of(name)];
-                Some(source.recovered.splits.answer(name, source.durable()))
-            };
-            let steps = settle(&pair.recovered.splits, root, ours.map(|slot| slot.index), answer);
-            left.extend(steps.into_iter().map(|step| (at, step)));
+            let found = unsettled(&pair.recovered.splits, root, ours.map(|slot| slot.index));
+            left.extend(found.into_iter().map(|unsettled| (at, unsettled, self.step_of(pair, unsettled))));
         }
-        for (at, step) in &left {
-            match *step {
-                Settlement::Source { name, slot, step } => self.settle_source(*at, name, slot, step)?,
-                Settlement::Target { name, slot, step } => self.settle_target(*at, name, slot, step)?,
-                Settlement::FreeRouter { slot } => {
+        for (at, unsettled, step) in &left {
+            match (*unsettled, *step) {
+                (Unsettled::Source { name }, Next::Source(step)) => self.settle_source(*at, name, step)?,
+                (Unsettled::Target { name, slot }, Next::Target(step)) => {
+                    self.settle_target(*at, name, slot, step)?;
+                }
+                (Unsettled::LostRouter { slot }, _) => {
                     self.room(*at)?;
                     self.tick()?;
                     let csn = self.pairs[*at].log(&NodeRecord::SlotUse { slot, used: SlotUse::Free });
                     self.pairs[*at].clear(slot, csn);
                 }
+                _ => unreachable!("a step is of its role"),
             }
         }
         self.settle()?;
         // Opened ones, of which the source still knows, are not for the target to end.
-        Ok(left.iter().all(|(_, step)| matches!(step, Settlement::Target { step: TargetStep::Done, .. })))
+        Ok(left.iter().all(|(_, _, step)| matches!(step, Next::Target(TargetStep::Done))))
     }
 
-    fn settle_source(
-        &mut self,
-        at: usize,
-        name: SplitName,
-        slot: SlotIndex,
-        step: SourceStep,
-    ) -> Result<(), Crash> {
+    /// What is next, as all pairs are now.
+    fn step_of(&self, pair: &Pair, unsettled: Unsettled) -> Next {
+        let splits = &pair.recovered.splits;
+        match unsettled {
+            Unsettled::Source { name } => {
+                Next::Source(step_of_source(splits.source(name).unwrap().state, TargetProgress::Unknown))
+            }
+            Unsettled::Target { name, .. } => {
+                let source = &self.pairs[self.pair_of(name)];
+                let answer = source.recovered.splits.answer(name, source.durable());
+                Next::Target(step_of_target(splits.target(name).unwrap().state, Some(answer)))
+            }
+            Unsettled::LostRouter { .. } => Next::Free,
+        }
+    }
+
+    fn settle_source(&mut self, at: usize, name: SplitName, step: SourceStep) -> Result<(), Crash> {
         self.room(at)?;
         let split = self.pairs[at].recovered.splits.source(name).unwrap().clone();
         let t = self.pairs.iter().position(|pair| pair.id() == split.target).unwrap();
@@ -241,14 +259,14 @@ impl Cluster {
                 self.tick()?;
                 self.pairs[at].log(&NodeRecord::Split(SplitRecord::Aborted { name }));
             }
-            SourceStep::Apply if split.csn > self.pairs[at].durable() => {}
-            SourceStep::Apply => {
+            SourceStep::TellLinked if split.csn > self.pairs[at].durable() => {}
+            SourceStep::TellLinked => {
                 // Readable before the other half is gone.
                 self.make_readable(t, split.target_slot);
                 self.tick()?;
-                self.apply_split(at, name, slot, t, split.target_slot, &split.key);
+                self.apply_split(at, name, split.slot, t, split.target_slot, &split.key);
             }
-            SourceStep::OpenAndFinish => {
+            SourceStep::TellOpen => {
                 let durable = self.pairs[t].durable();
                 let target = self.pairs[t].recovered.splits.target(name);
                 if target.is_some_and(|target| target.state == TargetState::Opened && target.csn <= durable) {
@@ -261,7 +279,7 @@ impl Cluster {
                     assert!(self.pairs[t].recovered.splits.forget(name));
                 }
             }
-            SourceStep::Done => {}
+            step => panic!("no recovered split is to {step:?}"),
         }
         Ok(())
     }

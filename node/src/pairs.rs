@@ -7,7 +7,7 @@ use cell_pair::Pair;
 use cell_protocol::RequestHeader;
 use cell_terms::{Csn, PairId};
 
-use super::checkpointing::Checkpointing;
+use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
 use crate::outbox::{Held, PairAt, ReplyList};
@@ -34,7 +34,7 @@ impl Dependence {
 /// A pair in its worker's hands.
 #[derive(Debug)]
 pub(crate) struct OwnedPair {
-    pub(crate) store: Pair,
+    pub(crate) pair: Pair,
     pub(crate) held: Held,
     pub(crate) checkpointing: Checkpointing,
     pub(crate) batches: BatchCounters,
@@ -64,22 +64,17 @@ pub(crate) struct Pairs {
 
 impl Pairs {
     /// Takes a pair in; its meganodes enter the directory, but for those in `hidden`.
-    pub(crate) fn add(
-        &mut self,
-        store: Pair,
-        now_ns: u64,
-        ranges: impl IntoIterator<Item = Range>,
-    ) -> PairAt {
+    pub(crate) fn add(&mut self, pair: Pair, now_ns: u64, ranges: impl IntoIterator<Item = Range>) -> PairAt {
         let at = PairAt(u16::try_from(self.list.len()).expect("a worker owns few pairs"));
         let mut checkpointing = Checkpointing::new(now_ns);
-        checkpointing.begin_serving(store.checkpointed(), now_ns);
+        checkpointing.begin_serving(pair.checkpointed(), now_ns);
         self.list.push(OwnedPair {
-            held: Held::new(store.visible()),
+            held: Held::new(pair.visible()),
             checkpointing,
             batches: BatchCounters::new(),
             submitted_ns: now_ns,
             backlog: VecDeque::new(),
-            store,
+            pair,
         });
         ranges.into_iter().for_each(|range| self.directory.insert(range));
         at
@@ -109,13 +104,13 @@ impl Pairs {
     }
 
     #[inline]
-    pub(crate) fn store(&self, at: PairAt) -> &Pair {
-        &self.list[at.index()].store
+    pub(crate) fn pair(&self, at: PairAt) -> &Pair {
+        &self.list[at.index()].pair
     }
 
     #[inline]
-    pub(crate) fn store_mut(&mut self, at: PairAt) -> &mut Pair {
-        &mut self.list[at.index()].store
+    pub(crate) fn pair_mut(&mut self, at: PairAt) -> &mut Pair {
+        &mut self.list[at.index()].pair
     }
 
     pub(crate) fn all(&self) -> impl Iterator<Item = PairAt> + use<> {
@@ -132,7 +127,7 @@ impl Pairs {
 
     /// Where a pair is, by its name.
     pub(crate) fn at(&self, pair: PairId) -> Option<PairAt> {
-        self.all().find(|at| self.store(*at).id() == pair)
+        self.all().find(|at| self.pair(*at).id() == pair)
     }
 
     /// The meganode that a key is in.
@@ -158,9 +153,9 @@ impl Pairs {
 
     /// What may be seen of a pair has grown.
     pub(crate) fn raise(&mut self, at: PairAt) {
-        let pair = &mut self.list[at.index()];
-        let visible = pair.store.visible();
-        pair.held.raise(visible, &mut self.ready);
+        let owned = &mut self.list[at.index()];
+        let visible = owned.pair.visible();
+        owned.held.raise(visible, &mut self.ready);
         if !self.joint.is_empty() {
             self.release_joint();
         }
@@ -169,7 +164,7 @@ impl Pairs {
     fn release_joint(&mut self) {
         let (list, ready) = (&self.list, &mut self.ready);
         self.joint.retain(|joint| {
-            let met = |need: &Dependence| list[need.pair.index()].store.visible() >= need.csn;
+            let met = |need: &Dependence| list[need.pair.index()].pair.visible() >= need.csn;
             let waits = !joint.needs.iter().all(met);
             if !waits {
                 let pair = joint.needs.first().map_or(PairAt(0), |need| need.pair);

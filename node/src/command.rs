@@ -1,0 +1,176 @@
+//! What a worker asks of the control thread, and what comes back.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cell_cluster::NoticeRow;
+use cell_fabric::ConnectionId;
+use cell_pair::{CheckOutcome, ImageEnd};
+use cell_protocol::RequestHeader;
+use cell_recovery::image::ImageBase;
+use cell_terms::{Csn, PairId, SessionId};
+
+use crate::snapshot::{ClusterSnapshot, FailureKind};
+use crate::split::NoticesView;
+use crate::table_view::TableView;
+
+/// A step that the shell carries out.
+#[derive(Debug)]
+pub enum CheckpointCommand {
+    /// Copy the pair into an image.
+    WriteImage {
+        /// What the pair was at the start.
+        base: Box<ImageBase>,
+    },
+    /// Record the image in the region table.
+    Record {
+        /// What `WriteImage` was given.
+        base: Csn,
+        /// The highest CSN in the image.
+        csn_max: Csn,
+    },
+}
+
+/// Work for the shell's control thread. Each, but for `Failed`, is answered by a [`ControlEvent`].
+#[derive(Debug)]
+pub enum Command {
+    /// Open a session in the coordinator.
+    OpenSession {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+    },
+    /// Record a session's end in the coordinator.
+    EndSession {
+        /// The session.
+        session: SessionId,
+        /// Who asked, if a client did.
+        answer: Option<(ConnectionId, RequestHeader)>,
+    },
+    /// Is a session open? If it is, this node speaks for it from now on.
+    AskSession {
+        /// The session.
+        session: SessionId,
+    },
+    /// Which sessions are open now?
+    ListSessions {
+        /// Of these it is to be known: they were open once.
+        before: Vec<SessionId>,
+    },
+    /// Check the trees and every extent of all pairs.
+    Check {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+    },
+    /// A step of a pair's checkpoint.
+    Checkpoint(PairId, CheckpointCommand),
+    /// Create one more pair for this node and hand it over ([`Worker::add_pair`]), if there is memory.
+    AddPair,
+    /// Write a notice of a split, or with none remove it; answered by [`ControlEvent::NoticeWritten`].
+    Note {
+        /// Its key.
+        key: String,
+        /// What it says.
+        notice: Option<NoticeRow>,
+    },
+    /// The worker has given its pair up: nothing may be sent any more, the process exits.
+    Failed(FailureKind),
+}
+
+/// What became of a [`Command`].
+#[derive(Debug)]
+pub enum ControlEvent {
+    /// Of [`Command::OpenSession`]; `None` when the coordinator did not answer in time.
+    SessionOpened {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+        /// The session.
+        session: Option<SessionId>,
+    },
+    /// Of [`Command::EndSession`].
+    SessionEnded {
+        /// The session.
+        session: SessionId,
+        /// Who asked.
+        answer: Option<(ConnectionId, RequestHeader)>,
+        /// Whether the coordinator has recorded it.
+        recorded: bool,
+    },
+    /// Of [`Command::AskSession`].
+    SessionAsked {
+        /// The session.
+        session: SessionId,
+        /// Whether it is open; `None` when the coordinator did not answer in time.
+        open: Option<bool>,
+    },
+    /// Sessions may have ended without a [`ControlEvent::SessionEnded`].
+    SessionsMissed,
+    /// Of [`Command::ListSessions`].
+    SessionsListed {
+        /// As in the command.
+        before: Vec<SessionId>,
+        /// Those that are open, read after the command; `None` when the coordinator did not answer in time.
+        open: Option<BTreeSet<SessionId>>,
+    },
+    /// Of [`Command::Check`]: the trees have been walked, writes may go on.
+    StructureChecked,
+    /// Of [`Command::Check`], at its end.
+    Checked {
+        /// Who asked.
+        connection: ConnectionId,
+        /// What is to be answered.
+        header: RequestHeader,
+        /// What was found.
+        outcome: CheckOutcome,
+    },
+    /// The image is written and synced; `csn_max` is the highest CSN in it. `None`: it failed and was
+    /// removed.
+    ImageWritten {
+        /// The pair.
+        pair: PairId,
+        /// Highest CSN in the image.
+        csn_max: Option<Csn>,
+    },
+    /// The checkpoint is recorded in the region table, or could not be.
+    CheckpointRecorded {
+        /// The pair.
+        pair: PairId,
+        /// Whether it is.
+        recorded: bool,
+    },
+    /// The region table, as clients are told it from now on.
+    Table(Arc<TableView>),
+    /// The cluster, as it is shown to people from now on.
+    Cluster(Arc<ClusterSnapshot>),
+    /// The notes of splits, as all nodes have written them.
+    Notices(Arc<NoticesView>),
+    /// Of [`Command::Note`], unless it failed.
+    NoticeWritten {
+        /// Its key.
+        key: String,
+        /// The coordinator's revision from which on it is seen.
+        revision: u64,
+    },
+    /// Of [`Command::AddPair`]: it was added.
+    PairAdded,
+    /// Of [`Command::AddPair`]: there is no memory for one, or it could not be created.
+    PairRefused,
+    /// So many bytes can still be written to the disk of the logs.
+    DiskFree(u64),
+    /// The operator wants the node to stop, with a last checkpoint or without.
+    Stop {
+        /// Whether to take one.
+        checkpoint: bool,
+    },
+}
+
+impl From<ImageEnd> for ControlEvent {
+    fn from(end: ImageEnd) -> ControlEvent {
+        ControlEvent::ImageWritten { pair: end.pair, csn_max: end.csn_max }
+    }
+}

@@ -1,0 +1,10 @@
+//! Limits of a node that no setting changes.
+
+/// Operations that a connection may have in flight.
+pub(crate) const IN_FLIGHT_MAX: u32 = 1_024;
+/// Streams that a connection may have open.
+pub(crate) const STREAMS_MAX: u32 = 64;
+/// Credit that a stream towards the server begins with, in bytes.
+pub(crate) const STREAM_CREDIT_BYTES: u32 = 512 << 10;
+/// What a pair takes before it holds anything to speak of: first parts of its regions.
+pub(crate) const PAIR_BYTES_MIN: u64 = 8 << 20;

@@ -1,0 +1,154 @@
+//! What the node's threads tell each other.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use cell_cluster::ShareTimes;
+use cell_fabric::Waker;
+use cell_memory::Reservation;
+use cell_pair::Pair;
+use cell_recovery::Recovered;
+use cell_terms::{Incarnation, PairId};
+use cell_wal::ring::Ring;
+
+use crate::agent::Installation;
+use crate::command::{Command, ControlEvent};
+use crate::error::NodeError;
+use crate::populate::PopulateSignal;
+use crate::snapshot::FailureKind;
+
+/// What reaches the worker's thread from others.
+pub(crate) enum Inbound {
+    /// The recovered pairs, each with its log's device.
+    Install { pairs: Vec<ServedPair>, installation: Installation },
+    /// A pair that was added.
+    AddPair(Box<ServedPair>),
+    /// For the core.
+    Control(ControlEvent),
+    /// Recovery refused: give up.
+    GiveUp(FailureKind),
+}
+
+/// A pair on its way to the worker, with what the shell keeps for it.
+pub(crate) struct ServedPair {
+    pub(crate) store: Pair,
+    pub(crate) log: PairLog,
+}
+
+/// What the shell keeps for a pair.
+pub(crate) struct PairLog {
+    pub(crate) device: Box<Ring>,
+    pub(crate) populate: PopulateSignal,
+    /// What the device's buffers count for.
+    pub(crate) _buffers: Reservation,
+}
+
+/// A pair that was recovered, with its log's device.
+pub(crate) struct RecoveredPair {
+    pub(crate) recovered: Recovered,
+    pub(crate) device: Box<Ring>,
+    /// What the device's buffers count for.
+    pub(crate) buffers: Reservation,
+}
+
+/// The way to the worker's thread; cloned into helper threads.
+#[derive(Clone)]
+pub(crate) struct ToWorker {
+    pub(crate) inbound: Sender<Inbound>,
+    pub(crate) waker: Waker,
+}
+
+impl ToWorker {
+    pub(crate) fn send(&self, message: Inbound) {
+        if self.inbound.send(message).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    pub(crate) fn event(&self, event: ControlEvent) {
+        self.send(Inbound::Control(event));
+    }
+
+    /// Makes the worker give up, and waits until its thread has ended; whether it has. Its pairs may be given
+    /// up only then: (1) the control thread gives a pair up; (2) another node takes it over; (3) the worker,
+    /// whose lease still holds, acknowledges a write of it.
+    #[allow(clippy::disallowed_methods, reason = "a shell: how long a thread is waited for is real time")]
+    pub(crate) fn end_worker(&self, work: &Receiver<Work>, patience: Duration) -> bool {
+        self.send(Inbound::GiveUp(FailureKind::RecoveryRefused));
+        let until = Instant::now() + patience;
+        loop {
+            // What else is asked for is of no use any more.
+            match work.recv_timeout(until.saturating_duration_since(Instant::now())) {
+                Ok(Work::WorkerEnded) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(_) => {}
+                Err(RecvTimeoutError::Timeout) => return false,
+            }
+        }
+    }
+}
+
+/// What reaches the control thread.
+pub(crate) enum Work {
+    /// Of the worker.
+    Command(Command),
+    /// Of the thread that takes pairs over.
+    Takeover(TakeoverReport),
+    /// One more pair, or why there is none.
+    Grown(Result<Box<RecoveredPair>, NodeError>),
+    /// The operator wants the node to stop: nothing more is taken over.
+    Stopping,
+    /// The worker's thread has ended.
+    WorkerEnded,
+}
+
+/// What becomes of a takeover.
+pub(crate) enum TakeoverReport {
+    /// A takeover came further.
+    Times { pair: PairId, dead: Incarnation, times: ShareTimes },
+    /// The pair is this node's, published.
+    Taken { mine: Box<RecoveredPair> },
+    /// It is not.
+    Refused { pair: PairId, dead: Incarnation, error: NodeError },
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    /// A worker's thread that gives up when it is told to, after some last commands.
+    #[test]
+    fn end_worker_returns_when_the_thread_has_ended_and_not_before() {
+        let (inbound, worker_hears) = channel();
+        let (work, control_hears) = channel();
+        let poller = cell_fabric::Poller::new().unwrap();
+        let to_worker = ToWorker { inbound, waker: poller.waker() };
+        let serves = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let still = serves.clone();
+        let worker = std::thread::spawn(move || {
+            assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(FailureKind::RecoveryRefused))));
+            for _ in 0..100 {
+                work.send(Work::Command(Command::AddPair)).unwrap();
+                std::thread::yield_now();
+            }
+            still.store(false, std::sync::atomic::Ordering::SeqCst);
+            work.send(Work::WorkerEnded).unwrap();
+        });
+        assert!(to_worker.end_worker(&control_hears, Duration::from_secs(3_600)));
+        assert!(!serves.load(std::sync::atomic::Ordering::SeqCst), "a pair is given up while it is served");
+        worker.join().unwrap();
+    }
+
+    #[test]
+    fn end_worker_says_so_when_the_thread_goes_on() {
+        let (inbound, worker_hears) = channel();
+        let (work, control_hears) = channel();
+        let poller = cell_fabric::Poller::new().unwrap();
+        let to_worker = ToWorker { inbound, waker: poller.waker() };
+        work.send(Work::Command(Command::AddPair)).unwrap();
+        assert!(!to_worker.end_worker(&control_hears, Duration::ZERO));
+        assert!(matches!(worker_hears.recv(), Ok(Inbound::GiveUp(_))));
+    }
+}

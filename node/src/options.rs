@@ -1,0 +1,28 @@
+//! What a node is started with.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use cell_fabric::Partition;
+use cell_terms::NodeId;
+use cell_terms::setting::Settings;
+
+/// What a node is started with.
+pub struct NodeOptions {
+    /// Which node it is.
+    pub node: NodeId,
+    /// The log root, which all nodes of the machine share: logs and images.
+    pub folder: PathBuf,
+    /// Its own folder: the lock and the socket for shared memory.
+    pub home: PathBuf,
+    /// Where it listens for clients.
+    pub listen: SocketAddr,
+    /// Where clients and peers are told to connect; none: where it listens.
+    pub advertised: Option<SocketAddr>,
+    /// Where others are told to find its HTTP; empty: nowhere.
+    pub http_address: String,
+    /// Cuts the node off from its peers when a drill says so.
+    pub partition: Partition,
+    /// Everything else.
+    pub settings: Settings,
+}

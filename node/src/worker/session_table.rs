@@ -1,0 +1,116 @@
+//! The sessions that are known here, and the messages that wait for what the coordinator says of one.
+
+use std::collections::HashMap;
+
+use cell_fabric::ConnectionId;
+use cell_protocol::RequestId;
+use cell_terms::SessionId;
+use cell_terms::mutant::{Mutant, planted};
+
+/// How often idle sessions are looked for.
+const SWEEP_NS: u64 = 5_000_000_000;
+
+/// A session that is used here is spoken for by this node, so that no other ends it: that is renewed after
+/// this part of the time for which it may be idle.
+const KEEP_PART: u64 = 4;
+
+/// When a session was last used here, and when the coordinator last said that this node speaks for it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SessionUse {
+    used_ns: u64,
+    pub(super) kept_ns: u64,
+    /// Nothing speaks against its being open.
+    pub(super) confirmed: bool,
+}
+
+impl SessionUse {
+    pub(super) fn new(now_ns: u64) -> SessionUse {
+        SessionUse { used_ns: now_ns, kept_ns: now_ns, confirmed: true }
+    }
+}
+
+/// Messages that wait until the coordinator has said whether their session is open, in their order.
+#[derive(Debug, Default)]
+pub(super) struct AskingSession {
+    pub(super) messages: Vec<(ConnectionId, Vec<u8>)>,
+    pub(super) streams: Vec<(ConnectionId, RequestId)>,
+}
+
+/// The sessions that may write, and when each last did anything. A session lives in the coordinator: one that
+/// is not known here is asked for there before it is refused.
+#[derive(Debug, Default)]
+pub(super) struct SessionTable {
+    pub(super) known: HashMap<SessionId, SessionUse>,
+    pub(super) asking: HashMap<SessionId, AskingSession>,
+    pub(super) asking_bytes: usize,
+    /// The coordinator said that it is not open; while what waited for that is answered.
+    pub(super) denied: Option<SessionId>,
+    swept_ns: u64,
+}
+
+impl SessionTable {
+    pub(super) fn open(&mut self, session: SessionId, now_ns: u64) {
+        self.known.insert(session, SessionUse::new(now_ns));
+    }
+
+    /// Notes a use; false if it is not known that there is such a session.
+    pub(super) fn touch(&mut self, session: SessionId, now_ns: u64) -> bool {
+        self.known.get_mut(&session).is_some_and(|of| {
+            of.used_ns = now_ns;
+            of.confirmed
+        })
+    }
+
+    /// A pair comes whose recovery found these sessions open, ascending, and forgot all others. What is known
+    /// of those others may be older, so they are asked for before they write again:
+    ///
+    /// 1. a session that is known here writes to a pair that is elsewhere, and its client ends it there;
+    /// 2. that pair's owner dies, and its recovery, which sees the end, forgets what the write ended as;
+    /// 3. the pair comes here, where the end was not heard of yet;
+    /// 4. a copy of the write that was long under way comes here: nobody would know that it was carried out.
+    pub(super) fn confirm(&mut self, open: &[SessionId]) {
+        if planted(Mutant::EndedSessionsKnown) {
+            return;
+        }
+        for (session, of) in &mut self.known {
+            of.confirmed &= open.binary_search(session).is_ok();
+        }
+    }
+
+    /// Whether what the coordinator would say of a session is known.
+    pub(super) fn is_settled(&self, session: SessionId) -> bool {
+        self.known.get(&session).is_some_and(|of| of.confirmed) || self.denied == Some(session)
+    }
+
+    pub(super) fn end(&mut self, session: SessionId) {
+        self.known.remove(&session);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Bytes of messages that wait for the coordinator.
+    pub(super) fn asking_bytes(&self) -> usize {
+        self.asking_bytes
+    }
+
+    /// Sessions that nobody uses, and those in use that are to be spoken for again.
+    pub(super) fn sweep(&mut self, now_ns: u64, idle_ns: u64) -> (Vec<SessionId>, Vec<SessionId>) {
+        if now_ns.saturating_sub(self.swept_ns) < SWEEP_NS {
+            return Default::default();
+        }
+        self.swept_ns = now_ns;
+        let (mut idle, mut kept) = (Vec::new(), Vec::new());
+        for (session, of) in &self.known {
+            if now_ns.saturating_sub(of.used_ns) >= idle_ns {
+                idle.push(*session);
+            } else if of.used_ns > of.kept_ns && now_ns - of.kept_ns >= idle_ns / KEEP_PART {
+                kept.push(*session);
+            }
+        }
+        idle.sort_unstable(); // a core's order follows from its input alone
+        kept.sort_unstable();
+        (idle, kept)
+    }
+}
