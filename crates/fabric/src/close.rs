@@ -5,10 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use crate::shm::MEMORY_VERSION;
-
-/// The version of the fabric's format: hello, framing and one-sided reads.
-pub const FORMAT_VERSION: u16 = 1;
+use crate::version::{FORMAT_VERSION, MEMORY_VERSION};
 
 /// Why an endpoint turns a peer away, as the hello carries it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -30,7 +30,7 @@ use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
-use crate::one_sided::{ReadFailure, ReadTag};
+use crate::remote_access::{ReadFailure, ReadTag};
 
 /// A connection of one endpoint. Unique within the endpoint and never reused, so a late event or a late reply
 /// can never hit a later connection.

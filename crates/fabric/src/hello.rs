@@ -20,9 +20,10 @@
 
 use std::fmt;
 
-use crate::close::{CloseReason, FORMAT_VERSION, HelloRefusal, Stranger};
+use crate::close::{CloseReason, HelloRefusal, Stranger};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
+use crate::version::FORMAT_VERSION;
 
 /// The worker number that names a host's one-sided service.
 pub(crate) const WORKER_ONE_SIDED: u16 = u16::MAX;

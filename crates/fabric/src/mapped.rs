@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_memory::Region;
 
-use crate::one_sided::RegionKey;
 use crate::registry::LedgerView;
+use crate::remote_access::RegionKey;
 
 /// A region of the peer, mapped for reading, and the word that tells whether its registration lasts.
 ///

@@ -13,7 +13,7 @@ use cell_memory::Region;
 use cell_terms::Words;
 
 use crate::error::FabricError;
-use crate::one_sided::RegionKey;
+use crate::remote_access::RegionKey;
 use crate::shm::{SharedWords, seal_for_readers, sealed_file};
 
 /// Registrations that a ledger has words for.

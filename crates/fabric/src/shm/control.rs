@@ -35,7 +35,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags,
 };
 
-use crate::one_sided::RegionKey;
+use crate::remote_access::RegionKey;
 
 /// Descriptors of one packet.
 pub(super) const DESCRIPTORS_MAX: usize = 4;

@@ -16,10 +16,11 @@ use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
-use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
+use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::poller::poll_error;
 use crate::registry::Registry;
+use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
 use crate::socket_name::SocketName;
 
 use super::layout::RING_WORDS;

@@ -13,17 +13,15 @@
 //! | 512 | data of ring 0, then of ring 1 |
 //!
 //! The acceptor makes the file, writes the first three words, and never reads them again.
-//!
-//! Version 1 came with descriptors that woke the other end; since version 2 packets do (`control`).
 
 use std::ops::RangeInclusive;
 
 use crate::close::CloseReason;
+use crate::version::MEMORY_VERSION;
 
 use super::ring::{RingLayout, RingWords};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CELLRING");
-pub(crate) const VERSION: u64 = 2;
 const MAGIC_AT: usize = 0;
 const VERSION_AT: usize = 1;
 const RING_WORDS_AT: usize = 2;
@@ -58,7 +56,7 @@ pub(crate) const fn place(ring: usize, ring_words: usize) -> RingLayout {
 
 /// Writes the first words of a new file.
 pub(crate) fn found(words: &impl RingWords, ring_words: usize) {
-    words.store(VERSION_AT, VERSION);
+    words.store(VERSION_AT, MEMORY_VERSION);
     words.store(RING_WORDS_AT, ring_words as u64);
     words.store_release(MAGIC_AT, MAGIC);
 }
@@ -73,7 +71,7 @@ pub(crate) fn judge(header: &impl RingWords, words: usize) -> Result<usize, Clos
         return Err(broken);
     }
     match header.load(VERSION_AT) {
-        VERSION => {}
+        MEMORY_VERSION => {}
         theirs => return Err(CloseReason::SharedMemoryVersion { theirs }),
     }
     let ring_words = usize::try_from(header.load(RING_WORDS_AT)).map_err(|_| broken)?;

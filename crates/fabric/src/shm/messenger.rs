@@ -22,10 +22,10 @@ use crate::greeting::Greeting;
 use crate::handoff::Group;
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
-use crate::one_sided::{ReadTag, RegionKey, RemoteRead};
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 use crate::registry::Registry;
+use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
 use crate::slots::{MARK_SHM, Slots};
 use crate::sweep::Sweep;
 

@@ -29,6 +29,5 @@ mod reads;
 mod ring;
 
 pub use endpoint::{ShmEndpoint, ShmOptions, users_of};
-pub(crate) use layout::VERSION as MEMORY_VERSION;
 pub use listener::peer_user;
 pub(crate) use mapping::{SharedWords, seal_for_readers, sealed_file};

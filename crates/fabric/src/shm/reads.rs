@@ -12,8 +12,8 @@ use rustix::io::Errno;
 
 use crate::error::SendError;
 use crate::mapped::{MappedRegion, Word};
-use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use crate::registry::LedgerView;
+use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 
 use super::control::{self, RegionAnswer};
 

@@ -8,10 +8,12 @@ use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
+use crate::greeting::Greeting;
+use crate::limits::FabricLimits;
 
-use super::link::{ACCEPTOR, Arrival, Link, Segment, Side};
-use super::network::{LinkId, NetworkState, SimNetwork};
-use super::reads::Completed;
+use super::link::{ACCEPTOR, Arrival, Link, LinkId, Segment, Side};
+use super::network::{NetworkState, SimNetwork};
+use super::read_state::Completed;
 
 /// Events taken from one connection before the next one's turn.
 const EVENTS_PER_TURN: usize = 64;
@@ -27,9 +29,21 @@ pub struct SimEndpoint {
     pub(super) endpoint: usize,
 }
 
-impl SimEndpoint {
-    pub(super) fn new(network: SimNetwork, endpoint: usize) -> SimEndpoint {
-        SimEndpoint { network, endpoint }
+impl SimNetwork {
+    /// The endpoint of a host's worker; it takes the place of an earlier one, as a restarted process does.
+    #[must_use]
+    pub fn listen(&self, host: u32, worker: u16, limits: FabricLimits, greeting: Greeting) -> SimEndpoint {
+        let mut state = self.lock();
+        let endpoint = state.add_endpoint(host, limits, greeting);
+        state.listening.insert((host, worker), endpoint);
+        SimEndpoint { network: self.clone(), endpoint }
+    }
+
+    /// An endpoint on a host that only connects.
+    #[must_use]
+    pub fn client(&self, host: u32, limits: FabricLimits) -> SimEndpoint {
+        let endpoint = self.lock().add_endpoint(host, limits, Greeting::default());
+        SimEndpoint { network: self.clone(), endpoint }
     }
 }
 

@@ -9,9 +9,8 @@ use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 
-use super::link::Side;
-use super::network::LinkId;
-use super::reads::{Completed, Posted};
+use super::link::{LinkId, Side};
+use super::read_state::{Completed, Posted};
 
 /// One endpoint's tables.
 #[derive(Debug)]

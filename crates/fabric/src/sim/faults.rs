@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 
 use crate::close::CloseReason;
 
-use super::link::{Arrival, Segment, Side};
-use super::network::{Due, LinkId, NetworkState, SimNetwork};
+use super::link::{Arrival, LinkId, Segment, Side};
+use super::network::{Due, NetworkState, SimNetwork};
 use super::options::SimCrash;
 
 impl SimNetwork {

@@ -8,6 +8,9 @@ use crate::close::HelloRefusal;
 use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
 
+/// A link's name within the network, never reused.
+pub(super) type LinkId = u64;
+
 /// What travels. A stream: each direction delivers in order, whole, or not at all.
 #[derive(Debug)]
 pub(super) enum Segment {

@@ -8,6 +8,7 @@ mod link;
 mod network;
 mod options;
 mod random;
+mod read_state;
 mod reads;
 
 pub use endpoint::SimEndpoint;

@@ -22,21 +22,17 @@ use crate::endpoint::ConnectionId;
 use crate::greeting::Greeting;
 use crate::limits::FabricLimits;
 
-use super::endpoint::SimEndpoint;
 use super::endpoint_state::EndpointState;
-use super::link::{Arrival, End, Link, Segment, Side};
+use super::link::{Arrival, End, Link, LinkId, Segment, Side};
 use super::options::SimOptions;
 use super::random::Random;
-use super::reads::{ReadId, Reads};
+use super::read_state::{ReadId, Reads};
 
 /// A network of simulated hosts. A handle: clones are the same network.
 #[derive(Clone, Debug)]
 pub struct SimNetwork {
     state: Arc<Mutex<NetworkState>>,
 }
-
-/// A link's name within the network, never reused.
-pub(super) type LinkId = u64;
 
 /// Something that comes due.
 #[derive(Debug)]
@@ -88,22 +84,6 @@ impl SimNetwork {
         SimNetwork { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// The endpoint of a host's worker; it takes the place of an earlier one, as a restarted process does.
-    #[must_use]
-    pub fn listen(&self, host: u32, worker: u16, limits: FabricLimits, greeting: Greeting) -> SimEndpoint {
-        let mut state = self.lock();
-        let index = state.sit_down(host, limits, greeting);
-        state.listening.insert((host, worker), index);
-        SimEndpoint::new(self.clone(), index)
-    }
-
-    /// An endpoint on a host that only connects.
-    #[must_use]
-    pub fn client(&self, host: u32, limits: FabricLimits) -> SimEndpoint {
-        let index = self.lock().sit_down(host, limits, Greeting::default());
-        SimEndpoint::new(self.clone(), index)
-    }
-
     /// Lets time pass up to `now_ns` and everything due by then arrive. Returns how many things did.
     pub fn step(&self, now_ns: u64) -> usize {
         let mut state = self.lock();
@@ -142,7 +122,8 @@ impl SimNetwork {
 }
 
 impl NetworkState {
-    fn sit_down(&mut self, host: u32, limits: FabricLimits, greeting: Greeting) -> usize {
+    /// Adds an endpoint and returns its index.
+    pub(super) fn add_endpoint(&mut self, host: u32, limits: FabricLimits, greeting: Greeting) -> usize {
         self.endpoints.push(EndpointState::new(host, limits.checked(), greeting));
         self.endpoints.len() - 1
     }

@@ -5,9 +5,8 @@
 //! at random (in address order where the options say so), and sometimes word by word; the owner may write
 //! between two moments. A direction that is blocked holds requests and answers back until it heals.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use cell_memory::Region;
 use cell_terms::Words;
@@ -15,65 +14,16 @@ use cell_terms::Words;
 use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
 use crate::mapped::{MappedRegion, Word};
-use crate::one_sided::{OneSided, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use crate::one_sided::OneSided;
+use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
 
 use super::endpoint::SimEndpoint;
-use super::link::{Arrival, Side};
-use super::network::{Due, LinkId, NetworkState};
-
-/// A read's name within the network.
-pub(super) type ReadId = u64;
+use super::link::{Arrival, LinkId, Side};
+use super::network::{Due, NetworkState};
+use super::read_state::{Completed, Posted, Read, ReadId, Registration};
 
 const WORDS_PER_LINE: usize = 8;
 const MOMENTS_MAX: u64 = 4;
-
-/// A read that was posted and not flushed.
-#[derive(Debug)]
-pub(super) struct Posted {
-    connection: ConnectionId,
-    read: RemoteRead,
-    tag: ReadTag,
-}
-
-/// A read that ended.
-#[derive(Debug)]
-pub(super) struct Completed {
-    pub(super) connection: ConnectionId,
-    pub(super) tag: ReadTag,
-    pub(super) outcome: Result<Vec<u64>, ReadFailure>,
-}
-
-/// The reads under way, and the registrations.
-#[derive(Debug, Default)]
-pub(super) struct Reads {
-    registered: BTreeMap<RegionKey, Registration>,
-    under_way: BTreeMap<ReadId, Read>,
-    begun: u64,
-    /// What came due while its direction was blocked.
-    stalled: Vec<(ReadId, bool)>,
-}
-
-#[derive(Debug)]
-struct Registration {
-    host: u32,
-    region: Region,
-    /// For those who have it mapped. The end of a process does not tell them.
-    ended: Arc<AtomicBool>,
-}
-
-#[derive(Debug)]
-struct Read {
-    endpoint: usize,
-    posted: Posted,
-    link: LinkId,
-    side: Side,
-    /// The reader's host and the one that it reads from.
-    hosts: (u32, u32),
-    words: Vec<u64>,
-    /// Which words each moment loads.
-    moments: Vec<Vec<usize>>,
-    failure: Option<ReadFailure>,
-}
 
 impl OneSided for SimEndpoint {
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {

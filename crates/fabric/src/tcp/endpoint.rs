@@ -15,10 +15,11 @@ use crate::greeting::Greeting;
 use crate::handoff::Group;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::FabricLimits;
-use crate::one_sided::{OneSided, ReadTag, RegionKey, RemoteRead};
+use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::poller::poll_error;
 use crate::registry::Registry;
+use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
 use crate::slots::is_lane;
 
 use super::lanes::Lanes;

@@ -12,7 +12,7 @@ use crate::close::HelloRefusal;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::hello::WORKER_ONE_SIDED;
-use crate::one_sided::{READS_MAX, ReadFailure, ReadTag, RemoteRead};
+use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteRead};
 
 use super::messenger::{Messenger, Sink};
 use super::read_wire::{decode_answer, encode_request};

@@ -13,7 +13,7 @@
 //! | 4 | 4 | status: 0 done, 1 key unknown, 2 range invalid |
 //! | 8 | - | the words read, in address order; none unless done |
 
-use crate::one_sided::{ReadFailure, RegionKey, RemoteRead};
+use crate::remote_access::{ReadFailure, RegionKey, RemoteRead};
 
 pub(super) const REQUEST_BYTES: usize = 24;
 pub(super) const ANSWER_HEADER_BYTES: usize = 8;

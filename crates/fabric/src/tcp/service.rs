@@ -16,9 +16,9 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
 use crate::limits::FabricLimits;
-use crate::one_sided::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 use crate::poller::{Poller, Waker};
 use crate::registry::Registry;
+use crate::remote_access::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 
 use super::messenger::Messenger;
 use super::read_wire::{decode_request, encode_answer};

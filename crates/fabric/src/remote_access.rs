@@ -1,0 +1,237 @@
+//! What one-sided access to a peer's memory is named by, and how the words of a read are loaded.
+
+use std::fmt;
+
+use cell_terms::Words;
+
+/// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the
+/// region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RegionKey(pub u64);
+
+impl fmt::Display for RegionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "key-{:016x}", self.0)
+    }
+}
+
+/// The caller's own name for a read; nothing but it comes back with the completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ReadTag(pub u64);
+
+/// What to read. Offset and length are in bytes and multiples of 8: live memory is words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteRead {
+    /// The registration.
+    pub key: RegionKey,
+    /// Byte offset in the region, a multiple of 8.
+    pub offset: u64,
+    /// Bytes, a multiple of 8, from 8 to [`READ_BYTES_MAX`].
+    pub length: u32,
+}
+
+/// The longest one-sided read.
+pub const READ_BYTES_MAX: u32 = 32 * 1024;
+
+/// Reads in flight on one connection.
+pub const READS_MAX: usize = 1_024;
+
+/// Why a read returned nothing. Each is definite: no memory was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadFailure {
+    /// No such registration: the region was given up, or its owner changed. Look the region up again.
+    #[error("the region key is unknown")]
+    KeyUnknown,
+    /// Beyond the region, not in words, empty, or longer than [`READ_BYTES_MAX`].
+    #[error("the range of the read is not permitted")]
+    RangeInvalid,
+    /// The connection ended before the read was answered.
+    #[error("the connection ended")]
+    ConnectionClosed,
+    /// The peer serves no one-sided reads.
+    #[error("the peer serves no one-sided reads")]
+    Unsupported,
+}
+
+const WORDS_PER_LINE: usize = 8;
+
+impl RemoteRead {
+    /// Loads the words that it names: the first before all others, the last after all others, and those
+    /// between them one cache line after the other in the order of their addresses. A tree node's versions
+    /// are its first and its last word, and what stands between two that are equal is of one moment only if
+    /// it was loaded between them:
+    ///
+    /// 1. a reader loads the second word, which still is what it was;
+    /// 2. the writer changes the node, and makes its versions even again;
+    /// 3. the reader loads the first word and all others: two equal versions, and the CSN of before.
+    ///
+    /// # Errors
+    /// [`ReadFailure::RangeInvalid`].
+    pub(crate) fn load(
+        &self,
+        region: &(impl Words + ?Sized),
+        words: &mut Vec<u64>,
+    ) -> Result<(), ReadFailure> {
+        if !self.fits(region.len() as u64 * 8) {
+            return Err(ReadFailure::RangeInvalid);
+        }
+        let first = usize::try_from(self.offset / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        let count = usize::try_from(self.length / 8).map_err(|_| ReadFailure::RangeInvalid)?;
+        words.resize(count, 0);
+        let last = count - 1;
+        words[0] = region.load(first);
+        region.fence_acquire();
+        let mut done = 1;
+        while done < last {
+            let line = WORDS_PER_LINE - (first + done) % WORDS_PER_LINE;
+            let until = last.min(done + line);
+            region.copy_words(first + done, &mut words[done..until]);
+            region.fence_acquire();
+            done = until;
+        }
+        if last > 0 {
+            words[last] = region.load(first + last);
+        }
+        Ok(())
+    }
+
+    /// Whether offset and length are whole words, within the limit and within a region of that many bytes.
+    pub(crate) fn fits(&self, region_bytes: u64) -> bool {
+        self.length != 0
+            && self.length <= READ_BYTES_MAX
+            && self.length.is_multiple_of(8)
+            && self.offset.is_multiple_of(8)
+            && self.offset.checked_add(u64::from(self.length)).is_some_and(|end| end <= region_bytes)
+    }
+}
+
+/// Reads beside a writer under every interleaving and every order of memory that the language permits, as
+/// loom enumerates them. Both are the production code, the owner's of `cell_tree`; only the words are loom's.
+#[cfg(test)]
+mod interleavings {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use cell_terms::{Csn, ExtentOffset, RegionId, SlotIndex, WordsMut};
+    use cell_tree::{Change, Geometry, LeafEntry, NodeIndex, NodeRef, NodeStep, Slot, apply, empty_root};
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicU64, Ordering, fence};
+    use loom::thread;
+
+    use super::*;
+
+    const NODE_BYTES: u32 = 512;
+    const SLOT: Slot = Slot { region: RegionId(2), index: SlotIndex(0) };
+    const CSN: Csn = Csn(9);
+
+    /// What a writer does to memory.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Store(usize, u64),
+        Fence,
+    }
+
+    /// Words that nobody shares, with a note of what is done to them: a writer's frames are larger than
+    /// loom's stacks.
+    struct Plain {
+        words: Vec<u64>,
+        steps: RefCell<Vec<Step>>,
+    }
+
+    impl Words for Plain {
+        fn load(&self, index: usize) -> u64 {
+            self.words[index]
+        }
+        fn len(&self) -> usize {
+            self.words.len()
+        }
+        fn prefetch(&self, _index: usize) {}
+    }
+
+    impl WordsMut for Plain {
+        fn store(&mut self, index: usize, word: u64) {
+            self.words[index] = word;
+            self.steps.borrow_mut().push(Step::Store(index, word));
+        }
+        fn fence_release(&self) {
+            self.steps.borrow_mut().push(Step::Fence);
+        }
+    }
+
+    /// Words under the model checker: those that the writer stores; the others stay what they are.
+    struct Modelled {
+        words: Vec<u64>,
+        shared: BTreeMap<usize, AtomicU64>,
+    }
+
+    impl Words for Modelled {
+        fn load(&self, index: usize) -> u64 {
+            self.shared.get(&index).map_or(self.words[index], |word| word.load(Ordering::Relaxed))
+        }
+        fn len(&self) -> usize {
+            self.words.len()
+        }
+        fn prefetch(&self, _index: usize) {}
+        fn fence_acquire(&self) {
+            fence(Ordering::Acquire);
+        }
+    }
+
+    fn geometry() -> Geometry {
+        Geometry::new(NODE_BYTES as usize, 8 * NODE_BYTES as usize, 0).unwrap()
+    }
+
+    fn entry(n: u32) -> LeafEntry {
+        LeafEntry { offset: ExtentOffset(n), value_len: n, crc: u64::from(n) << 32 | 7 }
+    }
+
+    fn put(key: &'static [u8], n: u32) -> Change<'static> {
+        Change::Put { node: NodeIndex::ROOT, key, entry: entry(n) }
+    }
+
+    /// A leaf with one key, whose entry another one replaces.
+    fn check() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.max_permutations = Some(20_000);
+        model.max_branches = 10_000;
+        let mut before = vec![0; 8 * NODE_BYTES as usize / 8];
+        before[..NODE_BYTES as usize / 8].copy_from_slice(&empty_root(geometry()));
+        apply(&mut before[..], geometry(), SLOT, &put(b"apple", 1), Csn(1));
+        let mut plain = Plain { words: before.clone(), steps: RefCell::default() };
+        apply(&mut plain, geometry(), SLOT, &put(b"apple", 3), CSN);
+        let steps = plain.steps.into_inner();
+        model.check(move || {
+            let stored = steps.iter().filter_map(|step| match step {
+                Step::Store(index, _) => Some(*index),
+                Step::Fence => None,
+            });
+            let shared = stored.map(|index| (index, AtomicU64::new(before[index]))).collect();
+            let words = Arc::new(Modelled { words: before.clone(), shared });
+            let (there, steps) = (Arc::clone(&words), steps.clone());
+            let writer = thread::spawn(move || {
+                for step in steps {
+                    match step {
+                        Step::Store(index, word) => there.shared[&index].store(word, Ordering::Relaxed),
+                        Step::Fence => fence(Ordering::Release),
+                    }
+                }
+            });
+            let read = RemoteRead { key: RegionKey(1), offset: 0, length: NODE_BYTES };
+            let mut copy = Vec::new();
+            read.load(&*words, &mut copy).unwrap();
+            if let Ok(node) = NodeRef::new(geometry(), NodeIndex::ROOT, &copy) {
+                let NodeStep::Leaf(found) = node.step(b"apple") else { panic!("the root is the leaf") };
+                let expected = if found.csn_changed == CSN { entry(3) } else { entry(1) };
+                assert_eq!(found.entry, Some(expected), "half a change: {found:?}");
+            }
+            writer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn read_beside_a_change_sees_it_whole_or_not_at_all() {
+        check();
+    }
+}
