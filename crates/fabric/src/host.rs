@@ -9,6 +9,7 @@ use cell_memory::Region;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::{Address, Host};
+use crate::connections::{MARK_SHM, mark_of};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
@@ -19,7 +20,6 @@ use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
 use crate::shm::{ShmEndpoint, ShmOptions};
-use crate::slots::is_shm;
 use crate::socket_name::SocketName;
 use crate::tcp::{TcpEndpoint, TcpOptions};
 
@@ -133,7 +133,7 @@ impl HostEndpoint {
     /// The half that has a connection.
     fn of(&mut self, connection: ConnectionId) -> &mut dyn OneSided {
         match &mut self.shm {
-            Some(shm) if is_shm(connection) => shm,
+            Some(shm) if mark_of(connection) == MARK_SHM => shm,
             _ => &mut self.tcp,
         }
     }
@@ -154,7 +154,7 @@ impl Endpoint for HostEndpoint {
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
         match &mut self.shm {
-            Some(shm) if is_shm(connection) => shm.send_parts(connection, parts),
+            Some(shm) if mark_of(connection) == MARK_SHM => shm.send_parts(connection, parts),
             _ => self.tcp.send_parts(connection, parts),
         }
     }
@@ -191,7 +191,7 @@ impl Endpoint for HostEndpoint {
 
     fn output_pending(&self, connection: ConnectionId) -> usize {
         match &self.shm {
-            Some(shm) if is_shm(connection) => shm.output_pending(connection),
+            Some(shm) if mark_of(connection) == MARK_SHM => shm.output_pending(connection),
             _ => self.tcp.output_pending(connection),
         }
     }
@@ -238,13 +238,13 @@ impl OneSided for HostEndpoint {
         tag: ReadTag,
     ) -> Result<(), SendError> {
         match &mut self.shm {
-            Some(shm) if is_shm(connection) => shm.post_read(connection, read, tag),
+            Some(shm) if mark_of(connection) == MARK_SHM => shm.post_read(connection, read, tag),
             _ => self.tcp.post_read(connection, read, tag),
         }
     }
 
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
-        self.shm.as_ref().filter(|_| is_shm(connection))?.mapped(connection, key)
+        self.shm.as_ref().filter(|_| mark_of(connection) == MARK_SHM)?.mapped(connection, key)
     }
 
     fn reads_ordered(&self) -> bool {

@@ -14,11 +14,11 @@
 
 mod address;
 mod close;
+mod connections;
 mod counter;
 mod endpoint;
 mod error;
 mod greeting;
-mod handoff;
 mod hello;
 mod host;
 mod host_address;
@@ -31,9 +31,7 @@ mod registry;
 mod remote_access;
 mod shm;
 mod sim;
-mod slots;
 mod socket_name;
-mod sweep;
 mod tcp;
 mod version;
 

@@ -1,31 +1,28 @@
 //! The shared-memory endpoint as its users see it.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use cell_memory::Region;
 use cell_terms::setting::Settings;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
+use crate::connections::{Acceptor, MARK_SHM, Messenger};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
-use crate::handoff::Group;
-use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::FabricLimits;
 use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
 use crate::partition::Partition;
-use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
 use crate::socket_name::SocketName;
 
 use super::layout::RING_WORDS;
-use super::listener::Listener;
-use super::messenger::{Acceptor, HANDOFF_TOKEN, LISTENER_TOKEN, Messenger};
+use super::listener::ShmListener;
+use super::transport::{ShmMessenger, ShmTransport};
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +44,7 @@ pub struct ShmOptions {
 /// An endpoint over shared memory: a worker's, which accepts, or a client's, which only connects.
 #[derive(Debug)]
 pub struct ShmEndpoint {
-    messenger: Messenger,
+    messenger: ShmMessenger,
 }
 
 const RING_BYTES: usize = 64 * 1024;
@@ -96,9 +93,7 @@ impl ShmEndpoint {
     /// # Errors
     /// As there.
     pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<ShmEndpoint, FabricError> {
-        let mut messenger = Messenger::new(limits)?;
-        messenger.acceptors = users.to_vec();
-        Ok(ShmEndpoint { messenger })
+        Ok(ShmEndpoint { messenger: Messenger::new(limits, ShmTransport::of_connector(users))? })
     }
 
     /// One endpoint a worker, all behind one unix socket. A socket file whose listener is gone is replaced.
@@ -121,56 +116,29 @@ impl ShmEndpoint {
         options: &ShmOptions,
         registry: &Arc<Registry>,
     ) -> Result<Vec<ShmEndpoint>, FabricError> {
-        // Refused here, because later it could only be answered by refusing every peer.
-        let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
-        answer.encode()?;
-        let listener = Listener::open(name, &options.users)?;
-        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
-        let group = Arc::new(Group::new(workers, false)?);
-        let mut endpoints = (0..workers)
-            .map(|worker| {
-                let acceptor = Acceptor {
-                    group: Arc::clone(&group),
-                    worker,
-                    greeting: options.greeting.clone(),
-                    registry: options.one_sided.then(|| Arc::clone(registry)),
-                    ring_words: options.ring_words(),
-                };
-                let mut messenger = acceptor_messenger(acceptor, options.limits)?;
-                messenger.partition = options.partition.clone();
-                Ok(ShmEndpoint { messenger })
-            })
-            .collect::<Result<Vec<_>, FabricError>>()?;
-        let messenger = &mut endpoints[0].messenger;
-        let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &listener.socket, EventData::new_u64(LISTENER_TOKEN), flags)
-            .map_err(poll_error)?;
-        messenger.listener = Some(listener);
+        let ShmOptions { limits, greeting, one_sided, users, partition, .. } = options;
+        let acceptors = Acceptor::group(workers, false, greeting, *one_sided, partition)?;
+        let listener = ShmListener::open(name, users)?;
+        let endpoint = |acceptor| {
+            let registry = one_sided.then(|| Arc::clone(registry));
+            let transport = ShmTransport::of_acceptor(registry, options.ring_words());
+            Ok(ShmEndpoint { messenger: Messenger::accepting(*limits, transport, acceptor)? })
+        };
+        let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;
+        endpoints[0].messenger.listen(listener)?;
         Ok(endpoints)
     }
 
     /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
     #[must_use]
     pub fn name(&self) -> Option<SocketName> {
-        self.messenger.listener.as_ref().map(|listener| listener.name)
+        self.messenger.listener().map(|listener| listener.name)
     }
-}
-
-/// A messenger that finds its accepted sockets on a worker's queue.
-fn acceptor_messenger(acceptor: Acceptor, limits: FabricLimits) -> Result<Messenger, FabricError> {
-    let mut messenger = Messenger::new(limits)?;
-    if let Some(queue) = acceptor.group.queue(acceptor.worker) {
-        let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &queue.bell, EventData::new_u64(HANDOFF_TOKEN), flags)
-            .map_err(poll_error)?;
-    }
-    messenger.acceptor = Some(acceptor);
-    Ok(messenger)
 }
 
 impl Endpoint for ShmEndpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        self.messenger.connect(address)
+        self.messenger.connect(address, MARK_SHM)
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -198,7 +166,7 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn connections(&self) -> usize {
-        self.messenger.slots.len()
+        self.messenger.table.len()
     }
 
     fn prepare_sleep(&mut self) -> bool {
@@ -206,24 +174,22 @@ impl Endpoint for ShmEndpoint {
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.messenger.epoll.as_fd())
+        Some(self.messenger.wake_descriptor())
     }
 
     fn counters(&self) -> FabricCounters {
-        self.messenger.counters()
+        self.messenger.table.counters()
     }
 }
 
 impl OneSided for ShmEndpoint {
     fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        let registry = self.messenger.acceptor.as_ref().and_then(|acceptor| acceptor.registry.as_ref());
+        let registry = self.messenger.transport.registry.as_ref();
         registry.ok_or(FabricError::OneSidedUnavailable)?.register(region)
     }
 
     fn deregister(&mut self, key: RegionKey) {
-        if let Some(registry) =
-            self.messenger.acceptor.as_ref().and_then(|acceptor| acceptor.registry.as_ref())
-        {
+        if let Some(registry) = &self.messenger.transport.registry {
             registry.deregister(key);
         }
     }
@@ -234,11 +200,16 @@ impl OneSided for ShmEndpoint {
         read: RemoteRead,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        self.messenger.post_read(connection, read, tag)
+        let table = &mut self.messenger.table;
+        let (found, counters) = table.get_counted(connection).ok_or(SendError::Closed)?;
+        found.link.reads.post(read, tag)?;
+        counters.reads_posted += 1;
+        table.mark_dirty(connection);
+        Ok(())
     }
 
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
-        self.messenger.mapped(connection, key)
+        self.messenger.table.get(connection)?.link.reads.mapped(key)
     }
 
     fn reads_ordered(&self) -> bool {

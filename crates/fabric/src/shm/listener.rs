@@ -10,30 +10,31 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::address::PeerAddress;
+use crate::connections::Listener;
 use crate::error::FabricError;
 use crate::socket_name::SocketName;
 
 const BACKLOG: i32 = 1_024;
+/// What an acceptor's socket may hold that its peer has not taken: a hello, or some answers, so that few
+/// descriptors are ever under way to a peer that takes none.
+const SEND_BUFFER_BYTES: usize = 8 * 1024;
 
-/// A listener and what is known of it.
+/// A socket that listens, and its file.
 #[derive(Debug)]
-pub(super) struct Listener {
-    pub(super) socket: OwnedFd,
+pub(super) struct ShmListener {
+    socket: OwnedFd,
     pub(super) name: SocketName,
     /// Users that may connect besides root and the own.
     users: Vec<u32>,
     /// The file's number, to remove this one only.
     inode: Option<u64>,
-    /// Somebody may be waiting.
-    pub(super) ready: bool,
-    /// The process was out of descriptors; tried again with each sweep, not in a busy loop.
-    starved: bool,
 }
 
-impl Listener {
+impl ShmListener {
     /// Listens. A socket file whose process is gone is replaced.
-    pub(super) fn open(name: SocketName, users: &[u32]) -> Result<Listener, FabricError> {
-        let opened = || -> Result<Listener, Errno> {
+    pub(super) fn open(name: SocketName, users: &[u32]) -> Result<ShmListener, FabricError> {
+        let opened = || -> Result<ShmListener, Errno> {
             let address = name.socket_address()?;
             let socket = open_socket()?;
             match rustix::net::bind(&socket, &address) {
@@ -44,41 +45,34 @@ impl Listener {
             }
             let inode = name.path().and_then(|path| admit(path, users.is_empty()).ok());
             rustix::net::listen(&socket, BACKLOG)?;
-            Ok(Listener { socket, name, users: users.to_vec(), inode, ready: true, starved: false })
+            Ok(ShmListener { socket, name, users: users.to_vec(), inode })
         };
         opened().map_err(|errno| FabricError::ListenUnix { name, source: errno.into() })
     }
+}
 
-    pub(super) fn retry(&mut self) {
-        self.ready |= std::mem::take(&mut self.starved);
+impl Listener for ShmListener {
+    fn socket(&self) -> &OwnedFd {
+        &self.socket
     }
 
-    /// The next who knocks, with its user; none for now.
-    pub(super) fn next(&mut self) -> Option<(OwnedFd, u32)> {
-        loop {
-            match rustix::net::accept_with(&self.socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-                // Whose user cannot be told is not let in.
-                Ok(socket) => match peer_user(&socket) {
-                    Ok(user) => return Some((socket, user)),
-                    Err(error) => tracing::warn!(%error, "a peer's user cannot be told"),
-                },
-                Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(errno) => {
-                    self.ready = false;
-                    self.starved = errno != Errno::AGAIN;
-                    return None;
-                }
-            }
-        }
+    fn accept(&self) -> Result<Option<(OwnedFd, PeerAddress)>, Errno> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = rustix::net::accept_with(&self.socket, flags)?;
+        // Without it a peer that takes nothing could have more descriptors under way.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER_BYTES);
+        // Whose user cannot be told is not let in.
+        let user =
+            peer_user(&socket).inspect_err(|error| tracing::warn!(%error, "a peer's user cannot be told"));
+        Ok(user.ok().map(|user| (socket, PeerAddress::Shm { user })))
     }
 
-    /// Whether that user may come in.
-    pub(super) fn admits(&self, user: u32) -> bool {
-        is_trusted(user, &self.users)
+    fn admits(&self, peer: &PeerAddress) -> bool {
+        matches!(peer, PeerAddress::Shm { user } if is_trusted(*user, &self.users))
     }
 }
 
-impl Drop for Listener {
+impl Drop for ShmListener {
     fn drop(&mut self) {
         // The file may be another's by now.
         if let (Some(path), Some(inode)) = (self.name.path(), self.inode)
@@ -152,13 +146,13 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("cell-listener-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let name = SocketName::of_path(&folder.join("socket")).unwrap();
-        let first = Listener::open(name, &[]).unwrap();
-        assert!(matches!(Listener::open(name, &[]), Err(FabricError::ListenUnix { .. })));
+        let first = ShmListener::open(name, &[]).unwrap();
+        assert!(matches!(ShmListener::open(name, &[]), Err(FabricError::ListenUnix { .. })));
         // It dies without removing its file.
-        let Listener { socket, inode, .. } = &first;
+        let ShmListener { socket, inode, .. } = &first;
         assert!(inode.is_some());
         rustix::net::shutdown(socket, rustix::net::Shutdown::Both).unwrap();
-        let second = Listener::open(name, &[]).unwrap();
+        let second = ShmListener::open(name, &[]).unwrap();
         drop(first);
         let path = name.path().unwrap();
         assert!(path.exists(), "the first one's end leaves the second one's file alone");
@@ -171,9 +165,10 @@ mod tests {
     #[test]
     fn admits_root_the_own_user_and_the_listed() {
         let name = SocketName::new(&format!("@cell-admits-{}", std::process::id())).unwrap();
-        let listener = Listener::open(name, &[4_000_000]).unwrap();
+        let listener = ShmListener::open(name, &[4_000_000]).unwrap();
         let own = rustix::process::geteuid().as_raw();
-        assert!(listener.admits(0) && listener.admits(own) && listener.admits(4_000_000));
-        assert!(!listener.admits(4_000_001));
+        let admits = |user| listener.admits(&PeerAddress::Shm { user });
+        assert!(admits(0) && admits(own) && admits(4_000_000));
+        assert!(!admits(4_000_001));
     }
 }

@@ -15,18 +15,17 @@
 //! of a mode by which no other user opens them anew. What is left: whoever maps a region can touch its every
 //! page, and make those take memory that were never populated.
 
-mod connection;
 mod control;
 mod endpoint;
 mod frame;
 mod handshake;
 mod layout;
+mod link;
 mod listener;
 mod mapping;
-mod messenger;
-mod overdue;
 mod reads;
 mod ring;
+mod transport;
 
 pub use endpoint::{ShmEndpoint, ShmOptions, users_of};
 pub use listener::peer_user;

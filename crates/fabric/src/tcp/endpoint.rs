@@ -1,31 +1,27 @@
 //! The TCP endpoint as its users see it.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use cell_memory::Region;
-use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
+use crate::connections::{Acceptor, MARK_LANE, MARK_TCP, Messenger, mark_of};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
 use crate::greeting::Greeting;
-use crate::handoff::Group;
-use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::FabricLimits;
 use crate::one_sided::OneSided;
 use crate::partition::Partition;
-use crate::poller::poll_error;
 use crate::registry::Registry;
 use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
-use crate::slots::is_lane;
 
 use super::lanes::Lanes;
-use super::listener::Listener;
-use super::messenger::{HANDOFF_TOKEN, Messenger};
+use super::listener::TcpListener;
 use super::service::{Service, service_limits};
+use super::transport::{TcpMessenger, TcpTransport};
 
 /// How an endpoint is set up.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +39,7 @@ pub struct TcpOptions {
 /// An endpoint over TCP: a worker's, which accepts, or a client's, which only connects.
 #[derive(Debug)]
 pub struct TcpEndpoint {
-    messenger: Messenger,
+    messenger: TcpMessenger,
     lanes: Lanes,
     service: Option<Arc<Service>>,
 }
@@ -54,7 +50,7 @@ impl TcpEndpoint {
     /// # Errors
     /// The process is out of descriptors.
     pub fn client(limits: FabricLimits) -> Result<TcpEndpoint, FabricError> {
-        Ok(TcpEndpoint::of(Messenger::new(limits, Greeting::default())?, None))
+        Ok(TcpEndpoint::of(Messenger::new(limits, TcpTransport::new())?, None))
     }
 
     /// One endpoint a worker, all behind one address; port 0 takes a free one (see [`TcpEndpoint::address`]).
@@ -78,59 +74,37 @@ impl TcpEndpoint {
         options: &TcpOptions,
         registry: &Arc<Registry>,
     ) -> Result<Vec<TcpEndpoint>, FabricError> {
-        // Refused here, because later it could only be answered by refusing every peer.
-        let answer = Hello { greeting: options.greeting.clone(), ..Hello::of_connector(0, 0) };
-        answer.encode()?;
-        let listener = Listener::open(address)?;
-        // The last number names the one-sided service.
-        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
-        let group = Arc::new(Group::new(workers, options.one_sided)?);
-        let messenger_of = |worker, limits| acceptor_messenger(&group, worker, limits, options);
-        let service = if options.one_sided {
-            let messenger = messenger_of(WORKER_ONE_SIDED, service_limits(options.limits))?;
-            Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
-        } else {
-            None
+        let TcpOptions { limits, greeting, one_sided, partition } = options;
+        let mut acceptors = Acceptor::group(workers, *one_sided, greeting, *one_sided, partition)?;
+        let listener = TcpListener::open(address)?;
+        let messenger = |acceptor, limits| Messenger::accepting(limits, TcpTransport::new(), acceptor);
+        let service = match acceptors.pop_if(|_| *one_sided) {
+            Some(acceptor) => {
+                let messenger = messenger(acceptor, service_limits(*limits))?;
+                Some(Arc::new(Service::start(messenger, Arc::clone(registry))?))
+            }
+            None => None,
         };
-        let mut endpoints = (0..workers)
-            .map(|worker| Ok(TcpEndpoint::of(messenger_of(worker, options.limits)?, service.clone())))
-            .collect::<Result<Vec<_>, FabricError>>()?;
-        endpoints[0].messenger.install_listener(listener)?;
+        let endpoint = |acceptor| Ok(TcpEndpoint::of(messenger(acceptor, *limits)?, service.clone()));
+        let mut endpoints = acceptors.into_iter().map(endpoint).collect::<Result<Vec<_>, FabricError>>()?;
+        endpoints[0].messenger.listen(listener)?;
         Ok(endpoints)
     }
 
     /// Where this endpoint listens; `None` unless it is the one of its group that accepts.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.messenger.listener.as_ref().map(|listener| listener.address)
+        self.messenger.listener().map(|listener| listener.address)
     }
 
-    fn of(messenger: Messenger, service: Option<Arc<Service>>) -> TcpEndpoint {
+    fn of(messenger: TcpMessenger, service: Option<Arc<Service>>) -> TcpEndpoint {
         TcpEndpoint { messenger, lanes: Lanes::default(), service }
     }
 }
 
-/// A messenger that finds its accepted sockets on a worker's queue.
-fn acceptor_messenger(
-    group: &Arc<Group>,
-    worker: u16,
-    limits: FabricLimits,
-    options: &TcpOptions,
-) -> Result<Messenger, FabricError> {
-    let mut messenger = Messenger::new(limits, options.greeting.clone())?;
-    messenger.partition = options.partition.clone();
-    if let Some(queue) = group.queue(worker) {
-        let flags = EventFlags::IN | EventFlags::ET;
-        epoll::add(&messenger.epoll, &queue.bell, EventData::new_u64(HANDOFF_TOKEN), flags)
-            .map_err(poll_error)?;
-    }
-    messenger.acceptor = Some((Arc::clone(group), worker));
-    Ok(messenger)
-}
-
 impl Endpoint for TcpEndpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        self.messenger.connect(address, false)
+        self.messenger.connect(address, MARK_TCP)
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
@@ -148,11 +122,11 @@ impl Endpoint for TcpEndpoint {
             Event::Message { connection, .. }
             | Event::Connected { connection, .. }
             | Event::Writable { connection }
-                if is_lane(connection) =>
+                if mark_of(connection) == MARK_LANE =>
             {
                 lanes.take(&event, sink);
             }
-            Event::Closed { connection, .. } if is_lane(connection) => lanes.take(&event, sink),
+            Event::Closed { connection, .. } if mark_of(connection) == MARK_LANE => lanes.take(&event, sink),
             Event::Closed { connection, .. } => {
                 lanes.user_closed(connection, sink);
                 sink(event);
@@ -177,7 +151,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn connections(&self) -> usize {
-        self.messenger.slots.len().saturating_sub(self.lanes.len())
+        self.messenger.table.len().saturating_sub(self.lanes.len())
     }
 
     fn prepare_sleep(&mut self) -> bool {
@@ -185,7 +159,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
-        Some(self.messenger.epoll.as_fd())
+        Some(self.messenger.wake_descriptor())
     }
 
     fn counters(&self) -> FabricCounters {
@@ -194,10 +168,10 @@ impl Endpoint for TcpEndpoint {
             reads_posted: counts.posted,
             reads_done: counts.done,
             reads_failed: counts.failed,
-            ..self.messenger.counters()
+            ..self.messenger.table.counters()
         };
         // Once a group: by the endpoint that accepts.
-        if let (Some(service), true) = (&self.service, self.messenger.listener.is_some()) {
+        if let (Some(service), true) = (&self.service, self.messenger.listener().is_some()) {
             counters.add(&service.counters());
         }
         counters

@@ -7,15 +7,15 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::address::{Address, Host, PeerAddress};
-use crate::close::CloseReason;
-use crate::close::HelloRefusal;
+use crate::close::{CloseReason, HelloRefusal};
+use crate::connections::{MARK_LANE, Sink};
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::hello::WORKER_ONE_SIDED;
 use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteRead};
 
-use super::messenger::{Messenger, Sink};
 use super::read_wire::{decode_answer, encode_request};
+use super::transport::TcpMessenger;
 
 /// The lanes of an endpoint.
 #[derive(Debug, Default)]
@@ -63,7 +63,7 @@ impl Lanes {
 
     pub(super) fn post(
         &mut self,
-        messenger: &mut Messenger,
+        messenger: &mut TcpMessenger,
         user: ConnectionId,
         read: RemoteRead,
         tag: ReadTag,
@@ -101,13 +101,13 @@ impl Lanes {
     /// Why a read cannot even be tried.
     fn refusal(
         &self,
-        messenger: &Messenger,
+        messenger: &TcpMessenger,
         user: ConnectionId,
         read: &RemoteRead,
     ) -> Result<Option<ReadFailure>, SendError> {
-        let connection = messenger.slots.get(user).filter(|connection| connection.deaf.is_none());
+        let connection = messenger.table.get(user).filter(|connection| connection.link.broken.is_none());
         let connection = connection.ok_or(SendError::Closed)?;
-        Ok(if connection.accepted || (connection.is_open() && !connection.one_sided) {
+        Ok(if connection.accepted || (connection.is_open() && !connection.link.one_sided) {
             Some(ReadFailure::Unsupported)
         } else if !read.fits(u64::MAX) {
             Some(ReadFailure::RangeInvalid)
@@ -116,11 +116,11 @@ impl Lanes {
         })
     }
 
-    fn open(&mut self, messenger: &mut Messenger, user: ConnectionId) {
-        let peer = messenger.slots.get(user).map(|connection| connection.peer);
+    fn open(&mut self, messenger: &mut TcpMessenger, user: ConnectionId) {
+        let peer = messenger.table.get(user).map(|connection| connection.peer);
         let Some(PeerAddress::Tcp(target)) = peer else { return };
         let address = Address { host: Host::Tcp(target), worker: WORKER_ONE_SIDED };
-        let Ok(connection) = messenger.connect(&address, true) else { return };
+        let Ok(connection) = messenger.connect(&address, MARK_LANE) else { return };
         self.users.insert(connection, user);
         self.lanes.insert(user, Lane { connection, posted: VecDeque::new(), sequence: 0, full: false });
     }
@@ -223,7 +223,7 @@ impl Lanes {
     }
 
     /// The user closes the connection: its lane goes without a word.
-    pub(super) fn close(&mut self, messenger: &mut Messenger, user: ConnectionId) {
+    pub(super) fn close(&mut self, messenger: &mut TcpMessenger, user: ConnectionId) {
         self.failed.retain(|(connection, ..)| *connection != user);
         if let Some(lane) = self.lanes.remove(&user) {
             self.users.remove(&lane.connection);
@@ -232,7 +232,7 @@ impl Lanes {
     }
 
     /// Closes what a poll found to be over.
-    pub(super) fn close_lost(&mut self, messenger: &mut Messenger) {
+    pub(super) fn close_lost(&mut self, messenger: &mut TcpMessenger) {
         for connection in self.closing.drain(..) {
             messenger.close(connection);
         }

@@ -7,15 +7,15 @@
 //! or a stopped worker's memory is read all the same. They travel on *lanes*, connections to that thread
 //! which an endpoint opens by itself, one for each connection that it reads on.
 
-mod connection;
 mod endpoint;
 mod handshake;
 mod input;
 mod lanes;
+mod link;
 mod listener;
-mod messenger;
 mod output;
 mod read_wire;
 mod service;
+mod transport;
 
 pub use endpoint::{TcpEndpoint, TcpOptions};

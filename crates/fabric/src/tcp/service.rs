@@ -10,8 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::fd::AsFd;
-
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
@@ -20,8 +18,8 @@ use crate::poller::{Poller, Waker};
 use crate::registry::Registry;
 use crate::remote_access::{READ_BYTES_MAX, ReadFailure, RemoteRead};
 
-use super::messenger::Messenger;
 use super::read_wire::{decode_request, encode_answer};
+use super::transport::TcpMessenger;
 
 /// How long the thread sleeps at most: time-outs are judged this often.
 const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -43,11 +41,11 @@ struct Shared {
 
 impl Service {
     /// Starts the thread on sockets that `messenger`, which accepts for the one-sided reader, is handed.
-    pub(super) fn start(messenger: Messenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
+    pub(super) fn start(messenger: TcpMessenger, registry: Arc<Registry>) -> Result<Service, FabricError> {
         let (counters, stopping) = (Mutex::default(), AtomicBool::default());
         let shared = Arc::new(Shared { registry, counters, stopping });
         let mut poller = Poller::new()?;
-        poller.add(messenger.epoll.as_fd())?;
+        poller.add(messenger.wake_descriptor())?;
         let waker = poller.waker();
         let server = Server {
             shared: Arc::clone(&shared),
@@ -89,7 +87,7 @@ impl Drop for Service {
 /// The thread's own state.
 struct Server {
     shared: Arc<Shared>,
-    messenger: Messenger,
+    messenger: TcpMessenger,
     /// Requests not answered: a reader that takes no answers is not read from, so they are few.
     waiting: VecDeque<(ConnectionId, RemoteRead, u32)>,
     words: Vec<u64>,
@@ -142,7 +140,7 @@ impl Server {
 
     fn publish(&self, events: usize) {
         if events > 0 {
-            let counters = FabricCounters { reads_served: self.served, ..self.messenger.counters() };
+            let counters = FabricCounters { reads_served: self.served, ..self.messenger.table.counters() };
             *self.shared.counters.lock().unwrap_or_else(PoisonError::into_inner) = counters;
         }
     }

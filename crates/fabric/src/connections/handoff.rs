@@ -58,11 +58,6 @@ impl Group {
             self.workers.get(usize::from(worker))
         }
     }
-
-    /// Whether the host serves one-sided reads.
-    pub(crate) fn serves_one_sided(&self) -> bool {
-        self.one_sided.is_some()
-    }
 }
 
 impl HandoffQueue {

@@ -1,0 +1,91 @@
+//! One connection as every provider keeps it.
+
+use std::fmt::Debug;
+
+use rustix::fd::OwnedFd;
+
+use crate::address::PeerAddress;
+use crate::close::CloseReason;
+use crate::endpoint::ConnectionId;
+
+/// How far a connection has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ConnectionPhase {
+    /// The socket is being connected; our hello follows.
+    Connecting,
+    /// Our hello is out, the acceptor's answer is awaited.
+    AnswerAwaited,
+    /// Accepted; the connector's hello is awaited.
+    HelloAwaited,
+    Open,
+}
+
+/// What a provider keeps of one connection: its output, and whatever else is its own.
+pub(crate) trait Link: Debug + Default {
+    /// Bytes of output that a flush could not hand on. Back-pressure is judged by them.
+    fn pending(&self) -> usize;
+
+    /// Bytes that the network has not taken, whether or not a flush has seen them.
+    fn output_pending(&self) -> usize {
+        self.pending()
+    }
+
+    /// Bytes that a message of this length adds to the output.
+    fn framed_bytes(length: usize) -> usize;
+
+    /// Whether the output is broken, so that nothing can be sent any more.
+    fn is_broken(&self) -> bool {
+        false
+    }
+
+    /// Appends a message in parts of `length` bytes together, which the caller has checked against the limit.
+    fn push(&mut self, length: u32, parts: &[&[u8]]);
+
+    /// Gives memory back that a burst left. Called with each look for time-outs.
+    fn relax(&mut self);
+}
+
+/// A socket, what is unfinished on it, and what the kernel said of it last.
+#[derive(Debug)]
+pub(crate) struct Connection<L> {
+    pub(crate) id: ConnectionId,
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: PeerAddress,
+    pub(crate) phase: ConnectionPhase,
+    /// The peer opened it.
+    pub(crate) accepted: bool,
+    /// The worker that the connector wants.
+    pub(crate) worker: u16,
+    /// The longest message that both ends take.
+    pub(crate) message_bytes_max: usize,
+    /// When something last came, or the connection began.
+    pub(crate) heard_ns: u64,
+    /// An edge came that no read has used up.
+    pub(crate) readable: bool,
+    /// The kernel says that the peer's end is closed or broken.
+    pub(crate) hung_up: bool,
+    /// It stands in the table's queue of connections to be served.
+    pub(crate) queued: bool,
+    /// It stands in the table's list of what the next flush looks at.
+    pub(crate) dirty: bool,
+    /// The network took no more of the output.
+    pub(crate) blocked: bool,
+    /// A send was answered with `Full`; the caller waits for `Writable`.
+    pub(crate) full: bool,
+    /// The next poll ends it.
+    pub(crate) ending: Option<CloseReason>,
+    pub(crate) link: L,
+}
+
+impl<L: Link> Connection<L> {
+    /// Whether the peer is read no further until it has taken what waits for it. A connector always reads:
+    /// were both ends to wait for the other, nobody would ever go on.
+    pub(crate) fn is_paused(&self, high_water: usize) -> bool {
+        self.accepted && self.is_open() && self.link.pending() > high_water
+    }
+
+    /// Whether messages flow.
+    pub(crate) fn is_open(&self) -> bool {
+        self.phase == ConnectionPhase::Open
+    }
+}

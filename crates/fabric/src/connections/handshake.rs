@@ -1,0 +1,183 @@
+//! From a socket to an open connection: connecting, who may come in, and the hello in both directions.
+
+use rustix::fd::OwnedFd;
+
+use crate::address::{Address, PeerAddress};
+use crate::close::{CloseReason, HelloRefusal};
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::FabricError;
+use crate::hello::Hello;
+use crate::limits::MESSAGE_BYTES_MAX;
+
+use super::connection::ConnectionPhase;
+use super::handoff::Handed;
+use super::listener::Listener;
+use super::messenger::Messenger;
+use super::transport::{Begun, Greeted, Sink, Transport};
+
+/// Sockets accepted in one poll.
+const ACCEPTED_PER_POLL: usize = 64;
+
+impl<T: Transport> Messenger<T> {
+    /// Begins a connection whose id has that mark; what goes wrong after the socket exists is an event.
+    ///
+    /// # Errors
+    /// An address of another kind, the limit of connections, or no socket.
+    pub(crate) fn connect(&mut self, address: &Address, mark: u64) -> Result<ConnectionId, FabricError> {
+        let limits = self.table.limits;
+        if self.table.is_full() {
+            return Err(FabricError::TooManyConnections { max: limits.connections_max });
+        }
+        let hello = Hello::of_connector(address.worker, limits.message_bytes_max);
+        let Begun { socket, peer, phase, failed } = self.transport.connect(address, &hello)?;
+        let id = self.adopt(mark, socket, peer, phase, address.worker)?;
+        if let Some(reason) = failed {
+            self.table.end_later(id, reason);
+        }
+        Ok(id)
+    }
+
+    /// Accepts what is waiting, some of it.
+    pub(super) fn accept(&mut self, sink: &mut Sink<'_>) {
+        for _ in 0..ACCEPTED_PER_POLL {
+            let Some(listening) = &mut self.listening else { return };
+            let Some((socket, peer)) = listening.next() else { return };
+            if !listening.listener.admits(&peer) {
+                self.turn_away(&socket, peer, 0, HelloRefusal::NotPermitted, sink);
+            } else if self.table.is_full() {
+                self.turn_away(&socket, peer, 0, HelloRefusal::TooManyConnections, sink);
+            } else if let Ok(id) = self.adopt(T::MARK, socket, peer, ConnectionPhase::HelloAwaited, 0) {
+                self.table.queue(id);
+            }
+            // What the kernel does not take is closed, as if it had never been accepted.
+        }
+    }
+
+    /// Goes on with a connection that is not open.
+    pub(super) fn shake_hands(&mut self, id: ConnectionId, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
+        let Some(connection) = self.table.get_mut(id) else { return Ok(()) };
+        match self.transport.receive_hello(connection) {
+            Ok(None) => Ok(()),
+            Ok(Some(greeted)) if connection.accepted => self.judge_hello(id, greeted.hello, sink),
+            Ok(Some(greeted)) => self.judge_answer(id, greeted, sink),
+            Err(reason) => {
+                if connection.accepted && matches!(reason, CloseReason::VersionUnknown { .. }) {
+                    T::refuse(&connection.socket, &refusal_of(connection.worker, HelloRefusal::Version));
+                }
+                Err(reason)
+            }
+        }
+    }
+
+    /// An acceptor's: this worker's own, another worker's, or nobody's.
+    fn judge_hello(
+        &mut self,
+        id: ConnectionId,
+        hello: Hello,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        let Some(acceptor) = &self.acceptor else { return Ok(()) };
+        if acceptor.worker == hello.worker {
+            return self.welcome(id, &hello, sink);
+        }
+        let group = std::sync::Arc::clone(&acceptor.group);
+        let Some(connection) = self.table.remove(id) else { return Ok(()) };
+        let (socket, peer) = (connection.socket, connection.peer);
+        self.unwatch(&socket);
+        let handed = Handed { socket, peer, hello };
+        let left = match group.queue(handed.hello.worker) {
+            Some(queue) => queue.leave(handed),
+            None => Err(handed),
+        };
+        if let Err(Handed { socket, hello, .. }) = left {
+            self.turn_away(&socket, peer, hello.worker, HelloRefusal::NoSuchWorker, sink);
+        }
+        Ok(())
+    }
+
+    /// Takes the sockets that another endpoint accepted for this one.
+    pub(super) fn take_handed(&mut self, sink: &mut Sink<'_>) {
+        if !std::mem::take(&mut self.handed_over) {
+            return;
+        }
+        let Some(acceptor) = &self.acceptor else { return };
+        let worker = acceptor.worker;
+        let handed = acceptor.group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
+        for Handed { socket, peer, hello } in handed {
+            if self.table.is_full() {
+                self.turn_away(&socket, peer, worker, HelloRefusal::TooManyConnections, sink);
+                continue;
+            }
+            // What the kernel does not take is as lost as a reset: the peer sees its socket close.
+            let adopted = self.adopt(T::MARK, socket, peer, ConnectionPhase::HelloAwaited, worker);
+            let Ok(id) = adopted else { continue };
+            if let Err(reason) = self.welcome(id, &hello, sink) {
+                self.end(id, reason, sink);
+            }
+        }
+    }
+
+    /// Answers a good hello and opens the connection.
+    fn welcome(&mut self, id: ConnectionId, hello: &Hello, sink: &mut Sink<'_>) -> Result<(), CloseReason> {
+        let message_bytes_max = self.table.limits.message_bytes_max;
+        let (Some(acceptor), Some(connection)) = (&self.acceptor, self.table.get_mut(id)) else {
+            return Ok(());
+        };
+        let answer = Hello {
+            one_sided: acceptor.one_sided,
+            greeting: acceptor.greeting.clone(),
+            ..Hello::of_connector(hello.worker, message_bytes_max)
+        };
+        self.transport.welcome(connection, &answer)?;
+        let peer = connection.peer;
+        self.open(id, hello);
+        self.table.counters.accepted += 1;
+        sink(Event::Accepted { connection: id, peer });
+        Ok(())
+    }
+
+    /// A connector's: the acceptor has spoken.
+    fn judge_answer(
+        &mut self,
+        id: ConnectionId,
+        greeted: Greeted,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        if let Some(refusal) = greeted.hello.refusal {
+            return Err(CloseReason::RefusedByPeer(refusal));
+        }
+        let Some(connection) = self.table.get_mut(id) else { return Ok(()) };
+        self.transport.welcomed(connection, &greeted.hello, greeted.descriptors)?;
+        self.open(id, &greeted.hello);
+        self.table.counters.connected += 1;
+        sink(Event::Connected { connection: id, greeting: &greeted.hello.greeting });
+        Ok(())
+    }
+
+    fn open(&mut self, id: ConnectionId, hello: &Hello) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        connection.phase = ConnectionPhase::Open;
+        let theirs = usize::try_from(hello.message_bytes_max).unwrap_or(usize::MAX);
+        connection.message_bytes_max = connection.message_bytes_max.min(theirs);
+        // Sends that were accepted meanwhile leave with the next flush.
+        self.table.mark_dirty(id);
+    }
+
+    /// Refuses a socket that has no place in the table.
+    fn turn_away(
+        &mut self,
+        socket: &OwnedFd,
+        peer: PeerAddress,
+        worker: u16,
+        refusal: HelloRefusal,
+        sink: &mut Sink<'_>,
+    ) {
+        T::refuse(socket, &refusal_of(worker, refusal));
+        self.table.counters.refused += 1;
+        sink(Event::Refused { peer, reason: CloseReason::Refused(refusal) });
+    }
+}
+
+fn refusal_of(worker: u16, refusal: HelloRefusal) -> Hello {
+    Hello { refusal: Some(refusal), ..Hello::of_connector(worker, MESSAGE_BYTES_MAX) }
+}

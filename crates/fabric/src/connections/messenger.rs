@@ -1,0 +1,349 @@
+//! The loop of one endpoint over its table of connections, the same for all providers.
+//!
+//! Every socket is registered once, edge-triggered, so that steady traffic costs no `epoll_ctl`. An edge is
+//! remembered (`readable`, `blocked`) until a short read or write has used it up.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use crate::address::PeerAddress;
+use crate::close::CloseReason;
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::{FabricError, SendError};
+use crate::greeting::Greeting;
+use crate::hello::{Hello, WORKER_ONE_SIDED};
+use crate::limits::FabricLimits;
+use crate::partition::Partition;
+use crate::poller::{ReadyList, poll_error};
+
+use super::connection::{Connection, ConnectionPhase, Link};
+use super::handoff::Group;
+use super::listener::{Listener, Listening};
+use super::table::ConnectionTable;
+use super::transport::{Sink, Transport};
+
+/// After so many events a poll serves no further connection; one read's or ring's worth may come on top.
+pub(crate) const EVENTS_PER_POLL: usize = 1_024;
+const LISTENER_TOKEN: u64 = u64::MAX;
+const HANDOFF_TOKEN: u64 = u64::MAX - 1;
+
+/// One of the acceptors of a host, which is a group of them behind one listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Acceptor {
+    pub(super) group: Arc<Group>,
+    pub(super) worker: u16,
+    /// What it says of itself in the answer to a good hello.
+    pub(super) greeting: Greeting,
+    /// Whether its host serves one-sided reads, as the answer says.
+    pub(super) one_sided: bool,
+    partition: Partition,
+}
+
+/// The connections of one endpoint, and where it waits for what comes on them.
+#[derive(Debug)]
+pub(crate) struct Messenger<T: Transport> {
+    pub(crate) table: ConnectionTable<T::Link>,
+    pub(crate) transport: T,
+    pub(super) listening: Option<Listening<T::Listener>>,
+    pub(super) acceptor: Option<Acceptor>,
+    /// Another endpoint left accepted sockets for this one.
+    pub(super) handed_over: bool,
+    epoll: OwnedFd,
+    events: ReadyList,
+    partition: Partition,
+}
+
+impl Acceptor {
+    /// One a worker. `service`: another one at the end, for the one-sided service.
+    ///
+    /// # Errors
+    /// A greeting that is too long, or no descriptors.
+    pub(crate) fn group(
+        workers: u16,
+        service: bool,
+        greeting: &Greeting,
+        one_sided: bool,
+        partition: &Partition,
+    ) -> Result<Vec<Acceptor>, FabricError> {
+        // Refused here, because later it could only be answered by refusing every peer.
+        let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(0, 0) };
+        answer.encode()?;
+        // The last number names the one-sided service.
+        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
+        let group = Arc::new(Group::new(workers, service)?);
+        let acceptor = |worker| Acceptor {
+            group: Arc::clone(&group),
+            worker,
+            greeting: greeting.clone(),
+            one_sided,
+            partition: partition.clone(),
+        };
+        Ok((0..workers).chain(service.then_some(WORKER_ONE_SIDED)).map(acceptor).collect())
+    }
+}
+
+impl<T: Transport> Messenger<T> {
+    /// A messenger that only connects.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub(crate) fn new(limits: FabricLimits, transport: T) -> Result<Messenger<T>, FabricError> {
+        Ok(Messenger {
+            table: ConnectionTable::new(limits),
+            transport,
+            listening: None,
+            acceptor: None,
+            handed_over: false,
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,
+            events: ReadyList::default(),
+            partition: Partition::default(),
+        })
+    }
+
+    /// A messenger that finds its accepted sockets on a worker's queue.
+    ///
+    /// # Errors
+    /// No descriptors.
+    pub(crate) fn accepting(
+        limits: FabricLimits,
+        transport: T,
+        acceptor: Acceptor,
+    ) -> Result<Messenger<T>, FabricError> {
+        let mut messenger = Messenger::new(limits, transport)?;
+        if let Some(queue) = acceptor.group.queue(acceptor.worker) {
+            messenger.watch(&queue.bell, HANDOFF_TOKEN)?;
+        }
+        messenger.partition = acceptor.partition.clone();
+        messenger.acceptor = Some(acceptor);
+        Ok(messenger)
+    }
+
+    /// Makes this the endpoint that accepts for its group.
+    ///
+    /// # Errors
+    /// The kernel does not watch the socket.
+    pub(crate) fn listen(&mut self, listener: T::Listener) -> Result<(), FabricError> {
+        self.watch(listener.socket(), LISTENER_TOKEN)?;
+        self.listening = Some(Listening::new(listener));
+        Ok(())
+    }
+
+    /// The listener of the endpoint that accepts.
+    pub(crate) fn listener(&self) -> Option<&T::Listener> {
+        self.listening.as_ref().map(|listening| &listening.listener)
+    }
+
+    fn watch(&self, descriptor: &OwnedFd, token: u64) -> Result<(), FabricError> {
+        let flags = EventFlags::IN | EventFlags::ET;
+        epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags).map_err(poll_error)
+    }
+
+    /// Gives a socket its place in the table and in the kernel's list.
+    pub(super) fn adopt(
+        &mut self,
+        mark: u64,
+        socket: OwnedFd,
+        peer: PeerAddress,
+        phase: ConnectionPhase,
+        worker: u16,
+    ) -> Result<ConnectionId, FabricError> {
+        let id = self.table.insert(mark, socket, peer, phase, worker);
+        let Some(connection) = self.table.get(id) else { return Ok(id) };
+        let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), T::EDGES);
+        if let Err(errno) = added {
+            self.table.remove(id);
+            return Err(poll_error(errno));
+        }
+        Ok(id)
+    }
+
+    /// Takes a socket out of the kernel's list, which forgets by itself only what is closed.
+    pub(super) fn unwatch(&self, socket: &OwnedFd) {
+        let _ = epoll::delete(&self.epoll, socket);
+    }
+
+    pub(crate) fn send_parts(&mut self, id: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
+        self.table.send_parts(id, parts)
+    }
+
+    /// Hands the output of all connections on, then wakes those peers that sleep.
+    pub(crate) fn flush(&mut self) {
+        if self.table.dirty.is_empty() || self.partition.is_on() {
+            return;
+        }
+        let mut dirty = std::mem::take(&mut self.table.dirty);
+        dirty.retain(|id| self.flush_one(*id));
+        T::wake(&mut self.table, &dirty);
+        dirty.clear();
+        // Nothing was marked meanwhile; the room is kept.
+        self.table.dirty = dirty;
+    }
+
+    /// Whether the peer may have to be woken.
+    fn flush_one(&mut self, id: ConnectionId) -> bool {
+        let Some((connection, counters)) = self.table.get_counted(id) else { return false };
+        connection.dirty = false;
+        match T::write(connection) {
+            Ok(written) => {
+                counters.bytes_sent += written.bytes as u64;
+                self.table.output_went(id);
+                written.wakes
+            }
+            Err(reason) => {
+                self.table.end_later(id, reason);
+                false
+            }
+        }
+    }
+
+    pub(crate) fn poll(&mut self, sink: &mut Sink<'_>) -> usize {
+        let reported = Cell::new(0);
+        let sink = &mut |event: Event<'_>| {
+            reported.set(reported.get() + 1);
+            sink(event);
+        };
+        if self.partition.is_on() {
+            // Edges are kept for later: the thread must be able to sleep.
+            self.gather();
+            return 0;
+        }
+        while let Some(connection) = self.table.writable.pop_front() {
+            if self.table.get(connection).is_some() {
+                sink(Event::Writable { connection });
+            }
+        }
+        let listener_ready = self.listener_ready();
+        if self.transport.asks_kernel(self.table.len()) || listener_ready {
+            self.gather();
+            self.accept(sink);
+            self.take_handed(sink);
+        }
+        for _ in 0..self.table.ready.len() {
+            if reported.get() >= EVENTS_PER_POLL {
+                break;
+            }
+            if let Some(id) = self.table.ready.pop_front() {
+                self.serve(id, sink);
+            }
+        }
+        for (id, reason) in self.transport.look(&mut self.table, &reported, sink) {
+            self.end(id, reason, sink);
+        }
+        reported.get()
+    }
+
+    fn listener_ready(&self) -> bool {
+        self.listening.as_ref().is_some_and(|listening| listening.ready)
+    }
+
+    /// Asks the kernel once and remembers its edges.
+    fn gather(&mut self) {
+        self.transport.kernel_asked();
+        self.events.wait(&self.epoll, Some(Duration::ZERO));
+        for (token, flags) in self.events.iter() {
+            if token == HANDOFF_TOKEN {
+                self.handed_over = true;
+                continue;
+            }
+            if token == LISTENER_TOKEN {
+                if let Some(listening) = &mut self.listening {
+                    listening.ready = true;
+                }
+                continue;
+            }
+            let id = ConnectionId(token);
+            let Some(connection) = self.table.get_mut(id) else { continue };
+            let ending = flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR);
+            connection.hung_up |= ending;
+            connection.readable |= ending || flags.contains(EventFlags::IN);
+            let is_served = connection.readable || connection.phase == ConnectionPhase::Connecting;
+            if flags.contains(EventFlags::OUT) && std::mem::take(&mut connection.blocked) {
+                self.table.mark_dirty(id);
+            }
+            if is_served {
+                self.table.queue(id);
+            }
+        }
+    }
+
+    /// Does for one connection what its last edge permits, once.
+    fn serve(&mut self, id: ConnectionId, sink: &mut Sink<'_>) {
+        let Some(connection) = self.table.get_mut(id) else { return };
+        connection.queued = false;
+        let served = match (connection.ending, connection.phase) {
+            (Some(reason), _) => Err(reason),
+            (None, ConnectionPhase::Open) => self.transport.receive(id, &mut self.table, sink),
+            (None, _) => self.shake_hands(id, sink),
+        };
+        match served {
+            Ok(()) => self.table.queue_if_readable(id),
+            Err(reason) => self.end(id, reason, sink),
+        }
+    }
+
+    /// Takes a connection out and says so.
+    pub(super) fn end(&mut self, id: ConnectionId, reason: CloseReason, sink: &mut Sink<'_>) {
+        let Some(mut connection) = self.remove(id) else { return };
+        T::ending(&mut connection, &mut self.table.counters, sink);
+        let event = self.table.count_end(&connection, reason);
+        // Its descriptors are free again when the user hears of it.
+        drop(connection);
+        sink(event);
+    }
+
+    fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection<T::Link>>> {
+        let connection = self.table.remove(id)?;
+        self.transport.removed(&connection);
+        Some(connection)
+    }
+
+    /// Ends a connection for its user, without an event. What is in its output leaves if it can at once.
+    pub(crate) fn close(&mut self, id: ConnectionId) {
+        if self.flush_one(id) {
+            T::wake(&mut self.table, &[id]);
+        }
+        if self.remove(id).is_some() {
+            self.table.counters.closed += 1;
+        }
+    }
+
+    pub(crate) fn output_pending(&self, id: ConnectionId) -> usize {
+        self.table.get(id).map_or(0, |connection| connection.link.output_pending())
+    }
+
+    /// See [`crate::Endpoint::prepare_sleep`].
+    pub(crate) fn prepare_sleep(&mut self) -> bool {
+        if self.partition.is_on() {
+            return true;
+        }
+        let is_idle =
+            self.table.is_quiet() && !self.events.is_full() && !self.handed_over && !self.listener_ready();
+        is_idle && self.transport.prepare_sleep(&mut self.table)
+    }
+
+    /// Readable when a poll has something.
+    pub(crate) fn wake_descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    pub(crate) fn tick(&mut self, now_ns: u64) {
+        let looked = self.table.tick(now_ns, self.partition.is_on());
+        if let Some(listening) = self.listening.as_mut().filter(|_| looked) {
+            listening.retry();
+        }
+    }
+}
+
+impl<T: Transport> Drop for Messenger<T> {
+    fn drop(&mut self) {
+        if let Some(acceptor) = &self.acceptor
+            && let Some(queue) = acceptor.group.queue(acceptor.worker)
+        {
+            queue.close();
+        }
+    }
+}

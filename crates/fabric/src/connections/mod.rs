@@ -1,0 +1,28 @@
+//! What all providers between processes share: one table of connections, one handshake, and one loop over
+//! both. A provider adds a [`Transport`]: its sockets, and how messages travel once a connection is open.
+//!
+//! | file | what |
+//! |---|---|
+//! | `slots` | ids and places of connections |
+//! | `connection` | one connection: phase, limits, what is unfinished on it |
+//! | `table` | all of an endpoint: sends, close reasons, counters, time-outs |
+//! | `transport` | what a provider has to bring |
+//! | `listener`, `handoff` | who accepts, and how accepted sockets get to the worker that their hello names |
+//! | `messenger`, `handshake` | the loop of an endpoint; from a socket to an open connection |
+
+mod connection;
+mod handoff;
+mod handshake;
+mod listener;
+mod messenger;
+mod slots;
+mod sweep;
+mod table;
+mod transport;
+
+pub(crate) use connection::{Connection, ConnectionPhase, Link};
+pub(crate) use listener::Listener;
+pub(crate) use messenger::{Acceptor, EVENTS_PER_POLL, Messenger};
+pub(crate) use slots::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
+pub(crate) use table::ConnectionTable;
+pub(crate) use transport::{Begun, Greeted, Sink, Transport, Written};

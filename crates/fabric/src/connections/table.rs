@@ -1,0 +1,231 @@
+//! The connections of one endpoint: what is sent on them, which of them have work, how they end.
+
+use std::collections::VecDeque;
+
+use rustix::fd::OwnedFd;
+
+use crate::address::PeerAddress;
+use crate::close::CloseReason;
+use crate::counter::FabricCounters;
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::SendError;
+use crate::limits::FabricLimits;
+
+use super::connection::{Connection, ConnectionPhase, Link};
+use super::slots::Slots;
+use super::sweep::{Sweep, Tick};
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct ConnectionTable<L> {
+    pub(crate) limits: FabricLimits,
+    pub(crate) counters: FabricCounters,
+    slots: Slots<L>,
+    /// Connections to be served.
+    pub(super) ready: VecDeque<ConnectionId>,
+    /// Connections that the next flush looks at.
+    pub(super) dirty: Vec<ConnectionId>,
+    /// Connections whose full output has room again.
+    pub(super) writable: VecDeque<ConnectionId>,
+    sweep: Sweep,
+}
+
+impl<L: Link> ConnectionTable<L> {
+    pub(super) fn new(limits: FabricLimits) -> ConnectionTable<L> {
+        ConnectionTable {
+            limits: limits.checked(),
+            counters: FabricCounters::default(),
+            slots: Slots::default(),
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            writable: VecDeque::new(),
+            sweep: Sweep::default(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.len() >= self.limits.connections_max
+    }
+
+    /// The connection, unless it is gone.
+    #[inline]
+    pub(crate) fn get(&self, id: ConnectionId) -> Option<&Connection<L>> {
+        self.slots.get(id)
+    }
+
+    /// The connection, unless it is gone.
+    #[inline]
+    pub(crate) fn get_mut(&mut self, id: ConnectionId) -> Option<&mut Connection<L>> {
+        self.slots.get_mut(id)
+    }
+
+    /// The connection, unless it is gone, with the counters.
+    #[inline]
+    pub(crate) fn get_counted(
+        &mut self,
+        id: ConnectionId,
+    ) -> Option<(&mut Connection<L>, &mut FabricCounters)> {
+        Some((self.slots.get_mut(id)?, &mut self.counters))
+    }
+
+    /// The time, as it was told last.
+    #[inline]
+    pub(crate) fn now_ns(&self) -> u64 {
+        self.sweep.now_ns()
+    }
+
+    pub(super) fn insert(
+        &mut self,
+        mark: u64,
+        socket: OwnedFd,
+        peer: PeerAddress,
+        phase: ConnectionPhase,
+        worker: u16,
+    ) -> ConnectionId {
+        let (heard_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
+        self.slots.insert(mark, |id| Connection {
+            id,
+            socket,
+            peer,
+            phase,
+            accepted: phase == ConnectionPhase::HelloAwaited,
+            worker,
+            message_bytes_max,
+            heard_ns,
+            readable: false,
+            hung_up: false,
+            queued: false,
+            dirty: false,
+            blocked: false,
+            full: false,
+            ending: None,
+            link: L::default(),
+        })
+    }
+
+    pub(super) fn remove(&mut self, id: ConnectionId) -> Option<Box<Connection<L>>> {
+        self.slots.remove(id)
+    }
+
+    pub(crate) fn send_parts(&mut self, id: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
+        let connection = self.slots.get_mut(id).filter(|connection| !connection.link.is_broken());
+        let connection = connection.ok_or(SendError::Closed)?;
+        let length = parts.iter().map(|part| part.len()).sum();
+        let max = connection.message_bytes_max;
+        let framed_length = u32::try_from(length).ok().filter(|_| length <= max);
+        let framed_length = framed_length.ok_or(SendError::TooLong { length, max })?;
+        let output_bytes = connection.link.pending() + L::framed_bytes(length);
+        if output_bytes > self.limits.connection_output_bytes_max {
+            connection.full = true;
+            self.counters.output_full += 1;
+            return Err(SendError::Full);
+        }
+        connection.link.push(framed_length, parts);
+        self.counters.messages_sent += 1;
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push(id);
+        }
+        Ok(())
+    }
+
+    /// Puts a connection on the list for the next flush.
+    pub(crate) fn mark_dirty(&mut self, id: ConnectionId) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if !std::mem::replace(&mut connection.dirty, true) {
+            self.dirty.push(id);
+        }
+    }
+
+    /// Puts a connection on the list of those to be served.
+    pub(crate) fn queue(&mut self, id: ConnectionId) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if !std::mem::replace(&mut connection.queued, true) {
+            self.ready.push_back(id);
+        }
+    }
+
+    pub(super) fn queue_if_readable(&mut self, id: ConnectionId) {
+        let high_water = self.limits.output_high_water();
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if connection.readable && !connection.queued && !connection.is_paused(high_water) {
+            connection.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// After output went: a waiting sender is told, and a connection that was not read because of it is read
+    /// again.
+    pub(super) fn output_went(&mut self, id: ConnectionId) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        if connection.link.pending() > self.limits.output_high_water() {
+            return;
+        }
+        if std::mem::take(&mut connection.full) && !connection.link.is_broken() {
+            self.writable.push_back(id);
+        }
+        if connection.readable && !connection.queued {
+            connection.queued = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Ends a connection where no events can be reported: the next poll does it.
+    pub(crate) fn end_later(&mut self, id: ConnectionId, reason: CloseReason) {
+        let Some(connection) = self.slots.get_mut(id) else { return };
+        connection.ending = Some(reason);
+        self.queue(id);
+    }
+
+    /// Counts the end of a connection that was taken out, and tells what to report of it; one that never was
+    /// a connection to the user was refused.
+    pub(super) fn count_end(&mut self, connection: &Connection<L>, reason: CloseReason) -> Event<'static> {
+        if matches!(reason, CloseReason::HandshakeTimeout | CloseReason::Idle | CloseReason::Stalled) {
+            self.counters.timed_out += 1;
+        }
+        if connection.phase == ConnectionPhase::HelloAwaited {
+            self.counters.refused += 1;
+            return Event::Refused { peer: connection.peer, reason };
+        }
+        self.counters.closed += 1;
+        Event::Closed { connection: connection.id, reason }
+    }
+
+    /// Whether no connection has anything to do for a poll or a flush.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.ready.is_empty() && self.dirty.is_empty() && self.writable.is_empty()
+    }
+
+    pub(crate) fn counters(&self) -> FabricCounters {
+        FabricCounters { connections: self.len() as u64, ..self.counters }
+    }
+
+    /// Takes the time in, and ends what is overdue. Whether this was one of the looks for time-outs; there is
+    /// none while the host is cut off.
+    pub(super) fn tick(&mut self, now_ns: u64, cut_off: bool) -> bool {
+        let Tick { first, due } = self.sweep.tick(now_ns, cut_off);
+        if first {
+            self.slots.iter_mut().for_each(|connection| connection.heard_ns = now_ns);
+        }
+        if due {
+            for (id, reason) in self.overdue(now_ns) {
+                self.end_later(id, reason);
+            }
+        }
+        due
+    }
+
+    fn overdue(&mut self, now_ns: u64) -> Vec<(ConnectionId, CloseReason)> {
+        let limits = self.limits;
+        let judge = |connection: &mut Connection<L>| {
+            connection.link.relax();
+            let silent_ns = now_ns.saturating_sub(connection.heard_ns);
+            let pending = connection.link.pending() > 0;
+            limits.overdue(connection.is_open(), silent_ns, pending).map(|reason| (connection.id, reason))
+        };
+        self.slots.iter_mut().filter_map(judge).collect()
+    }
+}
