@@ -102,14 +102,15 @@ pub enum Event<'a> {
         /// Why it was turned away.
         reason: CloseReason,
     },
-    /// A one-sided read ended; see [`crate::OneSided`]. Each posted read ends with one of these, before the
-    /// connection's [`Event::Closed`].
+    /// A one-sided operation ended; see [`crate::OneSided`]. Each that was posted ends with one of these, before
+    /// the connection's [`Event::Closed`].
     ReadDone {
         /// The connection that it was posted on.
         connection: ConnectionId,
         /// The tag that it was posted with.
         tag: ReadTag,
-        /// The words that were read, in address order, or why there are none.
+        /// The words that were read, in address order, or why there are none; see [`crate::RemoteAccess`] for
+        /// what a write and a compare-and-swap give.
         outcome: Result<&'a [u64], ReadFailure>,
     },
 }

@@ -107,6 +107,9 @@ pub enum FabricError {
         /// The limit.
         max: usize,
     },
+    /// The provider does not let peers write to that region; register it for reading alone.
+    #[error("this provider permits no one-sided writes of the region")]
+    AccessUnavailable,
     /// Nobody serves one-sided reads here; see the options of the endpoint.
     #[error("this endpoint serves no one-sided reads, so no region can be registered")]
     OneSidedUnavailable,

@@ -18,7 +18,7 @@ use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
 use crate::poller::poll_error;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
 use crate::tcp::{TcpEndpoint, TcpOptions};
@@ -221,8 +221,8 @@ impl Endpoint for HostEndpoint {
 }
 
 impl OneSided for HostEndpoint {
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        self.registry.as_ref().ok_or(FabricError::OneSidedUnavailable)?.register(region)
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
+        self.registry.as_ref().ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
     }
 
     fn deregister(&mut self, key: RegionKey) {
@@ -231,15 +231,15 @@ impl OneSided for HostEndpoint {
         }
     }
 
-    fn post_read(
+    fn post(
         &mut self,
         connection: ConnectionId,
-        read: RemoteRead,
+        access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
         match &mut self.shm {
-            Some(shm) if mark_of(connection) == MARK_SHM => shm.post_read(connection, read, tag),
-            _ => self.tcp.post_read(connection, read, tag),
+            Some(shm) if mark_of(connection) == MARK_SHM => shm.post(connection, access, tag),
+            _ => self.tcp.post(connection, access, tag),
         }
     }
 

@@ -47,7 +47,10 @@ pub use mapped::MappedRegion;
 pub use one_sided::OneSided;
 pub use partition::Partition;
 pub use poller::{Poller, Wait, Waker};
-pub use remote_access::{READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+pub use remote_access::{
+    READ_BYTES_MAX, READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
+    RemoteSwap, RemoteWrite,
+};
 pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;

@@ -1,4 +1,5 @@
-//! The one-sided half of a fabric: regions are registered, peers read them without the owner's thread.
+//! The one-sided half of a fabric: regions are registered, peers access them without the owner's thread. The
+//! registration says what is permitted: reads alone, in all providers so far.
 //!
 //! A read names the *registration*, not the region: keys are random and fresh each time, so a read that was
 //! posted for an earlier registration fails instead of returning what stands there now. What a read returns
@@ -11,16 +12,25 @@ use cell_memory::Region;
 use crate::endpoint::{ConnectionId, Endpoint};
 use crate::error::{FabricError, SendError};
 use crate::mapped::MappedRegion;
-use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead};
 
-/// An endpoint with one-sided reads.
+/// An endpoint with one-sided access.
 pub trait OneSided: Endpoint {
-    /// Lets peers read a region until it is deregistered. The key is random and fresh. Registrations belong
+    /// [`OneSided::register_for`] reads alone: all that the product asks for.
+    ///
+    /// # Errors
+    /// As for [`OneSided::register_for`].
+    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+        self.register_for(region, RegionAccess::Read)
+    }
+
+    /// Lets peers access a region until it is deregistered. The key is random and fresh. Registrations belong
     /// to the process, not to the endpoint: they hold, and may be ended, at any endpoint of it.
     ///
     /// # Errors
-    /// No service for one-sided reads at this endpoint, or no random bytes.
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError>;
+    /// No service for one-sided access at this endpoint, no random bytes, or
+    /// [`FabricError::AccessUnavailable`]: this provider does not permit that access to this region.
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError>;
 
     /// Ends a registration. When this returns nothing is read through it any more by a provider's own code;
     /// an unknown key is ignored. A peer that has the memory mapped (`shm`) and goes round the provider can
@@ -28,19 +38,32 @@ pub trait OneSided: Endpoint {
     /// what it sees worthless.
     fn deregister(&mut self, key: RegionKey);
 
-    /// Posts a read of the peer's memory; it leaves with the next flush and [`crate::Event::ReadDone`]
-    /// follows with the tag. Reads complete in any order, and in any order with messages. Only the end that
-    /// connected can read.
+    /// Posts an operation on the peer's memory. What was posted leaves as one batch with the next flush, and
+    /// [`crate::Event::ReadDone`] follows for each with its tag. Operations complete in any order, and in any
+    /// order with messages. Only the end that connected can post them.
     ///
     /// # Errors
     /// As for a send: [`SendError::Full`] with [`crate::READS_MAX`] in flight on the connection,
     /// [`SendError::Closed`].
+    fn post(
+        &mut self,
+        connection: ConnectionId,
+        access: RemoteAccess<'_>,
+        tag: ReadTag,
+    ) -> Result<(), SendError>;
+
+    /// [`OneSided::post`] of a read.
+    ///
+    /// # Errors
+    /// As for [`OneSided::post`].
     fn post_read(
         &mut self,
         connection: ConnectionId,
         read: RemoteRead,
         tag: ReadTag,
-    ) -> Result<(), SendError>;
+    ) -> Result<(), SendError> {
+        self.post(connection, RemoteAccess::Read(read), tag)
+    }
 
     /// The region behind a key, where this provider's reads are loads of memory that is mapped: from the
     /// first read by that key on. Elsewhere, and before, there is none.

@@ -13,7 +13,7 @@ use cell_memory::Region;
 use cell_terms::Words;
 
 use crate::error::FabricError;
-use crate::remote_access::RegionKey;
+use crate::remote_access::{RegionAccess, RegionKey};
 use crate::shm::{SharedWords, seal_for_readers, sealed_file};
 
 /// Registrations that a ledger has words for.
@@ -67,8 +67,11 @@ impl Registry {
         Ok(Registry { regions: RwLock::default(), ledger: Some(ledger) })
     }
 
-    /// Lets peers read the region by a fresh random key.
-    pub(crate) fn register(&self, region: &Region) -> Result<RegionKey, FabricError> {
+    /// Lets peers read the region by a fresh random key; nobody can be let write to it.
+    pub(crate) fn register(&self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
+        if access != RegionAccess::Read {
+            return Err(FabricError::AccessUnavailable);
+        }
         let mut bytes = [0; 8];
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|errno| FabricError::Random { source: errno.into() })?;

@@ -4,8 +4,8 @@ use std::fmt;
 
 use cell_terms::Words;
 
-/// Names one registration of a region for remote read. Whoever has it and can reach the fabric can read the
-/// region.
+/// Names one registration of a region. Whoever has it and can reach the fabric can do with the region what the
+/// registration permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionKey(pub u64);
 
@@ -15,7 +15,7 @@ impl fmt::Display for RegionKey {
     }
 }
 
-/// The caller's own name for a read; nothing but it comes back with the completion.
+/// The caller's own name for a one-sided operation; nothing but it comes back with the completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReadTag(pub u64);
 
@@ -30,13 +30,58 @@ pub struct RemoteRead {
     pub length: u32,
 }
 
-/// The longest one-sided read.
+/// What to write: whole words, to be stored in address order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteWrite<'a> {
+    /// The registration.
+    pub key: RegionKey,
+    /// Byte offset in the region, a multiple of 8.
+    pub offset: u64,
+    /// The words, from one to [`READ_BYTES_MAX`] / 8 of them.
+    pub words: &'a [u64],
+}
+
+/// A word that takes another value if it has the one that is expected, all at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RemoteSwap {
+    /// The registration.
+    pub key: RegionKey,
+    /// Byte offset of the word in the region, a multiple of 8.
+    pub offset: u64,
+    /// The value that it must have to be changed.
+    pub expected: u64,
+    /// The value that it takes.
+    pub new: u64,
+}
+
+/// One operation on a peer's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemoteAccess<'a> {
+    /// Completes with the words that were read.
+    Read(RemoteRead),
+    /// Completes with no words.
+    Write(RemoteWrite<'a>),
+    /// Completes with one word: what stood there before, whether or not it was the expected value.
+    CompareAndSwap(RemoteSwap),
+}
+
+/// What a registration permits peers to do with a region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RegionAccess {
+    /// Reads alone.
+    Read,
+    /// Reads, writes and compare-and-swaps. No provider here permits it so far.
+    ReadAndWrite,
+}
+
+/// The longest one-sided read or write.
 pub const READ_BYTES_MAX: u32 = 32 * 1024;
 
-/// Reads in flight on one connection.
+/// One-sided operations in flight on one connection.
 pub const READS_MAX: usize = 1_024;
 
-/// Why a read returned nothing. Each is definite: no memory was read.
+/// Why a one-sided operation returned nothing. Each but
+/// [`ReadFailure::ConnectionClosed`] is definite: no memory was read, and none was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadFailure {
@@ -46,7 +91,11 @@ pub enum ReadFailure {
     /// Beyond the region, not in words, empty, or longer than [`READ_BYTES_MAX`].
     #[error("the range of the read is not permitted")]
     RangeInvalid,
-    /// The connection ended before the read was answered.
+    /// A write or a compare-and-swap of a region that is registered for reading alone.
+    #[error("the region is registered for reading alone")]
+    NotPermitted,
+    /// The connection ended before the operation was answered. Of a write it is not known whether it was
+    /// carried out.
     #[error("the connection ended")]
     ConnectionClosed,
     /// The peer serves no one-sided reads.
@@ -55,6 +104,33 @@ pub enum ReadFailure {
 }
 
 const WORDS_PER_LINE: usize = 8;
+
+impl RemoteAccess<'_> {
+    /// The words that it touches, as a read of them.
+    #[inline]
+    pub(crate) fn range(&self) -> RemoteRead {
+        match self {
+            RemoteAccess::Read(read) => *read,
+            RemoteAccess::Write(RemoteWrite { key, offset, words }) => {
+                let length = u32::try_from(size_of_val(*words)).unwrap_or(u32::MAX);
+                RemoteRead { key: *key, offset: *offset, length }
+            }
+            RemoteAccess::CompareAndSwap(RemoteSwap { key, offset, .. }) => {
+                RemoteRead { key: *key, offset: *offset, length: 8 }
+            }
+        }
+    }
+
+    /// Why no region permits it that is registered for reading alone; none for a read.
+    #[inline]
+    pub(crate) fn refusal(&self) -> Option<ReadFailure> {
+        match self {
+            RemoteAccess::Read(_) => None,
+            _ if !self.range().fits(u64::MAX) => Some(ReadFailure::RangeInvalid),
+            _ => Some(ReadFailure::NotPermitted),
+        }
+    }
+}
 
 impl RemoteRead {
     /// Loads the words that it names: the first before all others, the last after all others, and those

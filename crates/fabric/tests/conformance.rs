@@ -7,8 +7,11 @@ use std::io::ErrorKind;
 
 use cell_fabric::{
     CloseReason, Endpoint, Event, FabricError, FabricLimits, HelloRefusal, OneSided, READ_BYTES_MAX,
-    READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead, SendError,
+    READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead, RemoteSwap,
+    RemoteWrite, SendError,
 };
+
+use cell_terms::Words;
 
 use harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, region, until};
 
@@ -480,6 +483,58 @@ fn read_over_an_accepted_connection_is_unsupported<W: World>() {
     assert_eq!(servers[0].reads(there), [(7, Err(ReadFailure::Unsupported))]);
 }
 
+fn write_of_a_region_registered_for_reading_is_refused<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
+    let (here, _) = open(&mut world, &mut client, &mut servers[0], address);
+    let (region, _writer) = region();
+    let key = servers[0].endpoint.register(&region).unwrap();
+    let write = |offset, words| RemoteAccess::Write(RemoteWrite { key, offset, words });
+    let swap = |offset, expected| RemoteAccess::CompareAndSwap(RemoteSwap { key, offset, expected, new: 7 });
+    let read = RemoteAccess::Read(RemoteRead { key, offset: 8_000, length: 16 });
+    let batch = [
+        (write(8_000, &[7, 7]), Err(ReadFailure::NotPermitted)),
+        (swap(8_000, 1_000), Err(ReadFailure::NotPermitted)),
+        (swap(8_000, 1), Err(ReadFailure::NotPermitted)),
+        (write(8_004, &[7]), Err(ReadFailure::RangeInvalid)),
+        (write(8_000, &[]), Err(ReadFailure::RangeInvalid)),
+        (swap(u64::MAX - 7, 0), Err(ReadFailure::RangeInvalid)),
+        (read, Ok(vec![1_000, 1_001])),
+    ];
+    for (tag, (access, _)) in (0..).zip(&batch) {
+        client.endpoint.post(here, *access, ReadTag(tag)).unwrap();
+    }
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[0].reads(here).len() == batch.len());
+    let mut outcomes = client.reads(here);
+    outcomes.sort_unstable_by_key(|(tag, _)| *tag);
+    let expected: Vec<_> = (0..).zip(batch.map(|(_, outcome)| outcome)).collect();
+    assert_eq!(outcomes, expected);
+    assert_eq!((region.load(1_000), region.load(1_001)), (1_000, 1_001));
+    assert_eq!(client.closed(here), None);
+}
+
+fn write_refused_is_polled_before_sleep_and_ends_with_its_connection<W: World>() {
+    let mut world = W::new();
+    let (mut servers, address) = world.listen(1, FabricLimits::default());
+    let mut client = world.client(FabricLimits::default());
+    let (here, there) = open(&mut world, &mut client, &mut servers[0], address);
+    let write = RemoteAccess::Write(RemoteWrite { key: RegionKey(1), offset: 0, words: &[7] });
+    client.endpoint.post(here, write, ReadTag(1)).unwrap();
+    assert!(!client.endpoint.prepare_sleep(), "its end is to be polled");
+    client.endpoint.close(here);
+    until(&mut world, &mut [&mut client, &mut servers[0]], |peers| peers[1].closed(there).is_some());
+    assert_eq!(client.reads(here), [], "the closing end hears no more");
+    assert_eq!(client.endpoint.post(here, write, ReadTag(2)), Err(SendError::Closed));
+}
+
+fn register_for_writing_is_refused<W: World>() {
+    let mut world = W::new();
+    let (mut servers, _) = world.listen(1, FabricLimits::default());
+    let refused = servers[0].endpoint.register_for(&region().0, RegionAccess::ReadAndWrite);
+    assert!(matches!(refused, Err(FabricError::AccessUnavailable)), "{refused:?}");
+}
+
 macro_rules! conformance {
     ($($provider:ident = $world:ty;)+; $tests:tt) => { $(conformance!(@ $provider, $world, $tests);)+ };
     (@ $provider:ident, $world:ty, { $($test:ident)+ }) => {
@@ -520,5 +575,8 @@ conformance! {
         read_too_many_in_flight_full_then_writable
         read_connection_ends_reads_fail_before_closed
         read_over_an_accepted_connection_is_unsupported
+        write_of_a_region_registered_for_reading_is_refused
+        write_refused_is_polled_before_sleep_and_ends_with_its_connection
+        register_for_writing_is_refused
     }
 }

@@ -3,8 +3,8 @@
 use std::os::fd::BorrowedFd;
 
 use cell_fabric::{
-    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, OneSided, ReadTag, RegionKey,
-    RemoteRead, SendError, SimEndpoint,
+    Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, OneSided, ReadTag, RegionAccess,
+    RegionKey, RemoteAccess, SendError, SimEndpoint,
 };
 use cell_memory::Region;
 use cell_protocol::{Reply, StatusCode};
@@ -80,21 +80,21 @@ impl Endpoint for WatchedEndpoint {
 }
 
 impl OneSided for WatchedEndpoint {
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        self.endpoint.register(region)
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
+        self.endpoint.register_for(region, access)
     }
 
     fn deregister(&mut self, key: RegionKey) {
         self.endpoint.deregister(key);
     }
 
-    fn post_read(
+    fn post(
         &mut self,
         connection: ConnectionId,
-        read: RemoteRead,
+        access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        self.endpoint.post_read(connection, read, tag)
+        self.endpoint.post(connection, access, tag)
     }
 
     fn reads_ordered(&self) -> bool {

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use cell_client::{ClientCore, Driver, Operation, Output};
 use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricCounters, FabricError, Greeting, OneSided, ReadTag,
-    RegionKey, RemoteRead, SendError,
+    RegionAccess, RegionKey, RemoteAccess, RemoteRead, SendError,
 };
 use cell_memory::Region;
 use cell_protocol::{RegionRows, RegionsReply, Reply, Request};
@@ -109,13 +109,14 @@ impl Endpoint for Stopping {
 }
 
 impl OneSided for Stopping {
-    fn register(&mut self, _: &Region) -> Result<RegionKey, FabricError> {
+    fn register_for(&mut self, _: &Region, _: RegionAccess) -> Result<RegionKey, FabricError> {
         Err(FabricError::OneSidedUnavailable)
     }
 
     fn deregister(&mut self, _: RegionKey) {}
 
-    fn post_read(&mut self, _: ConnectionId, read: RemoteRead, tag: ReadTag) -> Result<(), SendError> {
+    fn post(&mut self, _: ConnectionId, access: RemoteAccess<'_>, tag: ReadTag) -> Result<(), SendError> {
+        let RemoteAccess::Read(read) = access else { panic!("{access:?}") };
         self.reads.push((read, tag));
         Ok(())
     }

@@ -17,7 +17,7 @@ use crate::mapped::MappedRegion;
 use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::socket_name::SocketName;
 
 use super::layout::RING_WORDS;
@@ -183,9 +183,9 @@ impl Endpoint for ShmEndpoint {
 }
 
 impl OneSided for ShmEndpoint {
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
         let registry = self.messenger.transport.registry.as_ref();
-        registry.ok_or(FabricError::OneSidedUnavailable)?.register(region)
+        registry.ok_or(FabricError::OneSidedUnavailable)?.register(region, access)
     }
 
     fn deregister(&mut self, key: RegionKey) {
@@ -194,15 +194,15 @@ impl OneSided for ShmEndpoint {
         }
     }
 
-    fn post_read(
+    fn post(
         &mut self,
         connection: ConnectionId,
-        read: RemoteRead,
+        access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
         let table = &mut self.messenger.table;
         let (found, counters) = table.get_counted(connection).ok_or(SendError::Closed)?;
-        found.link.reads.post(read, tag)?;
+        found.link.reads.post(&access, tag)?;
         counters.reads_posted += 1;
         table.mark_dirty(connection);
         Ok(())

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use crate::error::SendError;
 use crate::mapped::{MappedRegion, Word};
 use crate::registry::LedgerView;
-use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteAccess, RemoteRead};
 
 use super::control::{self, RegionAnswer};
 
@@ -33,6 +33,8 @@ pub(super) struct Reads {
     posted: VecDeque<(RemoteRead, ReadTag)>,
     /// How many of them a flush has let go, from the front.
     flushed: usize,
+    /// What no region permits, to be told of by the next poll.
+    refused: Vec<(ReadTag, ReadFailure)>,
     /// Reads of regions that are not mapped yet.
     parked: Vec<(RemoteRead, ReadTag)>,
     /// The region that the owner was asked for: one at a time.
@@ -50,13 +52,19 @@ struct Mapped {
 }
 
 impl Reads {
-    pub(super) fn post(&mut self, read: RemoteRead, tag: ReadTag) -> Result<(), SendError> {
+    #[inline]
+    pub(super) fn post(&mut self, access: &RemoteAccess<'_>, tag: ReadTag) -> Result<(), SendError> {
         if self.in_flight() >= READS_MAX {
             self.full = true;
             return Err(SendError::Full);
         }
-        self.prefetch(&read);
-        self.posted.push_back((read, tag));
+        match access {
+            RemoteAccess::Read(read) => {
+                self.prefetch(read);
+                self.posted.push_back((*read, tag));
+            }
+            refused => self.refused.extend(refused.refusal().map(|failure| (tag, failure))),
+        }
         Ok(())
     }
 
@@ -84,12 +92,12 @@ impl Reads {
     }
 
     fn in_flight(&self) -> usize {
-        self.posted.len() + self.parked.len()
+        self.posted.len() + self.parked.len() + self.refused.len()
     }
 
     /// Whether there is nothing that the next poll could do.
     pub(super) fn is_quiet(&self) -> bool {
-        self.flushed == 0 && (self.parked.is_empty() || self.asked.is_some())
+        self.flushed == 0 && self.refused.is_empty() && (self.parked.is_empty() || self.asked.is_some())
     }
 
     /// Whether the owner owes an answer.
@@ -106,6 +114,9 @@ impl Reads {
 
     /// Carries out what was flushed, as far as its regions are mapped, and asks for the next one that is not.
     pub(super) fn perform(&mut self, socket: &OwnedFd, words: &mut Vec<u64>, outcomes: &mut Outcomes<'_>) {
+        for (tag, failure) in self.refused.drain(..) {
+            outcomes(tag, Err(failure));
+        }
         for _ in 0..self.flushed.min(READS_PER_POLL) {
             let Some((read, tag)) = self.posted.pop_front() else { break };
             self.flushed -= 1;
@@ -188,7 +199,9 @@ impl Reads {
 
     /// The connection ends: its reads fail.
     pub(super) fn fail_all(&mut self, outcomes: &mut Outcomes<'_>) {
-        for (_, tag) in self.parked.drain(..).chain(self.posted.drain(..)) {
+        let refused = self.refused.drain(..).map(|(tag, _)| tag);
+        let reads = self.parked.drain(..).chain(self.posted.drain(..)).map(|(_, tag)| tag);
+        for tag in refused.chain(reads) {
             outcomes(tag, Err(ReadFailure::ConnectionClosed));
         }
         self.flushed = 0;

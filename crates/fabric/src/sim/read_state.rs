@@ -14,11 +14,14 @@ use super::link::{LinkId, Side};
 /// A read's name within the network.
 pub(super) type ReadId = u64;
 
-/// A read that was posted and not flushed.
+/// An operation that was posted and not flushed.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) connection: ConnectionId,
+    /// The words that it touches.
     pub(super) read: RemoteRead,
+    /// Why no region permits it.
+    pub(super) refusal: Option<ReadFailure>,
     pub(super) tag: ReadTag,
 }
 

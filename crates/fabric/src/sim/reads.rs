@@ -15,7 +15,9 @@ use crate::endpoint::ConnectionId;
 use crate::error::{FabricError, SendError};
 use crate::mapped::{MappedRegion, Word};
 use crate::one_sided::OneSided;
-use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{
+    READS_MAX, ReadFailure, ReadTag, RegionAccess, RegionKey, RemoteAccess, RemoteRead,
+};
 
 use super::endpoint::SimEndpoint;
 use super::link::{Arrival, LinkId, Side};
@@ -26,7 +28,10 @@ const WORDS_PER_LINE: usize = 8;
 const MOMENTS_MAX: u64 = 4;
 
 impl OneSided for SimEndpoint {
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
+        if access != RegionAccess::Read {
+            return Err(FabricError::AccessUnavailable);
+        }
         let mut state = self.network.lock();
         let host = state.endpoints[self.endpoint].host;
         if !state.endpoints[self.endpoint].alive {
@@ -49,10 +54,10 @@ impl OneSided for SimEndpoint {
         }
     }
 
-    fn post_read(
+    fn post(
         &mut self,
         connection: ConnectionId,
-        read: RemoteRead,
+        access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
         let mut state = self.network.lock();
@@ -68,7 +73,8 @@ impl OneSided for SimEndpoint {
         end.reads += 1;
         let endpoint = &mut state.endpoints[self.endpoint];
         endpoint.counters.reads_posted += 1;
-        endpoint.posted.push(Posted { connection, read, tag });
+        let (read, refusal) = (access.range(), access.refusal());
+        endpoint.posted.push(Posted { connection, read, refusal, tag });
         Ok(())
     }
 
@@ -103,7 +109,7 @@ impl NetworkState {
             } else if !posted.read.fits(u64::MAX) {
                 Some(ReadFailure::RangeInvalid)
             } else {
-                None
+                posted.refusal
             };
             let (words, moments) = (Vec::new(), Vec::new());
             let read = Read { endpoint, posted, link, side, hosts, words, moments, failure };

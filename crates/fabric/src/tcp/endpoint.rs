@@ -16,7 +16,7 @@ use crate::limits::FabricLimits;
 use crate::one_sided::OneSided;
 use crate::partition::Partition;
 use crate::registry::Registry;
-use crate::remote_access::{ReadTag, RegionKey, RemoteRead};
+use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 
 use super::lanes::Lanes;
 use super::listener::TcpListener;
@@ -179,8 +179,8 @@ impl Endpoint for TcpEndpoint {
 }
 
 impl OneSided for TcpEndpoint {
-    fn register(&mut self, region: &Region) -> Result<RegionKey, FabricError> {
-        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.registry().register(region)
+    fn register_for(&mut self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
+        self.service.as_ref().ok_or(FabricError::OneSidedUnavailable)?.registry().register(region, access)
     }
 
     fn deregister(&mut self, key: RegionKey) {
@@ -189,13 +189,13 @@ impl OneSided for TcpEndpoint {
         }
     }
 
-    fn post_read(
+    fn post(
         &mut self,
         connection: ConnectionId,
-        read: RemoteRead,
+        access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        self.lanes.post(&mut self.messenger, connection, read, tag)
+        self.lanes.post(&mut self.messenger, connection, &access, tag)
     }
 
     fn reads_ordered(&self) -> bool {

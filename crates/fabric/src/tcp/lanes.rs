@@ -12,7 +12,7 @@ use crate::connections::{MARK_LANE, Sink};
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::hello::WORKER_ONE_SIDED;
-use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteRead};
+use crate::remote_access::{READS_MAX, ReadFailure, ReadTag, RemoteAccess};
 
 use super::read_wire::{decode_answer, encode_request};
 use super::transport::TcpMessenger;
@@ -65,10 +65,10 @@ impl Lanes {
         &mut self,
         messenger: &mut TcpMessenger,
         user: ConnectionId,
-        read: RemoteRead,
+        access: &RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        if let Some(failure) = self.refusal(messenger, user, &read)? {
+        if let Some(failure) = self.refusal(messenger, user, access)? {
             return self.fail(user, tag, failure);
         }
         if !self.lanes.contains_key(&user) {
@@ -82,6 +82,7 @@ impl Lanes {
             lane.full = true;
             return Err(SendError::Full);
         }
+        let read = access.range();
         let request = encode_request(&read, lane.sequence);
         match messenger.send_parts(lane.connection, &[&request]) {
             Ok(()) => {}
@@ -98,21 +99,21 @@ impl Lanes {
         Ok(())
     }
 
-    /// Why a read cannot even be tried.
+    /// Why an operation cannot even be tried.
     fn refusal(
         &self,
         messenger: &TcpMessenger,
         user: ConnectionId,
-        read: &RemoteRead,
+        access: &RemoteAccess<'_>,
     ) -> Result<Option<ReadFailure>, SendError> {
         let connection = messenger.table.get(user).filter(|connection| connection.link.broken.is_none());
         let connection = connection.ok_or(SendError::Closed)?;
         Ok(if connection.accepted || (connection.is_open() && !connection.link.one_sided) {
             Some(ReadFailure::Unsupported)
-        } else if !read.fits(u64::MAX) {
+        } else if !access.range().fits(u64::MAX) {
             Some(ReadFailure::RangeInvalid)
         } else {
-            None
+            access.refusal()
         })
     }
 
