@@ -1,5 +1,6 @@
-//! Both providers of a real host in one endpoint: a worker serves peers over TCP and over shared memory at
-//! once, a client connects by whichever the address says.
+//! All providers of a real host in one endpoint: a worker serves peers over TCP and over shared memory at
+//! once, a client connects by whichever the address says. A provider that is added is a variant of
+//! [`ProviderEndpoint`] and a row in [`Provider::new`].
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use cell_memory::Region;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use crate::address::{Address, Host};
-use crate::connections::{MARK_SHM, mark_of};
+use crate::address::Address;
+use crate::connections::{MARK_SHM, MARK_TCP, mark_of};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
 use crate::error::{FabricError, SendError};
@@ -23,10 +24,6 @@ use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
 use crate::tcp::{TcpEndpoint, TcpOptions};
 
-/// A poll of TCP is a system call; while shared memory is in use and TCP is silent, one in so many turns
-/// has it.
-const TCP_EVERY: u32 = 8;
-
 /// How a host's endpoints are set up.
 #[derive(Clone, Debug, Default)]
 pub struct HostOptions {
@@ -37,19 +34,60 @@ pub struct HostOptions {
     pub socket: Option<SocketName>,
 }
 
-/// An endpoint over TCP and shared memory. Ids of the two kinds of connections differ, and registrations are
-/// served by both under one key.
+/// An endpoint over all providers of a host. Ids of their connections differ, and registrations are served by
+/// all under one key.
 #[derive(Debug)]
 pub struct HostEndpoint {
-    tcp: TcpEndpoint,
-    shm: Option<ShmEndpoint>,
+    /// In the order in which they are polled.
+    providers: Vec<Provider>,
     registry: Option<Arc<Registry>>,
-    /// Over the epolls of both.
+    /// Over the epolls of all.
     epoll: OwnedFd,
-    /// Turns since TCP was polled.
-    tcp_age: u32,
-    /// TCP had something when it was last polled.
-    tcp_busy: bool,
+}
+
+/// The endpoints that a host's endpoint may be made of.
+#[derive(Debug)]
+enum ProviderEndpoint {
+    Shm(ShmEndpoint),
+    Tcp(TcpEndpoint),
+}
+
+/// The same call on whichever endpoint it is. Sends and polls are hot, so the call is chosen by a branch and
+/// not by a table of functions.
+macro_rules! on {
+    ($provider:expr, $endpoint:ident => $call:expr) => {
+        match $provider {
+            ProviderEndpoint::Shm($endpoint) => $call,
+            ProviderEndpoint::Tcp($endpoint) => $call,
+        }
+    };
+}
+
+/// One row of a host's list of providers.
+#[derive(Debug)]
+struct Provider {
+    endpoint: ProviderEndpoint,
+    /// As [`Host::provider`] of the addresses that it reaches.
+    name: &'static str,
+    /// Of the ids of its connections.
+    mark: u64,
+    /// Turns between two polls while it is silent and one that is polled each turn is in use.
+    polled_every: u32,
+    /// Turns since it was polled.
+    age: u32,
+    /// It had something when it was last polled.
+    busy: bool,
+}
+
+impl Provider {
+    fn new(endpoint: ProviderEndpoint) -> Provider {
+        let (name, mark, polled_every) = match endpoint {
+            ProviderEndpoint::Shm(_) => ("shm", MARK_SHM, 1),
+            // A poll is a system call.
+            ProviderEndpoint::Tcp(_) => ("tcp", MARK_TCP, 8),
+        };
+        Provider { endpoint, name, mark, polled_every, age: 0, busy: false }
+    }
 }
 
 impl HostEndpoint {
@@ -66,7 +104,9 @@ impl HostEndpoint {
     /// # Errors
     /// As there.
     pub fn client_of(limits: FabricLimits, users: &[u32]) -> Result<HostEndpoint, FabricError> {
-        HostEndpoint::join(TcpEndpoint::client(limits)?, Some(ShmEndpoint::client_of(limits, users)?), None)
+        let shm = ProviderEndpoint::Shm(ShmEndpoint::client_of(limits, users)?);
+        let tcp = ProviderEndpoint::Tcp(TcpEndpoint::client(limits)?);
+        HostEndpoint::join([shm, tcp], None)
     }
 
     /// One endpoint a worker, all behind one TCP address and one unix socket.
@@ -94,116 +134,131 @@ impl HostEndpoint {
             partition: shm_options.partition.clone(),
         };
         let tcp = TcpEndpoint::listen_with(address, workers, &tcp_options, &registry)?;
-        let shm: Vec<Option<ShmEndpoint>> = match options.socket {
-            Some(name) => {
-                let shm = ShmEndpoint::listen_with(name, workers, &shm_options, &registry)?;
-                shm.into_iter().map(Some).collect()
-            }
-            None => tcp.iter().map(|_| None).collect(),
-        };
+        let mut shm = match options.socket {
+            Some(name) => ShmEndpoint::listen_with(name, workers, &shm_options, &registry)?,
+            None => Vec::new(),
+        }
+        .into_iter();
         let registry = shm_options.one_sided.then_some(registry);
-        tcp.into_iter().zip(shm).map(|(tcp, shm)| HostEndpoint::join(tcp, shm, registry.clone())).collect()
+        let endpoint = |tcp| {
+            let shm = shm.next().map(ProviderEndpoint::Shm);
+            HostEndpoint::join(shm.into_iter().chain([ProviderEndpoint::Tcp(tcp)]), registry.clone())
+        };
+        tcp.into_iter().map(endpoint).collect()
     }
 
     fn join(
-        tcp: TcpEndpoint,
-        shm: Option<ShmEndpoint>,
+        endpoints: impl IntoIterator<Item = ProviderEndpoint>,
         registry: Option<Arc<Registry>>,
     ) -> Result<HostEndpoint, FabricError> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?;
-        let shm_descriptor = shm.as_ref().and_then(Endpoint::wake_descriptor);
-        for descriptor in [tcp.wake_descriptor(), shm_descriptor].into_iter().flatten() {
-            epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN).map_err(poll_error)?;
+        let providers: Vec<Provider> = endpoints.into_iter().map(Provider::new).collect();
+        for provider in &providers {
+            if let Some(descriptor) = on!(&provider.endpoint, endpoint => endpoint.wake_descriptor()) {
+                epoll::add(&epoll, descriptor, EventData::new_u64(0), EventFlags::IN).map_err(poll_error)?;
+            }
         }
-        Ok(HostEndpoint { tcp, shm, registry, epoll, tcp_age: 0, tcp_busy: false })
+        Ok(HostEndpoint { providers, registry, epoll })
     }
 
     /// Where this endpoint listens over TCP; `None` unless it is the one of its group that accepts.
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
-        self.tcp.address()
+        self.providers.iter().find_map(|provider| match &provider.endpoint {
+            ProviderEndpoint::Tcp(tcp) => tcp.address(),
+            ProviderEndpoint::Shm(_) => None,
+        })
     }
 
     /// The unix socket where it listens for peers of this host.
     #[must_use]
     pub fn socket(&self) -> Option<SocketName> {
-        self.shm.as_ref().and_then(ShmEndpoint::name)
+        self.providers.iter().find_map(|provider| match &provider.endpoint {
+            ProviderEndpoint::Shm(shm) => shm.name(),
+            ProviderEndpoint::Tcp(_) => None,
+        })
     }
 
-    /// The half that has a connection.
-    fn of(&mut self, connection: ConnectionId) -> &mut dyn OneSided {
-        match &mut self.shm {
-            Some(shm) if mark_of(connection) == MARK_SHM => shm,
-            _ => &mut self.tcp,
-        }
+    /// The provider that has a connection.
+    #[inline]
+    fn of(&self, connection: ConnectionId) -> Option<&Provider> {
+        self.providers.iter().find(|provider| provider.mark == mark_of(connection))
     }
 
-    fn tcp_is_due(&self) -> bool {
-        let shm_in_use = self.shm.as_ref().is_some_and(|shm| shm.connections() > 0);
-        self.tcp_busy || !shm_in_use || self.tcp_age >= TCP_EVERY
+    /// The provider that has a connection.
+    #[inline]
+    fn of_mut(&mut self, connection: ConnectionId) -> Option<&mut Provider> {
+        self.providers.iter_mut().find(|provider| provider.mark == mark_of(connection))
     }
 }
 
 impl Endpoint for HostEndpoint {
     fn connect(&mut self, address: &Address) -> Result<ConnectionId, FabricError> {
-        match (address.host, &mut self.shm) {
-            (Host::Shm(_), Some(shm)) => shm.connect(address),
-            _ => self.tcp.connect(address),
+        let name = address.host.provider();
+        match self.providers.iter_mut().find(|provider| provider.name == name) {
+            Some(provider) => on!(&mut provider.endpoint, endpoint => endpoint.connect(address)),
+            None => Err(FabricError::AddressUnsupported { host: address.host }),
         }
     }
 
     fn send_parts(&mut self, connection: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
-        match &mut self.shm {
-            Some(shm) if mark_of(connection) == MARK_SHM => shm.send_parts(connection, parts),
-            _ => self.tcp.send_parts(connection, parts),
-        }
+        let provider = self.of_mut(connection).ok_or(SendError::Closed)?;
+        on!(&mut provider.endpoint, endpoint => endpoint.send_parts(connection, parts))
     }
 
     fn flush(&mut self) {
-        if let Some(shm) = &mut self.shm {
-            shm.flush();
+        for provider in &mut self.providers {
+            on!(&mut provider.endpoint, endpoint => endpoint.flush());
         }
-        self.tcp.flush();
     }
 
     fn poll(&mut self, sink: &mut dyn FnMut(Event<'_>)) -> usize {
-        let mut events = self.shm.as_mut().map_or(0, |shm| shm.poll(sink));
-        self.tcp_age += 1;
-        if self.tcp_is_due() {
-            self.tcp_age = 0;
-            let of_tcp = self.tcp.poll(sink);
-            self.tcp_busy = of_tcp > 0;
-            events += of_tcp;
+        let (mut events, mut in_use) = (0, false);
+        for provider in &mut self.providers {
+            provider.age += 1;
+            if in_use && !provider.busy && provider.age < provider.polled_every {
+                continue;
+            }
+            let of_provider = on!(&mut provider.endpoint, endpoint => endpoint.poll(sink));
+            (provider.age, provider.busy) = (0, of_provider > 0);
+            events += of_provider;
+            in_use |=
+                provider.polled_every == 1 && on!(&provider.endpoint, endpoint => endpoint.connections()) > 0;
         }
         events
     }
 
     fn tick(&mut self, now_ns: u64) {
-        if let Some(shm) = &mut self.shm {
-            shm.tick(now_ns);
+        for provider in &mut self.providers {
+            on!(&mut provider.endpoint, endpoint => endpoint.tick(now_ns));
         }
-        self.tcp.tick(now_ns);
     }
 
     fn close(&mut self, connection: ConnectionId) {
-        self.of(connection).close(connection);
-    }
-
-    fn output_pending(&self, connection: ConnectionId) -> usize {
-        match &self.shm {
-            Some(shm) if mark_of(connection) == MARK_SHM => shm.output_pending(connection),
-            _ => self.tcp.output_pending(connection),
+        if let Some(provider) = self.of_mut(connection) {
+            on!(&mut provider.endpoint, endpoint => endpoint.close(connection));
         }
     }
 
+    fn output_pending(&self, connection: ConnectionId) -> usize {
+        self.of(connection)
+            .map_or(0, |provider| on!(&provider.endpoint, endpoint => endpoint.output_pending(connection)))
+    }
+
     fn connections(&self) -> usize {
-        self.tcp.connections() + self.shm.as_ref().map_or(0, Endpoint::connections)
+        self.providers
+            .iter()
+            .map(|provider| on!(&provider.endpoint, endpoint => endpoint.connections()))
+            .sum()
     }
 
     fn prepare_sleep(&mut self) -> bool {
-        let ready = self.shm.as_mut().is_none_or(Endpoint::prepare_sleep) && self.tcp.prepare_sleep();
-        // What ended the sleep, or would not let it begin, may be TCP's.
-        self.tcp_age = TCP_EVERY;
+        let mut ready = true;
+        for provider in &mut self.providers {
+            ready = ready && on!(&mut provider.endpoint, endpoint => endpoint.prepare_sleep());
+            // What ended the sleep, or would not let it begin, may be this one's.
+            provider.age = provider.polled_every;
+        }
         ready
     }
 
@@ -212,9 +267,9 @@ impl Endpoint for HostEndpoint {
     }
 
     fn counters(&self) -> FabricCounters {
-        let mut counters = self.tcp.counters();
-        if let Some(shm) = &self.shm {
-            counters.add(&shm.counters());
+        let mut counters = FabricCounters::default();
+        for provider in &self.providers {
+            counters.add(&on!(&provider.endpoint, endpoint => endpoint.counters()));
         }
         counters
     }
@@ -237,18 +292,16 @@ impl OneSided for HostEndpoint {
         access: RemoteAccess<'_>,
         tag: ReadTag,
     ) -> Result<(), SendError> {
-        match &mut self.shm {
-            Some(shm) if mark_of(connection) == MARK_SHM => shm.post(connection, access, tag),
-            _ => self.tcp.post(connection, access, tag),
-        }
+        let provider = self.of_mut(connection).ok_or(SendError::Closed)?;
+        on!(&mut provider.endpoint, endpoint => endpoint.post(connection, access, tag))
     }
 
     fn mapped(&self, connection: ConnectionId, key: RegionKey) -> Option<MappedRegion> {
-        self.shm.as_ref().filter(|_| mark_of(connection) == MARK_SHM)?.mapped(connection, key)
+        on!(&self.of(connection)?.endpoint, endpoint => endpoint.mapped(connection, key))
     }
 
     fn reads_ordered(&self) -> bool {
-        self.tcp.reads_ordered() && self.shm.as_ref().is_none_or(OneSided::reads_ordered)
+        self.providers.iter().all(|provider| on!(&provider.endpoint, endpoint => endpoint.reads_ordered()))
     }
 }
 

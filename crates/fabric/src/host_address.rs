@@ -17,6 +17,17 @@ pub enum Host {
     Sim(u32),
 }
 
+impl Host {
+    /// The name of the provider that reaches it.
+    pub(crate) const fn provider(&self) -> &'static str {
+        match self {
+            Host::Tcp(_) => "tcp",
+            Host::Shm(_) => "shm",
+            Host::Sim(_) => "sim",
+        }
+    }
+}
+
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
