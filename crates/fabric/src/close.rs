@@ -18,6 +18,8 @@ pub enum HelloRefusal {
     NoSuchWorker,
     /// The user that the peer runs as may not connect.
     NotPermitted,
+    /// The hello has an extension that must be understood, and it does not know that.
+    ExtensionUnknown,
     /// A status that this version does not know.
     Unknown(u16),
 }
@@ -50,6 +52,12 @@ pub enum CloseReason {
     /// The hello has the right magic and version and still makes no sense.
     #[error("the peer's hello is malformed")]
     HelloInvalid,
+    /// The hello has an extension that must be understood, and this version does not.
+    #[error("the peer's hello asks for extension {kind}, which this version does not know")]
+    ExtensionUnknown {
+        /// The extension's number.
+        kind: u16,
+    },
     /// The peer announced a message longer than this endpoint takes. Nothing was allocated for it.
     #[error("the peer announced a message of {length} bytes, the limit is {max}")]
     TooLong {
@@ -91,6 +99,15 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
+    /// What the peer is told whose hello is refused for this reason; `None`: nothing, as strangers are.
+    pub(crate) fn refusal(self) -> Option<HelloRefusal> {
+        match self {
+            CloseReason::VersionUnknown { .. } => Some(HelloRefusal::Version),
+            CloseReason::ExtensionUnknown { .. } => Some(HelloRefusal::ExtensionUnknown),
+            _ => None,
+        }
+    }
+
     /// A failed system call on a connection, as the reason to close it.
     pub(crate) fn network(errno: Errno) -> CloseReason {
         CloseReason::Network(io::Error::from(errno).kind())

@@ -13,10 +13,15 @@
 //! | 12 | 2 | flags of the provider: bit 0 serves one-sided reads; the rest zero |
 //! | 14 | 2 | worker: which one the connector wants, 65,535 the one-sided service; acceptors repeat it |
 //! | 16 | 4 | longest message that this end takes, from 1,024 |
-//! | 20 | 2 | bytes of greeting that follow, at most 1,024 |
+//! | 20 | 2 | bytes of greeting and extensions that follow, at most 1,024 |
 //! | 22 | 2 | zero |
 //! | 24 | 16 | boot id of the host |
 //! | 40 | - | greeting: two texts, each a u16 length and UTF-8: shared-memory socket, HTTP address |
+//! | - | - | extensions: each a u16 kind, a u16 length and so many bytes; none is in use |
+//!
+//! Extensions are what a later version can add without another format: what a token or an encrypted
+//! connection has to say first. Who does not know a kind skips it; from kind 32,768 on it refuses the hello
+//! instead, and says why.
 
 use std::fmt;
 
@@ -41,6 +46,8 @@ pub(crate) const HEADER_BYTES: usize = BOOT_ID_AT + 16;
 const GREETING_BYTES_MAX: usize = 1_024;
 const MESSAGE_MAX_MIN: u32 = 1_024;
 const FLAG_ONE_SIDED: u16 = 1;
+/// From this kind on an extension has to be understood.
+const EXTENSION_REQUIRED: u16 = 1 << 15;
 
 const _: () = assert!(HEADER_BYTES == 40);
 
@@ -132,10 +139,13 @@ impl Hello {
         if bytes.len() < whole {
             return Ok(Decoded::Need(whole));
         }
-        Hello::decode_whole(&bytes[..whole]).map(Decoded::Whole).ok_or(CloseReason::HelloInvalid)
+        let (hello, extensions) = Hello::decode_whole(&bytes[..whole]).ok_or(CloseReason::HelloInvalid)?;
+        judge_extensions(extensions)?;
+        Ok(Decoded::Whole(hello))
     }
 
-    fn decode_whole(bytes: &[u8]) -> Option<Hello> {
+    /// The hello, and the bytes of its extensions.
+    fn decode_whole(bytes: &[u8]) -> Option<(Hello, &[u8])> {
         let flags = u16_at(bytes, FLAGS_AT);
         let message_bytes_max = u32::from_le_bytes(bytes[MESSAGE_MAX_AT..GREETING_BYTES_AT].try_into().ok()?);
         let reserved = u16_at(bytes, RESERVED_AT);
@@ -143,15 +153,16 @@ impl Hello {
             return None;
         }
         let (shared_memory_socket, rest) = text(&bytes[HEADER_BYTES..])?;
-        let (http_address, rest) = text(rest)?;
+        let (http_address, extensions) = text(rest)?;
         let boot_id = bytes[BOOT_ID_AT..HEADER_BYTES].try_into().ok()?;
-        rest.is_empty().then_some(Hello {
+        let hello = Hello {
             refusal: HelloRefusal::of_number(u16_at(bytes, STATUS_AT)),
             one_sided: flags & FLAG_ONE_SIDED != 0,
             worker: u16_at(bytes, WORKER_AT),
             message_bytes_max,
             greeting: Greeting { boot_id, shared_memory_socket, http_address },
-        })
+        };
+        Some((hello, extensions))
     }
 }
 
@@ -162,6 +173,7 @@ impl HelloRefusal {
             HelloRefusal::Version => 2,
             HelloRefusal::NoSuchWorker => 3,
             HelloRefusal::NotPermitted => 4,
+            HelloRefusal::ExtensionUnknown => 5,
             HelloRefusal::Unknown(number) => number,
         }
     }
@@ -173,6 +185,7 @@ impl HelloRefusal {
             2 => Some(HelloRefusal::Version),
             3 => Some(HelloRefusal::NoSuchWorker),
             4 => Some(HelloRefusal::NotPermitted),
+            5 => Some(HelloRefusal::ExtensionUnknown),
             unknown => Some(HelloRefusal::Unknown(unknown)),
         }
     }
@@ -185,6 +198,7 @@ impl fmt::Display for HelloRefusal {
             HelloRefusal::Version => f.write_str("another version of the fabric's format"),
             HelloRefusal::NoSuchWorker => f.write_str("there is no such worker"),
             HelloRefusal::NotPermitted => f.write_str("this user may not connect"),
+            HelloRefusal::ExtensionUnknown => f.write_str("it does not know an extension of the hello"),
             HelloRefusal::Unknown(number) => {
                 write!(f, "for reason {number}, which this version does not know")
             }
@@ -196,9 +210,28 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
+/// Skips the extensions, of which this version knows none.
+fn judge_extensions(mut bytes: &[u8]) -> Result<(), CloseReason> {
+    while !bytes.is_empty() {
+        let (kind, rest) = bytes.split_first_chunk::<2>().ok_or(CloseReason::HelloInvalid)?;
+        let (_, rest) = sized(rest).ok_or(CloseReason::HelloInvalid)?;
+        let kind = u16::from_le_bytes(*kind);
+        if kind >= EXTENSION_REQUIRED {
+            return Err(CloseReason::ExtensionUnknown { kind });
+        }
+        bytes = rest;
+    }
+    Ok(())
+}
+
+/// Bytes behind their u16 length, and what follows them.
+fn sized(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (length, rest) = bytes.split_first_chunk::<2>()?;
-    let (text, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))?;
+    rest.split_at_checked(usize::from(u16::from_le_bytes(*length)))
+}
+
+fn text(bytes: &[u8]) -> Option<(String, &[u8])> {
+    let (text, rest) = sized(bytes)?;
     Some((std::str::from_utf8(text).ok()?.to_owned(), rest))
 }
 
@@ -271,6 +304,41 @@ mod tests {
             let decoded = Hello::decode(&wrong);
             let longer = matches!(decoded, Ok(Decoded::Need(needed)) if needed > bytes.len());
             assert!(longer || decoded == Err(CloseReason::HelloInvalid), "{at}: {decoded:?}");
+        }
+    }
+
+    /// The example with something behind its greeting.
+    fn extended(extensions: &[u8]) -> Vec<u8> {
+        let mut bytes = example().encode().unwrap();
+        bytes[GREETING_BYTES_AT] += u8::try_from(extensions.len()).unwrap();
+        bytes.extend_from_slice(extensions);
+        bytes
+    }
+
+    #[test]
+    fn decode_unknown_extensions_are_skipped() {
+        for extensions in [[9, 0, 3, 0, 1, 2, 3].as_slice(), &[0xff, 0x7f, 0, 0, 1, 0, 1, 0, 7]] {
+            let bytes = extended(extensions);
+            assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(example())), "{extensions:?}");
+            let cut = Hello::decode(&bytes[..bytes.len() - 1]);
+            assert_eq!(cut, Ok(Decoded::Need(bytes.len())));
+        }
+    }
+
+    #[test]
+    fn decode_unknown_extension_that_must_be_understood_is_refused_by_its_kind() {
+        let bytes = extended(&[9, 0, 0, 0, 7, 0x80, 1, 0, 5]);
+        assert_eq!(Hello::decode(&bytes), Err(CloseReason::ExtensionUnknown { kind: 0x8007 }));
+    }
+
+    #[test]
+    fn decode_extension_that_is_cut_is_refused() {
+        for extensions in [[9].as_slice(), &[9, 0, 1], &[9, 0, 2, 0, 1], &[9, 0, 0, 0, 1]] {
+            assert_eq!(
+                Hello::decode(&extended(extensions)),
+                Err(CloseReason::HelloInvalid),
+                "{extensions:?}"
+            );
         }
     }
 

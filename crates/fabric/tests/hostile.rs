@@ -72,18 +72,32 @@ fn accept_half_a_hello_is_refused() {
     assert_eq!(refusal_of(&hello()[..41], true), CloseReason::Truncated { received: 41 });
 }
 
-#[test]
-fn accept_other_version_tells_both_ends() {
+/// What the acceptor says of a hello, and the beginning of its answer to it.
+fn told_of(hello: &[u8]) -> (CloseReason, Vec<u8>) {
     let (mut server, address) = server(FabricLimits::default());
     let mut stranger = TcpStream::connect(address).unwrap();
-    let mut bytes = hello();
-    bytes[8] = 7;
-    stranger.write_all(&bytes).unwrap();
+    stranger.write_all(hello).unwrap();
     until(&mut Tcp, &mut [&mut server], |peers| !peers[0].refused.is_empty());
-    assert_eq!(server.refused, [CloseReason::VersionUnknown { theirs: 7 }]);
     let mut answer = Vec::new();
     stranger.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer[..12], *b"CELLFABR\x01\0\x02\0");
+    (server.refused[0], answer[..12].to_vec())
+}
+
+#[test]
+fn accept_other_version_tells_both_ends() {
+    let mut bytes = hello();
+    bytes[8] = 7;
+    let refused = CloseReason::VersionUnknown { theirs: 7 };
+    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x02\0".to_vec()));
+}
+
+#[test]
+fn accept_unknown_extension_that_must_be_understood_tells_both_ends() {
+    let mut bytes = hello();
+    bytes[20] += 5;
+    bytes.extend_from_slice(&[3, 0x80, 1, 0, 42]);
+    let refused = CloseReason::ExtensionUnknown { kind: 0x8003 };
+    assert_eq!(told_of(&bytes), (refused, b"CELLFABR\x01\0\x05\0".to_vec()));
 }
 
 #[test]

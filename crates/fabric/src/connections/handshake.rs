@@ -61,8 +61,8 @@ impl<T: Transport> Messenger<T> {
             Ok(Some(greeted)) if connection.accepted => self.judge_hello(id, greeted.hello, sink),
             Ok(Some(greeted)) => self.judge_answer(id, greeted, sink),
             Err(reason) => {
-                if connection.accepted && matches!(reason, CloseReason::VersionUnknown { .. }) {
-                    T::refuse(&connection.socket, &refusal_of(connection.worker, HelloRefusal::Version));
+                if let Some(refusal) = reason.refusal().filter(|_| connection.accepted) {
+                    T::refuse(&connection.socket, &refusal_of(connection.worker, refusal));
                 }
                 Err(reason)
             }
