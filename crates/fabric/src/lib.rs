@@ -55,4 +55,3 @@ pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};
-pub use version::FORMAT_VERSION;

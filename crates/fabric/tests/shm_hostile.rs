@@ -350,7 +350,7 @@ fn ring_file() -> OwnedFd {
 }
 
 /// A connector that lost its patience would be a thread that never ends: it is waited for so long.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Sends messages to an acceptor that shared those descriptors, always wants to be woken and takes nothing
 /// from its socket, until it was woken more often than a socket holds packets. The reason for the

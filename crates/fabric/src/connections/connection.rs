@@ -20,6 +20,23 @@ pub(crate) enum ConnectionPhase {
     Open,
 }
 
+/// A connection before it has its place in the table.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    pub(crate) socket: OwnedFd,
+    pub(crate) peer: PeerAddress,
+    pub(crate) phase: ConnectionPhase,
+    /// Why it has failed already.
+    pub(crate) failed: Option<CloseReason>,
+}
+
+impl Begun {
+    /// One that was accepted.
+    pub(super) fn accepted(socket: OwnedFd, peer: PeerAddress) -> Begun {
+        Begun { socket, peer, phase: ConnectionPhase::HelloAwaited, failed: None }
+    }
+}
+
 /// What a provider keeps of one connection: its output, and whatever else is its own.
 pub(crate) trait Link: Debug + Default {
     /// Bytes of output that a flush could not hand on. Back-pressure is judged by them.

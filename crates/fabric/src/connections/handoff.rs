@@ -3,28 +3,42 @@
 //! The endpoint that listens reads the hello and nothing beyond it, then leaves the socket on the other
 //! endpoint's queue and rings. The other endpoint judges its own limits and answers the hello.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use crate::address::PeerAddress;
 use crate::error::FabricError;
+use crate::greeting::Greeting;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
+use crate::partition::Partition;
 use crate::poller::poll_error;
+
+/// One of the acceptors of a host, which is a group of them behind one listener.
+#[derive(Clone, Debug)]
+pub(crate) struct Acceptor {
+    group: Arc<Group>,
+    pub(super) worker: u16,
+    /// What it says of itself in the answer to a good hello.
+    pub(super) greeting: Greeting,
+    /// Whether its host serves one-sided reads, as the answer says.
+    pub(super) one_sided: bool,
+    pub(super) partition: Partition,
+}
 
 /// The endpoints of one host.
 #[derive(Debug)]
-pub(crate) struct Group {
+struct Group {
     workers: Vec<HandoffQueue>,
     one_sided: Option<HandoffQueue>,
 }
 
 /// Where one endpoint finds sockets that were accepted for it.
 #[derive(Debug)]
-pub(crate) struct HandoffQueue {
+pub(super) struct HandoffQueue {
     /// Edge-triggered and never drained.
-    pub(crate) bell: OwnedFd,
+    pub(super) bell: OwnedFd,
     state: Mutex<QueueState>,
 }
 
@@ -36,14 +50,53 @@ struct QueueState {
 
 /// An accepted socket whose hello was read and not answered.
 #[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) socket: OwnedFd,
-    pub(crate) peer: PeerAddress,
-    pub(crate) hello: Hello,
+pub(super) struct Handed {
+    pub(super) socket: OwnedFd,
+    pub(super) peer: PeerAddress,
+    pub(super) hello: Hello,
+}
+
+impl Acceptor {
+    /// One a worker. `service`: another one at the end, for the one-sided service.
+    ///
+    /// # Errors
+    /// A greeting that is too long, or no descriptors.
+    pub(crate) fn group(
+        workers: u16,
+        service: bool,
+        greeting: &Greeting,
+        one_sided: bool,
+        partition: &Partition,
+    ) -> Result<Vec<Acceptor>, FabricError> {
+        // Refused here, because later it could only be answered by refusing every peer.
+        let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(0, 0) };
+        answer.encode()?;
+        // The last number names the one-sided service.
+        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
+        let group = Arc::new(Group::new(workers, service)?);
+        let acceptor = |worker| Acceptor {
+            group: Arc::clone(&group),
+            worker,
+            greeting: greeting.clone(),
+            one_sided,
+            partition: partition.clone(),
+        };
+        Ok((0..workers).chain(service.then_some(WORKER_ONE_SIDED)).map(acceptor).collect())
+    }
+
+    /// The queue of a worker number as a hello names it.
+    pub(super) fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
+        self.group.queue(worker)
+    }
+
+    /// Where this acceptor finds sockets that were accepted for it.
+    pub(super) fn own_queue(&self) -> Option<&HandoffQueue> {
+        self.queue(self.worker)
+    }
 }
 
 impl Group {
-    pub(crate) fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
+    fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
         Ok(Group {
             workers: (0..workers).map(|_| HandoffQueue::new()).collect::<Result<_, _>>()?,
             one_sided: if one_sided { Some(HandoffQueue::new()?) } else { None },
@@ -51,7 +104,7 @@ impl Group {
     }
 
     /// The queue of a worker number as a hello names it.
-    pub(crate) fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
+    fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
         if worker == WORKER_ONE_SIDED {
             self.one_sided.as_ref()
         } else {
@@ -67,7 +120,7 @@ impl HandoffQueue {
     }
 
     /// Leaves a socket, or gives it back when nobody sits here any more.
-    pub(crate) fn leave(&self, handed: Handed) -> Result<(), Handed> {
+    pub(super) fn leave(&self, handed: Handed) -> Result<(), Handed> {
         let mut state = self.state();
         if !state.open {
             return Err(handed);
@@ -79,12 +132,12 @@ impl HandoffQueue {
     }
 
     /// Takes what was left.
-    pub(crate) fn take(&self) -> Vec<Handed> {
+    pub(super) fn take(&self) -> Vec<Handed> {
         std::mem::take(&mut self.state().waiting)
     }
 
     /// The endpoint is going: closes what was left and takes no more.
-    pub(crate) fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = self.state();
         state.open = false;
         state.waiting.clear();

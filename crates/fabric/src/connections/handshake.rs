@@ -9,11 +9,11 @@ use crate::error::FabricError;
 use crate::hello::Hello;
 use crate::limits::MESSAGE_BYTES_MAX;
 
-use super::connection::ConnectionPhase;
+use super::connection::{Begun, ConnectionPhase};
 use super::handoff::Handed;
 use super::listener::Listener;
 use super::messenger::Messenger;
-use super::transport::{Begun, Greeted, Sink, Transport};
+use super::transport::{Greeted, Sink, Transport};
 
 /// Sockets accepted in one poll.
 const ACCEPTED_PER_POLL: usize = 64;
@@ -29,12 +29,8 @@ impl<T: Transport> Messenger<T> {
             return Err(FabricError::TooManyConnections { max: limits.connections_max });
         }
         let hello = Hello::of_connector(address.worker, limits.message_bytes_max);
-        let Begun { socket, peer, phase, failed } = self.transport.connect(address, &hello)?;
-        let id = self.adopt(mark, socket, peer, phase, address.worker)?;
-        if let Some(reason) = failed {
-            self.table.end_later(id, reason);
-        }
-        Ok(id)
+        let begun = self.transport.connect(address, &hello)?;
+        self.adopt(mark, address.worker, begun)
     }
 
     /// Accepts what is waiting, some of it.
@@ -46,10 +42,10 @@ impl<T: Transport> Messenger<T> {
                 self.turn_away(&socket, peer, 0, HelloRefusal::NotPermitted, sink);
             } else if self.table.is_full() {
                 self.turn_away(&socket, peer, 0, HelloRefusal::TooManyConnections, sink);
-            } else if let Ok(id) = self.adopt(T::MARK, socket, peer, ConnectionPhase::HelloAwaited, 0) {
-                self.table.queue(id);
+            } else {
+                // What the kernel does not take is closed, as if it had never been accepted.
+                let _ = self.adopt(T::MARK, 0, Begun::accepted(socket, peer));
             }
-            // What the kernel does not take is closed, as if it had never been accepted.
         }
     }
 
@@ -80,12 +76,11 @@ impl<T: Transport> Messenger<T> {
         if acceptor.worker == hello.worker {
             return self.welcome(id, &hello, sink);
         }
-        let group = std::sync::Arc::clone(&acceptor.group);
         let Some(connection) = self.table.remove(id) else { return Ok(()) };
         let (socket, peer) = (connection.socket, connection.peer);
         self.unwatch(&socket);
         let handed = Handed { socket, peer, hello };
-        let left = match group.queue(handed.hello.worker) {
+        let left = match acceptor.queue(handed.hello.worker) {
             Some(queue) => queue.leave(handed),
             None => Err(handed),
         };
@@ -102,14 +97,14 @@ impl<T: Transport> Messenger<T> {
         }
         let Some(acceptor) = &self.acceptor else { return };
         let worker = acceptor.worker;
-        let handed = acceptor.group.queue(worker).map(|queue| queue.take()).unwrap_or_default();
+        let handed = acceptor.own_queue().map(|queue| queue.take()).unwrap_or_default();
         for Handed { socket, peer, hello } in handed {
             if self.table.is_full() {
                 self.turn_away(&socket, peer, worker, HelloRefusal::TooManyConnections, sink);
                 continue;
             }
             // What the kernel does not take is as lost as a reset: the peer sees its socket close.
-            let adopted = self.adopt(T::MARK, socket, peer, ConnectionPhase::HelloAwaited, worker);
+            let adopted = self.adopt(T::MARK, worker, Begun::accepted(socket, peer));
             let Ok(id) = adopted else { continue };
             if let Err(reason) = self.welcome(id, &hello, sink) {
                 self.end(id, reason, sink);

@@ -4,24 +4,20 @@
 //! remembered (`readable`, `blocked`) until a short read or write has used it up.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::{FabricError, SendError};
-use crate::greeting::Greeting;
-use crate::hello::{Hello, WORKER_ONE_SIDED};
 use crate::limits::FabricLimits;
 use crate::partition::Partition;
 use crate::poller::{ReadyList, poll_error};
 
-use super::connection::{Connection, ConnectionPhase, Link};
-use super::handoff::Group;
+use super::connection::{Begun, Connection, ConnectionPhase, Link};
+use super::handoff::Acceptor;
 use super::listener::{Listener, Listening};
 use super::table::ConnectionTable;
 use super::transport::{Sink, Transport};
@@ -30,18 +26,6 @@ use super::transport::{Sink, Transport};
 pub(crate) const EVENTS_PER_POLL: usize = 1_024;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const HANDOFF_TOKEN: u64 = u64::MAX - 1;
-
-/// One of the acceptors of a host, which is a group of them behind one listener.
-#[derive(Clone, Debug)]
-pub(crate) struct Acceptor {
-    pub(super) group: Arc<Group>,
-    pub(super) worker: u16,
-    /// What it says of itself in the answer to a good hello.
-    pub(super) greeting: Greeting,
-    /// Whether its host serves one-sided reads, as the answer says.
-    pub(super) one_sided: bool,
-    partition: Partition,
-}
 
 /// The connections of one endpoint, and where it waits for what comes on them.
 #[derive(Debug)]
@@ -55,35 +39,6 @@ pub(crate) struct Messenger<T: Transport> {
     epoll: OwnedFd,
     events: ReadyList,
     partition: Partition,
-}
-
-impl Acceptor {
-    /// One a worker. `service`: another one at the end, for the one-sided service.
-    ///
-    /// # Errors
-    /// A greeting that is too long, or no descriptors.
-    pub(crate) fn group(
-        workers: u16,
-        service: bool,
-        greeting: &Greeting,
-        one_sided: bool,
-        partition: &Partition,
-    ) -> Result<Vec<Acceptor>, FabricError> {
-        // Refused here, because later it could only be answered by refusing every peer.
-        let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(0, 0) };
-        answer.encode()?;
-        // The last number names the one-sided service.
-        let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
-        let group = Arc::new(Group::new(workers, service)?);
-        let acceptor = |worker| Acceptor {
-            group: Arc::clone(&group),
-            worker,
-            greeting: greeting.clone(),
-            one_sided,
-            partition: partition.clone(),
-        };
-        Ok((0..workers).chain(service.then_some(WORKER_ONE_SIDED)).map(acceptor).collect())
-    }
 }
 
 impl<T: Transport> Messenger<T> {
@@ -114,7 +69,7 @@ impl<T: Transport> Messenger<T> {
         acceptor: Acceptor,
     ) -> Result<Messenger<T>, FabricError> {
         let mut messenger = Messenger::new(limits, transport)?;
-        if let Some(queue) = acceptor.group.queue(acceptor.worker) {
+        if let Some(queue) = acceptor.own_queue() {
             messenger.watch(&queue.bell, HANDOFF_TOKEN)?;
         }
         messenger.partition = acceptor.partition.clone();
@@ -142,22 +97,22 @@ impl<T: Transport> Messenger<T> {
         epoll::add(&self.epoll, descriptor, EventData::new_u64(token), flags).map_err(poll_error)
     }
 
-    /// Gives a socket its place in the table and in the kernel's list.
+    /// Gives a connection its place in the table and in the kernel's list.
     pub(super) fn adopt(
         &mut self,
         mark: u64,
-        socket: OwnedFd,
-        peer: PeerAddress,
-        phase: ConnectionPhase,
         worker: u16,
+        begun: Begun,
     ) -> Result<ConnectionId, FabricError> {
-        let id = self.table.insert(mark, socket, peer, phase, worker);
+        let id = self.table.insert(mark, worker, begun);
         let Some(connection) = self.table.get(id) else { return Ok(id) };
         let added = epoll::add(&self.epoll, &connection.socket, EventData::new_u64(id.0), T::EDGES);
         if let Err(errno) = added {
             self.table.remove(id);
             return Err(poll_error(errno));
         }
+        // What has come already, or why it has failed, is found by the next poll.
+        self.table.queue(id);
         Ok(id)
     }
 
@@ -340,9 +295,7 @@ impl<T: Transport> Messenger<T> {
 
 impl<T: Transport> Drop for Messenger<T> {
     fn drop(&mut self) {
-        if let Some(acceptor) = &self.acceptor
-            && let Some(queue) = acceptor.group.queue(acceptor.worker)
-        {
+        if let Some(queue) = self.acceptor.as_ref().and_then(Acceptor::own_queue) {
             queue.close();
         }
     }

@@ -20,9 +20,10 @@ mod sweep;
 mod table;
 mod transport;
 
-pub(crate) use connection::{Connection, ConnectionPhase, Link};
+pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
+pub(crate) use handoff::Acceptor;
 pub(crate) use listener::Listener;
-pub(crate) use messenger::{Acceptor, EVENTS_PER_POLL, Messenger};
+pub(crate) use messenger::{EVENTS_PER_POLL, Messenger};
 pub(crate) use slots::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
 pub(crate) use table::ConnectionTable;
-pub(crate) use transport::{Begun, Greeted, Sink, Transport, Written};
+pub(crate) use transport::{Greeted, Sink, Transport, Written};

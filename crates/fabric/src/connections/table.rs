@@ -2,16 +2,13 @@
 
 use std::collections::VecDeque;
 
-use rustix::fd::OwnedFd;
-
-use crate::address::PeerAddress;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::SendError;
 use crate::limits::FabricLimits;
 
-use super::connection::{Connection, ConnectionPhase, Link};
+use super::connection::{Begun, Connection, ConnectionPhase, Link};
 use super::slots::Slots;
 use super::sweep::{Sweep, Tick};
 
@@ -78,15 +75,10 @@ impl<L: Link> ConnectionTable<L> {
         self.sweep.now_ns()
     }
 
-    pub(super) fn insert(
-        &mut self,
-        mark: u64,
-        socket: OwnedFd,
-        peer: PeerAddress,
-        phase: ConnectionPhase,
-        worker: u16,
-    ) -> ConnectionId {
+    /// Gives a connection its id, with that mark, and its place.
+    pub(super) fn insert(&mut self, mark: u64, worker: u16, begun: Begun) -> ConnectionId {
         let (heard_ns, message_bytes_max) = (self.now_ns(), self.limits.message_bytes_max);
+        let Begun { socket, peer, phase, failed } = begun;
         self.slots.insert(mark, |id| Connection {
             id,
             socket,
@@ -102,7 +94,7 @@ impl<L: Link> ConnectionTable<L> {
             dirty: false,
             blocked: false,
             full: false,
-            ending: None,
+            ending: failed,
             link: L::default(),
         })
     }

@@ -7,29 +7,19 @@ use std::fmt::Debug;
 use rustix::event::epoll::EventFlags;
 use rustix::fd::OwnedFd;
 
-use crate::address::{Address, PeerAddress};
+use crate::address::Address;
 use crate::close::CloseReason;
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
 
-use super::connection::{Connection, ConnectionPhase, Link};
+use super::connection::{Begun, Connection, Link};
 use super::listener::Listener;
 use super::table::ConnectionTable;
 
 /// Where events go.
 pub(crate) type Sink<'s> = dyn FnMut(Event<'_>) + 's;
-
-/// A connection as far as `connect` brings it.
-#[derive(Debug)]
-pub(crate) struct Begun {
-    pub(crate) socket: OwnedFd,
-    pub(crate) peer: PeerAddress,
-    pub(crate) phase: ConnectionPhase,
-    /// Why it has failed already.
-    pub(crate) failed: Option<CloseReason>,
-}
 
 /// The other end's hello, and the descriptors that came with it.
 #[derive(Debug)]
