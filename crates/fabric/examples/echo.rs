@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use cell_fabric::{
-    Address, Endpoint, Event, FabricLimits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, TcpEndpoint,
-    TcpOptions,
+    Address, Endpoint, Event, FabricLimits, OneSided, Poller, ReadTag, RegionKey, RemoteRead, SendError,
+    TcpEndpoint, TcpOptions,
 };
 use cell_memory::{Region, RegionSpec};
 use cell_terms::{Epoch, PairId};
@@ -82,7 +82,9 @@ fn serve(server: &mut TcpEndpoint, stop: &AtomicBool) {
             }
         });
         for (connection, range) in replies.drain(..) {
-            server.send(connection, &bytes[range]).unwrap();
+            // A client that has measured goes, whatever is under way.
+            let sent = server.send(connection, &bytes[range]);
+            assert!(matches!(sent, Ok(()) | Err(SendError::Closed)), "{sent:?}");
         }
         bytes.clear();
         server.flush();

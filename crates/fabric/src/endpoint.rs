@@ -102,8 +102,8 @@ pub enum Event<'a> {
         /// Why it was turned away.
         reason: CloseReason,
     },
-    /// A one-sided operation ended; see [`crate::OneSided`]. Each that was posted ends with one of these, before
-    /// the connection's [`Event::Closed`].
+    /// A one-sided operation ended; see [`crate::OneSided`]. Each that was posted ends with one of these,
+    /// before the connection's [`Event::Closed`].
     ReadDone {
         /// The connection that it was posted on.
         connection: ConnectionId,

@@ -1,5 +1,5 @@
 //! The fabric: how threads of nodes and clients reach each other. Verbs-shaped: connections that carry whole
-//! messages ([`Endpoint`]) and one-sided reads of registered memory ([`OneSided`]); all is posted and
+//! messages ([`Endpoint`]) and one-sided access to registered memory ([`OneSided`]); all is posted and
 //! completes as an [`Event`] of a poll.
 //!
 //! | provider | what it is |
@@ -9,8 +9,9 @@
 //! | [`HostEndpoint`] | the two above in one, by the kind of address |
 //! | [`SimEndpoint`] | a simulated network, stepped and seeded, that does whatever a network may do |
 //!
-//! A provider that is added implements the same two traits and passes the same conformance suite
-//! (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
+//! A provider that is added between processes is a folder with a `Transport` under the connections that all
+//! share (`connections`), and a row in the list of `host`. It implements the same two traits and passes the
+//! same conformance suite (`tests/conformance.rs`). Nothing here knows what a request or a tree node is.
 
 mod address;
 mod close;

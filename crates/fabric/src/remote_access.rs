@@ -4,8 +4,8 @@ use std::fmt;
 
 use cell_terms::Words;
 
-/// Names one registration of a region. Whoever has it and can reach the fabric can do with the region what the
-/// registration permits.
+/// Names one registration of a region. Whoever has it and can reach the fabric can do with the region what
+/// the registration permits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RegionKey(pub u64);
 

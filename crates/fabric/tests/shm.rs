@@ -20,9 +20,17 @@ fn server(limits: FabricLimits) -> Peer<ShmEndpoint> {
     Shm.listen(1, limits).0.remove(0)
 }
 
+/// A wake-up that has not come for so long is lost.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn poller_of(peer: &Peer<ShmEndpoint>) -> Poller {
+    let mut poller = Poller::new().unwrap();
+    poller.add(peer.endpoint.wake_descriptor().unwrap()).unwrap();
+    poller
+}
+
 /// Both ends sleep whenever they may, and a wake-up that is lost ends the test.
 fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
-    const PATIENCE: Duration = Duration::from_secs(20);
     let mut server = server(FabricLimits::default());
     let address = Address::shm(server.endpoint.name().unwrap());
     let turn = |peer: &mut Peer<ShmEndpoint>, poller: &mut Poller| {
@@ -30,11 +38,6 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
             let wait = poller.wait(Some(PATIENCE));
             assert!(wait.ready > 0, "a wake-up was lost");
         }
-    };
-    let poller_of = |peer: &Peer<ShmEndpoint>| {
-        let mut poller = Poller::new().unwrap();
-        poller.add(peer.endpoint.wake_descriptor().unwrap()).unwrap();
-        poller
     };
     std::thread::scope(|scope| {
         scope.spawn(move || {
@@ -67,15 +70,9 @@ fn sleep_between_messages(bytes: usize, rounds: usize, ahead: usize) {
 /// Nothing comes back, so the sender is woken for room and for nothing else.
 #[test]
 fn wake_ups_for_room_alone_are_never_lost() {
-    const PATIENCE: Duration = Duration::from_secs(20);
     const COUNT: usize = 3_000;
     let mut server = server(FabricLimits::default());
     let address = Address::shm(server.endpoint.name().unwrap());
-    let poller_of = |peer: &Peer<ShmEndpoint>| {
-        let mut poller = Poller::new().unwrap();
-        poller.add(peer.endpoint.wake_descriptor().unwrap()).unwrap();
-        poller
-    };
     std::thread::scope(|scope| {
         scope.spawn(move || {
             let mut poller = poller_of(&server);

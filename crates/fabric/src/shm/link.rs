@@ -112,7 +112,8 @@ impl Rings {
         }
     }
 
-    /// Whether the ring takes so many words now. A count that cannot be is reported by the next flush or poll.
+    /// Whether the ring takes so many words now. A count that cannot be is reported by the next flush or
+    /// poll.
     #[inline]
     fn has_room(&mut self, wanted: usize) -> bool {
         self.outgoing.room(&self.words, wanted).is_ok_and(|room| room >= wanted)
