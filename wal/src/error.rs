@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use cell_terms::{Csn, Epoch, PairId, RegionId};
+use cell_terms::{Epoch, PairId, RegionId};
 
-use crate::merge::Corruption;
+use crate::corruption::Corruption;
 use crate::segment::SegmentName;
 
 /// An operating system's error number. Copied around freely: a poisoned log answers with the same one again.
@@ -263,14 +263,4 @@ pub enum LogRefusal {
     /// A write or sync failed; see [`WalError::Poisoned`].
     #[error("the log is poisoned")]
     Poisoned,
-}
-
-/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see
-/// `docs/design/membership.md`. Epoch zero: there was none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Predecessor {
-    /// The epoch before this one whose logs count.
-    pub epoch: Epoch,
-    /// Its recorded cut.
-    pub cut: Csn,
 }

@@ -38,7 +38,6 @@
 use cell_terms::{Csn, Epoch, PairId, RegionId};
 
 use crate::check::{crc64, index};
-use crate::error::Predecessor;
 
 /// Format version of frames.
 pub const FRAME_VERSION: u32 = 1;
@@ -82,6 +81,16 @@ const FLAG_OTHER: u32 = 1 << 0;
 const FLAG_SEAL: u32 = 1 << 1;
 const FLAG_OPEN: u32 = 1 << 2;
 const FLAG_ROTATE: u32 = 1 << 3;
+
+/// The last CSN of an earlier epoch that counts, and that epoch. Every frame carries it: see
+/// `docs/design/membership.md`. Epoch zero: there was none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Predecessor {
+    /// The epoch before this one whose logs count.
+    pub epoch: Epoch,
+    /// Its recorded cut.
+    pub cut: Csn,
+}
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

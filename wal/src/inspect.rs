@@ -8,9 +8,9 @@ use cell_terms::{Csn, RegionKind};
 use crate::error::WalError;
 use crate::frame::FrameHeader;
 use crate::merge::{PairLogEnd, PairReader, ReadRequest};
-use crate::reader::{LogEnd, LogPlace, LogReader, LogStartAt, ReadOptions};
+use crate::reader::{LogEnd, LogReader, LogStartAt, ReadOptions};
 use crate::record::Records;
-use crate::segment::{LogId, SegmentName};
+use crate::segment::{LogId, LogPlace, SegmentName};
 use crate::storage::Storage;
 
 /// One sound frame of a log.

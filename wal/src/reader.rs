@@ -7,28 +7,13 @@ use cell_terms::{Csn, RegionKind};
 
 use crate::buffer::LogBuffer;
 use crate::check::index;
-use crate::error::{DiskOperation, Errno, Predecessor, StorageError, WalError};
+use crate::error::{DiskOperation, Errno, StorageError, WalError};
 use crate::folder::{list_segments, read_first_header};
-use crate::frame::{self, FRAME_ALIGN, FrameFault, FrameHeader, FrameKind};
+use crate::frame::{self, FRAME_ALIGN, FrameFault, FrameHeader, FrameKind, Predecessor};
 use crate::mutant::{Mutant, planted};
-use crate::segment::{LogId, LogName, SegmentName};
+use crate::segment::{LogId, LogName, LogPlace, SegmentName};
 use crate::storage::{Access, Storage};
 use crate::stream::{Chunk, ChunkSource, DirectSource, ReadAhead};
-
-/// A place in a log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LogPlace {
-    /// The file.
-    pub segment: SegmentName,
-    /// The byte in it.
-    pub offset: u64,
-}
-
-impl std::fmt::Display for LogPlace {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} at offset {}", self.segment, self.offset)
-    }
-}
 
 /// Where a log's frames end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -93,6 +93,21 @@ impl fmt::Display for SegmentName {
     }
 }
 
+/// A place in a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogPlace {
+    /// The file.
+    pub segment: SegmentName,
+    /// The byte in it.
+    pub offset: u64,
+}
+
+impl fmt::Display for LogPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at offset {}", self.segment, self.offset)
+    }
+}
+
 /// The folder of a region's logs, one folder an epoch in it.
 #[must_use]
 pub fn region_folder(region: RegionId) -> String {

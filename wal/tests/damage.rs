@@ -5,8 +5,8 @@
 mod harness;
 
 use cell_terms::{Csn, RegionKind};
+use cell_wal::corruption::{Damage, Proof};
 use cell_wal::frame::FrameFault;
-use cell_wal::merge::{Damage, Proof};
 use cell_wal::sim::SimDisk;
 use cell_wal::{ReadRequest, Storage, WalError};
 use harness::{Pair, assert_holds, log_id, read, request, small};

@@ -7,10 +7,10 @@ mod harness;
 use std::sync::Arc;
 
 use cell_terms::{Csn, Epoch, PairId, RegionId, RegionKind};
+use cell_wal::corruption::Damage;
 use cell_wal::frame::{FrameHeader, FrameKind, finish, frame_bytes};
 use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::inspect::walk_log;
-use cell_wal::merge::Damage;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
 use cell_wal::{Predecessor, Storage, WalError};

@@ -29,7 +29,8 @@ use std::ops::Range;
 use cell_terms::ExtentOffset;
 
 use crate::extent::{EXTENT_BYTES_MAX, GRANULE_BYTES, HEADER_BYTES_MIN, byte_offset};
-use crate::region::{EXTENT_REGION_BYTES_MAX, HEADER_BYTES, UNIT_BYTES};
+use crate::mapping::UNIT_BYTES;
+use crate::region::{EXTENT_REGION_BYTES_MAX, HEADER_BYTES};
 use crate::width::narrow;
 use class::{Class, SLAB_BYTES};
 use range::{BLOCK_BYTES, FreeRanges};

@@ -19,6 +19,7 @@ mod error;
 pub mod extent;
 mod fold;
 mod machine;
+mod mapping;
 mod observe;
 mod pair;
 mod ready;

@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use crate::budget::{Budget, BudgetFull, MemoryKind, Reservation};
 use crate::error::MemoryError;
 use crate::machine;
-use crate::region::{Mapping, UNIT_BYTES};
+use crate::mapping::{Mapping, UNIT_BYTES};
 
 /// A huge page of the stock, and what it counts for in the budget. The page goes first.
 struct Unit {

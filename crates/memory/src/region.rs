@@ -11,7 +11,6 @@
 mod available;
 mod header;
 mod live;
-mod mapping;
 mod pages;
 mod populate;
 mod spec;
@@ -27,11 +26,11 @@ use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut, publish_watermar
 
 use crate::budget::{Budget, BudgetFull};
 use crate::error::{GeometryFault, MemoryError};
+use crate::mapping::{Mapping, UNIT_BYTES};
 use crate::width::{index, low};
 pub(crate) use available::Ledger;
 pub use header::{RegionHeader, Watermarks, header_word};
 use live::Live;
-pub(crate) use mapping::{Mapping, UNIT_BYTES};
 pub use pages::{Backing, HugePages};
 use populate::{Population, Source};
 pub(crate) use spec::{EXTENT_REGION_BYTES_MAX, NODE_BYTES, SLOT_BYTES_MIN};
@@ -536,7 +535,7 @@ impl RegionPopulator {
     /// Works in chunks of `chunk_bytes` (rounded up to 2 MiB).
     #[must_use]
     pub fn new(region: Region, chunk_bytes: u64) -> RegionPopulator {
-        RegionPopulator { region, chunk_bytes: chunk_bytes.max(1).next_multiple_of(mapping::UNIT_BYTES) }
+        RegionPopulator { region, chunk_bytes: chunk_bytes.max(1).next_multiple_of(UNIT_BYTES) }
     }
 
     /// The region.

@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::mapping::Mapping;
 use crate::error::MemoryError;
 use crate::machine::available_bytes;
+use crate::mapping::Mapping;
 
 /// Every shared mapping that this process made. What they have not taken yet is promised already.
 static MAPPINGS: Mutex<Vec<Weak<Mapping>>> = Mutex::new(Vec::new());

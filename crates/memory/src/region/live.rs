@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::mapping::Mapping;
 use crate::fold::{self, Block, BlockSink, Message};
+use crate::mapping::Mapping;
 
 /// A mapping's words. Cloning shares the mapping; the last clone unmaps it.
 #[derive(Clone)]

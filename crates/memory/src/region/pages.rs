@@ -9,8 +9,8 @@ use cell_terms::mutant::{Mutant, planted};
 use rustix::fs::{MemfdFlags, Mode, SealFlags};
 
 use super::available::Ledger;
-use super::mapping::{Access, Mapping, PAGE_BYTES, UNIT_BYTES};
 use crate::error::MemoryError;
+use crate::mapping::{Access, Mapping, PAGE_BYTES, UNIT_BYTES};
 
 const HUGE_1G: u64 = 1 << 30;
 const HUGE_2M: u64 = 2 << 20;

@@ -13,10 +13,10 @@ use std::sync::{Mutex, PoisonError};
 use cell_terms::mutant::{Mutant, planted};
 use rustix::fs::FallocateFlags;
 
-use super::mapping::{Mapping, PAGE_BYTES, UNIT_BYTES};
 use super::pages::{Backing, collapse_patiently};
 use crate::budget::{Budget, BudgetFull, MemoryKind, Reservation};
 use crate::error::MemoryError;
+use crate::mapping::{Mapping, PAGE_BYTES, UNIT_BYTES};
 use crate::ready;
 use crate::width::index;
 
