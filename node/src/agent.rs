@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoticeRow,
+    ClaimReason, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoticeRow,
     Notices, PairRow, Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
@@ -35,7 +35,7 @@ pub struct TakeoverWanted {
     /// Which.
     pub pair: PairId,
     /// By what right.
-    pub ground: ClaimGround,
+    pub reason: ClaimReason,
     /// In whose incident its share is noted.
     pub dead: Incarnation,
     /// What a recovery reads, about.
@@ -215,9 +215,9 @@ impl ClusterAgent {
         looked: &mut Looked,
     ) -> Result<(), ClusterError> {
         match command {
-            MembershipCommand::TakeOver { pair, ground, dead } => {
+            MembershipCommand::TakeOver { pair, reason, dead } => {
                 let replay_bytes = self.weigh(pair, dead);
-                looked.take_over.push(TakeoverWanted { pair, ground, dead, replay_bytes });
+                looked.take_over.push(TakeoverWanted { pair, reason, dead, replay_bytes });
                 Ok(())
             }
             MembershipCommand::Claim { dead, node, lease_seen_ns, detected_ns, host_lock } => {

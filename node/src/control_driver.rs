@@ -209,13 +209,13 @@ impl<L> ControlDriver<L> {
     }
 
     fn job(&mut self, wanted: TakeoverWanted, now_ns: u64) -> TakeoverJob {
-        let TakeoverWanted { pair, ground, dead, replay_bytes } = wanted;
+        let TakeoverWanted { pair, reason, dead, replay_bytes } = wanted;
         let MembershipOptions { incarnation, node, .. } = self.options;
         // The first ones are the node's own; of those the worker tells how far it is.
         let first = !self.agent.is_installed();
         let progress = if first { self.own_progress.clone() } else { Arc::new(Progress::new(now_ns)) };
         self.progress.insert(pair, progress.clone());
-        let claim = ClaimRequest { pair, incarnation, node, ground };
+        let claim = ClaimRequest { pair, incarnation, node, reason };
         TakeoverJob { claim, replay_bytes, dead, progress }
     }
 

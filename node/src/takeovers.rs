@@ -141,15 +141,15 @@ impl TakeoverRun {
 
 #[cfg(test)]
 mod tests {
-    use cell_cluster::ClaimGround;
+    use cell_cluster::ClaimReason;
     use cell_terms::NodeId;
 
     use super::*;
 
     fn job(pair: u32, replay_bytes: u64) -> TakeoverJob {
-        let (incarnation, ground) = (Incarnation(7), ClaimGround::LeaseEnded);
+        let (incarnation, reason) = (Incarnation(7), ClaimReason::LeaseEnded);
         TakeoverJob {
-            claim: ClaimRequest { pair: PairId(pair), incarnation, node: NodeId(0), ground },
+            claim: ClaimRequest { pair: PairId(pair), incarnation, node: NodeId(0), reason },
             replay_bytes,
             dead: Incarnation(3),
             progress: Arc::new(Progress::new(0)),

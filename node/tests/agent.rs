@@ -6,7 +6,7 @@ mod joined;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimGround, Coordinator, Fault, Incidents, Missing, ServingAddress, ShareTimes, Sim, SimLink, Table,
+    ClaimReason, Coordinator, Fault, Incidents, Missing, ServingAddress, ShareTimes, Sim, SimLink, Table,
     Tenure,
 };
 use cell_node::{ClusterAgent, ControlEvent, RefusedKind, TakeoverWanted};
@@ -46,7 +46,7 @@ impl Member {
 
     /// Claims a pair and records the cuts of the epochs before.
     fn claim(&self, wanted: TakeoverWanted) -> Tenure {
-        let claim = self.table.claim(wanted.pair, self.incarnation, self.node, wanted.ground).unwrap();
+        let claim = self.table.claim(wanted.pair, self.incarnation, self.node, wanted.reason).unwrap();
         for old in claim.row.epochs_needed().filter(|old| old.cut.is_none()) {
             self.table.record_cut(claim.tenure, old.epoch, Csn(1)).unwrap();
         }
@@ -86,7 +86,7 @@ fn worker_is_installed_once_with_the_own_pairs_and_not_before_the_cluster_was_se
 
     let looked = member.look();
     let [wanted] = looked.take_over[..] else { panic!("{looked:?}") };
-    assert_eq!((wanted.pair, wanted.ground), (PairId(1), ClaimGround::HostLock));
+    assert_eq!((wanted.pair, wanted.reason), (PairId(1), ClaimReason::HostLock));
     assert_eq!(member.agent.due_ns(), 0, "what was written is to be seen at once");
     assert!(member.agent.install(false).is_none(), "its own pair is not there yet");
     member.taken(wanted);
@@ -120,7 +120,7 @@ fn worker_is_not_asked_for_all_keys_while_a_takeover_goes_on() {
     member.look();
     member.outlive();
     member.serve(own);
-    member.serve(TakeoverWanted { ground: ClaimGround::LeaseEnded, ..others });
+    member.serve(TakeoverWanted { reason: ClaimReason::LeaseEnded, ..others });
     let _successor = join(&sim, 1, 2);
     member.look();
     let rows = member.agent.rows().0;
@@ -189,13 +189,13 @@ fn node_that_declined_a_pair_serves_the_others_when_it_comes_to_have_them_all() 
     other.serve(others);
     member.look();
     member.outlive();
-    member.taken(TakeoverWanted { ground: ClaimGround::LeaseEnded, ..others });
+    member.taken(TakeoverWanted { reason: ClaimReason::LeaseEnded, ..others });
     member.look();
     let rows = member.agent.rows().0;
     assert!(rows.iter().all(|row| row.node == NodeId(0)), "{rows:?}");
     let installation = member.agent.install(false).expect("what it has is there");
     assert!(!installation.whole, "a pair is missing");
-    let again = TakeoverWanted { ground: ClaimGround::LeaseEnded, ..own };
+    let again = TakeoverWanted { reason: ClaimReason::LeaseEnded, ..own };
     assert!(member.decline(again), "who serves goes on");
 }
 

@@ -111,8 +111,8 @@ impl Member {
     }
 
     fn take_over(&mut self, wanted: TakeoverWanted) {
-        let TakeoverWanted { pair, ground, dead, .. } = wanted;
-        let claim = self.table.claim(pair, self.incarnation, self.node, ground).unwrap();
+        let TakeoverWanted { pair, reason, dead, .. } = wanted;
+        let claim = self.table.claim(pair, self.incarnation, self.node, reason).unwrap();
         for old in claim.row.epochs_needed().filter(|old| old.cut.is_none()) {
             self.table.record_cut(claim.tenure, old.epoch, Csn(1)).unwrap();
         }

@@ -150,8 +150,8 @@ impl Node {
     ) -> Result<bool, ClusterError> {
         let job = &mut self.jobs[at];
         let Some(claim) = &job.claim else {
-            let TakeoverWanted { pair, ground, .. } = job.wanted;
-            job.claim = Some(self.table.claim(pair, self.incarnation, self.node, ground)?);
+            let TakeoverWanted { pair, reason, .. } = job.wanted;
+            job.claim = Some(self.table.claim(pair, self.incarnation, self.node, reason)?);
             return Ok(false);
         };
         let uncut = claim.row.epochs_needed().filter(|old| old.cut.is_none());

@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Claim, ClaimGround, ClusterError, Layout, Sessions, Table, Tenure};
+use cell_cluster::{Claim, ClaimReason, ClusterError, Layout, Sessions, Table, Tenure};
 use cell_memory::{
     Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
 };
@@ -97,7 +97,7 @@ pub struct ClaimRequest {
     /// Its node.
     pub node: NodeId,
     /// Why the logs may be cut.
-    pub ground: ClaimGround,
+    pub reason: ClaimReason,
 }
 
 /// What a step left to do.
@@ -180,13 +180,13 @@ impl Restore {
         progress: &Arc<Progress>,
     ) -> Result<Restore, RecoveryError> {
         progress.set_stage(RecoveryStage::Claiming);
-        let ClaimRequest { pair, incarnation, node, ground } = *request;
+        let ClaimRequest { pair, incarnation, node, reason } = *request;
         let row = environment.table.pair(pair)?;
         if let Some(found) = highest_epoch(&*environment.storage, &row)?.filter(|found| *found > row.epoch) {
             return Err(ClusterError::TableOlder { pair, table: row.epoch, found }.into());
         }
         let layout = environment.table.layout()?; // before the claim: what fails can be tried again
-        let claim = environment.table.claim(pair, incarnation, node, ground)?;
+        let claim = environment.table.claim(pair, incarnation, node, reason)?;
         Restore::with_layout(environment, claim, layout, progress)
     }
 

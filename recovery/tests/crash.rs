@@ -7,7 +7,7 @@
 
 mod owner;
 
-use cell_cluster::{ClaimGround, Fault, Sim};
+use cell_cluster::{ClaimReason, Fault, Sim};
 use cell_recovery::{CompletionTable, Step, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, Durability, OperationNumber, SessionId};
 use cell_wal::sim::{PowerCut, SimDisk};
@@ -62,7 +62,7 @@ impl World {
     fn recovery_that_dies(&mut self) {
         let life = self.life();
         let steps = self.random.below(12);
-        let mut restore = life.claim(ClaimGround::HostLock).unwrap();
+        let mut restore = life.claim(ClaimReason::HostLock).unwrap();
         for _ in 0..steps {
             if restore.step().unwrap() == Step::Done {
                 break;
@@ -90,7 +90,7 @@ impl World {
             life.restore(life.create())
         } else {
             loop {
-                match life.claim(ClaimGround::HostLock) {
+                match life.claim(ClaimReason::HostLock) {
                     Ok(restore) => break restore,
                     Err(error) => assert!(error.is_transient(), "{error}"),
                 }
@@ -187,12 +187,12 @@ fn rebuild_twice_from_the_same_disk_is_the_same() {
         world.model = owner.model.clone();
         world.crash(&life);
         let second = world.life();
-        let restored = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        let restored = second.run(second.claim(ClaimReason::HostLock).unwrap()).unwrap();
         world.model.check(&restored);
         second.disk.kill();
         while world.disk.land_late() {}
         let third = world.life();
-        let again = third.run(third.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        let again = third.run(third.claim(ClaimReason::HostLock).unwrap()).unwrap();
         assert_eq!(again.csn_cut, restored.csn_cut, "the recorded cut is taken, whatever landed since");
         assert_eq!(owner::entries_of(&again), owner::entries_of(&restored));
         assert_eq!(again.extents.stats(), restored.extents.stats());
@@ -224,7 +224,7 @@ fn completion_table_of_several_blocks_comes_back_from_a_checkpoint() {
         owner.end_checkpoint();
         life.disk.kill();
         let life = world.life();
-        let recovered = life.run(life.claim(ClaimGround::HostLock).unwrap()).unwrap();
+        let recovered = life.run(life.claim(ClaimReason::HostLock).unwrap()).unwrap();
         assert!(recovered.csn_checkpoint > Csn::ZERO);
         assert!(bytes(&recovered.completions) == kept, "{threads} threads");
     }

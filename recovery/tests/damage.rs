@@ -8,7 +8,7 @@ mod owner;
 
 use std::sync::Arc;
 
-use cell_cluster::{ClaimGround, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
+use cell_cluster::{ClaimReason, ClusterError, Coordinator, Missing, NewPair, PairState, Sim, Table};
 use cell_memory::RegionOptions;
 use cell_recovery::{
     Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
@@ -54,7 +54,7 @@ impl World {
     /// Recovers, which must fail; how, and what the table says then.
     fn fail(&self) -> (RecoveryError, PairState) {
         let life = self.life();
-        let restore = life.claim(ClaimGround::HostLock).unwrap();
+        let restore = life.claim(ClaimReason::HostLock).unwrap();
         let error = match life.complete(restore, Durability::Sync, self.session) {
             Ok(_) => panic!("a damaged pair is served"),
             Err(error) => error,
@@ -71,7 +71,7 @@ impl World {
 
     fn recover(&mut self, durability: Durability) -> (Life, Owner) {
         let life = self.life();
-        let restore = life.claim(ClaimGround::HostLock).unwrap();
+        let restore = life.claim(ClaimReason::HostLock).unwrap();
         let mut owner = life.complete(restore, durability, self.session).unwrap();
         self.model.check(&owner.recovered);
         owner.model = self.model.clone();
@@ -113,7 +113,7 @@ fn takeover_that_cannot_report_at_once_reports_once_it_can() {
     let world = World::with_entries(false);
     remove_files(&world.disk.process(), &log(RegionKind::Node).folder()).unwrap();
     let life = world.life();
-    let rebuild = life.claim(ClaimGround::HostLock).unwrap();
+    let rebuild = life.claim(ClaimReason::HostLock).unwrap();
     let (publish, progress) = (life.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
     let mut takeover = Takeover::claimed(&life.environment, rebuild, publish, &progress);
     let mut device = life.disk.device();
@@ -224,7 +224,7 @@ fn takeover_without_memory_says_so() {
     life.environment.options.regions = RegionSource::Shared(RegionOptions::default());
     // Less than the first unit of a region.
     life.environment.budget = cell_memory::Budget::new(1 << 20, 0);
-    let claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimGround::HostLock).unwrap();
+    let claim = life.environment.table.claim(PAIR, life.lease, NODE, ClaimReason::HostLock).unwrap();
     let failed = life.complete(life.restore(claim), Durability::Sync, world.session).err().unwrap();
     let bytes = row.geometry.extent_region_bytes + row.geometry.node_region_bytes;
     assert!(matches!(failed, RecoveryError::Memory { bytes: wanted, .. } if wanted == bytes), "{failed}");
@@ -238,7 +238,7 @@ fn takeover_dying_after_any_step_is_taken_up_again_with_the_same_cut() {
     let mut cuts = Vec::new();
     for steps in 0.. {
         let life = world.life();
-        let mut restore = life.claim(ClaimGround::HostLock).unwrap();
+        let mut restore = life.claim(ClaimReason::HostLock).unwrap();
         let mut done = false;
         for _ in 0..steps {
             done = restore.step().unwrap() == Step::Done;
@@ -270,7 +270,7 @@ fn claim_table_without_or_older_than_the_logs_is_refused() {
     life.create();
     let old = life.environment.table.check_logs_found(&found);
     assert!(matches!(old, Err(ClusterError::TableOlder { table: Epoch(1), found: Epoch(2), .. })));
-    let refused = life.claim(ClaimGround::HostLock).unwrap_err();
+    let refused = life.claim(ClaimReason::HostLock).unwrap_err();
     assert!(matches!(refused, RecoveryError::Cluster(ClusterError::TableOlder { .. })));
     assert_eq!(life.environment.table.pair(PAIR).unwrap().epoch, Epoch(1), "nothing was claimed");
 }
@@ -302,7 +302,7 @@ fn takeover_forgets_results_of_ended_sessions_only() {
     life.environment.sessions.end(world.session).unwrap();
     life.disk.kill();
     let second = world.life();
-    let restored = second.run(second.claim(ClaimGround::HostLock).unwrap()).unwrap();
+    let restored = second.run(second.claim(ClaimReason::HostLock).unwrap()).unwrap();
     assert_eq!(restored.completions.results(), 0);
     assert!(life.environment.sessions.exists(other).unwrap());
 }
@@ -312,7 +312,7 @@ fn takeover_before_the_old_lease_ended_waits_with_serving() {
     let world = World::with_entries(false);
     let first_epoch_owner = world.sim.link();
     let life = world.life();
-    let restore = life.claim(ClaimGround::HostLock).unwrap();
+    let restore = life.claim(ClaimReason::HostLock).unwrap();
     let old = life.environment.table.pair(PAIR).unwrap().trusted;
     assert_eq!(old.len(), 1);
     let remaining = first_epoch_owner.remaining_ns(old[0]).unwrap().unwrap();
@@ -330,7 +330,7 @@ fn progress_ends_with_everything_read() {
         pair: PAIR,
         incarnation: life.lease,
         node: NODE,
-        ground: ClaimGround::HostLock,
+        reason: ClaimReason::HostLock,
     };
     let mut restore = cell_recovery::Restore::claim(&life.environment, &request, &progress).unwrap();
     let mut last = 0;

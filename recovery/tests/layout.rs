@@ -3,7 +3,7 @@
 
 mod owner;
 
-use cell_cluster::{ClaimGround, Layout, PairGeometry, Sim};
+use cell_cluster::{ClaimReason, Layout, PairGeometry, Sim};
 use cell_recovery::{ClaimRequest, Progress, Recovered, Restore, SlotUse};
 use cell_terms::{PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Meganode, MeganodeRole, NodeIndex, Slot};
@@ -24,7 +24,7 @@ fn recover(life: &Life, pair: u32) -> Recovered {
         pair: PairId(pair),
         incarnation: life.lease,
         node: NODE,
-        ground: ClaimGround::LeaseEnded,
+        reason: ClaimReason::LeaseEnded,
     };
     life.run(Restore::claim(&life.environment, &claim, &Arc::new(Progress::new(0))).unwrap()).unwrap()
 }

@@ -7,7 +7,7 @@ mod owner;
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClaimGround, ClusterError, Coordinator, CoordinatorRequest, KeyOperation, PairRow, PairState, Response,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, KeyOperation, PairRow, PairState, Response,
     Sessions, Sim, Table,
 };
 use cell_terms::{Durability, Epoch};
@@ -168,7 +168,7 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
     second.environment.sessions = Sessions::new(spy);
     second.environment.storage =
         Arc::new(SpyStorage { disk: second.disk.clone(), events: Arc::clone(&events) });
-    let restore = second.claim(ClaimGround::HostLock).unwrap();
+    let restore = second.claim(ClaimReason::HostLock).unwrap();
     second.complete(restore, Durability::Sync, session).unwrap();
 
     let events = events.lock().unwrap();

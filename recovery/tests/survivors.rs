@@ -6,7 +6,7 @@ mod owner;
 
 use std::sync::Arc;
 
-use cell_cluster::{ClaimGround, ClusterError, Sim, Tenure};
+use cell_cluster::{ClaimReason, ClusterError, Sim, Tenure};
 use cell_recovery::{ClaimRequest, Progress, Recovered, RecoveryError, Takeover, Turn};
 use cell_terms::{Csn, Durability, NodeId, SessionId};
 use cell_wal::Errno;
@@ -59,8 +59,8 @@ impl World {
 
     fn try_to_take_over(&self, life: &Life, steps: usize) -> Result<Option<Taken>, RecoveryError> {
         let node = NodeId(life.lease.0 as u32);
-        let ground = ClaimGround::LeaseEnded;
-        let claim = ClaimRequest { pair: PAIR, incarnation: life.lease, node, ground };
+        let reason = ClaimReason::LeaseEnded;
+        let claim = ClaimRequest { pair: PAIR, incarnation: life.lease, node, reason };
         let publish = life.publish_request(Durability::Sync);
         let progress = Arc::new(Progress::new(0));
         let mut takeover = Takeover::new(&life.environment, claim, publish, &progress);
@@ -242,8 +242,8 @@ fn superseded_survivor_that_cannot_ask_blames_no_data() {
             world.end_lease();
         }
         let slow = world.survivor();
-        let (node, ground) = (NodeId(slow.lease.0 as u32), ClaimGround::LeaseEnded);
-        let claim = ClaimRequest { pair: PAIR, incarnation: slow.lease, node, ground };
+        let (node, reason) = (NodeId(slow.lease.0 as u32), ClaimReason::LeaseEnded);
+        let claim = ClaimRequest { pair: PAIR, incarnation: slow.lease, node, reason };
         let (publish, progress) = (slow.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
         let mut takeover = Takeover::new(&slow.environment, claim, publish, &progress);
         let mut its_device = slow.disk.device();
@@ -277,7 +277,7 @@ fn two_survivors_of_one_owner_one_wins_and_the_other_touches_nothing() {
             pair: PAIR,
             incarnation: life.lease,
             node: NodeId(life.lease.0 as u32),
-            ground: ClaimGround::LeaseEnded,
+            reason: ClaimReason::LeaseEnded,
         };
         let takeover = |life: &Life| {
             let publish = life.publish_request(Durability::Sync);

@@ -74,6 +74,6 @@ pub use session::{EndedSessions, SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
-pub use table::{Claim, ClaimGround, NewPair, Table, Tenure};
+pub use table::{Claim, ClaimReason, NewPair, Table, Tenure};
 pub use trouble::Trouble;
 pub use watch::{ClusterView, Look, Watch};

@@ -47,7 +47,7 @@ pub struct NewPair {
 
 /// Why a claim may cut the logs of the owner before (`docs/design/membership.md`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimGround {
+pub enum ClaimReason {
     /// The owner's lease has ended; the transaction checks it.
     LeaseEnded,
     /// The caller holds the lock that the owner held for life, as the same node on the same host: the
@@ -260,14 +260,14 @@ impl Table {
     /// claim it again: the trust that it granted ends with its own lease.
     ///
     /// # Errors
-    /// [`ClusterError::OwnerLives`] without a ground to cut; [`ClusterError::Contended`] when others were
+    /// [`ClusterError::OwnerLives`] without a reason to cut; [`ClusterError::Contended`] when others were
     /// faster; [`ClusterError::LeaseEnded`].
     pub fn claim(
         &self,
         pair: PairId,
         incarnation: Incarnation,
         node: NodeId,
-        ground: ClaimGround,
+        reason: ClaimReason,
     ) -> Result<Claim, ClusterError> {
         let mut tried = None;
         let mut attempts = Attempts::default();
@@ -281,17 +281,17 @@ impl Table {
             }
             let previous = row.owner.filter(|owner| *owner != incarnation);
             // The lock tells of processes of the caller's own node alone.
-            if ground == ClaimGround::HostLock && previous.is_some() && row.node != node {
+            if reason == ClaimReason::HostLock && previous.is_some() && row.node != node {
                 return Err(ClusterError::Superseded { pair, epoch: row.epoch, owner: row.owner });
             }
             if row.owner == Some(incarnation) && row.is_published() {
                 return Err(ClusterError::State { pair });
             }
-            let claimed = claimed_row(row, incarnation, node, ground);
+            let claimed = claimed_row(row, incarnation, node, reason);
             let mut transaction = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: incarnation })
                 .when(unchanged(pair, revision));
-            if let (ClaimGround::LeaseEnded, Some(lease)) = (ground, previous) {
+            if let (ClaimReason::LeaseEnded, Some(lease)) = (reason, previous) {
                 transaction = transaction.when(KeyCondition::LeaseEnded { lease });
             }
             match self.coordinator.transact(transaction.put(PairRow::key(pair), text(&claimed))) {
@@ -580,10 +580,10 @@ fn first_row(pair: PairId, new: &NewPair) -> PairRow {
     }
 }
 
-fn claimed_row(row: PairRow, incarnation: Incarnation, node: NodeId, ground: ClaimGround) -> PairRow {
+fn claimed_row(row: PairRow, incarnation: Incarnation, node: NodeId, reason: ClaimReason) -> PairRow {
     let mut claimed = row;
     let granted_trust = claimed.is_published();
-    if let (ClaimGround::HostLock, true, Some(owner)) = (ground, granted_trust, claimed.owner) {
+    if let (ClaimReason::HostLock, true, Some(owner)) = (reason, granted_trust, claimed.owner) {
         claimed.trusted.push(owner);
     }
     claimed.epoch = Epoch(claimed.epoch.0 + 1);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimGround, ClusterError, EndedSessions, Fault, MemberRow, Members, Missing,
+    CheckpointRow, Claim, ClaimReason, ClusterError, EndedSessions, Fault, MemberRow, Members, Missing,
     NewPair, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
@@ -41,8 +41,8 @@ impl Member {
         self.table.create_pair(&NewPair { incarnation: self.lease, node: NODE, geometry: GEOMETRY })
     }
 
-    fn claim(&self, pair: PairId, ground: ClaimGround) -> Result<Claim, ClusterError> {
-        self.table.claim(pair, self.lease, NODE, ground)
+    fn claim(&self, pair: PairId, reason: ClaimReason) -> Result<Claim, ClusterError> {
+        self.table.claim(pair, self.lease, NODE, reason)
     }
 
     fn publish(&self, tenure: Tenure) -> Result<(), ClusterError> {
@@ -111,10 +111,10 @@ fn claim_living_owner_is_refused_until_its_lease_ended() {
     let pair = owner.serving_pair().pair;
     sim.advance(300 * MS);
     let survivor = member(&sim);
-    let refused = survivor.claim(pair, ClaimGround::LeaseEnded).unwrap_err();
+    let refused = survivor.claim(pair, ClaimReason::LeaseEnded).unwrap_err();
     assert!(matches!(refused, ClusterError::OwnerLives { remaining_ns, .. } if remaining_ns == 200 * MS));
     sim.advance(200 * MS);
-    let claim = survivor.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    let claim = survivor.claim(pair, ClaimReason::LeaseEnded).unwrap();
     assert_eq!((claim.row.epoch, &claim.row.state), (Epoch(2), &PairState::Recovering));
     assert_eq!(claim.row.trusted, []);
     assert_eq!(survivor.table.trust_remaining_ns(&claim).unwrap(), None);
@@ -126,7 +126,7 @@ fn publish_host_lock_claim_waits_for_the_old_lease() {
     let first = member(&sim);
     let pair = first.serving_pair().pair;
     let second = member(&sim);
-    let claim = second.claim(pair, ClaimGround::HostLock).unwrap();
+    let claim = second.claim(pair, ClaimReason::HostLock).unwrap();
     let tenure = claim.tenure;
     assert!(matches!(second.publish(tenure), Err(ClusterError::CutMissing { epoch: Epoch(1), .. })));
     second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
@@ -147,11 +147,11 @@ fn record_cut_second_recovery_takes_the_recorded_one() {
     let pair = member(&sim).serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
     second.table.record_cut(tenure, Epoch(1), Csn(10)).unwrap();
     sim.advance(500 * MS);
     let third = member(&sim);
-    let claim = third.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    let claim = third.claim(pair, ClaimReason::LeaseEnded).unwrap();
     let needed: Vec<_> = claim.row.epochs_needed().map(|row| (row.epoch, row.cut)).collect();
     assert_eq!(needed, [(Epoch(1), Some(Csn(10)))], "the second was never published: its logs are not read");
     let other = third.table.record_cut(claim.tenure, Epoch(1), Csn(11)).unwrap_err();
@@ -185,7 +185,7 @@ fn record_checkpoint_drops_epochs_wholly_below() {
     let pair = first.serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
     let checkpoint = |epoch, csn| CheckpointRow {
         epoch: Epoch(epoch),
         csn: Csn(csn),
@@ -216,7 +216,7 @@ fn release_owner_leaves_but_its_trust_lasts() {
     let row = first.table.pair(tenure.pair).unwrap();
     assert_eq!((row.owner, &row.state, row.node), (None, &PairState::Released, NODE));
     let second = member(&sim);
-    let claim = second.claim(tenure.pair, ClaimGround::LeaseEnded).unwrap();
+    let claim = second.claim(tenure.pair, ClaimReason::LeaseEnded).unwrap();
     assert_eq!(claim.row.trusted, [first.lease]);
     second.table.record_cut(claim.tenure, Epoch(1), Csn(3)).unwrap();
     assert!(matches!(second.publish(claim.tenure), Err(ClusterError::TrustRemains { .. })));
@@ -228,11 +228,11 @@ fn mark_unavailable_pair_can_be_claimed_again_by_its_owner() {
     let pair = member(&sim).serving_pair().pair;
     sim.advance(500 * MS);
     let second = member(&sim);
-    let tenure = second.claim(pair, ClaimGround::LeaseEnded).unwrap().tenure;
+    let tenure = second.claim(pair, ClaimReason::LeaseEnded).unwrap().tenure;
     let missing = Missing::Log { region: pair.node_region(), epoch: Epoch(1) };
     second.table.mark_unavailable(tenure, &missing).unwrap();
     assert_eq!(second.table.pair(pair).unwrap().state, PairState::Unavailable { missing });
-    let again = second.claim(pair, ClaimGround::LeaseEnded).unwrap();
+    let again = second.claim(pair, ClaimReason::LeaseEnded).unwrap();
     assert_eq!(again.tenure.epoch, Epoch(3));
     assert_eq!(again.row.trusted, []);
 }
@@ -260,7 +260,7 @@ fn claim_racing_survivors_one_wins_each_of_a_thousand_times() {
         let survivors = [(); 3].map(|()| member(&sim));
         let claims = std::thread::scope(|scope| {
             let threads = survivors.each_ref().map(|survivor| {
-                scope.spawn(move || survivor.claim(pair, ClaimGround::LeaseEnded).map(|claim| claim.tenure))
+                scope.spawn(move || survivor.claim(pair, ClaimReason::LeaseEnded).map(|claim| claim.tenure))
             });
             threads.map(|thread| thread.join().unwrap())
         });
@@ -407,7 +407,7 @@ proptest! {
         one.link.mend();
         let two = member(&sim);
         two.link.plan([Fault::None, plans[2].first().copied().unwrap_or(Fault::None)]);
-        let claim = two.claim(PairId(1), ClaimGround::LeaseEnded).unwrap();
+        let claim = two.claim(PairId(1), ClaimReason::LeaseEnded).unwrap();
         prop_assert_eq!(claim.tenure.epoch, Epoch(2));
         insist(&two.link, &plans[3], || two.table.record_cut(claim.tenure, Epoch(1), Csn(4)));
         insist(&two.link, &plans[4], || two.publish(claim.tenure));

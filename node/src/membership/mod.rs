@@ -14,7 +14,7 @@ mod share;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cell_cluster::{ClaimGround, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
+use cell_cluster::{ClaimReason, ClusterError, ClusterView, IncidentRow, PairRow, PairState, ShareRow};
 use cell_recovery::RecoveryError;
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -48,7 +48,7 @@ pub(crate) enum MembershipCommand {
         /// The pair.
         pair: PairId,
         /// By what right.
-        ground: ClaimGround,
+        reason: ClaimReason,
         /// In which incident its share is noted.
         dead: Incarnation,
     },
@@ -250,8 +250,8 @@ impl Membership {
             let left = own.contains(&row.pair) && row.owner != Some(incarnation);
             if left || (broken_off && !row.is_published()) {
                 let dead = row.last_owner().filter(|owner| *owner != incarnation).unwrap_or(NOBODY);
-                let ground = ClaimGround::HostLock;
-                commands.push(MembershipCommand::TakeOver { pair: row.pair, ground, dead });
+                let reason = ClaimReason::HostLock;
+                commands.push(MembershipCommand::TakeOver { pair: row.pair, reason, dead });
             }
         }
         for command in &*commands {
@@ -316,8 +316,8 @@ impl Membership {
             let mine = |share: &ShareRow| share.survivor == Some(me) && !share.declined.contains(&me);
             if row.share(pair.pair).is_some_and(mine) && self.may_try(pair, now_ns) {
                 self.busy.insert(pair.pair);
-                let ground = ClaimGround::LeaseEnded;
-                commands.push(MembershipCommand::TakeOver { pair: pair.pair, ground, dead });
+                let reason = ClaimReason::LeaseEnded;
+                commands.push(MembershipCommand::TakeOver { pair: pair.pair, reason, dead });
             }
         }
     }

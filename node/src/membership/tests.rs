@@ -101,8 +101,8 @@ fn with(mut view: ClusterView, row: IncidentRow) -> ClusterView {
     view
 }
 
-fn take(pair: u32, ground: ClaimGround, dead: u64) -> MembershipCommand {
-    MembershipCommand::TakeOver { pair: PairId(pair), ground, dead: Incarnation(dead) }
+fn take(pair: u32, reason: ClaimReason, dead: u64) -> MembershipCommand {
+    MembershipCommand::TakeOver { pair: PairId(pair), reason, dead: Incarnation(dead) }
 }
 
 fn plan(dead: u64, pairs: &[(u32, &[u64])]) -> MembershipCommand {
@@ -123,7 +123,7 @@ fn claims(commands: &[MembershipCommand]) -> Vec<u64> {
 fn look_first_start_claims_the_own_row_and_leaves_the_others_to_their_nodes() {
     let mut core = core(7, 1);
     let view = view(&[(7, 1)], &[row(1, None, 0), row(2, None, 1), row(3, None, 2)]);
-    assert_eq!(core.look(&view, 0), [take(2, ClaimGround::HostLock, 0)]);
+    assert_eq!(core.look(&view, 0), [take(2, ClaimReason::HostLock, 0)]);
     assert_eq!(core.look(&view, SECOND), [], "it is busy with its own");
     let late = core.look(&view, GRACE);
     assert_eq!(claims(&late), [0], "nobody came for the others");
@@ -135,7 +135,7 @@ fn look_restarted_node_claims_what_was_its_own_and_opens_the_incident() {
     let view = view(&[(8, 2), (9, 1)], &[row(1, Some(7), 1), row(2, Some(8), 2)]);
     let commands = core.look(&view, 0);
     assert_eq!(claims(&commands), [7]);
-    assert_eq!(commands[1..], [take(1, ClaimGround::HostLock, 7)]);
+    assert_eq!(commands[1..], [take(1, ClaimReason::HostLock, 7)]);
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn look_node_whose_predecessor_left_in_order_opens_the_incident_too() {
     let view = view(&[(9, 1)], &[released, others]);
     let commands = core.look(&view, 0);
     assert_eq!(claims(&commands), [7], "who had it last; not of the other node");
-    assert_eq!(commands[1..], [take(1, ClaimGround::HostLock, 7)]);
+    assert_eq!(commands[1..], [take(1, ClaimReason::HostLock, 7)]);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn look_owner_that_was_seen_alive_is_missed_at_once_and_shared_out() {
     let claimed = with(gone.clone(), incident(8, 7, &[]));
     assert_eq!(core.look(&claimed, SECOND + 60), [plan(8, &[(2, &[]), (3, &[])])]);
     let planned = with(gone, incident(8, 7, &[(2, Some(7), &[]), (3, Some(9), &[])]));
-    assert_eq!(core.look(&planned, SECOND + 70), [take(2, ClaimGround::LeaseEnded, 8)]);
+    assert_eq!(core.look(&planned, SECOND + 70), [take(2, ClaimReason::LeaseEnded, 8)]);
     assert_eq!(core.look(&planned, SECOND + 80), [], "once");
 }
 
@@ -193,7 +193,7 @@ fn look_incident_of_another_only_the_own_share_is_taken() {
     core.look(&view(&[(7, 1), (8, 2), (9, 3)], &pairs), 0);
     let shares = incident(8, 9, &[(2, Some(9), &[]), (3, Some(7), &[])]);
     let planned = with(view(&[(7, 1), (9, 3)], &pairs), shares);
-    assert_eq!(core.look(&planned, 1), [take(3, ClaimGround::LeaseEnded, 8)]);
+    assert_eq!(core.look(&planned, 1), [take(3, ClaimReason::LeaseEnded, 8)]);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn look_claimer_that_died_is_followed_by_another_and_dead_survivors_shares_are_s
     let dead = with(view(&[(7, 1)], &pairs), incident(8, 9, &shares));
     assert_eq!(claims(&core.look(&dead, 1)), [8]);
     let mine = with(view(&[(7, 1)], &pairs), incident(8, 7, &shares));
-    assert_eq!(core.look(&mine, 2), [plan(8, &[(2, &[])]), take(3, ClaimGround::LeaseEnded, 8)]);
+    assert_eq!(core.look(&mine, 2), [plan(8, &[(2, &[])]), take(3, ClaimReason::LeaseEnded, 8)]);
 }
 
 #[test]
@@ -254,13 +254,13 @@ fn look_pair_that_a_survivor_could_not_read_goes_to_another_one_first() {
     let nobodys = with(told.clone(), incident(0, 7, &[]));
     assert_eq!(core.look(&nobodys, GRACE + 1), [plan(0, &[(2, &[9])])]);
     let mine = with(told, incident(0, 7, &[(2, Some(7), &[9])]));
-    assert_eq!(core.look(&mine, GRACE + 2), [take(2, ClaimGround::LeaseEnded, 0)]);
+    assert_eq!(core.look(&mine, GRACE + 2), [take(2, ClaimReason::LeaseEnded, 0)]);
 }
 
 #[test]
 fn refused_takeovers_are_tried_again_by_kind() {
     let shown = view(&[(7, 1)], &[row(1, None, 1)]);
-    let own = take(1, ClaimGround::HostLock, 0);
+    let own = take(1, ClaimReason::HostLock, 0);
     for (kind, again_ns) in
         [(RefusedKind::Others, Some(0)), (RefusedKind::Passing, Some(RETRY_NS)), (RefusedKind::Damaged, None)]
     {
@@ -282,7 +282,7 @@ fn look_own_claim_that_was_broken_off_is_taken_up() {
     let mut core = core(7, 1);
     let mut claimed = row(1, Some(7), 1);
     claimed.state = PairState::Recovering;
-    assert_eq!(core.look(&view(&[(7, 1)], &[claimed]), 0), [take(1, ClaimGround::HostLock, 0)]);
+    assert_eq!(core.look(&view(&[(7, 1)], &[claimed]), 0), [take(1, ClaimReason::HostLock, 0)]);
 }
 
 #[test]

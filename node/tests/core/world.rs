@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClaimGround, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
+    CheckpointRow, ClaimReason, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
     Tenure,
 };
 use cell_fabric::ConnectionId;
@@ -276,8 +276,8 @@ impl World {
     fn take_over(&self, process: &mut Process, pairs: impl Iterator<Item = PairId>) {
         let mut stores = Vec::new();
         for pair in pairs {
-            let ground = ClaimGround::HostLock;
-            let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, ground };
+            let reason = ClaimReason::HostLock;
+            let request = ClaimRequest { pair, incarnation: process.lease, node: NODE, reason };
             let progress = Arc::new(Progress::new(0));
             let restore = Restore::claim(&process.environment, &request, &progress).unwrap();
             stores.push(process.complete(&self.sim, restore, &self.options));
@@ -307,7 +307,7 @@ impl World {
             pair: PairId(pair),
             incarnation: process.lease,
             node: NODE,
-            ground: ClaimGround::HostLock,
+            reason: ClaimReason::HostLock,
         };
         let restore = Restore::claim(&process.environment, &request, &Arc::new(Progress::new(0))).unwrap();
         let store = process.complete(&self.sim, restore, &self.options);

@@ -16,7 +16,7 @@ pub mod world;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{CheckpointRow, ClaimGround, NewPair, PairGeometry, Sim, Tenure};
+use cell_cluster::{CheckpointRow, ClaimReason, NewPair, PairGeometry, Sim, Tenure};
 use cell_memory::Region;
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource, WrittenImage};
@@ -466,6 +466,6 @@ impl Cluster {
 }
 
 fn claim(life: &Life, pair: PairId) -> Restore {
-    let request = ClaimRequest { pair, incarnation: life.lease, node: NODE, ground: ClaimGround::HostLock };
+    let request = ClaimRequest { pair, incarnation: life.lease, node: NODE, reason: ClaimReason::HostLock };
     Restore::claim(&life.environment, &request, &Arc::new(Progress::new(0))).unwrap()
 }

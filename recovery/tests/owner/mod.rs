@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimGround, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink, Table,
+    Claim, ClaimReason, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink, Table,
     Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
@@ -99,8 +99,8 @@ impl Life {
         self.environment.table.create_pair(&new).unwrap()
     }
 
-    pub fn claim(&self, ground: ClaimGround) -> Result<Restore, RecoveryError> {
-        let request = ClaimRequest { pair: PAIR, incarnation: self.lease, node: NODE, ground };
+    pub fn claim(&self, reason: ClaimReason) -> Result<Restore, RecoveryError> {
+        let request = ClaimRequest { pair: PAIR, incarnation: self.lease, node: NODE, reason };
         Restore::claim(&self.environment, &request, &Arc::new(Progress::new(0)))
     }
 
