@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cell_cluster::{
-    Coordinator, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions, ShareTimes,
-    Table, boottime_ns,
+    Coordinator, HostId, Layout, MemberRow, NewPair, PairGeometry, PairRow, ServingAddress, Sessions,
+    ShareTimes, Table, boottime_ns,
 };
 use cell_memory::{Budget, MemoryError, MemoryKind, Region, RegionSettings, RegionSpec, Reservation};
 use cell_pair::Pair;
@@ -18,7 +18,7 @@ use cell_recovery::{
 use cell_terms::setting::{Settings, Source};
 use cell_terms::{Epoch, Incarnation, PairId, RegionKind};
 use cell_wal::ring::{Ring, RingOptions};
-use cell_wal::{LogDevice, LogOptions, RealStorage};
+use cell_wal::{LogDevice, LogOptions, LogRoot};
 
 use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
@@ -35,7 +35,7 @@ const PAUSE_NS: u64 = 10_000_000;
 /// What the control thread starts with.
 pub(crate) struct BringUp {
     pub(crate) options: NodeOptions,
-    pub(crate) storage: RealStorage,
+    pub(crate) log_root: LogRoot,
     pub(crate) worker_options: WorkerOptions,
     pub(crate) plan: MemoryPlan,
     pub(crate) budget: Budget,
@@ -51,10 +51,11 @@ impl BringUp {
     pub(crate) fn environment(&self) -> Environment {
         let settings = &self.options.settings;
         let threads = usize::try_from(settings.integer("recovery_threads")).unwrap_or(1);
+        let host = self.log_root.id.and_then(HostId::of_this_process);
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Environment {
-            storage: Arc::new(self.storage.clone()),
-            table: Table::new(self.coordinator.clone()),
+            storage: Arc::new(self.log_root.storage.clone()),
+            table: Table::new(self.coordinator.clone()).on_host(host),
             sessions: Sessions::new(self.coordinator.clone()),
             budget: self.budget.clone(),
             options: RecoveryOptions {
@@ -101,7 +102,7 @@ impl BringUp {
         let log = LogOptions::from_settings(settings);
         let options =
             RingOptions { buffers: LOG_BUFFERS, buffer_bytes: log.batch_bytes, ..RingOptions::default() };
-        Ok((Box::new(Ring::open(&self.storage, options)?), buffers))
+        Ok((Box::new(Ring::open(&self.log_root.storage, options)?), buffers))
     }
 
     pub(crate) fn publish(&self) -> PublishRequest {

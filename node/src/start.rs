@@ -12,7 +12,7 @@ use cell_fabric::{Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, Socke
 use cell_memory::RegionSettings;
 use cell_recovery::Progress;
 use cell_terms::Incarnation;
-use cell_wal::{RealStorage, WalError};
+use cell_wal::LogRoot;
 
 use crate::bring_up::BringUp;
 use crate::command::ControlEvent;
@@ -54,7 +54,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let plan = MemoryPlan::new(&mut options.settings, cell_memory::total_bytes())?;
     let budget = plan.budget();
     let lock = FolderLock::acquire(&options.home)?;
-    let storage = RealStorage::open(&options.folder).map_err(WalError::from)?;
+    let log_root = LogRoot::open(&options.folder)?;
     let settings = &options.settings;
     let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
     let endpoint = HostEndpoint::listen(options.listen, 1, &fabric_options(&options))?.remove(0);
@@ -103,7 +103,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let bring_up = Arc::new(BringUp {
         advertised: options.advertised.unwrap_or(address),
         options,
-        storage,
+        log_root,
         worker_options,
         plan,
         budget,

@@ -121,6 +121,7 @@ mod tests {
             owner: owner.map(Incarnation),
             node: NodeId(1),
             served_by: None,
+            host: None,
             epoch: Epoch(number),
             state: PairState::Serving,
             place: place.map(|address| ServingAddress {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
+    Coordinator, HostId, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
 };
 use cell_node::{
     CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
@@ -54,7 +54,7 @@ fn join(nodes: u32) -> Node {
     let coordinator: Arc<dyn Coordinator> = Arc::new(link);
     let environment = Environment {
         storage: Arc::new(disk.clone()),
-        table: Table::new(coordinator.clone()),
+        table: Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1))),
         sessions: Sessions::new(coordinator.clone()),
         budget: cell_memory::Budget::unlimited(),
         options: RecoveryOptions {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    Coordinator, Embedded, EpochRow, IncidentRow, Incidents, ManualClock, MemberRow, Members, PairGeometry,
-    PairRow, PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
+    Coordinator, Embedded, EpochRow, HostId, IncidentRow, Incidents, ManualClock, MemberRow, Members,
+    PairGeometry, PairRow, PairState, ServingAddress, ShareTimes, Sim, Table, Transaction,
 };
 use cell_node::{ClusterAgent, MembershipOptions, TakeoverWanted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId};
@@ -63,7 +63,7 @@ fn join(coordinator: &Arc<dyn Coordinator>, node: u32, now_ns: u64) -> Member {
     let node = NodeId(node);
     let options = MembershipOptions { incarnation, node, joined_ns: now_ns, grace_ns: 2_000 * MS };
     let agent = ClusterAgent::new(coordinator, Arc::new(SimDisk::new(0)), options, 50 * MS);
-    let table = Table::new(coordinator.clone());
+    let table = Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1)));
     Member { incarnation, node, coordinator: coordinator.clone(), table, agent }
 }
 
@@ -77,6 +77,7 @@ impl Member {
             owner: Some(self.incarnation),
             node: self.node,
             served_by: None,
+            host: None,
             epoch: Epoch(1),
             state: PairState::Serving,
             place: Some(self.place()),

@@ -114,6 +114,7 @@ mod tests {
             owner: None,
             node: NodeId(0),
             served_by: None,
+            host: None,
             epoch: Epoch(9),
             state: PairState::Recovering,
             place: None,

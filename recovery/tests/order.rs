@@ -7,8 +7,8 @@ mod owner;
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, KeyOperation, PairRow, PairState, Response,
-    Sessions, Sim, Table,
+    ClaimReason, ClusterError, Coordinator, CoordinatorRequest, HostId, KeyOperation, PairRow, PairState,
+    Response, Sessions, Sim, Table,
 };
 use cell_terms::{Durability, Epoch};
 use cell_wal::sim::SimDisk;
@@ -164,7 +164,7 @@ fn takeover_syncs_what_it_read_then_records_the_cut_then_opens_new_logs_then_pub
         disk: second.disk.clone(),
         events: Arc::clone(&events),
     });
-    second.environment.table = Table::new(Arc::clone(&spy));
+    second.environment.table = Table::new(Arc::clone(&spy)).on_host(Some(HostId::new(1, 1)));
     second.environment.sessions = Sessions::new(spy);
     second.environment.storage =
         Arc::new(SpyStorage { disk: second.disk.clone(), events: Arc::clone(&events) });

@@ -5,6 +5,7 @@ use std::fmt;
 use cell_terms::{Epoch, PairId, RegionId};
 
 use crate::corruption::Corruption;
+use crate::log_root_need::LogRootNeed;
 use crate::segment::SegmentName;
 
 /// An operating system's error number. Copied around freely: a poisoned log answers with the same one again.
@@ -87,6 +88,8 @@ pub enum DiskOperation {
     RemoveFolder,
     /// Lock a file.
     Lock,
+    /// Give a file another name.
+    Link,
 }
 
 impl fmt::Display for DiskOperation {
@@ -104,6 +107,7 @@ impl fmt::Display for DiskOperation {
             DiskOperation::Unlink => "unlink",
             DiskOperation::RemoveFolder => "remove folder",
             DiskOperation::Lock => "lock",
+            DiskOperation::Link => "link",
         })
     }
 }
@@ -131,6 +135,33 @@ impl From<std::io::Error> for Errno {
         Errno::of(&error)
     }
 }
+
+/// Why a folder cannot be a log root.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRootError {
+    /// The log root.
+    pub root: Box<str>,
+    /// The file or folder in it with which this showed.
+    pub path: Box<str>,
+    /// What it cannot do.
+    pub need: LogRootNeed,
+    /// What the system said, if it said anything.
+    pub errno: Option<Errno>,
+}
+
+impl fmt::Display for LogRootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LogRootError { root, path, need, errno } = self;
+        let [what, why, next] = need.texts();
+        write!(f, "`{root}` cannot be a log root: {what} (`{path}`")?;
+        if let Some(errno) = errno {
+            write!(f, ": {errno}")?;
+        }
+        write!(f, "). {why}. {next}")
+    }
+}
+
+impl std::error::Error for LogRootError {}
 
 /// A step of setting up an io_uring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +194,9 @@ pub enum WalError {
     /// A cold operation failed. Nothing is known about damage; the caller decides whether to try again.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The folder cannot be a log root. A person has to choose another one, or to change it.
+    #[error(transparent)]
+    LogRoot(#[from] LogRootError),
     /// A write or sync of a log failed, so the log accepts nothing any more and nothing is tried again. The
     /// node stops acknowledging, gives its pairs up and exits.
     #[error("the log is poisoned: {segment} at offset {offset}: {errno}")]

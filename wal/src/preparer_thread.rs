@@ -65,11 +65,10 @@ impl PreparerThread {
 }
 
 fn run(storage: &RealStorage, wake: &OwnedFd, jobs: &Receiver<Job>, done: &Sender<Done>) {
-    let mut warned = false;
     for job in jobs {
         match job {
             Job::Prepare(request) => {
-                let result = prepare_and_open(storage, &request, &mut warned);
+                let result = prepare_and_open(storage, &request);
                 if done.send(Done { request, result }).is_err() {
                     return;
                 }
@@ -85,18 +84,8 @@ fn run(storage: &RealStorage, wake: &OwnedFd, jobs: &Receiver<Job>, done: &Sende
     }
 }
 
-fn prepare_and_open(
-    storage: &RealStorage,
-    request: &PrepareSegment,
-    warned: &mut bool,
-) -> Result<OwnedFd, Errno> {
+fn prepare_and_open(storage: &RealStorage, request: &PrepareSegment) -> Result<OwnedFd, Errno> {
     prepare(storage, request).map_err(|error| error.errno)?;
     let opened = storage.open_descriptor(&request.segment.path(), OFlags::RDWR, true);
-    let (fd, direct) = opened.map_err(|error| error.errno)?;
-    if !direct && !*warned {
-        *warned = true;
-        tracing::warn!(root = %storage.root().display(), "this file system refuses O_DIRECT: \
-            logs are written through the page cache, still synced by every write, but slower");
-    }
-    Ok(fd)
+    opened.map(|(fd, _)| fd).map_err(|error| error.errno)
 }

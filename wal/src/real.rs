@@ -3,14 +3,16 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cell_durable::{SystemSyncer, create_folders};
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno as SystemErrno;
+use rustix::io::{Errno as SystemErrno, ReadWriteFlags};
 
+use crate::buffer::LogBuffer;
 use crate::error::{DiskOperation, Errno, StorageError};
+use crate::frame::FRAME_ALIGN;
 use crate::storage::{Access, Storage, StorageFile, StorageLock};
 
 /// The files below a folder.
@@ -80,6 +82,51 @@ impl RealStorage {
             }
         }
         open(flags).map(|fd| (fd, false)).map_err(failed)
+    }
+
+    /// Gives a file another name too, which nothing may have.
+    pub(crate) fn link(&self, path: &str, other: &str) -> Result<(), StorageError> {
+        std::fs::hard_link(self.absolute(path), self.absolute(other))
+            .map_err(|error| StorageError::new(DiskOperation::Link, other, error))
+    }
+
+    /// A file or folder right below the root that lies on another file system.
+    pub(crate) fn on_other_device(&self) -> Result<Option<String>, StorageError> {
+        let device = |path: &str| {
+            let data = std::fs::metadata(self.absolute(path));
+            data.map(|data| data.dev()).map_err(|error| StorageError::new(DiskOperation::List, path, error))
+        };
+        let own = device("")?;
+        for name in self.list("")? {
+            match device(&name) {
+                Err(error) if error.errno == Errno::ENOENT => {} // removed just now
+                found => {
+                    if found? != own {
+                        return Ok(Some(name));
+                    }
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a frame's least to an empty file as logs are written, past the page cache where the file system
+    /// can (said once if not), and reads it. Whether it is what was written.
+    pub(crate) fn try_data_sync(&self, path: &str) -> Result<bool, StorageError> {
+        let (fd, direct) = self.open_descriptor(path, OFlags::RDWR, true)?;
+        if !direct {
+            tracing::warn!(root = %self.root.display(), "this file system refuses O_DIRECT: logs are written \
+                through the page cache, still synced by every write, but slower");
+        }
+        let mut written = LogBuffer::heap(FRAME_ALIGN);
+        written.bytes_mut().fill(0xa5);
+        let sent = [std::io::IoSlice::new(written.bytes())];
+        let count = rustix::io::pwritev2(&fd, &sent, 0, ReadWriteFlags::DSYNC)
+            .map_err(|errno| StorageError::new(DiskOperation::Write, path, errno))?;
+        let mut read = LogBuffer::heap(FRAME_ALIGN);
+        let file = RealFile { file: File::from(fd), direct, path: path.into() };
+        let found = file.read_at(0, read.bytes_mut())?;
+        Ok((count, found) == (FRAME_ALIGN, FRAME_ALIGN) && read.bytes() == written.bytes())
     }
 
     fn c_path(&self, path: &str) -> Result<CString, SystemErrno> {
@@ -173,7 +220,7 @@ impl StorageFile for RealFile {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(self.failed(DiskOperation::Read)(error)),
             }
-            if self.direct && !count.is_multiple_of(crate::frame::FRAME_ALIGN) {
+            if self.direct && !count.is_multiple_of(FRAME_ALIGN) {
                 break; // the end of the file: only there a direct read is short
             }
         }

@@ -21,11 +21,13 @@
 //! typed layers look first and then try again, and so must whoever uses [`Coordinator`] directly.
 
 mod attempts;
+mod claim;
 mod clock;
 mod clock_watch;
 mod coordinator;
 mod embedded;
 mod error;
+mod host;
 mod incident;
 mod json_lines;
 mod layout;
@@ -49,11 +51,13 @@ mod trouble;
 mod upgrade;
 mod watch;
 
+pub use claim::{Claim, ClaimReason, NewPair, Tenure};
 pub use clock::{Clock, ManualClock, boottime_ns};
 pub use clock_watch::ClockReading;
 pub use coordinator::{Coordinator, initialise};
 pub use embedded::Embedded;
 pub use error::ClusterError;
+pub use host::HostId;
 pub use incident::{IncidentRow, Incidents, NewIncident, ShareRow, ShareTimes};
 pub use layout::{Layout, LayoutRange};
 pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
@@ -74,6 +78,6 @@ pub use session::{EndedSessions, SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
-pub use table::{Claim, ClaimReason, NewPair, Table, Tenure};
+pub use table::Table;
 pub use trouble::Trouble;
 pub use watch::{ClusterView, Look, Watch};

@@ -3,6 +3,7 @@
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId, RegionKind};
 use serde::{Deserialize, Serialize};
 
+use crate::host::HostId;
 use crate::number;
 
 /// The format of the rows of all typed layers. The table names it, and another version is refused.
@@ -29,6 +30,9 @@ pub struct PairRow {
     /// The node that served it last: it had the memory. Unknown of rows that an older program wrote.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "number::optional")]
     pub served_by: Option<NodeId>,
+    /// On which host the owner runs; none where there is no owner, or it did not say (an older program).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostId>,
     /// Counts the owners.
     #[serde(with = "number")]
     pub epoch: Epoch,
@@ -241,6 +245,7 @@ mod tests {
             owner: Some(Incarnation(9)),
             node: NodeId(1),
             served_by: None,
+            host: None,
             epoch: Epoch(2),
             state: PairState::Unavailable { missing: Missing::Log { region: RegionId(6), epoch: Epoch(1) } },
             place: Some(ServingAddress {
@@ -273,6 +278,11 @@ mod tests {
             r#""checkpoint":{"epoch":1,"csn":3,"csn_max":4,"file":"c"},"trusted":[8]}"#,
         );
         assert_eq!(serde_json::to_string(&row).unwrap(), text);
-        assert_eq!(serde_json::from_str::<PairRow>(text).unwrap(), row);
+        assert_eq!(serde_json::from_str::<PairRow>(text).unwrap(), row, "as an older program wrote it");
+        let row = PairRow { host: Some(HostId::new(1, 2)), ..row };
+        let host = r#""node":1,"host":"00000000000000000000000000000001/00000000000000000000000000000002","#;
+        let text = text.replace(r#""node":1,"#, host);
+        assert_eq!(serde_json::to_string(&row).unwrap(), text);
+        assert_eq!(serde_json::from_str::<PairRow>(&text).unwrap(), row);
     }
 }

@@ -10,8 +10,10 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, REGION_ID_BITS, RegionId};
 
 use crate::attempts::Attempts;
+use crate::claim::{Claim, ClaimReason, NewPair, Tenure, claimed_row, first_row, tenure_of};
 use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
+use crate::host::HostId;
 use crate::layout::{KEY_LAYOUT, Layout};
 use crate::request::{KeyCondition, Revision, Transaction, TransactionOutcome};
 use crate::row::{
@@ -23,60 +25,25 @@ const KEY_PAIR_NEXT: &str = "counter/pair";
 /// Pair `n` has regions `2n` and `2n + 1`.
 const PAIRS_MAX: u32 = 1 << (REGION_ID_BITS - 1);
 
-/// One owner's time of owning a pair. Changes of the row are made in its name and refused once it has passed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tenure {
-    /// The pair.
-    pub pair: PairId,
-    /// The epoch of this owner.
-    pub epoch: Epoch,
-    /// The owner.
-    pub incarnation: Incarnation,
-}
-
-/// A pair to be created.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewPair {
-    /// Its first owner.
-    pub incarnation: Incarnation,
-    /// The owner's node.
-    pub node: NodeId,
-    /// What its regions look like.
-    pub geometry: PairGeometry,
-}
-
-/// Why a claim may cut the logs of the owner before (`docs/design/membership.md`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimReason {
-    /// The owner's lease has ended; the transaction checks it.
-    LeaseEnded,
-    /// The caller holds the lock that the owner held for life, as the same node on the same host: the
-    /// owner's process is gone, and appends nothing. It may replay meanwhile, and serve when the owner's
-    /// lease has ended.
-    HostLock,
-}
-
-/// A pair that was claimed: the row as the claim's transaction wrote it. The checkpoint to begin from is the
-/// one in here, not one that is read later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// In whose name the row is changed from now on.
-    pub tenure: Tenure,
-    /// The row.
-    pub row: PairRow,
-}
-
 /// The table. Clones share the coordinator.
 #[derive(Clone)]
 pub struct Table {
     coordinator: Arc<dyn Coordinator>,
+    host: Option<HostId>,
 }
 
 impl Table {
-    /// The table that `coordinator` holds.
+    /// The table that `coordinator` holds, for a process that does not say on which host it runs.
     #[must_use]
     pub fn new(coordinator: Arc<dyn Coordinator>) -> Table {
-        Table { coordinator }
+        Table { coordinator, host: None }
+    }
+
+    /// The same table, for a process of this host: the rows of what it owns name the host, and it may claim
+    /// by [`ClaimReason::HostLock`] what a process of this host owned.
+    #[must_use]
+    pub fn on_host(self, host: Option<HostId>) -> Table {
+        Table { host, ..self }
     }
 
     /// The coordinator underneath.
@@ -163,7 +130,7 @@ impl Table {
             .put(KEY_PAIR_NEXT, (pairs + 1).to_string());
         for pair in (1..=pairs).map(PairId) {
             let new = NewPair { incarnation: writer, node: NodeId(pair.0 - 1), geometry };
-            let row = PairRow { owner: None, epoch: Epoch(0), ..first_row(pair, &new) };
+            let row = PairRow { owner: None, epoch: Epoch(0), ..first_row(pair, &new, None) };
             first = first.when(no_such_pair(pair)).put(PairRow::key(pair), text(&row));
         }
         let mut attempts = Attempts::default();
@@ -218,7 +185,7 @@ impl Table {
                 }
                 None => KeyCondition::Absent { key: KEY_PAIR_NEXT.to_owned() },
             };
-            let row = first_row(pair, new);
+            let row = first_row(pair, new, self.host);
             let create = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: new.incarnation })
                 .when(unchanged)
@@ -287,7 +254,8 @@ impl Table {
             if row.owner == Some(incarnation) && row.is_published() {
                 return Err(ClusterError::State { pair });
             }
-            let claimed = claimed_row(row, incarnation, node, reason);
+            let reason = reason.on_host(self.host, row.host);
+            let claimed = PairRow { host: self.host, ..claimed_row(row, incarnation, node, reason) };
             let mut transaction = Transaction::new()
                 .when(KeyCondition::LeaseAlive { lease: incarnation })
                 .when(unchanged(pair, revision));
@@ -457,7 +425,7 @@ impl Table {
             if row.is_published() {
                 return Err(ClusterError::State { pair: tenure.pair });
             }
-            row.owner = None;
+            (row.owner, row.host) = (None, None);
             row.state = PairState::Unavailable { missing: missing.clone() };
             Ok(())
         });
@@ -478,7 +446,7 @@ impl Table {
             if row.is_published() {
                 row.trusted.push(tenure.incarnation);
             }
-            row.owner = None;
+            (row.owner, row.host) = (None, None);
             row.place = None;
             row.state = PairState::Released;
             Ok(())
@@ -554,42 +522,6 @@ fn no_such_pair(pair: PairId) -> KeyCondition {
     KeyCondition::Absent { key: PairRow::key(pair) }
 }
 
-fn tenure_of(row: &PairRow, incarnation: Incarnation) -> Tenure {
-    Tenure { pair: row.pair, epoch: row.epoch, incarnation }
-}
-
 fn parse_row(value: &str) -> Result<PairRow, ClusterError> {
     parse("a row of the region table", value)
-}
-
-fn first_row(pair: PairId, new: &NewPair) -> PairRow {
-    PairRow {
-        pair,
-        node_region: pair.node_region(),
-        extent_region: pair.extent_region(),
-        owner: Some(new.incarnation),
-        node: new.node,
-        served_by: None,
-        epoch: Epoch(1),
-        state: PairState::New,
-        place: None,
-        geometry: new.geometry,
-        history: Vec::new(),
-        checkpoint: None,
-        trusted: Vec::new(),
-    }
-}
-
-fn claimed_row(row: PairRow, incarnation: Incarnation, node: NodeId, reason: ClaimReason) -> PairRow {
-    let mut claimed = row;
-    let granted_trust = claimed.is_published();
-    if let (ClaimReason::HostLock, true, Some(owner)) = (reason, granted_trust, claimed.owner) {
-        claimed.trusted.push(owner);
-    }
-    claimed.epoch = Epoch(claimed.epoch.0 + 1);
-    claimed.owner = Some(incarnation);
-    claimed.node = node;
-    claimed.state = PairState::Recovering;
-    claimed.place = None;
-    claimed
 }

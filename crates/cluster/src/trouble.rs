@@ -97,6 +97,7 @@ mod tests {
             owner: Some(Incarnation(7)),
             node: NodeId(1),
             served_by: None,
+            host: None,
             epoch: Epoch(1),
             state,
             place: None,

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClusterError, Coordinator, Embedded, Incidents, ManualClock, Missing, NewIncident, NewPair, PairGeometry,
-    Sim, Table, Tenure, Transaction,
+    ClaimReason, ClusterError, Coordinator, Embedded, HostId, Incidents, ManualClock, Missing, NewIncident,
+    NewPair, PairGeometry, Sim, Table, Tenure, Transaction,
 };
 use cell_durable::{PowerCutSyncer, Syncer, SystemSyncer};
 use cell_terms::mutant::{Mutant, plant};
@@ -81,6 +81,20 @@ fn counter_that_went_back_is_noticed() -> bool {
     table.pair(row.pair).unwrap() == row
 }
 
+/// Whether a claim by a lock leaves the pair of an owner alone that lives on another host.
+fn owner_on_another_host_is_left_alone() -> bool {
+    let sim = Sim::new(7);
+    let link = sim.link();
+    let on_host = |boot| Table::new(Arc::new(link.clone())).on_host(Some(HostId::new(boot, 1)));
+    let geometry =
+        PairGeometry { node_region_bytes: 1, extent_region_bytes: 1, slot_bytes: 1, node_bytes: 1 };
+    let new = NewPair { incarnation: link.grant(500).unwrap().lease, node: NodeId(0), geometry };
+    let pair = on_host(1).create_pair(&new).unwrap().row.pair;
+    let claimer = link.grant(500).unwrap().lease;
+    let claimed = on_host(2).claim(pair, claimer, NodeId(0), ClaimReason::HostLock);
+    matches!(claimed, Err(ClusterError::OwnerLives { .. }))
+}
+
 /// Of nobody's pairs.
 const INCIDENT: NewIncident =
     NewIncident { dead: Incarnation(0), node: NodeId(0), lease_seen_ms: 0, detected_ms: 0, host_lock: false };
@@ -106,6 +120,7 @@ fn every_mutant_of_the_coordinator_is_caught() {
         (Mutant::CoordinatorUnsynced, "power cut over real files", power_cut_is_clean),
         (Mutant::RowsUncut, "files of sled's own", pages_are_small),
         (Mutant::PairOverwritten, "counter that went back", counter_that_went_back_is_noticed),
+        (Mutant::HostUnasked, "claim across hosts", owner_on_another_host_is_left_alone),
         (Mutant::ClaimerLeaseUnasked, "new incident", || claim_past_the_lease_is_refused(false)),
         (Mutant::ClaimerLeaseUnasked, "own incident", || claim_past_the_lease_is_refused(true)),
     ];

@@ -5,14 +5,15 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimReason, ClusterError, EndedSessions, Fault, MemberRow, Members, Missing,
-    NewPair, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
+    CheckpointRow, Claim, ClaimReason, ClusterError, EndedSessions, Fault, HostId, MemberRow, Members,
+    Missing, NewPair, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 const NODE: NodeId = NodeId(0);
+const HOST: HostId = HostId::new(1, 2);
 const GEOMETRY: PairGeometry = PairGeometry {
     node_region_bytes: 1 << 30,
     extent_region_bytes: 1 << 31,
@@ -27,9 +28,13 @@ struct Member {
 }
 
 fn member(sim: &Sim) -> Member {
+    member_on(sim, Some(HOST))
+}
+
+fn member_on(sim: &Sim, host: Option<HostId>) -> Member {
     let link = sim.link();
     let lease = cell_cluster::Coordinator::grant(&link, 500).unwrap().lease;
-    Member { table: Table::new(Arc::new(link.clone())), link, lease }
+    Member { table: Table::new(Arc::new(link.clone())).on_host(host), link, lease }
 }
 
 fn place() -> ServingAddress {
@@ -118,6 +123,51 @@ fn claim_living_owner_is_refused_until_its_lease_ended() {
     assert_eq!((claim.row.epoch, &claim.row.state), (Epoch(2), &PairState::Recovering));
     assert_eq!(claim.row.trusted, []);
     assert_eq!(survivor.table.trust_remaining_ns(&claim).unwrap(), None);
+}
+
+/// A lock says nothing of a process on another machine, of another boot, or over another log root.
+#[test]
+fn claim_by_lock_of_an_owner_on_another_host_waits_for_its_lease() {
+    let (other_boot, other_root) = (HostId::new(3, 2), HostId::new(1, 3));
+    let strangers = [other_boot, other_root].map(|other| (Some(HOST), Some(other)));
+    for (owners, claimers) in
+        strangers.into_iter().chain([(Some(HOST), None), (None, Some(HOST)), (None, None)])
+    {
+        let sim = Sim::new(1);
+        let (owner, second) = (member_on(&sim, owners), member_on(&sim, claimers));
+        let tenure = owner.serving_pair();
+        let refused = second.claim(tenure.pair, ClaimReason::HostLock).unwrap_err();
+        assert!(
+            matches!(refused, ClusterError::OwnerLives { remaining_ns, .. } if remaining_ns == 500 * MS),
+            "{owners:?}, {claimers:?}: {refused}"
+        );
+        assert_eq!(owner.table.pair(tenure.pair).unwrap().epoch, tenure.epoch);
+        sim.advance(400 * MS);
+        cell_cluster::Coordinator::keep_alive(&second.link, second.lease).unwrap();
+        sim.advance(100 * MS);
+        let claim = second.claim(tenure.pair, ClaimReason::HostLock).unwrap();
+        assert_eq!(
+            (claim.row.host, claim.row.trusted),
+            (claimers, vec![]),
+            "its trust is over with its lease"
+        );
+    }
+}
+
+#[test]
+fn pair_row_names_the_host_of_its_owner_and_none_without_one() {
+    let sim = Sim::new(1);
+    let first = member(&sim);
+    let tenure = first.serving_pair();
+    assert_eq!(first.table.pair(tenure.pair).unwrap().host, Some(HOST));
+    first.table.release(tenure).unwrap();
+    assert_eq!(first.table.pair(tenure.pair).unwrap().host, None);
+    // Nobody's pair: there is no lease to wait for, wherever its last owner ran.
+    let elsewhere = member_on(&sim, Some(HostId::new(9, 9)));
+    let claim = elsewhere.claim(tenure.pair, ClaimReason::HostLock).unwrap();
+    assert_eq!(claim.row.host, Some(HostId::new(9, 9)));
+    elsewhere.table.decline(claim.tenure, &Missing::Memory { bytes: 1 }).unwrap();
+    assert_eq!(first.table.pair(tenure.pair).unwrap().host, None);
 }
 
 #[test]

@@ -126,6 +126,9 @@ mutants! {
     PairOverwritten: "pair-overwritten",
     /// An incident is claimed in the name of a lease that has ended.
     ClaimerLeaseUnasked: "claimer-lease-unasked",
+    /// Who holds a lock claims what was owned on another host, whose lease has not ended. Tests of the
+    /// coordinator (`crates/cluster/tests/mutants.rs`) catch it: simulated nodes are all of one host.
+    HostUnasked: "host-unasked",
     /// A folder is made and its name not put on stable storage.
     FolderNamesUnsynced: "folder-names-unsynced",
     /// A pair is served while its earlier owners may be trusted.

@@ -20,6 +20,7 @@ pub(super) fn row(pair: u32, owner: Option<u64>, node: u32) -> PairRow {
         owner: owner.map(Incarnation),
         node: NodeId(node),
         served_by: Some(NodeId(node)),
+        host: None,
         epoch: cell_terms::Epoch(1),
         state: if owner.is_some() { PairState::Serving } else { PairState::Released },
         place: None,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, ClaimReason, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
-    Tenure,
+    CheckpointRow, ClaimReason, Coordinator, HostId, NewPair, PairGeometry, ServingAddress, Sessions, Sim,
+    Table, Tenure,
 };
 use cell_fabric::ConnectionId;
 use cell_node::{CheckpointCommand, Command, ControlEvent, Worker, WorkerIdentity, WorkerOptions};
@@ -119,7 +119,7 @@ impl Process {
         let coordinator: Arc<dyn Coordinator> = Arc::new(link);
         let environment = Environment {
             storage: Arc::new(disk.clone()),
-            table: Table::new(Arc::clone(&coordinator)),
+            table: Table::new(Arc::clone(&coordinator)).on_host(Some(HostId::new(1, 1))),
             sessions: Sessions::new(coordinator),
             budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{Coordinator, Layout, MemberRow, Members, PairGeometry, Sim, SimLink, Table};
+use cell_cluster::{Coordinator, HostId, Layout, MemberRow, Members, PairGeometry, Sim, SimLink, Table};
 use cell_node::{ClusterAgent, MembershipOptions};
 use cell_terms::{Incarnation, NodeId};
 use cell_wal::sim::SimDisk;
@@ -26,7 +26,7 @@ pub(crate) fn join(sim: &Sim, node: u32, nodes: u32, every_ns: u64) -> Joined {
     let link = sim.link();
     let incarnation = link.grant(LEASE_MS).unwrap().lease;
     let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
-    let table = Table::new(coordinator.clone());
+    let table = Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1)));
     table.lay_out(&Layout::even(nodes, 2), GEOMETRY, incarnation).unwrap();
     let row = MemberRow {
         incarnation,

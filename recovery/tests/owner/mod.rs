@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use cell_cluster::{
-    Claim, ClaimReason, Coordinator, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink, Table,
-    Tenure,
+    Claim, ClaimReason, Coordinator, HostId, NewPair, PairGeometry, ServingAddress, Sessions, Sim, SimLink,
+    Table, Tenure,
 };
 use cell_memory::extent::{ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape, store};
 use cell_recovery::image::{FilledNodes, ImageBase, ImageCopy, ImageSource};
@@ -81,7 +81,7 @@ impl Life {
         let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
         let environment = Environment {
             storage: Arc::new(disk.clone()),
-            table: Table::new(Arc::clone(&coordinator)),
+            table: Table::new(Arc::clone(&coordinator)).on_host(Some(HostId::new(1, 1))),
             sessions: Sessions::new(coordinator),
             budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {

@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use cell_cluster::{
-    ClusterError, Coordinator, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
+    ClusterError, Coordinator, HostId, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
 };
 use cell_fabric::SimEndpoint;
 use cell_node::{FailureKind, SplitCounts, Worker};
@@ -131,7 +131,7 @@ impl Node {
             Arc::new(FusedLink { link: link.clone(), fuse: fuse.clone(), late: Mutex::default() });
         let environment = Environment {
             storage: Arc::new(FusedStorage { storage: disk.clone(), fuse: fuse.clone() }),
-            table: Table::new(coordinator.clone()),
+            table: Table::new(coordinator.clone()).on_host(Some(HostId::new(1, 1))),
             sessions: Sessions::new(coordinator.clone()),
             budget: cell_memory::Budget::unlimited(),
             options: RecoveryOptions {
