@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cell_cluster::{
-    ClaimReason, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, NoticeRow,
-    Notices, PairRow, Sessions, ShareRow, ShareTimes, Watch,
+    ClaimReason, ClusterError, ClusterView, Coordinator, Incidents, MemberRow, NewIncident, Notices, PairRow,
+    Sessions, ShareRow, ShareTimes, Watch,
 };
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
@@ -26,6 +26,7 @@ use crate::membership::{
     Membership, MembershipCommand, MembershipOptions, Orphan, RefusedKind, is_left_behind, memory_bytes,
     share_out,
 };
+use crate::split::NoticeRow;
 use crate::split::NoticesView;
 use crate::table_view::TableView;
 
@@ -80,8 +81,8 @@ pub struct ClusterAgent {
     stopping: bool,
     /// The worker serves.
     installed: bool,
-    /// The notes of splits that the worker knows.
-    notices: BTreeMap<String, NoticeRow>,
+    /// The notices of splits that the worker knows, as they were written.
+    notices: BTreeMap<String, String>,
     /// One was written since.
     notice_written: bool,
 }
@@ -179,7 +180,7 @@ impl ClusterAgent {
             let table = TableView::new(self.view().revision, &pairs, &members);
             looked.events.push(ControlEvent::Table(Arc::new(table)));
         }
-        looked.events.extend(self.notes_to_tell());
+        looked.events.extend(self.notes_to_tell()?);
         if self.stopping {
             return Ok(looked);
         }
@@ -197,15 +198,17 @@ impl ClusterAgent {
     }
 
     /// The notes of splits, if they have changed, or if the worker waits to see what it has written.
-    fn notes_to_tell(&mut self) -> Option<ControlEvent> {
+    fn notes_to_tell(&mut self) -> Result<Option<ControlEvent>, ClusterError> {
         let view = self.watch.view();
         if self.notices == view.notices && !self.notice_written {
-            return None;
+            return Ok(None);
         }
-        let told = NoticesView { revision: view.revision, notices: view.notices.clone() };
+        let decoded = |(key, text): (&String, &String)| Ok((key.clone(), NoticeRow::decode(text)?));
+        let notices = view.notices.iter().map(decoded).collect::<Result<_, ClusterError>>()?;
+        let told = NoticesView { revision: view.revision, notices };
         self.notices.clone_from(&view.notices);
         self.notice_written = false;
-        Some(ControlEvent::Notices(Arc::new(told)))
+        Ok(Some(ControlEvent::Notices(Arc::new(told))))
     }
 
     fn follow(
@@ -410,7 +413,8 @@ impl ClusterAgent {
     /// Writes or removes a note of a split; what there is then is told at the next look, which is at once.
     pub fn write_notice(&mut self, key: String, notice: Option<&NoticeRow>) -> Option<ControlEvent> {
         (self.notice_written, self.due_ns) = (true, 0);
-        match self.notice_writer.set(&key, notice, self.options.incarnation) {
+        match self.notice_writer.set(&key, notice.map(NoticeRow::encode).as_deref(), self.options.incarnation)
+        {
             Ok(revision) => Some(ControlEvent::NoticeWritten { key, revision }),
             Err(error) => {
                 tracing::debug!(%error, key, "a note of a split is not written just now");

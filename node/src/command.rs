@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use cell_cluster::NoticeRow;
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, ImageEnd};
 use cell_protocol::RequestHeader;
@@ -11,7 +10,7 @@ use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, PairId, SessionId};
 
 use crate::snapshot::{ClusterSnapshot, FailureKind};
-use crate::split::NoticesView;
+use crate::split::{NoticeRow, NoticesView};
 use crate::table_view::TableView;
 
 /// A step that the shell carries out.

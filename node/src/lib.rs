@@ -52,7 +52,7 @@ pub use snapshot::{
     ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
     ReadOnlyReason, RecoveryProgress,
 };
-pub use split::{NoticesView, SplitCounts};
+pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice};
 pub use start::{NodeHandle, SnapshotWatch, start};
 pub use table_view::TableView;
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};

@@ -12,7 +12,7 @@
 //! | [`Sessions`] | client sessions, whose ids are never reused |
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
-//! | [`Notices`] | what owners of a split's sides tell each other across nodes |
+//! | [`Notices`] | what owners of pairs tell each other across nodes, in words of their own |
 //! | [`Watch`] | all of that, as a member follows it |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
@@ -64,7 +64,7 @@ pub use lease::{LeaseCommand, LeaseKeeper, LeaseTerms, Renewal};
 pub use lease_thread::LeaseThread;
 pub use lock::FolderLock;
 pub use member::{MemberRow, Members};
-pub use notice::{NoticeKind, NoticeRow, Notices, SourceNotice, TargetNotice, notice_key, parse_notice_key};
+pub use notice::{NOTICE_PREFIX, Notices};
 pub use remote::Remote;
 pub use request::{
     CoordinatorRefusal, CoordinatorRequest, Grant, KeyChange, KeyCondition, KeyOperation, KeyPage, KeyValue,
@@ -74,7 +74,7 @@ pub use row::{
     CheckpointRow, EpochRow, Missing, PairGeometry, PairRow, PairState, ROW_FORMAT_VERSION, ServingAddress,
 };
 pub use server::CoordinatorServer;
-pub use session::{EndedSessions, SessionRow, Sessions};
+pub use session::{SessionRow, Sessions};
 pub use settings::{COUNTERS, ClusterCounts, SETTINGS};
 pub use sim::{Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};

@@ -15,8 +15,7 @@ use crate::coordinator::{Coordinator, parse, text};
 use crate::error::ClusterError;
 use crate::number;
 use crate::request::{
-    CoordinatorRefusal, KeyCondition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction,
-    TransactionOutcome,
+    KeyCondition, KeyValue, Revision, TRANSACTION_STEPS_MAX, Transaction, TransactionOutcome,
 };
 
 /// The lower half of the next session's id.
@@ -36,20 +35,6 @@ pub struct SessionRow {
     /// ended and the client comes to another node, that one adopts the session.
     #[serde(with = "number")]
     pub keeper: Incarnation,
-}
-
-/// Which sessions ended after a revision.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EndedSessions {
-    /// These, and it is complete up to `revision`: ask from there next.
-    Complete {
-        /// The sessions.
-        sessions: Vec<SessionId>,
-        /// Complete up to here.
-        revision: Revision,
-    },
-    /// That is no longer kept: compare with [`Sessions::open_sessions`].
-    TooLongAgo,
 }
 
 /// The sessions. Clones share the coordinator.
@@ -194,22 +179,6 @@ impl Sessions {
         let listing = self.coordinator.list(KEY_SESSIONS)?;
         let rows = listing.entries.iter().map(|entry| parse("a session", &entry.value));
         Ok((rows.collect::<Result<_, _>>()?, listing.revision))
-    }
-
-    /// The sessions that ended after `revision`.
-    ///
-    /// # Errors
-    /// See [`Coordinator::call`].
-    pub fn ended_since(&self, revision: Revision) -> Result<EndedSessions, ClusterError> {
-        let (complete, changes) = match self.coordinator.changes_since(revision) {
-            Err(ClusterError::Refused(CoordinatorRefusal::Compacted { .. })) => {
-                return Ok(EndedSessions::TooLongAgo);
-            }
-            other => other?,
-        };
-        let ended = changes.iter().filter(|change| change.value.is_none());
-        let sessions = ended.filter_map(|change| parse_key(&change.key)).collect();
-        Ok(EndedSessions::Complete { sessions, revision: complete })
     }
 
     /// Open sessions whose keepers' leases have ended. Whoever finds them waits as long as clients may take

@@ -70,17 +70,6 @@ impl Table {
         Ok((rows.collect::<Result<_, _>>()?, listing.revision))
     }
 
-    /// The rows that changed after `revision`, and the revision to go on from.
-    ///
-    /// # Errors
-    /// See [`Coordinator::changes_since`].
-    pub fn pairs_since(&self, revision: Revision) -> Result<(Vec<PairRow>, Revision), ClusterError> {
-        let (complete, changes) = self.coordinator.changes_since(revision)?;
-        let written = changes.iter().filter(|change| change.key.starts_with(KEY_PAIRS));
-        let rows = written.filter_map(|change| change.value.as_ref()).map(|entry| parse_row(&entry.value));
-        Ok((rows.collect::<Result<_, _>>()?, complete))
-    }
-
     /// Refuses a table that is older than the log folders: `found` is each region that has some, with its
     /// highest epoch. Nothing is served, and nothing initialised, when this fails.
     ///

@@ -1,4 +1,4 @@
-//! What a member follows of the coordinator: pairs, members, incidents and notes of splits, kept up with one
+//! What a member follows of the coordinator: pairs, members, incidents and notices, kept up with one
 //! call a look.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use crate::coordinator::{Coordinator, parse};
 use crate::error::ClusterError;
 use crate::incident::{self, IncidentRow, KEY_INCIDENTS};
 use crate::member::{KEY_MEMBERS, MemberRow};
-use crate::notice::{KEY_NOTICES, NoticeRow};
+use crate::notice::NOTICE_PREFIX;
 use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
@@ -27,8 +27,8 @@ pub struct ClusterView {
     pub members: BTreeMap<Incarnation, MemberRow>,
     /// The incidents, by who died.
     pub incidents: BTreeMap<Incarnation, IncidentRow>,
-    /// Notices of splits, by their keys.
-    pub notices: BTreeMap<String, NoticeRow>,
+    /// The texts of notices, by their keys.
+    pub notices: BTreeMap<String, String>,
 }
 
 /// What a look found.
@@ -101,7 +101,7 @@ impl Watch {
     fn begin(&mut self) -> Result<Look, ClusterError> {
         let mut view = ClusterView::default();
         let mut first = None;
-        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, KEY_NOTICES] {
+        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX] {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -136,10 +136,8 @@ impl ClusterView {
                 let id = u64::from_str_radix(id, 16).map(Incarnation).unwrap_or_default();
                 self.members.remove(&id);
             }
-            (KEY_NOTICES, Some(text)) => {
-                self.notices.insert(key.clone(), parse("a note of a split", text)?);
-            }
-            (KEY_NOTICES, None) => drop(self.notices.remove(key)),
+            (NOTICE_PREFIX, Some(text)) => drop(self.notices.insert(key.clone(), text.to_owned())),
+            (NOTICE_PREFIX, None) => drop(self.notices.remove(key)),
             _ => return Ok(false),
         }
         Ok(true)

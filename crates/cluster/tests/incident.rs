@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     ClusterError, Coordinator, Embedded, Fault, Incidents, Layout, ManualClock, MemberRow, Members,
-    NewIncident, NoticeKind, NoticeRow, Notices, Sessions, ShareRow, Sim, SourceNotice, Table, Watch,
-    notice_key,
+    NOTICE_PREFIX, NewIncident, Notices, Sessions, ShareRow, Sim, Table, Watch,
 };
 use cell_terms::{Incarnation, NodeId, PairId};
 
@@ -218,11 +217,13 @@ fn watch_follows_pairs_members_incidents_and_notes_and_tells_ended_sessions() {
         Table::new(coordinator.clone()).lay_out(&Layout::even(2, 1), GEOMETRY, one).unwrap();
         let session = Sessions::new(coordinator.clone()).open(one).unwrap();
         let notices = Notices::new(coordinator.clone());
-        let key = notice_key("1.2.3", NoticeKind::Source);
-        let notice = NoticeRow::Source { target: PairId(2), answer: SourceNotice::Linked };
-        let written = notices.set(&key, Some(&notice), two).unwrap();
+        let (key, notice) = (format!("{NOTICE_PREFIX}1.2.3/source"), "linked");
+        let written = notices.set(&key, Some(notice), two).unwrap();
         assert!(watch.look().unwrap().changed);
-        assert_eq!((watch.view().pairs.len(), watch.view().notices.get(&key)), (2, Some(&notice)));
+        assert_eq!(
+            (watch.view().pairs.len(), watch.view().notices.get(&key).map(String::as_str)),
+            (2, Some(notice))
+        );
         assert!(watch.view().revision >= written);
         Sessions::new(coordinator.clone()).end(session).unwrap();
         notices.set(&key, None, two).unwrap();
@@ -233,7 +234,7 @@ fn watch_follows_pairs_members_incidents_and_notes_and_tells_ended_sessions() {
         advance(100 * MS);
         assert!(watch.look().unwrap().changed, "its row goes with its lease");
         assert!(!watch.view().lives(one) && watch.view().lives(two));
-        assert!(matches!(notices.set(&key, Some(&notice), one), Err(ClusterError::LeaseEnded { .. })));
+        assert!(matches!(notices.set(&key, Some(notice), one), Err(ClusterError::LeaseEnded { .. })));
     });
 }
 

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use cell_cluster::{
-    CheckpointRow, Claim, ClaimReason, ClusterError, EndedSessions, Fault, HostId, MemberRow, Members,
-    Missing, NewPair, PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure,
+    CheckpointRow, Claim, ClaimReason, ClusterError, Fault, HostId, MemberRow, Members, Missing, NewPair,
+    PairGeometry, PairState, ServingAddress, Sessions, Sim, SimLink, Table, Tenure, Watch,
 };
 use cell_terms::{Csn, Durability, Epoch, Incarnation, NodeId, PairId, RegionId};
 use proptest::prelude::*;
@@ -342,17 +342,19 @@ fn create_pair_racing_creators_ids_are_never_given_twice() {
 }
 
 #[test]
-fn pairs_since_shows_each_change_of_a_row() {
+fn watch_shows_each_change_of_a_row() {
     let sim = Sim::new(1);
     let owner = member(&sim);
-    let (none, revision) = owner.table.pairs().unwrap();
-    assert_eq!(none, []);
+    let mut watch = Watch::new(Arc::new(owner.link.clone()));
+    watch.look().unwrap();
+    assert_eq!(watch.view().pairs.len(), 0);
     let tenure = owner.serving_pair();
-    let (rows, revision) = owner.table.pairs_since(revision).unwrap();
-    assert_eq!(rows.last().map(|row| &row.state), Some(&PairState::Serving));
+    assert!(watch.look().unwrap().changed);
+    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::Serving);
+    assert!(!watch.look().unwrap().changed);
     owner.table.set_read_only(tenure, true).unwrap();
-    let (rows, _) = owner.table.pairs_since(revision).unwrap();
-    assert_eq!(rows.iter().map(|row| row.state.clone()).collect::<Vec<_>>(), [PairState::ReadOnly]);
+    assert!(watch.look().unwrap().changed);
+    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::ReadOnly);
 }
 
 #[test]
@@ -362,18 +364,20 @@ fn sessions_ids_begin_with_the_generation_and_are_never_reused() {
     let sessions = Sessions::new(Arc::new(keeper.link.clone()));
     let first = sessions.open(keeper.lease).unwrap();
     assert_eq!(first.0, 0x1234_5678_0000_0001);
-    let (open, revision) = sessions.open_sessions().unwrap();
+    let mut watch = Watch::new(Arc::new(keeper.link.clone()));
+    watch.look().unwrap();
+    let (open, _) = sessions.open_sessions().unwrap();
     assert_eq!(open.iter().map(|row| row.session).collect::<Vec<_>>(), [first]);
     let more = sessions.open_many(keeper.lease, 3).unwrap();
     sessions.end(first).unwrap();
     sessions.end(first).unwrap();
     assert!(!sessions.exists(first).unwrap() && sessions.exists(more[0]).unwrap());
-    let ended = sessions.ended_since(revision).unwrap();
-    assert!(matches!(&ended, EndedSessions::Complete { sessions, .. } if *sessions == [first]), "{ended:?}");
+    let look = watch.look().unwrap();
+    assert_eq!((look.ended, look.missed), (vec![first], false));
     keeper.link.plan([Fault::None, Fault::None, Fault::AnswerLost]); // generation, counter, transaction
     assert!(sessions.open(keeper.lease).unwrap() > more[2]);
     sim.restart();
-    assert_eq!(sessions.ended_since(revision).unwrap(), EndedSessions::TooLongAgo);
+    assert!(watch.look().unwrap().missed, "what ended before the restart is not told any more");
     assert!(sessions.open(keeper.lease).unwrap().0 > first.0 + 4);
 }
 

@@ -2,10 +2,11 @@
 
 use std::collections::VecDeque;
 
-use cell_cluster::NoticeRow;
 use cell_pair::{AdoptionRange, PairError};
 use cell_recovery::{SplitAnswer, SplitName};
 use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
+
+use super::notice_row::NoticeRow;
 
 /// What the pairs of a split, and the router, tell each other.
 #[derive(Debug)]

@@ -16,6 +16,7 @@ mod compaction;
 mod effects;
 mod growth;
 mod notice;
+mod notice_row;
 mod parent;
 mod source;
 mod target;
@@ -24,7 +25,6 @@ mod trigger;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cell_cluster::NoticeKind;
 use cell_recovery::{Unsettled, unsettled};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, SessionId};
@@ -36,6 +36,7 @@ use compaction::Compactions;
 use effects::{Effects, SplitMessage};
 use growth::Growth;
 use notice::{SplitNotices, notice_key_of};
+use notice_row::NoticeKind;
 use parent::Parents;
 use source::Sources;
 use target::Targets;
@@ -43,6 +44,7 @@ use target::Targets;
 pub use effects::SplitCounts;
 pub(crate) use effects::SplitOutcome;
 pub use notice::NoticesView;
+pub use notice_row::{NoticeRow, SourceNotice, TargetNotice};
 
 /// Rounds of messages and steps in one turn at most.
 const STEPS_AT_ONCE: usize = 64;

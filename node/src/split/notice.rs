@@ -11,11 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::{NoticeKind, NoticeRow, SourceNotice, TargetNotice, notice_key, parse_notice_key};
 use cell_recovery::{SplitAnswer, SplitName};
 use cell_terms::PairId;
 
 use super::effects::{Effects, NoticeWish, SplitMessage};
+use super::notice_row::{NoticeKind, NoticeRow, SourceNotice, TargetNotice, notice_key, parse_notice_key};
 use super::parent::{self, ParentEntry, Parents};
 use super::target::Targets;
 use crate::pairs::Pairs;

@@ -1,7 +1,6 @@
 //! Adoptions into this worker's pairs: the target's role. What each does next, the table of splits and what
 //! its source has said tell ([`step_of_target`]); here it is done.
 
-use cell_cluster::{SourceNotice, TargetNotice};
 use cell_pair::{Adoption, AdoptionRange, AdoptionStep, Pair, SourceView};
 use cell_recovery::{SplitAnswer, SplitName, SplitRecord, TargetState, TargetStep, step_of_target};
 use cell_terms::mutant::{Mutant, planted};
@@ -9,6 +8,7 @@ use cell_terms::{ExtentOffset, PairId, SessionId, SlotIndex};
 use cell_tree::NodeIndex;
 
 use super::effects::{Effects, SplitMessage, Stepped};
+use super::notice_row::{SourceNotice, TargetNotice};
 use crate::directory::{MeganodeAt, Range};
 use crate::outbox::PairAt;
 use crate::pairs::Pairs;

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cell_cluster::NoticeRow;
-use cell_node::{Command, ControlEvent, NoticesView};
+use cell_node::{Command, ControlEvent, NoticeRow, NoticesView};
 
 use crate::world::{GEOMETRY, OPTIONS, Replied, World};
 
