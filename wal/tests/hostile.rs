@@ -14,7 +14,8 @@ use cell_wal::inspect::walk_log;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
 use cell_wal::{Predecessor, Storage, WalError};
-use harness::{PAIR, Pair, Random, log_id, read, request, small};
+use fastrand::Rng;
+use harness::{PAIR, Pair, log_id, read, request, small};
 
 fn sound_log(seed: u64) -> (SimDisk, String) {
     let disk = SimDisk::new(seed);
@@ -33,21 +34,21 @@ fn overwrite(disk: &SimDisk, path: &str, offset: u64, bytes: &[u8]) {
 }
 
 /// Mostly small numbers, now and then the extremes.
-fn number(random: &mut Random) -> u64 {
-    match random.below(6) {
-        0 => u64::MAX - random.below(3),
-        1 => random.next(),
-        2 => 1 << random.below(64),
-        _ => random.below(9),
+fn number(random: &mut Rng) -> u64 {
+    match random.u64(..6) {
+        0 => u64::MAX - random.u64(..3),
+        1 => random.u64(..),
+        2 => 1 << random.u64(..64),
+        _ => random.u64(..9),
     }
 }
 
 /// The original with some of its fields replaced.
-fn forge(header: FrameHeader, random: &mut Random) -> FrameHeader {
+fn forge(header: FrameHeader, random: &mut Rng) -> FrameHeader {
     let mut forged = header;
-    for _ in 0..random.below(4) {
+    for _ in 0..random.u64(..4) {
         let value = number(random);
-        match random.below(15) {
+        match random.u64(..15) {
             0 => forged.region = RegionId(value as u32),
             1 => forged.pair = PairId(value as u32),
             2 => forged.epoch = Epoch(value as u32),
@@ -74,9 +75,9 @@ fn frames_with_forged_headers_are_survived() {
     let (sound, path) = sound_log(1);
     for seed in 0..1000 {
         let disk = sound.fork(seed);
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let content = disk.content(&path).unwrap();
-        let offset = 4096 * random.below(5) as usize;
+        let offset = 4096 * random.u64(..5) as usize;
         let Ok(header) = FrameHeader::decode(&content[offset..]) else { continue };
         let mut frame = content[offset..offset + header.frame_bytes()].to_vec();
         let mut forged = forge(header, &mut random);
@@ -110,10 +111,10 @@ fn frames_with_forged_records_are_corruption() {
     let (sound, path) = sound_log(1);
     for seed in 0..300 {
         let disk = sound.fork(seed);
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let content = disk.content(&path).unwrap();
         let mut header = FrameHeader::decode(&content[4096..]).unwrap();
-        header.payload_bytes = random.below(3900) as u32;
+        header.payload_bytes = random.u64(..3900) as u32;
         let mut frame = vec![0; frame_bytes(header.payload_bytes as usize)];
         for byte in &mut frame[128..] {
             *byte = number(&mut random) as u8;
@@ -143,14 +144,14 @@ fn images_with_forged_fields_are_survived() {
     };
     let index = u64::from_le_bytes(sound[end - 112..end - 104].try_into().unwrap()) as usize;
     for seed in 0..4000 {
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut bytes = sound.clone();
-        let at = match random.below(3) {
-            0 => random.below(4088) as usize,
-            1 => index + random.below(3 * 40) as usize,
-            _ => end - 128 + random.below(120) as usize,
+        let at = match random.u64(..3) {
+            0 => random.u64(..4088) as usize,
+            1 => index + random.u64(..3 * 40) as usize,
+            _ => end - 128 + random.u64(..120) as usize,
         };
-        let width = [1, 2, 4, 8][random.below(4) as usize].min(end - at);
+        let width = [1, 2, 4, 8][random.u64(..4) as usize].min(end - at);
         bytes[at..at + width].copy_from_slice(&number(&mut random).to_le_bytes()[..width]);
         reseal(&mut bytes, 0..4088, 4088);
         reseal(&mut bytes, index..index + 120, end - 56);

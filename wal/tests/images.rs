@@ -14,7 +14,8 @@ use cell_wal::image::{
 use cell_wal::segment::ImageName;
 use cell_wal::sim::{PowerCut, SimDisk};
 use cell_wal::{Errno, RealStorage, Storage, WalError};
-use harness::{PAIR, Random};
+use fastrand::Rng;
+use harness::PAIR;
 
 fn header() -> ImageHeader {
     ImageHeader { pair: PAIR, epoch: Epoch(4), base: Csn(123), geometry: vec![3; 100] }
@@ -22,11 +23,11 @@ fn header() -> ImageHeader {
 
 /// Blocks of all sorts: compressible, random, tiny.
 fn block(number: u64) -> Vec<u8> {
-    let mut random = Random(number);
-    let length = 1 + random.below(200_000) as usize;
+    let mut random = Rng::with_seed(number);
+    let length = 1 + random.u64(..200_000) as usize;
     match number % 3 {
         0 => (0..length).map(|i| (i / 50) as u8).collect(),
-        1 => (0..length).map(|_| random.next() as u8).collect(),
+        1 => (0..length).map(|_| random.u64(..) as u8).collect(),
         _ => vec![number as u8; 1 + length % 100],
     }
 }

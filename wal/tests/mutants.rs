@@ -12,7 +12,8 @@ use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::mutant::{Mutant, plant};
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
 use cell_wal::{Errno, ReadRequest, Space, Storage};
-use harness::{PAIR, Pair, Random, log_id, read, request, small};
+use fastrand::Rng;
+use harness::{PAIR, Pair, log_id, random_kind, read, request, small};
 
 /// Whether what was acknowledged is all there, unharmed, and nothing else.
 fn holds(disk: &SimDisk, pair: &Pair) -> bool {
@@ -32,12 +33,12 @@ fn holds(disk: &SimDisk, pair: &Pair) -> bool {
 fn power_cuts() -> bool {
     (0..60).all(|seed| {
         let disk = SimDisk::new(seed);
-        let mut random = Random(seed);
+        let mut random = Rng::with_seed(seed);
         let mut pair = Pair::create(&disk, small());
         let _ = pair.settle();
-        for _ in 0..random.below(300) {
-            let kind = random.kind();
-            let length = random.below(60_000) as usize;
+        for _ in 0..random.u64(..300) {
+            let kind = random_kind(&mut random);
+            let length = random.u64(..60_000) as usize;
             if pair.room(kind, length, Space::Ordinary).is_ok() {
                 pair.put(kind, length);
             }

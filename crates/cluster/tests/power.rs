@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cell_cluster::{ClusterError, Coordinator, Embedded, KeyOperation, ManualClock, Transaction};
 use cell_durable::{PowerCutSyncer, Syncer};
 use cell_terms::Incarnation;
+use fastrand::Rng;
 use tempfile::TempDir;
 
 /// Below the folder that is there from the start: the names on the way are the coordinator's to keep, too.
@@ -129,7 +130,7 @@ fn rows_of_every_size_are_never_written_to_files_of_their_own() {
 
 #[test]
 fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
-    let mut random = Random(11);
+    let mut random = Rng::with_seed(11);
     let mut acknowledged = Rows::new();
     // What the change that power interrupted would have made of it.
     let mut interrupted = None;
@@ -137,7 +138,7 @@ fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
     let mut lives = 0;
     for _ in 0..40 {
         let mut host = Host::off(disk);
-        host.fuse.left.store(random.below(200), Ordering::SeqCst);
+        host.fuse.left.store(random.u32(..200), Ordering::SeqCst);
         if host.power_on().is_ok() {
             lives += 1;
             let rows = host.rows();
@@ -159,15 +160,15 @@ fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
 type Rows = BTreeMap<String, String>;
 
 /// Writes or removes some rows in one transaction, on the host and in `rows`.
-fn random_change(random: &mut Random, host: &Host, rows: &mut Rows) -> Result<(), ClusterError> {
-    let mut transaction = Transaction::new().put("counter/pair", random.below(u32::MAX).to_string());
-    for row in 0..random.below(4) {
-        let key = format!("incident/{row}{:03}", random.below(20));
-        transaction = match random.below(5) {
+fn random_change(random: &mut Rng, host: &Host, rows: &mut Rows) -> Result<(), ClusterError> {
+    let mut transaction = Transaction::new().put("counter/pair", random.u32(..u32::MAX).to_string());
+    for row in 0..random.u32(..4) {
+        let key = format!("incident/{row}{:03}", random.u32(..20));
+        transaction = match random.u32(..5) {
             0 => transaction.delete(key),
             size => {
                 let most = [0, 100, 4_200, 8_000, 32_000][size as usize];
-                transaction.put(key, "v".repeat(random.below(most) as usize))
+                transaction.put(key, "v".repeat(random.u32(..most) as usize))
             }
         };
     }
@@ -178,16 +179,6 @@ fn random_change(random: &mut Random, host: &Host, rows: &mut Rows) -> Result<()
         }
     }
     host.coordinator().transact(transaction).map(drop)
-}
-
-struct Random(u64);
-
-impl Random {
-    /// From zero to below `end`.
-    fn below(&mut self, end: u32) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        u32::try_from((self.0 >> 33) % u64::from(end)).unwrap()
-    }
 }
 
 /// A table of format version 1, as the version before wrote it.

@@ -85,6 +85,7 @@ impl Faults {
     }
 }
 
+/// splitmix64, here and not a library's: what the simulator's kept seeds mean depends on each of its numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 

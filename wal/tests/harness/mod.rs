@@ -12,6 +12,7 @@ use cell_wal::{
     LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
     ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
 };
+use fastrand::Rng;
 
 pub const PAIR: PairId = PairId(5);
 pub const SALT: u64 = 0x5a17_5a17_5a17_5a17;
@@ -180,23 +181,6 @@ pub fn assert_holds(found: &Written, written: &Written, cut: Csn) {
     assert!(*found == expected, "read back {} records, expected {}", found.len(), expected.len());
 }
 
-/// splitmix64.
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    pub fn kind(&mut self) -> RegionKind {
-        if self.below(2) == 0 { RegionKind::Node } else { RegionKind::Extent }
-    }
+pub fn random_kind(random: &mut Rng) -> RegionKind {
+    if random.bool() { RegionKind::Node } else { RegionKind::Extent }
 }
