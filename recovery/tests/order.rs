@@ -12,7 +12,7 @@ use cell_cluster::{
 };
 use cell_terms::{Durability, Epoch};
 use cell_wal::sim::SimDisk;
-use cell_wal::storage::{Access, StorageFile, StorageLock};
+use cell_wal::storage::{Access, StorageFile};
 use cell_wal::{Storage, StorageError};
 
 use owner::Life;
@@ -90,10 +90,6 @@ impl Storage for SpyStorage {
         self.disk.sync_folder(folder)?;
         self.events.lock().unwrap().push(Event::FolderSynced(folder.to_owned()));
         Ok(())
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError> {
-        self.disk.try_lock(path)
     }
 }
 

@@ -23,8 +23,6 @@ impl Errno {
     pub const EEXIST: Errno = Errno(libc::EEXIST);
     /// An argument (with O_DIRECT: an alignment) that the file refuses.
     pub const EINVAL: Errno = Errno(libc::EINVAL);
-    /// Held by somebody else.
-    pub const EWOULDBLOCK: Errno = Errno(libc::EWOULDBLOCK);
 
     /// The number inside a standard error; EIO where it has none (nothing that a disk says is taken for
     /// success).

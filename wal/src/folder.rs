@@ -9,7 +9,7 @@ use crate::segment::{
     ImageName, LogName, SegmentName, image_folder, parse_epoch, parse_image, parse_region, parse_segment,
     region_folder,
 };
-use crate::storage::{Access, Storage, remove_files};
+use crate::storage::{Access, Storage};
 
 /// The regions that have logs.
 ///
@@ -84,34 +84,6 @@ pub fn list_images(storage: &dyn Storage, pair: PairId) -> Result<Vec<ImageName>
         list_or_none(storage, &image_folder(pair))?.iter().filter_map(|name| parse_image(name)).collect();
     images.sort_unstable();
     Ok(images)
-}
-
-/// Removes a whole log that nothing needs any more. A log that is not there is fine.
-///
-/// # Errors
-/// What the disk says; call it again later.
-pub fn remove_log(storage: &dyn Storage, name: LogName) -> Result<(), StorageError> {
-    remove_files(storage, &name.folder())
-}
-
-/// Removes the images of a pair other than `keep`, and what crashes left of unfinished ones. Says how many.
-///
-/// # Errors
-/// What the disk says; call it again later.
-pub fn remove_images(
-    storage: &dyn Storage,
-    pair: PairId,
-    keep: Option<ImageName>,
-) -> Result<usize, StorageError> {
-    let folder = image_folder(pair);
-    let mut removed = 0;
-    for name in list_or_none(storage, &folder)? {
-        if parse_image(&name).is_none_or(|image| Some(image) != keep) {
-            storage.unlink(&format!("{folder}/{name}"))?;
-            removed += 1;
-        }
-    }
-    Ok(removed)
 }
 
 /// Removes those files of an ended epoch's log that hold nothing at or below its recorded cut: the spares

@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn log_root_keeps_its_id_and_leaves_nothing_else() {
-        let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let folder = tempfile::tempdir().unwrap();
         let root = folder.path().join("log");
         let ids: Vec<_> = std::thread::scope(|scope| {
             let open = |_| scope.spawn(|| LogRoot::open(&root).unwrap().id.unwrap());

@@ -13,7 +13,7 @@ use rustix::io::{Errno as SystemErrno, ReadWriteFlags};
 use crate::buffer::LogBuffer;
 use crate::error::{DiskOperation, Errno, StorageError};
 use crate::frame::FRAME_ALIGN;
-use crate::storage::{Access, Storage, StorageFile, StorageLock};
+use crate::storage::{Access, Storage, StorageFile};
 
 /// The files below a folder.
 #[derive(Clone, Debug)]
@@ -27,12 +27,6 @@ struct RealFile {
     direct: bool,
     path: Box<str>,
 }
-
-struct RealLock {
-    _file: OwnedFd,
-}
-
-impl StorageLock for RealLock {}
 
 impl RealStorage {
     /// The storage below `root`, which is made if it is missing; its name, and those above it, are on stable
@@ -82,6 +76,20 @@ impl RealStorage {
             }
         }
         open(flags).map(|fd| (fd, false)).map_err(failed)
+    }
+
+    /// Takes a lock on a file, which is made if need be: held while the descriptor is open. None if somebody
+    /// else holds it.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn try_lock(&self, path: &str) -> Result<Option<OwnedFd>, StorageError> {
+        let (fd, _) = self.open_descriptor(path, OFlags::RDWR | OFlags::CREATE, false)?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(fd)),
+            Err(SystemErrno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(StorageError::new(DiskOperation::Lock, path, errno)),
+        }
     }
 
     /// Gives a file another name too, which nothing may have.
@@ -191,16 +199,6 @@ impl Storage for RealStorage {
         File::open(self.absolute(folder))
             .and_then(|file| file.sync_all())
             .map_err(|error| StorageError::new(DiskOperation::SyncFolder, folder, error))
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError> {
-        let flags = OFlags::RDWR | OFlags::CREATE;
-        let (fd, _) = self.open_descriptor(path, flags, false)?;
-        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Box::new(RealLock { _file: fd }))),
-            Err(SystemErrno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(StorageError::new(DiskOperation::Lock, path, errno)),
-        }
     }
 }
 

@@ -54,9 +54,6 @@ pub trait StorageFile: Send + Sync {
     fn length(&self) -> Result<u64, StorageError>;
 }
 
-/// A lock on a file, held while this lives and no longer than the process.
-pub trait StorageLock: Send {}
-
 /// The files below a log root.
 pub trait Storage: Send + Sync {
     /// Opens a file.
@@ -108,13 +105,6 @@ pub trait Storage: Send + Sync {
     fn free_bytes(&self) -> Result<Option<u64>, StorageError> {
         Ok(None)
     }
-
-    /// Takes a lock that its holder keeps for life, making the file if need be; `None` if somebody else holds
-    /// it.
-    ///
-    /// # Errors
-    /// What the disk says.
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError>;
 }
 
 /// The folder that a path is in; `""` is the root.

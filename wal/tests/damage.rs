@@ -194,7 +194,7 @@ fn missing_folder_segment_or_successor_is_named() {
     let error = read(&disk, request(2)).unwrap_err();
     assert_eq!(error, WalError::SegmentMissing { segment: extent.segment(1) });
     let node = log_id(1).log(RegionKind::Node);
-    cell_wal::folder::remove_log(&pair.disk, node).unwrap();
+    cell_wal::storage::remove_files(&pair.disk, &node.folder()).unwrap();
     let error = read(&disk, request(1)).unwrap_err();
     assert_eq!(error, WalError::FolderMissing { region: node.region, epoch: node.epoch });
     let nothing = ReadRequest { base: Csn(5), cut: Some(Csn(5)), ..request(1) };

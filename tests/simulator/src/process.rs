@@ -13,7 +13,7 @@ use cell_cluster::{
 };
 use cell_terms::PairId;
 use cell_wal::error::DiskOperation;
-use cell_wal::storage::{Access, Storage, StorageFile, StorageLock};
+use cell_wal::storage::{Access, Storage, StorageFile};
 use cell_wal::{Errno, StorageError};
 
 use crate::interleave;
@@ -193,10 +193,6 @@ impl<S: Storage> Storage for FusedStorage<S> {
 
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
         self.touch(DiskOperation::SyncFolder, folder, |storage| storage.sync_folder(folder))
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError> {
-        self.touch(DiskOperation::Lock, path, |storage| storage.try_lock(path))
     }
 }
 

@@ -16,7 +16,7 @@
 //! [`SimDisk::flip`] or [`SimDisk::copy_block`]), and a disk that lies about a sync.
 //!
 //! Each [`SimDisk`] handle belongs to a process; [`SimDisk::process`] makes another one's. Killing a process
-//! or cutting the power ends its open files, locks and devices.
+//! or cutting the power ends its open files and devices.
 
 mod content;
 mod device;
@@ -135,7 +135,7 @@ impl SimDisk {
         while self.step() {}
     }
 
-    /// Kills this process: its files, locks and devices end; the system lives on, so buffered writes stay.
+    /// Kills this process: its files and devices end; the system lives on, so buffered writes stay.
     /// Its log writes in flight may land later: see [`SimDisk::land_late`].
     pub fn kill(&self) {
         self.state().kill(self.process);

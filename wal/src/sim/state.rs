@@ -76,7 +76,6 @@ pub(super) struct SimState {
     id_next: u64,
     /// Processes that are not dead.
     alive: BTreeSet<u64>,
-    locks: BTreeMap<String, u64>,
     sent: Vec<Sent>,
     events: Vec<(u64, u64, LogEvent)>,
     late: Vec<Late>,
@@ -91,7 +90,6 @@ impl SimState {
             random: Random::new(seed),
             id_next: 1,
             alive: BTreeSet::from([0]),
-            locks: BTreeMap::new(),
             sent: Vec::new(),
             events: Vec::new(),
             late: Vec::new(),
@@ -109,7 +107,6 @@ impl SimState {
             random: Random::new(seed),
             id_next: self.id_next,
             alive: self.alive.clone(),
-            locks: self.locks.clone(),
             sent: Vec::new(),
             events: Vec::new(),
             late,
@@ -219,7 +216,6 @@ impl SimState {
         let late: Vec<_> = dead.iter().filter_map(|sent| self.as_late(&sent.operation)).collect();
         self.late.extend(late);
         self.alive.remove(&process);
-        self.locks.retain(|_, holder| *holder != process);
         self.events.retain(|(owner, ..)| *owner != process);
     }
 
@@ -489,23 +485,6 @@ impl SimState {
             file.stable.write(offset, &bytes);
         }
         Ok(())
-    }
-
-    pub(super) fn try_lock(&mut self, path: &str, process: u64) -> Result<bool, Errno> {
-        if self.file(path).is_err() {
-            self.create(path)?;
-        }
-        if self.locks.contains_key(path) {
-            return Ok(false);
-        }
-        self.locks.insert(path.to_owned(), process);
-        Ok(true)
-    }
-
-    pub(super) fn unlock(&mut self, path: &str, process: u64) {
-        if self.locks.get(path) == Some(&process) {
-            self.locks.remove(path);
-        }
     }
 }
 

@@ -3,26 +3,13 @@
 use super::SimDisk;
 use crate::error::{DiskOperation, Errno, StorageError};
 use crate::frame::FRAME_ALIGN;
-use crate::storage::{Access, Storage, StorageFile, StorageLock};
+use crate::storage::{Access, Storage, StorageFile};
 
 struct SimFile {
     disk: SimDisk,
     inode: u64,
     access: Access,
     path: Box<str>,
-}
-
-struct SimLock {
-    disk: SimDisk,
-    path: Box<str>,
-}
-
-impl StorageLock for SimLock {}
-
-impl Drop for SimLock {
-    fn drop(&mut self) {
-        self.disk.state().unlock(&self.path, self.disk.process);
-    }
 }
 
 impl SimDisk {
@@ -69,12 +56,6 @@ impl Storage for SimDisk {
 
     fn sync_folder(&self, folder: &str) -> Result<(), StorageError> {
         self.with(DiskOperation::SyncFolder, folder, |state| state.sync_folder(folder))
-    }
-
-    fn try_lock(&self, path: &str) -> Result<Option<Box<dyn StorageLock>>, StorageError> {
-        let taken = self.with(DiskOperation::Lock, path, |state| state.try_lock(path, self.process))?;
-        let lock = || Box::new(SimLock { disk: self.clone(), path: path.into() }) as Box<dyn StorageLock>;
-        Ok(taken.then(lock))
     }
 }
 
