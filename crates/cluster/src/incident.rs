@@ -11,7 +11,8 @@
 //! Each share has a row of its own, so that no row and no transaction grows with the pairs of a node. A share
 //! is written only while the incident's row is the one that its planner has seen, and removed before it.
 //!
-//! Times are milliseconds of the writer's CLOCK_BOOTTIME.
+//! Times are milliseconds of the writer's CLOCK_BOOTTIME, for people: two of them are of one clock only if both
+//! writers ran on one host. What comes before what is told by revisions.
 
 use std::sync::Arc;
 
@@ -381,7 +382,7 @@ impl Incidents {
     pub fn forget_old(&self, writer: Incarnation) -> Result<(), ClusterError> {
         let mut over = self.list_with_revisions()?;
         over.retain(|(row, _)| row.is_over());
-        over.sort_by_key(|(row, _)| std::cmp::Reverse(row.over_ms));
+        over.sort_by_key(|(_, revision)| std::cmp::Reverse(*revision));
         let mut shares = 0;
         for (kept, (row, revision)) in over.iter().enumerate() {
             shares += row.plan.len();
