@@ -11,8 +11,8 @@
 //! Each share has a row of its own, so that no row and no transaction grows with the pairs of a node. A share
 //! is written only while the incident's row is the one that its planner has seen, and removed before it.
 //!
-//! Times are milliseconds of the writer's CLOCK_BOOTTIME, for people: two of them are of one clock only if both
-//! writers ran on one host. What comes before what is told by revisions.
+//! Times are milliseconds of the writer's CLOCK_BOOTTIME, for people: two of them are of one clock only if
+//! both writers ran on one host. What comes before what is told by revisions.
 
 use std::sync::Arc;
 

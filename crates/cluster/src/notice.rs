@@ -1,6 +1,6 @@
-//! Notices: what owners of pairs tell each other by way of the coordinator. A notice is written only while its
-//! writer's lease lives, so that nobody who has lost a pair speaks for it. What a notice says, and what its
-//! key means below the prefix, those know who exchange notices.
+//! Notices: what owners of pairs tell each other by way of the coordinator. A notice is written only while
+//! its writer's lease lives, so that nobody who has lost a pair speaks for it. What a notice says, and what
+//! its key means below the prefix, is known to those alone who exchange notices.
 
 use std::sync::Arc;
 
