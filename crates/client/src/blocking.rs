@@ -351,7 +351,7 @@ impl Client {
     /// Waits for one operation; its own deadline bounds the wait.
     fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
         let clock = self.clock;
-        if !self.driver.settle(&mut || clock.now_ns()) {
+        if !self.driver.validate(&mut || clock.now_ns()) {
             self.spin.wait_begins(self.now_ns());
         }
         loop {

@@ -26,7 +26,8 @@ use cell_protocol::{Refusal, RequestId};
 use crate::backoff::{Backoff, Random};
 use crate::connection::{ConnectionPhase, Overdue, ServerInfo};
 use crate::error::{AttemptError, Dismissal};
-use crate::link::{ControlIds, Link, LinkId};
+use crate::link::{ControlIds, Link};
+use crate::link_id::LinkId;
 use crate::onesided::Reader;
 use crate::outgoing::{Control, check_hello};
 use crate::peers::Peers;
@@ -161,7 +162,7 @@ impl ClientCore {
         let ticket = Ticket(self.next_ticket);
         let slot = self.pending.begin(ticket, operation, now_ns, deadline_ns)?;
         self.next_ticket += 1;
-        if self.begin_one_sided(slot, now_ns) {
+        if self.begin_one_sided(slot, operation, now_ns) {
             self.take_ended(now_ns);
         } else {
             self.enlist(slot, now_ns);
@@ -310,7 +311,7 @@ impl ClientCore {
         }
         self.ask_for_reader(now_ns);
         self.watch_table(now_ns);
-        self.settle_due(now_ns);
+        self.handle_due(now_ns);
     }
 
     /// When [`ClientCore::tick`] or [`ClientCore::command`] should be called next, though nothing happens
@@ -367,7 +368,7 @@ impl ClientCore {
     }
 
     /// Deadlines and waits that are over.
-    fn settle_due(&mut self, now_ns: u64) {
+    fn handle_due(&mut self, now_ns: u64) {
         if now_ns < self.pending.due_ns() {
             return;
         }
@@ -545,7 +546,7 @@ impl ClientCore {
             _ => {}
         }
         if let Some((session, number)) = name {
-            self.session.settle(session, number);
+            self.session.end_number(session, number);
         }
     }
 }

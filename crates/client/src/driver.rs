@@ -5,14 +5,14 @@ use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided,
 
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::error::AttemptError;
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::transport::{self, Transport};
 
 /// How often the endpoint is told the time: it counts in hundreds of milliseconds.
 const TICK_NS: u64 = 10_000_000;
 
 /// For so long answers that were found in place are given without a look at the endpoint.
-const SETTLE_ALONE_NS: u64 = 1_000_000;
+const VALIDATE_ALONE_NS: u64 = 1_000_000;
 
 /// One of the core's connections.
 #[derive(Debug, Default)]
@@ -133,7 +133,7 @@ impl<E: OneSided> Driver<E> {
             now_ns = clock();
         }
         self.now_ns = now_ns;
-        self.core.settle(now_ns);
+        self.core.validate(now_ns);
         self.core.tick(now_ns);
         let commands = self.carry_out(now_ns);
         let reads = self.post_reads();
@@ -144,15 +144,15 @@ impl<E: OneSided> Driver<E> {
 
     /// Answers what was found in place, which waits for nothing but the time. False if that is nothing, or if
     /// the endpoint has not been looked at for a while: then a whole step is due.
-    pub fn settle(&mut self, clock: &mut dyn FnMut() -> u64) -> bool {
-        if !self.core.is_settling() {
+    pub fn validate(&mut self, clock: &mut dyn FnMut() -> u64) -> bool {
+        if !self.core.is_validating() {
             return false;
         }
         let now_ns = clock();
-        if now_ns >= self.now_ns.saturating_add(SETTLE_ALONE_NS) {
+        if now_ns >= self.now_ns.saturating_add(VALIDATE_ALONE_NS) {
             return false;
         }
-        self.core.settle(now_ns);
+        self.core.validate(now_ns);
         true
     }
 

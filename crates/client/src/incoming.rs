@@ -1,11 +1,11 @@
 //! What the server sends, and what it leads to.
 
-use cell_protocol::{Chunk, Refusal, Reply, ReplyHeader, RequestId, RequestKind, ValueBegin};
+use cell_protocol::{Chunk, Page, Refusal, Reply, ReplyHeader, RequestId, RequestKind, ValueBegin, Values};
 
 use crate::client_core::ClientCore;
 use crate::connection::{ConnectionPhase, ServerInfo};
 use crate::error::{AttemptError, Dismissal};
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::outgoing::Control;
 use crate::output::{CheckResult, FoundValues, NodeStatus, RegionTable, ScanPage, TreeShape};
 use crate::pending::{OperationSlot, PendingState};
@@ -298,7 +298,7 @@ impl ClientCore {
     fn rename(&mut self, slot: OperationSlot, now_ns: u64) {
         self.forget_session_of(slot, Refusal::SessionUnknown);
         if let Some((session, number)) = self.pending.get_mut(slot).name.take() {
-            self.session.settle(session, number);
+            self.session.end_number(session, number);
         }
         self.again(slot, now_ns);
     }
@@ -393,9 +393,9 @@ fn role_of(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) ->
         (K::Delete, Reply::Deleted) => Output::Deleted(true),
         (K::Delete, Reply::NotFound) => Output::Deleted(false),
         (K::MultiGet, Reply::Values(values)) if values.len() == keys => {
-            Output::Values(FoundValues::keep(message))
+            Output::Values(found_values(&values, message.len()))
         }
-        (K::Scan, Reply::Page(_)) => Output::Page(ScanPage::keep(message)),
+        (K::Scan, Reply::Page(page)) => Output::Page(scan_page(&page, message.len())),
         (K::Status, Reply::Status(_)) => Output::Status(NodeStatus::keep(message)),
         (K::Table, Reply::Table(_)) => Output::Table(RegionTable::keep(message)),
         (K::Tree, Reply::Tree(_)) => Output::Tree(TreeShape::keep(message)),
@@ -403,4 +403,18 @@ fn role_of(kind: RequestKind, keys: usize, reply: &Reply<'_>, message: &[u8]) ->
         _ => return ReplyRole::Unfitting,
     };
     ReplyRole::Output(output)
+}
+
+/// The values of a message of so many bytes.
+fn found_values(values: &Values<'_>, message_bytes: usize) -> FoundValues {
+    let mut found = FoundValues::with_capacity(values.len(), message_bytes);
+    values.iter().for_each(|value| found.push(value));
+    found
+}
+
+/// The page of a message of so many bytes.
+fn scan_page(page: &Page<'_>, message_bytes: usize) -> ScanPage {
+    let mut kept = ScanPage::with_capacity(page.len(), message_bytes);
+    page.iter().for_each(|entry| kept.push(&entry));
+    kept.ending(page.resume)
 }

@@ -1,11 +1,11 @@
 //! A multi-get whose keys are at several nodes: split by owner, each part an operation of its own, and joined
 //! again in the order of the keys.
 
-use cell_protocol::{Found, Keys, KeysWriter, ReplyHeader, Request, RequestHeader, ValuesWriter};
+use cell_protocol::{Keys, KeysWriter, Request, RequestHeader};
 
 use crate::client_core::ClientCore;
 use crate::error::AttemptError;
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::output::FoundValues;
 use crate::pending::{OperationSlot, PendingState};
 use crate::{ClientError, Output};
@@ -97,7 +97,7 @@ impl ClientCore {
         join.found[usize::from(part)] = Some(found);
         join.left -= 1;
         if join.left == 0 {
-            let joined = joined(join, &pending.message).ok_or_else(unfitting);
+            let joined = joined(join).ok_or_else(unfitting);
             self.finish(whole, now_ns, joined.map(Output::Values));
         }
     }
@@ -119,17 +119,12 @@ fn unfitting() -> ClientError {
     ClientError::Deadline { waited_ms: 0, last: Some(AttemptError::Unfitting) }
 }
 
-/// All values in the order of the keys, as a server would have answered.
-fn joined(join: &Join, request: &[u8]) -> Option<FoundValues> {
-    let keys = keys_of(request)?;
-    let found: Option<Vec<Vec<Found<'_>>>> =
-        join.found.iter().map(|part| Some(part.as_ref()?.iter().collect())).collect();
-    let found = found?;
-    let mut message = Vec::new();
-    let mut writer = ValuesWriter::begin(&ReplyHeader::default(), &keys, &mut message).ok()?;
+/// All values in the order of the keys.
+fn joined(join: &Join) -> Option<FoundValues> {
+    let mut values = FoundValues::with_capacity(join.places.len(), 0);
     for (part, at) in &join.places {
-        writer.push(*found.get(usize::from(*part))?.get(usize::from(*at))?).ok()?;
+        let part = join.found.get(usize::from(*part))?.as_ref()?;
+        values.push(part.get(usize::from(*at))?);
     }
-    writer.finish();
-    Some(FoundValues::keep(&message))
+    Some(values)
 }

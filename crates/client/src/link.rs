@@ -11,19 +11,6 @@ use crate::error::AttemptError;
 use crate::outgoing::{Control, Outbox};
 use crate::pending::OperationSlot;
 
-/// Names a connection of a client towards its shell.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LinkId(pub u16);
-
-impl LinkId {
-    /// The connection by which a client comes in.
-    pub const BOOTSTRAP: LinkId = LinkId(0);
-
-    pub(crate) fn index(self) -> usize {
-        usize::from(self.0)
-    }
-}
-
 /// A request of the client's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {

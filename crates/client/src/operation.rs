@@ -84,6 +84,17 @@ const UNNAMED: WriteName =
     WriteName { session: SessionId(0), number: OperationNumber(0), floor: OperationNumber(0) };
 
 impl Operation<'_> {
+    /// Whether it reads entries of the tree, which a client can do itself with one-sided reads.
+    pub(crate) fn is_tree_read(&self) -> bool {
+        matches!(
+            self,
+            Operation::Get { .. }
+                | Operation::Search { .. }
+                | Operation::MultiGet { .. }
+                | Operation::Scan(_)
+        )
+    }
+
     /// Encodes into `message`; a value that does not fit goes to `value` and is streamed.
     pub(crate) fn prepare(
         &self,

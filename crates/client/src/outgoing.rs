@@ -8,7 +8,8 @@ use cell_terms::PairId;
 use crate::ClientOptions;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::connection::{ConnectionPhase, Owed};
-use crate::link::{Asked, LinkId};
+use crate::link::Asked;
+use crate::link_id::LinkId;
 use crate::pending::{OperationSlot, PendingState, SLOT_OF_CONTROL};
 use crate::stream::Upload;
 

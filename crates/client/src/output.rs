@@ -1,6 +1,10 @@
 //! What an operation gives when it succeeds.
 
-use cell_protocol::{CheckReport, Found, Page, Reply, StatusReport, TableReport, TreeReport, Values};
+use std::ops::{self, Range};
+
+use cell_protocol::{
+    Bound, CheckReport, Entry, EntryValue, Found, Reply, StatusReport, TableReport, TreeReport,
+};
 use cell_terms::Version;
 
 use crate::{ClientError, Ticket};
@@ -76,18 +80,6 @@ macro_rules! kept {
 }
 
 kept!(
-    /// The answer to a multi-get.
-    FoundValues, Values(Values),
-    /// What was found, in the order of the keys.
-    values
-);
-kept!(
-    /// A page of a scan.
-    ScanPage, Page(Page),
-    /// The entries, and where the scan goes on.
-    page
-);
-kept!(
     /// A node's status.
     NodeStatus, Status(StatusReport),
     /// The report.
@@ -112,9 +104,169 @@ kept!(
     report
 );
 
+/// The answer to a multi-get: what was found for each key, in the order of the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundValues {
+    found: Vec<KeptValue>,
+    bytes: Vec<u8>,
+}
+
+/// A [`Found`] whose value is kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KeptValue {
+    Absent,
+    Value { version: Version, value: Range<usize> },
+    Large { version: Version, value_len: u32 },
+}
+
 impl FoundValues {
-    /// What was found for each key: see [`Found`].
-    pub fn iter(&self) -> impl Iterator<Item = Found<'_>> {
-        self.values().iter()
+    /// Nothing yet, with room for so many keys and for so many bytes of their values.
+    pub(crate) fn with_capacity(keys: usize, bytes: usize) -> FoundValues {
+        FoundValues { found: Vec::with_capacity(keys), bytes: Vec::with_capacity(bytes) }
     }
+
+    /// Adds the answer for the next key.
+    pub(crate) fn push(&mut self, found: Found<'_>) {
+        self.found.push(match found {
+            Found::Absent => KeptValue::Absent,
+            Found::Value { version, value } => {
+                KeptValue::Value { version, value: append(&mut self.bytes, value) }
+            }
+            Found::Large { version, value_len } => KeptValue::Large { version, value_len },
+        });
+    }
+
+    /// How many keys are answered.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.found.len()
+    }
+
+    /// Whether no key was asked for.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.found.is_empty()
+    }
+
+    /// What was found for the key of this number, if there was one.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<Found<'_>> {
+        self.found.get(index).map(|kept| self.found(kept))
+    }
+
+    /// What was found for each key: see [`Found`].
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Found<'_>> {
+        self.found.iter().map(|kept| self.found(kept))
+    }
+
+    fn found(&self, kept: &KeptValue) -> Found<'_> {
+        match *kept {
+            KeptValue::Absent => Found::Absent,
+            KeptValue::Value { version, ref value } => {
+                Found::Value { version, value: &self.bytes[value.clone()] }
+            }
+            KeptValue::Large { version, value_len } => Found::Large { version, value_len },
+        }
+    }
+}
+
+/// A page of a scan: entries in the direction of the scan, and where the scan goes on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanPage {
+    entries: Vec<KeptEntry>,
+    bytes: Vec<u8>,
+    resume: ops::Bound<Range<usize>>,
+}
+
+/// An [`Entry`] whose bytes are kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct KeptEntry {
+    key: Range<usize>,
+    version: Version,
+    value: KeptEntryValue,
+}
+
+/// An [`EntryValue`] whose bytes are kept elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum KeptEntryValue {
+    Inline(Range<usize>),
+    Large { value_len: u32 },
+    Omitted { value_len: u32 },
+}
+
+impl ScanPage {
+    /// An empty page that nothing follows, with room for so many entries and bytes of keys and values.
+    pub(crate) fn with_capacity(entries: usize, bytes: usize) -> ScanPage {
+        let (entries, bytes) = (Vec::with_capacity(entries), Vec::with_capacity(bytes));
+        ScanPage { entries, bytes, resume: ops::Bound::Unbounded }
+    }
+
+    /// Adds the next entry.
+    pub(crate) fn push(&mut self, entry: &Entry<'_>) {
+        let key = append(&mut self.bytes, entry.key);
+        let value = match entry.value {
+            EntryValue::Inline(value) => KeptEntryValue::Inline(append(&mut self.bytes, value)),
+            EntryValue::Large { value_len } => KeptEntryValue::Large { value_len },
+            EntryValue::Omitted { value_len } => KeptEntryValue::Omitted { value_len },
+        };
+        self.entries.push(KeptEntry { key, version: entry.version, value });
+    }
+
+    /// The page with its end: where the scan goes on, or unbounded.
+    pub(crate) fn ending(mut self, resume: Bound<'_>) -> ScanPage {
+        self.resume = match resume {
+            Bound::Unbounded => ops::Bound::Unbounded,
+            Bound::Included(key) => ops::Bound::Included(append(&mut self.bytes, key)),
+            Bound::Excluded(key) => ops::Bound::Excluded(append(&mut self.bytes, key)),
+        };
+        self
+    }
+
+    /// How many entries; none does not mean that the scan is done.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is no entry; that does not mean that the scan is done.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether nothing follows in the range.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.resume == ops::Bound::Unbounded
+    }
+
+    /// Where the scan goes on: in place of the start, or of the end when reverse. Unbounded when done.
+    #[must_use]
+    pub fn resume(&self) -> Bound<'_> {
+        match self.resume {
+            ops::Bound::Unbounded => Bound::Unbounded,
+            ops::Bound::Included(ref key) => Bound::Included(&self.bytes[key.clone()]),
+            ops::Bound::Excluded(ref key) => Bound::Excluded(&self.bytes[key.clone()]),
+        }
+    }
+
+    /// The entries, in the direction of the scan.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Entry<'_>> {
+        self.entries.iter().map(|entry| Entry {
+            key: &self.bytes[entry.key.clone()],
+            version: entry.version,
+            value: match entry.value {
+                KeptEntryValue::Inline(ref value) => EntryValue::Inline(&self.bytes[value.clone()]),
+                KeptEntryValue::Large { value_len } => EntryValue::Large { value_len },
+                KeptEntryValue::Omitted { value_len } => EntryValue::Omitted { value_len },
+            },
+        })
+    }
+}
+
+/// Puts bytes at the end of a buffer; where they stand there.
+fn append(buffer: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
+    let begin = buffer.len();
+    buffer.extend_from_slice(bytes);
+    begin..buffer.len()
 }

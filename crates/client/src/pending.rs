@@ -11,7 +11,7 @@ use cell_terms::{OperationNumber, SessionId};
 
 use crate::error::AttemptError;
 use crate::join::Join;
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::operation::Prepared;
 use crate::stream::{Download, Upload};
 use crate::{ClientError, Operation, Ticket};
@@ -113,12 +113,6 @@ impl PendingOperation {
 
     pub(crate) fn is_write(&self) -> bool {
         matches!(self.kind, RequestKind::Put | RequestKind::Delete | RequestKind::PutBegin)
-    }
-
-    /// Whether a client can do it itself, with one-sided reads.
-    pub(crate) fn is_one_sided(&self) -> bool {
-        use RequestKind as K;
-        matches!(self.kind, K::Get | K::Search | K::MultiGet | K::Scan)
     }
 
     /// A check may take longer than any silence; nothing else may.

@@ -2,27 +2,31 @@
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 
-use crate::OneSidedCounters;
 use crate::client_core::ClientCore;
 use crate::connection::Owed;
-use crate::link::LinkId;
+use crate::link_id::LinkId;
 use crate::onesided::Ended;
 use crate::outgoing::Control;
 use crate::pending::{OperationSlot, PendingState};
+use crate::{OneSidedCounters, Operation};
 
 impl ClientCore {
     /// Begins a read one-sided; false if it is one for the server.
-    pub(crate) fn begin_one_sided(&mut self, slot: OperationSlot, now_ns: u64) -> bool {
+    pub(crate) fn begin_one_sided(
+        &mut self,
+        slot: OperationSlot,
+        operation: &Operation<'_>,
+        now_ns: u64,
+    ) -> bool {
         let Some(reader) = &mut self.reader else { return false };
-        let pending = self.pending.get_mut(slot);
-        if !pending.is_one_sided() {
+        if !operation.is_tree_read() {
             return false;
         }
         let busy = reader.busy_links();
-        if !reader.begin(slot, now_ns, &pending.message) {
+        if !reader.begin(slot, now_ns, operation) {
             return false;
         }
-        pending.state = PendingState::OneSided;
+        self.pending.get_mut(slot).state = PendingState::OneSided;
         self.reads_begun(busy, now_ns);
         true
     }
@@ -79,7 +83,7 @@ impl ClientCore {
         }
     }
 
-    /// A one-sided read has come back. Nothing is answered before [`ClientCore::settle`].
+    /// A one-sided read has come back. Nothing is answered before [`ClientCore::validate`].
     pub fn read_done(&mut self, link: LinkId, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
         if let Some(reader) = &mut self.reader {
             reader.read_done(link, tag, outcome);
@@ -89,7 +93,7 @@ impl ClientCore {
     /// The time, *read after* the last call of anything else: answers what was read one-sided, if clock,
     /// watermark and trust permit it. An older time would let a client that was stopped believe memory that
     /// was used again: what was told or submitted since it was read may have been looked up in place at once.
-    pub fn settle(&mut self, now_ns: u64) {
+    pub fn validate(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
             let answered = reader.take_answered_links();
             for (at, link) in self.links.iter_mut().enumerate().take(64) {
@@ -99,7 +103,7 @@ impl ClientCore {
                 }
             }
             let busy = reader.busy_links();
-            reader.settle(now_ns);
+            reader.validate(now_ns);
             self.take_ended(now_ns);
             self.reads_begun(busy, now_ns);
         }
@@ -118,10 +122,10 @@ impl ClientCore {
         }
     }
 
-    /// Whether there are answers that wait for nothing but [`ClientCore::settle`].
+    /// Whether there are answers that wait for nothing but [`ClientCore::validate`].
     #[must_use]
-    pub fn is_settling(&self) -> bool {
-        self.reader.as_ref().is_some_and(|reader| reader.is_settling())
+    pub fn is_validating(&self) -> bool {
+        self.reader.as_ref().is_some_and(|reader| reader.is_validating())
     }
 
     /// What the one-sided path has counted, if there is one.

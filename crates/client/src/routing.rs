@@ -20,8 +20,9 @@ use crate::ClientOptions;
 use crate::client_core::ClientCore;
 use crate::error::AttemptError;
 use crate::join::keys_of;
-use crate::link::{Link, LinkId};
-use crate::onesided::first_aim;
+use crate::link::Link;
+use crate::link_id::LinkId;
+use crate::onesided::range_of;
 use crate::outgoing::Control;
 use crate::peers::{Peer, Taken};
 use crate::pending::{OperationSlot, PendingOperation, PendingState};
@@ -429,7 +430,14 @@ fn aim_of<'m>(pending: &PendingOperation, message: &'m [u8]) -> Option<Aim<'m>> 
             let (begin, end) = pending.key;
             message.get(begin as usize..end as usize).map(Aim::At)
         }
-        K::Scan => first_aim(message),
+        K::Scan => scan_aim(message),
+        _ => None,
+    }
+}
+
+fn scan_aim(message: &[u8]) -> Option<Aim<'_>> {
+    match cell_protocol::Request::decode(message) {
+        Ok((_, cell_protocol::Request::Scan(scan))) => Some(range_of(&scan).first_aim()),
         _ => None,
     }
 }

@@ -138,8 +138,7 @@ impl<'a> Scanner<'a> {
     }
 
     fn next_page(&mut self) -> Result<(), ClientError> {
-        let kept = self.client.scan_page(self.range.request())?;
-        let page = kept.page();
+        let page = self.client.scan_page(self.range.request())?;
         for entry in page.iter() {
             let version = entry.version;
             let (item, value_len) = match entry.value {
@@ -159,8 +158,8 @@ impl<'a> Scanner<'a> {
             let Item { version, value } = item;
             self.entries.push_back(ScanEntry { key: entry.key.to_vec(), version, value, value_len });
         }
-        self.range.advance(page.resume, self.entries.len());
-        self.finished = page.done || self.range.limit == 0;
+        self.range.advance(page.resume(), self.entries.len());
+        self.finished = page.is_done() || self.range.limit == 0;
         Ok(())
     }
 }

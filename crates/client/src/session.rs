@@ -78,7 +78,7 @@ impl Session {
     }
 
     /// A write's result is known, or nobody waits for it any more.
-    pub(crate) fn settle(&mut self, session: SessionId, number: OperationNumber) {
+    pub(crate) fn end_number(&mut self, session: SessionId, number: OperationNumber) {
         let Some(open) = self.open.as_mut().filter(|open| open.session == session) else { return };
         let index = number.0.checked_sub(open.floor).and_then(|index| usize::try_from(index).ok());
         if let Some(waited) = index.and_then(|index| open.waited.get_mut(index)) {
@@ -110,18 +110,18 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn settle_out_of_order_moves_the_floor_over_the_settled() {
+    fn end_number_out_of_order_moves_the_floor_over_the_ended() {
         let mut session = Session::default();
         assert_eq!(session.number(), None);
         session.opened(SessionId(9), 0, 0);
         let numbers: Vec<_> = (0..4).map(|_| session.number().unwrap().1).collect();
         assert_eq!(numbers.iter().map(|n| n.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
-        session.settle(SessionId(9), numbers[1]);
+        session.end_number(SessionId(9), numbers[1]);
         assert_eq!(session.floor(SessionId(9)).0, 1);
-        session.settle(SessionId(9), numbers[0]);
+        session.end_number(SessionId(9), numbers[0]);
         assert_eq!(session.floor(SessionId(9)).0, 3);
-        session.settle(SessionId(8), numbers[2]);
-        session.settle(SessionId(9), numbers[0]);
+        session.end_number(SessionId(8), numbers[2]);
+        session.end_number(SessionId(9), numbers[0]);
         assert_eq!(session.floor(SessionId(9)).0, 3);
     }
 
@@ -141,13 +141,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn floor_is_the_lowest_waited_for_number(settled in proptest::collection::vec(1u64..60, 0..100)) {
+        fn floor_is_the_lowest_waited_for_number(ended in proptest::collection::vec(1u64..60, 0..100)) {
             let mut session = Session::default();
             session.opened(SessionId(1), 0, 0);
             let mut waited: std::collections::BTreeSet<u64> = (1..60).collect();
             waited.iter().for_each(|&number| assert_eq!(session.number().unwrap().1.0, number));
-            for number in settled {
-                session.settle(SessionId(1), OperationNumber(number));
+            for number in ended {
+                session.end_number(SessionId(1), OperationNumber(number));
                 waited.remove(&number);
                 let lowest = waited.first().copied().unwrap_or(60);
                 prop_assert_eq!(session.floor(SessionId(1)).0, lowest);

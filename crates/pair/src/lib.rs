@@ -43,5 +43,5 @@ pub use meganodes::{Fences, SlotEnds};
 pub use options::PairOptions;
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
-pub use scan::{KeyRange, ScanDirection, ScanEnd};
+pub use scan::ScanEnd;
 pub use split::CutHalf;

@@ -5,31 +5,11 @@ use std::ops::Bound;
 
 use cell_memory::{Region, extent};
 use cell_terms::{Csn, SlotIndex};
-use cell_tree::{LeafEntry, LeafSnapshot, Meganode, ReadError};
+use cell_tree::{KeyRange, LeafEntry, LeafSnapshot, Meganode, ReadError, ScanDirection};
 
 use crate::error::PairError;
 use crate::pair::Pair;
 use crate::read::shape_of;
-
-/// Which way a scan goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ScanDirection {
-    /// Ascending keys.
-    Forward,
-    /// Descending keys.
-    Backward,
-}
-
-/// A range of keys.
-#[derive(Clone, Copy, Debug)]
-pub struct KeyRange<'a> {
-    /// Where it begins, of the lowest keys.
-    pub start: Bound<&'a [u8]>,
-    /// Where it ends, of the highest keys.
-    pub end: Bound<&'a [u8]>,
-    /// In which order its keys are wanted.
-    pub direction: ScanDirection,
-}
 
 /// How a scan of a meganode ended.
 #[derive(Clone, Copy, Debug)]
@@ -38,73 +18,6 @@ pub struct ScanEnd {
     pub depends_on: Csn,
     /// Whether it was told to end; else the range has nothing more in this meganode.
     pub is_stopped: bool,
-}
-
-impl<'a> KeyRange<'a> {
-    /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no
-    /// key is in the range.
-    fn searchable(&self, key_max: usize) -> Option<KeyRange<'a>> {
-        // Between a key of the longest length and its extensions there is no key.
-        let start = match self.start {
-            Bound::Included(key) | Bound::Excluded(key) if key.len() > key_max => {
-                Bound::Excluded(&key[..key_max])
-            }
-            Bound::Included([]) | Bound::Excluded([]) => Bound::Unbounded,
-            start => start,
-        };
-        let end = match self.end {
-            Bound::Included(key) | Bound::Excluded(key) if key.len() > key_max => {
-                Bound::Included(&key[..key_max])
-            }
-            Bound::Included([]) | Bound::Excluded([]) => return None,
-            end => end,
-        };
-        Some(KeyRange { start, end, ..*self })
-    }
-
-    /// Whether keys below `bound` are in the range.
-    pub fn begins_below(&self, bound: &[u8]) -> bool {
-        match self.start {
-            Bound::Included(start) | Bound::Excluded(start) => start < bound,
-            Bound::Unbounded => true,
-        }
-    }
-
-    /// Whether a key lies above the range.
-    pub fn is_past_end(&self, key: &[u8]) -> bool {
-        match self.end {
-            Bound::Included(end) => key > end,
-            Bound::Excluded(end) => key >= end,
-            Bound::Unbounded => false,
-        }
-    }
-}
-
-impl KeyRange<'_> {
-    /// The leaf's entries that are in the range.
-    fn inside(&self, leaf: &LeafSnapshot) -> std::ops::Range<usize> {
-        let before = |key: &[u8]| leaf.find(key).0;
-        let upto = |key: &[u8]| {
-            let (at, present) = leaf.find(key);
-            at + usize::from(present)
-        };
-        let from = match self.start {
-            Bound::Included(key) => before(key),
-            Bound::Excluded(key) => upto(key),
-            Bound::Unbounded => 0,
-        };
-        let to = match self.end {
-            Bound::Included(key) => upto(key),
-            Bound::Excluded(key) => before(key),
-            Bound::Unbounded => leaf.len(),
-        };
-        from..to.max(from)
-    }
-
-    /// Whether keys above the leaf's can be in the range, if there are any.
-    fn goes_on_after(&self, leaf: &LeafSnapshot) -> bool {
-        leaf.high().is_some_and(|high| !self.is_past_end(high))
-    }
 }
 
 /// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
@@ -151,7 +64,7 @@ impl<'p, 'r> LeafWalk<'p, 'r> {
         if self.is_last() || self.wanted == 0 || self.range.direction == ScanDirection::Backward {
             return None;
         }
-        if !self.range.goes_on_after(&self.leaf) {
+        if self.range.next_fence(&self.leaf).is_none() {
             return Some(Ok(false));
         }
         let read = self.meganode.leaf_ahead(&self.leaf, &mut self.next);
@@ -267,11 +180,11 @@ fn next_leaf(
     range: &KeyRange<'_>,
     leaf: &mut LeafSnapshot,
 ) -> Result<bool, PairError> {
+    if range.next_fence(leaf).is_none() {
+        return Ok(false);
+    }
     Ok(match range.direction {
-        ScanDirection::Forward => range.goes_on_after(leaf) && meganode.leaf_after(leaf)?,
-        ScanDirection::Backward => {
-            let low_is_inside = !leaf.low().is_empty() && range.begins_below(leaf.low());
-            low_is_inside && meganode.leaf_before(leaf)?
-        }
+        ScanDirection::Forward => meganode.leaf_after(leaf)?,
+        ScanDirection::Backward => meganode.leaf_before(leaf)?,
     })
 }

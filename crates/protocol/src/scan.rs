@@ -257,15 +257,52 @@ fn next_entry<'a>(reader: &mut Reader<'a>) -> Result<Entry<'a>, DecodeError> {
     Ok(Entry { key, version, value })
 }
 
+/// What still fits a page: the rule by which a worker fills pages, and by which a client that reads leaves
+/// itself plans them.
+#[derive(Clone, Copy, Debug)]
+pub struct PageRoom {
+    entries: u32,
+    bytes: usize,
+    entries_max: u32,
+    bytes_max: usize,
+}
+
+impl PageRoom {
+    /// The room of an empty page. The limits are the request's, as far as the server permits them; zero is no
+    /// limit but the page's own.
+    #[must_use]
+    pub fn new(limit_entries: u32, limit_bytes: u32) -> PageRoom {
+        let entries_max = if limit_entries == 0 { u32::MAX } else { limit_entries };
+        let bytes_max = match usize::try_from(limit_bytes) {
+            Ok(0) | Err(_) => PAGE_BYTES_MAX,
+            Ok(limit) => limit.min(PAGE_BYTES_MAX),
+        };
+        PageRoom { entries: 0, bytes: 0, entries_max, bytes_max }
+    }
+
+    /// Takes an entry in, by the lengths of its key and of the value that is to stand beside it. `None`: the
+    /// page is full and goes on at this entry. Else whether the value stands in the page: one that does not
+    /// fit even an empty page does not. The first entry is always taken.
+    pub fn admit(&mut self, key_len: usize, value_len: usize) -> Option<bool> {
+        let alone = ENTRY_BYTES.saturating_add(key_len);
+        let whole = alone.saturating_add(value_len);
+        let inline = whole <= PAGE_BYTES_MAX;
+        let bytes = self.bytes.saturating_add(if inline { whole } else { alone });
+        let is_wanted = self.entries < self.entries_max && (self.entries == 0 || bytes <= self.bytes_max);
+        if !is_wanted || bytes > PAGE_BYTES_MAX {
+            return None;
+        }
+        (self.entries, self.bytes) = (self.entries + 1, bytes);
+        Some(inline)
+    }
+}
+
 /// Makes a page, entry by entry. Dropped unfinished, it leaves nothing behind.
 #[derive(Debug)]
 pub struct PageWriter<'a> {
     writer: Writer<'a>,
-    count: u16,
+    room: PageRoom,
     fixed_at: usize,
-    entries_at: usize,
-    limit_entries: u32,
-    limit_bytes: usize,
 }
 
 impl<'a> PageWriter<'a> {
@@ -284,13 +321,7 @@ impl<'a> PageWriter<'a> {
         header.encode(ReplyKind::Page.code(), StatusCode::Ok, &mut writer)?;
         let fixed_at = writer.len();
         writer.reserved(PAGE_FIXED_BYTES)?;
-        let entries_at = writer.len();
-        let limit_entries = if limit_entries == 0 { u32::MAX } else { limit_entries };
-        let limit_bytes = match usize::try_from(limit_bytes) {
-            Ok(0) | Err(_) => PAGE_BYTES_MAX,
-            Ok(limit) => limit.min(PAGE_BYTES_MAX),
-        };
-        Ok(PageWriter { writer, count: 0, fixed_at, entries_at, limit_entries, limit_bytes })
+        Ok(PageWriter { writer, room: PageRoom::new(limit_entries, limit_bytes), fixed_at })
     }
 
     /// Whether an entry with a key and an inline value of these lengths would be taken in as it is. An owner
@@ -298,9 +329,9 @@ impl<'a> PageWriter<'a> {
     #[must_use]
     pub fn fits(&self, key_len: usize, value_len: usize) -> bool {
         let bytes = ENTRY_BYTES.saturating_add(key_len).saturating_add(value_len);
-        u32::from(self.count) < self.limit_entries
+        self.room.entries < self.room.entries_max
             && key_len <= KEY_BYTES_MAX
-            && bytes <= self.limit_bytes.saturating_sub(self.entries_bytes())
+            && bytes <= self.room.bytes_max.saturating_sub(self.room.bytes)
     }
 
     /// Adds an entry; false is a full page, which goes on at this entry. The first entry is always taken, and
@@ -314,26 +345,14 @@ impl<'a> PageWriter<'a> {
             EntryValue::Large { value_len } => (LARGE, value_len, &[]),
             EntryValue::Omitted { value_len } => (KEY_ALONE, value_len, &[]),
         };
-        if ENTRY_BYTES + entry.key.len() + value.len() > PAGE_BYTES_MAX {
+        if entry.key.len() > KEY_BYTES_MAX {
+            return Err(EncodeError::Key { len: entry.key.len() });
+        }
+        let Some(inline) = self.room.admit(entry.key.len(), value.len()) else { return Ok(false) };
+        if !inline {
             (tag, value) = (LARGE, &[]);
         }
-        let bytes = ENTRY_BYTES + entry.key.len() + value.len();
-        let wanted = u32::from(self.count) < self.limit_entries
-            && (self.count == 0 || self.entries_bytes() + bytes <= self.limit_bytes);
-        if !wanted || self.entries_bytes() + bytes > PAGE_BYTES_MAX {
-            return if entry.key.len() > KEY_BYTES_MAX {
-                Err(EncodeError::Key { len: entry.key.len() })
-            } else {
-                Ok(false)
-            };
-        }
-        let before = self.writer.len();
-        let added = self.push_fields(tag, entry, value_len, value);
-        match added {
-            Ok(()) => self.count += 1,
-            Err(_) => self.writer.truncate(before),
-        }
-        added.map(|()| true)
+        self.push_fields(tag, entry, value_len, value).map(|()| true)
     }
 
     fn push_fields(
@@ -352,20 +371,16 @@ impl<'a> PageWriter<'a> {
         self.writer.bytes(value)
     }
 
-    fn entries_bytes(&self) -> usize {
-        self.writer.len() - self.entries_at
-    }
-
     /// Entries so far.
     #[must_use]
     pub fn len(&self) -> usize {
-        usize::from(self.count)
+        usize::try_from(self.room.entries).unwrap_or(usize::MAX)
     }
 
     /// Whether there is no entry yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.count == 0
+        self.room.entries == 0
     }
 
     /// Completes the page. `None`: nothing follows. `Some(bound)`: the scan goes on there; it must not be
@@ -382,7 +397,8 @@ impl<'a> PageWriter<'a> {
         let key_len = u16::try_from(key.len()).ok().filter(|_| key.len() <= KEY_BYTES_MAX);
         let key_len = key_len.ok_or(EncodeError::Key { len: key.len() })?;
         self.writer.bytes(key)?;
-        let [count_low, count_high] = self.count.to_le_bytes();
+        let count = u16::try_from(self.room.entries).unwrap_or(u16::MAX); // a page has room for fewer
+        let [count_low, count_high] = count.to_le_bytes();
         let [key_low, key_high] = key_len.to_le_bytes();
         let done = if resume.is_none() { DONE } else { 0 };
         self.writer.patch(self.fixed_at, &[count_low, count_high, done, bound.tag(), key_low, key_high]);

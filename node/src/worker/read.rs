@@ -2,14 +2,14 @@
 //! overlapping, then their extents fetched likewise.
 
 use cell_fabric::ConnectionId;
-use cell_pair::{BATCH, KeyRange, Located, PairError, ScanDirection, value_len};
+use cell_pair::{BATCH, Located, PairError, value_len};
 use cell_protocol::{
     Bound, Entry, EntryValue, Found, Keys, PageWriter, Refusal, Reply, RequestHeader, Scan, ValuesWriter,
     reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
-use cell_tree::{Aim, ReadError};
+use cell_tree::{Aim, KeyRange, ReadError, ScanDirection};
 
 use super::Worker;
 use super::read_queue::QueuedRead;

@@ -217,11 +217,10 @@ impl<'a> Thread<'a> {
                 let condition = Condition::IfVersion(item.version);
                 self.put(operation.kind, Step::Only, record, condition, operation.started)
             }
-            (Step::Scan { left }, Ok(Output::Page(kept))) => {
-                let page = kept.page();
+            (Step::Scan { left }, Ok(Output::Page(page))) => {
                 let left = left.saturating_sub(page.len() as u64);
-                if left > 0 && !page.done {
-                    return self.scan(page.resume, left, operation.started);
+                if left > 0 && !page.is_done() {
+                    return self.scan(page.resume(), left, operation.started);
                 }
                 self.finish(operation.kind, ended - operation.started, false);
                 Ok(())

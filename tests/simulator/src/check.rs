@@ -17,10 +17,10 @@
 
 use std::collections::BTreeSet;
 
-use cell_client::{ClientError, Completion, Fate, Output};
+use cell_client::{ClientError, Completion, Fate, Output, ScanPage};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_pair::{CheckTarget, check};
-use cell_protocol::{Bound, EntryValue, Found, Page, Refusal};
+use cell_protocol::{Bound, EntryValue, Found, Refusal};
 use cell_recovery::{Recovered, SlotUse, SourceSplit, SourceState, SplitName};
 use cell_terms::Version;
 use cell_tests::history::{Call, Outcome, WrittenValue};
@@ -355,7 +355,7 @@ fn read_answered(
         }
         (Deed::Scan(range), Output::Page(page)) => {
             coverage.saw(Event::Pages);
-            page_answered(range, &page.page(), begun, returned, model)
+            page_answered(range, page, begun, returned, model)
         }
         (Deed::Check, Output::Checked(result)) => {
             coverage.saw(Event::Checks);
@@ -372,7 +372,7 @@ fn read_answered(
 /// A page says of every key in what it covers whether it is there.
 fn page_answered(
     range: &Range,
-    page: &Page<'_>,
+    page: &ScanPage,
     begun: Begun,
     returned: u64,
     model: &mut Model,
@@ -417,9 +417,9 @@ fn page_answered(
 }
 
 /// The part of a range that a page speaks for.
-fn covered(range: &Range, page: &Page<'_>) -> Range {
+fn covered(range: &Range, page: &ScanPage) -> Range {
     // Where the scan goes on is where this page ends, the other way round.
-    let rest = match page.resume {
+    let rest = match page.resume() {
         Bound::Unbounded => return range.clone(),
         Bound::Included(key) => (key.to_vec(), false),
         Bound::Excluded(key) => (key.to_vec(), true),
@@ -435,8 +435,8 @@ fn covered(range: &Range, page: &Page<'_>) -> Range {
 
 /// What follows a page, if anything does.
 #[must_use]
-pub fn next_range(range: &Range, page: &Page<'_>) -> Option<Range> {
-    let rest = match page.resume {
+pub fn next_range(range: &Range, page: &ScanPage) -> Option<Range> {
+    let rest = match page.resume() {
         Bound::Unbounded => return None,
         Bound::Included(key) => (key.to_vec(), true),
         Bound::Excluded(key) => (key.to_vec(), false),

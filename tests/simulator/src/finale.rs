@@ -140,7 +140,7 @@ impl World {
         else {
             return Ok(());
         };
-        match check::next_range(range, &page.page()) {
+        match check::next_range(range, page) {
             Some(next) if number == 0 => self.ask_of_first(Deed::Scan(next)),
             _ => Ok(()),
         }

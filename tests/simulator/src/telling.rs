@@ -17,10 +17,9 @@ pub fn answer(asked: &Asked, completion: &Completion) -> String {
             format!("{:?}", item.as_ref().map(|item| (item.version, item.value.len())))
         }
         Ok(Output::Page(page)) => {
-            let page = page.page();
-            format!("{} entries, done {}, goes on {:x?}", page.len(), page.done, page.resume)
+            format!("{} entries, done {}, goes on {:x?}", page.len(), page.is_done(), page.resume())
         }
-        Ok(Output::Values(values)) => format!("{} values", values.values().len()),
+        Ok(Output::Values(values)) => format!("{} values", values.len()),
         other => format!("{other:?}"),
     };
     format!("[{}] {deed} -> {outcome} after {} us", asked.begun.at, completion.elapsed_ns / 1_000)

@@ -3,55 +3,20 @@
 //!
 //! Only what ends at once is done here: the key's leaf answered, and its extent had its checksum. Everything
 //! else (a writer in the way, a region that is not mapped, a damaged pointer) is left to the reads, which try
-//! again, count and give up. What was found is settled like what reads brought: clock, watermark, trust.
+//! again, count and give up. What was found is validated like what reads brought: clock, watermark, trust.
 
-use cell_fabric::{MappedRegion, RegionKey};
 use cell_memory::extent::{ExtentReader, ExtentShape};
 use cell_terms::{Pointer, Words};
 use cell_tree::{LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult};
 
 use super::fetch::Fetched;
-use super::regions::{PairAt, PairRow, Regions};
+use super::regions::{PairAt, Regions};
 
 /// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
 const RESTARTS_MAX: u32 = 4;
 
 /// Right links that one search follows.
 const RIGHT_LINKS_MAX: u32 = 64;
-
-/// Operations after which a fabric that has nothing mapped is asked again whether it has.
-const MAPPING_EVERY_MAX: u32 = 4_096;
-
-/// When the fabric is asked again which regions are mapped: after twice as many operations each time that
-/// none was.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mapping {
-    left: u32,
-    every: u32,
-}
-
-impl Default for Mapping {
-    fn default() -> Mapping {
-        Mapping { left: 1, every: 1 }
-    }
-}
-
-impl Mapping {
-    pub(super) fn is_due(self) -> bool {
-        self.left == 0
-    }
-
-    /// An operation was begun one-sided, or could not be.
-    pub(super) fn begun(&mut self, one_sided: bool) {
-        self.left -= u32::from(one_sided && self.left > 0);
-    }
-
-    /// The fabric was asked, and had some mapped or not.
-    pub(super) fn asked(&mut self, found: bool) {
-        self.every = if found { 1 } else { self.every.saturating_mul(2).min(MAPPING_EVERY_MAX) };
-        self.left = self.every;
-    }
-}
 
 /// What a search in place has found.
 #[derive(Clone, Copy, Debug)]
@@ -62,38 +27,6 @@ pub(crate) struct FoundInPlace {
     pub(crate) found: SearchResult,
     /// How long the operation may take, by the owners of all that was looked at.
     pub(crate) ns_max: u64,
-}
-
-/// A pair's regions, mapped.
-#[derive(Clone, Debug)]
-pub(crate) struct MappedPair {
-    node: MappedRegion,
-    extent: MappedRegion,
-}
-
-impl MappedPair {
-    /// Whether both registrations lasted when everything before this call was loaded.
-    fn lasts(&self) -> bool {
-        self.node.lasts() && self.extent.lasts()
-    }
-}
-
-impl PairRow {
-    /// Maps the pair, as far as `mapped` knows its regions. False if it does not, or they are not what the
-    /// registrations say.
-    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
-        let row = &self.row;
-        let regions = (mapped(RegionKey(row.node_key)), mapped(RegionKey(row.extent_key)));
-        let (Some(node), Some(extent)) = regions else { return false };
-        let [of_nodes, of_extents] = [&node, &extent].map(|mapped| mapped.region().spec());
-        let fit = (of_nodes.id, of_nodes.epoch, of_nodes.bytes)
-            == (row.node_region, row.epoch, row.node_region_bytes)
-            && (of_extents.id, of_extents.epoch) == (row.extent_region, row.epoch);
-        if fit {
-            self.mapped = Some(MappedPair { node, extent });
-        }
-        fit
-    }
 }
 
 impl Regions {

@@ -8,7 +8,7 @@
 //! registrations, root, watermarks -> router -> meganode -> leaf -> extent      (walk, fetch)
 //!         ^                            each node: versions, valid, level, fences;   extent: CRC-64
 //!         |                                                     |
-//!         +---- again, a bounded number of times; else the server  <- settle: clock, watermark, trust
+//!         +---- again, a bounded number of times; else the server  <- validate: clock, watermark, trust
 //! ```
 //!
 //! What an answer rests on (`docs/design/one-sided-reads.md`):
@@ -24,90 +24,41 @@
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 
 mod cache;
+mod context;
 mod counter;
 mod direct;
 mod fetch;
+mod mapping;
+mod operation;
 mod page;
 mod reads;
 mod regions;
-mod settle;
-mod task;
 mod trust;
+mod validate;
 mod walk;
 mod worker;
 
 use std::collections::VecDeque;
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
-use cell_memory::extent::ExtentReader;
 use cell_protocol::{RegionsReply, ReplyHeader};
-use cell_terms::{PairId, Pointer};
+use cell_terms::PairId;
 
 pub use counter::{COUNTERS, OneSidedCounters};
-pub(crate) use page::first_aim;
+pub(crate) use page::range_of;
 
-use crate::link::LinkId;
-use crate::{ClientOptions, Output};
-use cache::NodeCache;
-use direct::Mapping;
-use reads::{Owner, Reads};
+use crate::link_id::LinkId;
+use crate::{ClientOptions, Operation, Output};
+use context::{AskServer, ReadContext};
+use mapping::Mapping;
+use operation::{ReadOperation, ReadState};
+use reads::{ReadOwner, Reads};
 use regions::{PairAt, PairRow, Regions, WatermarkSource};
-use task::{GiveUp, Task, TaskState};
 use trust::Trust;
-use worker::{Known, Worker};
+use worker::{RegistrationState, Worker};
 
 /// The registrations are asked for again after so long, when the worker did not tell them.
 const ASK_AGAIN_NS: u64 = 100_000_000;
-
-/// What the tasks stand on.
-#[derive(Debug)]
-pub(crate) struct ReadContext {
-    regions: Regions,
-    reads: Vec<Reads>,
-    cache: NodeCache,
-    /// Of what is looked at in place.
-    extents: ExtentReader,
-    counters: OneSidedCounters,
-    cache_inner: bool,
-    scan_entries_max: u32,
-    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
-    /// these.
-    registrations: u32,
-    /// A pointer led to a region that is not known, or nobody who is known has the root: some worker has more
-    /// of them by now.
-    region_unknown: bool,
-}
-
-impl ReadContext {
-    fn post(&mut self, pair: PairAt, read: RemoteRead, owner: Owner) -> Result<(), GiveUp> {
-        let link = self.regions.pair(pair).link;
-        let reads = self.reads.get_mut(link.index()).ok_or(GiveUp)?;
-        self.counters.reads += 1;
-        reads.push(read, owner);
-        Ok(())
-    }
-
-    /// A cached node led astray.
-    fn forget(&mut self, pointer: Pointer) {
-        self.counters.dropped += u64::from(self.cache.remove(pointer));
-    }
-
-    /// The root may not be what it was: its header is read again.
-    fn root_is_doubtful(&mut self) {
-        if !self.regions.is_empty() {
-            self.ask_header(0);
-        }
-    }
-
-    fn ask_header(&mut self, pair: PairAt) {
-        if !self.regions.pair(pair).header_asked {
-            self.regions.pair_mut(pair).header_asked = true;
-            let owner = Owner::Header { pair, registrations: self.registrations };
-            let posted = self.post(pair, self.regions.header_read(pair), owner);
-            debug_assert_eq!(posted, Ok(()), "a pair's connection has a list of reads");
-        }
-    }
-}
 
 /// How a one-sided operation ended.
 #[derive(Debug)]
@@ -122,13 +73,13 @@ pub(crate) enum Ended {
 #[derive(Debug)]
 pub(crate) struct Reader {
     context: ReadContext,
-    tasks: Vec<Task>,
+    operations: Vec<ReadOperation>,
     workers: Vec<Worker>,
     reads_ordered: bool,
     in_flight_max: usize,
     active: usize,
     held: VecDeque<u16>,
-    settling: Vec<u16>,
+    validating: Vec<u16>,
     waiting: Vec<u16>,
     ended: VecDeque<(u16, Ended)>,
     scratch: Vec<u16>,
@@ -141,24 +92,14 @@ pub(crate) struct Reader {
 impl Reader {
     pub(crate) fn new(options: &ClientOptions) -> Reader {
         Reader {
-            context: ReadContext {
-                regions: Regions::default(),
-                reads: vec![Reads::default()],
-                cache: NodeCache::new(options.cache_bytes),
-                extents: ExtentReader::new(),
-                counters: OneSidedCounters::default(),
-                cache_inner: options.cache_inner,
-                scan_entries_max: u32::MAX,
-                registrations: 0,
-                region_unknown: false,
-            },
-            tasks: Vec::new(),
+            context: ReadContext::new(options),
+            operations: Vec::new(),
             workers: vec![Worker::default()],
             reads_ordered: true,
             in_flight_max: options.in_flight_max.max(1),
             active: 0,
             held: VecDeque::new(),
-            settling: Vec::new(),
+            validating: Vec::new(),
             waiting: Vec::new(),
             ended: VecDeque::new(),
             scratch: Vec::new(),
@@ -182,8 +123,8 @@ impl Reader {
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
         worker.is_up = true;
-        if matches!(worker.known, Known::Nowhere { .. }) {
-            worker.known = Known::Wanted;
+        if matches!(worker.registration, RegistrationState::Unavailable { .. }) {
+            worker.registration = RegistrationState::Wanted;
         }
         let least = self.workers.iter().map(|worker| worker.scan_entries_max).min();
         self.context.scan_entries_max = least.unwrap_or(u32::MAX);
@@ -216,13 +157,13 @@ impl Reader {
         let Some(regions) = regions else {
             return self.nowhere(link, now_ns);
         };
-        let known = &mut self.workers[link.index()].known;
-        if *known == Known::Renewed && self.context.regions.grow(link, &regions) {
-            *known = Known::Here;
+        let known = &mut self.workers[link.index()].registration;
+        if *known == RegistrationState::Renewing && self.context.regions.grow(link, &regions) {
+            *known = RegistrationState::Registered;
             return;
         }
         let worker = &mut self.workers[link.index()];
-        (worker.known, worker.trust) = (Known::Here, Trust::default());
+        (worker.registration, worker.trust) = (RegistrationState::Registered, Trust::default());
         self.context.regions.replace(link, regions);
         self.mapping = Mapping::default();
         self.positions_changed();
@@ -254,8 +195,8 @@ impl Reader {
     }
 
     /// Whether answers wait for nothing but the time.
-    pub(crate) fn is_settling(&self) -> bool {
-        !self.settling.is_empty()
+    pub(crate) fn is_validating(&self) -> bool {
+        !self.validating.is_empty()
     }
 
     /// Whether an owner's lease is to be asked for.
@@ -277,7 +218,7 @@ impl Reader {
     /// after all that came with the answer: not by the time at which the answer was taken in.
     pub(crate) fn trust_answered(&mut self, link: LinkId) {
         self.workers[link.index()].trust_asked = false;
-        self.settling.append(&mut self.waiting);
+        self.validating.append(&mut self.waiting);
     }
 
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
@@ -302,7 +243,7 @@ impl Reader {
     /// for anew. Who had none disturbs nobody.
     fn forget_regions(&mut self, link: LinkId) {
         let worker = &mut self.workers[link.index()];
-        (worker.known, worker.trust) = (Known::Wanted, Trust::default());
+        (worker.registration, worker.trust) = (RegistrationState::Wanted, Trust::default());
         if self.context.regions.drop_link(link) {
             self.positions_changed();
             if self.context.regions.root().is_none() {
@@ -315,7 +256,7 @@ impl Reader {
     fn nowhere(&mut self, link: LinkId, now_ns: u64) {
         self.forget_regions(link);
         let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
-        self.workers[link.index()].known = Known::Nowhere { until_ns };
+        self.workers[link.index()].registration = RegistrationState::Unavailable { until_ns };
         if self.context.regions.root().is_none() && !self.is_coming() {
             self.give_up_held();
         }
@@ -337,26 +278,28 @@ impl Reader {
     fn is_coming(&self) -> bool {
         // Whether one of several that was lost comes again is not known: nobody waits for it.
         let alone = self.workers.len() == 1;
-        let expected =
-            |worker: &Worker| (worker.is_up || alone) && matches!(worker.known, Known::Wanted | Known::Asked);
+        let expected = |worker: &Worker| {
+            (worker.is_up || alone)
+                && matches!(worker.registration, RegistrationState::Wanted | RegistrationState::Asked)
+        };
         self.workers.iter().any(expected) || self.context.regions.first_header_is_asked()
     }
 
     /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
     /// ended.
-    pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, message: &[u8]) -> bool {
+    pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, operation: &Operation<'_>) -> bool {
         if self.context.regions.root().is_none() && !self.is_coming() {
             self.context.region_unknown |= self.is_here(); // who is there may have taken it over
             return false;
         }
-        while self.tasks.len() <= usize::from(slot) {
-            self.tasks.push(Task::default());
+        while self.operations.len() <= usize::from(slot) {
+            self.operations.push(ReadOperation::default());
         }
-        let task = &mut self.tasks[usize::from(slot)];
-        if !task.prepare(message) {
+        let read = &mut self.operations[usize::from(slot)];
+        if !read.prepare(operation) {
             return false;
         }
-        task.state = TaskState::Held;
+        read.state = ReadState::Held;
         self.context.counters.begun += 1;
         self.held.push_back(slot);
         self.begin_held(now_ns);
@@ -380,7 +323,7 @@ impl Reader {
             && let Some(slot) = self.held.pop_front()
         {
             self.active += 1;
-            let outcome = self.tasks[usize::from(slot)].begin(slot, now_ns, &mut self.context);
+            let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
             self.stepped(slot, outcome);
             self.mapping.begun(outcome.is_ok());
         }
@@ -388,19 +331,19 @@ impl Reader {
 
     /// Gives an operation up: whoever asked is not there any more.
     pub(crate) fn abandon(&mut self, slot: u16) {
-        let Some(task) = self.tasks.get_mut(usize::from(slot)) else { return };
-        match task.state {
-            TaskState::Free => return,
-            TaskState::Held => self.held.retain(|&held| held != slot),
-            TaskState::Reading => self.active -= 1,
-            TaskState::Settling | TaskState::Waiting => {
+        let Some(operation) = self.operations.get_mut(usize::from(slot)) else { return };
+        match operation.state {
+            ReadState::Free => return,
+            ReadState::Held => self.held.retain(|&held| held != slot),
+            ReadState::Reading => self.active -= 1,
+            ReadState::Validating | ReadState::Waiting => {
                 self.active -= 1;
-                self.settling.retain(|&listed| listed != slot);
+                self.validating.retain(|&listed| listed != slot);
                 self.waiting.retain(|&listed| listed != slot);
             }
         }
-        task.state = TaskState::Free;
-        task.give_memory_back();
+        operation.state = ReadState::Free;
+        operation.give_memory_back();
     }
 
     fn end(&mut self, slot: u16, ended: Ended) {
@@ -422,8 +365,8 @@ impl Reader {
     }
 
     fn give_up_active(&mut self) {
-        for slot in 0..self.tasks.len() {
-            if !matches!(self.tasks[slot].state, TaskState::Free | TaskState::Held) {
+        for slot in 0..self.operations.len() {
+            if !matches!(self.operations[slot].state, ReadState::Free | ReadState::Held) {
                 self.end(u16::try_from(slot).unwrap_or(u16::MAX), Ended::Server);
             }
         }
@@ -489,51 +432,51 @@ impl Reader {
             Err(failure) => return self.read_failed(link, owner, failure),
         };
         match owner {
-            Owner::None => {}
-            Owner::Header { pair, registrations } if registrations == self.context.registrations => {
+            ReadOwner::None => {}
+            ReadOwner::Header { pair, registrations } if registrations == self.context.registrations => {
                 self.on_region_header(pair, words);
             }
-            Owner::Header { .. } => {}
-            Owner::Lane { slot, serial, lane, piece } => {
-                let task = &mut self.tasks[usize::from(slot)];
-                if task.serial == serial && task.state == TaskState::Reading {
-                    let outcome = task.on_read(slot, (lane, piece), words, &mut self.context);
+            ReadOwner::Header { .. } => {}
+            ReadOwner::Lookup { slot, serial, lookup, piece } => {
+                let operation = &mut self.operations[usize::from(slot)];
+                if operation.serial == serial && operation.state == ReadState::Reading {
+                    let outcome = operation.on_read(slot, (lookup, piece), words, &mut self.context);
                     self.stepped(slot, outcome);
                 }
             }
         }
     }
 
-    fn stepped(&mut self, slot: u16, outcome: Result<(), GiveUp>) {
-        if outcome == Err(GiveUp) {
+    fn stepped(&mut self, slot: u16, outcome: Result<(), AskServer>) {
+        if outcome == Err(AskServer) {
             return self.end(slot, Ended::Server);
         }
-        if self.tasks[usize::from(slot)].state == TaskState::Settling {
-            self.settling.push(slot);
+        if self.operations[usize::from(slot)].state == ReadState::Validating {
+            self.validating.push(slot);
         }
     }
 
     fn on_region_header(&mut self, pair: PairAt, words: &[u64]) {
         self.context.regions.on_region_header(pair, words);
-        self.settling.append(&mut self.waiting);
+        self.validating.append(&mut self.waiting);
     }
 
-    fn read_failed(&mut self, link: LinkId, owner: Owner, failure: ReadFailure) {
+    fn read_failed(&mut self, link: LinkId, owner: ReadOwner, failure: ReadFailure) {
         match failure {
             ReadFailure::KeyUnknown => {
                 self.context.counters.key_unknown += 1;
-                if owner != Owner::None {
+                if owner != ReadOwner::None {
                     self.forget_regions(link);
                 }
             }
             _ => {
                 self.context.counters.failed += 1;
                 match owner {
-                    Owner::None => {}
-                    Owner::Header { .. } => self.nowhere(link, self.now_ns),
-                    Owner::Lane { slot, serial, .. } => {
-                        let task = &self.tasks[usize::from(slot)];
-                        if task.serial == serial && task.state == TaskState::Reading {
+                    ReadOwner::None => {}
+                    ReadOwner::Header { .. } => self.nowhere(link, self.now_ns),
+                    ReadOwner::Lookup { slot, serial, .. } => {
+                        let operation = &self.operations[usize::from(slot)];
+                        if operation.serial == serial && operation.state == ReadState::Reading {
                             self.end(slot, Ended::Server);
                         }
                     }
@@ -542,12 +485,12 @@ impl Reader {
         }
     }
 
-    /// When [`Reader::settle`] has something to do though nothing happens.
+    /// When [`Reader::validate`] has something to do though nothing happens.
     pub(crate) fn due_ns(&self) -> u64 {
-        if self.is_settling() {
+        if self.is_validating() {
             return 0; // found in place by the last look: told at the next
         }
-        let waiting = self.waiting.iter().map(|&slot| self.tasks[usize::from(slot)].due_ns);
+        let waiting = self.waiting.iter().map(|&slot| self.operations[usize::from(slot)].due_ns);
         waiting.min().unwrap_or(u64::MAX)
     }
 }

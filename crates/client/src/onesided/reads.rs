@@ -11,19 +11,19 @@ use super::regions::PairAt;
 
 /// Whose a read is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum ReadOwner {
     /// A pair's header, under some registrations.
     Header {
         pair: PairAt,
         /// Which of the registrations that were known.
         registrations: u32,
     },
-    Lane {
+    Lookup {
         slot: u16,
         /// Which of the operations that have had the slot.
         serial: u32,
         /// Which of its parts.
-        lane: u16,
+        lookup: u16,
         /// Which piece of an extent; a tree node has one.
         piece: u16,
     },
@@ -33,7 +33,7 @@ pub(crate) enum Owner {
 
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
-    owners: Vec<Owner>,
+    owners: Vec<ReadOwner>,
     free: Vec<u32>,
     queue: VecDeque<(RemoteRead, ReadTag)>,
     connection: u32,
@@ -43,11 +43,11 @@ pub(crate) struct Reads {
 
 impl Reads {
     /// Takes a read in; it leaves when the shell asks for it.
-    pub(crate) fn push(&mut self, read: RemoteRead, owner: Owner) {
+    pub(crate) fn push(&mut self, read: RemoteRead, owner: ReadOwner) {
         let slot = match self.free.pop() {
             Some(slot) => slot,
             None => {
-                self.owners.push(Owner::None);
+                self.owners.push(ReadOwner::None);
                 u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX)
             }
         };
@@ -67,12 +67,12 @@ impl Reads {
     }
 
     /// A read has come back; whose it is, if anybody waits for it.
-    pub(crate) fn take(&mut self, tag: ReadTag) -> Owner {
+    pub(crate) fn take(&mut self, tag: ReadTag) -> ReadOwner {
         let slot = u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
         let ours = tag.0 >> 32 == u64::from(self.connection);
-        let Some(owner) = self.owners.get_mut(slot as usize).filter(|_| ours) else { return Owner::None };
+        let Some(owner) = self.owners.get_mut(slot as usize).filter(|_| ours) else { return ReadOwner::None };
         self.free.push(slot);
-        std::mem::replace(owner, Owner::None)
+        std::mem::replace(owner, ReadOwner::None)
     }
 
     /// The connection is gone, and with it all its reads.
@@ -99,8 +99,8 @@ mod tests {
 
     const READ: RemoteRead = RemoteRead { key: RegionKey(1), offset: 0, length: 8 };
 
-    fn header(pair: PairAt) -> Owner {
-        Owner::Header { pair, registrations: 1 }
+    fn header(pair: PairAt) -> ReadOwner {
+        ReadOwner::Header { pair, registrations: 1 }
     }
 
     #[test]
@@ -110,7 +110,7 @@ mod tests {
         let (_, tag) = reads.pop().unwrap();
         reads.lost();
         reads.push(READ, header(2));
-        assert_eq!(reads.take(tag), Owner::None);
+        assert_eq!(reads.take(tag), ReadOwner::None);
         let (_, tag) = reads.pop().unwrap();
         assert_eq!((reads.take(tag), reads.outstanding()), (header(2), 0));
     }

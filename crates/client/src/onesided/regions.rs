@@ -1,15 +1,14 @@
 //! The registered regions of the worker's pairs, and what is known of each pair's watermark.
 
+use cell_fabric::{MappedRegion, RegionKey, RemoteRead};
 use cell_memory::header_word;
 use cell_protocol::{PairRegions, RegionsReply};
 use cell_terms::mutant::{Mutant, planted};
 use cell_terms::{Csn, PairId, Pointer, Root, Watermark};
 use cell_tree::{Geometry, NodeIndex, Slot};
 
-use cell_fabric::{RegionKey, RemoteRead};
-
-use super::direct::MappedPair;
-use crate::link::LinkId;
+use super::mapping::MappedPair;
+use crate::link_id::LinkId;
 
 /// A pair's position in the list.
 pub(crate) type PairAt = u16;
@@ -246,5 +245,20 @@ impl PairRow {
         let geometry = geometry.with_node_crc(!reads_ordered);
         let visible = Csn::ZERO;
         Some(PairRow { row, link, geometry, operation_ns_max, visible, header_asked: false, mapped: None })
+    }
+    /// Maps the pair, as far as `mapped` knows its regions. False if it does not, or they are not what the
+    /// registrations say.
+    pub(crate) fn map(&mut self, mapped: &mut dyn FnMut(RegionKey) -> Option<MappedRegion>) -> bool {
+        let row = &self.row;
+        let regions = (mapped(RegionKey(row.node_key)), mapped(RegionKey(row.extent_key)));
+        let (Some(node), Some(extent)) = regions else { return false };
+        let [of_nodes, of_extents] = [&node, &extent].map(|mapped| mapped.region().spec());
+        let fit = (of_nodes.id, of_nodes.epoch, of_nodes.bytes)
+            == (row.node_region, row.epoch, row.node_region_bytes)
+            && (of_extents.id, of_extents.epoch) == (row.extent_region, row.epoch);
+        if fit {
+            self.mapped = Some(MappedPair { node, extent });
+        }
+        fit
     }
 }

@@ -35,13 +35,13 @@ pub(crate) struct Walk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeOutcome {
     /// The walk has come to another node.
-    On,
+    Descend,
     /// The leaf's answer about a key.
     Leaf(SearchResult),
     /// The leaf is in the snapshot.
     Snapshot,
     /// The walk took a right link: the parent is stale.
-    Aside { parent: Option<Pointer> },
+    RightLink { parent: Option<Pointer> },
     /// A writer was at work: read it again.
     Torn,
     /// The node is not valid, or not what was meant: begin again.
@@ -49,22 +49,22 @@ pub(crate) enum NodeOutcome {
     /// The node does not cover the aim: begin again.
     Fence,
     /// The node leads to a region that is not known.
-    Elsewhere,
+    RegionUnknown,
 }
 
-/// What a walk wants of the leaf.
-pub(crate) enum Want<'a> {
+/// What a walk looks for.
+pub(crate) enum WalkTarget<'a> {
     /// The entry of a key.
     Entry(&'a [u8]),
     /// The whole leaf at an aim.
     Snapshot(Aim<'a>, &'a mut LeafSnapshot),
 }
 
-impl Want<'_> {
+impl WalkTarget<'_> {
     fn aim(&self) -> Aim<'_> {
         match self {
-            Want::Entry(key) => Aim::At(key),
-            Want::Snapshot(aim, _) => *aim,
+            WalkTarget::Entry(key) => Aim::At(key),
+            WalkTarget::Snapshot(aim, _) => *aim,
         }
     }
 }
@@ -118,12 +118,12 @@ impl Walk {
         &self.parents
     }
 
-    /// Looks at a copy of the node.
-    pub(crate) fn look(
+    /// Visits a copy of the node where the walk is.
+    pub(crate) fn visit(
         &mut self,
         words: &[u64],
         cached: bool,
-        want: Want<'_>,
+        target: WalkTarget<'_>,
         regions: &Regions,
     ) -> NodeOutcome {
         let Some(location) = self.at else { return NodeOutcome::Invalid };
@@ -140,25 +140,25 @@ impl Walk {
             return NodeOutcome::Invalid;
         }
         if self.router {
-            return self.look_in_router(&node, &location, want.aim(), regions);
+            return self.visit_router(&node, &location, target.aim(), regions);
         }
-        match want {
-            Want::Entry(key) => match node.step(key) {
-                NodeStep::Child(child) => self.down(&location, child, node.level(), regions),
-                NodeStep::Right(pointer) => self.aside(&location, pointer, node.level(), regions),
+        match target {
+            WalkTarget::Entry(key) => match node.step(key) {
+                NodeStep::Child(child) => self.descend(&location, child, node.level(), regions),
+                NodeStep::Right(pointer) => self.follow_right_link(&location, pointer, node.level(), regions),
                 NodeStep::Leaf(found) => NodeOutcome::Leaf(found),
                 NodeStep::NotHere => NodeOutcome::Fence,
             },
-            Want::Snapshot(aim, leaf) => match node.way(aim) {
-                Way::Child(child) => self.down(&location, child, node.level(), regions),
-                Way::Right(pointer) => self.aside(&location, pointer, node.level(), regions),
+            WalkTarget::Snapshot(aim, leaf) => match node.way(aim) {
+                Way::Child(child) => self.descend(&location, child, node.level(), regions),
+                Way::Right(pointer) => self.follow_right_link(&location, pointer, node.level(), regions),
                 Way::Leaf if node.snapshot(leaf) => NodeOutcome::Snapshot,
                 Way::Leaf | Way::NotHere => NodeOutcome::Fence,
             },
         }
     }
 
-    fn look_in_router(
+    fn visit_router(
         &mut self,
         node: &NodeRef<'_>,
         location: &NodeLocation,
@@ -167,16 +167,16 @@ impl Walk {
     ) -> NodeOutcome {
         let aim = self.before.as_deref().map_or(aim, Aim::Below);
         match (node.way(aim), node.floor(aim)) {
-            (Way::Child(child), _) => self.down(location, child, node.level(), regions),
-            (Way::Right(pointer), _) => self.aside(location, pointer, node.level(), regions),
+            (Way::Child(child), _) => self.descend(location, child, node.level(), regions),
+            (Way::Right(pointer), _) => self.follow_right_link(location, pointer, node.level(), regions),
             (Way::Leaf, Some(entry)) => {
                 let router_leaf = regions.pair(location.pair).geometry.pointer(location.slot, location.node);
                 let pointer = entry.meganode();
                 if !self.enter(pointer, false, regions) {
-                    return nowhere(pointer, regions);
+                    return unlocated(pointer, regions);
                 }
                 self.parents.push(router_leaf);
-                NodeOutcome::On
+                NodeOutcome::Descend
             }
             (Way::Leaf, None) => {
                 let low = node.low();
@@ -185,13 +185,13 @@ impl Walk {
                 };
                 let entered = self.enter(root, true, regions);
                 self.before = Some(low);
-                if entered { NodeOutcome::On } else { NodeOutcome::Invalid }
+                if entered { NodeOutcome::Descend } else { NodeOutcome::Invalid }
             }
             (Way::NotHere, _) => NodeOutcome::Fence,
         }
     }
 
-    fn down(
+    fn descend(
         &mut self,
         location: &NodeLocation,
         child: cell_tree::NodeIndex,
@@ -205,28 +205,28 @@ impl Walk {
         self.parents.push(regions.pair(location.pair).geometry.pointer(location.slot, location.node));
         self.at = Some(NodeLocation { node: child, ..*location });
         self.level = Some(below);
-        NodeOutcome::On
+        NodeOutcome::Descend
     }
 
-    fn aside(
+    fn follow_right_link(
         &mut self,
         location: &NodeLocation,
         pointer: Pointer,
         level: u8,
         regions: &Regions,
     ) -> NodeOutcome {
-        let Some(right) = regions.locate(pointer) else { return nowhere(pointer, regions) };
+        let Some(right) = regions.locate(pointer) else { return unlocated(pointer, regions) };
         self.right_links += 1;
         if self.right_links > RIGHT_LINKS_MAX {
             return NodeOutcome::Fence;
         }
         self.level = (right.slot == location.slot).then_some(level);
         self.at = Some(right);
-        NodeOutcome::Aside { parent: self.parents.last().copied() }
+        NodeOutcome::RightLink { parent: self.parents.last().copied() }
     }
 }
 
 /// A pointer that names no location.
-fn nowhere(pointer: Pointer, regions: &Regions) -> NodeOutcome {
-    if regions.knows(pointer) { NodeOutcome::Invalid } else { NodeOutcome::Elsewhere }
+fn unlocated(pointer: Pointer, regions: &Regions) -> NodeOutcome {
+    if regions.knows(pointer) { NodeOutcome::Invalid } else { NodeOutcome::RegionUnknown }
 }

@@ -8,17 +8,17 @@ const RENEW_EVERY_NS: u64 = 20_000_000;
 
 /// What is known of a worker's registrations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum RegistrationState {
     /// They are to be asked for.
     Wanted,
     /// They are asked for.
     Asked,
     /// They are known; the root's header may still be on its way.
-    Here,
+    Registered,
     /// They are known, and asked for again because there are more by now.
-    Renewed,
+    Renewing,
     /// There are none for now.
-    Nowhere {
+    Unavailable {
         /// When to ask again.
         until_ns: u64,
     },
@@ -27,7 +27,7 @@ pub(super) enum Known {
 /// What is known of one node's worker.
 #[derive(Debug)]
 pub(super) struct Worker {
-    pub(super) known: Known,
+    pub(super) registration: RegistrationState,
     /// It has welcomed this client, and the connection has not been lost since.
     pub(super) is_up: bool,
     pub(super) trust: Trust,
@@ -41,7 +41,7 @@ pub(super) struct Worker {
 impl Default for Worker {
     fn default() -> Worker {
         Worker {
-            known: Known::Wanted,
+            registration: RegistrationState::Wanted,
             is_up: false,
             trust: Trust::default(),
             trust_asked: false,
@@ -55,27 +55,27 @@ impl Default for Worker {
 impl Worker {
     /// Whether its registrations are known.
     pub(super) fn is_here(&self) -> bool {
-        matches!(self.known, Known::Here | Known::Renewed)
+        matches!(self.registration, RegistrationState::Registered | RegistrationState::Renewing)
     }
 
     /// Whether its registrations are to be asked for. `lacking`: something was looked for that nobody has
     /// told of.
     pub(super) fn wants_regions(&self, now_ns: u64, lacking: bool) -> bool {
-        match self.known {
-            Known::Wanted => true,
-            Known::Nowhere { until_ns } => now_ns >= until_ns,
-            Known::Here => lacking && now_ns >= self.renew_not_before_ns,
-            Known::Asked | Known::Renewed => false,
+        match self.registration {
+            RegistrationState::Wanted => true,
+            RegistrationState::Unavailable { until_ns } => now_ns >= until_ns,
+            RegistrationState::Registered => lacking && now_ns >= self.renew_not_before_ns,
+            RegistrationState::Asked | RegistrationState::Renewing => false,
         }
     }
 
     /// They are asked for.
     pub(super) fn regions_asked(&mut self, now_ns: u64) {
         if self.is_here() {
-            self.known = Known::Renewed;
+            self.registration = RegistrationState::Renewing;
             self.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
         } else {
-            self.known = Known::Asked;
+            self.registration = RegistrationState::Asked;
         }
     }
 }

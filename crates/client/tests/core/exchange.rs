@@ -50,7 +50,7 @@ fn multi_get_and_scan_are_kept_as_they_came() {
     let Ok(Output::Values(values)) = rig.completion().outcome else { panic!() };
     assert_eq!(values.iter().count(), 2);
     let Ok(Output::Page(page)) = rig.completion().outcome else { panic!() };
-    assert_eq!(page.page().iter().next().unwrap().key, b"first");
+    assert_eq!(page.iter().next().unwrap().key, b"first");
     let Ok(Output::Status(status)) = rig.completion().outcome else { panic!() };
     assert_eq!(status.report().workers, 1);
 }

@@ -109,13 +109,12 @@ fn scan_goes_on_from_node_to_node_in_both_directions() {
                 reverse,
                 ..Scan::default()
             };
-            let Output::Page(kept) = cluster.call(&Operation::Scan(scan)) else { panic!() };
-            let page = kept.page();
+            let Output::Page(page) = cluster.call(&Operation::Scan(scan)) else { panic!() };
             met.extend(page.iter().map(|entry| entry.key.to_vec()));
-            if page.done {
+            if page.is_done() {
                 break;
             }
-            match (reverse, page.resume) {
+            match (reverse, page.resume()) {
                 (false, Bound::Included(key)) => start = Some(key.to_vec()),
                 (true, Bound::Included(key)) => end = Some((key.to_vec(), true)),
                 (true, Bound::Excluded(key)) => end = Some((key.to_vec(), false)),

@@ -41,7 +41,7 @@ fn floor_follows_the_lowest_write_that_is_waited_for() {
     rig.reply(ids[0], &Reply::Written { version: version(4) });
     rig.submit(&put(b"d", b"4"));
     rig.step();
-    assert_eq!(rig.put_name(), (1, 5, 4), "2 and 3 are settled");
+    assert_eq!(rig.put_name(), (1, 5, 4), "2 and 3 have ended");
 }
 
 #[test]

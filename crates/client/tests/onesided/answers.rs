@@ -68,8 +68,7 @@ pub(crate) fn scan_all(yard: &mut Yard, mut scan: Scan<'_>) -> Vec<(Vec<u8>, Ver
     let mut entries = Vec::new();
     let mut resumed: Vec<u8>;
     loop {
-        let Output::Page(kept) = yard.call(&Operation::Scan(scan)) else { panic!("no page") };
-        let page = kept.page();
+        let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!("no page") };
         for entry in page.iter() {
             let value = match entry.value {
                 EntryValue::Inline(value) => value.to_vec(),
@@ -78,11 +77,11 @@ pub(crate) fn scan_all(yard: &mut Yard, mut scan: Scan<'_>) -> Vec<(Vec<u8>, Ver
             };
             entries.push((entry.key.to_vec(), entry.version, value));
         }
-        if page.done {
+        if page.is_done() {
             return entries;
         }
-        resumed = page.resume.key().unwrap().to_vec();
-        let bound = match page.resume {
+        resumed = page.resume().key().unwrap().to_vec();
+        let bound = match page.resume() {
             Bound::Included(_) => Bound::Included(resumed.as_slice()),
             _ => panic!("pages resume at a key"),
         };
@@ -256,7 +255,7 @@ proptest! {
                     let scan = Scan { start: Bound::Included(&key), limit_entries: 20, ..Scan::default() };
                     let expected = model(&yard, &Scan { limit_entries: 0, ..scan });
                     let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!() };
-                    let found: Vec<_> = page.page().iter().map(|entry| entry.key.to_vec()).collect();
+                    let found: Vec<_> = page.iter().map(|entry| entry.key.to_vec()).collect();
                     let expected: Vec<_> = expected.into_iter().take(20).map(|(key, ..)| key).collect();
                     prop_assert_eq!(found, expected);
                 }

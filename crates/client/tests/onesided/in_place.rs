@@ -1,5 +1,5 @@
 //! Memory that the client has mapped and looks at in place, while its process may be stopped after each
-//! reading of its clock: what it answers is settled by a time after the last load, always.
+//! reading of its clock: what it answers is validated by a time after the last load, always.
 
 use cell_client::{ClientOptions, LinkId, Operation, Output};
 use cell_fabric::ReadFailure;
@@ -57,7 +57,7 @@ fn tree_of_a_router_and_two_pairs_is_searched_in_place() {
 /// An operation waited for its turn, which came with the end of another one, and was begun, searched in place
 /// and told by one and the same time, which had been read before: a client that was stopped there past the
 /// lease told what a successor had changed since.
-pub(crate) fn answer_is_settled_by_a_time_after_its_loads() {
+pub(crate) fn answer_is_validated_by_a_time_after_its_loads() {
     let mut yard = mapped(ClientOptions { in_flight_max: 1, ..options() }, Owner::new(false));
     yard.meanwhile = Some(write_time);
     yard.submit(&Operation::Scan(Scan::default()));
@@ -67,7 +67,7 @@ pub(crate) fn answer_is_settled_by_a_time_after_its_loads() {
     yard.stop_ns = MS;
     let mut told = 0;
     for _ in 0..4 {
-        yard.settle();
+        yard.validate();
         told += check_told(&mut yard);
     }
     yard.run();
@@ -76,8 +76,8 @@ pub(crate) fn answer_is_settled_by_a_time_after_its_loads() {
 }
 
 #[test]
-fn held_operation_is_settled_by_a_time_after_its_loads() {
-    answer_is_settled_by_a_time_after_its_loads();
+fn held_operation_is_validated_by_a_time_after_its_loads() {
+    answer_is_validated_by_a_time_after_its_loads();
 }
 
 /// A posted read comes to nothing, and its operation is the server's.
@@ -119,7 +119,7 @@ proptest! {
                 3 => drop(yard.complete_one()),
                 4 => fail_one(&mut yard),
                 5 => drop(yard.step()),
-                _ => yard.settle(),
+                _ => yard.validate(),
             }
             check_told(&mut yard);
         }

@@ -19,7 +19,7 @@ fn every_mutant_of_the_one_sided_path_is_caught() {
         (Mutant::ClockUnchecked, rules::operation_that_took_too_long_is_thrown_away),
         (Mutant::TrustUnchecked, rules::nothing_is_told_past_the_lease),
         (Mutant::HeaderUnconfirmed, rules::header_of_another_entry_is_not_believed),
-        (Mutant::ClockBeforeLoads, in_place::answer_is_settled_by_a_time_after_its_loads),
+        (Mutant::ClockBeforeLoads, in_place::answer_is_validated_by_a_time_after_its_loads),
     ];
     for (mutant, test) in twins {
         plant(None);

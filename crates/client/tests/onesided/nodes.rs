@@ -138,7 +138,7 @@ impl Shore {
 
     fn run(&mut self) {
         for _ in 0..100_000 {
-            self.core.settle(self.now_ns);
+            self.core.validate(self.now_ns);
             self.core.tick(self.now_ns);
             let (mut sent, mut begun) = (Vec::new(), Vec::new());
             while let Some(command) = self.core.command(self.now_ns) {
@@ -173,7 +173,7 @@ impl Shore {
             if let Some((link, read, tag)) = read {
                 self.complete(link, &read, tag);
             } else if !busy {
-                return self.core.settle(self.now_ns);
+                return self.core.validate(self.now_ns);
             }
         }
         panic!("it does not come to rest");
@@ -257,16 +257,15 @@ fn walk_goes_from_the_router_on_one_node_to_a_leaf_on_the_other() {
 fn scan_over_nodes_meets_every_entry_once_in_both_directions() {
     for reverse in [false, true] {
         let mut shore = Shore::new();
-        let Output::Page(kept) = shore.call(&Operation::Scan(Scan { reverse, ..Scan::default() })) else {
+        let Output::Page(page) = shore.call(&Operation::Scan(Scan { reverse, ..Scan::default() })) else {
             panic!()
         };
-        let page = kept.page();
         let met: Vec<Vec<u8>> = page.iter().map(|entry| entry.key.to_vec()).collect();
         let mut expected: Vec<Vec<u8>> = shore.owner.entries.keys().cloned().collect();
         if reverse {
             expected.reverse();
         }
-        assert!(met == expected && page.resume == Bound::Unbounded);
+        assert!(met == expected && page.resume() == Bound::Unbounded);
         assert!(shore.is_spared());
     }
 }

@@ -122,7 +122,7 @@ pub(crate) fn operation_that_took_too_long_is_thrown_away() {
     yard.owner.raise();
     yard.run();
     let Output::Page(page) = yard.core.completion().unwrap().outcome.unwrap() else { panic!() };
-    let version = page.page().iter().next().unwrap().version;
+    let version = page.iter().next().unwrap().version;
     assert!(version == expected || version == moved, "{version} is another entry's");
     assert_eq!(yard.counters().clock, 1);
     assert!(yard.asked.is_empty(), "it was tried again");
@@ -161,7 +161,7 @@ pub(crate) fn header_of_another_entry_is_not_believed() {
         yard.owner.raise();
         yard.run();
         let version = match yard.core.completion().unwrap().outcome.unwrap() {
-            Output::Page(page) => page.page().iter().next().unwrap().version,
+            Output::Page(page) => page.iter().next().unwrap().version,
             Output::Values(values) => match values.iter().nth(1) {
                 Some(Found::Large { version, .. }) => version,
                 found => panic!("{found:?}"),
@@ -187,7 +187,7 @@ fn page_of_keys_reads_each_leaf_once_more() {
     let leaves = |yard: &Yard| yard.counters().reads;
     let before = leaves(&yard);
     let Output::Page(page) = yard.call(&Operation::Scan(scan)) else { panic!() };
-    let (entries, reads) = (page.page().iter().count() as u64, leaves(&yard) - before);
+    let (entries, reads) = (page.iter().count() as u64, leaves(&yard) - before);
     assert_eq!(entries, 200);
     assert!(reads - entries < entries / 2, "a header an entry, and each leaf twice: {reads}");
 }
@@ -252,7 +252,7 @@ fn lease_is_counted_from_before_the_question() {
     // The answer travels for longer than the lease that it tells of.
     yard.pass(6 * MS);
     yard.tell_alive(question);
-    yard.core.settle(asked_ns + 6 * MS);
+    yard.core.validate(asked_ns + 6 * MS);
     assert!(yard.core.completion().is_none(), "it is over since a millisecond");
 }
 
@@ -268,7 +268,7 @@ fn answer_to_the_question_is_looked_at_by_a_time_after_it() {
     // Taken in by a time from before a long poll.
     yard.tell_alive(question);
     assert!(yard.core.completion().is_none(), "nobody has looked at the clock since");
-    yard.core.settle(yard.now_ns + 6 * MS);
+    yard.core.validate(yard.now_ns + 6 * MS);
     assert!(yard.core.completion().is_none(), "the lease is over by now");
 }
 

@@ -113,10 +113,10 @@ impl Yard {
         told_ns
     }
 
-    /// The client reads its clock and settles.
-    pub(crate) fn settle(&mut self) {
+    /// The client reads its clock and validates.
+    pub(crate) fn validate(&mut self) {
         let now_ns = self.clock();
-        self.core.settle(now_ns);
+        self.core.validate(now_ns);
         self.note_told(now_ns);
     }
 
@@ -133,7 +133,7 @@ impl Yard {
 
     /// Lets the core do what it wants; posted reads wait.
     pub(crate) fn step(&mut self) -> bool {
-        self.settle();
+        self.validate();
         let now_ns = self.clock();
         self.core.tick(now_ns);
         self.note_told(now_ns);
@@ -158,8 +158,8 @@ impl Yard {
             let owner = &self.owner;
             self.core.map_regions(&mut |_, key| owner.mapped(key));
         }
-        self.settle();
-        busy || self.core.is_settling()
+        self.validate();
+        busy || self.core.is_validating()
     }
 
     /// Answers one posted read from the memory as it is now.
@@ -181,7 +181,7 @@ impl Yard {
         for _ in 0..100_000 {
             let busy = self.step();
             if !self.complete_one() && !busy {
-                return self.settle();
+                return self.validate();
             }
         }
         panic!("it does not come to rest");

@@ -1,72 +1,71 @@
-//! Reading the extents that a task's leaves name, piece by piece.
+//! Reading the extents that a operation's leaves name, piece by piece.
 
 use cell_tree::LeafEntry;
 
-use super::confirm::HeaderRead;
-use super::{GiveUp, LaneAnswer, Stage, Task, TaskKind};
-use crate::onesided::ReadContext;
+use super::{HeaderRead, LookupResult, LookupStage, ReadKind, ReadOperation};
+use crate::onesided::context::{AskServer, ReadContext};
 use crate::onesided::fetch::Fetch;
 use crate::onesided::regions::{NodeLocation, PairAt};
 
-impl Task {
+impl ReadOperation {
     /// Asks for the extent of a leaf's entry.
     pub(super) fn fetch(
         &mut self,
         slot: u16,
-        lane: usize,
+        lookup: usize,
         leaf: NodeLocation,
         entry: LeafEntry,
         whole: bool,
         context: &mut ReadContext,
-    ) -> Result<(), GiveUp> {
-        let fetch = Fetch::begin(entry, whole, &mut self.bytes).ok_or(GiveUp)?;
+    ) -> Result<(), AskServer> {
+        let fetch = Fetch::begin(entry, whole, &mut self.bytes).ok_or(AskServer)?;
         if !whole {
-            self.headers.push(HeaderRead { leaf, entry, lane });
+            self.headers.push(HeaderRead { leaf, entry, lookup });
         }
-        self.post_pieces(slot, lane, leaf.pair, fetch, context)
+        self.post_pieces(slot, lookup, leaf.pair, fetch, context)
     }
 
     fn post_pieces(
         &mut self,
         slot: u16,
-        lane: usize,
+        lookup: usize,
         pair: PairAt,
         mut fetch: Fetch,
         context: &mut ReadContext,
-    ) -> Result<(), GiveUp> {
+    ) -> Result<(), AskServer> {
         let key = context.regions.pair(pair).row.extent_key;
         while let Some((piece, read)) = fetch.next_piece(key) {
-            let owner = self.owner(slot, lane, piece);
+            let owner = self.owner(slot, lookup, piece);
             self.post(pair, read, owner, context)?;
         }
-        self.lanes[lane].stage = Stage::Fetching(pair, fetch);
+        self.lookups[lookup].stage = LookupStage::Fetching(pair, fetch);
         Ok(())
     }
 
     pub(super) fn on_piece(
         &mut self,
         slot: u16,
-        lane: usize,
+        lookup: usize,
         (pair, mut fetch, piece): (PairAt, Fetch, u16),
         words: &[u64],
         context: &mut ReadContext,
-    ) -> Result<(), GiveUp> {
+    ) -> Result<(), AskServer> {
         if !fetch.take(piece, words, &mut self.bytes) {
-            return self.post_pieces(slot, lane, pair, fetch, context);
+            return self.post_pieces(slot, lookup, pair, fetch, context);
         }
         match fetch.finish(context.regions.pair(pair).row.pair, &self.bytes) {
             Some(fetched) => {
-                self.need(pair, fetched.csn);
-                let answer = if self.kind == TaskKind::Search {
-                    LaneAnswer::Exists
+                self.depend_on(pair, fetched.csn);
+                let answer = if self.request.kind == ReadKind::Search {
+                    LookupResult::Exists
                 } else {
-                    LaneAnswer::Entry(fetched)
+                    LookupResult::Entry(fetched)
                 };
-                self.done(slot, lane, answer, context)
+                self.end_lookup(slot, lookup, answer, context)
             }
             None => {
                 context.counters.crc += 1;
-                self.again(slot, lane, context)
+                self.retry(slot, lookup, context)
             }
         }
     }

@@ -11,52 +11,41 @@
 //!
 //! An entry that was replaced or removed between 1 and 3 is looked for again.
 
-use cell_tree::{LeafEntry, NodeRef, NodeStep};
+use cell_tree::{NodeRef, NodeStep};
 
-use super::{GiveUp, RETRIES_MAX, Stage, Task, TaskKind};
-use crate::onesided::ReadContext;
+use super::{HeaderRead, KeySpan, LookupStage, RETRIES_MAX, ReadKind, ReadOperation};
+use crate::onesided::context::{AskServer, ReadContext};
 use crate::onesided::regions::NodeLocation;
 
-/// An extent of which the header alone was read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HeaderRead {
-    /// The leaf that led to it.
-    pub(super) leaf: NodeLocation,
-    /// What the leaf said.
-    pub(super) entry: LeafEntry,
-    /// For which lane.
-    pub(super) lane: usize,
-}
-
-impl Task {
-    /// Reads each leaf again that led to a header: one lane for each.
-    pub(super) fn confirm(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), GiveUp> {
-        self.lanes_used = *self.confirmed_from.get_or_insert(self.lanes_used); // earlier ones have ended
+impl ReadOperation {
+    /// Reads each leaf again that led to a header: one lookup for each.
+    pub(super) fn confirm(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), AskServer> {
+        self.lookups_used = *self.confirmed_from.get_or_insert(self.lookups_used); // earlier ones have ended
         self.confirming.clear();
         std::mem::swap(&mut self.headers, &mut self.confirming);
         let mut from = 0;
         while from < self.confirming.len() {
             let leaf = self.confirming[from].leaf;
             let count = self.confirming[from..].iter().take_while(|header| header.leaf == leaf).count();
-            let lane = self.lanes_used;
-            self.add_lane((0, 0));
-            self.lanes[lane].stage = Stage::Confirming { from, to: from + count };
-            self.lanes_open += 1;
-            self.read_leaf_again(slot, lane, leaf, context)?;
+            let lookup = self.lookups_used;
+            self.add_lookup(KeySpan::default());
+            self.lookups[lookup].stage = LookupStage::Confirming { from, to: from + count };
+            self.lookups_open += 1;
+            self.read_leaf_again(slot, lookup, leaf, context)?;
             from += count;
         }
-        self.lanes_begun = self.lanes_used;
+        self.lookups_begun = self.lookups_used;
         Ok(())
     }
 
     fn read_leaf_again(
         &mut self,
         slot: u16,
-        lane: usize,
+        lookup: usize,
         leaf: NodeLocation,
         context: &mut ReadContext,
-    ) -> Result<(), GiveUp> {
-        let owner = self.owner(slot, lane, 0);
+    ) -> Result<(), AskServer> {
+        let owner = self.owner(slot, lookup, 0);
         self.post(leaf.pair, context.regions.node_read(&leaf), owner, context)
     }
 
@@ -64,17 +53,21 @@ impl Task {
     pub(super) fn on_leaf_again(
         &mut self,
         slot: u16,
-        lane: usize,
+        lookup: usize,
         (from, to): (usize, usize),
         words: &[u64],
         context: &mut ReadContext,
-    ) -> Result<(), GiveUp> {
+    ) -> Result<(), AskServer> {
         let leaf = self.confirming[from].leaf;
         let Ok(node) = NodeRef::new(context.regions.pair(leaf.pair).geometry, leaf.node, words) else {
             context.counters.torn += 1;
-            self.lanes[lane].retries += 1;
-            let may_retry = self.lanes[lane].retries <= RETRIES_MAX;
-            return if may_retry { self.read_leaf_again(slot, lane, leaf, context) } else { Err(GiveUp) };
+            self.lookups[lookup].retries += 1;
+            let may_retry = self.lookups[lookup].retries <= RETRIES_MAX;
+            return if may_retry {
+                self.read_leaf_again(slot, lookup, leaf, context)
+            } else {
+                Err(AskServer)
+            };
         };
         for index in from..to {
             let header = self.confirming[index];
@@ -82,23 +75,22 @@ impl Task {
                 continue;
             }
             context.counters.crc += 1;
-            if self.kind == TaskKind::Scan {
+            if self.request.kind == ReadKind::Scan {
                 return self.begin_again(slot, self.begun_ns, context); // a page is planned leaf by leaf
             }
-            self.lanes_open += 1;
-            self.again(slot, header.lane, context)?;
+            self.lookups_open += 1;
+            self.retry(slot, header.lookup, context)?;
         }
-        self.lanes[lane].stage = Stage::Ended;
-        self.close_lane(slot, context)
+        self.lookups[lookup].stage = LookupStage::Ended;
+        self.close_lookup(slot, context)
     }
 
     /// Whether a leaf says of an entry what it said before its header was read.
     fn is_still(&self, node: &NodeRef<'_>, header: &HeaderRead) -> bool {
-        let key = match self.kind {
-            TaskKind::Scan => self.page.key(&self.page.entries[header.lane - 1]),
-            TaskKind::Get | TaskKind::Search | TaskKind::MultiGet => {
-                let (begin, end) = self.lanes[header.lane].key;
-                &self.request[begin..end]
+        let key = match self.request.kind {
+            ReadKind::Scan => self.page.key(&self.page.entries[header.lookup - 1]),
+            ReadKind::Get | ReadKind::Search | ReadKind::MultiGet => {
+                self.request.key(&self.lookups[header.lookup].key)
             }
         };
         let says = |step| matches!(step, NodeStep::Leaf(found) if found.entry == Some(header.entry));

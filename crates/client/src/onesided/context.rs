@@ -1,0 +1,79 @@
+//! What all one-sided operations of a client share: regions, reads on their way, cached tree nodes, counters.
+
+use cell_fabric::RemoteRead;
+use cell_memory::extent::ExtentReader;
+use cell_terms::Pointer;
+
+use super::cache::NodeCache;
+use super::counter::OneSidedCounters;
+use super::reads::{ReadOwner, Reads};
+use super::regions::{PairAt, Regions};
+use crate::ClientOptions;
+
+/// The operation cannot go on by reads: the server is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AskServer;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct ReadContext {
+    pub(super) regions: Regions,
+    pub(super) reads: Vec<Reads>,
+    pub(super) cache: NodeCache,
+    /// Of what is looked at in place.
+    pub(super) extents: ExtentReader,
+    pub(super) counters: OneSidedCounters,
+    pub(super) cache_inner: bool,
+    pub(super) scan_entries_max: u32,
+    /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
+    /// these.
+    pub(super) registrations: u32,
+    /// A pointer led to a region that is not known, or nobody who is known has the root: some worker has more
+    /// of them by now.
+    pub(super) region_unknown: bool,
+}
+
+impl ReadContext {
+    pub(super) fn new(options: &ClientOptions) -> ReadContext {
+        ReadContext {
+            regions: Regions::default(),
+            reads: vec![Reads::default()],
+            cache: NodeCache::new(options.cache_bytes),
+            extents: ExtentReader::new(),
+            counters: OneSidedCounters::default(),
+            cache_inner: options.cache_inner,
+            scan_entries_max: u32::MAX,
+            registrations: 0,
+            region_unknown: false,
+        }
+    }
+
+    pub(super) fn post(&mut self, pair: PairAt, read: RemoteRead, owner: ReadOwner) -> Result<(), AskServer> {
+        let link = self.regions.pair(pair).link;
+        let reads = self.reads.get_mut(link.index()).ok_or(AskServer)?;
+        self.counters.reads += 1;
+        reads.push(read, owner);
+        Ok(())
+    }
+
+    /// A cached node led astray.
+    pub(super) fn forget(&mut self, pointer: Pointer) {
+        self.counters.dropped += u64::from(self.cache.remove(pointer));
+    }
+
+    /// The root may not be what it was: its header is read again.
+    pub(super) fn root_is_doubtful(&mut self) {
+        if !self.regions.is_empty() {
+            self.ask_header(0);
+        }
+    }
+
+    pub(super) fn ask_header(&mut self, pair: PairAt) {
+        if !self.regions.pair(pair).header_asked {
+            self.regions.pair_mut(pair).header_asked = true;
+            let owner = ReadOwner::Header { pair, registrations: self.registrations };
+            let posted = self.post(pair, self.regions.header_read(pair), owner);
+            debug_assert_eq!(posted, Ok(()), "a pair's connection has a list of reads");
+        }
+    }
+}

@@ -1,0 +1,560 @@
+//! One operation as a state machine: it takes reads that came and posts those that follow, until all that it
+//! wanted is here.
+//!
+//! An operation has *lookups* that go on independently: one for the key of a get or a search, one for each
+//! key of a multi-get; for a scan one that walks from leaf to leaf and one for each extent of the page.
+
+mod confirm;
+mod extents;
+mod request;
+
+use cell_fabric::RemoteRead;
+use cell_terms::Csn;
+use cell_terms::mutant::{Mutant, planted};
+use cell_tree::{LeafEntry, LeafSnapshot, SearchResult};
+
+use super::context::{AskServer, ReadContext};
+use super::direct::FoundInPlace;
+use super::fetch::{Fetch, Fetched, value_len};
+use super::page::{PagePlan, PageProgress};
+use super::reads::ReadOwner;
+use super::regions::{NodeLocation, PairAt, Regions};
+use super::walk::{NodeOutcome, Walk, WalkTarget};
+use crate::Operation;
+
+pub(super) use request::ReadKind;
+use request::{KeySpan, ReadRequest};
+
+/// Keys of one multi-get that are looked for at a time.
+const LOOKUPS_AHEAD: usize = 64;
+
+/// Values longer than this are not read for a multi-get, whose answer could not hold them.
+const MULTI_GET_VALUE_BYTES_MAX: u32 = 60_000;
+
+/// Larger buffers are given back when their operation ends.
+const BUFFER_KEPT_BYTES: usize = 256 << 10;
+
+/// How often something may be tried again, for each lookup, before the server is asked.
+const RETRIES_MAX: u32 = 32;
+
+/// How often an operation may take too long before the server is asked.
+const OVERRUNS_MAX: u32 = 2;
+
+/// Where an operation stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ReadState {
+    /// There is none.
+    #[default]
+    Free,
+    /// It waits for the registrations, or for its turn.
+    Held,
+    /// Reads are on their way.
+    Reading,
+    /// All is here and is to be checked.
+    Validating,
+    /// It waits for a watermark or for trust.
+    Waiting,
+}
+
+/// What a lookup has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LookupResult {
+    /// There is no entry.
+    Absent,
+    /// There is one.
+    Exists,
+    /// What its extent says.
+    Entry(Fetched),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+enum LookupStage {
+    #[default]
+    Idle,
+    Walking,
+    Fetching(PairAt, Fetch),
+    /// Of these headers the leaf is read again.
+    Confirming {
+        from: usize,
+        to: usize,
+    },
+    Done(LookupResult),
+    /// Of a scan: there are no more leaves.
+    Ended,
+}
+
+/// A part of an operation.
+#[derive(Clone, Debug, Default)]
+struct Lookup {
+    key: KeySpan,
+    walk: Walk,
+    stage: LookupStage,
+    retries: u32,
+}
+
+/// An extent of which the header alone was read.
+#[derive(Clone, Copy, Debug)]
+struct HeaderRead {
+    /// The leaf that led to it.
+    leaf: NodeLocation,
+    /// What the leaf said.
+    entry: LeafEntry,
+    /// For which lookup.
+    lookup: usize,
+}
+
+/// An operation; its memory is used again and again.
+#[derive(Debug, Default)]
+pub(crate) struct ReadOperation {
+    pub(crate) state: ReadState,
+    pub(crate) serial: u32,
+    request: ReadRequest,
+    lookups: Vec<Lookup>,
+    lookups_used: usize,
+    /// Lookups begun, of a multi-get.
+    lookups_begun: usize,
+    lookups_open: usize,
+    /// Lookups from here on confirm what the headers of the others say.
+    confirmed_from: Option<usize>,
+    /// Headers that were read since, or are being read.
+    headers: Vec<HeaderRead>,
+    /// Headers whose leaves are being read again.
+    confirming: Vec<HeaderRead>,
+    /// Extents, as they came.
+    pub(crate) bytes: Vec<u8>,
+    /// What must be covered before it can be answered.
+    pub(crate) needs: Vec<(PairAt, Csn)>,
+    pub(crate) page: PagePlan,
+    leaf: LeafSnapshot,
+    /// Before the first of its reads.
+    pub(crate) begun_ns: u64,
+    /// How long it may take: the least that an owner permits whose memory it has read.
+    pub(crate) ns_max: u64,
+    /// The clock was looked at, and it had not taken too long.
+    pub(crate) in_time: bool,
+    overruns: u32,
+    /// Times that a watermark was read again for it, and when it is due again.
+    pub(crate) waits: u32,
+    pub(crate) due_ns: u64,
+}
+
+impl ReadOperation {
+    /// Takes an operation in; false if it cannot be done by reads.
+    pub(crate) fn prepare(&mut self, operation: &Operation<'_>) -> bool {
+        self.lookups_used = 0;
+        self.confirmed_from = None;
+        self.overruns = 0;
+        match *operation {
+            Operation::Get { key } => self.prepare_keys(ReadKind::Get, &[key]),
+            Operation::Search { key } => self.prepare_keys(ReadKind::Search, &[key]),
+            Operation::MultiGet { keys } => self.prepare_keys(ReadKind::MultiGet, keys),
+            Operation::Scan(ref scan) => {
+                self.request.begin(ReadKind::Scan);
+                self.request.set_scan(scan);
+                self.add_lookup(KeySpan::default());
+            }
+            _ => return false,
+        }
+        !self.request.has_empty_key()
+    }
+
+    fn prepare_keys(&mut self, kind: ReadKind, keys: &[&[u8]]) {
+        self.request.begin(kind);
+        for key in keys {
+            let key = self.request.push_key(key);
+            self.add_lookup(key);
+        }
+    }
+
+    pub(super) fn kind(&self) -> ReadKind {
+        self.request.kind
+    }
+
+    fn add_lookup(&mut self, key: KeySpan) {
+        if self.lookups_used == self.lookups.len() {
+            self.lookups.push(Lookup::default());
+        }
+        let lookup = &mut self.lookups[self.lookups_used];
+        (lookup.key, lookup.stage, lookup.retries) = (key, LookupStage::Idle, 0);
+        self.lookups_used += 1;
+    }
+
+    /// Begins, or begins again.
+    pub(crate) fn begin(
+        &mut self,
+        slot: u16,
+        now_ns: u64,
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        self.serial = self.serial.wrapping_add(1);
+        self.state = ReadState::Reading;
+        self.bytes.clear();
+        self.needs.clear();
+        self.headers.clear();
+        self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
+        self.begun_ns = now_ns;
+        self.ns_max = u64::MAX;
+        self.in_time = false;
+        self.waits = 0;
+        if !self.request.fits(context.regions.key_max()) {
+            return Err(AskServer); // what no tree can hold the server knows to handle
+        }
+        if self.request.kind == ReadKind::Scan {
+            self.lookups_used = 1;
+            self.page.begin(&self.request.scan(), context.scan_entries_max);
+        }
+        for lookup in &mut self.lookups[..self.lookups_used] {
+            lookup.stage = LookupStage::Idle;
+        }
+        if self.is_found_in_place(context) {
+            self.state = ReadState::Validating;
+            return Ok(());
+        }
+        self.lookups_open = self.lookups_used;
+        self.lookups_begun = self.lookups_used.min(LOOKUPS_AHEAD);
+        for lookup in 0..self.lookups_begun {
+            self.restart(slot, lookup, context)?;
+        }
+        if self.lookups_open == 0 {
+            self.state = ReadState::Validating;
+        }
+        Ok(())
+    }
+
+    /// Looks for the key in memory that is mapped. False, and nothing is changed: it is not that simple.
+    fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
+        if !matches!(self.request.kind, ReadKind::Get | ReadKind::Search) {
+            return false;
+        }
+        let sought = context.regions.find_in_place(self.request.key(&self.lookups[0].key));
+        let Some(FoundInPlace { at, found, ns_max }) = sought else { return false };
+        let (answer, csn) = match found.entry {
+            None => (LookupResult::Absent, found.csn_removed),
+            Some(_) if self.request.kind == ReadKind::Search => (LookupResult::Exists, found.csn_changed),
+            Some(entry) => {
+                let ReadContext { regions, extents, .. } = context;
+                let Some(fetched) = regions.fetch_in_place(at, &entry, extents, &mut self.bytes) else {
+                    self.bytes.clear();
+                    return false;
+                };
+                (LookupResult::Entry(fetched), fetched.csn)
+            }
+        };
+        if !context.regions.covers(at, csn) {
+            context.regions.look_at_watermark(at);
+        }
+        if answer == LookupResult::Exists && !context.regions.covers(at, csn) {
+            return false; // the leaf is younger than what is durable: the extent says whether its entry is
+        }
+        self.depend_on(at, csn);
+        self.ns_max = ns_max;
+        self.lookups[0].stage = LookupStage::Done(answer);
+        context.counters.in_place += 1;
+        true
+    }
+
+    /// It took too long, or its page is not what it was: all that was read is thrown away.
+    pub(crate) fn begin_again(
+        &mut self,
+        slot: u16,
+        now_ns: u64,
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        self.overruns += 1;
+        if self.overruns > OVERRUNS_MAX {
+            return Err(AskServer);
+        }
+        self.begin(slot, now_ns, context)
+    }
+
+    /// Begins a lookup's walk at the root.
+    fn restart(&mut self, slot: u16, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
+        let root = context.regions.root().ok_or(AskServer)?;
+        let walker = &mut self.lookups[lookup];
+        walker.stage = LookupStage::Walking;
+        if !walker.walk.begin(root, &context.regions) {
+            return Err(AskServer);
+        }
+        self.walk_on(slot, lookup, context)
+    }
+
+    /// Tries a lookup again, a bounded number of times.
+    fn retry(&mut self, slot: u16, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
+        self.lookups[lookup].retries += 1;
+        if self.lookups[lookup].retries > RETRIES_MAX {
+            return Err(AskServer);
+        }
+        if self.request.kind == ReadKind::Scan && lookup > 0 {
+            return Err(AskServer); // a page is planned leaf by leaf: one extent alone cannot be tried again
+        }
+        self.headers.retain(|header| header.lookup != lookup);
+        self.restart(slot, lookup, context)
+    }
+
+    /// Walks as far as the cache leads, then posts the next read.
+    fn walk_on(&mut self, slot: u16, lookup: usize, context: &mut ReadContext) -> Result<(), AskServer> {
+        loop {
+            let walk = &mut self.lookups[lookup].walk;
+            let Some(at) = walk.location().copied() else { return Err(AskServer) };
+            let pointer =
+                walk.pointer(&context.regions).filter(|_| walk.is_above_leaves() && context.cache_inner);
+            let Some(words) = pointer.and_then(|pointer| context.cache.get(pointer)) else {
+                let owner = self.owner(slot, lookup, 0);
+                return self.post(at.pair, context.regions.node_read(&at), owner, context);
+            };
+            let outcome = visit(
+                &mut self.lookups[lookup],
+                &mut self.leaf,
+                &self.request,
+                &self.page,
+                (words, true),
+                &context.regions,
+            );
+            context.counters.cached += 1;
+            if outcome == NodeOutcome::Invalid || outcome == NodeOutcome::Fence {
+                pointer.into_iter().for_each(|pointer| context.forget(pointer));
+            }
+            if !self.on_outcome(slot, lookup, outcome, context)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Posts a read of a pair's memory, which limits the time that the operation may take.
+    fn post(
+        &mut self,
+        pair: PairAt,
+        read: RemoteRead,
+        owner: ReadOwner,
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        self.ns_max = self.ns_max.min(context.regions.pair(pair).operation_ns_max);
+        context.post(pair, read, owner)
+    }
+
+    fn owner(&self, slot: u16, lookup: usize, piece: u16) -> ReadOwner {
+        let lookup = u16::try_from(lookup).unwrap_or(u16::MAX);
+        ReadOwner::Lookup { slot, serial: self.serial, lookup, piece }
+    }
+
+    /// A read of a lookup is here.
+    pub(crate) fn on_read(
+        &mut self,
+        slot: u16,
+        (lookup, piece): (u16, u16),
+        words: &[u64],
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        let lookup = usize::from(lookup);
+        match self.lookups[lookup].stage {
+            LookupStage::Walking => self.on_node(slot, lookup, words, context),
+            LookupStage::Fetching(pair, fetch) => {
+                self.on_piece(slot, lookup, (pair, fetch, piece), words, context)
+            }
+            LookupStage::Confirming { from, to } => {
+                self.on_leaf_again(slot, lookup, (from, to), words, context)
+            }
+            LookupStage::Idle | LookupStage::Done(_) | LookupStage::Ended => Ok(()),
+        }
+    }
+
+    fn on_node(
+        &mut self,
+        slot: u16,
+        lookup: usize,
+        words: &[u64],
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        let pointer = self.lookups[lookup].walk.pointer(&context.regions);
+        let above = self.lookups[lookup].walk.is_above_leaves();
+        let outcome = visit(
+            &mut self.lookups[lookup],
+            &mut self.leaf,
+            &self.request,
+            &self.page,
+            (words, false),
+            &context.regions,
+        );
+        // A leaf that is a meganode's root is no node above the leaves.
+        let keep = above
+            && matches!(outcome, NodeOutcome::Descend | NodeOutcome::RightLink { .. })
+            && context.cache_inner;
+        if let Some(pointer) = pointer.filter(|_| keep) {
+            context.cache.insert(pointer, words);
+        }
+        if self.on_outcome(slot, lookup, outcome, context)? {
+            self.walk_on(slot, lookup, context)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// What follows from what a node said; true if the walk goes on.
+    fn on_outcome(
+        &mut self,
+        slot: u16,
+        lookup: usize,
+        outcome: NodeOutcome,
+        context: &mut ReadContext,
+    ) -> Result<bool, AskServer> {
+        match outcome {
+            NodeOutcome::Descend => return Ok(true),
+            NodeOutcome::RightLink { parent } => {
+                context.counters.right_link += 1;
+                parent.into_iter().for_each(|parent| context.forget(parent));
+                return Ok(true);
+            }
+            NodeOutcome::Leaf(found) => self.on_entry(slot, lookup, &found, context)?,
+            NodeOutcome::Snapshot => self.on_leaf(slot, context)?,
+            NodeOutcome::Torn => {
+                context.counters.torn += 1;
+                self.lookups[lookup].retries += 1;
+                return if self.lookups[lookup].retries > RETRIES_MAX { Err(AskServer) } else { Ok(true) };
+            }
+            NodeOutcome::RegionUnknown => {
+                context.region_unknown = true;
+                return Err(AskServer);
+            }
+            NodeOutcome::Invalid | NodeOutcome::Fence => {
+                if outcome == NodeOutcome::Invalid {
+                    context.counters.invalid += 1;
+                } else {
+                    context.counters.fence += 1;
+                }
+                for &parent in self.lookups[lookup].walk.parents() {
+                    context.forget(parent);
+                }
+                context.root_is_doubtful();
+                self.retry(slot, lookup, context)?;
+            }
+        }
+        Ok(false)
+    }
+
+    /// A leaf has answered about a key.
+    fn on_entry(
+        &mut self,
+        slot: u16,
+        lookup: usize,
+        found: &SearchResult,
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        let Some(at) = self.lookups[lookup].walk.location().copied() else { return Err(AskServer) };
+        let Some(entry) = found.entry else {
+            self.depend_on(at.pair, found.csn_removed);
+            self.end_lookup(slot, lookup, LookupResult::Absent, context)?;
+            return Ok(());
+        };
+        if self.request.kind == ReadKind::Search && context.regions.covers(at.pair, found.csn_changed) {
+            self.depend_on(at.pair, found.csn_changed); // its owner must be trusted
+            return self.end_lookup(slot, lookup, LookupResult::Exists, context);
+        }
+        let fits = value_len(&entry).is_some_and(|len| len <= MULTI_GET_VALUE_BYTES_MAX);
+        let whole = match self.request.kind {
+            ReadKind::Search => false,
+            ReadKind::MultiGet => fits,
+            ReadKind::Get | ReadKind::Scan => true,
+        };
+        self.fetch(slot, lookup, at, entry, whole, context)
+    }
+
+    /// A leaf of a scan is here: plans its entries, asks for their extents and for the next leaf.
+    fn on_leaf(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), AskServer> {
+        let Some(at) = self.lookups[0].walk.location().copied() else { return Err(AskServer) };
+        self.depend_on(at.pair, self.leaf.csn_removed());
+        let planned = self.page.entries.len();
+        let scan = self.request.scan();
+        let (progress, reverse) = (self.page.take(&scan, &self.leaf), scan.reverse);
+        for index in planned..self.page.entries.len() {
+            let (entry, inline) = (self.page.entries[index].entry, self.page.entries[index].inline);
+            let lookup = self.lookups_used;
+            self.add_lookup(KeySpan::default());
+            self.lookups_open += 1;
+            self.fetch(slot, lookup, at, entry, inline, context)?;
+        }
+        if progress == PageProgress::Complete {
+            self.lookups[0].stage = LookupStage::Ended;
+            return self.close_lookup(slot, context);
+        }
+        let right = self.leaf.right();
+        if !reverse && self.lookups[0].walk.begin_right_of(&at, right, &context.regions) {
+            return self.walk_on(slot, 0, context);
+        }
+        self.restart(slot, 0, context)
+    }
+
+    fn end_lookup(
+        &mut self,
+        slot: u16,
+        lookup: usize,
+        answer: LookupResult,
+        context: &mut ReadContext,
+    ) -> Result<(), AskServer> {
+        self.lookups[lookup].stage = LookupStage::Done(answer);
+        self.close_lookup(slot, context)?;
+        if self.lookups_begun < self.lookups_used && self.request.kind == ReadKind::MultiGet {
+            let next = self.lookups_begun;
+            self.lookups_begun += 1;
+            self.restart(slot, next, context)?;
+        }
+        Ok(())
+    }
+
+    fn close_lookup(&mut self, slot: u16, context: &mut ReadContext) -> Result<(), AskServer> {
+        self.lookups_open -= 1;
+        if self.lookups_open > 0 {
+            return Ok(());
+        }
+        if !self.headers.is_empty() && !planted(Mutant::HeaderUnconfirmed) {
+            return self.confirm(slot, context);
+        }
+        self.lookups_used = self.confirmed_from.take().unwrap_or(self.lookups_used);
+        self.state = ReadState::Validating;
+        Ok(())
+    }
+
+    fn depend_on(&mut self, pair: PairAt, csn: Csn) {
+        match self.needs.iter_mut().find(|(needed, _)| *needed == pair) {
+            Some((_, needed)) => *needed = csn.max(*needed),
+            None => self.needs.push((pair, csn)),
+        }
+    }
+
+    /// Large buffers are not kept for the next operation.
+    pub(crate) fn give_memory_back(&mut self) {
+        if self.bytes.capacity() > BUFFER_KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+    }
+
+    /// What was found, lookup by lookup; of a scan, for the entries of the page.
+    pub(crate) fn results(&self) -> impl ExactSizeIterator<Item = LookupResult> + '_ {
+        let skipped = usize::from(self.request.kind == ReadKind::Scan);
+        self.lookups[..self.lookups_used].iter().skip(skipped).map(|lookup| match lookup.stage {
+            LookupStage::Done(answer) => answer,
+            _ => LookupResult::Absent,
+        })
+    }
+
+    /// Whether a scan wants keys alone.
+    pub(super) fn is_keys_only(&self) -> bool {
+        self.request.scan().keys_only
+    }
+}
+
+/// Visits a copy of the node where a lookup's walk is.
+fn visit(
+    lookup: &mut Lookup,
+    leaf: &mut LeafSnapshot,
+    request: &ReadRequest,
+    page: &PagePlan,
+    (words, cached): (&[u64], bool),
+    regions: &Regions,
+) -> NodeOutcome {
+    if request.kind != ReadKind::Scan {
+        let key = request.key(&lookup.key);
+        return lookup.walk.visit(words, cached, WalkTarget::Entry(key), regions);
+    }
+    let target = WalkTarget::Snapshot(page.aim(&request.scan()), leaf);
+    lookup.walk.visit(words, cached, target, regions)
+}

@@ -1,0 +1,196 @@
+//! Whether what an operation has read may be told: clock, watermark and trust, looked at after its last read.
+
+use cell_protocol::{Bound, Entry, EntryValue, Found};
+use cell_terms::Csn;
+use cell_terms::mutant::{Mutant, planted};
+
+use super::fetch::Fetched;
+use super::operation::{LookupResult, ReadKind, ReadOperation, ReadState};
+use super::regions::PairAt;
+use super::{Ended, Reader};
+use crate::output::{FoundValues, ScanPage};
+use crate::{Item, Output};
+
+/// The first wait for a watermark; it doubles each time.
+const WAIT_SHORTEST_NS: u64 = 20_000;
+/// Waits for a watermark before the server is asked: 5 ms together.
+const WAITS_MAX: u32 = 8;
+
+/// What is to be done with an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Validation {
+    /// It is answered.
+    Answer,
+    /// It took too long.
+    Overrun,
+    /// Something that it depends on is not known to be durable.
+    NotCovered,
+    /// The lease may not hold any more.
+    NotTrusted,
+}
+
+impl Reader {
+    /// The time, after all reads that were reported: looks at every operation whose reads are all here.
+    ///
+    /// What is begun here comes last and is looked at by the next call, because its loads in place are
+    /// younger than this time:
+    ///
+    /// 1. the client reads its clock: the lease still holds for a moment;
+    /// 2. it is stopped, the lease ends, and a successor changes what is the truth;
+    /// 3. it goes on: an operation that waited is begun, and is answered in place by memory of nobody's;
+    /// 4. by the time of step 1 it would be told.
+    pub(crate) fn validate(&mut self, now_ns: u64) {
+        if planted(Mutant::ClockBeforeLoads) {
+            self.begin_held(now_ns);
+        }
+        self.look_at_waiting(now_ns);
+        let mut validating = std::mem::take(&mut self.scratch);
+        std::mem::swap(&mut validating, &mut self.validating);
+        for &slot in &validating {
+            self.validate_one(slot, now_ns);
+        }
+        validating.clear();
+        self.scratch = validating;
+        self.begin_held(now_ns);
+    }
+
+    /// Those whose wait is over are looked at again.
+    fn look_at_waiting(&mut self, now_ns: u64) {
+        let operations = &self.operations;
+        let due = |slot: &mut u16| operations[usize::from(*slot)].due_ns <= now_ns;
+        self.validating.extend(self.waiting.extract_if(.., due));
+    }
+
+    fn validate_one(&mut self, slot: u16, now_ns: u64) {
+        match self.decide(slot, now_ns) {
+            Validation::Answer => {
+                let operation = &self.operations[usize::from(slot)];
+                let ended = answer(operation).map_or(Ended::Server, Ended::Done);
+                self.end(slot, ended);
+            }
+            Validation::Overrun => {
+                self.context.counters.clock += 1;
+                let outcome = self.operations[usize::from(slot)].begin_again(slot, now_ns, &mut self.context);
+                self.stepped(slot, outcome);
+            }
+            Validation::NotCovered => self.wait_for_watermark(slot, now_ns),
+            Validation::NotTrusted => {
+                self.context.counters.trust += 1;
+                self.wait_for_trust(slot, now_ns);
+            }
+        }
+    }
+
+    fn decide(&mut self, slot: u16, now_ns: u64) -> Validation {
+        let operation = &mut self.operations[usize::from(slot)];
+        let regions = &self.context.regions;
+        if !operation.in_time {
+            let taken_ns = now_ns.saturating_sub(operation.begun_ns);
+            if taken_ns >= operation.ns_max && !planted(Mutant::ClockUnchecked) {
+                return Validation::Overrun;
+            }
+            operation.in_time = true;
+        }
+        if !operation.needs.iter().all(|&(pair, csn)| regions.covers(pair, csn)) {
+            return Validation::NotCovered;
+        }
+        let workers = &self.workers;
+        let trusted = |(pair, _): &(PairAt, Csn)| {
+            workers.get(regions.pair(*pair).link.index()).is_some_and(|worker| worker.trust.holds(now_ns))
+        };
+        if operation.needs.iter().all(trusted) || planted(Mutant::TrustUnchecked) {
+            Validation::Answer
+        } else {
+            Validation::NotTrusted
+        }
+    }
+
+    /// The watermark is read again, at once and then at growing intervals; then the server is asked, which
+    /// holds its answer until it is durable.
+    fn wait_for_watermark(&mut self, slot: u16, now_ns: u64) {
+        let operation = &mut self.operations[usize::from(slot)];
+        let at_once = operation.waits == 0;
+        let due = at_once || now_ns >= operation.due_ns;
+        if due {
+            if operation.waits > WAITS_MAX {
+                return self.end(slot, Ended::Server);
+            }
+            self.context.counters.watermark += 1;
+            operation.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << operation.waits.min(WAITS_MAX));
+            operation.waits += 1;
+            let needs = std::mem::take(&mut operation.needs);
+            for &(pair, csn) in &needs {
+                if !self.context.regions.covers(pair, csn) {
+                    self.context.ask_header(pair);
+                }
+            }
+            self.operations[usize::from(slot)].needs = needs;
+        }
+        self.operations[usize::from(slot)].state = ReadState::Waiting;
+        self.waiting.push(slot);
+    }
+
+    /// A lease that is renewed held all the time, so what was read stands once the owner says so.
+    fn wait_for_trust(&mut self, slot: u16, now_ns: u64) {
+        let operation = &mut self.operations[usize::from(slot)];
+        if operation.waits > WAITS_MAX {
+            return self.end(slot, Ended::Server);
+        }
+        operation.waits += 1;
+        operation.state = ReadState::Waiting;
+        operation.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << operation.waits.min(WAITS_MAX));
+        self.waiting.push(slot);
+    }
+}
+
+/// The answer of an operation that may be told. `None`: it is not what was asked for, and the server is to
+/// be asked.
+fn answer(read: &ReadOperation) -> Option<Output> {
+    match read.kind() {
+        ReadKind::Get => match read.results().next()? {
+            LookupResult::Absent => Some(Output::Value(None)),
+            LookupResult::Entry(fetched) => {
+                let value = value_of(read, &fetched)?.to_vec();
+                Some(Output::Value(Some(Item { version: fetched.version, value })))
+            }
+            LookupResult::Exists => None,
+        },
+        ReadKind::Search => Some(Output::Exists(read.results().next()? != LookupResult::Absent)),
+        ReadKind::MultiGet => found_values(read).map(Output::Values),
+        ReadKind::Scan => scan_page(read).map(Output::Page),
+    }
+}
+
+fn value_of<'a>(read: &'a ReadOperation, fetched: &Fetched) -> Option<&'a [u8]> {
+    fetched.value.map(|(begin, end)| &read.bytes[begin..end])
+}
+
+fn found_values(read: &ReadOperation) -> Option<FoundValues> {
+    let mut values = FoundValues::with_capacity(read.results().len(), read.bytes.len());
+    for result in read.results() {
+        values.push(match result {
+            LookupResult::Absent => Found::Absent,
+            LookupResult::Exists => return None,
+            LookupResult::Entry(fetched) => match value_of(read, &fetched) {
+                Some(value) => Found::Value { version: fetched.version, value },
+                None => Found::Large { version: fetched.version, value_len: fetched.value_len },
+            },
+        });
+    }
+    Some(values)
+}
+
+fn scan_page(read: &ReadOperation) -> Option<ScanPage> {
+    let (plan, keys_only) = (&read.page, read.is_keys_only());
+    let mut page = ScanPage::with_capacity(plan.entries.len(), plan.keys.len() + read.bytes.len());
+    for (entry, result) in plan.entries.iter().zip(read.results()) {
+        let LookupResult::Entry(fetched) = result else { return None };
+        let value = match value_of(read, &fetched) {
+            Some(value) => EntryValue::Inline(value),
+            None if keys_only => EntryValue::Omitted { value_len: fetched.value_len },
+            None => EntryValue::Large { value_len: fetched.value_len },
+        };
+        page.push(&Entry { key: plan.key(entry), version: fetched.version, value });
+    }
+    Some(page.ending(plan.resume.as_deref().map_or(Bound::Unbounded, Bound::Included)))
+}

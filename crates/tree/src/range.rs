@@ -1,0 +1,116 @@
+//! Ranges of keys, leaf by leaf: which entries of a leaf are in a range, and whether a scan goes on behind
+//! the leaf. A server that scans in place and a client that reads copies of leaves go by the same rules.
+
+use std::ops::{Bound, Range};
+
+use crate::aim::Aim;
+use crate::snapshot::LeafSnapshot;
+
+/// Which way a scan goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScanDirection {
+    /// From the lower end up.
+    #[default]
+    Forward,
+    /// From the upper end down.
+    Backward,
+}
+
+/// A range of keys, and the direction in which it is scanned.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyRange<'a> {
+    /// Lower end, in both directions.
+    pub start: Bound<&'a [u8]>,
+    /// Upper end, in both directions.
+    pub end: Bound<&'a [u8]>,
+    /// Where the scan begins.
+    pub direction: ScanDirection,
+}
+
+impl<'a> KeyRange<'a> {
+    /// The same keys by bounds that a tree can search: no key is empty or longer than `key_max`. `None` if no
+    /// key is in the range.
+    #[must_use]
+    pub fn searchable(&self, key_max: usize) -> Option<KeyRange<'a>> {
+        // Between a key of the longest length and its extensions there is no key.
+        let start = match self.start {
+            Bound::Included(key) | Bound::Excluded(key) if key.len() > key_max => {
+                Bound::Excluded(&key[..key_max])
+            }
+            Bound::Included([]) | Bound::Excluded([]) => Bound::Unbounded,
+            start => start,
+        };
+        let end = match self.end {
+            Bound::Included(key) | Bound::Excluded(key) if key.len() > key_max => {
+                Bound::Included(&key[..key_max])
+            }
+            Bound::Included([]) | Bound::Excluded([]) => return None,
+            end => end,
+        };
+        Some(KeyRange { start, end, ..*self })
+    }
+
+    /// The leaf where the scan begins.
+    #[must_use]
+    pub fn first_aim(&self) -> Aim<'a> {
+        match (self.direction, self.start, self.end) {
+            (ScanDirection::Forward, Bound::Included(key) | Bound::Excluded(key), _) => Aim::At(key),
+            (ScanDirection::Forward, Bound::Unbounded, _) => Aim::First,
+            (ScanDirection::Backward, _, Bound::Included(key)) => Aim::At(key),
+            (ScanDirection::Backward, _, Bound::Excluded(key)) => Aim::Below(key),
+            (ScanDirection::Backward, _, Bound::Unbounded) => Aim::Last,
+        }
+    }
+
+    /// Whether keys below `bound` are in the range, as far as its lower end goes.
+    #[must_use]
+    pub fn begins_below(&self, bound: &[u8]) -> bool {
+        match self.start {
+            Bound::Included(start) | Bound::Excluded(start) => start < bound,
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// Whether a key is above the upper end.
+    #[must_use]
+    pub fn is_past_end(&self, key: &[u8]) -> bool {
+        match self.end {
+            Bound::Included(end) => key > end,
+            Bound::Excluded(end) => key >= end,
+            Bound::Unbounded => false,
+        }
+    }
+
+    /// The numbers of the leaf's entries that are in the range.
+    #[must_use]
+    pub fn inside(&self, leaf: &LeafSnapshot) -> Range<usize> {
+        let before = |key: &[u8]| leaf.find(key).0;
+        let upto = |key: &[u8]| {
+            let (at, present) = leaf.find(key);
+            at + usize::from(present)
+        };
+        let from = match self.start {
+            Bound::Included(key) => before(key),
+            Bound::Excluded(key) => upto(key),
+            Bound::Unbounded => 0,
+        };
+        let to = match self.end {
+            Bound::Included(key) => upto(key),
+            Bound::Excluded(key) => before(key),
+            Bound::Unbounded => leaf.len(),
+        };
+        from..to.max(from)
+    }
+
+    /// The fence behind which the scan goes on after a leaf: at it and above, or below it when backward.
+    /// `None` if nothing of the range can be behind the leaf.
+    #[must_use]
+    pub fn next_fence<'l>(&self, leaf: &'l LeafSnapshot) -> Option<&'l [u8]> {
+        match self.direction {
+            ScanDirection::Forward => leaf.high().filter(|high| !self.is_past_end(high)),
+            ScanDirection::Backward => {
+                Some(leaf.low()).filter(|low| !low.is_empty() && self.begins_below(low))
+            }
+        }
+    }
+}
