@@ -16,33 +16,32 @@
 //! When the core cannot tell whether a write was done it says so ([`ClientError::Unknown`]) and never
 //! guesses; any other error says that it was surely not done.
 //!
-//! This file holds the state, submission and time; what goes out is in `outgoing`, what comes in in
-//! `incoming`; which node an operation is for is decided in `routing`.
+//! The core wires its parts, each with a state of its own: the operations that it holds (`pending`), where they
+//! go (`routing`), the connections (`links`, and the streams of each), the session (`session`) and the one-sided
+//! path (`onesided`). This file has submission and time; what goes out is in `outgoing`, what comes in in
+//! `incoming`, and what becomes of an operation in between in `dispatch`.
 
-use std::collections::VecDeque;
-
-use cell_protocol::{Refusal, RequestId};
+use cell_protocol::Refusal;
 
 use crate::backoff::{Backoff, Random};
 use crate::connection::{ConnectionPhase, Overdue, ServerInfo};
+use crate::control::{Control, SentControls, check_hello};
 use crate::error::{AttemptError, Dismissal};
-use crate::link::{ControlIds, Link};
 use crate::link_id::LinkId;
+use crate::links::Links;
 use crate::onesided::Reader;
-use crate::outgoing::{Control, check_hello};
-use crate::peers::Peers;
-use crate::pending::{OperationSlot, PendingState, PendingTable};
-use crate::routes::Routes;
-use crate::routing::Watch;
+use crate::operation::OperationSlot;
+use crate::pending::{PendingState, PendingTable};
+use crate::routing::Routing;
 use crate::session::Session;
-use crate::{ClientError, ClientOptions, Completion, Operation, Output, Search, Ticket};
+use crate::{ClientError, ClientOptions, Completion, Operation, Search, Ticket};
 
 /// What the shell is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientCommand<'a> {
     /// Begin a connection.
     Connect {
-        /// Which.
+        /// The connection's name from now on.
         link: LinkId,
         /// Where it leads, as the region table has it. None: to one of the addresses that the user gave; a
         /// shell that has several tries them in turn.
@@ -59,7 +58,7 @@ pub enum ClientCommand<'a> {
     },
     /// Close the connection. No event is expected of it any more.
     Close {
-        /// Which.
+        /// The connection.
         link: LinkId,
     },
 }
@@ -68,36 +67,21 @@ pub enum ClientCommand<'a> {
 #[derive(Debug)]
 pub struct ClientCore {
     pub(crate) options: ClientOptions,
-    /// The bootstrap link first; a slot is used again when its connection is of no more use.
-    pub(crate) links: Vec<Link>,
+    pub(crate) links: Links,
     pub(crate) session: Session,
-    /// By which connection the session is kept alive.
-    pub(crate) session_home: LinkId,
     pub(crate) pending: PendingTable,
-    /// Writes that wait for a session.
-    pub(crate) waiting_for_session: VecDeque<OperationSlot>,
-    /// A session could not be opened; the next try is due then.
-    pub(crate) session_not_before_ns: u64,
-    pub(crate) session_failed_count: u32,
-    pub(crate) session_closing: bool,
+    pub(crate) routing: Routing,
+    /// The one-sided path, if it is wanted.
+    pub(crate) reader: Option<Box<Reader>>,
     pub(crate) dismissal: Option<Dismissal>,
     pub(crate) backoff: Backoff,
     pub(crate) random: Random,
     pub(crate) last_attempt_error: Option<AttemptError>,
-    /// The one-sided path, if it is wanted.
-    pub(crate) reader: Option<Box<Reader>>,
-    /// Keys are at several nodes, as far as is known: each operation is routed.
-    pub(crate) spread: bool,
-    pub(crate) routes: Routes,
-    pub(crate) peers: Peers,
-    pub(crate) watch: Watch,
     /// Whose commands come next.
     pub(crate) turn: usize,
     /// Set until the first welcome: a client is asked to connect before there is an operation.
     connect_wanted: bool,
-    completions: VecDeque<Completion>,
-    next_ticket: u64,
-    scratch: Vec<OperationSlot>,
+    pub(crate) scratch: Vec<OperationSlot>,
 }
 
 impl ClientCore {
@@ -105,27 +89,17 @@ impl ClientCore {
     #[must_use]
     pub fn new(options: ClientOptions, seed: u64) -> ClientCore {
         ClientCore {
-            links: vec![Link::new(&options, None)],
+            links: Links::new(&options),
             session: Session::default(),
-            session_home: LinkId::BOOTSTRAP,
             pending: PendingTable::new(options.operations_max()),
-            waiting_for_session: VecDeque::new(),
-            session_not_before_ns: 0,
-            session_failed_count: 0,
-            session_closing: false,
+            routing: Routing::default(),
+            reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             random: Random::new(seed),
             last_attempt_error: None,
-            reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
-            spread: false,
-            routes: Routes::default(),
-            peers: Peers::default(),
-            watch: Watch::default(),
             turn: 0,
             connect_wanted: true,
-            completions: VecDeque::new(),
-            next_ticket: 1,
             scratch: Vec::new(),
             options,
         }
@@ -154,14 +128,10 @@ impl ClientCore {
         if let Some(dismissal) = self.dismissal {
             return Err(dismissal.into());
         }
-        let max = self.options.operations_max();
-        if self.pending.len() + self.completions.len() >= max {
-            return Err(ClientError::QueueFull { max });
-        }
+        self.pending.admit()?;
         self.check_limits(operation)?;
-        let ticket = Ticket(self.next_ticket);
-        let slot = self.pending.begin(ticket, operation, now_ns, deadline_ns)?;
-        self.next_ticket += 1;
+        let slot = self.pending.begin(operation, now_ns, deadline_ns)?;
+        let ticket = self.pending.get(slot).ticket;
         if self.begin_one_sided(slot, operation, now_ns) {
             self.take_ended(now_ns);
         } else {
@@ -183,19 +153,18 @@ impl ClientCore {
 
     /// The next completion, in the order in which they came about.
     pub fn completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front()
+        self.pending.pop_completion()
     }
 
     /// The completion of one operation, if it is there.
     pub fn completion_of(&mut self, ticket: Ticket) -> Option<Completion> {
-        let index = self.completions.iter().position(|completion| completion.ticket == ticket)?;
-        self.completions.remove(index)
+        self.pending.completion_of(ticket)
     }
 
     /// Completions that wait to be taken.
     #[must_use]
     pub fn completions(&self) -> usize {
-        self.completions.len()
+        self.pending.completions()
     }
 
     /// Operations without a completion yet.
@@ -207,13 +176,13 @@ impl ClientCore {
     /// What the server at the bootstrap link said of itself in its last hello, or another one.
     #[must_use]
     pub fn server(&self) -> Option<&ServerInfo> {
-        self.links.iter().find_map(|link| link.connection.server.as_ref())
+        self.links.server()
     }
 
     /// Whether a server has welcomed this client on a present connection.
     #[must_use]
     pub fn is_up(&self) -> bool {
-        self.links.iter().any(|link| link.connection.is_up())
+        self.links.is_any_up()
     }
 
     /// Why the last attempt of anything came to nothing; for the shell's report of a failed start.
@@ -231,12 +200,10 @@ impl ClientCore {
     /// Ends the session, if one is open: no write may follow, and what is unanswered stays unknown. Done when
     /// [`ClientCore::session_is_open`] says no; a shell waits for that only a little.
     pub fn close_session(&mut self) {
-        if self.session.id().is_some()
-            && !self.session_closing
-            && let Some(link) = self.find_session_home()
+        if let Some(link) = self.find_session_home()
+            && self.session.begin_closing()
         {
-            self.session_closing = true;
-            self.links[link.index()].control.push_back(Control::CloseSession);
+            self.links[link].control.push_back(Control::CloseSession);
         }
     }
 
@@ -249,19 +216,15 @@ impl ClientCore {
     /// By which connection the session is spoken for: the one where it was opened, or another one when that
     /// is lost.
     fn find_session_home(&mut self) -> Option<LinkId> {
-        let is_up = |link: &LinkId| self.links[link.index()].connection.is_up();
-        let home = Some(self.session_home).filter(is_up).or_else(|| self.all_links().find(is_up))?;
-        self.session_home = home;
+        let is_up = |link: &LinkId| self.links[*link].connection.is_up();
+        let home = Some(self.session.home()).filter(is_up).or_else(|| self.links.ids().find(is_up))?;
+        self.session.set_home(home);
         Some(home)
-    }
-
-    pub(crate) fn all_links(&self) -> impl Iterator<Item = LinkId> + use<> {
-        (0..u16::try_from(self.links.len()).unwrap_or(u16::MAX)).map(LinkId)
     }
 
     /// The connection that [`ClientCommand::Connect`] began is open.
     pub fn connected(&mut self, link: LinkId) {
-        let link = &mut self.links[link.index()];
+        let link = &mut self.links[link];
         if link.connection.opened() {
             link.control.clear();
             link.control.push_back(Control::Hello);
@@ -270,14 +233,14 @@ impl ClientCore {
 
     /// The connection is gone, or could not be begun.
     pub fn closed(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
-        if !matches!(self.links[link.index()].connection.phase, ConnectionPhase::Down { .. }) {
+        if !matches!(self.links[link].connection.phase, ConnectionPhase::Down { .. }) {
             self.lose(link, now_ns, why);
         }
     }
 
     /// The connection takes messages again.
     pub fn writable(&mut self, link: LinkId) {
-        self.links[link.index()].connection.blocked = false;
+        self.links[link].connection.blocked = false;
         if let Some(reader) = &mut self.reader {
             reader.writable(link);
         }
@@ -286,16 +249,16 @@ impl ClientCore {
     /// The connection did not take the message of the last [`ClientCommand::Send`]; it is yielded again once
     /// [`ClientCore::writable`] was called.
     pub fn not_taken(&mut self, link: LinkId) {
-        let link = &mut self.links[link.index()];
+        let link = &mut self.links[link];
         link.connection.blocked = true;
         link.outbox.keep();
     }
 
     /// Time has passed: deadlines, waits, silence. Cheap while nothing is due.
     pub fn tick(&mut self, now_ns: u64) {
-        for id in self.all_links() {
+        for id in self.links.ids() {
             let reading = self.is_reading(id);
-            let link = &mut self.links[id.index()];
+            let link = &mut self.links[id];
             let owed = link.owed(reading);
             match link.connection.overdue(now_ns, owed, link.oldest_asked_ns()) {
                 Some(Overdue::Probe) => link.control.push_back(Control::KeepAlive),
@@ -307,7 +270,7 @@ impl ClientCore {
             && let Some(home) = self.find_session_home()
         {
             self.session.used(now_ns);
-            self.links[home.index()].control.push_back(Control::KeepAlive);
+            self.links[home].control.push_back(Control::KeepAlive);
         }
         self.ask_for_reader(now_ns);
         self.watch_table(now_ns);
@@ -319,9 +282,9 @@ impl ClientCore {
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         let (mut due, mut is_up) = (self.pending.due_ns(), false);
-        let watches_doubt = self.has_choice() && !self.watch.trouble;
-        for id in self.all_links() {
-            let link = &self.links[id.index()];
+        let watches_doubt = self.routing.watches_silence(&self.links);
+        for id in self.links.ids() {
+            let link = &self.links[id];
             let (connection, owed) = (&link.connection, link.owed(self.is_reading(id)));
             let asked_ns = link.oldest_asked_ns();
             is_up |= connection.is_up();
@@ -332,11 +295,9 @@ impl ClientCore {
             }
         }
         let keep_alive = self.session.keep_alive_due_ns().filter(|_| is_up);
-        let opening = self.session_not_before_ns;
-        let opening = (!self.waiting_for_session.is_empty() && is_up).then_some(opening);
-        let opening = opening.filter(|_| !self.session.is_opening());
+        let opening = self.session.opening_due_ns().filter(|_| is_up);
         let due = due.min(keep_alive.unwrap_or(u64::MAX)).min(opening.unwrap_or(u64::MAX));
-        let due = due.min(self.watch_due_ns(is_up));
+        let due = due.min(self.routing.due_ns(&self.links, is_up));
         let due = due.min(self.reader.as_ref().map_or(u64::MAX, |reader| reader.due_ns()));
         (due != u64::MAX).then_some(due)
     }
@@ -346,7 +307,7 @@ impl ClientCore {
         if self.dismissal.is_some() {
             return false;
         }
-        let known = &self.links[link.index()];
+        let known = &self.links[link];
         if link != LinkId::BOOTSTRAP {
             return known.wanted || known.has_operations();
         }
@@ -361,61 +322,33 @@ impl ClientCore {
             reader.on_welcome(link, server.limits.scan_entries_max);
         }
         let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
-        let link = &mut self.links[link.index()];
+        let link = &mut self.links[link];
         link.window = self.options.in_flight_max.min(permitted).max(1);
         link.connection.on_welcome(server, now_ns);
-        self.watch.wanted |= !self.peers.is_known();
-    }
-
-    /// Deadlines and waits that are over.
-    fn handle_due(&mut self, now_ns: u64) {
-        if now_ns < self.pending.due_ns() {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.scratch);
-        self.pending.collect_due(now_ns, &mut due);
-        let is_up = self.is_up();
-        for &slot in &due {
-            let pending = self.pending.get_mut(slot);
-            if pending.state == PendingState::Free {
-                continue; // it ended with another one that it was a part of
-            }
-            let link = &self.links[pending.link.index()];
-            let lacking = link.last_attempt_error.filter(|_| !link.connection.is_up());
-            pending.last = pending.last.or(lacking).or(self.last_attempt_error.filter(|_| !is_up));
-            if now_ns >= pending.deadline_ns {
-                let error = pending.given_up(now_ns);
-                self.finish(slot, now_ns, Err(error));
-            } else {
-                pending.hops = 0;
-                self.enlist(slot, now_ns);
-            }
-        }
-        self.scratch = due;
+        self.routing.on_welcome();
     }
 
     /// Gives the connection up from this side.
     pub(crate) fn abandon_connection(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
-        self.links[link.index()].close_wanted = true;
+        self.links[link].close_wanted = true;
         self.lose(link, now_ns, why);
     }
 
-    /// What was sent and not answered is sent again on the next connection, there or elsewhere; a write's
-    /// fate is open until then.
+    /// A connection is lost: what was sent on it and not answered is sent again.
     pub(crate) fn lose(&mut self, id: LinkId, now_ns: u64, why: AttemptError) {
-        let link = &mut self.links[id.index()];
-        tracing::debug!(link = id.0, %why, in_flight = link.in_flight, "connection lost");
+        let link = &mut self.links[id];
+        tracing::debug!(link = id.0, %why, in_flight = link.in_flight(), "connection lost");
         self.last_attempt_error = Some(why);
         link.last_attempt_error = Some(why);
         link.connection.lost(now_ns, &mut self.random);
-        if link.control_ids.open_session.is_some() || link.control.contains(&Control::OpenSession) {
-            self.session.opening_failed();
+        if link.sent_controls.open_session.is_some() || link.control.contains(&Control::OpenSession) {
+            self.session.opening_lost();
         }
-        if link.control_ids.close_session.is_some() || link.control.contains(&Control::CloseSession) {
-            self.session_closing = false;
+        if link.sent_controls.close_session.is_some() || link.control.contains(&Control::CloseSession) {
+            self.session.closing_lost();
         }
         link.control.clear();
-        link.control_ids = ControlIds::default();
+        link.sent_controls = SentControls::default();
         link.outbox.discard();
         if id == LinkId::BOOTSTRAP {
             link.address = None; // the next attempt may lead elsewhere
@@ -424,25 +357,8 @@ impl ClientCore {
             reader.lost(id);
         }
         self.take_ended(now_ns);
-        let mut sent = std::mem::take(&mut self.scratch);
-        self.pending.collect(&mut sent, |pending| pending.state == PendingState::Sent && pending.link == id);
-        for &slot in sent.iter().rev() {
-            if self.pending.get(slot).state != PendingState::Sent {
-                continue; // it ended with another one that it was a part of
-            }
-            self.unsend(slot);
-            let pending = self.pending.get_mut(slot);
-            pending.fate_open |= pending.is_write();
-            pending.last = Some(why);
-            if pending.attempts > self.options.retries_max {
-                let error = pending.given_up(now_ns);
-                self.finish(slot, now_ns, Err(error));
-            } else {
-                self.links[id.index()].ready.push_front(slot);
-            }
-        }
-        self.scratch = sent;
-        self.link_is_lost(id);
+        self.resend(id, now_ns, why);
+        self.routing.on_link_lost(id, &self.links, self.pending.len() > 0);
     }
 
     /// The server wants nothing to do with this client: all that is held ends.
@@ -460,93 +376,5 @@ impl ClientCore {
             self.finish(slot, now_ns, Err(error));
         }
         self.scratch = held;
-    }
-
-    /// Takes an operation out of those that are in flight; it is ready to be sent again.
-    pub(crate) fn unsend(&mut self, slot: OperationSlot) {
-        let pending = self.pending.get_mut(slot);
-        pending.state = PendingState::Ready;
-        pending.id = RequestId(0);
-        pending.download = None;
-        let link = &mut self.links[pending.link.index()];
-        link.in_flight -= 1;
-        link.in_flight_prompt -= usize::from(pending.is_prompt());
-        if pending.upload.take().is_some() {
-            link.upload_count -= 1;
-            link.uploads.retain(|&listed| listed != slot);
-            if let Some(next) = link.waiting_for_stream.pop_front() {
-                self.pending.get_mut(next).state = PendingState::Ready;
-                link.ready.push_front(next);
-            }
-        }
-    }
-
-    /// Tells the server that nobody goes on with an operation's stream, if it has one.
-    pub(crate) fn cancel_stream(&mut self, slot: OperationSlot) {
-        let pending = self.pending.get(slot);
-        let link = &mut self.links[pending.link.index()];
-        if (pending.upload.is_some() || pending.download.is_some()) && link.connection.is_up() {
-            link.control.push_back(Control::Cancel { stream: pending.id });
-        }
-    }
-
-    /// Takes an operation out of the list in which it waits, if it does.
-    pub(crate) fn unlist(&mut self, slot: OperationSlot) {
-        let pending = self.pending.get(slot);
-        let link = &mut self.links[pending.link.index()];
-        let list = match pending.state {
-            PendingState::Ready => Some(&mut link.ready),
-            PendingState::WaitsForStream => Some(&mut link.waiting_for_stream),
-            PendingState::WaitsForSession => Some(&mut self.waiting_for_session),
-            PendingState::BacksOff { .. }
-            | PendingState::Sent
-            | PendingState::OneSided
-            | PendingState::Joins
-            | PendingState::Free => None,
-        };
-        if let Some(list) = list {
-            list.retain(|&listed| listed != slot);
-        }
-    }
-
-    /// An operation ends, from whichever state.
-    pub(crate) fn finish(&mut self, slot: OperationSlot, now_ns: u64, outcome: Result<Output, ClientError>) {
-        let pending = self.pending.get(slot);
-        let elapsed_ns = now_ns.saturating_sub(pending.submitted_ns);
-        let (ticket, part_of) = (pending.ticket, pending.part_of);
-        self.withdraw(slot, outcome.is_err());
-        self.pending.end(slot);
-        match part_of {
-            None => self.completions.push_back(Completion { ticket, elapsed_ns, outcome }),
-            Some((whole, part)) => self.part_ended(whole, part, now_ns, outcome),
-        }
-    }
-
-    /// Nothing is to be done for an operation any more.
-    #[inline]
-    pub(crate) fn withdraw(&mut self, slot: OperationSlot, failed: bool) {
-        let pending = self.pending.get(slot);
-        let name = pending.name;
-        match pending.state {
-            PendingState::Ready | PendingState::WaitsForStream | PendingState::WaitsForSession => {
-                self.unlist(slot)
-            }
-            PendingState::OneSided => {
-                if let Some(reader) = &mut self.reader {
-                    reader.abandon(slot);
-                }
-            }
-            PendingState::Joins => self.end_parts(slot),
-            PendingState::Sent => {
-                if failed {
-                    self.cancel_stream(slot);
-                }
-                self.unsend(slot);
-            }
-            _ => {}
-        }
-        if let Some((session, number)) = name {
-            self.session.end_number(session, number);
-        }
     }
 }

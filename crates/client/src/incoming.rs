@@ -4,11 +4,12 @@ use cell_protocol::{Chunk, Page, Refusal, Reply, ReplyHeader, RequestId, Request
 
 use crate::client_core::ClientCore;
 use crate::connection::{ConnectionPhase, ServerInfo};
+use crate::control::Control;
 use crate::error::{AttemptError, Dismissal};
 use crate::link_id::LinkId;
-use crate::outgoing::Control;
+use crate::operation::OperationSlot;
 use crate::output::{CheckResult, FoundValues, NodeStatus, RegionTable, ScanPage, TreeShape};
-use crate::pending::{OperationSlot, PendingState};
+use crate::pending::PendingState;
 use crate::refusal_action::{RefusalAction, action_on};
 use crate::stream::{Download, Progress};
 use crate::{ClientError, Item, Output};
@@ -30,7 +31,7 @@ impl ClientCore {
     /// that was given up) is ignored; a message that makes no sense costs the connection.
     pub fn message(&mut self, link: LinkId, now_ns: u64, message: &[u8]) {
         let decoded = Reply::decode(message);
-        let connection = &mut self.links[link.index()].connection;
+        let connection = &mut self.links[link].connection;
         let taken = match (connection.phase, decoded) {
             (ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. }, _) => return,
             (_, Err(error)) => Err(AttemptError::Undecodable(error)),
@@ -56,7 +57,7 @@ impl ClientCore {
         let id = header.id;
         let Some(reader) = &mut self.reader else { return };
         let of_operation = self.pending.waiting_for(id).map(|slot| self.pending.get(slot).sent_ns);
-        let ids = &self.links[link.index()].control_ids;
+        let ids = &self.links[link].sent_controls;
         let own = [ids.regions, ids.trust];
         let of_own = own.into_iter().flatten().find(|asked| asked.id == id).map(|asked| asked.sent_ns);
         reader.on_reply_header(link, header, of_operation.or(of_own));
@@ -69,7 +70,7 @@ impl ClientCore {
         header: &ReplyHeader,
         reply: &Reply<'_>,
     ) -> Result<(), AttemptError> {
-        if Some(header.id) != self.links[link.index()].control_ids.hello {
+        if Some(header.id) != self.links[link].sent_controls.hello {
             return Err(AttemptError::Unfitting);
         }
         match *reply {
@@ -118,24 +119,21 @@ impl ClientCore {
         if let Some(slot) = self.pending.waiting_for(id) {
             return self.answered(slot, now_ns, reply, message);
         }
-        let ids = &mut self.links[link.index()].control_ids;
+        let ids = &mut self.links[link].sent_controls;
         if ids.open_session.is_some_and(|asked| asked.id == id) {
             ids.open_session = None;
             return self.session_answered(now_ns, reply);
         }
         if Some(id) == ids.close_session {
             ids.close_session = None;
-            self.session_closing = false;
-            if let Some(session) = self.session.id() {
-                self.session.ended(session);
-            }
+            self.session.closed();
             return Ok(());
         }
         if let Some((_, from)) = ids.table.filter(|(asked, _)| asked.id == id) {
             ids.table = None;
             match reply {
                 Reply::Table(report) => self.on_table(link, now_ns, from, report),
-                Reply::Refused(_) => self.table_withheld(link),
+                Reply::Refused(_) => self.routing.on_table_withheld(link),
                 _ => return Err(AttemptError::Unfitting),
             }
             return Ok(());
@@ -153,7 +151,7 @@ impl ClientCore {
         if matches!(reply, Reply::ValueBegin(_)) {
             // Its get was given up before the server began to answer, so nobody returns credit: free the
             // stream.
-            self.links[link.index()].control.push_back(Control::Cancel { stream: id });
+            self.links[link].control.push_back(Control::Cancel { stream: id });
         }
         // A sign of life is good for being one; that a kept session has ended is learnt from the next write.
         Ok(())
@@ -175,34 +173,33 @@ impl ClientCore {
         }
         // What the reply says of the lease could not be taken in before its registrations were.
         self.on_reply_header(link, header);
-        self.links[link.index()].control_ids.regions = None;
+        self.links[link].sent_controls.regions = None;
         Ok(())
     }
 
     fn session_answered(&mut self, now_ns: u64, reply: &Reply<'_>) -> Result<(), AttemptError> {
-        self.session.opening_failed();
         match *reply {
             Reply::Session { session, idle_ms } => {
                 self.session.opened(session, idle_ms, now_ns);
-                self.session_failed_count = 0;
-                while let Some(slot) = self.waiting_for_session.pop_back() {
+                while let Some(slot) = self.session.pop_waiting() {
                     let pending = self.pending.get_mut(slot);
                     pending.state = PendingState::Ready;
-                    self.links[pending.link.index()].ready.push_front(slot);
+                    self.links[pending.link].ready.push_front(slot);
                 }
                 Ok(())
             }
             Reply::Refused(refusal) => {
                 self.last_attempt_error = Some(AttemptError::Refused(refusal));
-                self.session_failed_count += 1;
-                let wait_ns = self.backoff.wait_ns(self.session_failed_count, &mut self.random);
-                self.session_not_before_ns = now_ns.saturating_add(wait_ns);
-                for &slot in &self.waiting_for_session {
+                self.session.opening_refused(now_ns, &self.backoff, &mut self.random);
+                for slot in self.session.waiting() {
                     self.pending.get_mut(slot).last = Some(AttemptError::Refused(refusal));
                 }
                 Ok(())
             }
-            _ => Err(AttemptError::Unfitting),
+            _ => {
+                self.session.opening_lost();
+                Err(AttemptError::Unfitting)
+            }
         }
     }
 
@@ -214,7 +211,8 @@ impl ClientCore {
         message: &[u8],
     ) -> Result<(), AttemptError> {
         let pending = self.pending.get(slot);
-        match (role_of(pending.kind, pending.keys, reply, message), *reply) {
+        let role = role_of(pending.kind, pending.keys().len(), reply, message);
+        match (role, *reply) {
             (ReplyRole::Output(output), _) => {
                 self.finish(slot, now_ns, Ok(output));
                 Ok(())
@@ -222,7 +220,7 @@ impl ClientCore {
             (ReplyRole::Further, Reply::Refused(refusal)) => self.refused(slot, now_ns, refusal),
             (ReplyRole::Further, Reply::Elsewhere(route)) => {
                 self.pending.get_mut(slot).last = Some(AttemptError::Refused(Refusal::NotOwner));
-                self.elsewhere(slot, now_ns, Some(&route));
+                self.redirect(slot, now_ns, Some(&route));
                 Ok(())
             }
             (ReplyRole::Further, Reply::ValueBegin(begin)) => self.value_begins(slot, now_ns, begin),
@@ -240,18 +238,20 @@ impl ClientCore {
         let action = action_on(refusal.status(), pending.is_write(), pending.fate_open);
         pending.last = Some(AttemptError::Refused(refusal));
         let error = match action {
-            RefusalAction::Elsewhere => {
-                self.elsewhere(slot, now_ns, None);
+            RefusalAction::Redirect => {
+                self.redirect(slot, now_ns, None);
                 return Ok(());
             }
-            RefusalAction::Again => {
-                self.watch.trouble |= self.spread && refusal == Refusal::Recovering;
-                self.again(slot, now_ns);
+            RefusalAction::Retry => {
+                if self.routing.is_partitioned() && refusal == Refusal::Recovering {
+                    self.routing.on_misrouted();
+                }
+                self.retry(slot, now_ns);
                 return Ok(());
             }
-            RefusalAction::AgainOpen => {
+            RefusalAction::RetryFateOpen => {
                 pending.fate_open = true;
-                self.again(slot, now_ns);
+                self.retry(slot, now_ns);
                 return Ok(());
             }
             RefusalAction::Rename => {
@@ -277,30 +277,13 @@ impl ClientCore {
         Ok(())
     }
 
-    /// Sends the operation again after a wait, unless that was often enough.
-    fn again(&mut self, slot: OperationSlot, now_ns: u64) {
-        self.unsend(slot);
-        self.again_from_ready(slot, now_ns);
-    }
-
-    /// As [`ClientCore::again`], of one that is not in flight any more.
-    pub(crate) fn again_from_ready(&mut self, slot: OperationSlot, now_ns: u64) {
-        let pending = self.pending.get(slot);
-        if pending.attempts > self.options.retries_max {
-            let error = pending.given_up(now_ns);
-            self.finish(slot, now_ns, Err(error));
-            return;
-        }
-        self.rest(slot, now_ns);
-    }
-
     /// The session has ended, and the one copy that was sent was refused: the write may have another name.
     fn rename(&mut self, slot: OperationSlot, now_ns: u64) {
         self.forget_session_of(slot, Refusal::SessionUnknown);
         if let Some((session, number)) = self.pending.get_mut(slot).name.take() {
             self.session.end_number(session, number);
         }
-        self.again(slot, now_ns);
+        self.retry(slot, now_ns);
     }
 
     fn forget_session_of(&mut self, slot: OperationSlot, refusal: Refusal) {
@@ -315,7 +298,7 @@ impl ClientCore {
         now_ns: u64,
         begin: ValueBegin,
     ) -> Result<(), AttemptError> {
-        let link = self.pending.get(slot).link.index();
+        let link = self.pending.get(slot).link;
         let server = self.links[link].connection.server.as_ref();
         let permitted = server.map_or(0, |server| server.limits.value_bytes_max);
         // A server whose limit was lowered still has its old values.
@@ -351,14 +334,14 @@ impl ClientCore {
             Ok(Progress::More { credit: None }) => {}
             Ok(Progress::More { credit: Some(bytes) }) => {
                 let pending = self.pending.get(slot);
-                let (link, stream): (_, RequestId) = (pending.link.index(), pending.id);
+                let (link, stream): (_, RequestId) = (pending.link, pending.id);
                 self.links[link].control.push_back(Control::Credit { stream, bytes });
             }
             Ok(Progress::Whole(item)) => self.finish(slot, now_ns, Ok(Output::Value(Some(item)))),
             Err(why @ AttemptError::Damaged { .. }) => {
                 self.pending.get_mut(slot).last = Some(why);
                 self.last_attempt_error = Some(why);
-                self.again(slot, now_ns);
+                self.retry(slot, now_ns);
             }
             Err(why) => return Err(why),
         }
@@ -371,7 +354,7 @@ impl ClientCore {
         upload.grant(bytes);
         if !upload.listed && upload.can_send(&pending.value) {
             upload.listed = true;
-            self.links[pending.link.index()].uploads.push_back(slot);
+            self.links[pending.link].uploads.push_sendable(slot);
         }
     }
 }

@@ -3,41 +3,34 @@
 
 use std::collections::VecDeque;
 
-use cell_protocol::RequestId;
-
 use crate::ClientOptions;
 use crate::connection::{Connection, Owed};
+use crate::control::{Control, SentControls};
 use crate::error::AttemptError;
-use crate::outgoing::{Control, Outbox};
-use crate::pending::OperationSlot;
+use crate::operation::OperationSlot;
+use crate::stream::Uploads;
 
-/// A request of the client's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
-    pub(crate) id: RequestId,
-    /// The time before it left: what its reply says of the lease is counted from there.
-    pub(crate) sent_ns: u64,
-}
-
-/// Requests of the client's own whose answers are due.
+/// The message that is being sent.
 #[derive(Debug, Default)]
-pub(crate) struct ControlIds {
-    pub(crate) hello: Option<RequestId>,
-    pub(crate) open_session: Option<Asked>,
-    pub(crate) close_session: Option<RequestId>,
-    /// With the number of the first row that was asked for.
-    pub(crate) table: Option<(Asked, u32)>,
-    pub(crate) regions: Option<Asked>,
-    pub(crate) trust: Option<Asked>,
+pub(crate) struct Outbox {
+    pub(crate) message: Vec<u8>,
+    is_kept: bool,
 }
 
-impl ControlIds {
-    /// When the oldest of those left that are answered promptly.
-    #[inline]
-    fn oldest_ns(&self) -> Option<u64> {
-        let table = self.table.map(|(asked, _)| asked);
-        let prompt = [self.open_session, table, self.regions, self.trust];
-        prompt.iter().flatten().map(|asked| asked.sent_ns).min()
+impl Outbox {
+    /// The message was not taken.
+    pub(crate) fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
+    /// Whether the message was not taken: it is to be sent again.
+    pub(crate) fn take_kept(&mut self) -> bool {
+        std::mem::take(&mut self.is_kept)
+    }
+
+    /// The connection that it was meant for is gone.
+    pub(crate) fn discard(&mut self) {
+        self.is_kept = false;
     }
 }
 
@@ -49,23 +42,17 @@ pub(crate) struct Link {
     pub(crate) address: Option<Box<str>>,
     /// Operations to be sent, oldest first.
     pub(crate) ready: VecDeque<OperationSlot>,
-    /// Streamed puts that wait for another one to end.
-    pub(crate) waiting_for_stream: VecDeque<OperationSlot>,
-    /// Streamed puts that have credit and something to send.
-    pub(crate) uploads: VecDeque<OperationSlot>,
-    pub(crate) upload_count: usize,
+    pub(crate) uploads: Uploads,
     /// Operations whose answer is due; and those of them that are answered promptly.
-    pub(crate) in_flight: usize,
-    pub(crate) in_flight_prompt: usize,
+    in_flight: usize,
+    in_flight_prompt: usize,
     /// Operations that may be in flight.
     pub(crate) window: usize,
     pub(crate) control: VecDeque<Control>,
-    pub(crate) control_ids: ControlIds,
+    pub(crate) sent_controls: SentControls,
     pub(crate) outbox: Outbox,
     pub(crate) close_wanted: bool,
     pub(crate) attempt: u64,
-    /// Whether a chunk goes before the next operation.
-    pub(crate) chunk_turn: bool,
     /// It is wanted though no operation is for it: to ask for the table, or to read one-sided.
     pub(crate) wanted: bool,
     pub(crate) last_attempt_error: Option<AttemptError>,
@@ -77,21 +64,44 @@ impl Link {
             connection: Connection::new(options),
             address,
             ready: VecDeque::new(),
-            waiting_for_stream: VecDeque::new(),
-            uploads: VecDeque::new(),
-            upload_count: 0,
+            uploads: Uploads::default(),
             in_flight: 0,
             in_flight_prompt: 0,
             window: 1,
             control: VecDeque::new(),
-            control_ids: ControlIds::default(),
+            sent_controls: SentControls::default(),
             outbox: Outbox::default(),
             close_wanted: false,
             attempt: 0,
-            chunk_turn: false,
             wanted: false,
             last_attempt_error: None,
         }
+    }
+
+    /// Operations whose answer is due.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// Whether the server takes no further operation now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.in_flight >= self.window
+    }
+
+    /// An operation leaves. `reading`: one-sided reads are on their way to the server's host.
+    pub(crate) fn on_sent(&mut self, now_ns: u64, is_prompt: bool, reading: bool) {
+        let owed = self.owed(reading);
+        if owed == Owed::Nothing || (is_prompt && owed == Owed::Sometime) {
+            self.connection.on_activity(now_ns);
+        }
+        self.in_flight_prompt += usize::from(is_prompt);
+        self.in_flight += 1;
+    }
+
+    /// Nobody waits for an operation's answer on this connection any more.
+    pub(crate) fn on_unsent(&mut self, is_prompt: bool) {
+        self.in_flight -= 1;
+        self.in_flight_prompt -= usize::from(is_prompt);
     }
 
     /// Whether the worker owes an answer promptly; reads are its host's business.
@@ -103,7 +113,7 @@ impl Link {
     /// and none is asked a second time while the first is unanswered.
     #[inline]
     pub(crate) fn oldest_asked_ns(&self) -> Option<u64> {
-        self.control_ids.oldest_ns()
+        self.sent_controls.oldest_ns()
     }
 
     /// What the server owes. `reading`: one-sided reads are on their way to its host. A connection that takes
@@ -120,6 +130,6 @@ impl Link {
 
     /// Whether operations are for it.
     pub(crate) fn has_operations(&self) -> bool {
-        self.in_flight > 0 || !self.ready.is_empty() || !self.waiting_for_stream.is_empty()
+        self.in_flight > 0 || !self.ready.is_empty() || self.uploads.has_waiting()
     }
 }

@@ -3,7 +3,7 @@
 use cell_protocol::header::RequestHeader;
 use cell_protocol::write::put_value_bytes_max;
 use cell_protocol::{
-    Condition, Delete, EncodeError, KeysWriter, Put, PutBegin, Request, RequestKind, Scan, WriteName,
+    Bound, Condition, Delete, EncodeError, KeysWriter, Put, PutBegin, Request, RequestKind, Scan, WriteName,
 };
 use cell_terms::{OperationNumber, SessionId};
 
@@ -69,15 +69,36 @@ pub enum Operation<'a> {
     Check,
 }
 
+/// Names the slot of an operation that a client holds.
+pub(crate) type OperationSlot = u16;
+
+/// Where a key stands in an encoded request: begin and end.
+pub(crate) type KeySpan = (u32, u32);
+
+/// Which keys decide to which node an operation goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RoutingKey {
+    /// None: it is about a node.
+    #[default]
+    Node,
+    /// The lowest of all.
+    First,
+    /// This one.
+    At(KeySpan),
+    /// Those just below this one.
+    Below(KeySpan),
+    /// The highest of all.
+    Last,
+    /// Those of a multi-get, each its own node.
+    Many,
+}
+
 /// An operation made ready for sending; id and name are stamped in with each attempt.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Prepared {
-    /// How many keys an answer must cover.
-    pub(crate) keys: usize,
     /// The kind that is sent.
     pub(crate) kind: RequestKind,
-    /// Where the key stands in the message, of an operation on one key.
-    pub(crate) key: (u32, u32),
+    pub(crate) routing_key: RoutingKey,
 }
 
 const UNNAMED: WriteName =
@@ -95,39 +116,67 @@ impl Operation<'_> {
         )
     }
 
-    /// Encodes into `message`; a value that does not fit goes to `value` and is streamed.
+    /// Encodes into `message`; a value that does not fit goes to `value` and is streamed. `keys` gets the
+    /// places of a multi-get's keys in the message.
     pub(crate) fn prepare(
         &self,
         message: &mut Vec<u8>,
         value: &mut Vec<u8>,
+        keys: &mut Vec<KeySpan>,
     ) -> Result<Prepared, EncodeError> {
         message.clear();
         value.clear();
+        keys.clear();
         // Key and value come last in their messages: how long they are.
         let (request, key_len, behind) = match *self {
-            Operation::Search { key } => (Request::Search { key }, key.len(), 0),
-            Operation::Get { key } => (Request::Get { key }, key.len(), 0),
+            Operation::Search { key } => (Request::Search { key }, Some(key.len()), 0),
+            Operation::Get { key } => (Request::Get { key }, Some(key.len()), 0),
             Operation::Put { key, value, condition } if value.len() <= put_value_bytes_max(key.len()) => {
-                (Request::Put(Put { name: UNNAMED, condition, key, value }), key.len(), value.len())
+                let put = Put { name: UNNAMED, condition, key, value };
+                (Request::Put(put), Some(key.len()), value.len())
             }
             Operation::Put { key, value: whole, condition } => {
                 value.extend_from_slice(whole);
-                (Request::PutBegin(put_begin(key, whole, condition)?), key.len(), 0)
+                (Request::PutBegin(put_begin(key, whole, condition)?), Some(key.len()), 0)
             }
             Operation::Delete { key, condition } => {
-                (Request::Delete(Delete { name: UNNAMED, condition, key }), key.len(), 0)
+                (Request::Delete(Delete { name: UNNAMED, condition, key }), Some(key.len()), 0)
             }
-            Operation::MultiGet { keys } => return prepare_keys(keys, message),
-            Operation::Scan(scan) => (Request::Scan(scan), 0, 0),
-            Operation::Status => (Request::Status, 0, 0),
-            Operation::Tree { from } => (Request::Tree { from }, 0, 0),
-            Operation::Table { from } => (Request::Table { from }, 0, 0),
-            Operation::Check => (Request::Check, 0, 0),
+            Operation::MultiGet { keys: wanted } => {
+                encode_keys(wanted.iter().copied(), message, keys)?;
+                return Ok(Prepared { kind: RequestKind::MultiGet, routing_key: RoutingKey::Many });
+            }
+            Operation::Scan(scan) => (Request::Scan(scan), None, 0),
+            Operation::Status => (Request::Status, None, 0),
+            Operation::Tree { from } => (Request::Tree { from }, None, 0),
+            Operation::Table { from } => (Request::Table { from }, None, 0),
+            Operation::Check => (Request::Check, None, 0),
         };
         request.encode(RequestHeader::default(), message)?;
-        let end = u32::try_from(message.len() - behind).unwrap_or(u32::MAX);
-        let key = (end.saturating_sub(u32::try_from(key_len).unwrap_or(u32::MAX)), end);
-        Ok(Prepared { keys: 0, kind: request.kind(), key })
+        let end = message.len() - behind;
+        let routing_key = match (key_len, self) {
+            (Some(len), _) => RoutingKey::At(span(end - len, end)),
+            (None, Operation::Scan(scan)) => first_key(scan, end),
+            (None, _) => RoutingKey::Node,
+        };
+        Ok(Prepared { kind: request.kind(), routing_key })
+    }
+}
+
+fn span(begin: usize, end: usize) -> KeySpan {
+    (u32::try_from(begin).unwrap_or(u32::MAX), u32::try_from(end).unwrap_or(u32::MAX))
+}
+
+/// Where a scan begins; its start key and then its end key stand at the end of its message.
+fn first_key(scan: &Scan<'_>, end: usize) -> RoutingKey {
+    let end_at = end - scan.end.key().map_or(0, <[u8]>::len);
+    let start_at = end_at - scan.start.key().map_or(0, <[u8]>::len);
+    match (scan.reverse, scan.start, scan.end) {
+        (false, Bound::Unbounded, _) => RoutingKey::First,
+        (false, ..) => RoutingKey::At(span(start_at, end_at)),
+        (true, _, Bound::Unbounded) => RoutingKey::Last,
+        (true, _, Bound::Included(_)) => RoutingKey::At(span(end_at, end)),
+        (true, _, Bound::Excluded(_)) => RoutingKey::Below(span(end_at, end)),
     }
 }
 
@@ -137,9 +186,18 @@ fn put_begin<'a>(key: &'a [u8], value: &[u8], condition: Condition) -> Result<Pu
     Ok(PutBegin { name: UNNAMED, condition, key, value_len, value_crc: crate::crc::crc(value) })
 }
 
-fn prepare_keys(keys: &[&[u8]], message: &mut Vec<u8>) -> Result<Prepared, EncodeError> {
+/// Encodes a multi-get of these keys; `spans` gets their places in the message.
+pub(crate) fn encode_keys<'k>(
+    keys: impl Iterator<Item = &'k [u8]>,
+    message: &mut Vec<u8>,
+    spans: &mut Vec<KeySpan>,
+) -> Result<(), EncodeError> {
     let mut writer = KeysWriter::begin(RequestHeader::default(), message)?;
-    keys.iter().try_for_each(|key| writer.push(key))?;
+    for key in keys {
+        writer.push(key)?;
+        let end = writer.message_bytes();
+        spans.push(span(end - key.len(), end));
+    }
     writer.finish();
-    Ok(Prepared { keys: keys.len(), kind: RequestKind::MultiGet, key: (0, 0) })
+    Ok(())
 }

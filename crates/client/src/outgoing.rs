@@ -1,80 +1,21 @@
 //! What the client sends, and when: hello first, then its own requests, then operations and chunks in turn.
 
-use cell_protocol::{
-    EncodeError, Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId, RequestKind, WriteName,
-};
+use cell_protocol::{Request, RequestHeader, RequestKind, WriteName};
 use cell_terms::PairId;
 
-use crate::ClientOptions;
 use crate::client_core::{ClientCommand, ClientCore};
 use crate::connection::{ConnectionPhase, Owed};
-use crate::link::Asked;
+use crate::control::{Control, SentControl, hello};
 use crate::link_id::LinkId;
-use crate::pending::{OperationSlot, PendingState, SLOT_OF_CONTROL};
+use crate::operation::OperationSlot;
+use crate::pending::{PendingState, SLOT_OF_CONTROL};
 use crate::stream::Upload;
-
-/// A request of the client's own, or of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Control {
-    Hello,
-    OpenSession,
-    CloseSession,
-    KeepAlive,
-    /// The region table, from a row on.
-    Table {
-        from: u32,
-    },
-    /// The registrations, for one-sided reads.
-    Regions,
-    /// How long the lease holds: the tiniest request, for its reply's header.
-    Trust,
-    Credit {
-        stream: RequestId,
-        bytes: u32,
-    },
-    Cancel {
-        stream: RequestId,
-    },
-}
-
-/// The message that is being sent.
-#[derive(Debug, Default)]
-pub(crate) struct Outbox {
-    message: Vec<u8>,
-    kept: bool,
-}
-
-impl Outbox {
-    /// The message was not taken.
-    pub(crate) fn keep(&mut self) {
-        self.kept = true;
-    }
-
-    /// The connection that it was meant for is gone.
-    pub(crate) fn discard(&mut self) {
-        self.kept = false;
-    }
-}
-
-fn hello(options: &ClientOptions) -> Request<'_> {
-    Request::Hello(Hello {
-        version: PROTOCOL_VERSION,
-        name: &options.name,
-        token: &options.token,
-        stream_credit_bytes: options.stream_credit_bytes,
-    })
-}
-
-/// Whether the hello of these options can be said.
-pub(crate) fn check_hello(options: &ClientOptions) -> Result<(), EncodeError> {
-    hello(options).encode(RequestHeader::default(), &mut Vec::new())
-}
 
 /// Which pair a request is for: whichever has the key.
 const PAIR_ANY: PairId = PairId(0);
 
 /// A command, before what it borrows.
-enum Next {
+enum NextCommand {
     Connect,
     Send,
     Close,
@@ -83,52 +24,46 @@ enum Next {
 impl ClientCore {
     /// What the shell is to do next; call it until there is nothing.
     pub fn command(&mut self, now_ns: u64) -> Option<ClientCommand<'_>> {
-        let count = self.links.len();
-        for step in 0..count {
-            let at = self.turn + step;
-            let at = if at < count { at } else { at - count };
-            let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
+        for id in self.links.ids_from(self.turn) {
             if let Some(next) = self.next_of(id, now_ns) {
-                self.turn = at;
+                self.turn = id.index();
                 return Some(match next {
-                    Next::Close => ClientCommand::Close { link: id },
-                    Next::Connect => self.connect(id),
-                    Next::Send => ClientCommand::Send { link: id, message: &self.links[at].outbox.message },
+                    NextCommand::Close => ClientCommand::Close { link: id },
+                    NextCommand::Connect => self.connect(id),
+                    NextCommand::Send => {
+                        ClientCommand::Send { link: id, message: &self.links[id].outbox.message }
+                    }
                 });
             }
         }
         None
     }
 
-    fn next_of(&mut self, id: LinkId, now_ns: u64) -> Option<Next> {
-        let link = &mut self.links[id.index()];
+    fn next_of(&mut self, id: LinkId, now_ns: u64) -> Option<NextCommand> {
+        let link = &mut self.links[id];
         if std::mem::take(&mut link.close_wanted) {
-            return Some(Next::Close);
+            return Some(NextCommand::Close);
         }
         if !link.connection.is_open() {
-            let begins = self.has_work(id) && self.links[id.index()].connection.begin(now_ns);
-            return begins.then_some(Next::Connect);
+            let begins = self.has_work(id) && self.links[id].connection.begin(now_ns);
+            return begins.then_some(NextCommand::Connect);
         }
         if link.connection.blocked {
             return None;
         }
-        let sends = std::mem::take(&mut link.outbox.kept) || self.next_message(id, now_ns);
-        sends.then_some(Next::Send)
+        let sends = link.outbox.take_kept() || self.next_message(id, now_ns);
+        sends.then_some(NextCommand::Send)
     }
 
     /// The bootstrap link tries what the user gave and, in turn with it, what was learnt since.
     fn connect(&mut self, id: LinkId) -> ClientCommand<'_> {
-        let link = &mut self.links[id.index()];
+        let link = &mut self.links[id];
         let attempt = link.attempt;
         link.attempt += 1;
         if id != LinkId::BOOTSTRAP {
-            return ClientCommand::Connect {
-                link: id,
-                address: self.links[id.index()].address.as_deref(),
-                attempt,
-            };
+            return ClientCommand::Connect { link: id, address: self.links[id].address.as_deref(), attempt };
         }
-        let learnt = self.peers.addresses();
+        let learnt = self.routing.addresses();
         let count = learnt.clone().count() as u64;
         let turn = attempt / 2;
         match usize::try_from(turn.checked_rem(count).unwrap_or(0)) {
@@ -142,16 +77,14 @@ impl ClientCore {
 
     /// Puts the next message into the outbox; false if there is none.
     fn next_message(&mut self, id: LinkId, now_ns: u64) -> bool {
-        let link = &mut self.links[id.index()];
+        let link = &mut self.links[id];
         match link.connection.phase {
             ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. } => false,
             ConnectionPhase::Greeting { .. } => self.next_control(id, now_ns),
             ConnectionPhase::Up => {
-                // Chunks go between operations, so that neither keeps the other waiting.
-                link.chunk_turn = !link.chunk_turn;
-                let chunk_first = link.chunk_turn;
+                let chunk_first = link.uploads.alternate();
                 let (asks, operates, streams) =
-                    (!link.control.is_empty(), !link.ready.is_empty(), !link.uploads.is_empty());
+                    (!link.control.is_empty(), !link.ready.is_empty(), link.uploads.has_sendable());
                 (asks && self.next_control(id, now_ns))
                     || (streams && chunk_first && self.next_chunk(id))
                     || (operates && self.next_operation(id, now_ns))
@@ -163,17 +96,15 @@ impl ClientCore {
 
     /// Whether a session is to be asked for, because writes wait for one.
     fn ask_for_session(&mut self, id: LinkId, now_ns: u64) -> bool {
-        let wanted = !self.waiting_for_session.is_empty() && now_ns >= self.session_not_before_ns;
-        let ask = wanted && self.session.begin_opening();
-        if ask {
-            self.session_home = id;
-            self.links[id.index()].control.push_back(Control::OpenSession);
+        let asks = self.session.begin_opening(id, now_ns);
+        if asks {
+            self.links[id].control.push_back(Control::OpenSession);
         }
-        ask
+        asks
     }
 
     fn next_control(&mut self, id: LinkId, now_ns: u64) -> bool {
-        while let Some(control) = self.links[id.index()].control.pop_front() {
+        while let Some(control) = self.links[id].control.pop_front() {
             if self.encode_control(id, control, now_ns) {
                 return true;
             }
@@ -185,7 +116,7 @@ impl ClientCore {
     fn encode_control(&mut self, link_id: LinkId, control: Control, now_ns: u64) -> bool {
         let own = self.pending.next_id(SLOT_OF_CONTROL);
         let owed = self.owed(link_id);
-        let link = &mut self.links[link_id.index()];
+        let link = &mut self.links[link_id];
         let own_answer_is_due = matches!(
             control,
             Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. }
@@ -193,39 +124,39 @@ impl ClientCore {
         if own_answer_is_due && owed != Owed::Promptly {
             link.connection.on_activity(now_ns);
         }
-        let asked = Asked { id: own, sent_ns: now_ns };
+        let sent = SentControl { id: own, sent_ns: now_ns };
         let (id, request) = match control {
             Control::Hello => {
-                link.control_ids.hello = Some(own);
+                link.sent_controls.hello = Some(own);
                 (own, hello(&self.options))
             }
             Control::OpenSession => {
-                link.control_ids.open_session = Some(asked);
+                link.sent_controls.open_session = Some(sent);
                 (own, Request::OpenSession)
             }
             Control::CloseSession => {
                 let Some(session) = self.session.id() else { return false };
-                link.control_ids.close_session = Some(own);
+                link.sent_controls.close_session = Some(own);
                 (own, Request::CloseSession { session })
             }
             Control::KeepAlive => {
                 // Only one node is to speak for the session.
-                let session = self.session.id().filter(|_| link_id == self.session_home);
+                let session = self.session.id().filter(|_| link_id == self.session.home());
                 if session.is_some() {
                     self.session.used(now_ns);
                 }
                 (own, Request::KeepAlive { session })
             }
             Control::Table { from } => {
-                link.control_ids.table = Some((asked, from));
+                link.sent_controls.table = Some((sent, from));
                 (own, Request::Table { from })
             }
             Control::Regions => {
-                link.control_ids.regions = Some(asked);
+                link.sent_controls.regions = Some(sent);
                 (own, Request::Regions)
             }
             Control::Trust => {
-                link.control_ids.trust = Some(asked);
+                link.sent_controls.trust = Some(sent);
                 (own, Request::KeepAlive { session: None })
             }
             Control::Credit { stream, .. } if self.pending.waiting_for(stream).is_none() => return false,
@@ -241,8 +172,8 @@ impl ClientCore {
 
     fn next_operation(&mut self, id: LinkId, now_ns: u64) -> bool {
         loop {
-            let link = &mut self.links[id.index()];
-            if link.in_flight >= link.window {
+            let link = &mut self.links[id];
+            if link.is_full() {
                 return false;
             }
             let Some(slot) = link.ready.pop_front() else { return false };
@@ -262,27 +193,25 @@ impl ClientCore {
         pending.name = self.session.number();
         if pending.name.is_none() {
             pending.state = PendingState::WaitsForSession;
-            self.waiting_for_session.push_back(slot);
+            self.session.wait(slot);
         }
         pending.name.is_some()
     }
 
     /// A streamed put waits while as many are open as the server permits.
     fn admit_stream(&mut self, id: LinkId, slot: OperationSlot) -> bool {
-        let link = &mut self.links[id.index()];
+        let link = &mut self.links[id];
         let limits = link.connection.server.as_ref().map(|server| server.limits);
         let permitted = limits.map_or(1, |limits| limits.streams_max.max(1));
-        if link.upload_count >= usize::try_from(permitted).unwrap_or(usize::MAX) {
+        if !link.uploads.admit(slot, usize::try_from(permitted).unwrap_or(usize::MAX)) {
             self.pending.get_mut(slot).state = PendingState::WaitsForStream;
-            link.waiting_for_stream.push_back(slot);
             return false;
         }
         let mut upload = Upload::new(limits.map_or(0, |limits| limits.stream_credit_bytes));
         upload.listed = upload.can_send(&self.pending.get(slot).value);
         if upload.listed {
-            link.uploads.push_back(slot);
+            link.uploads.push_sendable(slot);
         }
-        link.upload_count += 1;
         self.pending.get_mut(slot).upload = Some(upload);
         true
     }
@@ -290,8 +219,7 @@ impl ClientCore {
     fn send(&mut self, link_id: LinkId, slot: OperationSlot, now_ns: u64) {
         let id = self.pending.next_id(slot);
         let reading = self.is_reading(link_id);
-        let link = &mut self.links[link_id.index()];
-        let owed = link.owed(reading);
+        let link = &mut self.links[link_id];
         let pending = self.pending.get_mut(slot);
         pending.state = PendingState::Sent;
         pending.id = id;
@@ -300,30 +228,25 @@ impl ClientCore {
         RequestHeader { id, pair: PAIR_ANY }.stamp(&mut pending.message);
         if let Some((session, number)) = pending.name {
             WriteName { session, number, floor: self.session.floor(session) }.stamp(&mut pending.message);
-            if link_id == self.session_home {
+            if link_id == self.session.home() {
                 self.session.used(now_ns);
             }
         }
         link.outbox.message.clear();
         link.outbox.message.extend_from_slice(&pending.message);
-        let prompt = pending.is_prompt();
-        if owed == Owed::Nothing || (prompt && owed == Owed::Sometime) {
-            link.connection.on_activity(now_ns);
-        }
-        link.in_flight_prompt += usize::from(prompt);
-        link.in_flight += 1;
+        link.on_sent(now_ns, pending.is_prompt(), reading);
     }
 
     fn next_chunk(&mut self, id: LinkId) -> bool {
-        let link = &mut self.links[id.index()];
-        while let Some(slot) = link.uploads.pop_front() {
+        let link = &mut self.links[id];
+        while let Some(slot) = link.uploads.pop_sendable() {
             let pending = self.pending.get_mut(slot);
             let (id, value) = (pending.id, &pending.value);
             let Some(upload) = &mut pending.upload else { continue };
             let chunk = upload.next_chunk(value);
             upload.listed = upload.can_send(value);
             if upload.listed {
-                link.uploads.push_back(slot);
+                link.uploads.push_sendable(slot);
             }
             let Some(chunk) = chunk else { continue };
             link.outbox.message.clear();

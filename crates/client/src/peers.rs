@@ -18,7 +18,7 @@ pub(crate) struct Peer {
 
 /// What a report led to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Taken {
+pub(crate) enum TableProgress {
     /// Rows from this one on are still to come.
     More(u32),
     /// The table is here.
@@ -35,7 +35,7 @@ pub(crate) struct Peers {
     rows: Vec<Peer>,
     incoming: Vec<Peer>,
     incoming_revision: u64,
-    distinct: usize,
+    address_count: usize,
 }
 
 impl Peers {
@@ -44,9 +44,9 @@ impl Peers {
         self.revision > 0
     }
 
-    /// How many places the owners have together.
-    pub(crate) fn places(&self) -> usize {
-        self.distinct
+    /// How many addresses the owners have together.
+    pub(crate) fn address_count(&self) -> usize {
+        self.address_count
     }
 
     /// The rows: nodes without a pair first, then the pairs by id.
@@ -54,7 +54,7 @@ impl Peers {
         &self.rows
     }
 
-    /// Where owners are, each place once or more.
+    /// Where owners are, each address once or more.
     pub(crate) fn addresses(&self) -> impl Iterator<Item = &str> + Clone {
         self.rows.iter().map(|row| &*row.address).filter(|address| !address.is_empty())
     }
@@ -71,7 +71,7 @@ impl Peers {
     }
 
     /// Takes rows in that were asked for from the row of this number on.
-    pub(crate) fn take(&mut self, from: u32, report: &TableReport<'_>) -> Taken {
+    pub(crate) fn take(&mut self, from: u32, report: &TableReport<'_>) -> TableProgress {
         if from == 0 {
             self.incoming.clear();
             self.incoming_revision = report.revision;
@@ -79,7 +79,7 @@ impl Peers {
         let goes_on = usize::try_from(from) == Ok(self.incoming.len());
         if !goes_on || report.revision != self.incoming_revision {
             self.incoming.clear();
-            return Taken::More(0); // it has changed between two parts, or another node was asked meanwhile
+            return TableProgress::More(0); // it has changed between two parts, or another node was asked meanwhile
         }
         self.incoming.extend(report.rows.iter().map(|row| Peer {
             pair: row.pair,
@@ -90,7 +90,7 @@ impl Peers {
         }));
         let here = u32::try_from(self.incoming.len()).unwrap_or(u32::MAX);
         if here < report.rows_all.min(ROWS_MAX) && !report.rows.is_empty() {
-            return Taken::More(here);
+            return TableProgress::More(here);
         }
         let mut rows = std::mem::take(&mut self.incoming);
         rows.sort_by_key(|row| row.pair);
@@ -99,13 +99,13 @@ impl Peers {
         let changed = newer && rows != self.rows;
         if newer {
             self.revision = report.revision;
-            let mut places: Vec<&str> = rows.iter().map(|row| &*row.address).collect();
-            places.sort_unstable();
-            places.dedup();
-            self.distinct = places.iter().filter(|place| !place.is_empty()).count();
+            let mut addresses: Vec<&str> = rows.iter().map(|row| &*row.address).collect();
+            addresses.sort_unstable();
+            addresses.dedup();
+            self.address_count = addresses.iter().filter(|address| !address.is_empty()).count();
             self.rows = rows;
         }
-        Taken::Whole { changed }
+        TableProgress::Whole { changed }
     }
 }
 
@@ -139,15 +139,15 @@ mod tests {
         let take = |peers: &mut Peers, revision, from: usize, upto| {
             peers.take(u32::try_from(from).unwrap(), &part(revision, from, upto))
         };
-        assert_eq!(take(&mut peers, 5, 0, 3), Taken::More(3));
-        assert_eq!(take(&mut peers, 6, 3, 4), Taken::More(0), "another table");
-        assert_eq!(take(&mut peers, 6, 0, 2), Taken::More(2));
-        assert_eq!(take(&mut peers, 6, 2, 4), Taken::Whole { changed: true });
-        assert_eq!((peers.places(), peers.first().unwrap().pair), (3, PairId(1)));
+        assert_eq!(take(&mut peers, 5, 0, 3), TableProgress::More(3));
+        assert_eq!(take(&mut peers, 6, 3, 4), TableProgress::More(0), "another table");
+        assert_eq!(take(&mut peers, 6, 0, 2), TableProgress::More(2));
+        assert_eq!(take(&mut peers, 6, 2, 4), TableProgress::Whole { changed: true });
+        assert_eq!((peers.address_count(), peers.first().unwrap().pair), (3, PairId(1)));
         assert_eq!(peers.of(PairId(2)).map(|peer| &*peer.address), Some("b"));
         assert_eq!(peers.of(PairId(4)), None);
-        assert_eq!(take(&mut peers, 5, 0, 4), Taken::Whole { changed: false }, "an older one");
-        assert_eq!(take(&mut peers, 7, 0, 4), Taken::Whole { changed: false }, "the same rows");
+        assert_eq!(take(&mut peers, 5, 0, 4), TableProgress::Whole { changed: false }, "an older one");
+        assert_eq!(take(&mut peers, 7, 0, 4), TableProgress::Whole { changed: false }, "the same rows");
     }
 
     /// Whoever told the first part fell silent, and another node tells the same table from the start: the
@@ -161,11 +161,11 @@ mod tests {
             rows_all: 3,
             rows: TableRows::List(&rows[from..upto]),
         };
-        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
-        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
-        assert_eq!(peers.take(1, &part(1, 2)), Taken::More(0), "an answer to nobody's question");
-        assert_eq!(peers.take(0, &part(0, 2)), Taken::More(2));
-        assert_eq!(peers.take(2, &part(2, 3)), Taken::Whole { changed: true });
+        assert_eq!(peers.take(0, &part(0, 2)), TableProgress::More(2));
+        assert_eq!(peers.take(0, &part(0, 2)), TableProgress::More(2));
+        assert_eq!(peers.take(1, &part(1, 2)), TableProgress::More(0), "an answer to nobody's question");
+        assert_eq!(peers.take(0, &part(0, 2)), TableProgress::More(2));
+        assert_eq!(peers.take(2, &part(2, 3)), TableProgress::Whole { changed: true });
         let pairs: Vec<u32> = peers.rows().iter().map(|row| row.pair.0).collect();
         assert_eq!(pairs, [1, 2, 3]);
     }
@@ -176,8 +176,8 @@ mod tests {
         let rows = vec![row(1, "a"); 1 << 14];
         let report = TableReport { revision: 1, rows_all: u32::MAX, rows: TableRows::List(&rows) };
         for part in 0..3 {
-            assert_eq!(peers.take(part << 14, &report), Taken::More((part + 1) << 14));
+            assert_eq!(peers.take(part << 14, &report), TableProgress::More((part + 1) << 14));
         }
-        assert_eq!(peers.take(3 << 14, &report), Taken::Whole { changed: true });
+        assert_eq!(peers.take(3 << 14, &report), TableProgress::Whole { changed: true });
     }
 }

@@ -1,23 +1,22 @@
-//! The operations that a client holds: one slot each, reused with its buffers.
+//! The operations that a client holds: one slot each, reused with its buffers; and the completions that wait to
+//! be taken.
 //!
 //! A request id names the slot and the attempt, `attempt << 16 | slot`, so a reply finds its operation
 //! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
-use cell_protocol::{RequestId, RequestKind};
+use cell_protocol::{Refusal, RequestId, RequestKind};
 use cell_terms::{OperationNumber, SessionId};
+use cell_tree::Aim;
 
 use crate::error::AttemptError;
 use crate::join::Join;
 use crate::link_id::LinkId;
-use crate::operation::Prepared;
+use crate::operation::{KeySpan, OperationSlot, Prepared, RoutingKey, encode_keys};
 use crate::stream::{Download, Upload};
-use crate::{ClientError, Operation, Ticket};
-
-/// A slot in the table.
-pub(crate) type OperationSlot = u16;
+use crate::{ClientError, Completion, Operation, Output, Ticket};
 
 /// No operation has this slot: requests of the client's own (hello, sessions, signs of life).
 pub(crate) const SLOT_OF_CONTROL: OperationSlot = OperationSlot::MAX;
@@ -53,9 +52,9 @@ pub(crate) struct PendingOperation {
     pub(crate) ticket: Ticket,
     pub(crate) state: PendingState,
     pub(crate) kind: RequestKind,
-    pub(crate) keys: usize,
-    /// Where the key stands in the encoded request, of an operation on one key.
-    pub(crate) key: (u32, u32),
+    routing_key: RoutingKey,
+    /// Where the keys of a multi-get stand in the encoded request.
+    keys: Vec<KeySpan>,
     /// By which connection it goes.
     pub(crate) link: LinkId,
     /// Hints followed since its last wait.
@@ -90,8 +89,8 @@ impl PendingOperation {
             ticket: Ticket(0),
             state: PendingState::Free,
             kind: RequestKind::Status,
-            keys: 0,
-            key: (0, 0),
+            routing_key: RoutingKey::Node,
+            keys: Vec::new(),
             link: LinkId::BOOTSTRAP,
             hops: 0,
             part_of: None,
@@ -109,6 +108,43 @@ impl PendingOperation {
             upload: None,
             download: None,
         }
+    }
+
+    /// The keys of a multi-get, in order.
+    pub(crate) fn keys(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.keys.iter().map(|&span| self.key(span))
+    }
+
+    fn key(&self, (begin, end): KeySpan) -> &[u8] {
+        self.message.get(begin as usize..end as usize).unwrap_or_default()
+    }
+
+    /// Which keys it is about; none if it is about a node, or about many keys.
+    pub(crate) fn aim(&self) -> Option<Aim<'_>> {
+        match self.routing_key {
+            RoutingKey::Node | RoutingKey::Many => None,
+            RoutingKey::First => Some(Aim::First),
+            RoutingKey::At(span) => Some(Aim::At(self.key(span))),
+            RoutingKey::Below(span) => Some(Aim::Below(self.key(span))),
+            RoutingKey::Last => Some(Aim::Last),
+        }
+    }
+
+    /// Whether it stays with the node that it was for.
+    pub(crate) fn is_about_node(&self) -> bool {
+        self.routing_key == RoutingKey::Node
+    }
+
+    /// Whether what it waits for is that somebody owns its keys.
+    pub(crate) fn waits_for_owner(&self) -> bool {
+        let is_for_owner = match self.last {
+            Some(AttemptError::Refused(refusal)) => {
+                matches!(refusal, Refusal::NotOwner | Refusal::Recovering | Refusal::Shutdown)
+            }
+            Some(_) => true,
+            None => self.attempts == 0,
+        };
+        is_for_owner && matches!(self.state, PendingState::BacksOff { .. })
     }
 
     pub(crate) fn is_write(&self) -> bool {
@@ -151,13 +187,24 @@ pub(crate) struct PendingTable {
     waits: BinaryHeap<Reverse<(u64, OperationSlot)>>,
     /// No operation has its deadline before this time; it may be too early, never too late.
     deadline_ns: u64,
+    completions: VecDeque<Completion>,
+    next_ticket: u64,
 }
 
 impl PendingTable {
     pub(crate) fn new(max: usize) -> PendingTable {
         let max = max.min(usize::from(SLOT_OF_CONTROL));
-        let (slots, free, waits) = (Vec::new(), Vec::new(), BinaryHeap::new());
-        PendingTable { slots, free, parts: 0, max, attempt: 0, waits, deadline_ns: u64::MAX }
+        PendingTable {
+            slots: Vec::new(),
+            free: Vec::new(),
+            parts: 0,
+            max,
+            attempt: 0,
+            waits: BinaryHeap::new(),
+            deadline_ns: u64::MAX,
+            completions: VecDeque::new(),
+            next_ticket: 1,
+        }
     }
 
     /// Operations, parts of others not counted.
@@ -165,75 +212,130 @@ impl PendingTable {
         self.slots.len() - self.free.len() - self.parts
     }
 
-    /// Takes an operation in, ready to be sent.
+    /// Whether one more operation may be taken in; completions that were not taken count.
+    pub(crate) fn admit(&self) -> Result<(), ClientError> {
+        if self.len() + self.completions.len() >= self.max {
+            return Err(ClientError::QueueFull { max: self.max });
+        }
+        Ok(())
+    }
+
+    /// Takes an operation in that was admitted, ready to be sent.
     pub(crate) fn begin(
         &mut self,
-        ticket: Ticket,
         operation: &Operation<'_>,
         submitted_ns: u64,
         deadline_ns: u64,
     ) -> Result<OperationSlot, ClientError> {
-        let slot = self.take_slot()?;
+        let slot = self.take_slot().ok_or(ClientError::QueueFull { max: self.max })?;
         let pending = &mut self.slots[usize::from(slot)];
-        let prepared = match operation.prepare(&mut pending.message, &mut pending.value) {
+        let PendingOperation { message, value, keys, .. } = pending;
+        let prepared = match operation.prepare(message, value, keys) {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.free.push(slot);
                 return Err(error.into());
             }
         };
-        let Prepared { keys, kind, key } = prepared;
-        (pending.ticket, pending.state) = (ticket, PendingState::Ready);
-        (pending.kind, pending.keys, pending.key) = (kind, keys, key);
+        let Prepared { kind, routing_key } = prepared;
+        (pending.ticket, pending.state) = (Ticket(self.next_ticket), PendingState::Ready);
+        (pending.kind, pending.routing_key) = (kind, routing_key);
         (pending.submitted_ns, pending.deadline_ns) = (submitted_ns, deadline_ns);
+        self.next_ticket += 1;
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
         Ok(slot)
     }
 
-    /// Takes a part of an operation in; none if there is no slot.
-    pub(crate) fn begin_part(
+    /// Takes the parts of a multi-get in, ready to be sent, each for its connection. None, and nothing is
+    /// changed, if there are not enough slots.
+    pub(crate) fn begin_parts(&mut self, whole: OperationSlot, join: Join) -> Option<Vec<OperationSlot>> {
+        let mut slots = Vec::with_capacity(join.links().len());
+        for (part, &link) in join.links().iter().enumerate() {
+            match self.begin_part(whole, &join, part, link) {
+                Some(slot) => slots.push(slot),
+                None => {
+                    slots.into_iter().for_each(|slot| self.end(slot));
+                    return None;
+                }
+            }
+        }
+        let pending = self.get_mut(whole);
+        pending.state = PendingState::Joins;
+        pending.join = Some(Box::new(join));
+        Some(slots)
+    }
+
+    fn begin_part(
         &mut self,
         whole: OperationSlot,
-        part: u16,
-        message: Vec<u8>,
-        keys: usize,
+        join: &Join,
+        part: usize,
+        link: LinkId,
     ) -> Option<OperationSlot> {
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None => {
-                let slot =
-                    OperationSlot::try_from(self.slots.len()).ok().filter(|&at| at < SLOT_OF_CONTROL)?;
-                self.slots.push(PendingOperation::free());
-                slot
-            }
-        };
-        let PendingOperation { ticket, submitted_ns, deadline_ns, .. } = *self.get(whole);
-        self.slots[usize::from(slot)] = PendingOperation {
-            ticket,
+        let of_whole = self.get(whole);
+        let (mut message, mut keys) = (Vec::new(), Vec::new());
+        let of_part = of_whole.keys().enumerate().filter(|(at, _)| join.has_key(part, *at));
+        encode_keys(of_part.map(|(_, key)| key), &mut message, &mut keys).ok()?;
+        let pending = PendingOperation {
+            ticket: of_whole.ticket,
             state: PendingState::Ready,
             kind: RequestKind::MultiGet,
+            routing_key: RoutingKey::Many,
             keys,
-            part_of: Some((whole, part)),
+            link,
+            part_of: Some((whole, u16::try_from(part).ok()?)),
             message,
-            submitted_ns,
-            deadline_ns,
+            submitted_ns: of_whole.submitted_ns,
+            deadline_ns: of_whole.deadline_ns,
             ..PendingOperation::free()
         };
+        let slot = self.take_slot()?;
+        self.slots[usize::from(slot)] = pending;
         self.parts += 1;
         Some(slot)
     }
 
-    fn take_slot(&mut self) -> Result<OperationSlot, ClientError> {
+    fn take_slot(&mut self) -> Option<OperationSlot> {
         if let Some(slot) = self.free.pop() {
-            return Ok(slot);
+            return Some(slot);
         }
-        match OperationSlot::try_from(self.slots.len()) {
-            Ok(slot) if self.len() < self.max && slot < SLOT_OF_CONTROL => {
-                self.slots.push(PendingOperation::free());
-                Ok(slot)
-            }
-            _ => Err(ClientError::QueueFull { max: self.max }),
+        let slot = OperationSlot::try_from(self.slots.len()).ok().filter(|&slot| slot < SLOT_OF_CONTROL)?;
+        self.slots.push(PendingOperation::free());
+        Some(slot)
+    }
+
+    /// Notes an operation's end, and frees its slot. Of a part of a multi-get: the whole, the part's number,
+    /// and the outcome, which is the caller's to join.
+    pub(crate) fn finish(
+        &mut self,
+        slot: OperationSlot,
+        now_ns: u64,
+        outcome: Result<Output, ClientError>,
+    ) -> Option<(OperationSlot, u16, Result<Output, ClientError>)> {
+        let PendingOperation { ticket, submitted_ns, part_of, .. } = *self.get(slot);
+        self.end(slot);
+        if let Some((whole, part)) = part_of {
+            return Some((whole, part, outcome));
         }
+        let elapsed_ns = now_ns.saturating_sub(submitted_ns);
+        self.completions.push_back(Completion { ticket, elapsed_ns, outcome });
+        None
+    }
+
+    /// The next completion, in the order in which they came about.
+    pub(crate) fn pop_completion(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// The completion of one operation, if it is there.
+    pub(crate) fn completion_of(&mut self, ticket: Ticket) -> Option<Completion> {
+        let index = self.completions.iter().position(|completion| completion.ticket == ticket)?;
+        self.completions.remove(index)
+    }
+
+    /// Completions that wait to be taken.
+    pub(crate) fn completions(&self) -> usize {
+        self.completions.len()
     }
 
     /// Frees an operation's slot: as good as new, but for its buffers and what [`PendingTable::begin`] sets.
@@ -333,18 +435,15 @@ impl PendingTable {
 mod tests {
     use super::*;
 
-    fn begin(
-        pending: &mut PendingTable,
-        ticket: u64,
-        deadline_ns: u64,
-    ) -> Result<OperationSlot, ClientError> {
-        pending.begin(Ticket(ticket), &Operation::Get { key: b"key" }, 0, deadline_ns)
+    fn begin(pending: &mut PendingTable, deadline_ns: u64) -> Result<OperationSlot, ClientError> {
+        pending.admit()?;
+        pending.begin(&Operation::Get { key: b"key" }, 0, deadline_ns)
     }
 
     #[test]
     fn waiting_for_an_earlier_attempt_finds_nothing() {
         let mut pending = PendingTable::new(2);
-        let slot = begin(&mut pending, 1, 10).unwrap();
+        let slot = begin(&mut pending, 10).unwrap();
         let first = pending.next_id(slot);
         let second = pending.next_id(slot);
         pending.get_mut(slot).id = second;
@@ -358,13 +457,13 @@ mod tests {
     }
 
     #[test]
-    fn begin_past_the_limit_is_refused_and_a_freed_place_is_reused() {
+    fn begin_past_the_limit_is_refused_and_a_freed_slot_is_reused() {
         let mut pending = PendingTable::new(2);
-        begin(&mut pending, 1, 10).unwrap();
-        let second = begin(&mut pending, 2, 10).unwrap();
-        assert!(matches!(begin(&mut pending, 3, 10), Err(ClientError::QueueFull { max: 2 })));
+        begin(&mut pending, 10).unwrap();
+        let second = begin(&mut pending, 10).unwrap();
+        assert!(matches!(begin(&mut pending, 10), Err(ClientError::QueueFull { max: 2 })));
         pending.end(second);
-        assert_eq!(begin(&mut pending, 4, 10).unwrap(), second);
+        assert_eq!(begin(&mut pending, 10).unwrap(), second);
         assert_eq!(pending.len(), 2);
     }
 
@@ -372,18 +471,21 @@ mod tests {
     fn begin_unsendable_operation_leaves_no_trace() {
         let mut pending = PendingTable::new(1);
         let key = vec![0; 5000];
-        let refused = pending.begin(Ticket(1), &Operation::Get { key: &key }, 0, 10);
+        let refused = pending.begin(&Operation::Get { key: &key }, 0, 10);
         assert!(matches!(refused, Err(ClientError::Unsendable(_))));
         assert_eq!(pending.len(), 0);
-        begin(&mut pending, 2, 10).unwrap();
+        begin(&mut pending, 10).unwrap();
     }
 
     #[test]
     fn collect_due_finds_deadlines_and_waits_in_ticket_order() {
         let mut pending = PendingTable::new(10);
-        let late = begin(&mut pending, 7, 100).unwrap();
-        let early = begin(&mut pending, 3, 100).unwrap();
-        begin(&mut pending, 5, 1000).unwrap();
+        let freed = begin(&mut pending, 10).unwrap();
+        let early = begin(&mut pending, 100).unwrap();
+        begin(&mut pending, 1000).unwrap();
+        pending.end(freed);
+        let late = begin(&mut pending, 100).unwrap();
+        assert!(late < early, "its slot is the lower one");
         let mut due = Vec::new();
         pending.collect_due(99, &mut due);
         assert!(due.is_empty());
@@ -398,7 +500,7 @@ mod tests {
     #[test]
     fn collect_due_passes_over_a_wait_that_was_left() {
         let mut pending = PendingTable::new(10);
-        let [left, kept] = [1, 2].map(|ticket| begin(&mut pending, ticket, 1000).unwrap());
+        let [left, kept] = [(), ()].map(|()| begin(&mut pending, 1000).unwrap());
         pending.back_off(left, 50);
         pending.back_off(kept, 60);
         pending.get_mut(left).state = PendingState::Sent;

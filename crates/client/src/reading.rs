@@ -4,10 +4,11 @@ use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 
 use crate::client_core::ClientCore;
 use crate::connection::Owed;
-use crate::link_id::LinkId;
+use crate::control::Control;
+use crate::link_id::{LinkId, LinkSet};
 use crate::onesided::Ended;
-use crate::outgoing::Control;
-use crate::pending::{OperationSlot, PendingState};
+use crate::operation::OperationSlot;
+use crate::pending::PendingState;
 use crate::{OneSidedCounters, Operation};
 
 impl ClientCore {
@@ -32,14 +33,14 @@ impl ClientCore {
     }
 
     /// Counts silence from now on where reads are the first that is owed.
-    fn reads_begun(&mut self, busy_before: u64, now_ns: u64) {
+    fn reads_begun(&mut self, busy_before: LinkSet, now_ns: u64) {
         let Some(reader) = &self.reader else { return };
-        let begun = reader.busy_links() & !busy_before;
-        if begun == 0 {
+        let begun = reader.busy_links().without(busy_before);
+        if begun.is_empty() {
             return;
         }
-        for (at, link) in self.links.iter_mut().enumerate().take(64) {
-            if begun >> at & 1 == 1 && link.owed(false) == Owed::Nothing {
+        for (id, link) in self.links.iter_mut() {
+            if begun.contains(id) && link.owed(false) == Owed::Nothing {
                 link.connection.on_activity(now_ns);
             }
         }
@@ -73,7 +74,7 @@ impl ClientCore {
     /// The next one-sided read to be posted, and on which connection; call it until there is none.
     pub fn next_read(&mut self) -> Option<(LinkId, RemoteRead, ReadTag)> {
         let ClientCore { reader, links, .. } = self;
-        reader.as_mut()?.next_read(|link| links[link.index()].connection.is_up())
+        reader.as_mut()?.next_read(|link| links[link].connection.is_up())
     }
 
     /// The connection did not take the read; it is yielded again once [`ClientCore::writable`] was called.
@@ -96,9 +97,9 @@ impl ClientCore {
     pub fn validate(&mut self, now_ns: u64) {
         if let Some(reader) = &mut self.reader {
             let answered = reader.take_answered_links();
-            for (at, link) in self.links.iter_mut().enumerate().take(64) {
+            for (id, link) in self.links.iter_mut() {
                 // A sign of life of the host, but not of a worker whose answer is due.
-                if answered >> at & 1 == 1 && !link.owes_answer() {
+                if answered.contains(id) && !link.owes_answer() {
                     link.connection.on_activity(now_ns);
                 }
             }
@@ -137,11 +138,10 @@ impl ClientCore {
     /// Asks for registrations and for trust, where the one-sided path wants them.
     pub(crate) fn ask_for_reader(&mut self, now_ns: u64) {
         let Some(reader) = &mut self.reader else { return };
-        for (at, link) in self.links.iter_mut().enumerate() {
+        for (id, link) in self.links.iter_mut() {
             if !link.connection.is_up() {
                 continue;
             }
-            let id = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
             if reader.wants_regions(id, now_ns) {
                 reader.regions_asked(id, now_ns);
                 link.control.push_back(Control::Regions);
@@ -152,7 +152,7 @@ impl ClientCore {
             }
         }
         if reader.take_region_unknown() {
-            self.watch.wanted = true; // there is a pair that is not in the table that is known
+            self.routing.want_table(); // there is a pair that is not in the table that is known
         }
     }
 
@@ -165,6 +165,6 @@ impl ClientCore {
 
     /// What the server of a connection owes.
     pub(crate) fn owed(&self, link: LinkId) -> Owed {
-        self.links[link.index()].owed(self.is_reading(link))
+        self.links[link].owed(self.is_reading(link))
     }
 }

@@ -21,11 +21,11 @@ pub(crate) enum RefusalAction {
     /// The recorded result: the condition failed.
     Decided,
     /// Try at another node.
-    Elsewhere,
+    Redirect,
     /// Try again later.
-    Again,
+    Retry,
     /// Try again later; the fate is open from now on.
-    AgainOpen,
+    RetryFateOpen,
     /// Try again in a new session, with a new number.
     Rename,
     /// Surely not done: tell the caller.
@@ -43,9 +43,9 @@ pub(crate) fn action_on(status: StatusCode, write: bool, fate_open: bool) -> Ref
     let (read, closed, open) = match status {
         S::Ok | S::NotFound => (V::Unfitting, V::Unfitting, V::Unfitting),
         S::ConditionFailed => (V::Unfitting, V::Decided, V::Decided),
-        S::Busy | S::Recovering | S::Shutdown => (V::Again, V::Again, V::Again),
-        S::NotOwner => (V::Elsewhere, V::Elsewhere, V::Elsewhere),
-        S::Internal => (V::Again, V::AgainOpen, V::Again),
+        S::Busy | S::Recovering | S::Shutdown => (V::Retry, V::Retry, V::Retry),
+        S::NotOwner => (V::Redirect, V::Redirect, V::Redirect),
+        S::Internal => (V::Retry, V::RetryFateOpen, V::Retry),
         S::SessionUnknown => (V::Unfitting, V::Rename, V::Unknown),
         S::NumberBelowFloor => (V::Unfitting, V::Unknown, V::Unknown),
         S::ReadOnly
@@ -84,7 +84,7 @@ mod tests {
             let action = action_on(status, false, false);
             let of_writes = [
                 RefusalAction::Unknown,
-                RefusalAction::AgainOpen,
+                RefusalAction::RetryFateOpen,
                 RefusalAction::Rename,
                 RefusalAction::Decided,
             ];
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn action_on_not_done_statuses_close_a_single_copy() {
         let again = [StatusCode::Busy, StatusCode::Recovering, StatusCode::Shutdown];
-        assert!(again.iter().all(|&status| action_on(status, true, false) == RefusalAction::Again));
-        assert_eq!(action_on(StatusCode::Internal, true, false), RefusalAction::AgainOpen);
+        assert!(again.iter().all(|&status| action_on(status, true, false) == RefusalAction::Retry));
+        assert_eq!(action_on(StatusCode::Internal, true, false), RefusalAction::RetryFateOpen);
         assert_eq!(action_on(StatusCode::SessionUnknown, true, false), RefusalAction::Rename);
     }
 }

@@ -1,4 +1,5 @@
-//! The client's side of exactly-once: its session, the numbers of its writes, and its floor.
+//! The client's side of exactly-once: its session, the numbers of its writes, its floor, and the writes that
+//! wait for a session.
 //!
 //! A write gets its number when it is first sent and keeps it in every repeat. The floor is the lowest number
 //! whose result the client still waits for. A write that was given up counts as no longer waited for: the
@@ -9,11 +10,23 @@ use std::collections::VecDeque;
 
 use cell_terms::{OperationNumber, SessionId};
 
-/// The session, if one is open, and the state of its opening.
+use crate::backoff::{Backoff, Random};
+use crate::link_id::LinkId;
+use crate::operation::OperationSlot;
+
+/// The session, if one is open, and the state of its opening and closing.
 #[derive(Debug, Default)]
 pub(crate) struct Session {
     open: Option<Numbers>,
-    opening: bool,
+    is_opening: bool,
+    is_closing: bool,
+    /// By which connection the session is kept alive.
+    home: LinkId,
+    /// Writes that wait for a session.
+    waiting: VecDeque<OperationSlot>,
+    /// A session could not be opened; the next try is due then.
+    not_before_ns: u64,
+    failed_count: u32,
 }
 
 /// An open session.
@@ -33,27 +46,88 @@ impl Session {
         self.open.as_ref().map(|open| open.session)
     }
 
-    /// Whether an open-session request is on its way.
-    pub(crate) fn is_opening(&self) -> bool {
-        self.opening
+    /// A write waits for a session.
+    pub(crate) fn wait(&mut self, slot: OperationSlot) {
+        self.waiting.push_back(slot);
     }
 
-    /// Whether an open-session request should be sent; it is noted as sent.
-    pub(crate) fn begin_opening(&mut self) -> bool {
-        let begin = self.open.is_none() && !self.opening;
-        self.opening |= begin;
-        begin
+    /// A write does not wait any more.
+    pub(crate) fn stop_waiting(&mut self, slot: OperationSlot) {
+        self.waiting.retain(|&listed| listed != slot);
     }
 
-    /// The request's answer is no session, or will not come.
-    pub(crate) fn opening_failed(&mut self) {
-        self.opening = false;
+    /// Writes that wait.
+    pub(crate) fn waiting(&self) -> impl Iterator<Item = OperationSlot> + '_ {
+        self.waiting.iter().copied()
+    }
+
+    /// The youngest write that waits, which does not wait any more.
+    pub(crate) fn pop_waiting(&mut self) -> Option<OperationSlot> {
+        self.waiting.pop_back()
+    }
+
+    /// Whether a session is to be asked for by this connection, because writes wait for one. It is noted as
+    /// asked for.
+    pub(crate) fn begin_opening(&mut self, link: LinkId, now_ns: u64) -> bool {
+        let is_wanted = !self.waiting.is_empty() && now_ns >= self.not_before_ns;
+        let begins = is_wanted && self.open.is_none() && !self.is_opening;
+        if begins {
+            self.is_opening = true;
+            self.home = link;
+        }
+        begins
+    }
+
+    /// When a session is to be asked for, if writes wait for one.
+    pub(crate) fn opening_due_ns(&self) -> Option<u64> {
+        (!self.waiting.is_empty() && !self.is_opening).then_some(self.not_before_ns)
+    }
+
+    /// The question for a session will not be answered.
+    pub(crate) fn opening_lost(&mut self) {
+        self.is_opening = false;
+    }
+
+    /// The question for a session was refused: the next one waits, longer each time.
+    pub(crate) fn opening_refused(&mut self, now_ns: u64, backoff: &Backoff, random: &mut Random) {
+        self.is_opening = false;
+        self.failed_count += 1;
+        self.not_before_ns = now_ns.saturating_add(backoff.wait_ns(self.failed_count, random));
     }
 
     pub(crate) fn opened(&mut self, session: SessionId, idle_ms: u32, now_ns: u64) {
         let idle_ns = u64::from(idle_ms) * 1_000_000;
-        self.opening = false;
+        self.is_opening = false;
+        self.failed_count = 0;
         self.open = Some(Numbers { session, floor: 1, waited: VecDeque::new(), idle_ns, used_ns: now_ns });
+    }
+
+    /// Whether the server is to be asked to end the session. It is noted as asked.
+    pub(crate) fn begin_closing(&mut self) -> bool {
+        let begins = self.open.is_some() && !self.is_closing;
+        self.is_closing |= begins;
+        begins
+    }
+
+    /// The question to end the session will not be answered.
+    pub(crate) fn closing_lost(&mut self) {
+        self.is_closing = false;
+    }
+
+    /// The server has ended the session, as it was asked to.
+    pub(crate) fn closed(&mut self) {
+        self.is_closing = false;
+        self.open = None;
+    }
+
+    /// By which connection the session is kept alive.
+    pub(crate) fn home(&self) -> LinkId {
+        self.home
+    }
+
+    /// Another connection is to keep the session alive.
+    pub(crate) fn set_home(&mut self, link: LinkId) {
+        self.home = link;
     }
 
     /// The server does not know the session any more. Nothing happens if it is not the current one.
@@ -128,15 +202,17 @@ mod tests {
     #[test]
     fn ended_another_session_keeps_the_current_one() {
         let mut session = Session::default();
-        assert!(session.begin_opening());
-        assert!(!session.begin_opening());
+        assert!(!session.begin_opening(LinkId(1), 0), "nobody waits for one");
+        session.wait(5);
+        assert!(session.begin_opening(LinkId(1), 0));
+        assert!(!session.begin_opening(LinkId(1), 0));
         session.opened(SessionId(2), 30, 0);
         session.ended(SessionId(1));
         assert_eq!(session.id(), Some(SessionId(2)));
         assert_eq!(session.keep_alive_due_ns(), Some(10_000_000));
         session.ended(SessionId(2));
         assert_eq!(session.floor(SessionId(2)).0, 1);
-        assert!(session.begin_opening());
+        assert!(session.begin_opening(LinkId(1), 0));
     }
 
     proptest! {

@@ -1,11 +1,14 @@
 //! Values that do not fit one message, both ways. See [`cell_protocol::stream`].
 
+use std::collections::VecDeque;
+
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{Chunk, ValueBegin};
 
 use crate::Item;
 use crate::crc::crc;
 use crate::error::AttemptError;
+use crate::operation::OperationSlot;
 
 /// Memory taken at once for a value that is announced; more is taken as it comes.
 const RESERVED_BYTES_MAX: usize = 1 << 20;
@@ -41,6 +44,67 @@ impl Upload {
         self.sent += len;
         self.credit -= len as u64;
         Some(Chunk { offset, bytes })
+    }
+}
+
+/// The streamed puts of one connection: how many are open, which of them can send, and which wait for one of
+/// them to end.
+#[derive(Debug, Default)]
+pub(crate) struct Uploads {
+    open: usize,
+    /// Those with credit and something to send, in turn.
+    sendable: VecDeque<OperationSlot>,
+    waiting: VecDeque<OperationSlot>,
+    is_chunk_next: bool,
+}
+
+impl Uploads {
+    /// Whether a chunk goes before the next operation: each second time, so that neither keeps the other
+    /// waiting.
+    pub(crate) fn alternate(&mut self) -> bool {
+        self.is_chunk_next = !self.is_chunk_next;
+        self.is_chunk_next
+    }
+
+    /// Whether one more may begin while the server permits so many. Else it waits.
+    pub(crate) fn admit(&mut self, slot: OperationSlot, open_max: usize) -> bool {
+        let admitted = self.open < open_max;
+        if admitted {
+            self.open += 1;
+        } else {
+            self.waiting.push_back(slot);
+        }
+        admitted
+    }
+
+    /// An open one can send.
+    pub(crate) fn push_sendable(&mut self, slot: OperationSlot) {
+        self.sendable.push_back(slot);
+    }
+
+    /// The next one that can send.
+    pub(crate) fn pop_sendable(&mut self) -> Option<OperationSlot> {
+        self.sendable.pop_front()
+    }
+
+    pub(crate) fn has_sendable(&self) -> bool {
+        !self.sendable.is_empty()
+    }
+
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// An open one has ended; the one that may be tried in its stead.
+    pub(crate) fn end(&mut self, slot: OperationSlot) -> Option<OperationSlot> {
+        self.open -= 1;
+        self.sendable.retain(|&listed| listed != slot);
+        self.waiting.pop_front()
+    }
+
+    /// One does not wait any more.
+    pub(crate) fn stop_waiting(&mut self, slot: OperationSlot) {
+        self.waiting.retain(|&listed| listed != slot);
     }
 }
 

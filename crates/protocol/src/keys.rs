@@ -138,6 +138,12 @@ impl<'a> KeysWriter<'a> {
         added
     }
 
+    /// How long the message is so far: the key that was added last ends there.
+    #[must_use]
+    pub fn message_bytes(&self) -> usize {
+        self.writer.len()
+    }
+
     /// Completes the request.
     pub fn finish(mut self) {
         self.writer.patch(self.count_at, &self.count.to_le_bytes());

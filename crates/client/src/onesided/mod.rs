@@ -45,9 +45,8 @@ use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::PairId;
 
 pub use counter::{COUNTERS, OneSidedCounters};
-pub(crate) use page::range_of;
 
-use crate::link_id::LinkId;
+use crate::link_id::{LinkId, LinkSet};
 use crate::{ClientOptions, Operation, Output};
 use context::{AskServer, ReadContext};
 use mapping::Mapping;
@@ -85,7 +84,7 @@ pub(crate) struct Reader {
     scratch: Vec<u16>,
     now_ns: u64,
     /// From which connections a read came back with what it read, since somebody asked.
-    answered_links: u64,
+    answered_links: LinkSet,
     mapping: Mapping,
 }
 
@@ -104,7 +103,7 @@ impl Reader {
             ended: VecDeque::new(),
             scratch: Vec::new(),
             now_ns: 0,
-            answered_links: 0,
+            answered_links: LinkSet::default(),
             mapping: Mapping::default(),
         }
     }
@@ -409,14 +408,14 @@ impl Reader {
         alone || self.context.reads.get(link.index()).is_some_and(|reads| reads.outstanding() > 0)
     }
 
-    /// For which connections [`Reader::is_busy`], one bit each.
-    pub(crate) fn busy_links(&self) -> u64 {
-        let busy = |at: usize| self.is_busy(LinkId(u16::try_from(at).unwrap_or(u16::MAX)));
-        (0..self.workers.len().min(64)).fold(0, |bits, at| bits | u64::from(busy(at)) << at)
+    /// For which connections [`Reader::is_busy`].
+    pub(crate) fn busy_links(&self) -> LinkSet {
+        let links = (0..self.workers.len()).map(|at| LinkId(u16::try_from(at).unwrap_or(u16::MAX)));
+        links.filter(|link| self.is_busy(*link)).collect()
     }
 
-    /// From which connections a read came back since this was asked last, one bit each.
-    pub(crate) fn take_answered_links(&mut self) -> u64 {
+    /// From which connections a read came back since this was asked last.
+    pub(crate) fn take_answered_links(&mut self) -> LinkSet {
         std::mem::take(&mut self.answered_links)
     }
 
@@ -426,7 +425,7 @@ impl Reader {
         let owner = reads.take(tag);
         let words = match outcome {
             Ok(words) => {
-                self.answered_links |= 1u64.checked_shl(link.0.into()).unwrap_or(0);
+                self.answered_links.insert(link);
                 words
             }
             Err(failure) => return self.read_failed(link, owner, failure),

@@ -1,0 +1,74 @@
+//! Requests of the client's own: hello, sessions, signs of life, the table, registrations.
+
+use cell_protocol::{EncodeError, Hello, PROTOCOL_VERSION, Request, RequestHeader, RequestId};
+
+use crate::ClientOptions;
+
+/// A request of the client's own, or of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Control {
+    Hello,
+    OpenSession,
+    CloseSession,
+    KeepAlive,
+    /// The region table, from a row on.
+    Table {
+        from: u32,
+    },
+    /// The registrations, for one-sided reads.
+    Regions,
+    /// How long the lease holds: the tiniest request, for its reply's header.
+    Trust,
+    Credit {
+        stream: RequestId,
+        bytes: u32,
+    },
+    Cancel {
+        stream: RequestId,
+    },
+}
+
+/// A request of the client's own whose answer is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SentControl {
+    pub(crate) id: RequestId,
+    /// The time before it left: what its reply says of the lease is counted from there.
+    pub(crate) sent_ns: u64,
+}
+
+/// Those of a connection.
+#[derive(Debug, Default)]
+pub(crate) struct SentControls {
+    pub(crate) hello: Option<RequestId>,
+    pub(crate) open_session: Option<SentControl>,
+    pub(crate) close_session: Option<RequestId>,
+    /// With the number of the first row that was asked for.
+    pub(crate) table: Option<(SentControl, u32)>,
+    pub(crate) regions: Option<SentControl>,
+    pub(crate) trust: Option<SentControl>,
+}
+
+impl SentControls {
+    /// When the oldest of those left that are answered promptly.
+    #[inline]
+    pub(crate) fn oldest_ns(&self) -> Option<u64> {
+        let table = self.table.map(|(asked, _)| asked);
+        let prompt = [self.open_session, table, self.regions, self.trust];
+        prompt.iter().flatten().map(|asked| asked.sent_ns).min()
+    }
+}
+
+/// The hello of these options.
+pub(crate) fn hello(options: &ClientOptions) -> Request<'_> {
+    Request::Hello(Hello {
+        version: PROTOCOL_VERSION,
+        name: &options.name,
+        token: &options.token,
+        stream_credit_bytes: options.stream_credit_bytes,
+    })
+}
+
+/// Whether the hello of these options can be said.
+pub(crate) fn check_hello(options: &ClientOptions) -> Result<(), EncodeError> {
+    hello(options).encode(RequestHeader::default(), &mut Vec::new())
+}
