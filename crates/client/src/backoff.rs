@@ -2,7 +2,8 @@
 //! were refused together do not come back together.
 
 /// A small generator (SplitMix64, Steele et al., OOPSLA 2014). Seeded by the shell, so that a simulated
-/// client does the same again.
+/// client does the same again. Ours stays: with another generator each kept seed of the simulator would mean
+/// another run.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 

@@ -234,7 +234,7 @@ impl ClientCore {
     /// The connection is gone, or could not be begun.
     pub fn closed(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
         if !matches!(self.links[link].connection.phase, ConnectionPhase::Down { .. }) {
-            self.lose(link, now_ns, why);
+            self.on_connection_lost(link, now_ns, why);
         }
     }
 
@@ -331,11 +331,11 @@ impl ClientCore {
     /// Gives the connection up from this side.
     pub(crate) fn abandon_connection(&mut self, link: LinkId, now_ns: u64, why: AttemptError) {
         self.links[link].close_wanted = true;
-        self.lose(link, now_ns, why);
+        self.on_connection_lost(link, now_ns, why);
     }
 
     /// A connection is lost: what was sent on it and not answered is sent again.
-    pub(crate) fn lose(&mut self, id: LinkId, now_ns: u64, why: AttemptError) {
+    pub(crate) fn on_connection_lost(&mut self, id: LinkId, now_ns: u64, why: AttemptError) {
         let link = &mut self.links[id];
         tracing::debug!(link = id.0, %why, in_flight = link.in_flight(), "connection lost");
         self.last_attempt_error = Some(why);
@@ -354,7 +354,7 @@ impl ClientCore {
             link.address = None; // the next attempt may lead elsewhere
         }
         if let Some(reader) = &mut self.reader {
-            reader.lost(id);
+            reader.on_link_lost(id);
         }
         self.take_ended(now_ns);
         self.resend(id, now_ns, why);

@@ -36,12 +36,12 @@ impl ClientCore {
             (ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. }, _) => return,
             (_, Err(error)) => Err(AttemptError::Undecodable(error)),
             (ConnectionPhase::Greeting { .. }, Ok((header, reply))) => {
-                self.greeted(link, now_ns, &header, &reply)
+                self.on_hello_reply(link, now_ns, &header, &reply)
             }
             (ConnectionPhase::Up, Ok((header, reply))) => {
                 connection.on_activity(now_ns);
                 self.on_reply_header(link, &header);
-                let taken = self.replied(link, now_ns, &header, &reply, message);
+                let taken = self.on_reply(link, now_ns, &header, &reply, message);
                 self.take_ended(now_ns);
                 taken
             }
@@ -63,7 +63,7 @@ impl ClientCore {
         reader.on_reply_header(link, header, of_operation.or(of_own));
     }
 
-    fn greeted(
+    fn on_hello_reply(
         &mut self,
         link: LinkId,
         now_ns: u64,
@@ -81,7 +81,7 @@ impl ClientCore {
                 Ok(())
             }
             Reply::Refused(refusal) => {
-                self.not_welcome(link, now_ns, refusal);
+                self.on_hello_refused(link, now_ns, refusal);
                 Ok(())
             }
             _ => Err(AttemptError::Unfitting),
@@ -89,7 +89,7 @@ impl ClientCore {
     }
 
     /// The hello was refused: for now, or for good.
-    fn not_welcome(&mut self, link: LinkId, now_ns: u64, refusal: Refusal) {
+    fn on_hello_refused(&mut self, link: LinkId, now_ns: u64, refusal: Refusal) {
         let dismissal = match refusal {
             Refusal::Busy
             | Refusal::Recovering
@@ -107,7 +107,7 @@ impl ClientCore {
         }
     }
 
-    fn replied(
+    fn on_reply(
         &mut self,
         link: LinkId,
         now_ns: u64,
@@ -117,12 +117,12 @@ impl ClientCore {
     ) -> Result<(), AttemptError> {
         let id = header.id;
         if let Some(slot) = self.pending.waiting_for(id) {
-            return self.answered(slot, now_ns, reply, message);
+            return self.on_operation_reply(slot, now_ns, reply, message);
         }
         let ids = &mut self.links[link].sent_controls;
         if ids.open_session.is_some_and(|asked| asked.id == id) {
             ids.open_session = None;
-            return self.session_answered(now_ns, reply);
+            return self.on_session_reply(now_ns, reply);
         }
         if Some(id) == ids.close_session {
             ids.close_session = None;
@@ -141,12 +141,12 @@ impl ClientCore {
         if ids.trust.is_some_and(|asked| asked.id == id) {
             ids.trust = None;
             if let Some(reader) = &mut self.reader {
-                reader.trust_answered(link);
+                reader.on_trust_reply(link);
             }
             return Ok(());
         }
         if ids.regions.is_some_and(|asked| asked.id == id) {
-            return self.regions_answered(link, now_ns, header, reply);
+            return self.on_regions_reply(link, now_ns, header, reply);
         }
         if matches!(reply, Reply::ValueBegin(_)) {
             // Its get was given up before the server began to answer, so nobody returns credit: free the
@@ -157,7 +157,7 @@ impl ClientCore {
         Ok(())
     }
 
-    fn regions_answered(
+    fn on_regions_reply(
         &mut self,
         link: LinkId,
         now_ns: u64,
@@ -166,8 +166,8 @@ impl ClientCore {
     ) -> Result<(), AttemptError> {
         if let Some(reader) = &mut self.reader {
             match reply {
-                Reply::Regions(regions) => reader.regions_answered(link, now_ns, Some(regions)),
-                Reply::Refused(_) => reader.regions_answered(link, now_ns, None),
+                Reply::Regions(regions) => reader.on_regions_reply(link, now_ns, Some(regions)),
+                Reply::Refused(_) => reader.on_regions_reply(link, now_ns, None),
                 _ => return Err(AttemptError::Unfitting),
             }
         }
@@ -177,7 +177,7 @@ impl ClientCore {
         Ok(())
     }
 
-    fn session_answered(&mut self, now_ns: u64, reply: &Reply<'_>) -> Result<(), AttemptError> {
+    fn on_session_reply(&mut self, now_ns: u64, reply: &Reply<'_>) -> Result<(), AttemptError> {
         match *reply {
             Reply::Session { session, idle_ms } => {
                 self.session.opened(session, idle_ms, now_ns);
@@ -203,7 +203,7 @@ impl ClientCore {
         }
     }
 
-    fn answered(
+    fn on_operation_reply(
         &mut self,
         slot: OperationSlot,
         now_ns: u64,
@@ -217,23 +217,23 @@ impl ClientCore {
                 self.finish(slot, now_ns, Ok(output));
                 Ok(())
             }
-            (ReplyRole::Further, Reply::Refused(refusal)) => self.refused(slot, now_ns, refusal),
+            (ReplyRole::Further, Reply::Refused(refusal)) => self.on_refusal(slot, now_ns, refusal),
             (ReplyRole::Further, Reply::Elsewhere(route)) => {
                 self.pending.get_mut(slot).last = Some(AttemptError::Refused(Refusal::NotOwner));
                 self.redirect(slot, now_ns, Some(&route));
                 Ok(())
             }
-            (ReplyRole::Further, Reply::ValueBegin(begin)) => self.value_begins(slot, now_ns, begin),
-            (ReplyRole::Further, Reply::Chunk(chunk)) => self.value_goes_on(slot, now_ns, &chunk),
+            (ReplyRole::Further, Reply::ValueBegin(begin)) => self.on_value_begin(slot, now_ns, begin),
+            (ReplyRole::Further, Reply::Chunk(chunk)) => self.on_chunk(slot, now_ns, &chunk),
             (ReplyRole::Further, Reply::Credit { bytes }) => {
-                self.credited(slot, bytes);
+                self.on_credit(slot, bytes);
                 Ok(())
             }
             (ReplyRole::Further | ReplyRole::Unfitting, _) => Err(AttemptError::Unfitting),
         }
     }
 
-    fn refused(&mut self, slot: OperationSlot, now_ns: u64, refusal: Refusal) -> Result<(), AttemptError> {
+    fn on_refusal(&mut self, slot: OperationSlot, now_ns: u64, refusal: Refusal) -> Result<(), AttemptError> {
         let pending = self.pending.get_mut(slot);
         let action = action_on(refusal.status(), pending.is_write(), pending.fate_open);
         pending.last = Some(AttemptError::Refused(refusal));
@@ -292,7 +292,7 @@ impl ClientCore {
         }
     }
 
-    fn value_begins(
+    fn on_value_begin(
         &mut self,
         slot: OperationSlot,
         now_ns: u64,
@@ -310,21 +310,16 @@ impl ClientCore {
         }
         let progress = download.progress();
         pending.download = Some(download);
-        self.progressed(slot, now_ns, progress)
+        self.on_progress(slot, now_ns, progress)
     }
 
-    fn value_goes_on(
-        &mut self,
-        slot: OperationSlot,
-        now_ns: u64,
-        chunk: &Chunk<'_>,
-    ) -> Result<(), AttemptError> {
+    fn on_chunk(&mut self, slot: OperationSlot, now_ns: u64, chunk: &Chunk<'_>) -> Result<(), AttemptError> {
         let download = self.pending.get_mut(slot).download.as_mut().ok_or(AttemptError::Unfitting)?;
         let progress = download.take(chunk);
-        self.progressed(slot, now_ns, progress)
+        self.on_progress(slot, now_ns, progress)
     }
 
-    fn progressed(
+    fn on_progress(
         &mut self,
         slot: OperationSlot,
         now_ns: u64,
@@ -348,7 +343,7 @@ impl ClientCore {
         Ok(())
     }
 
-    fn credited(&mut self, slot: OperationSlot, bytes: u32) {
+    fn on_credit(&mut self, slot: OperationSlot, bytes: u32) {
         let pending = self.pending.get_mut(slot);
         let Some(upload) = &mut pending.upload else { return };
         upload.grant(bytes);

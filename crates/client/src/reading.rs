@@ -143,7 +143,7 @@ impl ClientCore {
                 continue;
             }
             if reader.wants_regions(id, now_ns) {
-                reader.regions_asked(id, now_ns);
+                reader.on_regions_asked(id, now_ns);
                 link.control.push_back(Control::Regions);
             }
             if reader.wants_trust(id, now_ns) {

@@ -2,12 +2,10 @@
 //! a step aside or a search from the root, never a wrong answer, because leaves are always read afresh and
 //! say which keys are theirs.
 
-use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
 use cell_terms::Pointer;
-
-const NONE: u32 = u32::MAX;
+use lru::LruCache;
 
 /// Pointers differ in a few bits in the middle; one multiplication spreads them (Fibonacci hashing, Knuth
 /// 6.4).
@@ -31,138 +29,52 @@ impl Hasher for PointerHasher {
     }
 }
 
-/// One kept node's slot in the order of use.
-#[derive(Clone, Copy, Debug)]
-struct Link {
-    pointer: u64,
-    newer: u32,
-    older: u32,
-}
-
 /// The cache. All nodes in it have one size.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
-    places: HashMap<u64, u32, BuildHasherDefault<PointerHasher>>,
-    links: Vec<Link>,
-    words: Vec<u64>,
-    free: Vec<u32>,
-    newest: u32,
-    oldest: u32,
-    node_words: usize,
+    nodes: LruCache<u64, Box<[u64]>, BuildHasherDefault<PointerHasher>>,
     bytes_max: usize,
 }
 
 impl NodeCache {
     /// An empty cache of at most so many bytes of nodes; zero keeps nothing.
     pub(crate) fn new(bytes_max: usize) -> NodeCache {
-        NodeCache {
-            places: HashMap::default(),
-            links: Vec::new(),
-            words: Vec::new(),
-            free: Vec::new(),
-            newest: NONE,
-            oldest: NONE,
-            node_words: 0,
-            bytes_max,
-        }
+        NodeCache { nodes: LruCache::unbounded_with_hasher(BuildHasherDefault::default()), bytes_max }
     }
 
     pub(crate) fn clear(&mut self) {
-        *self = NodeCache::new(self.bytes_max);
-    }
-
-    #[cfg(test)]
-    fn len(&self) -> usize {
-        self.places.len()
+        self.nodes.clear();
     }
 
     /// The node at a pointer, which counts as used now.
     #[inline]
     pub(crate) fn get(&mut self, pointer: Pointer) -> Option<&[u64]> {
-        let slot = *self.places.get(&pointer.0)?;
-        if slot != self.newest {
-            self.unlink(slot);
-            self.link_newest(slot);
-        }
-        let from = slot as usize * self.node_words;
-        Some(&self.words[from..from + self.node_words])
+        self.nodes.get(&pointer.0).map(|words| &**words)
     }
 
-    /// Keeps a node, in place of what was kept of it.
+    /// Keeps a node, in place of what was kept of it, or of the node that was used longest ago.
     pub(crate) fn insert(&mut self, pointer: Pointer, words: &[u64]) {
-        if self.places.is_empty() {
-            self.node_words = words.len();
-            (self.newest, self.oldest) = (NONE, NONE);
-            self.links.clear();
-            self.words.clear();
-            self.free.clear();
-        }
-        if words.len() != self.node_words || words.len() * 8 > self.bytes_max {
+        if self.nodes.peek_lru().is_some_and(|(_, kept)| kept.len() != words.len()) {
             return;
         }
-        let slot = match self.places.get(&pointer.0) {
-            Some(&slot) => {
-                self.unlink(slot);
-                slot
-            }
-            None => self.take_slot(pointer),
+        let is_full = (self.nodes.len() + 1) * words.len() * 8 > self.bytes_max;
+        let freed = match self.nodes.pop(&pointer.0) {
+            None if is_full => self.nodes.pop_lru().map(|(_, freed)| freed),
+            known => known,
         };
-        self.link_newest(slot);
-        let from = slot as usize * self.node_words;
-        self.words[from..from + self.node_words].copy_from_slice(words);
+        match freed {
+            Some(mut freed) => {
+                freed.copy_from_slice(words);
+                self.nodes.put(pointer.0, freed);
+            }
+            None if is_full => {}
+            None => drop(self.nodes.put(pointer.0, words.into())),
+        }
     }
 
     /// Forgets a node; false if it was not kept.
     pub(crate) fn remove(&mut self, pointer: Pointer) -> bool {
-        let Some(slot) = self.places.remove(&pointer.0) else { return false };
-        self.unlink(slot);
-        self.free.push(slot);
-        true
-    }
-
-    fn take_slot(&mut self, pointer: Pointer) -> u32 {
-        let full = (self.links.len() + 1) * self.node_words * 8 > self.bytes_max;
-        let slot = match self.free.pop() {
-            Some(slot) => slot,
-            None if full => {
-                let slot = self.oldest;
-                self.unlink(slot);
-                self.places.remove(&self.links[slot as usize].pointer);
-                slot
-            }
-            None => {
-                let slot = u32::try_from(self.links.len()).unwrap_or(NONE - 1);
-                self.links.push(Link { pointer: 0, newer: NONE, older: NONE });
-                self.words.resize(self.words.len() + self.node_words, 0);
-                slot
-            }
-        };
-        self.links[slot as usize].pointer = pointer.0;
-        self.places.insert(pointer.0, slot);
-        slot
-    }
-
-    fn unlink(&mut self, slot: u32) {
-        let Link { newer, older, .. } = self.links[slot as usize];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.links[newer as usize].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.links[older as usize].newer = newer,
-        }
-    }
-
-    fn link_newest(&mut self, slot: u32) {
-        let older = self.newest;
-        let link = &mut self.links[slot as usize];
-        (link.newer, link.older) = (NONE, older);
-        match older {
-            NONE => self.oldest = slot,
-            older => self.links[older as usize].newer = slot,
-        }
-        self.newest = slot;
+        self.nodes.pop(&pointer.0).is_some()
     }
 }
 
@@ -183,7 +95,7 @@ mod tests {
         }
         assert_eq!(cache.get(pointer(1)), Some(&[1; 8][..]));
         cache.insert(pointer(4), &[4; 8]);
-        assert_eq!((cache.len(), cache.get(pointer(2))), (3, None));
+        assert_eq!((cache.nodes.len(), cache.get(pointer(2))), (3, None));
         assert!(cache.remove(pointer(1)) && !cache.remove(pointer(1)));
         cache.insert(pointer(5), &[5; 8]);
         assert_eq!(cache.get(pointer(3)), Some(&[3; 8][..]));
@@ -195,11 +107,11 @@ mod tests {
     fn insert_of_no_room_or_of_another_size_keeps_nothing() {
         let mut cache = NodeCache::new(0);
         cache.insert(pointer(1), &[1; 8]);
-        assert_eq!(cache.len(), 0);
+        assert_eq!(cache.nodes.len(), 0);
         let mut cache = NodeCache::new(1024);
         cache.insert(pointer(1), &[1; 8]);
         cache.insert(pointer(2), &[1; 16]);
-        assert_eq!(cache.len(), 1);
+        assert_eq!(cache.nodes.len(), 1);
     }
 
     proptest! {
@@ -224,7 +136,7 @@ mod tests {
                     }
                     _ => prop_assert_eq!(cache.remove(pointer(number)), found.is_some()),
                 }
-                prop_assert_eq!(cache.len(), model.len());
+                prop_assert_eq!(cache.nodes.len(), model.len());
             }
         }
     }

@@ -62,7 +62,7 @@ impl ReadContext {
     }
 
     /// The root may not be what it was: its header is read again.
-    pub(super) fn root_is_doubtful(&mut self) {
+    pub(super) fn recheck_root(&mut self) {
         if !self.regions.is_empty() {
             self.ask_header(0);
         }

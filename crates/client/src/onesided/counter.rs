@@ -3,11 +3,11 @@
 use cell_terms::{Counter, CounterKind, CounterValue};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident: $name:literal, $meaning:literal;)+) => {
+    ($($field:ident: $name:literal, $meaning:literal;)+) => {
         /// What was counted so far.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct OneSidedCounters {
-            $($(#[$doc])* pub $field: u64,)+
+            $(#[doc = $meaning] pub $field: u64,)+
         }
 
         /// The declarations.
@@ -34,39 +34,22 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Operations that were begun one-sided.
     begun: "client_one_sided_begun_total", "Operations that were begun one-sided.";
-    /// Operations that were answered one-sided.
     done: "client_one_sided_done_total", "Operations that were answered one-sided.";
-    /// Operations that were handed to the server.
     fell_back: "client_one_sided_fell_back_total", "Operations that one-sided reads did not answer: the server did.";
-    /// Reads posted.
     reads: "client_one_sided_reads_total", "One-sided reads posted.";
-    /// Operations whose answer was found in place.
     in_place: "client_one_sided_in_place_total", "Operations whose answer was found in mapped memory, without a read.";
-    /// Tree nodes found in the cache.
     cached: "client_one_sided_cached_total", "Tree nodes above the leaves that were found in the cache.";
-    /// Tree nodes dropped from the cache as stale.
     dropped: "client_one_sided_dropped_total", "Tree nodes dropped from the cache, because they led astray.";
-    /// Retries: a writer was at work in a tree node.
     torn: "client_one_sided_torn_total", "Tree nodes read again: a writer was at work in them.";
-    /// Retries: an invalid tree node.
     invalid: "client_one_sided_invalid_total", "Searches begun again: a tree node was not valid.";
-    /// Retries: a tree node that does not cover the key.
     fence: "client_one_sided_fence_total", "Searches begun again: a tree node did not cover the key.";
-    /// Right links followed.
     right_link: "client_one_sided_right_link_total", "Right links followed: a parent was stale.";
-    /// Retries: an extent that is not its leaf's.
     crc: "client_one_sided_crc_total", "Searches begun again: an extent was not its leaf's.";
-    /// Waits: what was read is not durable yet.
     watermark: "client_one_sided_watermark_total", "Watermarks read again: what was found was not durable yet.";
-    /// Waits: the lease may not hold any more.
     trust: "client_one_sided_trust_total", "Answers held: the owner's lease had to be asked for again.";
-    /// Retries: the operation took too long.
     clock: "client_one_sided_clock_total", "Answers thrown away: the operation took longer than permitted.";
-    /// Retries: a registration has ended.
     key_unknown: "client_one_sided_key_unknown_total", "Reads of regions that are not registered any more.";
-    /// Reads that failed for another reason.
     failed: "client_one_sided_failed_total", "Reads that failed: a lost connection, or a place that is not there.";
 }
 

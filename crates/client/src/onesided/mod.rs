@@ -140,8 +140,8 @@ impl Reader {
     }
 
     /// They are asked for.
-    pub(crate) fn regions_asked(&mut self, link: LinkId, now_ns: u64) {
-        self.workers[link.index()].regions_asked(now_ns);
+    pub(crate) fn on_regions_asked(&mut self, link: LinkId, now_ns: u64) {
+        self.workers[link.index()].on_regions_asked(now_ns);
     }
 
     /// Whether something was looked for in a region that nobody has told of, since this was asked last; all
@@ -151,10 +151,10 @@ impl Reader {
     }
 
     /// What the worker said; none if it refused.
-    pub(crate) fn regions_answered(&mut self, link: LinkId, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
+    pub(crate) fn on_regions_reply(&mut self, link: LinkId, now_ns: u64, reply: Option<&RegionsReply<'_>>) {
         let regions = reply.and_then(|reply| Regions::new(link, reply, self.reads_ordered));
         let Some(regions) = regions else {
-            return self.nowhere(link, now_ns);
+            return self.on_regions_refused(link, now_ns);
         };
         let known = &mut self.workers[link.index()].registration;
         if *known == RegistrationState::Renewing && self.context.regions.grow(link, &regions) {
@@ -166,7 +166,7 @@ impl Reader {
         self.context.regions.replace(link, regions);
         self.mapping = Mapping::default();
         self.positions_changed();
-        self.context.root_is_doubtful();
+        self.context.recheck_root();
     }
 
     /// Who was at work in the regions cannot go on: a place in their list may be another pair's now.
@@ -215,7 +215,7 @@ impl Reader {
 
     /// The question has been answered; the header was heard before. What waits is looked at again, by a time
     /// after all that came with the answer: not by the time at which the answer was taken in.
-    pub(crate) fn trust_answered(&mut self, link: LinkId) {
+    pub(crate) fn on_trust_reply(&mut self, link: LinkId) {
         self.workers[link.index()].trust_asked = false;
         self.validating.append(&mut self.waiting);
     }
@@ -230,7 +230,7 @@ impl Reader {
         if source == WatermarkSource::Newer {
             // The pair has another epoch than its registrations: they are of the past.
             tracing::debug!(pair = %header.pair, epoch = %header.watermark.epoch, "registrations of another epoch");
-            return self.nowhere(link, self.now_ns);
+            return self.on_regions_refused(link, self.now_ns);
         }
         let vouched = header.pair == PairId(0) || source == WatermarkSource::Own;
         if let Some(asked_ns) = asked_ns.filter(|_| vouched) {
@@ -246,23 +246,23 @@ impl Reader {
         if self.context.regions.drop_link(link) {
             self.positions_changed();
             if self.context.regions.root().is_none() {
-                self.context.root_is_doubtful(); // its header may have been on its way
+                self.context.recheck_root(); // its header may have been on its way
             }
         }
     }
 
     /// There are none for now.
-    fn nowhere(&mut self, link: LinkId, now_ns: u64) {
+    fn on_regions_refused(&mut self, link: LinkId, now_ns: u64) {
         self.forget_regions(link);
         let until_ns = now_ns.saturating_add(ASK_AGAIN_NS);
         self.workers[link.index()].registration = RegistrationState::Unavailable { until_ns };
-        if self.context.regions.root().is_none() && !self.is_coming() {
+        if self.context.regions.root().is_none() && !self.may_root_come() {
             self.give_up_held();
         }
     }
 
     /// The connection is gone.
-    pub(crate) fn lost(&mut self, link: LinkId) {
+    pub(crate) fn on_link_lost(&mut self, link: LinkId) {
         if self.workers.len() <= link.index() {
             return;
         }
@@ -274,7 +274,7 @@ impl Reader {
     }
 
     /// Whether the root may still come.
-    fn is_coming(&self) -> bool {
+    fn may_root_come(&self) -> bool {
         // Whether one of several that was lost comes again is not known: nobody waits for it.
         let alone = self.workers.len() == 1;
         let expected = |worker: &Worker| {
@@ -287,7 +287,7 @@ impl Reader {
     /// Takes an operation in; false if it is one for the server. It is told by [`Reader::ended`] how it
     /// ended.
     pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, operation: &Operation<'_>) -> bool {
-        if self.context.regions.root().is_none() && !self.is_coming() {
+        if self.context.regions.root().is_none() && !self.may_root_come() {
             self.context.region_unknown |= self.is_here(); // who is there may have taken it over
             return false;
         }
@@ -313,7 +313,7 @@ impl Reader {
     fn begin_held(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
         if self.context.regions.root().is_none() {
-            if !self.held.is_empty() && !self.is_coming() {
+            if !self.held.is_empty() && !self.may_root_come() {
                 self.give_up_held(); // who keeps the root is not there
             }
             return;
@@ -323,7 +323,7 @@ impl Reader {
         {
             self.active += 1;
             let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
-            self.stepped(slot, outcome);
+            self.on_step(slot, outcome);
             self.mapping.begun(outcome.is_ok());
         }
     }
@@ -440,13 +440,13 @@ impl Reader {
                 let operation = &mut self.operations[usize::from(slot)];
                 if operation.serial == serial && operation.state == ReadState::Reading {
                     let outcome = operation.on_read(slot, (lookup, piece), words, &mut self.context);
-                    self.stepped(slot, outcome);
+                    self.on_step(slot, outcome);
                 }
             }
         }
     }
 
-    fn stepped(&mut self, slot: u16, outcome: Result<(), AskServer>) {
+    fn on_step(&mut self, slot: u16, outcome: Result<(), AskServer>) {
         if outcome == Err(AskServer) {
             return self.end(slot, Ended::Server);
         }
@@ -472,7 +472,7 @@ impl Reader {
                 self.context.counters.failed += 1;
                 match owner {
                     ReadOwner::None => {}
-                    ReadOwner::Header { .. } => self.nowhere(link, self.now_ns),
+                    ReadOwner::Header { .. } => self.on_regions_refused(link, self.now_ns),
                     ReadOwner::Lookup { slot, serial, .. } => {
                         let operation = &self.operations[usize::from(slot)];
                         if operation.serial == serial && operation.state == ReadState::Reading {

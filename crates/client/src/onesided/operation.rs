@@ -424,7 +424,7 @@ impl ReadOperation {
                 for &parent in self.lookups[lookup].walk.parents() {
                     context.forget(parent);
                 }
-                context.root_is_doubtful();
+                context.recheck_root();
                 self.retry(slot, lookup, context)?;
             }
         }

@@ -71,7 +71,7 @@ impl Reader {
             Validation::Overrun => {
                 self.context.counters.clock += 1;
                 let outcome = self.operations[usize::from(slot)].begin_again(slot, now_ns, &mut self.context);
-                self.stepped(slot, outcome);
+                self.on_step(slot, outcome);
             }
             Validation::NotCovered => self.wait_for_watermark(slot, now_ns),
             Validation::NotTrusted => {

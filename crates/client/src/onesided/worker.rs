@@ -70,7 +70,7 @@ impl Worker {
     }
 
     /// They are asked for.
-    pub(super) fn regions_asked(&mut self, now_ns: u64) {
+    pub(super) fn on_regions_asked(&mut self, now_ns: u64) {
         if self.is_here() {
             self.registration = RegistrationState::Renewing;
             self.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
