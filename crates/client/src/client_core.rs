@@ -16,10 +16,10 @@
 //! When the core cannot tell whether a write was done it says so ([`ClientError::Unknown`]) and never
 //! guesses; any other error says that it was surely not done.
 //!
-//! The core wires its parts, each with a state of its own: the operations that it holds (`pending`), where they
-//! go (`routing`), the connections (`links`, and the streams of each), the session (`session`) and the one-sided
-//! path (`onesided`). This file has submission and time; what goes out is in `outgoing`, what comes in in
-//! `incoming`, and what becomes of an operation in between in `dispatch`.
+//! The core wires its parts, each with a state of its own: the operations that it holds (`pending`), where
+//! they go (`routing`), the connections (`links`, and the streams of each), the session (`session`) and the
+//! one-sided path (`onesided`). This file has submission and time; what goes out is in `outgoing`, what comes
+//! in in `incoming`, and what becomes of an operation in between in `dispatch`.
 
 use cell_protocol::Refusal;
 

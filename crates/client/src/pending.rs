@@ -1,5 +1,5 @@
-//! The operations that a client holds: one slot each, reused with its buffers; and the completions that wait to
-//! be taken.
+//! The operations that a client holds: one slot each, reused with its buffers; and the completions that
+//! wait to be taken.
 //!
 //! A request id names the slot and the attempt, `attempt << 16 | slot`, so a reply finds its operation
 //! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
