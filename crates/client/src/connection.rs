@@ -135,7 +135,7 @@ impl Connection {
         }
     }
 
-    /// The connection is open. False if nobody was opening one.
+    /// The connection is open. False if none was being opened.
     pub(crate) fn opened(&mut self) -> bool {
         match self.phase {
             ConnectionPhase::Opening { since_ns } => {

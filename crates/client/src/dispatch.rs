@@ -31,7 +31,7 @@ impl ClientCore {
         match self.route(slot) {
             RouteTarget::Link(link) => self.enlist_at(slot, link),
             RouteTarget::Parts(targets) if self.split(slot, &targets) => {}
-            RouteTarget::Parts(_) | RouteTarget::Nobody => {
+            RouteTarget::Parts(_) | RouteTarget::NoOwner => {
                 self.note_unserved(slot, None);
                 self.routing.on_misrouted();
                 self.back_off(slot, now_ns);
@@ -214,7 +214,7 @@ impl ClientCore {
         }
     }
 
-    /// Tells the server that nobody goes on with an operation's stream, if it has one.
+    /// Tells the server that an operation's stream, if it has one, has ended.
     fn cancel_stream(&mut self, slot: OperationSlot) {
         let pending = self.pending.get(slot);
         let link = &mut self.links[pending.link];
@@ -294,7 +294,7 @@ impl ClientCore {
         }
     }
 
-    /// Nobody waits for the parts of an operation any more.
+    /// Ends the parts of an operation that has ended.
     fn end_parts(&mut self, whole: OperationSlot) {
         let mut parts = Vec::new();
         self.pending.collect(&mut parts, |pending| pending.part_of.is_some_and(|(of, _)| of == whole));

@@ -1,5 +1,5 @@
-//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's,
-//! who sleeps between the steps (or, in a simulator, does not).
+//! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's;
+//! it sleeps between the steps (or, in a simulator, does not).
 
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 

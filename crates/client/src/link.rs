@@ -98,7 +98,7 @@ impl Link {
         self.in_flight += 1;
     }
 
-    /// Nobody waits for an operation's answer on this connection any more.
+    /// The answer of an operation that was sent has come, or is not waited for any more.
     pub(crate) fn on_unsent(&mut self, is_prompt: bool) {
         self.in_flight -= 1;
         self.in_flight_prompt -= usize::from(is_prompt);

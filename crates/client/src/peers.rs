@@ -59,13 +59,13 @@ impl Peers {
         self.rows.iter().map(|row| &*row.address).filter(|address| !address.is_empty())
     }
 
-    /// Who has a pair.
+    /// The owner of a pair.
     pub(crate) fn of(&self, pair: PairId) -> Option<&Peer> {
         let first = self.rows.partition_point(|row| row.pair < pair);
         self.rows.get(first).filter(|row| row.pair == pair)
     }
 
-    /// Who has the lowest pair, and with it the router.
+    /// The owner of the lowest pair, and with it of the router.
     pub(crate) fn first(&self) -> Option<&Peer> {
         self.rows.get(self.rows.partition_point(|row| row.pair == PairId(0)))
     }
@@ -79,7 +79,8 @@ impl Peers {
         let goes_on = usize::try_from(from) == Ok(self.incoming.len());
         if !goes_on || report.revision != self.incoming_revision {
             self.incoming.clear();
-            return TableProgress::More(0); // it has changed between two parts, or another node was asked meanwhile
+            // It has changed between two parts, or another node was asked meanwhile.
+            return TableProgress::More(0);
         }
         self.incoming.extend(report.rows.iter().map(|row| Peer {
             pair: row.pair,

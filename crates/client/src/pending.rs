@@ -135,7 +135,7 @@ impl PendingOperation {
         self.routing_key == RoutingKey::Node
     }
 
-    /// Whether what it waits for is that somebody owns its keys.
+    /// Whether it backs off until a node owns its keys.
     pub(crate) fn waits_for_owner(&self) -> bool {
         let is_for_owner = match self.last {
             Some(AttemptError::Refused(refusal)) => {

@@ -157,7 +157,7 @@ impl ClientCore {
     }
 
     /// Whether one-sided reads are on their way to a server's host. One that does not come back: the host is
-    /// gone, or nobody has its connection any more.
+    /// gone, or its connection is.
     #[inline]
     pub(crate) fn is_reading(&self, link: LinkId) -> bool {
         self.reader.as_ref().is_some_and(|reader| reader.is_busy(link))

@@ -30,7 +30,7 @@ pub(crate) enum RefusalAction {
     Rename,
     /// Surely not done: tell the caller.
     Refused,
-    /// Nobody can tell any more: tell the caller so.
+    /// Whether it was done cannot be known any more: tell the caller so.
     Unknown,
     /// The server answers what was not asked.
     Unfitting,

@@ -48,8 +48,8 @@ pub(crate) enum RouteTarget {
     Link(LinkId),
     /// It goes in parts: this is where each of its keys is.
     Parts(Vec<LinkId>),
-    /// Nobody has it.
-    Nobody,
+    /// No node that can be reached is known to have its keys.
+    NoOwner,
 }
 
 /// See the module's text.
@@ -85,7 +85,7 @@ impl Routing {
             return self.route_keys(pending.keys(), attempts, links, options);
         }
         let Some(aim) = pending.aim() else { return RouteTarget::Link(LinkId::BOOTSTRAP) };
-        self.link_for(aim, attempts, links, options).map_or(RouteTarget::Nobody, RouteTarget::Link)
+        self.link_for(aim, attempts, links, options).map_or(RouteTarget::NoOwner, RouteTarget::Link)
     }
 
     fn route_keys<'k>(
@@ -97,7 +97,7 @@ impl Routing {
     ) -> RouteTarget {
         let targets: Option<Vec<LinkId>> =
             keys.map(|key| self.link_for(Aim::At(key), attempts, links, options)).collect();
-        let Some(targets) = targets else { return RouteTarget::Nobody };
+        let Some(targets) = targets else { return RouteTarget::NoOwner };
         let first = targets.first().copied().unwrap_or(LinkId::BOOTSTRAP);
         let is_one = targets.iter().all(|link| *link == first);
         if is_one { RouteTarget::Link(first) } else { RouteTarget::Parts(targets) }
@@ -181,8 +181,8 @@ impl Routing {
         self.watch.is_stale = true;
     }
 
-    /// A connection is gone: the node that it led to may have lost its pairs. `has_operations`: somebody
-    /// waits for something.
+    /// A connection is gone: the node that it led to may have lost its pairs. `has_operations`: some
+    /// operation waits for an answer.
     pub(crate) fn on_link_lost(&mut self, link: LinkId, links: &Links, has_operations: bool) {
         self.on_table_withheld(link);
         self.watch.is_stale |= self.has_choice(links) && has_operations;

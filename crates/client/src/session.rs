@@ -151,7 +151,7 @@ impl Session {
         OperationNumber(open.map_or(1, |open| open.floor))
     }
 
-    /// A write's result is known, or nobody waits for it any more.
+    /// A write's result is known, or it is not waited for any more.
     pub(crate) fn end_number(&mut self, session: SessionId, number: OperationNumber) {
         let Some(open) = self.open.as_mut().filter(|open| open.session == session) else { return };
         let index = number.0.checked_sub(open.floor).and_then(|index| usize::try_from(index).ok());

@@ -28,8 +28,8 @@ pub(crate) struct ReadContext {
     /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
     /// these.
     pub(super) registrations: u32,
-    /// A pointer led to a region that is not known, or nobody who is known has the root: some worker has more
-    /// of them by now.
+    /// A pointer led to a region that is not known, or no known region has the root: some worker has more of
+    /// them by now.
     pub(super) region_unknown: bool,
 }
 

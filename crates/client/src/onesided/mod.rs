@@ -83,7 +83,7 @@ pub(crate) struct Reader {
     ended: VecDeque<(u16, Ended)>,
     scratch: Vec<u16>,
     now_ns: u64,
-    /// From which connections a read came back with what it read, since somebody asked.
+    /// From which connections a read came back with what it read, since this was asked last.
     answered_links: LinkSet,
     mapping: Mapping,
 }
@@ -144,8 +144,8 @@ impl Reader {
         self.workers[link.index()].on_regions_asked(now_ns);
     }
 
-    /// Whether something was looked for in a region that nobody has told of, since this was asked last; all
-    /// workers that are known are asked again then, each so often.
+    /// Whether something was looked for in a region that no worker has told of, since this was asked last;
+    /// all workers that are known are asked again then, each so often.
     pub(crate) fn take_region_unknown(&mut self) -> bool {
         std::mem::take(&mut self.context.region_unknown)
     }
@@ -169,7 +169,7 @@ impl Reader {
         self.context.recheck_root();
     }
 
-    /// Who was at work in the regions cannot go on: a place in their list may be another pair's now.
+    /// Operations that read the regions cannot go on: a position in their list may be another pair's now.
     fn positions_changed(&mut self) {
         self.context.cache.clear();
         self.give_up_active();
@@ -179,7 +179,7 @@ impl Reader {
 
     /// Whether the fabric is to be asked which regions are mapped.
     pub(crate) fn wants_mapping(&self) -> bool {
-        self.mapping.is_due() && self.is_here()
+        self.mapping.is_due() && self.is_any_registered()
     }
 
     /// Takes the regions that are mapped, so that they are looked at in place from now on.
@@ -202,7 +202,7 @@ impl Reader {
     pub(crate) fn wants_trust(&self, link: LinkId, now_ns: u64) -> bool {
         let Some(worker) = self.workers.get(link.index()) else { return false };
         let used = self.active > 0 || worker.trust_used;
-        used && worker.is_here() && !worker.trust_asked && worker.trust.is_low(now_ns)
+        used && worker.is_registered() && !worker.trust_asked && worker.trust.is_low(now_ns)
     }
 
     /// It is asked for.
@@ -223,7 +223,7 @@ impl Reader {
     /// What a reply says besides its answer. `asked_ns` is when its request was made, if that is known.
     pub(crate) fn on_reply_header(&mut self, link: LinkId, header: &ReplyHeader, asked_ns: Option<u64>) {
         let Some(worker) = self.workers.get_mut(link.index()) else { return };
-        if header.lease_remaining_us == 0 || !worker.is_here() {
+        if header.lease_remaining_us == 0 || !worker.is_registered() {
             return;
         }
         let source = self.context.regions.on_watermark(link, header.pair, header.watermark);
@@ -239,7 +239,7 @@ impl Reader {
     }
 
     /// A worker's registrations are of no use any more: what is under way is the server's, and they are asked
-    /// for anew. Who had none disturbs nobody.
+    /// for anew. Without any, nothing changes.
     fn forget_regions(&mut self, link: LinkId) {
         let worker = &mut self.workers[link.index()];
         (worker.registration, worker.trust) = (RegistrationState::Wanted, Trust::default());
@@ -275,7 +275,7 @@ impl Reader {
 
     /// Whether the root may still come.
     fn may_root_come(&self) -> bool {
-        // Whether one of several that was lost comes again is not known: nobody waits for it.
+        // Whether one of several that was lost comes again is not known: it is not waited for.
         let alone = self.workers.len() == 1;
         let expected = |worker: &Worker| {
             (worker.is_up || alone)
@@ -288,7 +288,7 @@ impl Reader {
     /// ended.
     pub(crate) fn begin(&mut self, slot: u16, now_ns: u64, operation: &Operation<'_>) -> bool {
         if self.context.regions.root().is_none() && !self.may_root_come() {
-            self.context.region_unknown |= self.is_here(); // who is there may have taken it over
+            self.context.region_unknown |= self.is_any_registered(); // one of them may have the root by now
             return false;
         }
         while self.operations.len() <= usize::from(slot) {
@@ -305,8 +305,8 @@ impl Reader {
         true
     }
 
-    fn is_here(&self) -> bool {
-        self.workers.iter().any(Worker::is_here)
+    fn is_any_registered(&self) -> bool {
+        self.workers.iter().any(Worker::is_registered)
     }
 
     /// Begins what waits for its turn.
@@ -314,7 +314,7 @@ impl Reader {
         self.now_ns = now_ns;
         if self.context.regions.root().is_none() {
             if !self.held.is_empty() && !self.may_root_come() {
-                self.give_up_held(); // who keeps the root is not there
+                self.give_up_held(); // the root's owner is not there
             }
             return;
         }
@@ -328,7 +328,7 @@ impl Reader {
         }
     }
 
-    /// Gives an operation up: whoever asked is not there any more.
+    /// Gives an operation up: its answer is not wanted any more.
     pub(crate) fn abandon(&mut self, slot: u16) {
         let Some(operation) = self.operations.get_mut(usize::from(slot)) else { return };
         match operation.state {

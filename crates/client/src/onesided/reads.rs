@@ -27,7 +27,7 @@ pub(crate) enum ReadOwner {
         /// Which piece of an extent; a tree node has one.
         piece: u16,
     },
-    /// Nobody's: the operation is gone.
+    /// The operation that asked for it is gone.
     None,
 }
 

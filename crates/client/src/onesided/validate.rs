@@ -37,7 +37,7 @@ impl Reader {
     ///
     /// 1. the client reads its clock: the lease still holds for a moment;
     /// 2. it is stopped, the lease ends, and a successor changes what is the truth;
-    /// 3. it goes on: an operation that waited is begun, and is answered in place by memory of nobody's;
+    /// 3. it goes on: an operation that waited is begun, and is answered in place by memory without an owner;
     /// 4. by the time of step 1 it would be told.
     pub(crate) fn validate(&mut self, now_ns: u64) {
         if planted(Mutant::ClockBeforeLoads) {

@@ -54,11 +54,11 @@ impl Default for Worker {
 
 impl Worker {
     /// Whether its registrations are known.
-    pub(super) fn is_here(&self) -> bool {
+    pub(super) fn is_registered(&self) -> bool {
         matches!(self.registration, RegistrationState::Registered | RegistrationState::Renewing)
     }
 
-    /// Whether its registrations are to be asked for. `lacking`: something was looked for that nobody has
+    /// Whether its registrations are to be asked for. `lacking`: something was looked for that no worker has
     /// told of.
     pub(super) fn wants_regions(&self, now_ns: u64, lacking: bool) -> bool {
         match self.registration {
@@ -71,7 +71,7 @@ impl Worker {
 
     /// They are asked for.
     pub(super) fn on_regions_asked(&mut self, now_ns: u64) {
-        if self.is_here() {
+        if self.is_registered() {
             self.registration = RegistrationState::Renewing;
             self.renew_not_before_ns = now_ns.saturating_add(RENEW_EVERY_NS);
         } else {

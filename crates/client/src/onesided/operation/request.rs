@@ -1,5 +1,5 @@
-//! What a one-sided operation is to read, with keys of its own: whoever submits it lends its keys only for
-//! that time.
+//! What a one-sided operation is to read, with keys of its own: those that it was submitted with are only
+//! lent.
 
 use std::ops::Range;
 
