@@ -61,3 +61,30 @@ impl Join {
         values
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cell_protocol::Found;
+    use cell_terms::Version;
+
+    use super::*;
+
+    fn values(of: &[u8]) -> FoundValues {
+        let mut values = FoundValues::with_capacity(of.len(), of.len());
+        let version = Version::default();
+        of.chunks(1).for_each(|value| values.push(Found::Value { version, value }));
+        values
+    }
+
+    #[test]
+    fn take_of_the_last_part_gives_the_values_in_the_order_of_the_keys() {
+        let targets = [7, 2, 7, 2, 2].map(LinkId);
+        let mut join = Join::new(&targets);
+        assert_eq!(join.links(), [LinkId(2), LinkId(7)]);
+        let keys: Vec<usize> = (0..5).filter(|&key| join.has_key(1, key)).collect();
+        assert_eq!(keys, [0, 2]);
+        assert_eq!(join.take(1, values(b"ac")), None);
+        assert_eq!(join.take(1, values(b"xy")), None, "a part counts once");
+        assert_eq!(join.take(0, values(b"bde")), Some(values(b"abcde")));
+    }
+}

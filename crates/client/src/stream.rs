@@ -192,6 +192,19 @@ mod tests {
     }
 
     #[test]
+    fn uploads_past_the_limit_wait_until_one_ends() {
+        let mut uploads = Uploads::default();
+        assert!(uploads.admit(1, 2) && uploads.admit(2, 2));
+        assert!(!uploads.admit(3, 2) && !uploads.admit(4, 2) && !uploads.admit(5, 2));
+        uploads.push_sendable(2);
+        uploads.push_sendable(1);
+        uploads.stop_waiting(3);
+        assert_eq!(uploads.end(2), Some(4));
+        assert_eq!(uploads.pop_sendable(), Some(1), "what has ended sends nothing");
+        assert!(uploads.admit(4, 2) && uploads.has_waiting() && !uploads.has_sendable());
+    }
+
+    #[test]
     fn take_chunk_that_does_not_follow_is_refused() {
         let value = [7; 100];
         let mut download = Download::new(begin(&value), 50, 1000).unwrap();
