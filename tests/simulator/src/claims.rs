@@ -6,42 +6,18 @@ use std::sync::Arc;
 
 use cell_cluster::{Coordinator, MemberRow, NewPair, ServingAddress, Table};
 use cell_node::{
-    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, TakeoverJob, TakeoverQueue,
-    TakeoverRun, WorkerIdentity, WorkerInput, join_cluster,
+    ControlDriver, ControlEffect, MembershipOptions, PairInput, RefusedKind, TakeoverJob, TakeoverRun,
+    WorkerIdentity, WorkerInput, join_cluster,
 };
 use cell_pair::Pair;
 use cell_recovery::{Progress, PublishRequest, Recovered, RecoveryError, RegionSource, Turn};
 use cell_terms::{Incarnation, NodeId, PairId};
 use cell_wal::sim::SimDevice;
 
-use crate::node::{Exit, News, Node, is_excused};
+use crate::news::{Exit, News, is_excused};
+use crate::node::Node;
 use crate::plan::{MS, US};
-
-/// A pair that is being taken over, or created.
-struct Taking {
-    run: TakeoverRun,
-    device: SimDevice,
-    due_ns: u64,
-}
-
-/// What a process has claimed and does not serve yet, and what it knows of the cluster.
-#[derive(Default)]
-pub(crate) struct Claims {
-    /// Once it is a member.
-    pub(crate) driver: Option<ControlDriver<SimDevice>>,
-    /// Takeovers to come.
-    jobs: TakeoverQueue,
-    /// Those under way, side by side.
-    taking: Vec<Taking>,
-    growing: Option<Taking>,
-}
-
-impl Claims {
-    /// Whether pairs are being taken over.
-    pub(crate) fn is_recovering(&self) -> bool {
-        !self.taking.is_empty() || self.driver.as_ref().is_some_and(ControlDriver::is_gathering)
-    }
-}
+use crate::threads::Taking;
 
 impl Node {
     /// Follows the cluster and takes takeovers further; when the next step is due.

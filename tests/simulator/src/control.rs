@@ -2,74 +2,22 @@
 //! `cell_node`'s driver of the control side (production code), each some time after it was given; the
 //! checkpoint's copy (`cell_pair::ImageRun`) goes on between the worker's turns.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use cell_cluster::Tenure;
 use cell_fabric::ConnectionId;
-use cell_memory::Watermarks;
 use cell_node::{Command, ControlEffect, ControlEvent, WorkerInput};
-use cell_pair::{CheckTarget, ImageJob, ImageRun, ImageTurn, SlotEnds, check, check_targets};
+use cell_pair::{CheckTarget, ImageJob, ImageTurn, check, check_targets};
 use cell_protocol::RequestHeader;
-use cell_recovery::image::{ImageError, ImageSource};
-use cell_terms::{Incarnation, PairId};
+use cell_recovery::image::ImageError;
+use cell_terms::PairId;
 use cell_tree::{Meganode, Slot};
 
 use crate::model::{Broken, broken};
-use crate::node::{News, Node};
+use crate::news::News;
+use crate::node::Node;
 use crate::plan::US;
+use crate::threads::{Copying, Work};
 
 /// Tree nodes that the copier takes between two turns of the worker, at most.
 const NODES_AT_ONCE: u64 = 8;
-
-/// An event that is on its way to the worker.
-#[derive(Debug)]
-enum Work {
-    Command(Command),
-    Event(ControlEvent),
-}
-
-struct Copying {
-    pair: PairId,
-    run: Box<ImageRun>,
-    due_ns: u64,
-}
-
-/// A pair that the worker serves: what its shell keeps of it, and what the run's checks look at.
-pub(crate) struct ServedPair {
-    pub(crate) tenure: Tenure,
-    /// Its memory.
-    pub(crate) source: Arc<ImageSource>,
-    ends: Arc<SlotEnds>,
-    /// The watermarks that were last seen: they only grow within an epoch.
-    pub(crate) watermarks: Option<Watermarks>,
-}
-
-/// What the control thread works with.
-#[derive(Default)]
-pub struct Control {
-    /// The pairs, once they are served, by their numbers.
-    pub(crate) pairs: Vec<ServedPair>,
-    queue: VecDeque<(u64, Work)>,
-    copying: Vec<Copying>,
-    /// Touches after which the process dies once the next checkpoint has begun.
-    dies_in_checkpoint: Option<(u64, bool)>,
-    /// A checkpoint failed in the last step: the process may have died of it.
-    ended_checkpoint: bool,
-}
-
-impl Control {
-    /// The pair is served from here on.
-    pub(crate) fn begin(&mut self, incarnation: Incarnation, source: Arc<ImageSource>, ends: Arc<SlotEnds>) {
-        let tenure = Tenure { pair: source.pair, epoch: source.epoch, incarnation };
-        self.pairs.push(ServedPair { tenure, source, ends, watermarks: None });
-    }
-
-    /// Takes a command of the worker's, to be carried out at some time.
-    pub(crate) fn push(&mut self, due_ns: u64, command: Command) {
-        self.queue.push_back((due_ns, Work::Command(command)));
-    }
-}
 
 impl Node {
     /// Whether a checkpoint is in progress, from the wish for it to its record in the table.

@@ -7,9 +7,9 @@ use cell_wal::segment::{LogName, parse_segment};
 
 use crate::check::Snapshot;
 use crate::coverage::Event;
-use crate::finale::RunPhase;
-use crate::mishap::Undo;
+use crate::faults::Undo;
 use crate::model::{Broken, broken};
+use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{Planted, World, say};
 

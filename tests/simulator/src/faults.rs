@@ -91,6 +91,31 @@ pub enum Fault {
     ClientPause,
 }
 
+/// What happens later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Undo {
+    /// A fault is injected; its number among those of the run.
+    Inject(Fault, usize),
+    /// There is room on the disk again.
+    Room,
+    /// The network is as it was.
+    CalmNetwork,
+    /// One direction passes again.
+    Unblock(u32, u32),
+    /// The coordinator is reached again, by all.
+    Mend,
+    /// The coordinator is reached again from a host.
+    MendOne(u32),
+    /// The operator starts a node anew, because a pair of it is not served.
+    Restart(u32),
+    /// The coordinator's host has power again.
+    PowerOn,
+    /// The operator ends a process whose disk hangs.
+    Unhang(u32),
+    /// A write of a dead process lands.
+    LandLate,
+}
+
 /// All kinds, in the order of [`Plan::fault_weights`].
 pub const FAULTS: [Fault; 31] = [
     Fault::Kill,

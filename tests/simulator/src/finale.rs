@@ -12,27 +12,9 @@ use crate::coverage::Event;
 use crate::death::Death;
 use crate::deed::{Deed, Range};
 use crate::model::{Broken, broken};
+use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
-
-/// Where a run is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RunPhase {
-    /// Clients ask, faults happen.
-    Traffic,
-    /// Faults have ceased; what is outstanding is answered.
-    Quiet,
-    /// Everything is read.
-    Reading,
-    /// The log is idle until its last batch is sealed; then the node ends.
-    Sealing,
-    /// The node is stopped and started again.
-    Restarting,
-    /// A bit has flipped; the node starts again.
-    Rotten,
-    /// Done.
-    Over,
-}
 
 impl World {
     fn enter(&mut self, phase: RunPhase) {

@@ -8,10 +8,10 @@ use cell_wal::sim::SimDevice;
 use crate::check;
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::finale::RunPhase;
-use crate::mishap::Undo;
+use crate::faults::Undo;
 use crate::model::{Broken, broken};
-use crate::node::{Exit, News, is_excused};
+use crate::news::{Exit, News, is_excused};
+use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
 

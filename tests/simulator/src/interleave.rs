@@ -1,20 +1,21 @@
-//! Calls of the coordinator take time, and other nodes go on meanwhile. A call is a function that is called,
-//! so the others are stepped within it: while one node is stepped, they lie here, and who calls lets those of
-//! them go on that are due before its answer comes. What they tell the world is heard when the caller's step
-//! is over.
+//! Steps one node, and within its calls of the coordinator (`calls`) those others that are due before its
+//! answer comes. What they tell the world is heard when the caller's step is over.
 
 use std::cell::RefCell;
+use std::rc::Rc;
 
 use cell_cluster::Sim;
 
-use crate::node::{News, Node};
+use crate::calls::{self, Others, Turn};
+use crate::news::News;
+use crate::node::Node;
 use crate::random::Random;
 
 /// Steps of others within one call, at most.
 const STEPS_MAX: u32 = 4;
 
 /// Who goes on within the calls of the node that is being stepped.
-struct Others {
+struct OtherNodes {
     nodes: Vec<Node>,
     now_ns: u64,
     coordinator: Sim,
@@ -25,10 +26,6 @@ struct Others {
     call_ns: u64,
     heard: Vec<(u32, Vec<News>)>,
     steps: u64,
-}
-
-thread_local! {
-    static OTHERS: RefCell<Option<Others>> = const { RefCell::new(None) };
 }
 
 /// What happened within the calls of a step.
@@ -68,43 +65,25 @@ pub(crate) fn step(
     }
     let mut node = nodes.remove(at);
     let (others, coordinator, heard) = (std::mem::take(nodes), coordinator.clone(), Vec::new());
-    let others = Others { nodes: others, now_ns, coordinator, random, percent, call_ns, heard, steps: 0 };
-    OTHERS.set(Some(others));
-    node.step(now_ns, news);
-    let others = OTHERS.take().expect("a step puts the others back");
+    let others = OtherNodes { nodes: others, now_ns, coordinator, random, percent, call_ns, heard, steps: 0 };
+    let others = Rc::new(RefCell::new(others));
+    calls::with_others(others.clone(), || node.step(now_ns, news));
+    let others = Rc::into_inner(others).expect("a step puts the others back").into_inner();
     *nodes = others.nodes;
     nodes.insert(at, node);
     Between { heard: others.heard, steps: others.steps, now_ns: others.now_ns }
 }
 
-/// The present of the node that is being stepped: later than the time at which its step began, if a call of
-/// it has taken time since.
-pub(crate) fn present_ns(begun_ns: u64) -> u64 {
-    OTHERS.with_borrow(|others| others.as_ref().map_or(begun_ns, |others| others.now_ns.max(begun_ns)))
-}
-
-/// A call of the node that is being stepped: before or after it is carried out, others go on.
-pub(crate) fn around<T>(call: impl FnOnce() -> T) -> T {
-    // Taken out: calls of the others are not interleaved once more.
-    let Some(mut others) = OTHERS.take() else { return call() };
-    let before = others.goes_on().then(|| others.random.percent(50));
-    if before == Some(true) {
-        others.go_on();
-    }
-    let answer = call();
-    if before == Some(false) {
-        others.go_on();
-    }
-    OTHERS.set(Some(others));
-    answer
-}
-
-impl Others {
-    fn goes_on(&mut self) -> bool {
-        self.random.percent(self.percent)
+impl Others for OtherNodes {
+    fn now_ns(&self) -> u64 {
+        self.now_ns
     }
 
-    /// Time passes until the answer comes; who is due before is stepped when it is due.
+    fn turn_in_call(&mut self) -> Option<Turn> {
+        let goes_on = self.random.percent(self.percent);
+        goes_on.then(|| if self.random.percent(50) { Turn::Before } else { Turn::After })
+    }
+
     fn go_on(&mut self) {
         let until_ns = self.now_ns + self.random.time_ns(self.call_ns);
         for _ in 0..STEPS_MAX {

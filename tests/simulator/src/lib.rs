@@ -5,20 +5,21 @@
 //! |---|---|
 //! | `world` | the loop, and everything in it: nodes, clients, network, disk, coordinator, clock |
 //! | `plan` | what a seed decides at its start: sizes, rates, favoured faults |
-//! | `node`, `claims`, `serving`, `control`, `process`, `client` | the production cores and, in place of their shells, functions |
+//! | `node`, `claims`, `serving`, `control`, `threads`, `process`, `client` | the production cores and, in place of their shells, functions |
 //! | `endpoint` | a look at each reply that leaves a node |
-//! | `interleave` | other nodes within a node's calls of the coordinator |
-//! | `operator`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
+//! | `calls`, `interleave` | other nodes within a node's calls of the coordinator |
+//! | `operator`, `starts`, `faults`, `mishap`, `death` | who starts processes; what goes wrong and when; how it is done; how processes end |
 //! | `traffic` | what clients do |
 //! | `model`, `check`, `owners` | what is known of each key; the rules; who owned what |
-//! | `hearing` | what nodes tell the world |
-//! | `finale` | how a run ends |
+//! | `news`, `hearing` | what nodes tell the world, and what it does about it |
+//! | `finale`, `phase` | how a run ends, and how far it is |
 //! | `coverage`, `seeds`, `sweep`, `shrink` | what happened; which seeds; many of them on all cores; the shortest way to a failure |
 
 #![allow(clippy::cast_possible_truncation, reason = "sizes of a simulated world are small")]
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
 #![allow(clippy::type_complexity, clippy::large_enum_variant, reason = "a tool: said once, used once")]
 
+mod calls;
 pub mod check;
 mod claims;
 pub mod client;
@@ -33,17 +34,21 @@ mod hearing;
 mod interleave;
 mod mishap;
 pub mod model;
+pub mod news;
 pub mod node;
 mod operator;
 pub mod owners;
+mod phase;
 pub mod plan;
 pub mod process;
 pub mod random;
 pub mod seeds;
 pub mod serving;
 pub mod shrink;
+mod starts;
 pub mod sweep;
 pub mod telling;
+mod threads;
 pub mod traffic;
 pub mod world;
 

@@ -8,121 +8,131 @@ use crate::check;
 use crate::client::Client;
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::faults::Fault;
-use crate::finale::RunPhase;
+use crate::faults::{Fault, Undo};
 use crate::node::Node;
+use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
 
 /// More calls than a node makes before its lease ends.
 const UNHEARD_CALLS: usize = 2_000;
 
-/// What happens later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Undo {
-    /// A fault befalls.
-    Befall(Fault, usize),
-    /// There is room on the disk again.
-    Room,
-    /// The network is as it was.
-    CalmNetwork,
-    /// One direction passes again.
-    Unblock(u32, u32),
-    /// The coordinator is reached again, by all.
-    Mend,
-    /// The coordinator is reached again from a host.
-    MendOne(u32),
-    /// The operator starts a node anew, because a pair of it is not served.
-    Restart(u32),
-    /// The coordinator's host has power again.
-    PowerOn,
-    /// The operator ends a process whose disk hangs.
-    Unhang(u32),
-    /// A write of a dead process lands.
-    LandLate,
-}
-
 impl World {
     /// A fault happens; false if there is no process to inject it into.
     pub(crate) fn inject(&mut self, fault: Fault) -> bool {
-        let host = self.victim();
-        match (fault, host) {
-            (Fault::Kill, Some(host)) => {
+        let victim = self.victim();
+        match fault {
+            Fault::PowerCut => self.power_cut(),
+            Fault::StopAll => self.stop_all(),
+            Fault::PowerInOperation
+            | Fault::WriteError
+            | Fault::SyncError
+            | Fault::ReadError
+            | Fault::DiskFull
+            | Fault::DiskSlow => self.disturb_disk(fault),
+            Fault::CoordinatorPower => self.cut_coordinator(),
+            Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm => self.disturb_network(fault),
+            Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart => {
+                self.disturb_coordinator(fault);
+            }
+            Fault::ClientStall => self.stall_client(),
+            Fault::ClientRestart => self.restart_client(),
+            Fault::ClientPause => self.pause_client(),
+            Fault::Lull => self.lull(),
+            Fault::Kill
+            | Fault::Dark
+            | Fault::Isolation
+            | Fault::DieAtTouch
+            | Fault::DieInCheckpoint
+            | Fault::Stop
+            | Fault::DiskHang
+            | Fault::WorkerStall
+            | Fault::Pause
+            | Fault::PausePastLease
+            | Fault::TableLate => {
+                let Some(host) = victim else { return false };
+                self.disturb_process(fault, host);
+            }
+        }
+        true
+    }
+
+    /// A fault of one process.
+    fn disturb_process(&mut self, fault: Fault, host: u32) {
+        match fault {
+            Fault::Kill => {
                 self.coverage.saw(Event::Kills);
                 self.remove_process(host, Death::Killed);
             }
-            (Fault::Dark, Some(host)) => {
+            Fault::Dark => {
                 self.coverage.saw(Event::Dark);
                 self.remove_process(host, Death::Dark);
             }
-            (Fault::PowerCut, _) => self.power_cut(),
-            (Fault::StopAll, _) => {
-                self.coverage.saw(Event::AllStopped);
-                self.end_lives();
-                let rest_ns = self.random.between(0, 3 * self.plan.lease_ns());
-                self.operators.rest(self.now_ns + rest_ns);
-            }
-            (Fault::Isolation, Some(host)) => self.isolate(host),
-            (Fault::PowerInOperation, _) => {
-                let operations = self.random.below(30);
-                self.disk.arm_power_cut(operations);
-            }
-            (Fault::DieAtTouch | Fault::DieInCheckpoint | Fault::Stop, Some(host)) => {
-                self.end_node(fault, host);
-            }
-            (Fault::WriteError, _) => {
+            Fault::Isolation => self.isolate(host),
+            Fault::DiskHang => self.hang_disk(host),
+            Fault::WorkerStall => self.stall_worker(host),
+            Fault::Pause | Fault::PausePastLease => self.pause(fault, host),
+            Fault::TableLate => self.delay_table(host),
+            _ => self.end_node(fault, host),
+        }
+    }
+
+    /// A fault of the disk.
+    fn disturb_disk(&mut self, fault: Fault) {
+        match fault {
+            Fault::WriteError => {
                 self.coverage.saw(Event::WriteErrors);
                 let writes = self.random.below(20);
                 self.disk.arm_write_error(writes, Errno::EIO);
             }
-            (Fault::SyncError, _) => {
+            Fault::SyncError => {
                 self.coverage.saw(Event::SyncErrors);
                 let syncs = self.random.below(20);
                 self.disk.arm_sync_error(syncs, Errno::EIO);
             }
-            (Fault::ReadError, _) => {
+            Fault::ReadError => {
                 self.coverage.saw(Event::ReadErrors);
                 let reads = self.random.below(10);
                 self.disk.arm_read_error(reads, Errno::EIO);
             }
-            (Fault::DiskFull, _) => {
+            Fault::DiskFull => {
                 self.coverage.saw(Event::DiskFull);
                 let room = self.random.below(3 * self.plan.log.segment_bytes);
                 self.disk.set_capacity(Some(self.disk.used() + room));
                 let lasts_ns = self.random.time_ns(100 * MS);
                 self.later(lasts_ns, Undo::Room);
             }
-            (Fault::DiskSlow, _) => {
+            Fault::DiskSlow => {
                 self.coverage.saw(Event::DiskSlow);
                 self.disk_slow_until_ns = self.now_ns + self.random.time_ns(50 * MS);
             }
-            (Fault::DiskHang, Some(host)) => self.hang_disk(host),
-            (Fault::WorkerStall, Some(host)) => self.stall_worker(host),
-            (Fault::ClientStall, _) => self.stall_client(),
-            (Fault::Pause | Fault::PausePastLease, Some(host)) => self.pause(fault, host),
-            (Fault::CoordinatorPower, _) => self.cut_coordinator(),
-            (Fault::Reset | Fault::Partition | Fault::Stall | Fault::Storm, _) => self.disturb_network(fault),
-            (Fault::CoordinatorFaults | Fault::CoordinatorCut | Fault::CoordinatorRestart, _) => {
-                self.disturb_coordinator(fault);
+            _ => {
+                let operations = self.random.below(30);
+                self.disk.arm_power_cut(operations);
             }
-            (Fault::TableLate, Some(host)) => self.delay_table(host),
-            (Fault::ClientRestart, _) => self.restart_client(),
-            (Fault::ClientPause, _) => self.pause_client(),
-            (Fault::Lull, _) => {
-                self.coverage.saw(Event::Lulls);
-                let lasts_ns = self.random.between(100 * MS, 12_000 * MS);
-                let until_ns = self.now_ns + lasts_ns;
-                self.asks_due_ns.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
-                if self.random.percent(70) {
-                    self.faults.hold(until_ns);
-                }
-                if self.random.percent(50) {
-                    self.restart_client(); // whose session will end of silence
-                }
-            }
-            (_, None) => return false,
         }
-        true
+    }
+
+    /// Every process ends, and nobody starts one for a while.
+    fn stop_all(&mut self) {
+        self.coverage.saw(Event::AllStopped);
+        self.end_lives();
+        let rest_ns = self.random.between(0, 3 * self.plan.lease_ns());
+        self.operators.rest(self.now_ns + rest_ns);
+    }
+
+    /// Clients ask nothing for a while.
+    fn lull(&mut self) {
+        self.coverage.saw(Event::Lulls);
+        let lasts_ns = self.random.between(100 * MS, 12_000 * MS);
+        let until_ns = self.now_ns + lasts_ns;
+        self.asks_due_ns.iter_mut().for_each(|due_ns| *due_ns = (*due_ns).max(until_ns));
+        if self.random.percent(70) {
+            self.faults.hold(until_ns);
+        }
+        if self.random.percent(50) {
+            self.restart_client(); // whose session will end of silence
+        }
     }
 
     /// One of the processes.
@@ -387,14 +397,14 @@ impl World {
     /// Something that was put off.
     pub(crate) fn undo(&mut self, undo: Undo) {
         match undo {
-            Undo::Befall(fault, number) if self.phase == RunPhase::Traffic && !self.healed => {
+            Undo::Inject(fault, number) if self.phase == RunPhase::Traffic && !self.healed => {
                 say!(self, "fault {number}: {fault:?}");
                 if self.inject(fault) {
                     self.injected.push(number);
                     self.coverage.saw(Event::Faults);
                 }
             }
-            Undo::Befall(..) => {}
+            Undo::Inject(..) => {}
             Undo::Room => self.disk.set_capacity(None),
             Undo::CalmNetwork => self.network.set_options(self.plan.network),
             Undo::Unblock(from, to) => self.network.unblock(from, to),

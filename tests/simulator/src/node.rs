@@ -8,71 +8,18 @@ use cell_cluster::{
     ClusterError, Coordinator, HostId, LeaseCommand, LeaseKeeper, Renewal, Sessions, SimLink, Table, Tenure,
 };
 use cell_fabric::SimEndpoint;
-use cell_node::{FailureKind, SplitCounts, Worker};
-use cell_recovery::{Environment, Progress, Recovered, RecoveryError, RecoveryOptions, RegionSource};
-use cell_terms::{Incarnation, PairId, RegionKind};
-use cell_wal::sim::{SimDevice, SimDisk};
-use cell_wal::{Errno, LogId, LogName, WalError};
+use cell_node::{SplitCounts, Worker};
+use cell_recovery::{Environment, Progress, RecoveryOptions, RegionSource};
+use cell_terms::{Incarnation, RegionKind};
+use cell_wal::sim::SimDisk;
+use cell_wal::{LogId, LogName};
 
-use crate::claims::Claims;
-use crate::control::Control;
-use crate::interleave;
+use crate::calls;
+use crate::news::News;
 use crate::plan::{Plan, US};
 use crate::process::{Fuse, FusedLink, FusedStorage};
 use crate::random::Random;
-use crate::serving::Serving;
-
-/// What a node's step tells the world.
-pub enum News {
-    /// A pair was taken over, or created. The world looks at it and says whether all is well before it is
-    /// served.
-    Recovered {
-        /// The pair.
-        recovered: Box<Recovered>,
-        /// Its log's device.
-        device: SimDevice,
-        /// It was created because the worker asked for one more.
-        wanted: bool,
-    },
-    /// A takeover begins.
-    Claiming,
-    /// A takeover came to nothing; the process goes on.
-    Refused {
-        /// The pair.
-        pair: PairId,
-        /// Why.
-        error: RecoveryError,
-        /// It is reported: a person has to look.
-        stays: bool,
-    },
-    /// Pairs that nobody alive has memory for.
-    Unplaced(u64),
-    /// A checkpoint is recorded in the table.
-    Checkpointed,
-    /// A checkpoint failed.
-    CheckpointFailed,
-    /// A check of the whole pair found this.
-    Violations(String),
-    /// The coordinator has recorded a session's end.
-    SessionEnded,
-    /// The process ends by itself.
-    Exit(Exit),
-    /// A rule was broken.
-    Broken(String),
-}
-
-/// Why a process ended by itself.
-#[derive(Debug)]
-pub enum Exit {
-    /// As the operator wished.
-    Stopped,
-    /// The worker gave its pair up.
-    Failed(FailureKind),
-    /// The lease ended before the pair was served.
-    LeaseEnded,
-    /// The recovery refused.
-    Refused(RecoveryError),
-}
+use crate::threads::{Claims, Control, Serving};
 
 /// What a node is made of.
 pub struct NodeSetup<'a> {
@@ -282,9 +229,9 @@ impl Node {
             due_ns = due_ns.min(self.step_claims(now_ns, news));
         }
         // Calls of the coordinator take time; the worker is another thread, which looks at its own clock.
-        let now_ns = interleave::present_ns(now_ns);
+        let now_ns = calls::present_ns(now_ns);
         due_ns = due_ns.min(self.step_worker(now_ns, news));
-        let now_ns = interleave::present_ns(now_ns);
+        let now_ns = calls::present_ns(now_ns);
         if !self.disk_hangs {
             due_ns = due_ns.min(self.step_control(now_ns, news));
         }
@@ -325,29 +272,5 @@ impl Node {
         if let Some(driver) = &mut self.claims.driver {
             driver.release();
         }
-    }
-}
-
-/// Whether an injected fault explains that a takeover was refused. A pair whose data is damaged or gone is
-/// never explained so: no fault of the run damages what was acknowledged.
-#[must_use]
-pub fn is_excused(error: &RecoveryError) -> bool {
-    match error {
-        RecoveryError::Cluster(error) => !matches!(
-            error,
-            ClusterError::TableOlder { .. }
-                | ClusterError::LogWithoutRow { .. }
-                | ClusterError::CutRecorded { .. }
-                | ClusterError::CutMissing { .. }
-                | ClusterError::PairUnknown { .. }
-        ),
-        RecoveryError::Log(WalError::Storage(error)) => {
-            error.errno == Errno::EIO || error.errno == Errno::ENOSPC
-        }
-        RecoveryError::Log(error) => {
-            matches!(error, WalError::Poisoned { .. } | WalError::RingUnavailable { .. })
-        }
-        RecoveryError::GivenUp | RecoveryError::Memory { .. } => true,
-        _ => false,
     }
 }

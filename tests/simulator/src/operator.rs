@@ -6,40 +6,10 @@ use cell_wal::sim::PowerCut;
 
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::finale::RunPhase;
 use crate::node::{Node, NodeSetup};
+use crate::phase::RunPhase;
 use crate::plan::MS;
 use crate::world::{World, say};
-
-/// What the operators are about.
-#[derive(Debug, Default)]
-pub(crate) struct Operators {
-    /// Hosts on which a process is to be started, and when.
-    due: Vec<(u32, u64)>,
-    /// The host whose process ended last.
-    last: Option<u32>,
-    /// Nobody starts anything before this time.
-    idle_until_ns: u64,
-    /// How the next process to take something over dies in it, if it does.
-    pub(crate) fuse: Option<(u64, bool)>,
-}
-
-impl Operators {
-    /// When something is to be started.
-    pub(crate) fn due_ns(&self) -> u64 {
-        self.due.iter().map(|(_, due_ns)| *due_ns).min().unwrap_or(u64::MAX)
-    }
-
-    /// A host's process has ended.
-    pub(crate) fn ended(&mut self, host: u32) {
-        self.last = Some(host);
-    }
-
-    /// Nobody starts anything for a while.
-    pub(crate) fn rest(&mut self, until_ns: u64) {
-        self.idle_until_ns = self.idle_until_ns.max(until_ns);
-    }
-}
 
 impl World {
     /// Starts what is to be started.

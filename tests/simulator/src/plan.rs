@@ -124,49 +124,13 @@ impl Plan {
         let slot_bytes = (random.pick(&[64, 64, 128, 128, 512, 1_024]) * node_bytes as u64).max(64 << 10);
         let slots = random.pick(&[1, 3, 4, 8, 16, 16]);
         let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20]);
-        let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
-        let log = LogOptions {
-            segment_bytes,
-            first_segment_bytes: segment_bytes / 2,
-            batch_bytes: random.pick(&[16 << 10, 32 << 10, 64 << 10]),
-            seal_idle: Duration::from_millis(random.pick(&[1, 5, 20])),
-            prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
-        };
+        let log = log_options(&mut random);
         let value_bytes_max = log.operation_bytes_max() - 256;
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
-        let durability = match Random::new(seed ^ 0x6173_796e).percent(6) {
-            true => Durability::Async,
-            false => Durability::Sync,
-        };
-        let reuse_grace_ns = random.pick(&[1, 5, 50]) * MS;
-        let worker = WorkerOptions {
-            tree_node_bytes: node_bytes,
-            value_bytes_max,
-            one_sided_reads: true,
-            parked_bytes_max: 32 << 20,
-            stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
-            scan_page_entries_max: random.pick(&[8, 100, 1000]),
-            checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
-            checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
-            checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
-            session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
-            pair: PairOptions {
-                durability,
-                reuse_grace_ns,
-                grant_chunk_bytes: 2 << 20,
-                split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
-                rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
-            },
-        };
+        let worker = worker_options(seed, node_bytes, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
-        let drift = |random: &mut Random| {
-            let ppm = random.below(2 * DRIFT_PPM_MAX + 1);
-            i64::try_from(ppm).unwrap_or(0) - i64::try_from(DRIFT_PPM_MAX).unwrap_or(0)
-        };
-        let kinds_used = random.between(30, 90);
-        let weights = (0..fault_kinds).map(|_| u64::from(random.percent(kinds_used)) * random.between(1, 5));
-        let fault_weights: Vec<u64> = weights.collect();
+        let fault_weights = fault_weights(fault_kinds, &mut random);
         let plan = Plan {
             seed,
             operations,
@@ -210,18 +174,11 @@ impl Plan {
             interleaved_percent: 0,
             call_ns: 100 * US,
             rot: random.percent(30),
-            searches: [false; 4],
+            searches: [(); 4].map(|()| random.percent(60)),
         };
-        let plan = Plan { searches: [(); 4].map(|()| random.percent(60)), ..plan };
-        let plan = plan.with_window(&mut Random::new(seed ^ 0x7769_6e64));
-        let mut calls = Random::new(seed ^ 0x6361_6c6c);
-        let plan = Plan {
-            client_drift_ppm: [(); 4].map(|()| drift(&mut calls)),
-            interleaved_percent: calls.pick(&[0, 10, 30]),
-            call_ns: calls.pick(&[100, 500, 2_000]) * US,
-            ..plan
-        };
-        plan.of_several(&mut Random::new(seed ^ 0x6e6f_6465))
+        plan.with_window(&mut Random::new(seed ^ 0x7769_6e64))
+            .with_calls(&mut Random::new(seed ^ 0x6361_6c6c))
+            .of_several(&mut Random::new(seed ^ 0x6e6f_6465))
     }
 
     /// Some clients have hundreds of operations outstanding, so that their sessions have results for more
@@ -230,6 +187,14 @@ impl Plan {
         if let Some(window) = random.pick(&[None, None, None, None, None, Some(150), Some(300), Some(600)]) {
             (self.outstanding, self.client.in_flight_max) = (window, window);
         }
+        self
+    }
+
+    /// How clients' clocks drift, and how calls of the coordinator go.
+    fn with_calls(mut self, random: &mut Random) -> Plan {
+        self.client_drift_ppm = [(); 4].map(|()| drift(random));
+        self.interleaved_percent = random.pick(&[0, 10, 30]);
+        self.call_ns = random.pick(&[100, 500, 2_000]) * US;
         self
     }
 
@@ -279,6 +244,62 @@ impl Plan {
     pub fn lease_ns(&self) -> u64 {
         self.lease.ttl_ms * MS
     }
+}
+
+fn log_options(random: &mut Random) -> LogOptions {
+    let segment_bytes = random.pick(&[128 << 10, 256 << 10, 256 << 10, 512 << 10, 1 << 20]);
+    LogOptions {
+        segment_bytes,
+        first_segment_bytes: segment_bytes / 2,
+        batch_bytes: random.pick(&[16 << 10, 32 << 10, 64 << 10]),
+        seal_idle: Duration::from_millis(random.pick(&[1, 5, 20])),
+        prepare_retry: Duration::from_millis(random.pick(&[10, 50])),
+    }
+}
+
+fn worker_options(
+    seed: u64,
+    tree_node_bytes: usize,
+    value_bytes_max: usize,
+    random: &mut Random,
+) -> WorkerOptions {
+    let durability = match Random::new(seed ^ 0x6173_796e).percent(6) {
+        true => Durability::Async,
+        false => Durability::Sync,
+    };
+    let reuse_grace_ns = random.pick(&[1, 5, 50]) * MS;
+    WorkerOptions {
+        tree_node_bytes,
+        value_bytes_max,
+        one_sided_reads: true,
+        parked_bytes_max: 32 << 20,
+        stream_bytes_max: random.pick(&[1 << 20, 32 << 20]),
+        scan_page_entries_max: random.pick(&[8, 100, 1000]),
+        checkpoint_log_ratio: random.pick(&[0.5, 1.0, 4.0]),
+        checkpoint_log_bytes_min: random.pick(&[64 << 10, 256 << 10, 1 << 20]),
+        checkpoint_age_ns: random.pick(&[200, 1_000, 10_000]) * MS,
+        session_idle_ns: random.pick(&[1_000, 1_000, 10_000, 600_000]) * MS,
+        pair: PairOptions {
+            durability,
+            reuse_grace_ns,
+            grant_chunk_bytes: 2 << 20,
+            split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
+            rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
+        },
+    }
+}
+
+/// Each kind of fault is left out, or has a weight.
+fn fault_weights(kinds: usize, random: &mut Random) -> Vec<u64> {
+    let kinds_used = random.between(30, 90);
+    let weights = (0..kinds).map(|_| u64::from(random.percent(kinds_used)) * random.between(1, 5));
+    weights.collect()
+}
+
+/// How a clock drifts, in millionths.
+fn drift(random: &mut Random) -> i64 {
+    let ppm = random.below(2 * DRIFT_PPM_MAX + 1);
+    i64::try_from(ppm).unwrap_or(0) - i64::try_from(DRIFT_PPM_MAX).unwrap_or(0)
 }
 
 fn client_options(random: &mut Random) -> ClientOptions {

@@ -16,7 +16,7 @@ use cell_wal::error::DiskOperation;
 use cell_wal::storage::{Access, Storage, StorageFile};
 use cell_wal::{Errno, StorageError};
 
-use crate::interleave;
+use crate::calls;
 
 /// Counts touches down. Clones are the same fuse.
 #[derive(Clone, Debug)]
@@ -128,7 +128,7 @@ impl Coordinator for FusedLink {
             self.link.plan([Fault::Delayed { calls }]);
         }
         let dead = || Err(ClusterError::NotReached(io::ErrorKind::BrokenPipe.into()));
-        interleave::around(|| self.fuse.touch(|| self.link.call(request), dead))
+        calls::around(|| self.fuse.touch(|| self.link.call(request), dead))
     }
 
     fn clock_ns(&self) -> Option<u64> {

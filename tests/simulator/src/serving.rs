@@ -2,29 +2,18 @@
 //! rules that hold after each. What a turn does is production code: `cell_node::WorkerDriver`.
 
 use cell_cluster::Coordinator;
-use cell_fabric::{Endpoint, SimEndpoint};
-use cell_node::{
-    Ended, FailureKind, Next, Worker, WorkerClock, WorkerDriver, WorkerIdentity, WorkerInput, WorkerTurn,
-};
+use cell_node::{Ended, FailureKind, Next, Worker, WorkerClock, WorkerIdentity, WorkerInput, WorkerTurn};
 use cell_terms::Durability;
 use cell_wal::sim::SimDevice;
 
 use crate::endpoint::WatchedEndpoint;
-use crate::node::{Exit, News, Node};
+use crate::news::{Exit, News};
+use crate::node::Node;
 use crate::plan::{MS, US};
+use crate::threads::{Driver, Reading, Serving};
 
 /// Bytes of replies that may wait for clients that do not read: the least that a node's memory plan gives.
 const REPLIES_MAX: usize = cell_node::REPLIES_BYTES_MIN;
-
-/// The production loop, over what is simulated.
-type Driver = WorkerDriver<WatchedEndpoint, SimDevice>;
-
-/// What clock and lease say at one moment.
-#[derive(Clone, Copy, Debug)]
-struct Reading {
-    clock_ns: u64,
-    lease_until_ns: u64,
-}
 
 /// The process's clock and lease as they are read in one turn. The thread may have been stopped right after
 /// its first look at the clock: then that look belongs to another time than those that follow.
@@ -48,72 +37,6 @@ impl WorkerClock for TurnClock {
 
     fn lease_until_ns(&mut self) -> u64 {
         self.reading().lease_until_ns
-    }
-}
-
-/// What belongs to the worker's thread.
-pub struct Serving {
-    /// Listens, until there is a worker.
-    endpoint: Option<SimEndpoint>,
-    driver: Option<Driver>,
-    /// What comes to the worker from its own process with its next turn.
-    inputs: Vec<WorkerInput<SimDevice>>,
-    /// The thread is not scheduled before this time: so messages gather.
-    pub(crate) rests_until_ns: u64,
-    /// The thread is to be stopped for so long within a step in which something happens.
-    pub(crate) stall_ns: Option<u64>,
-    /// It was stopped within the present step: what it had read before.
-    stalled: Option<Reading>,
-    /// Steps within which it was stopped.
-    pub(crate) stalls: u64,
-}
-
-impl Serving {
-    /// Without a worker: who connects waits.
-    pub(crate) fn new(endpoint: SimEndpoint) -> Serving {
-        Serving {
-            endpoint: Some(endpoint),
-            driver: None,
-            inputs: Vec::new(),
-            rests_until_ns: 0,
-            stall_ns: None,
-            stalled: None,
-            stalls: 0,
-        }
-    }
-
-    /// The worker, once there is one.
-    pub(crate) fn worker(&self) -> Option<&Worker> {
-        self.driver.as_ref().map(Driver::worker)
-    }
-
-    /// Delayed copies of writes that it turned away.
-    pub(crate) fn below_floor(&self) -> u64 {
-        self.driver.as_ref().map_or(0, |driver| driver.endpoint().below_floor)
-    }
-
-    /// Whether the network has something for the thread to take.
-    pub(crate) fn has_input(&mut self) -> bool {
-        let takes_input = self.worker().is_none_or(Worker::takes_input);
-        takes_input && self.is_network_pending()
-    }
-
-    fn is_network_pending(&mut self) -> bool {
-        match (&mut self.driver, &mut self.endpoint) {
-            (Some(driver), _) => !driver.endpoint_mut().prepare_sleep(),
-            (None, Some(endpoint)) => !endpoint.prepare_sleep(),
-            (None, None) => false,
-        }
-    }
-
-    /// When the next turn is due because of what the process itself has for the worker.
-    pub(crate) fn inputs_due_ns(&self) -> u64 {
-        if self.inputs.is_empty() { u64::MAX } else { self.rests_until_ns }
-    }
-
-    /// It is stopped within no step any more.
-    pub(crate) fn go_on(&mut self) {
-        self.stall_ns = None;
     }
 }
 

@@ -14,17 +14,17 @@ use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
 use crate::deed::Deed;
-use crate::faults::{FAULTS, Faults};
-use crate::finale::RunPhase;
+use crate::faults::{FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
-use crate::mishap::Undo;
 use crate::model::{Broken, Model, broken};
-use crate::node::{News, Node};
-use crate::operator::Operators;
+use crate::news::News;
+use crate::node::Node;
 use crate::owners::{Entries, Owners};
+use crate::phase::RunPhase;
 use crate::plan::{MS, Plan, US};
 use crate::random::{Random, mix};
 use crate::shrink::{FailureRecord, Without};
+use crate::starts::Operators;
 use crate::traffic::{self, Traffic};
 
 /// The clock starts here, so that no time is zero.
@@ -386,7 +386,7 @@ impl World {
             // Not at the very moment of an answer: that is when nothing is in flight.
             let after_ns = self.random.below(300 * US);
             if !self.options.without.has(number) {
-                self.later(after_ns, Undo::Befall(fault, number));
+                self.later(after_ns, Undo::Inject(fault, number));
             }
         }
         Ok(())
