@@ -138,6 +138,11 @@ impl ClusterAgent {
         self.view().pairs.values().all(mine)
     }
 
+    /// It looks at the cluster every so often at least, from its next look on.
+    pub(crate) fn set_every_ns(&mut self, every_ns: u64) {
+        self.every_ns = every_ns;
+    }
+
     /// Nothing is taken over any more.
     pub fn stop(&mut self) {
         self.stopping = true;

@@ -9,6 +9,7 @@ use cell_protocol::RequestHeader;
 use cell_recovery::image::ImageBase;
 use cell_terms::{Csn, PairId, SessionId};
 
+use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind};
 use crate::split::{NoticeRow, NoticesView};
 use crate::table_view::TableView;
@@ -161,6 +162,8 @@ pub enum ControlEvent {
     PairRefused,
     /// So many bytes can still be written to the disk of the logs.
     DiskFree(u64),
+    /// Settings that apply live have changed; of these options only those count.
+    OptionsChanged(Box<WorkerOptions>),
     /// The operator wants the node to stop, with a last checkpoint or without.
     Stop {
         /// Whether to take one.

@@ -12,6 +12,7 @@ use cell_pair::{CheckOutcome, CheckTarget, ImageJob, check};
 use cell_protocol::RequestHeader;
 use cell_recovery::Environment;
 use cell_terms::PairId;
+use cell_terms::setting::Settings;
 
 use crate::bring_up::BringUp;
 use crate::command::ControlEvent;
@@ -20,6 +21,7 @@ use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairLog, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
 use crate::recoverer::Recoverer;
+use crate::settings::WorkerOptions;
 
 /// What the thread works with.
 pub(crate) struct Control {
@@ -30,8 +32,25 @@ pub(crate) struct Control {
     recoverer: Recoverer,
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
-    image_level: i32,
-    image_niceness: i32,
+    images: ImageOptions,
+}
+
+/// How checkpoints are written.
+#[derive(Clone, Copy)]
+struct ImageOptions {
+    zstd_level: i32,
+    niceness: i32,
+}
+
+impl ImageOptions {
+    fn from_settings(settings: &Settings) -> ImageOptions {
+        let small = |name| i32::try_from(settings.integer(name)).unwrap_or(1);
+        ImageOptions { zstd_level: small("image_zstd_level"), niceness: small("checkpoint_niceness") }
+    }
+}
+
+fn poll_ns(settings: &Settings) -> u64 {
+    settings.integer("membership_poll_ms") * 1_000_000
 }
 
 /// How long a node that cannot go on waits for its worker to end. A turn of it takes milliseconds.
@@ -73,15 +92,14 @@ impl Control {
             joined_ns: boottime_ns(),
             grace_ns: settings.integer("unclaimed_grace_ms") * 1_000_000,
         };
-        let every_ns = settings.integer("membership_poll_ms") * 1_000_000;
+        let every_ns = poll_ns(settings);
         let (coordinator, progress) = (&bring_up.coordinator, bring_up.progress.clone());
         Control {
             to_worker: bring_up.to_worker.clone(),
             driver: ControlDriver::new(&environment, coordinator, options, every_ns, progress),
             recoverer,
             sender,
-            image_level: i32::try_from(settings.integer("image_zstd_level")).unwrap_or(1),
-            image_niceness: i32::try_from(settings.integer("checkpoint_niceness")).unwrap_or(0),
+            images: ImageOptions::from_settings(settings),
             bring_up,
             environment,
         }
@@ -100,6 +118,7 @@ impl Control {
                 Ok(Work::Takeover(report)) => self.on_takeover(report)?,
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.driver.stop(),
+                Ok(Work::Settings(settings)) => self.take_live(&settings),
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now_ns = boottime_ns();
@@ -113,6 +132,14 @@ impl Control {
     /// The worker is gone: breaks takeovers off. What is left is to give the pairs up.
     pub(crate) fn end(self) -> ControlDriver<PairLog> {
         self.driver
+    }
+
+    /// Takes over what applies live: here and in the worker.
+    fn take_live(&mut self, settings: &Settings) {
+        self.images = ImageOptions::from_settings(settings);
+        self.driver.set_every_ns(poll_ns(settings));
+        let options = Box::new(WorkerOptions::from_settings(settings));
+        self.to_worker.event(ControlEvent::OptionsChanged(options));
     }
 
     /// Does what the driver says.
@@ -220,11 +247,11 @@ impl Control {
 
     fn write_image(&self, job: ImageJob) {
         let (storage, to_worker) = (self.environment.storage.clone(), self.to_worker.clone());
-        let (level, niceness) = (self.image_level, self.image_niceness);
+        let ImageOptions { zstd_level, niceness } = self.images;
         let pair = job.pair();
         let spawned = std::thread::Builder::new().name("cell-checkpoint".into()).spawn(move || {
             stand_back(niceness); // the thread ends with the checkpoint
-            to_worker.event(job.run(storage, level).into());
+            to_worker.event(job.run(storage, zstd_level).into());
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "no thread for a checkpoint");

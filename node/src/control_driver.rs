@@ -134,6 +134,11 @@ impl<L> ControlDriver<L> {
         }
     }
 
+    /// It looks at the cluster every so often at least, from its next look on.
+    pub(crate) fn set_every_ns(&mut self, every_ns: u64) {
+        self.agent.set_every_ns(every_ns);
+    }
+
     /// When [`ControlDriver::look`] is to be called next.
     #[must_use]
     pub fn due_ns(&self) -> u64 {

@@ -8,6 +8,7 @@ use cell_fabric::Waker;
 use cell_memory::Reservation;
 use cell_pair::Pair;
 use cell_recovery::Recovered;
+use cell_terms::setting::Settings;
 use cell_terms::{Incarnation, PairId};
 use cell_wal::ring::Ring;
 
@@ -97,6 +98,8 @@ pub(crate) enum Work {
     Grown(Result<Box<RecoveredPair>, NodeError>),
     /// The operator wants the node to stop: nothing more is taken over.
     Stopping,
+    /// Settings have changed; of these values only those that apply live count.
+    Settings(Box<Settings>),
     /// The worker's thread has ended.
     WorkerEnded,
 }

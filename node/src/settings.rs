@@ -49,28 +49,28 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Most entries in one page of a scan.",
         default: "1000",
         bounds: Bounds::Integer { min: 1, max: 100_000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "checkpoint_log_ratio",
         meaning: "A checkpoint starts when the log since the last one is this many times the live bytes.",
         default: "1.0",
         bounds: Bounds::Real { min: 0.05, max: 100.0 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "checkpoint_log_bytes_min",
         meaning: "No checkpoint starts before the log since the last one has this size.",
         default: "256 MiB",
         bounds: Bounds::Bytes { min: 1 << 20, max: 1 << 40, power_of_two: false },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "checkpoint_age_ms",
         meaning: "A checkpoint starts when the last one is this old and anything was written since.",
         default: "1 h",
         bounds: Bounds::Milliseconds { min: 1_000, max: 604_800_000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "checkpoint_niceness",
@@ -78,7 +78,7 @@ pub const SETTINGS: &[Setting] = &[
                   slows writes less, and checkpoints take longer.",
         default: "10",
         bounds: Bounds::Integer { min: 0, max: 19 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "memory_limit_bytes",
@@ -119,7 +119,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "How often a node looks for changes of the cluster: of the table, of who lives, of incidents.",
         default: "50 ms",
         bounds: Bounds::Milliseconds { min: 5, max: 5_000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "unclaimed_grace_ms",
@@ -134,7 +134,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "A meganode is split when so much of its slot is in use, in percent.",
         default: "85",
         bounds: Bounds::Integer { min: 20, max: 100 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "rebuild_ratio",
@@ -142,7 +142,7 @@ pub const SETTINGS: &[Setting] = &[
                   densely while they are read and written. 0 packs none.",
         default: "0.4",
         bounds: Bounds::Real { min: 0.0, max: 0.75 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "session_idle_ms",
@@ -229,6 +229,22 @@ impl WorkerOptions {
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
         }
+    }
+
+    /// Takes over what applies live; the rest stays.
+    pub(crate) fn take_live(&mut self, new: &WorkerOptions) {
+        *self = WorkerOptions {
+            scan_page_entries_max: new.scan_page_entries_max,
+            checkpoint_log_ratio: new.checkpoint_log_ratio,
+            checkpoint_log_bytes_min: new.checkpoint_log_bytes_min,
+            checkpoint_age_ns: new.checkpoint_age_ns,
+            pair: PairOptions {
+                split_fill_percent: new.pair.split_fill_percent,
+                rebuild_permille: new.pair.rebuild_permille,
+                ..self.pair
+            },
+            ..*self
+        };
     }
 
     /// Longest key.

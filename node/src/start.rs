@@ -11,6 +11,7 @@ use cell_cluster::{Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns
 use cell_fabric::{Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
 use cell_memory::RegionSettings;
 use cell_recovery::Progress;
+use cell_settings::SettingsStore;
 use cell_terms::Incarnation;
 use cell_wal::LogRoot;
 
@@ -214,6 +215,14 @@ impl NodeHandle {
     pub fn stop(&self, checkpoint: bool) {
         let _ = self.to_control.send(Work::Stopping); // unless it has ended
         self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));
+    }
+
+    /// Takes over what changes in the store and applies live.
+    pub fn follow(&self, store: &SettingsStore) {
+        let to_control = self.to_control.clone();
+        store.subscribe(move |_, settings| {
+            let _ = to_control.send(Work::Settings(Box::new(settings.clone()))); // unless it has ended
+        });
     }
 
     /// Whether the node has ended by itself or by [`NodeHandle::stop`].

@@ -1,4 +1,4 @@
-//! Arguments that several commands share: the server, the encoding of keys and values, times.
+//! Arguments that several commands share: output, the server, the encoding of keys and values, times.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,6 +9,28 @@ use clap::{Args, ValueEnum};
 
 use crate::encoding::Encoding;
 use crate::exit::Failure;
+use crate::output::message::Color;
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Global {
+    /// JSON on stdout (errors on stderr as JSON too)
+    #[arg(long, global = true, help_heading = "Output")]
+    pub(crate) json: bool,
+    /// No notes, no progress; data and errors only
+    #[arg(long, short, global = true, help_heading = "Output")]
+    pub(crate) quiet: bool,
+    /// Colours on stderr; NO_COLOR is honoured
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "WHEN",
+        default_value = "auto",
+        help_heading = "Output"
+    )]
+    pub(crate) color: Color,
+}
 
 /// Which server to ask, and for how long.
 #[derive(Clone, Debug, Args)]

@@ -3,11 +3,12 @@
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::args::Global;
 use crate::command;
 use crate::exit::{Exit, Failure};
-use crate::output::message::{self, Color};
+use crate::output::message;
 use crate::settings;
 
 /// An ordered key-value store that lives in memory and survives crashes.
@@ -27,27 +28,6 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 not found or precondition failed, 4 unreac
 6 partial, 7 verification failed, 8 inconclusive, 130 interrupted.
 
 Start with `cell dev`, then `cell put greeting hello` and `cell get greeting` in another terminal.";
-
-/// Options of every command.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct Global {
-    /// JSON on stdout (errors on stderr as JSON too)
-    #[arg(long, global = true, help_heading = "Output")]
-    pub(crate) json: bool,
-    /// No notes, no progress; data and errors only
-    #[arg(long, short, global = true, help_heading = "Output")]
-    pub(crate) quiet: bool,
-    /// Colours on stderr; NO_COLOR is honoured
-    #[arg(
-        long,
-        global = true,
-        value_enum,
-        value_name = "WHEN",
-        default_value = "auto",
-        help_heading = "Output"
-    )]
-    pub(crate) color: Color,
-}
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -104,6 +84,33 @@ pub(crate) fn parse(arguments: impl Iterator<Item = OsString>) -> Result<(Cli, A
     let matches = definition().try_get_matches_from(arguments)?;
     let cli = Cli::from_arg_matches(&matches)?;
     Ok((cli, matches))
+}
+
+/// Runs the command that was given.
+pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
+    let own = matches.subcommand().expect("clap demands a command").1;
+    let global = &cli.global;
+    match &cli.command {
+        Command::Dev(arguments) => command::dev::run(global, arguments, own),
+        Command::Node(arguments) => command::node::run(global, arguments, own),
+        Command::Get(arguments) => command::get::run(global, arguments),
+        Command::Put(arguments) => command::put::run(global, arguments),
+        Command::Del(arguments) => command::del::run(global, arguments),
+        Command::Cas(arguments) => command::cas::run(global, arguments),
+        Command::Scan(arguments) => command::scan::run_scan(global, arguments),
+        Command::Count(arguments) => command::scan::run_count(global, arguments),
+        Command::Load(arguments) => command::load::run(global, arguments),
+        Command::Drill(arguments) => command::drill::run(global, arguments),
+        Command::Dump(arguments) => command::dump::run(global, arguments),
+        Command::Status(arguments) => command::status::run(global, arguments),
+        Command::Tree(arguments) => command::tree::run(global, arguments),
+        Command::Verify(arguments) => command::verify::run(global, arguments),
+        Command::Inspect(arguments) => command::inspect::run(global, arguments),
+        Command::Bench(arguments) => command::bench::run(global, arguments),
+        Command::Settings(arguments) => command::settings::run(global, arguments),
+        Command::Completion(arguments) => command::completion::run(arguments, definition()),
+        Command::Man(arguments) => command::man::run(arguments, definition()),
+    }
 }
 
 /// Prints a usage error, help or version as clap words it, and gives its exit code. A usage error is one JSON

@@ -3,22 +3,44 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
 
 use crate::exit::Failure;
 use crate::output::message::is_colored;
 
-/// Starts to report what the filter lets through, in the directives of `EnvFilter`, into a file if there is
-/// one.
+/// The setting that says what is let through.
+pub(crate) const FILTER: &str = "tracing_filter";
+
+/// Changes what a running log lets through.
+pub(crate) struct Filter(reload::Handle<EnvFilter, Registry>);
+
+impl Filter {
+    /// Lets through what this filter says; one that [`check`] refuses changes nothing.
+    pub(crate) fn set(&self, filter: &str) {
+        if let Ok(filter) = check(filter) {
+            let _ = self.0.reload(filter); // fails only for a log that has ended
+        }
+    }
+}
+
+/// Reads a filter, in the directives of `EnvFilter`.
+pub(crate) fn check(filter: &str) -> Result<EnvFilter, Failure> {
+    let wrong = |error| Failure::usage(format!("`{FILTER}` cannot be `{filter}`: {error}"));
+    EnvFilter::try_new(filter).map_err(wrong)
+}
+
+/// Starts to report what the filter lets through, into a file if there is one.
 ///
 /// What cannot be written, as on a disk that is full, is left out: it must not end a node.
-pub(crate) fn start(filter: &str, file: Option<File>) -> anyhow::Result<()> {
-    let wrong = |error| Failure::usage(format!("`tracing_filter` cannot be `{filter}`: {error}"));
-    let filter = EnvFilter::try_new(filter).map_err(wrong)?;
-    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).log_internal_errors(false);
-    match file {
-        Some(file) => subscriber.with_writer(Arc::new(file)).with_ansi(false).compact().init(),
-        None => subscriber.with_writer(std::io::stderr).with_ansi(is_colored()).compact().init(),
-    }
-    Ok(())
+pub(crate) fn start(filter: &str, file: Option<File>) -> Result<Filter, Failure> {
+    let (filter, handle) = reload::Layer::new(check(filter)?);
+    let is_colored = file.is_none() && is_colored();
+    let writer =
+        file.map_or_else(|| BoxMakeWriter::new(std::io::stderr), |file| BoxMakeWriter::new(Arc::new(file)));
+    let lines = fmt::layer().with_writer(writer).with_ansi(is_colored).log_internal_errors(false).compact();
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    Ok(Filter(handle))
 }

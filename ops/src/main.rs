@@ -17,7 +17,9 @@ mod load;
 mod logging;
 mod members;
 mod output;
+mod process_settings;
 mod range;
+mod reload;
 mod service;
 mod settings;
 mod signal;
@@ -32,7 +34,7 @@ fn main() -> ExitCode {
         Err(error) => return cli::report_usage(&error, std::env::args_os()),
     };
     output::message::set_up(cli.global.color, cli.global.quiet);
-    match command::run(&cli, &matches) {
+    match cli::run(&cli, &matches) {
         Ok(exit) => exit.into(),
         Err(error) if exit::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {

@@ -1,44 +1,48 @@
-//! The settings of every crate in one registry: flags, `CELL_*` variables, the configuration file, and the
-//! table.
+//! The settings of every crate in one registry, their flags, and the values that a command goes by.
 
 use std::ffi::OsString;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Source, Value};
+use cell_settings::{Registry, Section, SourceError};
+use cell_terms::setting::{Bounds, Setting, Settings, Source};
 use clap::{Arg, ArgMatches, Command};
-use serde_json::json;
 
 use crate::exit::Failure;
+use crate::process_settings;
 
 /// Variables that begin with `CELL_` and are no settings.
 const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG"];
 
-/// Every declaration, by crate: the section of the table, and its settings.
-const DECLARATIONS: &[(&str, &[Setting])] = &[
-    ("node process", crate::command::node::SETTINGS),
-    ("node", cell_node::SETTINGS),
-    ("log", cell_wal::SETTINGS),
-    ("memory", cell_memory::SETTINGS),
-    ("coordination", cell_cluster::SETTINGS),
-    ("fabric", cell_fabric::SETTINGS),
-    ("client", cell_client::SETTINGS),
-];
-
-/// All defaults.
-pub(crate) fn registry() -> Settings {
-    let lists: Vec<_> = DECLARATIONS.iter().map(|(_, list)| *list).collect();
-    Settings::new(&lists)
-}
+/// Every declaration.
+pub(crate) const REGISTRY: Registry = Registry::new(&[
+    Section { name: "node process", settings: process_settings::SETTINGS },
+    Section { name: "node", settings: cell_node::SETTINGS },
+    Section { name: "log", settings: cell_wal::SETTINGS },
+    Section { name: "memory", settings: cell_memory::SETTINGS },
+    Section { name: "coordination", settings: cell_cluster::SETTINGS },
+    Section { name: "fabric", settings: cell_fabric::SETTINGS },
+    Section { name: "client", settings: cell_client::SETTINGS },
+]);
 
 /// What client commands go by: the `client_` settings, from the environment.
 pub(crate) fn of_client(
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<(Settings, Vec<String>)> {
-    let mut settings = registry();
+    let mut settings = REGISTRY.defaults();
     let own = environment.filter(|(name, _)| name.to_string_lossy().starts_with("CELL_CLIENT_"));
-    let warnings = read_environment(&mut settings, own)?;
+    let warnings = cell_settings::read_environment(&mut settings, own, RESERVED_VARIABLES).map_err(wrong)?;
+    check_rules(&settings)?;
     Ok((settings, warnings))
+}
+
+fn wrong(error: SourceError) -> Failure {
+    Failure::usage(format!("{:#}", anyhow::Error::new(error)))
+}
+
+/// Checks what must hold between several settings.
+pub(crate) fn check_rules(settings: &Settings) -> Result<(), Failure> {
+    cell_settings::check_rules(settings)
+        .map_err(|conflict| Failure::usage(conflict.to_string()).next(conflict.next))
 }
 
 /// Adds a flag for each setting of a server but those that the command decides itself, and `--config`.
@@ -49,10 +53,9 @@ pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
         .env("CELL_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
         .help("Configuration file (TOML): one `setting = value` a line; see `cell settings`");
-    let settings = registry();
     let is_of_client = |setting: &Setting| cell_client::SETTINGS.iter().any(|own| own.name == setting.name);
-    let free =
-        settings.declarations().filter(|setting| !decided.contains(&setting.name) && !is_of_client(setting));
+    let declared = REGISTRY.declarations().map(|(_, setting)| setting);
+    let free = declared.filter(|setting| !decided.contains(&setting.name) && !is_of_client(setting));
     command.arg(config).args(free.map(flag).collect::<Vec<_>>())
 }
 
@@ -60,7 +63,7 @@ fn flag(setting: &'static Setting) -> Arg {
     Arg::new(setting.name)
         .long(setting.name.replace('_', "-"))
         .value_name(value_name(&setting.bounds))
-        .help(format!("{} [default: {}]", setting.meaning, shown_default(setting)))
+        .help(format!("{} [default: {}]", setting.meaning, setting.default_or_none()))
         .help_heading("Settings")
         .overrides_with(setting.name) // the last one given wins, so that scripts can append
         .hide_short_help(true)
@@ -77,10 +80,6 @@ fn value_name(bounds: &Bounds) -> &'static str {
     }
 }
 
-fn shown_default(setting: &Setting) -> &str {
-    if setting.default.is_empty() { "none" } else { setting.default }
-}
-
 /// Settings from the configuration file, the environment and flags, weakest first.
 ///
 /// Variables that begin with `CELL_` and name no setting come back as warnings.
@@ -88,11 +87,13 @@ pub(crate) fn resolve(
     matches: &ArgMatches,
     environment: impl Iterator<Item = (OsString, OsString)>,
 ) -> anyhow::Result<(Settings, Vec<String>)> {
-    let mut settings = registry();
+    let mut settings = REGISTRY.defaults();
     if let Some(path) = matches.get_one::<PathBuf>("config") {
-        read_file(&mut settings, path)?;
+        const NEXT: &str = "`cell settings` lists every setting with its bounds";
+        cell_settings::read_file(&mut settings, path).map_err(|error| wrong(error).next(NEXT))?;
     }
-    let warnings = read_environment(&mut settings, environment)?;
+    let warnings =
+        cell_settings::read_environment(&mut settings, environment, RESERVED_VARIABLES).map_err(wrong)?;
     for (name, text) in given_flags(matches) {
         settings.set(name, &text, Source::Flag)?;
     }
@@ -152,157 +153,29 @@ fn fit_slot(settings: &mut Settings) {
 
 /// The settings that were given as flags, as text.
 pub(crate) fn given_flags(matches: &ArgMatches) -> Vec<(&'static str, String)> {
-    let names: Vec<_> = registry().declarations().map(|setting| setting.name).collect();
     // A flag that the command does not have is one that was not given.
     let given = |name| {
         let text = matches.try_get_one::<String>(name).ok().flatten()?;
         Some((name, text.clone()))
     };
-    names.into_iter().filter_map(given).collect()
-}
-
-fn read_file(settings: &mut Settings, path: &Path) -> anyhow::Result<()> {
-    let wrong = |why: &dyn std::fmt::Display| {
-        anyhow::Error::new(Failure::usage(format!("{}: {why}", path.display())).next(NEXT))
-    };
-    const NEXT: &str = "`cell settings` lists every setting with its bounds";
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    let table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(&error))?;
-    for (name, value) in table {
-        let text = match value {
-            toml::Value::String(text) => text,
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Float(number) => number.to_string(),
-            toml::Value::Boolean(flag) => flag.to_string(),
-            _ => return Err(wrong(&format!("`{name}` must be a number, text or a flag"))),
-        };
-        settings.set(&name, &text, Source::File).map_err(|error| wrong(&error))?;
-    }
-    Ok(())
-}
-
-fn read_environment(
-    settings: &mut Settings,
-    environment: impl Iterator<Item = (OsString, OsString)>,
-) -> anyhow::Result<Vec<String>> {
-    let mut warnings = Vec::new();
-    for (variable, value) in environment {
-        let Some(variable) = variable.to_str().filter(|v| v.starts_with("CELL_")) else { continue };
-        if RESERVED_VARIABLES.contains(&variable) {
-            continue;
-        }
-        let name = variable["CELL_".len()..].to_ascii_lowercase();
-        let value = value.to_str().ok_or_else(|| Failure::usage(format!("{variable} is not UTF-8")))?;
-        match settings.set(&name, value, Source::Environment) {
-            Ok(()) => {}
-            Err(error @ SettingError::Unknown { .. }) => {
-                warnings.push(format!("{variable} is ignored: {error}"));
-            }
-            Err(error) => return Err(Failure::usage(format!("{variable}: {error}")).into()),
-        }
-    }
-    Ok(warnings)
+    REGISTRY.declarations().filter_map(|(_, setting)| given(setting.name)).collect()
 }
 
 /// The table of all settings, as `docs/SETTINGS.md` holds it.
 pub(crate) fn markdown() -> String {
-    let mut text = String::from(concat!(
-        "# Settings\n\n",
-        "Generated by `cell settings --markdown`; a test holds this file to the code.\n\n",
-        "A setting can be given as a flag of `cell node` and `cell dev` (`--log-segment-bytes 64MiB`),\n",
-        "as a variable (`CELL_LOG_SEGMENT_BYTES`) or in the configuration file\n",
-        "(`log_segment_bytes = \"64 MiB\"`); the first of these that is given counts. Settings that\n",
-        "apply at \"creation\" count when a region is created; later they\n",
-        "are checked against it. Client commands go by the `client_` settings as variables.\n",
-    ));
-    for (section, list) in DECLARATIONS {
-        writeln!(
-            text,
-            "\n## {section}\n\n| setting | default | takes | applies | meaning |\n|---|---|---|---|---|"
-        )
-        .expect("writing to a string");
-        for setting in *list {
-            writeln!(
-                text,
-                "| `{}` | {} | {} | {} | {} |",
-                setting.name,
-                shown_default(setting),
-                setting.bounds,
-                applies(setting.applies),
-                setting.meaning.replace('|', "\\|"),
-            )
-            .expect("writing to a string");
-        }
-    }
-    text
-}
+    const HEAD: &str = "\
+# Settings
 
-/// The same for programs.
-pub(crate) fn table_json() -> serde_json::Value {
-    let rows = DECLARATIONS.iter().flat_map(|(section, list)| {
-        list.iter().map(move |setting| {
-            let mut row = json!({
-                "name": setting.name,
-                "section": section,
-                "default": setting.default,
-                "default_value": default_value(setting),
-                "takes": setting.bounds.to_string(),
-                "unit": unit(&setting.bounds),
-                "applies": applies(setting.applies),
-                "meaning": setting.meaning,
-            });
-            add_bounds(&mut row, &setting.bounds);
-            row
-        })
-    });
-    json!({"version": 1, "settings": rows.collect::<Vec<_>>()})
-}
+Generated by `cell settings --markdown`; a test holds this file to the code.
 
-/// What a number of the setting counts.
-fn unit(bounds: &Bounds) -> Option<&'static str> {
-    match bounds {
-        Bounds::Bytes { .. } => Some("bytes"),
-        Bounds::Milliseconds { .. } => Some("ms"),
-        Bounds::Integer { .. } | Bounds::Real { .. } | Bounds::Choice(_) => None,
-        Bounds::Flag | Bounds::Text { .. } => None,
-    }
-}
-
-/// The default as a number in the setting's unit, a flag or text.
-fn default_value(setting: &Setting) -> serde_json::Value {
-    match setting.parse(setting.default).expect("a default is within its bounds") {
-        Value::Integer(number) => number.into(),
-        Value::Real(number) => number.into(),
-        Value::Flag(flag) => flag.into(),
-        Value::Text(text) => text.into(),
-    }
-}
-
-/// The kind of value, and what bounds it: numbers in the setting's unit.
-fn add_bounds(row: &mut serde_json::Value, bounds: &Bounds) {
-    let (kind, fields) = match *bounds {
-        Bounds::Integer { min, max } => ("integer", json!({"min": min, "max": max})),
-        Bounds::Bytes { min, max, power_of_two } => {
-            ("bytes", json!({"min": min, "max": max, "power_of_two": power_of_two}))
-        }
-        Bounds::Milliseconds { min, max } => ("time", json!({"min": min, "max": max})),
-        Bounds::Real { min, max } => ("real", json!({"min": min, "max": max})),
-        Bounds::Choice(words) => ("choice", json!({"choices": words})),
-        Bounds::Flag => ("flag", json!({})),
-        Bounds::Text { max } => ("text", json!({"bytes_max": max})),
-    };
-    row["kind"] = kind.into();
-    if let (Some(row), serde_json::Value::Object(fields)) = (row.as_object_mut(), fields) {
-        row.extend(fields);
-    }
-}
-
-fn applies(applies: Applies) -> &'static str {
-    match applies {
-        Applies::Live => "live",
-        Applies::Restart => "restart",
-        Applies::Creation => "creation",
-    }
+A setting can be given as a flag of `cell node` and `cell dev` (`--log-segment-bytes 64MiB`),
+as a variable (`CELL_LOG_SEGMENT_BYTES`) or in the configuration file
+(`log_segment_bytes = \"64 MiB\"`); the first of these that is given counts. Settings that
+apply at \"creation\" count when a region is created; later they
+are checked against it. Settings that apply \"live\" take effect when `cell node` gets a SIGHUP, upon which
+it reads its configuration file again. Client commands go by the `client_` settings as variables.
+";
+    HEAD.to_owned() + &REGISTRY.markdown()
 }
 
 #[cfg(test)]

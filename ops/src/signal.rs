@@ -1,11 +1,12 @@
-//! SIGTERM and SIGINT as events. The first one asks to stop; a second one ends the process at once.
+//! Signals as events: the first SIGTERM or SIGINT asks to stop, a second one ends the process at once; each
+//! SIGHUP asks to read the configuration again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use anyhow::Context;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::exit::Exit;
@@ -28,6 +29,14 @@ pub(crate) fn on_signals(
         }
     };
     thread::Builder::new().name("signals".into()).spawn(run).context("cannot start the signal thread")?;
+    Ok(())
+}
+
+/// Calls `each` at each SIGHUP.
+pub(crate) fn on_hangup(mut each: impl FnMut() + Send + 'static) -> anyhow::Result<()> {
+    let mut signals = Signals::new([SIGHUP]).context("cannot catch signals")?;
+    let run = move || signals.forever().for_each(|_| each());
+    thread::Builder::new().name("hangups".into()).spawn(run).context("cannot start the signal thread")?;
     Ok(())
 }
 

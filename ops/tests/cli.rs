@@ -53,12 +53,36 @@ fn settings_as_json_tell_kind_unit_and_bounds() {
     assert!(rows.iter().all(|row| row["kind"].is_string()), "{document}");
 }
 
-/// There is no way to change a setting of a running process: what is called live would be believed to be.
+/// What is called live would be believed to be: these are what a running node takes over, and its log.
 #[test]
-fn settings_none_is_live_while_nothing_changes_one() {
+fn settings_that_apply_live_are_those_that_a_node_takes_over() {
     let document: serde_json::Value = serde_json::from_slice(&cell(&["settings", "--json"]).stdout).unwrap();
     let live = document["settings"].as_array().unwrap().iter().filter(|row| row["applies"] == "live");
-    assert_eq!(live.map(|row| row["name"].to_string()).collect::<Vec<_>>(), [""; 0]);
+    let found: Vec<&str> = live.map(|row| row["name"].as_str().unwrap()).collect();
+    let expected = [
+        "tracing_filter",
+        "scan_page_entries_max",
+        "checkpoint_log_ratio",
+        "checkpoint_log_bytes_min",
+        "checkpoint_age_ms",
+        "checkpoint_niceness",
+        "membership_poll_ms",
+        "split_fill_percent",
+        "rebuild_ratio",
+        "image_zstd_level",
+    ];
+    assert_eq!(found, expected);
+}
+
+/// Settings that contradict one another are refused before anything is made.
+#[test]
+fn settings_that_contradict_one_another_are_refused_with_both_values() {
+    let flags = ["node", "--node-region-bytes=40MiB", "--slot-bytes=64MiB", "--data-dir=/nowhere"];
+    let output = cell(&flags);
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.contains("`slot_bytes` is 64 MiB and `node_region_bytes` is 40 MiB"), "{error}");
+    assert!(error.contains("give a larger node_region_bytes or a smaller slot_bytes"), "{error}");
 }
 
 /// It held memory back for deletes, splits and recoveries, none of which ever took from it.

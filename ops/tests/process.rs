@@ -235,6 +235,58 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     }
 }
 
+/// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what does
+/// not is named and stays; a file that is wrong changes nothing.
+#[test]
+fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
+    let folder = tempfile::tempdir().unwrap();
+    let (port, config) = (free_port(), folder.path().join("cell.toml"));
+    let configure = |lines: &str| {
+        let text = format!(
+            "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\ndata_dir = \"{}\"\n{lines}",
+            port + 80,
+            folder.path().join("data").display()
+        );
+        std::fs::write(&config, text).unwrap();
+    };
+    configure("tracing_filter = \"error\"\n");
+    let mut node = command(&["node", "--config", config.to_str().unwrap()])
+        .args(&FLAGS[..3])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(node.stderr.take().unwrap());
+    let (sender, lines) = std::sync::mpsc::channel();
+    std::thread::spawn(move || said.lines().map_while(Result::ok).try_for_each(|line| sender.send(line)));
+    let wait_for = |words: &str| {
+        let patience = Duration::from_secs(60);
+        while !lines.recv_timeout(patience).unwrap_or_else(|_| panic!("no `{words}`")).contains(words) {}
+    };
+    let (server, until) = (format!("127.0.0.1:{port}"), Instant::now() + Duration::from_secs(60));
+    let put = ["put", "key", "value", "--timeout", "60s", "--server", &server];
+    while !command(&put).output().unwrap().status.success() {
+        assert!(Instant::now() < until && node.try_wait().unwrap().is_none(), "it does not serve");
+    }
+
+    configure("checkpoint_age_ms = \"1 s\"\nlease_ms = \"700 ms\"\n"); // and the filter is the default again
+    signal("HUP", node.id());
+    wait_for("`checkpoint_age_ms` is changed");
+    wait_for(
+        "`lease_ms` stays 500 ms and does not become 700 ms: a change takes effect when the process starts",
+    );
+    while !http(port + 80, "/metrics").contains("\ncell_pair_checkpoints_total{pair=\"1\"} 1") {
+        assert!(Instant::now() < until, "no checkpoint is taken of the age that is now the limit");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+
+    configure("checkpoint_age_ms = \"1 year\"\n");
+    signal("HUP", node.id());
+    wait_for("the configuration is wrong: all settings stay");
+    signal("TERM", node.id());
+    assert_eq!(node.wait().unwrap().code(), Some(0));
+}
+
 #[test]
 fn load_interrupted_records_what_is_acknowledged() {
     let dev = Dev::start();

@@ -22,6 +22,7 @@ const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
     ("fabric", "crates/fabric", 3, Some(&["terms", "memory"])),
     ("recovery", "recovery", 4, Some(&["terms", "wal", "cluster", "memory", "tree"])),
     ("client", "crates/client", 4, Some(&["terms", "fabric", "protocol", "tree", "memory"])),
+    ("settings", "crates/settings", 4, Some(&["terms"])),
     ("pair", "crates/pair", 5, Some(&["terms", "memory", "tree", "wal", "recovery"])),
     ("drill", "crates/drill", 6, Some(&["terms", "cluster", "client", "history"])),
     ("node", "node", 6, None),

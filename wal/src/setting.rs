@@ -45,7 +45,7 @@ pub const SETTINGS: &[Setting] = &[
         meaning: "Compression level of checkpoint images. Higher is smaller and slower to write.",
         default: "1",
         bounds: Bounds::Integer { min: 1, max: 19 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
 ];
 

@@ -109,6 +109,12 @@ impl Pair {
         pair
     }
 
+    /// How full a slot is when its meganode is to be split, in percent, and below how many thousandths tree
+    /// nodes are packed.
+    pub fn set_thresholds(&mut self, split_fill_percent: usize, rebuild_permille: usize) {
+        (self.split_fill_percent, self.rebuild_permille) = (split_fill_percent, rebuild_permille);
+    }
+
     /// The pair's id.
     #[must_use]
     pub fn id(&self) -> PairId {

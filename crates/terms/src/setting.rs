@@ -159,6 +159,34 @@ impl Setting {
     }
 }
 
+impl Setting {
+    /// The value in the text form that people write, which [`Setting::parse`] reads.
+    #[must_use]
+    pub fn format(&self, value: &Value) -> String {
+        match (self.bounds, value) {
+            (Bounds::Bytes { .. }, Value::Integer(bytes)) => in_units(*bytes, BYTE_UNITS),
+            (Bounds::Milliseconds { .. }, Value::Integer(time)) => in_units(*time, TIME_UNITS),
+            _ => value.to_string(),
+        }
+    }
+
+    /// The default as people are shown it: "none" for an empty one.
+    #[must_use]
+    pub fn default_or_none(&self) -> &'static str {
+        if self.default.is_empty() { "none" } else { self.default }
+    }
+}
+
+impl fmt::Display for Applies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Applies::Live => "live",
+            Applies::Restart => "restart",
+            Applies::Creation => "creation",
+        })
+    }
+}
+
 impl fmt::Display for Bounds {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -229,20 +257,44 @@ impl Settings {
         self.values.get(name).map(|(value, source)| (value, *source))
     }
 
+    /// A setting's value in the text form that people write. Panics as [`Settings::integer`] does.
+    #[must_use]
+    pub fn shown(&self, name: &str) -> String {
+        match (self.declared.get(name), self.values.get(name)) {
+            (Some(setting), Some((value, _))) => setting.format(value),
+            _ => panic!("`{name}` is not declared"),
+        }
+    }
+
     /// Sets a value from text, unless a stronger source has set it.
     ///
     /// # Errors
     /// An unknown name or a value out of bounds; nothing is changed then.
     pub fn set(&mut self, name: &str, text: &str, source: Source) -> Result<(), SettingError> {
-        let Some(setting) = self.declared.get(name) else {
-            return Err(SettingError::Unknown { name: name.to_owned(), nearest: self.nearest(name) });
-        };
-        let value = setting.parse(text)?;
-        let slot = self.values.get_mut(name).expect("every declaration has a value");
-        if source >= slot.1 {
-            *slot = (value, source);
+        if self.get(name).is_some_and(|(_, stronger)| stronger > source) {
+            return self.declared(name)?.parse(text).map(drop);
         }
-        Ok(())
+        self.overrule(name, text, source).map(drop)
+    }
+
+    /// Sets a value from text, whatever has set it before; gives the declaration.
+    ///
+    /// # Errors
+    /// As for [`Settings::set`].
+    pub fn overrule(
+        &mut self,
+        name: &str,
+        text: &str,
+        source: Source,
+    ) -> Result<&'static Setting, SettingError> {
+        let setting = self.declared(name)?;
+        self.values.insert(setting.name, (setting.parse(text)?, source));
+        Ok(setting)
+    }
+
+    fn declared(&self, name: &str) -> Result<&'static Setting, SettingError> {
+        let unknown = || SettingError::Unknown { name: name.to_owned(), nearest: self.nearest(name) };
+        self.declared.get(name).copied().ok_or_else(unknown)
     }
 
     /// A whole number, a number of bytes or of milliseconds.
@@ -285,11 +337,12 @@ impl Settings {
     }
 
     fn nearest(&self, name: &str) -> Option<&'static str> {
-        let distance = |other: &str| edit_distance(name.as_bytes(), other.as_bytes());
+        let distance = |other: &str| strsim::levenshtein(name, other);
         self.declared.keys().copied().min_by_key(|other| distance(other)).filter(|other| distance(other) <= 4)
     }
 }
 
+// No library reads and writes these: `16 MB` and a unit that is half right are refused, `1_000` is taken.
 const BYTE_UNITS: &[(&str, u64)] =
     &[("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1), ("", 1)];
 const TIME_UNITS: &[(&str, u64)] = &[("h", 3_600_000), ("ms", 1), ("m", 60_000), ("s", 1_000), ("", 1)];
@@ -307,19 +360,6 @@ fn in_units(value: u64, units: &[(&str, u64)]) -> String {
         Some((unit, scale)) if value > 0 => format!("{} {unit}", value / scale),
         _ => value.to_string(),
     }
-}
-
-fn edit_distance(a: &[u8], b: &[u8]) -> usize {
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }
 
 #[cfg(test)]

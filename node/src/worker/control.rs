@@ -1,7 +1,10 @@
 //! What comes back from the control thread.
 
+use cell_pair::PairOptions;
+
 use super::{Worker, WorkerPhase};
 use crate::command::ControlEvent;
+use crate::settings::WorkerOptions;
 
 impl Worker {
     /// Takes the answer to a command, or a wish of the operator's.
@@ -29,6 +32,7 @@ impl Worker {
             ControlEvent::ImageWritten { pair, csn_max } => self.image_written(pair, csn_max),
             ControlEvent::CheckpointRecorded { pair, recorded } => self.checkpoint_recorded(pair, recorded),
             ControlEvent::DiskFree(bytes) => self.disk_free = Some(bytes),
+            ControlEvent::OptionsChanged(options) => self.take_live(&options),
             ControlEvent::Stop { checkpoint } => match self.phase {
                 WorkerPhase::Serving => {
                     self.phase = WorkerPhase::Stopping;
@@ -42,5 +46,13 @@ impl Worker {
         if self.phase != WorkerPhase::Serving {
             self.drain_parked(); // refused now
         }
+    }
+
+    fn take_live(&mut self, options: &WorkerOptions) {
+        self.options.take_live(options);
+        let PairOptions { split_fill_percent, rebuild_permille, .. } = self.options.pair;
+        self.pairs
+            .iter_mut()
+            .for_each(|owned| owned.pair.set_thresholds(split_fill_percent, rebuild_permille));
     }
 }

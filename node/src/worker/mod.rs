@@ -20,7 +20,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use cell_fabric::ConnectionId;
-use cell_pair::{Pair, PairError};
+use cell_pair::{Pair, PairError, PairOptions};
 use cell_protocol::ReplyHeader;
 use cell_recovery::Progress;
 use cell_terms::mutant::{Mutant, planted};
@@ -215,6 +215,9 @@ impl Worker {
     }
 
     fn add(&mut self, mut store: Pair) -> Result<PairAt, PairError> {
+        // It may have been made with options that have changed since.
+        let PairOptions { split_fill_percent, rebuild_permille, .. } = self.options.pair;
+        store.set_thresholds(split_fill_percent, rebuild_permille);
         self.sessions.confirm(&store.take_sessions_open());
         let pair = self.pairs.next_at();
         let ranges = store.fences()?.into_iter().map(|(slot, fences)| Range {

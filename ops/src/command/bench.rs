@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, value_parser};
 use serde_json::json;
 
-use crate::args::ServerArgs;
+use crate::args::{Global, ServerArgs};
 use crate::bench::distribution::{Distribution, Pick};
 use crate::bench::report::PhaseResult;
 use crate::bench::thread::{Shared, Thread};
 use crate::bench::workload::Workload;
-use crate::cli::Global;
 use crate::exit::{Exit, Failure};
 use crate::output::{bar, message, number};
 use crate::signal;

@@ -7,8 +7,7 @@ use cell_terms::Version;
 use clap::Args;
 
 use super::put::{ValueArgs, condition_failed, report};
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::exit::Exit;
 use crate::store::Store;
 use crate::version::parse_version;

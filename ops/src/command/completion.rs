@@ -2,10 +2,9 @@
 
 use std::io::{self, Write};
 
-use clap::Args;
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli;
 use crate::exit::Exit;
 
 /// Arguments of `cell completion`.
@@ -16,10 +15,10 @@ pub(crate) struct CompletionArgs {
     shell: Shell,
 }
 
-/// Prints the script.
-pub(crate) fn run(arguments: &CompletionArgs) -> anyhow::Result<Exit> {
+/// Prints the script for a command line.
+pub(crate) fn run(arguments: &CompletionArgs, mut definition: Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut cli::definition(), "cell", &mut script);
+    clap_complete::generate(arguments.shell, &mut definition, "cell", &mut script);
     io::stdout().lock().write_all(&script)?;
     Ok(Exit::Ok)
 }

@@ -13,8 +13,7 @@ use clap::Args;
 use serde_json::{Map, json};
 
 use super::put::condition_failed;
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
 use crate::output::{bar, message, number};

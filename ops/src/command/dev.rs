@@ -10,13 +10,14 @@ use cell_cluster::{ClusterError, CoordinatorServer, Embedded};
 use cell_durable::{SystemSyncer, create_folders};
 use clap::{ArgMatches, Args, ValueEnum, value_parser};
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::dev::announce::Announcer;
 use crate::dev::child::NodeSpec;
 use crate::dev::drill_listener::{self, DrillListener};
+use crate::dev::event::Event;
 use crate::dev::messages;
 use crate::dev::plan::Plan;
-use crate::dev::supervisor::{Event, Supervisor};
+use crate::dev::supervisor::Supervisor;
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::{logging, settings, signal};
@@ -82,7 +83,8 @@ pub(crate) fn run(global: &Global, arguments: &DevArgs, matches: &ArgMatches) ->
         plan = plan.with_drills();
     }
     let file = if arguments.show_logs { None } else { Some(messages::open(&plan.supervisor_messages())?) };
-    logging::start(resolved.text("tracing_filter"), file)?;
+    settings::check_rules(&resolved)?;
+    logging::start(resolved.text(logging::FILTER), file)?;
     let coordinator = Arc::new(Embedded::open(&plan.coordinator_dir()).map_err(explain)?);
     let server = CoordinatorServer::start(coordinator.clone(), plan.coordinator()).map_err(explain)?;
     let (sender, events) = mpsc::channel();

@@ -11,8 +11,7 @@ use cell_drill::{Drill, DrillError, FaultKind, Load, Supervisor};
 use clap::{Args, Subcommand, ValueEnum, value_parser};
 use serde_json::json;
 
-use crate::args::{parse_time, parse_transport};
-use crate::cli::Global;
+use crate::args::{Global, parse_time, parse_transport};
 use crate::exit::Exit;
 use crate::output::{drill as output, message, table};
 use crate::{signal, store};

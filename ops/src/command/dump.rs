@@ -10,8 +10,7 @@ use anyhow::Context;
 use cell_client::ScanRange;
 use clap::{Args, ValueEnum};
 
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::Encoding;
 use crate::exit::{Exit, Failure};
 use crate::input::record::{DUMP_HEADING, Format};

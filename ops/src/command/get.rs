@@ -11,8 +11,7 @@ use cell_client::Item;
 use clap::Args;
 use serde_json::{Map, json};
 
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::{Encoding, display_key, insert_json};
 use crate::exit::{Exit, Failure};
 use crate::output::message;

@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, value_parser};
 use serde_json::json;
 
-use crate::args::ServerArgs;
-use crate::cli::Global;
+use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::input::open::Consumed;
 use crate::input::record::LineError;

@@ -5,9 +5,8 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, Command};
 
-use crate::cli;
 use crate::exit::Exit;
 
 /// Arguments of `cell man`.
@@ -18,17 +17,17 @@ pub(crate) struct ManArgs {
     dir: Option<PathBuf>,
 }
 
-/// Prints or writes the pages.
-pub(crate) fn run(arguments: &ManArgs) -> anyhow::Result<Exit> {
+/// Prints or writes the pages of a command line.
+pub(crate) fn run(arguments: &ManArgs, definition: Command) -> anyhow::Result<Exit> {
     match &arguments.dir {
         Some(dir) => {
             fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
-            clap_mangen::generate_to(cli::definition(), dir)
+            clap_mangen::generate_to(definition, dir)
                 .with_context(|| format!("cannot write into {}", dir.display()))?;
         }
         None => {
             let mut page = Vec::new();
-            clap_mangen::Man::new(cli::definition()).render(&mut page)?;
+            clap_mangen::Man::new(definition).render(&mut page)?;
             io::stdout().lock().write_all(&page)?;
         }
     }

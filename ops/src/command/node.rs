@@ -11,89 +11,26 @@ use cell_fabric::{FabricError, Partition};
 use cell_node::{Ended, FailureKind, NodeError, NodeHandle, NodeOptions, NodeState};
 use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
-use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+use cell_terms::setting::Settings;
 use cell_wal::WalError;
 use cell_web::WebError;
 use clap::{ArgMatches, Args};
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::command::dev::CLUSTER_NODES;
 use crate::dev::filtered::Filtered;
 use crate::dev::link::{self, Report, Word};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
+use crate::process_settings::EMBEDDED;
+use crate::reload::Configuration;
 use crate::service::Service;
 use crate::{logging, settings, signal};
 
-/// The coordinator of a cluster of one.
-const EMBEDDED: &str = "embedded";
 /// How often the node's state is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often its supervisor is told how far a recovery is.
 const TELL_EVERY: Duration = Duration::from_secs(1);
-
-/// Settings of the process itself; those of the store are declared by the crates that use them.
-pub(crate) const SETTINGS: &[Setting] = &[
-    Setting {
-        name: "node_id",
-        meaning: "The node's number in its cluster. Two living nodes must not share one.",
-        default: "0",
-        bounds: Bounds::Integer { min: 0, max: 63 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "listen_address",
-        meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
-        default: "127.0.0.1:7000",
-        bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "advertise_address",
-        meaning: "Where others are told to connect to the fabric, IP:PORT, where that is not listen_address: \
-                  behind a forwarded port, say.",
-        default: "",
-        bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "http_address",
-        meaning: "Where health checks, metrics and status are served over HTTP; loopback only, so far.",
-        default: "127.0.0.1:7080",
-        bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "advertise_http_address",
-        meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
-        default: "",
-        bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "coordinator_address",
-        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
-                  `data_dir`, for a cluster of one node.",
-        default: EMBEDDED,
-        bounds: Bounds::Text { max: 256 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "data_dir",
-        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, which nodes of one \
-                  machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
-        default: "./cell-data",
-        bounds: Bounds::Text { max: 4096 },
-        applies: Applies::Restart,
-    },
-    Setting {
-        name: "tracing_filter",
-        meaning: "What is reported on stderr: a level, or directives such as `info,cell_node=debug`.",
-        default: "info",
-        bounds: Bounds::Text { max: 1024 },
-        applies: Applies::Restart,
-    },
-];
 
 /// Arguments of `cell node`.
 #[derive(Debug, Args)]
@@ -108,28 +45,39 @@ pub(crate) struct NodeArgs {
 
 /// Runs until a signal.
 pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) -> anyhow::Result<Exit> {
-    let (mut settings, warnings) = settings::resolve(matches, std::env::vars_os())?;
-    if arguments.supervised {
-        // The supervisor is `cell dev`; it has warned already.
-        let nodes = settings.integer(CLUSTER_NODES);
-        settings::soften_for_development(&mut settings, nodes);
-    } else {
-        warnings.iter().for_each(|warning| message::warning(warning));
-    }
-    logging::start(settings.text("tracing_filter"), None)?;
+    let supervised = arguments.supervised;
+    let (settings, warnings) = resolve(matches, supervised)?;
+    warnings.iter().for_each(|warning| message::warning(warning));
+    let filter = logging::start(settings.text(logging::FILTER), None)?;
+    let given = matches.clone();
+    let resolve = move || Ok(resolve(&given, supervised)?.0);
+    let configuration = Configuration::new(settings.clone(), filter, resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
     cell_web::HttpServer::check_address(http).map_err(explain_web)?;
     let partition = Partition::default();
     partition.set(arguments.partitioned);
-    let words = hear(arguments.supervised, &partition)?;
+    let wishes = hear(supervised, &partition)?;
     let handle = start(&settings, listen, partition)?;
+    handle.follow(configuration.store());
     let watch = handle.watch();
     let web = cell_web::HttpServer::start(http, Arc::new(move || watch.snapshot()));
     let web = web.map_err(explain_web)?;
-    attend(&handle, &words, arguments.supervised);
+    attend(&handle, &wishes, &configuration, supervised);
     let ended = handle.wait();
     web.shutdown();
     conclude(ended)
+}
+
+/// The settings in force, and variables that are none. The supervisor is `cell dev`, which has warned already.
+fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, Vec<String>)> {
+    let (mut settings, mut warnings) = settings::resolve(matches, std::env::vars_os())?;
+    if supervised {
+        let nodes = settings.integer(CLUSTER_NODES);
+        settings::soften_for_development(&mut settings, nodes);
+        warnings.clear();
+    }
+    settings::check_rules(&settings)?;
+    Ok((settings, warnings))
 }
 
 fn explain_web(error: WebError) -> Failure {
@@ -191,9 +139,18 @@ fn advertised(settings: &Settings, name: &str) -> anyhow::Result<Option<SocketAd
     Ok(Some(told))
 }
 
-/// Signals, and the supervisor's words if there is one.
-fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Word>> {
-    let (sender, words) = mpsc::channel();
+/// What its operator or its supervisor wants of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wish {
+    /// Stop in good order.
+    Stop,
+    /// Read the configuration again.
+    Reload,
+}
+
+/// Listens to signals, and to the supervisor if there is one.
+fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Wish>> {
+    let (sender, wishes) = mpsc::channel();
     if supervised {
         let (sender, partition) = (sender.clone(), partition.clone());
         link::listen(move |word| match word {
@@ -204,20 +161,23 @@ fn hear(supervised: bool, partition: &Partition) -> anyhow::Result<Receiver<Word
                 std::process::exit(i32::from(Exit::Error as u8));
             }
             Word::Partition(on) => partition.set(on),
-            Word::Stop => sender.send(word).unwrap_or_default(),
+            Word::Stop => sender.send(Wish::Stop).unwrap_or_default(),
         })?;
     }
-    signal::on_signals(move || sender.send(Word::Stop).unwrap_or_default(), || {})?;
-    Ok(words)
+    let hangup = sender.clone();
+    signal::on_hangup(move || hangup.send(Wish::Reload).unwrap_or_default())?;
+    signal::on_signals(move || sender.send(Wish::Stop).unwrap_or_default(), || {})?;
+    Ok(wishes)
 }
 
 /// Tells everyone how the node is doing, until it ends.
-fn attend(handle: &NodeHandle, words: &Receiver<Word>, supervised: bool) {
+fn attend(handle: &NodeHandle, wishes: &Receiver<Wish>, configuration: &Configuration, supervised: bool) {
     let mut service = Service::new(Instant::now());
     let mut told: Option<(Report, Instant)> = None;
     while !handle.has_ended() {
-        match words.recv_timeout(LOOK_EVERY) {
-            Ok(_) => {
+        match wishes.recv_timeout(LOOK_EVERY) {
+            Ok(Wish::Reload) => configuration.reload(),
+            Ok(Wish::Stop) => {
                 tracing::info!(
                     "stopping: a last checkpoint is taken; a second signal ends the process at once"
                 );

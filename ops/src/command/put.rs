@@ -11,8 +11,7 @@ use cell_terms::Version;
 use clap::Args;
 use serde_json::json;
 
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::exit::{Exit, Failure};
 use crate::output::message;
 use crate::store::{Conditional, Store};

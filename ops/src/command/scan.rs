@@ -7,8 +7,7 @@ use cell_client::ScanRange;
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::{EncodingArgs, ServerArgs};
-use crate::cli::Global;
+use crate::args::{EncodingArgs, Global, ServerArgs};
 use crate::encoding::Encoding;
 use crate::exit::Exit;
 use crate::output::message::{JSON_VERSION, print_json};

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use cell_terms::setting::Setting;
 use clap::Args;
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::{message, table};
-use crate::settings;
+use crate::settings::{self, REGISTRY};
 
 /// Arguments of `cell settings`.
 #[derive(Debug, Args)]
@@ -22,14 +23,14 @@ pub(crate) fn run(global: &Global, arguments: &SettingsArgs) -> anyhow::Result<E
     if arguments.markdown {
         io::stdout().lock().write_all(settings::markdown().as_bytes())?;
     } else if global.json {
-        message::print_json(settings::table_json())?;
+        message::print_json(REGISTRY.json())?;
     } else {
-        let rows = settings::registry();
-        let rows = rows.declarations().map(|setting| {
-            let default = if setting.default.is_empty() { "none" } else { setting.default };
-            vec![setting.name.to_owned(), default.to_owned(), setting.bounds.to_string()]
+        let rows = REGISTRY.declarations().map(|(_, setting)| {
+            let Setting { name, bounds, applies, .. } = setting;
+            let default = setting.default_or_none().to_owned();
+            vec![(*name).to_owned(), default, bounds.to_string(), applies.to_string()]
         });
-        let text = table::plain(&["setting", "default", "takes"], &[], rows.collect());
+        let text = table::plain(&["setting", "default", "takes", "applies"], &[], rows.collect());
         io::stdout().lock().write_all(text.as_bytes())?;
     }
     Ok(Exit::Ok)

@@ -11,8 +11,7 @@ use cell_terms::{NodeId, PairId};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::{ServerArgs, parse_time};
-use crate::cli::Global;
+use crate::args::{Global, ServerArgs, parse_time};
 use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};

@@ -8,8 +8,7 @@ use cell_terms::{NodeId, PairId, Root};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
-use crate::args::ServerArgs;
-use crate::cli::Global;
+use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};

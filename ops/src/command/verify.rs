@@ -14,8 +14,7 @@ use cell_protocol::CheckReport;
 use clap::Args;
 use serde_json::{Map, Value, json};
 
-use crate::args::ServerArgs;
-use crate::cli::Global;
+use crate::args::{Global, ServerArgs};
 use crate::encoding::{display_key, insert_json};
 use crate::exit::{Exit, Failure};
 use crate::input::line::InputLine;

@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use anyhow::Context;
 
+use super::event::Event;
 use super::link::{Report, STOP};
 use super::messages;
-use super::supervisor::Event;
 
 /// How to start a node.
 #[derive(Clone, Debug)]

@@ -15,7 +15,7 @@ use cell_cluster::{Coordinator, IncidentRow, Incidents, PairRow, PairState, Tabl
 use cell_drill::wire::{DrillAnswer, DrillRequest, LINE_BYTES_MAX, PairView, Refused, Status};
 use cell_terms::Incarnation;
 
-use super::supervisor::Event;
+use super::event::Event;
 
 /// Who asks nothing for so long is let go.
 const IDLE: Duration = Duration::from_secs(600);

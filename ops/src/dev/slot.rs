@@ -8,8 +8,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::backoff::Backoff;
 use super::child::{NodeChild, NodeSpec};
+use super::event::Event;
 use super::link::{PARTITION, Report};
-use super::supervisor::Event;
 use crate::exit::Exit;
 
 /// A node's place.

@@ -11,37 +11,11 @@ use serde_json::json;
 
 use super::announce::Announcer;
 use super::child::NodeSpec;
+use super::event::Event;
 use super::link::Report;
 use super::plan::Plan;
 use super::slot::Slot;
 use crate::exit::{Exit, Failure};
-
-/// What the supervisor waits for.
-#[derive(Debug)]
-pub(crate) enum Event {
-    /// The first signal.
-    Stop,
-    /// A node said something.
-    Report {
-        node: u16,
-        /// Which start of the node.
-        life: u64,
-        /// What it said.
-        report: Report,
-    },
-    /// A node's process has ended.
-    Ended {
-        node: u16,
-        /// Which start of the node.
-        life: u64,
-    },
-    /// A drill asks for something.
-    Drill {
-        request: DrillRequest,
-        /// Where the answer goes.
-        answer: Sender<DrillAnswer>,
-    },
-}
 
 /// The supervisor of all nodes.
 pub(crate) struct Supervisor {

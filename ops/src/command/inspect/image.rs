@@ -11,7 +11,7 @@ use cell_wal::{Storage, WalError};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::message::{self, print_json};
 use crate::output::number;

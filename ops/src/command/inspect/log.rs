@@ -13,7 +13,7 @@ use clap::Args;
 use serde_json::{Value, json};
 
 use super::record::in_words;
-use crate::cli::Global;
+use crate::args::Global;
 use crate::exit::Exit;
 use crate::output::message::{self, print_json};
 use crate::output::number;

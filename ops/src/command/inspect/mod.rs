@@ -12,7 +12,7 @@ use std::sync::Arc;
 use cell_wal::{RealStorage, Storage};
 use clap::{Args, Subcommand};
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::exit::{Exit, Failure};
 
 /// Arguments of `cell inspect`.

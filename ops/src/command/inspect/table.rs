@@ -10,7 +10,7 @@ use cell_cluster::{ClusterError, Coordinator, Embedded, PairRow, Remote, Table};
 use clap::Args;
 use serde_json::json;
 
-use crate::cli::Global;
+use crate::args::Global;
 use crate::exit::{Exit, Failure};
 use crate::output::message::print_json;
 use crate::output::table;

@@ -1,0 +1,151 @@
+//! What must hold between several settings. A rule is about settings that are declared in different crates, or
+//! about two that contradict one another though each is within its own bounds.
+
+use cell_terms::setting::{Settings, Value};
+
+/// Two settings that contradict one another.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what}: {why}")]
+pub struct Conflict {
+    /// The settings.
+    pub settings: [&'static str; 2],
+    /// Their values.
+    what: String,
+    why: &'static str,
+    /// What to do about it.
+    pub next: &'static str,
+}
+
+type Rule = fn(&Settings) -> Option<Conflict>;
+
+const RULES: [Rule; 4] = [slot_fits_region, batch_fits_segment, addresses_differ, retries_grow];
+
+/// Checks all rules; one whose settings are not all declared does not count.
+///
+/// # Errors
+/// The first conflict.
+pub fn check_rules(settings: &Settings) -> Result<(), Conflict> {
+    RULES.iter().find_map(|rule| rule(settings)).map_or(Ok(()), Err)
+}
+
+fn slot_fits_region(settings: &Settings) -> Option<Conflict> {
+    let names = ["slot_bytes", "node_region_bytes"];
+    let [slot, region] = integers(settings, names)?;
+    let why = "a region holds at least one slot";
+    let next = "give a larger node_region_bytes or a smaller slot_bytes";
+    (slot > region).then(|| conflict(settings, names, why, next))
+}
+
+fn batch_fits_segment(settings: &Settings) -> Option<Conflict> {
+    let names = ["log_batch_bytes", "log_segment_bytes"];
+    let [batch, segment] = integers(settings, names)?;
+    let why = "a batch fits into half a segment";
+    let next = "give a larger log_segment_bytes or a smaller log_batch_bytes";
+    (batch > segment / 2).then(|| conflict(settings, names, why, next))
+}
+
+/// Port 0 is any free one.
+fn addresses_differ(settings: &Settings) -> Option<Conflict> {
+    let names = ["listen_address", "http_address"];
+    let [fabric, http] = names.map(|name| settings.get(name));
+    let is_same = fabric?.0 == http?.0 && !settings.text(names[0]).ends_with(":0");
+    let why = "clients and HTTP cannot share an address";
+    is_same.then(|| conflict(settings, names, why, "give another http_address"))
+}
+
+fn retries_grow(settings: &Settings) -> Option<Conflict> {
+    let names = ["client_retry_shortest", "client_retry_longest"];
+    let [shortest, longest] = integers(settings, names)?;
+    let why = "waits between retries grow from the shortest to the longest";
+    let next = "give a longer client_retry_longest or a shorter client_retry_shortest";
+    (shortest > longest).then(|| conflict(settings, names, why, next))
+}
+
+fn integers(settings: &Settings, names: [&str; 2]) -> Option<[u64; 2]> {
+    match names.map(|name| settings.get(name)) {
+        [Some((Value::Integer(first), _)), Some((Value::Integer(second), _))] => Some([*first, *second]),
+        _ => None,
+    }
+}
+
+fn conflict(
+    settings: &Settings,
+    names: [&'static str; 2],
+    why: &'static str,
+    next: &'static str,
+) -> Conflict {
+    let [first, second] = names.map(|name| format!("`{name}` is {}", settings.shown(name)));
+    Conflict { settings: names, what: format!("{first} and {second}"), why, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::setting::{Applies, Bounds, Setting, Source};
+
+    use super::*;
+
+    const fn bytes(name: &'static str) -> Setting {
+        let bounds = Bounds::Bytes { min: 1, max: 1 << 40, power_of_two: false };
+        Setting { name, meaning: "", default: "64 MiB", bounds, applies: Applies::Restart }
+    }
+
+    const fn text(name: &'static str) -> Setting {
+        let bounds = Bounds::Text { max: 64 };
+        Setting { name, meaning: "", default: "", bounds, applies: Applies::Restart }
+    }
+
+    const DECLARED: &[Setting] = &[
+        bytes("slot_bytes"),
+        bytes("node_region_bytes"),
+        bytes("log_segment_bytes"),
+        Setting { default: "1 MiB", ..bytes("log_batch_bytes") },
+        Setting { default: "127.0.0.1:1", ..text("listen_address") },
+        Setting { default: "127.0.0.1:2", ..text("http_address") },
+        Setting { default: "1", ..bytes("client_retry_shortest") },
+        bytes("client_retry_longest"),
+    ];
+
+    fn with(values: &[(&str, &str)]) -> Result<(), Conflict> {
+        let mut settings = Settings::new(&[DECLARED]);
+        values.iter().for_each(|(name, text)| settings.set(name, text, Source::Flag).unwrap());
+        check_rules(&settings)
+    }
+
+    #[test]
+    fn rules_hold_for_defaults_and_for_settings_that_are_not_declared() {
+        assert_eq!(with(&[]), Ok(()));
+        assert_eq!(check_rules(&Settings::new(&[])), Ok(()));
+        assert_eq!(with(&[("listen_address", "127.0.0.1:0"), ("http_address", "127.0.0.1:0")]), Ok(()));
+    }
+
+    #[test]
+    fn rules_each_refuse_with_values_reason_and_what_to_do() {
+        for (values, settings, words) in [
+            (
+                &[("slot_bytes", "128 MiB")][..],
+                ["slot_bytes", "node_region_bytes"],
+                "`slot_bytes` is 128 MiB and `node_region_bytes` is 64 MiB: a region holds at least one slot",
+            ),
+            (
+                &[("log_batch_bytes", "64 MiB")],
+                ["log_batch_bytes", "log_segment_bytes"],
+                "`log_batch_bytes` is 64 MiB and `log_segment_bytes` is 64 MiB: a batch fits into half",
+            ),
+            (
+                &[("http_address", "127.0.0.1:1")],
+                ["listen_address", "http_address"],
+                "`listen_address` is 127.0.0.1:1 and `http_address` is 127.0.0.1:1: clients and HTTP",
+            ),
+            (
+                &[("client_retry_shortest", "65 MiB")],
+                ["client_retry_shortest", "client_retry_longest"],
+                "`client_retry_shortest` is 65 MiB and `client_retry_longest` is 64 MiB: waits",
+            ),
+        ] {
+            let conflict = with(values).unwrap_err();
+            assert_eq!(conflict.settings, settings);
+            assert!(conflict.to_string().starts_with(words), "{conflict}");
+            assert!(conflict.next.contains("give a"), "{conflict:?}");
+        }
+    }
+}

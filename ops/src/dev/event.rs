@@ -1,0 +1,34 @@
+//! What happens to a supervisor: signals, words and ends of its nodes, wishes of drills.
+
+use std::sync::mpsc::Sender;
+
+use cell_drill::wire::{DrillAnswer, DrillRequest};
+
+use super::link::Report;
+
+/// What the supervisor waits for.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// The first signal.
+    Stop,
+    /// A node said something.
+    Report {
+        node: u16,
+        /// Which start of the node.
+        life: u64,
+        /// What it said.
+        report: Report,
+    },
+    /// A node's process has ended.
+    Ended {
+        node: u16,
+        /// Which start of the node.
+        life: u64,
+    },
+    /// A drill asks for something.
+    Drill {
+        request: DrillRequest,
+        /// Where the answer goes.
+        answer: Sender<DrillAnswer>,
+    },
+}

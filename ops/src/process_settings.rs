@@ -1,0 +1,68 @@
+//! Settings of a node's process; those of the store are declared by the crates that use them.
+
+use cell_terms::setting::{Applies, Bounds, Setting};
+
+/// The coordinator of a cluster of one.
+pub(crate) const EMBEDDED: &str = "embedded";
+/// Declarations; see `cell settings`.
+pub(crate) const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "node_id",
+        meaning: "The node's number in its cluster. Two living nodes must not share one.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 63 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "listen_address",
+        meaning: "Where clients and peers connect (the fabric); loopback only, so far.",
+        default: "127.0.0.1:7000",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "advertise_address",
+        meaning: "Where others are told to connect to the fabric, IP:PORT, where that is not listen_address: \
+                  behind a forwarded port, say.",
+        default: "",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "http_address",
+        meaning: "Where health checks, metrics and status are served over HTTP; loopback only, so far.",
+        default: "127.0.0.1:7080",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "advertise_http_address",
+        meaning: "Where others are told to find HTTP, IP:PORT, where that is not http_address.",
+        default: "",
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "coordinator_address",
+        meaning: "Where the coordinator of the cluster listens; `embedded` keeps one in this process, in \
+                  `data_dir`, for a cluster of one node.",
+        default: EMBEDDED,
+        bounds: Bounds::Text { max: 256 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "data_dir",
+        meaning: "The folder of everything that must survive: logs and checkpoints in `log`, which nodes of one \
+                  machine share, an embedded coordinator's table in `coordinator`; a node's lock in `node-N`.",
+        default: "./cell-data",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "tracing_filter",
+        meaning: "What is reported on stderr: a level, or directives such as `info,cell_node=debug`.",
+        default: "info",
+        bounds: Bounds::Text { max: 1024 },
+        applies: Applies::Live,
+    },
+];
