@@ -1,12 +1,14 @@
 //! What a node tells about itself: an immutable snapshot, published about once a second, read by `web`
-//! without touching the data path.
+//! without touching the data path. As JSON it is what `web` serves: names of fields are those of programs
+//! outside, and change only with the version of that document.
 
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, PairRow};
+use cell_cluster::{IncidentRow, MemberRow, PairRow, number};
 use cell_memory::BudgetFigures;
 use cell_recovery::ProgressView;
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
+use serde::{Serialize, Serializer};
 
 /// What a node is doing.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,8 +28,44 @@ pub enum NodeState {
     Failed(FailureKind),
 }
 
+impl NodeState {
+    /// The state in one word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            NodeState::Starting => "starting",
+            NodeState::Recovering(_) => "recovering",
+            NodeState::Serving => "serving",
+            NodeState::ReadOnly(_) => "read_only",
+            NodeState::Stopping => "stopping",
+            NodeState::Failed(_) => "failed",
+        }
+    }
+}
+
+/// `name`, and what belongs to that state.
+impl Serialize for NodeState {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Document<'a> {
+            name: &'static str,
+            #[serde(flatten)]
+            progress: Option<&'a RecoveryProgress>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            reason: Option<&'static str>,
+        }
+        let (progress, reason) = match self {
+            NodeState::Recovering(progress) => (Some(progress), None),
+            NodeState::ReadOnly(reason) => (None, Some(reason.words())),
+            NodeState::Failed(kind) => (None, Some(kind.words())),
+            NodeState::Starting | NodeState::Serving | NodeState::Stopping => (None, None),
+        };
+        Document { name: self.word(), progress, reason }.serialize(to)
+    }
+}
+
 /// How far a recovery is.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct RecoveryProgress {
     /// What it is at: claiming, loading, replaying, recording, verifying, opening, waiting.
     pub stage: &'static str,
@@ -49,6 +87,17 @@ pub enum ReadOnlyReason {
     RegionFull,
 }
 
+impl ReadOnlyReason {
+    /// For people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            ReadOnlyReason::DiskFull => "read-only: the disk under the logs is full",
+            ReadOnlyReason::RegionFull => "read-only: a region is full",
+        }
+    }
+}
+
 /// Why a node gave its pairs up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -61,8 +110,20 @@ pub enum FailureKind {
     RecoveryRefused,
 }
 
+impl FailureKind {
+    /// For people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            FailureKind::LogFailed => "failed: a write or sync of a log failed",
+            FailureKind::LeaseLost => "failed: the lease was lost",
+            FailureKind::RecoveryRefused => "failed: recovery refused a pair",
+        }
+    }
+}
+
 /// Operations by kind, since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OperationCounts {
     /// `search`.
     pub search: u64,
@@ -81,17 +142,22 @@ pub struct OperationCounts {
 }
 
 /// One pair's figures.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct PairSnapshot {
     /// The pair.
+    #[serde(serialize_with = "number::serialize")]
     pub pair: PairId,
     /// Its epoch.
+    #[serde(serialize_with = "number::serialize")]
     pub epoch: Epoch,
     /// Last CSN handed out.
+    #[serde(serialize_with = "number::serialize")]
     pub csn_appended: Csn,
     /// Durable watermark.
+    #[serde(serialize_with = "number::serialize")]
     pub csn_durable: Csn,
     /// Base of the last recorded checkpoint.
+    #[serde(serialize_with = "number::serialize")]
     pub csn_checkpointed: Csn,
     /// Entries in the tree.
     pub entries: u64,
@@ -132,15 +198,18 @@ pub struct PairSnapshot {
     /// Whether one is in progress.
     pub checkpoint_running: bool,
     /// Batch sync times: microseconds, p50, p99, max of the last period.
+    #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
 }
 
 /// A takeover that this node is at.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PairRecovery {
     /// The pair.
+    #[serde(serialize_with = "number::serialize")]
     pub pair: PairId,
     /// How far it is.
+    #[serde(flatten)]
     pub progress: RecoveryProgress,
 }
 
@@ -159,7 +228,7 @@ impl PairRecovery {
 }
 
 /// The cluster as the node's last look showed it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ClusterSnapshot {
     /// The coordinator's revision; zero: nothing was seen yet.
     pub revision: u64,
@@ -173,16 +242,19 @@ pub struct ClusterSnapshot {
     pub recoveries: Vec<PairRecovery>,
 }
 
-/// A node's figures.
-#[derive(Clone, Debug, PartialEq)]
+/// A node's figures. The JSON leaves the cluster out: it has a document of its own.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NodeSnapshot {
     /// The node.
+    #[serde(serialize_with = "number::serialize")]
     pub node: NodeId,
     /// Its incarnation.
+    #[serde(serialize_with = "number::serialize")]
     pub incarnation: Incarnation,
     /// What it is doing.
     pub state: NodeState,
     /// Its durability setting.
+    #[serde(serialize_with = "number::durability::serialize")]
     pub durability: Durability,
     /// Milliseconds since the process started.
     pub uptime_ms: u64,
@@ -191,19 +263,51 @@ pub struct NodeSnapshot {
     /// Connections of clients.
     pub connections: u64,
     /// What the process may hold, and what holds it.
+    #[serde(serialize_with = "budget")]
     pub memory: BudgetFigures,
     /// Memory that the process holds ready for takeovers.
     pub memory_ready_bytes: u64,
     /// What takeovers have had of it.
     pub memory_ready_bytes_given: u64,
     /// Which pages back the node region, then the extent region.
+    #[serde(serialize_with = "backing")]
     pub backing: [&'static str; 2],
     /// Operations since the start.
     pub operations: OperationCounts,
     /// What its logs, its fabric and its lease count, as their crates declare it.
+    #[serde(serialize_with = "counters")]
     pub counters: Vec<CounterValue>,
     /// Its pairs.
     pub pairs: Vec<PairSnapshot>,
     /// The others.
+    #[serde(skip)]
     pub cluster: Arc<ClusterSnapshot>,
+}
+
+fn sync_times<S: Serializer>([p50, p99, max]: &[u64; 3], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([("p50", p50), ("p99", p99), ("max", max)])
+}
+
+fn backing<S: Serializer>([node, extent]: &[&'static str; 2], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([("node_region", node), ("extent_region", extent)])
+}
+
+fn budget<S: Serializer>(figures: &BudgetFigures, to: S) -> Result<S::Ok, S::Error> {
+    let BudgetFigures { limit, available, regions, ready, logs, process, process_measured, refused } =
+        figures;
+    to.collect_map([
+        ("limit_bytes", limit),
+        ("available_bytes", available),
+        ("regions_bytes", regions),
+        ("ready_bytes", ready),
+        ("logs_bytes", logs),
+        ("process_bytes", process),
+        ("process_measured_bytes", process_measured),
+        ("refused", refused),
+    ])
+}
+
+/// By the names of the metrics, without their prefix.
+fn counters<S: Serializer>(values: &[CounterValue], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(values.iter().map(|one| (one.counter.name, one.value)))
 }

@@ -5,31 +5,29 @@
 
 use std::time::Duration;
 
-use cell_cluster::{PairRow, Trouble};
-use cell_node::NodeSnapshot;
-use serde_json::{Value, json};
+use cell_cluster::{PairRow, Trouble, number};
+use cell_node::{ClusterSnapshot, NodeSnapshot};
+use cell_terms::{Incarnation, NodeId};
+use serde::Serialize;
 
-pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
-    let cluster = &snapshot.cluster;
-    let recoveries = cluster.recoveries.iter().map(|recovery| {
-        json!({
-            "pair": recovery.pair.0,
-            "stage": recovery.progress.stage,
-            "bytes_done": recovery.progress.bytes_done,
-            "bytes_total": recovery.progress.bytes_total,
-        })
-    });
-    json!({
-        "version": 1,
-        "age_ms": u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-        "node": snapshot.node.0,
-        "incarnation": snapshot.incarnation.0,
-        "revision": cluster.revision,
-        "members": cluster.members,
-        "pairs": cluster.pairs,
-        "incidents": cluster.incidents,
-        "recoveries": recoveries.collect::<Vec<_>>(),
-    })
+use crate::status::milliseconds;
+
+/// What a node knows of its cluster, as it is, with who tells it.
+#[derive(Debug, Serialize)]
+pub(crate) struct ClusterDocument<'a> {
+    version: u32,
+    age_ms: u64,
+    #[serde(serialize_with = "number::serialize")]
+    node: NodeId,
+    #[serde(serialize_with = "number::serialize")]
+    incarnation: Incarnation,
+    #[serde(flatten)]
+    cluster: &'a ClusterSnapshot,
+}
+
+pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> ClusterDocument<'_> {
+    let NodeSnapshot { node, incarnation, cluster, .. } = snapshot;
+    ClusterDocument { version: 1, age_ms: milliseconds(age), node: *node, incarnation: *incarnation, cluster }
 }
 
 /// Pairs that are not served, and why, in words; none if all are.
@@ -47,11 +45,12 @@ mod tests {
 
     #[test]
     fn document_of_a_node_that_has_seen_nothing_is_whole() {
-        let document = document(&snapshot(), Duration::ZERO);
-        assert_eq!((&document["version"], &document["revision"]), (&json!(1), &json!(0)));
+        let snapshot = snapshot();
+        let document = serde_json::to_value(document(&snapshot, Duration::ZERO)).unwrap();
+        assert_eq!((&document["version"], &document["revision"]), (&1.into(), &0.into()));
         for list in ["members", "pairs", "incidents", "recoveries"] {
-            assert_eq!(document[list], json!([]));
+            assert_eq!(document[list], serde_json::json!([]));
         }
-        assert!(troubles(&snapshot()).is_empty());
+        assert!(troubles(&snapshot).is_empty());
     }
 }

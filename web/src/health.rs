@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::cluster;
 use crate::freshness::STALE_AFTER;
-use crate::status::{failure_words, read_only_words};
 
 /// One thing that was looked at.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -54,7 +53,7 @@ fn reads(state: &NodeState) -> Check {
             (false, format!("recovering, {}, {percent}", progress.stage).into())
         }
         NodeState::Stopping => (false, "stopping".into()),
-        NodeState::Failed(kind) => (false, failure_words(*kind).into()),
+        NodeState::Failed(kind) => (false, kind.words().into()),
         _ => (false, "unknown".into()),
     };
     Check { name: "reads", ok, required: true, seen }
@@ -63,7 +62,7 @@ fn reads(state: &NodeState) -> Check {
 fn writes(state: &NodeState) -> Check {
     let (ok, seen) = match state {
         NodeState::Serving => (true, "serving"),
-        NodeState::ReadOnly(reason) => (false, read_only_words(*reason)),
+        NodeState::ReadOnly(reason) => (false, reason.words()),
         _ => (false, "not serving"),
     };
     Check { name: "writes", ok, required: false, seen: seen.into() }

@@ -13,8 +13,6 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::status::state_word;
-
 /// What the text is, for the response's header.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -101,7 +99,7 @@ impl SnapshotCollector {
         let node = &*self.0;
         let mut info = encoder.encode_descriptor("build", "Version of the node", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
-        let word = state_word(&node.state);
+        let word = node.state.word();
         let mut states = encoder.encode_descriptor(
             "node_state",
             "1 for the state that the node is in",

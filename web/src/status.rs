@@ -2,145 +2,33 @@
 
 use std::time::Duration;
 
-use cell_node::{FailureKind, NodeSnapshot, NodeState, PairSnapshot, ReadOnlyReason};
-use cell_terms::Durability;
-use serde_json::{Value, json};
+use cell_node::NodeSnapshot;
+use serde::Serialize;
 
 /// Grows when a field changes its meaning or goes away; new fields may come without.
 pub(crate) const STATUS_VERSION: u32 = 1;
 
-pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> Value {
-    json!({
-        "version": STATUS_VERSION,
-        "age_ms": u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-        "node": snapshot.node.0,
-        "incarnation": snapshot.incarnation.0,
-        "state": state(&snapshot.state),
-        "durability": durability(snapshot.durability),
-        "uptime_ms": snapshot.uptime_ms,
-        "lease_remaining_ms": snapshot.lease_remaining_ms,
-        "connections": snapshot.connections,
-        "backing": {"node_region": snapshot.backing[0], "extent_region": snapshot.backing[1]},
-        "memory": {
-            "limit_bytes": snapshot.memory.limit,
-            "available_bytes": snapshot.memory.available,
-            "regions_bytes": snapshot.memory.regions,
-            "ready_bytes": snapshot.memory.ready,
-            "logs_bytes": snapshot.memory.logs,
-            "process_bytes": snapshot.memory.process,
-            "process_measured_bytes": snapshot.memory.process_measured,
-            "refused": snapshot.memory.refused,
-        },
-        "operations": {
-            "search": snapshot.operations.search,
-            "get": snapshot.operations.get,
-            "put": snapshot.operations.put,
-            "delete": snapshot.operations.delete,
-            "scan": snapshot.operations.scan,
-            "refused": snapshot.operations.refused,
-            "repeated": snapshot.operations.repeated,
-        },
-        "counters": counters(snapshot),
-        "pairs": snapshot.pairs.iter().map(pair).collect::<Vec<_>>(),
-    })
+/// A snapshot as it is, with what only its reader knows.
+#[derive(Debug, Serialize)]
+pub(crate) struct StatusDocument<'a> {
+    version: u32,
+    age_ms: u64,
+    #[serde(flatten)]
+    snapshot: &'a NodeSnapshot,
 }
 
-/// By the names of the metrics, without their prefix.
-fn counters(snapshot: &NodeSnapshot) -> Value {
-    let counted = snapshot.counters.iter().map(|one| (one.counter.name.to_owned(), one.value.into()));
-    Value::Object(counted.collect())
+pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> StatusDocument<'_> {
+    StatusDocument { version: STATUS_VERSION, age_ms: milliseconds(age), snapshot }
 }
 
-fn pair(pair: &PairSnapshot) -> Value {
-    json!({
-        "pair": pair.pair.0,
-        "epoch": pair.epoch.0,
-        "csn_appended": pair.csn_appended.0,
-        "csn_durable": pair.csn_durable.0,
-        "csn_checkpointed": pair.csn_checkpointed.0,
-        "entries": pair.entries,
-        "tree_nodes": pair.tree_nodes,
-        "tree_node_bytes": pair.tree_node_bytes,
-        "extent_live_bytes": pair.extent_live_bytes,
-        "extent_allocated_bytes": pair.extent_allocated_bytes,
-        "extent_region_bytes": pair.extent_region_bytes,
-        "node_region_bytes": pair.node_region_bytes,
-        "populated_bytes": pair.populated_bytes,
-        "huge_page_bytes": pair.huge_page_bytes,
-        "grace_bytes": pair.grace_bytes,
-        "log_bytes_since_checkpoint": pair.log_bytes_since_checkpoint,
-        "log_bytes": pair.log_bytes,
-        "batches": pair.batches,
-        "completions": pair.completions,
-        "replies_held": pair.replies_held,
-        "checkpoints": pair.checkpoints,
-        "rebuilds": pair.rebuilds,
-        "rebuild_nodes_freed": pair.rebuild_nodes_freed,
-        "checkpoint_running": pair.checkpoint_running,
-        "sync_us": {"p50": pair.sync_us[0], "p99": pair.sync_us[1], "max": pair.sync_us[2]},
-    })
-}
-
-fn state(state: &NodeState) -> Value {
-    let mut document = json!({"name": state_word(state)});
-    match state {
-        NodeState::Recovering(progress) => {
-            document["stage"] = progress.stage.into();
-            document["bytes_done"] = progress.bytes_done.into();
-            document["bytes_total"] = progress.bytes_total.into();
-            document["bytes_per_second"] = progress.bytes_per_second.into();
-        }
-        NodeState::ReadOnly(reason) => document["reason"] = read_only_words(*reason).into(),
-        NodeState::Failed(kind) => document["reason"] = failure_words(*kind).into(),
-        _ => {}
-    }
-    document
-}
-
-/// The state in one word.
-pub(crate) fn state_word(state: &NodeState) -> &'static str {
-    match state {
-        NodeState::Starting => "starting",
-        NodeState::Recovering(_) => "recovering",
-        NodeState::Serving => "serving",
-        NodeState::ReadOnly(_) => "read_only",
-        NodeState::Stopping => "stopping",
-        NodeState::Failed(_) => "failed",
-        _ => "unknown",
-    }
-}
-
-/// Why writes are refused.
-pub(crate) fn read_only_words(reason: ReadOnlyReason) -> &'static str {
-    match reason {
-        ReadOnlyReason::DiskFull => "read-only: the disk under the logs is full",
-        ReadOnlyReason::RegionFull => "read-only: a region is full",
-        _ => "read-only",
-    }
-}
-
-/// Why a node gave up.
-pub(crate) fn failure_words(kind: FailureKind) -> &'static str {
-    match kind {
-        FailureKind::LogFailed => "failed: a write or sync of a log failed",
-        FailureKind::LeaseLost => "failed: the lease was lost",
-        FailureKind::RecoveryRefused => "failed: recovery refused a pair",
-        _ => "failed",
-    }
-}
-
-fn durability(durability: Durability) -> &'static str {
-    match durability {
-        Durability::Sync => "sync",
-        Durability::Async => "async",
-        Durability::None => "none",
-    }
+pub(crate) fn milliseconds(age: Duration) -> u64 {
+    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cell_node::OperationCounts;
-    use cell_terms::{Counter, CounterKind, CounterValue, Csn, Incarnation, NodeId, PairId};
+    use cell_node::{FailureKind, NodeState, OperationCounts, PairSnapshot, RecoveryProgress};
+    use cell_terms::{Counter, CounterKind, CounterValue, Csn, Durability, Incarnation, NodeId, PairId};
 
     use super::*;
 
@@ -185,12 +73,35 @@ pub(crate) mod tests {
 
     #[test]
     fn document_has_the_figures_under_stable_names() {
-        let document = document(&snapshot(), Duration::from_millis(300));
+        let document = serde_json::to_value(document(&snapshot(), Duration::from_millis(300))).unwrap();
         assert_eq!(document["version"], 1);
-        assert_eq!(document["state"]["name"], "serving");
+        assert_eq!(document["state"], serde_json::json!({"name": "serving"}));
         assert_eq!(document["pairs"][0]["csn_durable"], 41);
+        assert_eq!(document["pairs"][0]["sync_us"], serde_json::json!({"p50": 0, "p99": 0, "max": 0}));
         assert_eq!(document["operations"]["get"], 10);
         assert_eq!(document["counters"]["log_payload_bytes_total"], 4096.0);
-        assert_eq!(document["age_ms"], 300);
+        assert_eq!(document["memory"]["process_measured_bytes"], 350);
+        assert_eq!(document["backing"]["extent_region"], "4 KiB");
+        assert_eq!((&document["node"], &document["durability"]), (&3.into(), &"sync".into()));
+        assert_eq!((&document["age_ms"], document.get("cluster")), (&300.into(), None));
+    }
+
+    #[test]
+    fn document_tells_more_of_states_that_have_more() {
+        let state = |state| {
+            let snapshot = NodeSnapshot { state, ..snapshot() };
+            serde_json::to_value(document(&snapshot, Duration::ZERO)).unwrap()["state"].clone()
+        };
+        let progress =
+            RecoveryProgress { stage: "logs", bytes_done: 43, bytes_total: 100, bytes_per_second: 1.5 };
+        assert_eq!(
+            state(NodeState::Recovering(progress)),
+            serde_json::json!({
+                "name": "recovering", "stage": "logs",
+                "bytes_done": 43, "bytes_total": 100, "bytes_per_second": 1.5,
+            })
+        );
+        let failed = state(NodeState::Failed(FailureKind::LeaseLost));
+        assert_eq!(failed, serde_json::json!({"name": "failed", "reason": "failed: the lease was lost"}));
     }
 }

@@ -36,7 +36,7 @@ mod lease_thread;
 mod lock;
 mod member;
 mod notice;
-mod number;
+pub mod number;
 mod pieces;
 mod remote;
 mod request;

@@ -5,8 +5,11 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A typed number that JSON carries as a plain one.
-pub(crate) trait Number: Copy {
+pub trait Number: Copy {
+    /// The plain number.
     fn to_number(self) -> u64;
+
+    /// The typed one; `None` if the plain one is too large for it.
     fn from_number(number: u64) -> Option<Self>;
 }
 
@@ -35,7 +38,11 @@ number!(
     SlotIndex(u32),
 );
 
-pub(crate) fn serialize<T: Number, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+/// For `#[serde(with)]` and `#[serde(serialize_with)]` on a field.
+///
+/// # Errors
+/// Those of the serializer.
+pub fn serialize<T: Number, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
     value.to_number().serialize(to)
 }
 
@@ -77,11 +84,15 @@ pub(crate) mod list {
 }
 
 /// For [`Durability`], by the words of the setting.
-pub(crate) mod durability {
+pub mod durability {
     use super::{Deserialize, Deserializer, Durability, Serializer};
     use serde::de::Error as _;
 
-    pub(crate) fn serialize<S: Serializer>(value: &Durability, to: S) -> Result<S::Ok, S::Error> {
+    /// For `#[serde(with)]` and `#[serde(serialize_with)]` on a field.
+    ///
+    /// # Errors
+    /// Those of the serializer.
+    pub fn serialize<S: Serializer>(value: &Durability, to: S) -> Result<S::Ok, S::Error> {
         to.serialize_str(match value {
             Durability::Sync => "sync",
             Durability::Async => "async",
