@@ -1,9 +1,9 @@
-//! What a node does at a SIGHUP: it reads its configuration file again, takes over what applies live, and says
-//! what it took over and what it did not.
+//! What a node does at a SIGHUP: it reads its configuration file again, takes over what applies live, and
+//! says what it took over and what it did not.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cell_settings::{Author, Revision, SettingsStore, UpdateError};
+use cell_settings::{Author, SettingsRevision, SettingsStore, UpdateError};
 use cell_terms::setting::Settings;
 
 use crate::logging::{self, Filter};
@@ -57,7 +57,7 @@ impl Configuration {
     }
 }
 
-fn tell(revision: Option<&Revision>, refused: &[UpdateError]) {
+fn tell(revision: Option<&SettingsRevision>, refused: &[UpdateError]) {
     for change in revision.iter().flat_map(|revision| &revision.changes) {
         tracing::info!(old = change.old, new = change.new, "`{}` is changed", change.name);
     }

@@ -235,15 +235,16 @@ fn node_behind_a_forwarded_port_is_reached_by_what_it_advertises() {
     }
 }
 
-/// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what does
-/// not is named and stays; a file that is wrong changes nothing.
+/// At a SIGHUP a node reads its configuration file again: what applies live takes effect at once, and what
+/// does not is named and stays; a file that is wrong changes nothing.
 #[test]
 fn node_at_a_hangup_takes_over_what_applies_live_and_names_the_rest() {
     let folder = tempfile::tempdir().unwrap();
     let (port, config) = (free_port(), folder.path().join("cell.toml"));
     let configure = |lines: &str| {
         let text = format!(
-            "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\ndata_dir = \"{}\"\n{lines}",
+            "listen_address = \"127.0.0.1:{port}\"\nhttp_address = \"127.0.0.1:{}\"\n\
+             data_dir = \"{}\"\n{lines}",
             port + 80,
             folder.path().join("data").display()
         );

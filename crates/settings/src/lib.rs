@@ -16,4 +16,4 @@ mod store;
 pub use registry::{Registry, Section};
 pub use rule::{Conflict, check_rules};
 pub use source::{SourceError, read_environment, read_file};
-pub use store::{Author, Change, Reloaded, Revision, SettingsStore, UpdateError, WantedValue};
+pub use store::{Author, Reloaded, SettingChange, SettingsRevision, SettingsStore, UpdateError, WantedValue};

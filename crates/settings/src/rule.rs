@@ -1,5 +1,5 @@
-//! What must hold between several settings. A rule is about settings that are declared in different crates, or
-//! about two that contradict one another though each is within its own bounds.
+//! What must hold between several settings: two may contradict one another though each is within its own
+//! bounds.
 
 use cell_terms::setting::{Settings, Value};
 

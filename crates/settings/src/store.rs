@@ -18,7 +18,7 @@ pub struct Author {
 
 /// One setting's change, as people write the values.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingChange {
     /// The setting.
     pub name: &'static str,
     /// Its value before.
@@ -31,13 +31,13 @@ pub struct Change {
 
 /// Settings that changed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Revision {
+pub struct SettingsRevision {
     /// Grows by one from revision to revision; 0 is what the process started with.
     pub number: u64,
     /// Who, and when.
     pub author: Author,
     /// At least one change.
-    pub changes: Vec<Change>,
+    pub changes: Vec<SettingChange>,
 }
 
 /// A value that somebody wants.
@@ -91,7 +91,7 @@ fn effect(applies: Applies) -> &'static str {
     }
 }
 
-type Subscriber = Box<dyn FnMut(&Revision, &Settings) + Send>;
+type Subscriber = Box<dyn FnMut(&SettingsRevision, &Settings) + Send>;
 
 struct State {
     settings: Settings,
@@ -108,7 +108,7 @@ pub struct SettingsStore {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reloaded {
     /// The revision, if anything changed.
-    pub revision: Option<Revision>,
+    pub revision: Option<SettingsRevision>,
     /// Values that differ and do not apply live: they stay as they were.
     pub refused: Vec<UpdateError>,
 }
@@ -129,7 +129,7 @@ impl SettingsStore {
 
     /// Calls `subscriber` with each later revision and the values then in force, in order. It is called while
     /// the store is locked: it must neither wait nor call the store.
-    pub fn subscribe(&self, subscriber: impl FnMut(&Revision, &Settings) + Send + 'static) {
+    pub fn subscribe(&self, subscriber: impl FnMut(&SettingsRevision, &Settings) + Send + 'static) {
         self.state().subscribers.push(Box::new(subscriber));
     }
 
@@ -143,7 +143,7 @@ impl SettingsStore {
         expected: u64,
         author: Author,
         wanted: &[WantedValue<'_>],
-    ) -> Result<Option<Revision>, UpdateError> {
+    ) -> Result<Option<SettingsRevision>, UpdateError> {
         let mut state = self.state();
         if expected != state.revision {
             return Err(UpdateError::Stale { expected, current: state.revision });
@@ -190,7 +190,7 @@ impl SettingsStore {
 
 impl State {
     /// The values after a change, and what differs.
-    fn plan(&self, wanted: &[WantedValue<'_>]) -> Result<(Settings, Vec<Change>), UpdateError> {
+    fn plan(&self, wanted: &[WantedValue<'_>]) -> Result<(Settings, Vec<SettingChange>), UpdateError> {
         let mut next = self.settings.clone();
         let mut changes = Vec::new();
         for WantedValue { name, text, source } in wanted {
@@ -203,19 +203,24 @@ impl State {
             if setting.applies != Applies::Live {
                 return Err(UpdateError::NotLive { name, old, new, applies: setting.applies });
             }
-            changes.push(Change { name, old, new, source: *source });
+            changes.push(SettingChange { name, old, new, source: *source });
         }
         check_rules(&next)?;
         Ok((next, changes))
     }
 
-    fn commit(&mut self, author: Author, next: Settings, changes: Vec<Change>) -> Option<Revision> {
+    fn commit(
+        &mut self,
+        author: Author,
+        next: Settings,
+        changes: Vec<SettingChange>,
+    ) -> Option<SettingsRevision> {
         self.settings = next;
         if changes.is_empty() {
             return None;
         }
         self.revision += 1;
-        let revision = Revision { number: self.revision, author, changes };
+        let revision = SettingsRevision { number: self.revision, author, changes };
         for subscriber in &mut self.subscribers {
             subscriber(&revision, &self.settings);
         }
@@ -265,8 +270,9 @@ mod tests {
         });
         let wanted = [value("age", "2 s"), value("more", "60 m")]; // the second is what it is
         let revision = store.update(0, author(), &wanted).unwrap().unwrap();
-        let change = Change { name: "age", old: "1 h".into(), new: "2 s".into(), source: Source::Admin };
-        assert_eq!(revision, Revision { number: 1, author: author(), changes: vec![change] });
+        let change =
+            SettingChange { name: "age", old: "1 h".into(), new: "2 s".into(), source: Source::Admin };
+        assert_eq!(revision, SettingsRevision { number: 1, author: author(), changes: vec![change] });
         assert_eq!(heard.try_recv(), Ok((revision, 2_000)));
         assert_eq!(store.update(1, author(), &wanted), Ok(None));
         assert!(heard.try_recv().is_err());
@@ -339,7 +345,7 @@ mod tests {
         });
         let (settings, revision) = store.current();
         assert_eq!((settings.integer("age"), revision), (1 + THREADS * EACH, 1 + THREADS * EACH));
-        let chain: Vec<Revision> = heard.try_iter().collect();
+        let chain: Vec<SettingsRevision> = heard.try_iter().collect();
         assert_eq!(chain.len() as u64, THREADS * EACH);
         for pair in chain.windows(2) {
             assert_eq!(pair[1].number, pair[0].number + 1);

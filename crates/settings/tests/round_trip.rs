@@ -60,14 +60,15 @@ proptest! {
     fn value_is_the_same_from_file_and_environment((name, value) in value()) {
         let text = declared(name).format(&value);
         let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), toml::Table::from_iter([(name.to_owned(), text.clone().into())]).to_string())
-            .unwrap();
+        let table = toml::Table::from_iter([(name.to_owned(), text.clone().into())]);
+        std::fs::write(file.path(), table.to_string()).unwrap();
         let mut of_file = REGISTRY.defaults();
         read_file(&mut of_file, file.path()).unwrap();
         prop_assert_eq!(of_file.get(name), Some((&value, Source::File)));
         let mut of_environment = REGISTRY.defaults();
         let variable = format!("CELL_{}", name.to_ascii_uppercase());
-        let warnings = read_environment(&mut of_environment, [(variable.into(), text.into())].into_iter(), &[]);
+        let variables = [(variable.into(), text.into())].into_iter();
+        let warnings = read_environment(&mut of_environment, variables, &[]);
         prop_assert!(warnings.unwrap().is_empty());
         prop_assert_eq!(of_environment.get(name), Some((&value, Source::Environment)));
     }

@@ -68,7 +68,7 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     conclude(ended)
 }
 
-/// The settings in force, and variables that are none. The supervisor is `cell dev`, which has warned already.
+/// The settings in force, and warnings of variables that are none; a supervisor has given these already.
 fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, Vec<String>)> {
     let (mut settings, mut warnings) = settings::resolve(matches, std::env::vars_os())?;
     if supervised {

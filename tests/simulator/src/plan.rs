@@ -120,15 +120,12 @@ impl Plan {
     #[must_use]
     pub fn new(seed: u64, operations: u64, fault_kinds: usize) -> Plan {
         let mut random = Random::new(seed ^ 0x7061_6e73);
-        let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
-        let slot_bytes = (random.pick(&[64, 64, 128, 128, 512, 1_024]) * node_bytes as u64).max(64 << 10);
-        let slots = random.pick(&[1, 3, 4, 8, 16, 16]);
-        let extent_region_bytes = random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20]);
+        let geometry = geometry(&mut random);
         let log = log_options(&mut random);
         let value_bytes_max = log.operation_bytes_max() - 256;
         // A number that meant a setting which is gone: seeds go on meaning what they meant.
         let _ = random.pick(&[0_u64, 64 << 10]);
-        let worker = worker_options(seed, node_bytes, value_bytes_max, &mut random);
+        let worker = worker_options(seed, geometry.node_bytes as usize, value_bytes_max, &mut random);
         let lease_ms = random.pick(&[100, 100, 300]);
         let fault_weights = fault_weights(fault_kinds, &mut random);
         let plan = Plan {
@@ -144,12 +141,7 @@ impl Plan {
             grace_ns: 1_000 * MS,
             side_by_side: Random::new(seed ^ 0x7369_6465).pick(&[1, 1, 2, 3]),
             abandoned_percent: 0,
-            geometry: PairGeometry {
-                node_region_bytes: HEADER_BYTES + slots * slot_bytes,
-                extent_region_bytes,
-                slot_bytes,
-                node_bytes: u32::try_from(node_bytes).unwrap_or(512),
-            },
+            geometry,
             pairs_max: random.pick(&[1, 2, 3]),
             pairs_fit: 0,
             memory_told: false,
@@ -243,6 +235,18 @@ impl Plan {
     #[must_use]
     pub fn lease_ns(&self) -> u64 {
         self.lease.ttl_ms * MS
+    }
+}
+
+fn geometry(random: &mut Random) -> PairGeometry {
+    let node_bytes = random.pick(&[512, 512, 512, 512, 1024, 1024, 4096]);
+    let slot_bytes = (random.pick(&[64, 64, 128, 128, 512, 1_024]) * u64::from(node_bytes)).max(64 << 10);
+    let slots = random.pick(&[1, 3, 4, 8, 16, 16]);
+    PairGeometry {
+        node_region_bytes: HEADER_BYTES + slots * slot_bytes,
+        extent_region_bytes: random.pick(&[1 << 20, 4 << 20, 4 << 20, 4 << 20, 4 << 20]),
+        slot_bytes,
+        node_bytes,
     }
 }
 
