@@ -5,7 +5,6 @@
 //! it. What is measured reads from [`Packed`] batches made before the clock starts.
 
 use crate::random::Random;
-use crate::zipf::{THETA, Zipf};
 
 /// Shortest and longest key.
 pub const KEY_LENGTHS: (u64, u64) = (8, 64);
@@ -78,12 +77,11 @@ impl Dataset {
     /// `count` keys to look for.
     pub fn probes(&self, choice: Choice, count: usize, seed: u64) -> Packed {
         let mut random = Random::new(seed);
-        let zipf = matches!(choice, Choice::Zipf).then(|| Zipf::new(self.entries, THETA));
         let mut packed = Packed::default();
         for _ in 0..count {
-            let ordinal = match &zipf {
-                Some(zipf) => zipf.ordinal(&mut random),
-                None => random.below(self.entries),
+            let ordinal = match choice {
+                Choice::Zipf => random.popular(self.entries),
+                Choice::Uniform | Choice::Missing => random.below(self.entries),
             };
             packed.push_with(|bytes| match choice {
                 Choice::Missing => self.push_missing_key(ordinal, bytes),

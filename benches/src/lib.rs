@@ -27,4 +27,3 @@ pub mod rival;
 pub mod served;
 pub mod split;
 pub mod takeover;
-pub mod zipf;

@@ -10,6 +10,8 @@ use cell_client::{
     Client, ClientError, ClientOptions, Completion, Condition, Fate, Operation, Output, Search, Ticket,
 };
 use cell_history::{Call, Outcome, payload};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 use crate::error::DrillError;
 use crate::journal::{Begun, Ending, Journal};
@@ -64,7 +66,7 @@ pub(crate) struct Traffic<'a> {
     journal: &'a Journal,
     thread: u16,
     impatient: bool,
-    random: fastrand::Rng,
+    random: Xoshiro256PlusPlus,
     interval: Duration,
     written: u64,
     busy: BTreeSet<Vec<u8>>,
@@ -89,7 +91,7 @@ impl<'a> Traffic<'a> {
             journal,
             thread,
             impatient,
-            random: fastrand::Rng::with_seed(keys.run() ^ (u64::from(thread) << 40)),
+            random: Xoshiro256PlusPlus::seed_from_u64(keys.run() ^ (u64::from(thread) << 40)),
             interval: Duration::from_secs(1) * u32::from(load.threads) / load.rate.max(1),
             written: 0,
             busy: BTreeSet::new(),
@@ -145,10 +147,10 @@ impl<'a> Traffic<'a> {
     /// Mostly new entries, some changed or removed again, some read, some met with others.
     fn pick(&mut self) -> (Vec<u8>, Call, bool) {
         let value = self.journal.value();
-        let roll = self.random.u64(..100);
+        let roll = self.random.random_range(0..100_u64);
         if roll >= 85 {
-            let key = self.keys.shared(self.thread, self.random.u64(..Keys::SHARED));
-            let call = match self.random.u64(..10) {
+            let key = self.keys.shared(self.thread, self.random.random_range(0..Keys::SHARED));
+            let call = match self.random.random_range(0..10_u64) {
                 0..=4 => Call::Get,
                 5..=7 => Call::Put(value),
                 8 => Call::Delete,
@@ -160,7 +162,7 @@ impl<'a> Traffic<'a> {
             self.written += 1;
             return (self.keys.own(self.thread, self.written), Call::Put(value), true);
         }
-        let older = 1 + self.random.u64(..self.written);
+        let older = 1 + self.random.random_range(0..self.written);
         let call = match roll {
             55..=69 => Call::Put(value),
             70..=74 => Call::Delete,

@@ -8,9 +8,10 @@ use std::time::Instant;
 
 use cell_client::{ClientError, Condition, Operation, Output, Ticket};
 use cell_protocol::{Bound, Scan};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
-use super::distribution::Distribution;
-use super::random::Random;
+use super::distribution::Pick;
 use super::report::PhaseResult;
 use super::workload::{Kind, SCAN_RECORDS_MAX, Workload, fill_value, key};
 use crate::load::acknowledged::LineSet;
@@ -83,8 +84,8 @@ pub(crate) struct Thread<'a> {
     store: Store,
     shared: &'a Shared,
     workload: Workload,
-    distribution: Distribution,
-    random: Random,
+    pick: Pick,
+    random: Xoshiro256PlusPlus,
     value: Vec<u8>,
     in_flight: HashMap<Ticket, InFlight>,
     phase: PhaseResult,
@@ -96,7 +97,7 @@ impl<'a> Thread<'a> {
         store: Store,
         shared: &'a Shared,
         workload: Workload,
-        distribution: Distribution,
+        pick: Pick,
         seed: u64,
         value_bytes: usize,
     ) -> Thread<'a> {
@@ -104,8 +105,8 @@ impl<'a> Thread<'a> {
             store,
             shared,
             workload,
-            distribution,
-            random: Random::new(seed),
+            pick,
+            random: Xoshiro256PlusPlus::seed_from_u64(seed),
             value: vec![0; value_bytes],
             in_flight: HashMap::new(),
             phase: PhaseResult::default(),
@@ -158,11 +159,11 @@ impl<'a> Thread<'a> {
             let record = self.shared.next_record.fetch_add(1, Ordering::Relaxed);
             return self.put(kind, Step::Insert { record }, record, Condition::Always, started);
         }
-        let record = self.distribution.next(&mut self.random, there);
+        let record = self.pick.next(&mut self.random, there);
         match kind {
             Kind::Update => self.put(kind, Step::Only, record, Condition::Always, started),
             Kind::Scan => {
-                let left = 1 + self.random.below(SCAN_RECORDS_MAX);
+                let left = self.random.random_range(1..=SCAN_RECORDS_MAX);
                 self.scan(Bound::Included(&key(record)), left, started)
             }
             Kind::ReadModifyWrite => {

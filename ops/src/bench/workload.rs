@@ -10,9 +10,9 @@
 //! | f | 50 % read, 50 % read-modify-write | zipfian |
 
 use clap::ValueEnum;
+use rand::{Rng, RngExt};
 
 use super::distribution::{Pick, fnv64};
-use super::random::Random;
 
 /// Longest scan of workload e, in records.
 pub(crate) const SCAN_RECORDS_MAX: u64 = 100;
@@ -76,8 +76,8 @@ impl Workload {
     }
 
     /// The kind of the next operation.
-    pub(crate) fn next(self, random: &mut Random) -> Kind {
-        let mut draw = random.below(100);
+    pub(crate) fn next(self, random: &mut impl Rng) -> Kind {
+        let mut draw = random.random_range(0..100_u64);
         for (kind, per_cent) in self.mix() {
             match draw.checked_sub(*per_cent) {
                 None => return *kind,
@@ -120,7 +120,7 @@ pub(crate) fn key(record: u64) -> [u8; 24] {
 }
 
 /// Fills a value with printable bytes.
-pub(crate) fn fill_value(random: &mut Random, value: &mut [u8]) {
+pub(crate) fn fill_value(random: &mut impl Rng, value: &mut [u8]) {
     for chunk in value.chunks_mut(8) {
         let bytes = random.next_u64().to_le_bytes();
         for (to, from) in chunk.iter_mut().zip(bytes) {
@@ -131,13 +131,16 @@ pub(crate) fn fill_value(random: &mut Random, value: &mut [u8]) {
 
 #[cfg(test)]
 mod tests {
+    use rand::SeedableRng;
+    use rand_xoshiro::Xoshiro256PlusPlus;
+
     use super::*;
 
     #[test]
     fn next_mixes_add_up_and_are_kept() {
         for workload in Workload::value_variants() {
             assert_eq!(workload.mix().iter().map(|(_, per_cent)| per_cent).sum::<u64>(), 100);
-            let mut random = Random::new(5);
+            let mut random = Xoshiro256PlusPlus::seed_from_u64(5);
             for (kind, per_cent) in workload.mix() {
                 let drawn = (0..10_000).filter(|_| workload.next(&mut random) == *kind).count() as u64;
                 assert!(drawn.abs_diff(per_cent * 100) < 200, "{workload:?} {kind:?}: {drawn}");

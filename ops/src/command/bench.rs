@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, value_parser};
 use serde_json::json;
 
 use crate::args::{Global, ServerArgs};
-use crate::bench::distribution::{Distribution, Pick};
+use crate::bench::distribution::Pick;
 use crate::bench::report::PhaseResult;
 use crate::bench::thread::{Shared, Thread};
 use crate::bench::workload::Workload;
@@ -138,7 +138,7 @@ fn run_threads(
     stopped: &dyn Fn() -> bool,
     body: &Body<'_>,
 ) -> anyhow::Result<PhaseResult> {
-    let distribution = Distribution::new(pick_of(arguments), arguments.records);
+    let pick = pick_of(arguments);
     let stores = (0..arguments.threads)
         .map(|_| Store::connect_with(&arguments.server, Duration::from_secs(30), depth))
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -146,11 +146,10 @@ fn run_threads(
     let started = Instant::now();
     let results = thread::scope(|scope| {
         let start = |(number, store): (u64, Store)| {
-            let distribution = Distribution::clone(&distribution);
             scope.spawn(move || {
                 let seed = arguments.seed.wrapping_mul(1 << 16).wrapping_add(number);
                 let workload = arguments.workload;
-                let thread = Thread::new(store, shared, workload, distribution, seed, arguments.value_bytes);
+                let thread = Thread::new(store, shared, workload, pick, seed, arguments.value_bytes);
                 let result = body(thread, number);
                 if result.is_err() {
                     shared.stop.store(true, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What the threads of a simulated process have in hand: control thread, its helpers, and the worker's thread.
+//! What the threads of a simulated process have in hand: the control thread, its helpers, the worker's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
