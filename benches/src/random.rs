@@ -35,8 +35,8 @@ impl Random {
         self.0.next_u64()
     }
 
-    /// A number below `bound`, uniform but for a bias of at most bound / 2^64. (The library's own method takes
-    /// other numbers of the stream, and data of earlier figures would be other data.)
+    /// A number below `bound`, uniform but for a bias of at most bound / 2^64. (By the library's own method
+    /// the data of earlier figures would be other data.)
     ///
     /// # Panics
     /// If `bound` is zero.
@@ -47,7 +47,7 @@ impl Random {
         u64::try_from(product >> 64).expect("the high half of a 128-bit product fits 64 bits")
     }
 
-    /// A number below `items` with YCSB's skew: ranks scattered by a hash, so that hot items are no neighbours.
+    /// A number below `items` with YCSB's skew: ranks scattered by a hash, so that hot items lie apart.
     ///
     /// # Panics
     /// If `items` is zero.
