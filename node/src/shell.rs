@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cell_cluster::{ClusterCounts, boottime_ns};
-use cell_fabric::{Endpoint, HostEndpoint, Poller};
+use cell_fabric::{Endpoint, FabricError, HostEndpoint, Poller};
 use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::CounterValue;
 use cell_wal::LogCounts;
@@ -67,13 +67,17 @@ impl Shell {
     pub(crate) fn new(
         worker: Worker,
         endpoint: HostEndpoint,
-        [poller, log_poller]: [Poller; 2],
+        mut poller: Poller,
         inbound: Receiver<Inbound>,
         commands: Sender<Work>,
         lease_until_ns: Arc<AtomicU64>,
         snapshot: SharedSnapshot,
-    ) -> Shell {
-        Shell {
+    ) -> Result<Shell, FabricError> {
+        if let Some(descriptor) = endpoint.wake_descriptor() {
+            poller.add(descriptor)?;
+        }
+        let log_poller = Poller::new()?;
+        Ok(Shell {
             driver: WorkerDriver::new(worker, endpoint),
             clock: BootLeaseClock { lease_until_ns },
             watched: Watched { poller, log_poller, populates: Vec::new(), buffers: Vec::new() },
@@ -83,7 +87,7 @@ impl Shell {
             snapshot,
             budget: Budget::unlimited(),
             snapshot_due_ns: 0,
-        }
+        })
     }
 
     /// Tells what this budget says, and keeps so many bytes of replies at most that clients do not take.

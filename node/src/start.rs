@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use cell_cluster::{Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
 use cell_fabric::{Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
-use cell_memory::RegionSettings;
+use cell_memory::{Budget, RegionSettings};
 use cell_recovery::Progress;
 use cell_settings::SettingsStore;
 use cell_terms::Incarnation;
+use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
 use crate::bring_up::BringUp;
@@ -63,44 +64,24 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
-    let parked_bytes_max = usize::try_from(parked_bytes_max(plan.limit)).unwrap_or(usize::MAX);
-    let worker_options = WorkerOptions { parked_bytes_max, ..WorkerOptions::from_settings(settings) };
-    let ready_bytes = RegionSettings::new(settings).ready_memory_bytes;
-    let ready = ReadyMemory::start(ready_bytes, budget.clone()).map_err(NodeError::Thread)?;
+    let worker_options = worker_options(settings, &plan);
+    let ready = keep_ready(settings, budget.clone())?;
     let progress = Arc::new(Progress::new(boottime_ns()));
     let worker = Worker::new(identity, worker_options, progress.clone(), boottime_ns());
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
-
-    let watched = SnapshotWatch { snapshot: snapshot.clone() };
-    let is_serving =
-        move || !matches!(watched.snapshot().state, NodeState::Starting | NodeState::Recovering(_));
-    let memory = MemoryWatch::start(budget.clone(), is_serving).map_err(NodeError::Thread)?;
+    let memory = watch_memory(budget.clone(), snapshot.clone())?;
 
     let (inbound, inbound_receiver) = channel();
     let (work, work_receiver) = channel();
-    let mut poller = Poller::new()?;
-    if let Some(descriptor) = cell_fabric::Endpoint::wake_descriptor(&endpoint) {
-        poller.add(descriptor)?;
-    }
+    let poller = Poller::new()?;
     let to_worker = ToWorker { inbound, waker: poller.waker() };
-    let shell = Shell::new(
-        worker,
-        endpoint,
-        [poller, Poller::new()?],
-        inbound_receiver,
-        work.clone(),
-        lease.surely_until_ns(),
-        snapshot.clone(),
-    )
-    .within(budget.clone(), plan.replies_max)
-    .counting(lease.counts().clone())
-    .spinning(settings.integer("worker_spin_us") * 1_000);
-    let control_hears = work.clone();
-    let worker = spawn("cell-worker", move || {
-        let ended = shell.run();
-        let _ = control_hears.send(Work::WorkerEnded); // unless it has ended before
-        ended
-    })?;
+    let until_ns = lease.surely_until_ns();
+    let shell =
+        Shell::new(worker, endpoint, poller, inbound_receiver, work.clone(), until_ns, snapshot.clone())?
+            .within(budget.clone(), plan.replies_max)
+            .counting(lease.counts().clone())
+            .spinning(settings.integer("worker_spin_us") * 1_000);
+    let worker = spawn_worker(shell, work.clone())?;
     let bring_up = Arc::new(BringUp {
         advertised: options.advertised.unwrap_or(address),
         options,
@@ -126,6 +107,35 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         control: Some(control),
         _ready: ready,
         _memory: memory,
+    })
+}
+
+/// The worker's options, with the memory that writes which wait for splits may take.
+fn worker_options(settings: &Settings, plan: &MemoryPlan) -> WorkerOptions {
+    let parked_bytes_max = usize::try_from(parked_bytes_max(plan.limit)).unwrap_or(usize::MAX);
+    WorkerOptions { parked_bytes_max, ..WorkerOptions::from_settings(settings) }
+}
+
+/// Keeps memory ready for takeovers.
+fn keep_ready(settings: &Settings, budget: Budget) -> Result<ReadyMemory, NodeError> {
+    let bytes = RegionSettings::new(settings).ready_memory_bytes;
+    ReadyMemory::start(bytes, budget).map_err(NodeError::Thread)
+}
+
+/// Watches the machine's memory, from when the node serves on.
+fn watch_memory(budget: Budget, snapshot: SharedSnapshot) -> Result<MemoryWatch, NodeError> {
+    let watched = SnapshotWatch { snapshot };
+    let is_serving =
+        move || !matches!(watched.snapshot().state, NodeState::Starting | NodeState::Recovering(_));
+    MemoryWatch::start(budget, is_serving).map_err(NodeError::Thread)
+}
+
+/// Starts the worker's thread; the control thread is told of its end.
+fn spawn_worker(shell: Shell, to_control: Sender<Work>) -> Result<JoinHandle<Ended>, NodeError> {
+    spawn("cell-worker", move || {
+        let ended = shell.run();
+        let _ = to_control.send(Work::WorkerEnded); // unless it has ended before
+        ended
     })
 }
 
