@@ -152,9 +152,9 @@ impl BringUp {
     /// What the worker's thread keeps of a pair that is served from here on.
     pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
         let RecoveredPair { recovered, device, buffers } = mine;
-        let store = Pair::new(recovered, &self.worker_options.pair);
-        let populate = populate::start(&store).map_err(NodeError::Thread)?;
-        Ok(ServedPair { store, log: PairLog { device, populate, _buffers: buffers } })
+        let pair = Pair::new(recovered, &self.worker_options.pair);
+        let populate = populate::start(&pair).map_err(NodeError::Thread)?;
+        Ok(ServedPair { pair, log: PairLog { device, populate, _buffers: buffers } })
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

@@ -144,7 +144,7 @@ impl Control {
 
     /// Does what the driver says.
     fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairLog>>) {
-        let served = |(store, log)| ServedPair { store, log };
+        let served = |(pair, log)| ServedPair { pair, log };
         for effect in effects {
             match effect {
                 ControlEffect::Tell(event) => self.to_worker.event(event),
@@ -182,8 +182,8 @@ impl Control {
         match report {
             TakeoverReport::Times { pair, dead, times } => self.driver.times(pair, dead, times),
             TakeoverReport::Taken { mine } => {
-                let ServedPair { store, log } = self.bring_up.serve(*mine)?;
-                let effect = self.driver.taken(store, log);
+                let ServedPair { pair, log } = self.bring_up.serve(*mine)?;
+                let effect = self.driver.taken(pair, log);
                 self.follow(effect);
             }
             TakeoverReport::Refused { pair, dead, error } => {
@@ -211,8 +211,8 @@ impl Control {
 
     fn grown(&mut self, grown: Result<Box<RecoveredPair>, NodeError>) {
         match grown.and_then(|mine| self.bring_up.serve(*mine)) {
-            Ok(ServedPair { store, log }) => {
-                let effects = self.driver.created(store, log);
+            Ok(ServedPair { pair, log }) => {
+                let effects = self.driver.created(pair, log);
                 self.follow(effects);
             }
             Err(error) => self.not_grown(&error),

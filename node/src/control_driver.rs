@@ -230,17 +230,17 @@ impl<L> ControlDriver<L> {
     }
 
     /// A pair was taken over: it is served, alone or with the others that the node starts with.
-    pub fn taken(&mut self, store: Pair, log: L) -> Option<ControlEffect<L>> {
-        let pair = store.id();
-        self.progress.remove(&pair);
-        self.begin(&store);
+    pub fn taken(&mut self, pair: Pair, log: L) -> Option<ControlEffect<L>> {
+        let id = pair.id();
+        self.progress.remove(&id);
+        self.begin(&pair);
         let effect = if self.agent.is_installed() {
-            Some(ControlEffect::AddPair(Box::new((store, log))))
+            Some(ControlEffect::AddPair(Box::new((pair, log))))
         } else {
-            self.gathered.push((store, log));
+            self.gathered.push((pair, log));
             self.install(true)
         };
-        self.agent.taken(pair);
+        self.agent.taken(id);
         effect
     }
 
@@ -253,10 +253,10 @@ impl<L> ControlDriver<L> {
     }
 
     /// One more pair is there, as the worker wished.
-    pub fn created(&mut self, store: Pair, log: L) -> [ControlEffect<L>; 2] {
-        tracing::info!(pair = store.id().0, "a pair is added");
-        self.begin(&store);
-        [ControlEffect::AddPair(Box::new((store, log))), ControlEffect::Tell(ControlEvent::PairAdded)]
+    pub fn created(&mut self, pair: Pair, log: L) -> [ControlEffect<L>; 2] {
+        tracing::info!(pair = pair.id().0, "a pair is added");
+        self.begin(&pair);
+        [ControlEffect::AddPair(Box::new((pair, log))), ControlEffect::Tell(ControlEvent::PairAdded)]
     }
 
     /// There is no room for one more pair, or it could not be created.
@@ -265,8 +265,8 @@ impl<L> ControlDriver<L> {
         ControlEffect::Tell(ControlEvent::PairRefused)
     }
 
-    fn begin(&mut self, store: &Pair) {
-        let subject = ImageSubject::new(store);
+    fn begin(&mut self, pair: &Pair) {
+        let subject = ImageSubject::new(pair);
         let (pair, epoch) = (subject.source.pair, subject.source.epoch);
         let tenure = Tenure { pair, epoch, incarnation: self.options.incarnation };
         self.pairs.push(PairControl { tenure, subject });

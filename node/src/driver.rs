@@ -29,7 +29,7 @@ pub trait WorkerClock {
 /// A pair on its way to the worker.
 pub struct PairInput<D> {
     /// The pair.
-    pub store: Pair,
+    pub pair: Pair,
     /// Its log's device.
     pub device: D,
 }
@@ -212,11 +212,11 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
 
     fn install(&mut self, pairs: Vec<PairInput<D>>, installation: Installation) {
         let Installation { sessions, whole } = installation;
-        let (stores, devices): (Vec<_>, Vec<_>) =
-            pairs.into_iter().map(|PairInput { store, device }| (store, device)).unzip();
-        let sources: Vec<_> = stores.iter().map(Pair::source).collect();
+        let (owned, devices): (Vec<_>, Vec<_>) =
+            pairs.into_iter().map(|PairInput { pair, device }| (pair, device)).unzip();
+        let sources: Vec<_> = owned.iter().map(Pair::source).collect();
         self.devices.extend(devices);
-        self.worker.install(stores, sessions);
+        self.worker.install(owned, sessions);
         if whole && !self.worker.has_every_key() {
             tracing::error!("the meganodes of this node's pairs do not cover all keys");
             return self.worker.give_up(FailureKind::RecoveryRefused);
@@ -225,11 +225,11 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.tick_due_ns = 0;
     }
 
-    fn add_pair(&mut self, pair: PairInput<D>) {
-        let PairInput { store, device } = pair;
-        let source = store.source();
+    fn add_pair(&mut self, input: PairInput<D>) {
+        let PairInput { pair, device } = input;
+        let source = pair.source();
         self.devices.push(device);
-        self.worker.add_pair(store);
+        self.worker.add_pair(pair);
         self.register(&source);
     }
 

@@ -32,7 +32,7 @@ pub(crate) enum Inbound {
 
 /// A pair on its way to the worker, with what the shell keeps for it.
 pub(crate) struct ServedPair {
-    pub(crate) store: Pair,
+    pub(crate) pair: Pair,
     pub(crate) log: PairLog,
 }
 

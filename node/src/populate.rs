@@ -18,8 +18,8 @@ pub(crate) struct PopulateSignal {
 
 impl PopulateSignal {
     /// Tells that something may have been granted. Cheap where nothing was.
-    pub(crate) fn raise(&mut self, store: &Pair) {
-        let granted = store.granted_bytes();
+    pub(crate) fn raise(&mut self, pair: &Pair) {
+        let granted = pair.granted_bytes();
         if granted != std::mem::replace(&mut self.told_bytes, granted) {
             self.thread.unpark();
         }
@@ -37,8 +37,8 @@ impl Drop for PopulateSignal {
 ///
 /// # Errors
 /// No thread can be started.
-pub(crate) fn start(store: &Pair) -> std::io::Result<PopulateSignal> {
-    let source = store.source();
+pub(crate) fn start(pair: &Pair) -> std::io::Result<PopulateSignal> {
+    let source = pair.source();
     let stop = Arc::new(AtomicBool::new(false));
     let stopped = stop.clone();
     let handle = std::thread::Builder::new().name("cell-populate".into()).spawn(move || {
@@ -51,5 +51,5 @@ pub(crate) fn start(store: &Pair) -> std::io::Result<PopulateSignal> {
             std::thread::park();
         }
     })?;
-    Ok(PopulateSignal { stop, thread: handle.thread().clone(), told_bytes: store.granted_bytes() })
+    Ok(PopulateSignal { stop, thread: handle.thread().clone(), told_bytes: pair.granted_bytes() })
 }

@@ -147,8 +147,8 @@ impl Shell {
 
     /// What is done each time that the worker was told the time in full.
     fn ticked(&mut self, now_ns: u64) {
-        for (populate, store) in self.watched.populates.iter_mut().zip(self.driver.worker().stores()) {
-            populate.raise(store);
+        for (populate, pair) in self.watched.populates.iter_mut().zip(self.driver.worker().pairs()) {
+            populate.raise(pair);
         }
         if now_ns >= self.snapshot_due_ns {
             self.snapshot_due_ns = now_ns + SNAPSHOT_NS;
@@ -171,7 +171,7 @@ impl Shell {
     /// Of all logs, of the fabric and of the lease.
     fn counters(&self) -> Vec<CounterValue> {
         let mut logs = LogCounts::default();
-        self.driver.worker().stores().for_each(|store| logs.add(&store.log_counts()));
+        self.driver.worker().pairs().for_each(|pair| logs.add(&pair.log_counts()));
         let fabric = self.driver.endpoint().counters().values();
         logs.values().chain(fabric).chain(self.lease_counts.values()).collect()
     }
@@ -201,7 +201,7 @@ impl Watched {
 
     /// Wakes this thread when a pair's log has news. None: that cannot be.
     fn watch(&mut self, served: ServedPair) -> Option<PairInput<Ring>> {
-        let ServedPair { store, log } = served;
+        let ServedPair { pair, log } = served;
         let wake = log.device.wake_fd();
         let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
         if let Err(error) = watched {
@@ -211,6 +211,6 @@ impl Watched {
         let PairLog { device, populate, _buffers: buffers } = log;
         self.populates.push(populate);
         self.buffers.push(buffers);
-        Some(PairInput { store, device: *device })
+        Some(PairInput { pair, device: *device })
     }
 }

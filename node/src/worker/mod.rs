@@ -175,10 +175,10 @@ impl Worker {
 
     /// The recovered pairs: from here on they are served. They are numbered from 0, in this order; see
     /// [`Worker::commit`]. `sessions` are those that are open, read after all of the pairs were recovered.
-    pub fn install(&mut self, stores: Vec<Pair>, sessions: impl IntoIterator<Item = SessionId>) {
-        for store in stores {
-            self.options.tree_node_bytes = store.tree_node_bytes();
-            if let Err(error) = self.add(store) {
+    pub fn install(&mut self, pairs: Vec<Pair>, sessions: impl IntoIterator<Item = SessionId>) {
+        for pair in pairs {
+            self.options.tree_node_bytes = pair.tree_node_bytes();
+            if let Err(error) = self.add(pair) {
                 tracing::error!(%error, "a recovered pair cannot be read");
                 return self.fail(FailureKind::RecoveryRefused);
             }
@@ -203,9 +203,9 @@ impl Worker {
     }
 
     /// A pair that was created or taken over while others are served; its number is the next one.
-    pub fn add_pair(&mut self, store: Pair) {
-        self.options.tree_node_bytes = store.tree_node_bytes();
-        match self.add(store) {
+    pub fn add_pair(&mut self, pair: Pair) {
+        self.options.tree_node_bytes = pair.tree_node_bytes();
+        match self.add(pair) {
             Ok(at) => self.splits.install_pair(&mut self.pairs, at),
             Err(error) => {
                 tracing::error!(%error, "a pair cannot be read");
@@ -214,18 +214,18 @@ impl Worker {
         }
     }
 
-    fn add(&mut self, mut store: Pair) -> Result<PairAt, PairError> {
+    fn add(&mut self, mut pair: Pair) -> Result<PairAt, PairError> {
         // It may have been made with options that have changed since.
         let PairOptions { split_fill_percent, rebuild_permille, .. } = self.options.pair;
-        store.set_thresholds(split_fill_percent, rebuild_permille);
-        self.sessions.confirm(&store.take_sessions_open());
-        let pair = self.pairs.next_at();
-        let ranges = store.fences()?.into_iter().map(|(slot, fences)| Range {
+        pair.set_thresholds(split_fill_percent, rebuild_permille);
+        self.sessions.confirm(&pair.take_sessions_open());
+        let at = self.pairs.next_at();
+        let ranges = pair.fences()?.into_iter().map(|(slot, fences)| Range {
             low: fences.low,
             high: fences.high,
-            at: MeganodeAt { pair, slot },
+            at: MeganodeAt { pair: at, slot },
         });
-        Ok(self.pairs.add(store, self.now_ns, ranges))
+        Ok(self.pairs.add(pair, self.now_ns, ranges))
     }
 
     /// A client connected.
@@ -274,7 +274,7 @@ impl Worker {
     }
 
     /// The pairs, in the order of their numbers.
-    pub fn stores(&self) -> impl Iterator<Item = &Pair> {
+    pub fn pairs(&self) -> impl Iterator<Item = &Pair> {
         self.pairs.iter().map(|owned| &owned.pair)
     }
 
@@ -425,9 +425,9 @@ impl Worker {
     fn stamp(&mut self, lease_remaining_us: u32) {
         let mut ready = std::mem::take(&mut self.pairs.ready);
         let stamp_of = |at: PairAt| {
-            let store = self.pairs.pair(at);
+            let pair = self.pairs.pair(at);
             ReplyHeader {
-                watermark: cell_terms::Watermark { epoch: store.epoch(), csn: store.visible() },
+                watermark: cell_terms::Watermark { epoch: pair.epoch(), csn: pair.visible() },
                 lease_remaining_us,
                 ..ReplyHeader::default()
             }

@@ -285,21 +285,21 @@ fn answer_keys(
         }
         pairs.locate(&batch[..count], &mut places, &mut located)?;
         for (located, place) in located[..count].iter().zip(places) {
-            let Some(MeganodeAt { pair, .. }) = place else { return Err(AnswerError::Reply) };
-            let store = pairs.pair(pair);
+            let Some(MeganodeAt { pair: at, .. }) = place else { return Err(AnswerError::Reply) };
+            let pair = pairs.pair(at);
             let found = match &located.entry {
                 None => {
-                    need(pair, located.csn_removed);
+                    need(at, located.csn_removed);
                     Found::Absent
                 }
                 Some(entry) if value_len(entry) as usize > writer.value_bytes_max() => {
-                    let head = store.head(entry)?;
-                    need(pair, head.csn);
+                    let head = pair.head(entry)?;
+                    need(at, head.csn);
                     Found::Large { version: head.version, value_len: value_len(entry) }
                 }
                 Some(entry) => {
-                    let head = store.read(entry, &mut value)?;
-                    need(pair, head.csn);
+                    let head = pair.read(entry, &mut value)?;
+                    need(at, head.csn);
                     Found::Value { version: head.version, value: &value }
                 }
             };
@@ -391,19 +391,19 @@ fn fill_page(
     let mut here = first_range(&pairs.directory, scan);
     let mut passed = None;
     while let Some(part) = here {
-        let store = pairs.pair(part.at.pair);
+        let pair = pairs.pair(part.at.pair);
         let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
-        let end = store.scan(part.at.slot, &clipped(&range, part), expected, |key, entry| {
+        let end = pair.scan(part.at.slot, &clipped(&range, part), expected, |key, entry| {
             let value_len = value_len(entry);
             let (head, entry_value) = if scan.keys_only {
-                (store.head(entry)?, EntryValue::Omitted { value_len })
+                (pair.head(entry)?, EntryValue::Omitted { value_len })
             } else if value_len as usize > cell_protocol::scan::PAGE_BYTES_MAX - key.len() {
-                (store.head(entry)?, EntryValue::Large { value_len })
+                (pair.head(entry)?, EntryValue::Large { value_len })
             } else if !writer.is_empty() && !writer.fits(key.len(), value_len as usize) {
                 resume = Some(key.to_vec());
                 return Ok::<_, AnswerError>(None);
             } else {
-                (store.read(entry, &mut value)?, EntryValue::Inline(&value))
+                (pair.read(entry, &mut value)?, EntryValue::Inline(&value))
             };
             let taken = writer.push(&Entry { key, version: head.version, value: entry_value });
             if !taken.map_err(|_| AnswerError::Reply)? {

@@ -101,8 +101,8 @@ impl Pairs {
     }
 
     fn hint_of_router(&self, aim: Aim<'_>) -> Option<Hint> {
-        let (store, slot) = self.iter().find_map(|owned| Some((&owned.pair, owned.pair.router()?)))?;
-        let (router, mut leaf) = (store.meganode(slot), LeafSnapshot::new());
+        let (pair, slot) = self.iter().find_map(|owned| Some((&owned.pair, owned.pair.router()?)))?;
+        let (router, mut leaf) = (pair.meganode(slot), LeafSnapshot::new());
         let read = match aim {
             Aim::First => router.leaf_first(&mut leaf),
             Aim::Last => router.leaf_last(&mut leaf),

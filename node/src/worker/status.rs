@@ -35,28 +35,28 @@ impl Worker {
         self.reply(connection, header, Dependence::NOTHING, &reply);
     }
 
-    fn pair_status(&self, pair: &OwnedPair) -> PairStatus {
-        let store = &pair.pair;
-        let reason = match store.no_room() {
+    fn pair_status(&self, owned: &OwnedPair) -> PairStatus {
+        let pair = &owned.pair;
+        let reason = match pair.no_room() {
             Some(NoRoom::DiskFull) => Some(ReadOnlyReason::DiskFull),
             Some(NoRoom::Region | NoRoom::Slot) => Some(ReadOnlyReason::RegionFull),
             Some(NoRoom::LogBusy) | None => None,
         };
-        let figures = store.figures();
+        let figures = pair.figures();
         PairStatus {
-            pair: store.id(),
-            epoch: store.epoch(),
+            pair: pair.id(),
+            epoch: pair.epoch(),
             state: reason.map_or(PairActivity::Serving, PairActivity::ReadOnly),
             worker: 0,
-            durable: store.durable(),
-            visible: store.visible(),
-            checkpoint: pair.checkpointing.last_base(),
+            durable: pair.durable(),
+            visible: pair.visible(),
+            checkpoint: owned.checkpointing.last_base(),
             entries: figures.entries,
             node_bytes_used: figures.tree_nodes * figures.tree_node_bytes,
             node_bytes: figures.node_region_bytes,
             extent_bytes_used: figures.extents_allocated_bytes,
             extent_bytes: figures.extent_region_bytes,
-            log_bytes: pair.log_bytes_since_checkpoint(),
+            log_bytes: owned.log_bytes_since_checkpoint(),
             sessions: self.sessions.len() as u64,
         }
     }
@@ -106,15 +106,15 @@ impl Worker {
     }
 
     fn meganode_row(&self, there: MeganodeAt) -> MeganodeRow {
-        let store = self.pairs.pair(there.pair);
-        let figures = store.meganode_figures(there.slot);
+        let pair = self.pairs.pair(there.pair);
+        let figures = pair.meganode_figures(there.slot);
         let used = match figures.used {
             SlotUse::Router => MeganodeUse::Router,
             SlotUse::Leaf | SlotUse::Free if figures.hidden => MeganodeUse::Adopted,
             SlotUse::Leaf | SlotUse::Free => MeganodeUse::Leaf,
         };
         let mut row = MeganodeRow {
-            pair: store.id(),
+            pair: pair.id(),
             slot: there.slot,
             used,
             height: figures.height,
@@ -124,7 +124,7 @@ impl Worker {
             ..MeganodeRow::default()
         };
         let range = self.pairs.directory.of(there).map(|range| &*range.low);
-        let split = store.split_table().target_of(there.slot);
+        let split = pair.split_table().target_of(there.slot);
         let low = range.or(split.map(|(_, split)| &*split.low)).unwrap_or_default();
         let told = low.len().min(row.low.len());
         row.low[..told].copy_from_slice(&low[..told]);
@@ -228,13 +228,13 @@ impl Worker {
 
 impl OwnedPair {
     fn snapshot(&self) -> PairSnapshot {
-        let store = &self.pair;
-        let figures = store.figures();
+        let pair = &self.pair;
+        let figures = pair.figures();
         PairSnapshot {
-            pair: store.id(),
-            epoch: store.epoch(),
-            csn_appended: store.appended(),
-            csn_durable: store.durable(),
+            pair: pair.id(),
+            epoch: pair.epoch(),
+            csn_appended: pair.appended(),
+            csn_durable: pair.durable(),
             csn_checkpointed: self.checkpointing.last_base(),
             entries: figures.entries,
             tree_nodes: figures.tree_nodes,

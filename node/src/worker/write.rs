@@ -144,34 +144,34 @@ impl Worker {
     }
 }
 
-fn decide_put(store: &mut Pair, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteOutcome, Csn), WriteError> {
+fn decide_put(pair: &mut Pair, slot: SlotIndex, put: &Put<'_>) -> Result<(WriteOutcome, Csn), WriteError> {
     if put.condition != Condition::Always {
-        let current = store.version_of(slot, put.key)?;
+        let current = pair.version_of(slot, put.key)?;
         if !holds(put.condition, current) {
             let outcome = WriteOutcome::ConditionFailed { current };
-            return Ok((outcome, store.log_outcome(&completion(&put.name, outcome))?));
+            return Ok((outcome, pair.log_outcome(&completion(&put.name, outcome))?));
         }
     }
-    store.put(slot, put.key, put.value, |version, replaced| {
+    pair.put(slot, put.key, put.value, |version, replaced| {
         completion(&put.name, WriteOutcome::Written { version, replaced })
     })
 }
 
 fn decide_delete(
-    store: &mut Pair,
+    pair: &mut Pair,
     slot: SlotIndex,
     delete: &Delete<'_>,
 ) -> Result<(WriteOutcome, Csn), WriteError> {
     let (name, condition) = (&delete.name, delete.condition);
-    let current = store.version_of(slot, delete.key)?;
+    let current = pair.version_of(slot, delete.key)?;
     if current.is_none() && condition == Condition::Always {
-        return Ok((WriteOutcome::NotFound, store.log_outcome(&completion(name, WriteOutcome::NotFound))?));
+        return Ok((WriteOutcome::NotFound, pair.log_outcome(&completion(name, WriteOutcome::NotFound))?));
     }
     if !holds(condition, current) {
         let outcome = WriteOutcome::ConditionFailed { current };
-        return Ok((outcome, store.log_outcome(&completion(name, outcome))?));
+        return Ok((outcome, pair.log_outcome(&completion(name, outcome))?));
     }
-    store.delete(slot, delete.key, &completion(name, WriteOutcome::Deleted))
+    pair.delete(slot, delete.key, &completion(name, WriteOutcome::Deleted))
 }
 
 fn completion(name: &WriteName, outcome: WriteOutcome) -> WriteCompletion {

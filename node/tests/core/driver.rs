@@ -26,7 +26,7 @@ fn new_pair() -> PairInput<SimDevice> {
     let claim = process.environment.table.create_pair(&new).unwrap();
     let restore = Restore::new(&process.environment, claim, &Arc::new(Progress::new(0))).unwrap();
     let store = process.complete(&sim, restore, &OPTIONS);
-    PairInput { store, device: process.devices.pop().unwrap() }
+    PairInput { pair: store, device: process.devices.pop().unwrap() }
 }
 
 /// A clock that goes on by so much with each look.

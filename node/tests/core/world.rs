@@ -417,7 +417,7 @@ impl World {
     }
 
     fn write_image(&self, pair: PairId, base: ImageBase) -> Option<WrittenImage> {
-        let store = self.process.worker.stores().find(|store| store.id() == pair).unwrap();
+        let store = self.process.worker.pairs().find(|store| store.id() == pair).unwrap();
         let (source, ends) = (store.source(), store.slot_ends());
         let storage = Arc::new(self.process.disk.clone());
         cell_recovery::image::write_image(&source, storage, 1, base, &|slot| ends.end(slot)).ok()
@@ -442,7 +442,7 @@ impl World {
                     continue;
                 };
                 if of == pair {
-                    let store = self.process.worker.stores().find(|store| store.id() == pair).unwrap();
+                    let store = self.process.worker.pairs().find(|store| store.id() == pair).unwrap();
                     let (source, ends) = (store.source(), store.slot_ends());
                     let copy = ImageCopy::begin(source, Arc::new(self.process.disk.clone()), 1, *base);
                     return Image { pair, copy: copy.unwrap(), ends };

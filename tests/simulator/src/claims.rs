@@ -259,7 +259,7 @@ impl Node {
     fn serve(&mut self, (store, device): (Pair, SimDevice)) -> PairInput<SimDevice> {
         let incarnation = self.incarnation().unwrap_or_default();
         self.control.begin(incarnation, Arc::new(store.source()), store.slot_ends());
-        PairInput { store, device }
+        PairInput { pair: store, device }
     }
 
     /// Which node it is.
