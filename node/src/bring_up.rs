@@ -23,7 +23,7 @@ use cell_wal::{LogDevice, LogOptions, LogRoot};
 use crate::error::NodeError;
 use crate::limits::PAIR_BYTES_MIN;
 use crate::memory_plan::{LOG_BUFFERS, MemoryPlan, log_buffer_bytes};
-use crate::messages::{PairLog, RecoveredPair, ServedPair, ToWorker};
+use crate::messages::{PairResources, RecoveredPair, ServedPair, ToWorker};
 use crate::options::NodeOptions;
 use crate::populate;
 use crate::settings::WorkerOptions;
@@ -154,7 +154,7 @@ impl BringUp {
         let RecoveredPair { recovered, device, buffers } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
         let populate = populate::start(&pair).map_err(NodeError::Thread)?;
-        Ok(ServedPair { pair, log: PairLog { device, populate, _buffers: buffers } })
+        Ok(ServedPair { pair, log: PairResources { device, populate, _buffers: buffers } })
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

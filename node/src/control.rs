@@ -19,7 +19,7 @@ use crate::command::ControlEvent;
 use crate::control_driver::{ControlDriver, ControlEffect, join_cluster};
 use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
-use crate::messages::{Inbound, PairLog, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
+use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
 use crate::recoverer::Recoverer;
 use crate::settings::WorkerOptions;
 
@@ -28,7 +28,7 @@ pub(crate) struct Control {
     bring_up: Arc<BringUp>,
     environment: Environment,
     to_worker: ToWorker,
-    driver: ControlDriver<PairLog>,
+    driver: ControlDriver<PairResources>,
     recoverer: Recoverer,
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
@@ -130,7 +130,7 @@ impl Control {
     }
 
     /// The worker is gone: breaks takeovers off. What is left is to give the pairs up.
-    pub(crate) fn end(self) -> ControlDriver<PairLog> {
+    pub(crate) fn end(self) -> ControlDriver<PairResources> {
         self.driver
     }
 
@@ -143,7 +143,7 @@ impl Control {
     }
 
     /// Does what the driver says.
-    fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairLog>>) {
+    fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairResources>>) {
         let served = |(pair, log)| ServedPair { pair, log };
         for effect in effects {
             match effect {

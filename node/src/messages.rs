@@ -33,11 +33,11 @@ pub(crate) enum Inbound {
 /// A pair on its way to the worker, with what the shell keeps for it.
 pub(crate) struct ServedPair {
     pub(crate) pair: Pair,
-    pub(crate) log: PairLog,
+    pub(crate) log: PairResources,
 }
 
 /// What the shell keeps for a pair.
-pub(crate) struct PairLog {
+pub(crate) struct PairResources {
     pub(crate) device: Box<Ring>,
     pub(crate) populate: PopulateSignal,
     /// What the device's buffers count for.

@@ -14,7 +14,7 @@ use cell_wal::LogCounts;
 use cell_wal::ring::Ring;
 
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
-use crate::messages::{Inbound, PairLog, ServedPair, Work};
+use crate::messages::{Inbound, PairResources, ServedPair, Work};
 use crate::populate::PopulateSignal;
 use crate::snapshot::{FailureKind, NodeSnapshot};
 use crate::worker::Worker;
@@ -208,7 +208,7 @@ impl Watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
             return None;
         }
-        let PairLog { device, populate, _buffers: buffers } = log;
+        let PairResources { device, populate, _buffers: buffers } = log;
         self.populates.push(populate);
         self.buffers.push(buffers);
         Some(PairInput { pair, device: *device })

@@ -27,9 +27,9 @@ use cell_tests::history::{Call, Outcome, WrittenValue};
 use cell_tests::linearizability;
 use cell_tree::{LeafSnapshot, Meganode, NodeIndex, TreeNodeState};
 
+use crate::action::{Action, Range};
 use crate::client::Asked;
 use crate::coverage::{Coverage, Event};
-use crate::deed::{Deed, Range};
 use crate::model::{Begun, Broken, Model, broken};
 
 /// Values above this many bytes go in chunks.
@@ -225,14 +225,14 @@ pub fn answered(
 ) -> Result<(), Broken> {
     coverage.saw(Event::Operations);
     let returned = model.now();
-    let Asked { deed, begun } = asked;
-    model.writing(deed, -1);
-    match (deed, &completion.outcome) {
-        (Deed::Write { key, call, value, .. }, outcome) => {
+    let Asked { action, begun } = asked;
+    model.writing(action, -1);
+    match (action, &completion.outcome) {
+        (Action::Write { key, call, value, .. }, outcome) => {
             write_answered(*key, *call, value, *begun, returned, outcome, model, coverage)
         }
         (_, Err(error)) => read_failed(error),
-        (_, Ok(output)) => read_answered(deed, *begun, returned, output, model, coverage),
+        (_, Ok(output)) => read_answered(action, *begun, returned, output, model, coverage),
     }
 }
 
@@ -248,8 +248,8 @@ pub fn is_completed(outcome: &Result<Output, ClientError>) -> bool {
 
 /// A client ended with this unanswered.
 pub fn abandoned(asked: &Asked, model: &mut Model, coverage: &mut Coverage) {
-    model.writing(&asked.deed, -1);
-    if let Deed::Write { key, call, .. } = &asked.deed {
+    model.writing(&asked.action, -1);
+    if let Action::Write { key, call, .. } = &asked.action {
         model.record(*key, *call, Outcome::Unknown, asked.begun, u64::MAX);
         coverage.saw(Event::Unknown);
     }
@@ -310,7 +310,7 @@ fn read_failed(error: &ClientError) -> Result<(), Broken> {
 }
 
 fn read_answered(
-    deed: &Deed,
+    action: &Action,
     begun: Begun,
     returned: u64,
     output: &Output,
@@ -321,8 +321,8 @@ fn read_answered(
         coverage.saw(Event::Reads);
         model.record(key, Call::Get, outcome, begun, returned);
     };
-    match (deed, output) {
-        (Deed::Get(key), Output::Value(item)) => {
+    match (action, output) {
+        (Action::Get(key), Output::Value(item)) => {
             let name = item.as_ref().map(|item| model.name_of(&item.value)).transpose()?;
             if let (Some(item), Some(name)) = (item, name) {
                 model.saw(*key, item.version, name, begun)?;
@@ -332,11 +332,11 @@ fn read_answered(
             model.record(*key, Call::Get, Outcome::Found(name), begun, returned);
             Ok(())
         }
-        (Deed::Search(key), Output::Exists(exists)) => {
+        (Action::Search(key), Output::Exists(exists)) => {
             read(*key, if *exists { Outcome::Exists } else { Outcome::Found(None) }, model);
             Ok(())
         }
-        (Deed::MultiGet(keys), Output::Values(values)) => {
+        (Action::MultiGet(keys), Output::Values(values)) => {
             for (key, found) in keys.iter().zip(values.iter()) {
                 match found {
                     Found::Absent => read(*key, Outcome::Found(None), model),
@@ -353,11 +353,11 @@ fn read_answered(
             }
             Ok(())
         }
-        (Deed::Scan(range), Output::Page(page)) => {
+        (Action::Scan(range), Output::Page(page)) => {
             coverage.saw(Event::Pages);
             page_answered(range, page, begun, returned, model)
         }
-        (Deed::Check, Output::Checked(result)) => {
+        (Action::Check, Output::Checked(result)) => {
             coverage.saw(Event::Checks);
             let report = result.report();
             if report.violations > 0 {
@@ -365,7 +365,7 @@ fn read_answered(
             }
             Ok(())
         }
-        (deed, output) => Err(broken(format_args!("{deed:?} was answered by {output:?}"))),
+        (action, output) => Err(broken(format_args!("{action:?} was answered by {output:?}"))),
     }
 }
 

@@ -8,7 +8,7 @@ use cell_client::{
 };
 use cell_fabric::{Address, Endpoint, FabricLimits, SimEndpoint, SimNetwork};
 
-use crate::deed::Deed;
+use crate::action::Action;
 use crate::model::{Begun, Model};
 use crate::plan::{CLIENT_HOST, Plan};
 
@@ -16,7 +16,7 @@ use crate::plan::{CLIENT_HOST, Plan};
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// What.
-    pub deed: Deed,
+    pub action: Action,
     /// When.
     pub begun: Begun,
 }
@@ -78,26 +78,26 @@ impl Client {
         }
     }
 
-    /// Asks for a deed; false if the client takes no more.
+    /// Asks for a action; false if the client takes no more.
     ///
     /// # Errors
-    /// What the client says of a deed that it cannot take at all.
+    /// What the client says of a action that it cannot take at all.
     pub fn ask(
         &mut self,
-        deed: Deed,
+        action: Action,
         deadline_ns: u64,
         now_ns: u64,
         model: &mut Model,
     ) -> Result<bool, ClientError> {
         let begun = model.begin();
         let (clock_ns, deadline_ns) = (self.clock_ns(now_ns), self.clock_ns(deadline_ns));
-        let submitted = model.with_operation(&deed, |operation| {
+        let submitted = model.with_operation(&action, |operation| {
             self.driver.core().submit_until(clock_ns, operation, deadline_ns)
         });
         match submitted {
             Ok(ticket) => {
-                model.writing(&deed, 1);
-                self.asked.insert(ticket, Asked { deed, begun });
+                model.writing(&action, 1);
+                self.asked.insert(ticket, Asked { action, begun });
                 self.kicked_ns = self.kicked_ns.min(now_ns);
                 Ok(true)
             }
@@ -150,7 +150,7 @@ impl Client {
         self.stall_ns = Some(lasts_ns);
     }
 
-    /// Whether it has stopped within a step: it takes no deed then.
+    /// Whether it has stopped within a step: it takes no action then.
     #[must_use]
     pub fn is_stalled(&self) -> bool {
         self.stalled_ns.is_some()
@@ -174,15 +174,15 @@ impl Client {
         self.asked.len()
     }
 
-    /// One of the deeds without an answer, and where the client is with it.
+    /// One of the actions without an answer, and where the client is with it.
     #[must_use]
     pub fn waits_for(&self) -> Option<String> {
         let asked = self.asked.values().next()?;
         let due_ns = self.driver.core_ref().due_ns();
         // Without a value of half a MiB.
-        let deed: String = format!("{:?}", asked.deed).chars().take(120).collect();
+        let action: String = format!("{:?}", asked.action).chars().take(120).collect();
         let reads = self.driver.core_ref().one_sided_counters();
-        Some(format!("host {} (due at {due_ns:?}) waits for {deed}, {reads:?}", self.host))
+        Some(format!("host {} (due at {due_ns:?}) waits for {action}, {reads:?}", self.host))
     }
 
     /// Stops it until this time.

@@ -6,11 +6,11 @@ use cell_recovery::RecoveryError;
 use cell_terms::PairId;
 use cell_wal::Storage;
 
+use crate::action::{Action, Range};
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::Event;
 use crate::death::Death;
-use crate::deed::{Deed, Range};
 use crate::model::{Broken, broken};
 use crate::phase::RunPhase;
 use crate::plan::MS;
@@ -89,22 +89,22 @@ impl World {
     }
 
     fn read_everything(&mut self) -> Result<(), Broken> {
-        let mut deeds: Vec<Deed> = (0..self.model.keys.len()).map(Deed::Get).collect();
-        deeds.extend((0..self.model.keys.len()).step_by(7).map(Deed::Search));
+        let mut actions: Vec<Action> = (0..self.model.keys.len()).map(Action::Get).collect();
+        actions.extend((0..self.model.keys.len()).step_by(7).map(Action::Search));
         let keys: Vec<usize> = (0..self.model.keys.len()).collect();
-        deeds.extend(keys.chunks(100).map(|keys| Deed::MultiGet(keys.to_vec())));
-        deeds.extend([false, true].map(|reverse| Deed::Scan(Range::whole(reverse))));
-        deeds.push(Deed::Check);
-        for deed in deeds {
-            self.ask_of_first(deed)?;
+        actions.extend(keys.chunks(100).map(|keys| Action::MultiGet(keys.to_vec())));
+        actions.extend([false, true].map(|reverse| Action::Scan(Range::whole(reverse))));
+        actions.push(Action::Check);
+        for action in actions {
+            self.ask_of_first(action)?;
         }
         Ok(())
     }
 
-    fn ask_of_first(&mut self, deed: Deed) -> Result<(), Broken> {
+    fn ask_of_first(&mut self, action: Action) -> Result<(), Broken> {
         let deadline_ns = self.now_ns + 600_000 * MS;
         let client: &mut Client = &mut self.clients[0];
-        match client.ask(deed, deadline_ns, self.now_ns, &mut self.model) {
+        match client.ask(action, deadline_ns, self.now_ns, &mut self.model) {
             Ok(true) => Ok(()),
             refused => Err(broken(format_args!("a client takes nothing more: {refused:?}"))),
         }
@@ -117,13 +117,13 @@ impl World {
         asked: &Asked,
         completion: &Completion,
     ) -> Result<(), Broken> {
-        let (RunPhase::Reading, Deed::Scan(range), Ok(Output::Page(page))) =
-            (self.phase, &asked.deed, &completion.outcome)
+        let (RunPhase::Reading, Action::Scan(range), Ok(Output::Page(page))) =
+            (self.phase, &asked.action, &completion.outcome)
         else {
             return Ok(());
         };
         match check::next_range(range, page) {
-            Some(next) if number == 0 => self.ask_of_first(Deed::Scan(next)),
+            Some(next) if number == 0 => self.ask_of_first(Action::Scan(next)),
             _ => Ok(()),
         }
     }

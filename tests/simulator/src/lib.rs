@@ -19,6 +19,7 @@
 #![allow(clippy::should_implement_trait, reason = "a generator's next is not an iterator's")]
 #![allow(clippy::type_complexity, clippy::large_enum_variant, reason = "a tool: said once, used once")]
 
+pub mod action;
 mod calls;
 pub mod check;
 mod claims;
@@ -26,7 +27,6 @@ pub mod client;
 pub mod control;
 pub mod coverage;
 mod death;
-pub mod deed;
 pub mod endpoint;
 pub mod faults;
 mod finale;

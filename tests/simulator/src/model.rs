@@ -8,7 +8,7 @@ use cell_client::Operation as ClientOperation;
 use cell_terms::Version;
 use cell_tests::history::{Call, HistoryOperation, Outcome, WrittenValue};
 
-use crate::deed::Deed;
+use crate::action::Action;
 use crate::random::mix;
 
 /// The name of all empty values: they cannot say which one they are.
@@ -133,30 +133,30 @@ impl Model {
         }
     }
 
-    /// Hands the deed to `submit` as the client takes it.
-    pub fn with_operation<T>(&self, deed: &Deed, submit: impl FnOnce(&ClientOperation<'_>) -> T) -> T {
+    /// Hands the action to `submit` as the client takes it.
+    pub fn with_operation<T>(&self, action: &Action, submit: impl FnOnce(&ClientOperation<'_>) -> T) -> T {
         let bytes = |key: usize| self.keys[key].bytes.as_slice();
-        match deed {
-            Deed::Write { key, call: Call::Delete | Call::Remove(_), condition, .. } => {
+        match action {
+            Action::Write { key, call: Call::Delete | Call::Remove(_), condition, .. } => {
                 submit(&ClientOperation::Delete { key: bytes(*key), condition: *condition })
             }
-            Deed::Write { key, condition, value, .. } => {
+            Action::Write { key, condition, value, .. } => {
                 submit(&ClientOperation::Put { key: bytes(*key), value, condition: *condition })
             }
-            Deed::Get(key) => submit(&ClientOperation::Get { key: bytes(*key) }),
-            Deed::Search(key) => submit(&ClientOperation::Search { key: bytes(*key) }),
-            Deed::MultiGet(keys) => {
+            Action::Get(key) => submit(&ClientOperation::Get { key: bytes(*key) }),
+            Action::Search(key) => submit(&ClientOperation::Search { key: bytes(*key) }),
+            Action::MultiGet(keys) => {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| bytes(*key)).collect();
                 submit(&ClientOperation::MultiGet { keys: &keys })
             }
-            Deed::Scan(range) => submit(&ClientOperation::Scan(range.request())),
-            Deed::Check => submit(&ClientOperation::Check),
+            Action::Scan(range) => submit(&ClientOperation::Scan(range.request())),
+            Action::Check => submit(&ClientOperation::Check),
         }
     }
 
     /// A write is outstanding from now on, or (-1) no more.
-    pub fn writing(&mut self, deed: &Deed, change: i32) {
-        if let Deed::Write { key, .. } = deed {
+    pub fn writing(&mut self, action: &Action, change: i32) {
+        if let Action::Write { key, .. } = action {
             let writing = &mut self.keys[*key].writing;
             *writing = writing.saturating_add_signed(change);
         }

@@ -2,14 +2,14 @@
 
 use cell_client::{Completion, Output};
 
+use crate::action::Action;
 use crate::client::Asked;
-use crate::deed::Deed;
 
 /// An answer and what it answers.
 #[must_use]
 pub fn answer(asked: &Asked, completion: &Completion) -> String {
-    let deed = match &asked.deed {
-        Deed::Write { key, call, value, .. } => format!("{call:?} of key {key}, {} bytes", value.len()),
+    let action = match &asked.action {
+        Action::Write { key, call, value, .. } => format!("{call:?} of key {key}, {} bytes", value.len()),
         other => format!("{other:?}"),
     };
     let outcome = match &completion.outcome {
@@ -22,5 +22,5 @@ pub fn answer(asked: &Asked, completion: &Completion) -> String {
         Ok(Output::Values(values)) => format!("{} values", values.len()),
         other => format!("{other:?}"),
     };
-    format!("[{}] {deed} -> {outcome} after {} us", asked.begun.at, completion.elapsed_ns / 1_000)
+    format!("[{}] {action} -> {outcome} after {} us", asked.begun.at, completion.elapsed_ns / 1_000)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use cell_protocol::Condition;
 use cell_tests::history::{Call, WrittenValue};
 
-use crate::deed::{Deed, End, Range};
+use crate::action::{Action, End, Range};
 use crate::model::{EMPTY, Model};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -42,7 +42,7 @@ fn cold_key(key_max: usize, random: &mut Random) -> Vec<u8> {
     (0..length).map(|_| random.pick(letters)).collect()
 }
 
-/// Chooses deeds.
+/// Chooses actions.
 #[derive(Debug)]
 pub struct Traffic {
     random: Random,
@@ -65,17 +65,17 @@ impl Traffic {
     }
 
     /// What a client does next.
-    pub fn next(&mut self, plan: &Plan, model: &mut Model) -> Deed {
+    pub fn next(&mut self, plan: &Plan, model: &mut Model) -> Action {
         match self.random.weighted(&[420, 260, 70, 40, 120, 1]) {
             0 => self.write(plan, model),
-            1 => Deed::Get(self.key(plan)),
-            2 => Deed::Search(self.key(plan)),
+            1 => Action::Get(self.key(plan)),
+            2 => Action::Search(self.key(plan)),
             3 => {
                 let count = self.random.between(1, 20);
-                Deed::MultiGet((0..count).map(|_| self.key(plan)).collect())
+                Action::MultiGet((0..count).map(|_| self.key(plan)).collect())
             }
-            4 => Deed::Scan(self.range(plan, model)),
-            _ => Deed::Check,
+            4 => Action::Scan(self.range(plan, model)),
+            _ => Action::Check,
         }
     }
 
@@ -106,12 +106,12 @@ impl Traffic {
         self.key(plan)
     }
 
-    fn write(&mut self, plan: &Plan, model: &mut Model) -> Deed {
+    fn write(&mut self, plan: &Plan, model: &mut Model) -> Action {
         self.writes += 1;
         let thins_out = plan.thins_out && self.writes / TURN % 2 == 1;
         let key = if thins_out { self.key_to_delete(plan) } else { self.key_to_write(plan) };
         if model.keys[key].writing >= WRITING_MAX {
-            return Deed::Get(key);
+            return Action::Get(key);
         }
         let known = model.keys[key].latest.filter(|(_, value)| *value != EMPTY);
         let kinds = if thins_out { [8, 2, 1, 3, 80, 6] } else { [50, 10, 6, 14, 14, 6] };
@@ -119,7 +119,7 @@ impl Traffic {
         let (length, value_of) = (self.value_length(plan), |value: WrittenValue| value);
         let put = |call: fn(WrittenValue) -> Call, condition, model: &mut Model| {
             let (name, value) = model.new_value(length);
-            Deed::Write { key, call: call(value_of(name)), condition, value }
+            Action::Write { key, call: call(value_of(name)), condition, value }
         };
         match (kind, known) {
             (1, _) => put(Call::PutIfAbsent, Condition::IfAbsent, model),
@@ -127,14 +127,14 @@ impl Traffic {
             (3, Some((version, expected))) => {
                 let (value, bytes) = model.new_value(length);
                 let call = Call::Replace { expected, value };
-                Deed::Write { key, call, condition: Condition::IfVersion(version), value: bytes }
+                Action::Write { key, call, condition: Condition::IfVersion(version), value: bytes }
             }
             (4, _) => {
-                Deed::Write { key, call: Call::Delete, condition: Condition::Always, value: Vec::new() }
+                Action::Write { key, call: Call::Delete, condition: Condition::Always, value: Vec::new() }
             }
             (5, Some((version, expected))) => {
                 let condition = Condition::IfVersion(version);
-                Deed::Write { key, call: Call::Remove(expected), condition, value: Vec::new() }
+                Action::Write { key, call: Call::Remove(expected), condition, value: Vec::new() }
             }
             _ => put(Call::Put, Condition::Always, model),
         }

@@ -10,10 +10,10 @@ use cell_terms::mutant::Mutant;
 use cell_terms::{Durability, PairId};
 use cell_wal::sim::SimDisk;
 
+use crate::action::Action;
 use crate::check;
 use crate::client::{Asked, Client};
 use crate::coverage::{Coverage, Event};
-use crate::deed::Deed;
 use crate::faults::{FAULTS, Faults, Undo};
 use crate::interleave::{self, Calls};
 use crate::model::{Broken, Model, broken};
@@ -471,7 +471,7 @@ impl World {
 
     /// After a write the tree nodes on the way to its key are checked, and now and then everything.
     fn look_at_touched(&self, asked: &Asked, completion: &Completion) -> Result<(), Broken> {
-        if let (Deed::Write { key, .. }, Ok(_)) = (&asked.deed, &completion.outcome) {
+        if let (Action::Write { key, .. }, Ok(_)) = (&asked.action, &completion.outcome) {
             let key = &self.model.keys[*key].bytes;
             self.nodes.iter().try_for_each(|node| node.check_path(key))?;
         }
@@ -491,16 +491,16 @@ impl World {
                 && !self.clients[number].is_stalled()
                 && self.asked < self.operations_wanted()
             {
-                let deed = self.traffic.next(&self.plan, &mut self.model);
+                let action = self.traffic.next(&self.plan, &mut self.model);
                 let patience_ns =
                     if self.random.percent(10) { self.random.between(MS, 200 * MS) } else { 600_000 * MS };
                 let deadline_ns = self.now_ns + patience_ns;
                 let client = &mut self.clients[number];
-                match client.ask(deed, deadline_ns, self.now_ns, &mut self.model) {
+                match client.ask(action, deadline_ns, self.now_ns, &mut self.model) {
                     Ok(true) => self.asked += 1,
                     Ok(false) => break,
                     Err(error) => {
-                        return Err(broken(format_args!("a client did not take a deed: {error:?}")));
+                        return Err(broken(format_args!("a client did not take a action: {error:?}")));
                     }
                 }
                 if self.random.percent(30) {

@@ -25,7 +25,7 @@ pub struct Range {
 
 /// What a client was asked to do.
 #[derive(Clone, Debug)]
-pub enum Deed {
+pub enum Action {
     /// A write of one key.
     Write {
         /// The key.
