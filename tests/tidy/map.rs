@@ -49,6 +49,37 @@ fn documents_maps_are_the_folders_map() {
     demand_none("maps that drifted", &violations);
 }
 
+/// Crate and files of each row under `## Inside the crates`.
+fn rows_of_files(text: &str) -> Vec<(&str, Vec<&str>)> {
+    let section = text.split("\n## Inside the crates").nth(1).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let row = |line| {
+        let mut cells = str::split(line, '|').skip(1).map(str::trim);
+        let (folder, files) = (cells.next()?, cells.next()?);
+        Some((folder, files.split('`').skip(1).step_by(2).collect::<Vec<_>>()))
+    };
+    section.lines().filter_map(row).filter(|(_, files)| !files.is_empty()).collect()
+}
+
+#[test]
+fn files_that_the_architecture_names_are_there() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("it is there");
+    let rows = rows_of_files(&text);
+    assert!(rows.len() > 30, "the table was found: {} rows", rows.len());
+    let mut violations = Vec::new();
+    for (name, files) in rows {
+        let folder = [root().join("crates").join(name), root().join(name)].into_iter().find(|at| at.is_dir());
+        let folder = folder.unwrap_or_else(|| panic!("{name} is no crate")).join("src");
+        let is_there = |file: &&&str| match file.strip_suffix('/') {
+            Some(inner) => folder.join(inner).is_dir(),
+            None => folder.join(format!("{file}.rs")).is_file() || folder.join(file).is_dir(),
+        };
+        let lost = files.iter().filter(|file| !is_there(file));
+        violations.extend(lost.map(|file| format!("{name}: {file}")));
+    }
+    demand_none("files of the code map that are not there", &violations);
+}
+
 #[test]
 fn toolchain_is_pinned_to_the_workspaces_version() {
     let read = |name: &str| -> Table {
