@@ -128,6 +128,7 @@ impl<E: OneSided> Driver<E> {
             self.ticked_ns = now_ns.max(1);
             self.endpoint.tick(now_ns);
         }
+        let completions = self.core.completions();
         let events = self.take_events(now_ns);
         if events > 0 {
             now_ns = clock();
@@ -139,7 +140,8 @@ impl<E: OneSided> Driver<E> {
         let reads = self.post_reads();
         self.map_regions();
         self.endpoint.flush();
-        events + commands + reads
+        // An operation also ends by time alone: its wait for the owner's lease is over, or its deadline is here.
+        events + commands + reads + self.core.completions().saturating_sub(completions)
     }
 
     /// Answers what was found in place, which waits for nothing but the time. False if that is nothing, or if

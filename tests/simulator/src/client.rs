@@ -119,7 +119,10 @@ impl Client {
         let stalled_ns = self.stalled_ns.take();
         let (mut first, clock_ns) = (stalled_ns.map(|at_ns| self.clock_ns(at_ns)), self.clock_ns(now_ns));
         let done = self.one_sided().done;
-        self.driver.step(&mut || first.take().unwrap_or(clock_ns));
+        let completions = self.driver.core_ref().completions();
+        let happened = self.driver.step(&mut || first.take().unwrap_or(clock_ns));
+        let answered = self.driver.core_ref().completions() > completions;
+        assert!(happened > 0 || !answered, "a client's thread would sleep on an answer that is there");
         let rested_ns = now_ns.saturating_sub(std::mem::replace(&mut self.stepped_ns, now_ns));
         let tells = stalled_ns.is_none() && self.one_sided().done > done;
         self.told_after_rest = tells && rested_ns > self.rest_ns;

@@ -155,6 +155,32 @@ fn get(stopped_ns: u64, lease_us_then: u32) -> Option<Output> {
     driver.core().completion().map(|completion| completion.outcome.unwrap())
 }
 
+/// A thread that was told that nothing happened sleeps: an answer that is there would wait until it wakes.
+#[test]
+fn step_in_which_only_time_ends_an_operation_says_that_something_happened() {
+    let clock_ns = Rc::new(Cell::new(MS));
+    let endpoint = Stopping {
+        owner: Owner::new(false),
+        clock_ns: clock_ns.clone(),
+        stopped_ns: Rc::new(Cell::new(0)),
+        lease_us: Rc::new(Cell::new(0)), // whatever is read is never trusted
+        messages: Vec::new(),
+        reads: Vec::new(),
+        connected: false,
+    };
+    let mut driver = Driver::new(endpoint, ClientCore::new(options(), 1), vec![Address::sim(1)]);
+    driver.core().submit(MS, &Operation::Get { key: &key(1) }).unwrap();
+    for _ in 0..200_000 {
+        let happened = driver.step(&mut || clock_ns.get());
+        if driver.core().completion().is_some() {
+            assert!(happened > 0, "ended by its deadline");
+            return;
+        }
+        clock_ns.set(clock_ns.get() + MS);
+    }
+    panic!("no deadline of a get is so long");
+}
+
 #[test]
 fn process_stopped_within_a_poll_past_the_lease_tells_nothing() {
     assert!(matches!(get(0, 0), Some(Output::Value(Some(_)))), "the lease holds");
