@@ -185,7 +185,7 @@ impl ClusterAgent {
             let table = TableView::new(self.view().revision, &pairs, &members);
             looked.events.push(ControlEvent::Table(Arc::new(table)));
         }
-        looked.events.extend(self.notes_to_tell()?);
+        looked.events.extend(self.notices_to_tell());
         if self.stopping {
             return Ok(looked);
         }
@@ -202,18 +202,25 @@ impl ClusterAgent {
         Ok(looked)
     }
 
-    /// The notes of splits, if they have changed, or if the worker waits to see what it has written.
-    fn notes_to_tell(&mut self) -> Result<Option<ControlEvent>, ClusterError> {
+    /// The notices of splits, if they have changed, or if the worker waits to see what it has written. One that
+    /// does not read is as one that is not there yet: its split waits, and everything else goes on.
+    fn notices_to_tell(&mut self) -> Option<ControlEvent> {
         let view = self.watch.view();
         if self.notices == view.notices && !self.notice_written {
-            return Ok(None);
+            return None;
         }
-        let decoded = |(key, text): (&String, &String)| Ok((key.clone(), NoticeRow::decode(text)?));
-        let notices = view.notices.iter().map(decoded).collect::<Result<_, ClusterError>>()?;
+        let decoded = |(key, text): (&String, &String)| match NoticeRow::decode(text) {
+            Ok(row) => Some((key.clone(), row)),
+            Err(error) => {
+                tracing::error!(%error, key, "a notice of a split does not read: the split waits for another");
+                None
+            }
+        };
+        let notices = view.notices.iter().filter_map(decoded).collect();
         let told = NoticesView { revision: view.revision, notices };
         self.notices.clone_from(&view.notices);
         self.notice_written = false;
-        Ok(Some(ControlEvent::Notices(Arc::new(told))))
+        Some(ControlEvent::Notices(Arc::new(told)))
     }
 
     fn follow(

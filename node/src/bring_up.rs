@@ -154,7 +154,7 @@ impl BringUp {
         let RecoveredPair { recovered, device, buffers } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
         let populate = populate::start(&pair).map_err(NodeError::Thread)?;
-        Ok(ServedPair { pair, log: PairResources { device, populate, _buffers: buffers } })
+        Ok(ServedPair { pair, resources: PairResources { device, populate, _buffers: buffers } })
     }
 
     /// Sizes are fixed when a pair is created. A setting that somebody gave must not be ignored silently.

@@ -68,8 +68,8 @@ pub(crate) fn run(
     let mut control = Control::new(bring_up.clone(), environment.clone(), sender.clone(), recoverer);
     let ended = control.run(work);
     let mut driver = control.end();
-    let serves = ended.is_err() && !bring_up.to_worker.end_worker(work, WORKER_PATIENCE);
-    if serves {
+    let worker_runs = ended.is_err() && !bring_up.to_worker.end_worker(work, WORKER_PATIENCE);
+    if worker_runs {
         tracing::error!("the worker does not end: its pairs stay in this node's name until its lease ends");
         return ended;
     }
@@ -144,7 +144,7 @@ impl Control {
 
     /// Does what the driver says.
     fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairResources>>) {
-        let served = |(pair, log)| ServedPair { pair, log };
+        let served = |(pair, resources)| ServedPair { pair, resources };
         for effect in effects {
             match effect {
                 ControlEffect::Tell(event) => self.to_worker.event(event),
@@ -182,8 +182,8 @@ impl Control {
         match report {
             TakeoverReport::Times { pair, dead, times } => self.driver.times(pair, dead, times),
             TakeoverReport::Taken { mine } => {
-                let ServedPair { pair, log } = self.bring_up.serve(*mine)?;
-                let effect = self.driver.taken(pair, log);
+                let ServedPair { pair, resources } = self.bring_up.serve(*mine)?;
+                let effect = self.driver.taken(pair, resources);
                 self.follow(effect);
             }
             TakeoverReport::Refused { pair, dead, error } => {
@@ -211,8 +211,8 @@ impl Control {
 
     fn grown(&mut self, grown: Result<Box<RecoveredPair>, NodeError>) {
         match grown.and_then(|mine| self.bring_up.serve(*mine)) {
-            Ok(ServedPair { pair, log }) => {
-                let effects = self.driver.created(pair, log);
+            Ok(ServedPair { pair, resources }) => {
+                let effects = self.driver.created(pair, resources);
                 self.follow(effects);
             }
             Err(error) => self.not_grown(&error),

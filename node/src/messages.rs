@@ -33,7 +33,7 @@ pub(crate) enum Inbound {
 /// A pair on its way to the worker, with what the shell keeps for it.
 pub(crate) struct ServedPair {
     pub(crate) pair: Pair,
-    pub(crate) log: PairResources,
+    pub(crate) resources: PairResources,
 }
 
 /// What the shell keeps for a pair.

@@ -201,14 +201,14 @@ impl Watched {
 
     /// Wakes this thread when a pair's log has news. None: that cannot be.
     fn watch(&mut self, served: ServedPair) -> Option<PairInput<Ring>> {
-        let ServedPair { pair, log } = served;
-        let wake = log.device.wake_fd();
+        let ServedPair { pair, resources } = served;
+        let wake = resources.device.wake_fd();
         let watched = self.poller.add_edge(wake).and_then(|()| self.log_poller.add_edge(wake));
         if let Err(error) = watched {
             tracing::error!(%error, "a log's wake descriptor cannot be watched");
             return None;
         }
-        let PairResources { device, populate, _buffers: buffers } = log;
+        let PairResources { device, populate, _buffers: buffers } = resources;
         self.populates.push(populate);
         self.buffers.push(buffers);
         Some(PairInput { pair, device: *device })

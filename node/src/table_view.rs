@@ -97,7 +97,6 @@ fn of_pair(pair: &PairRow, members: &[MemberRow]) -> Row {
         state: match pair.state {
             _ if pair.owner.is_some() && member.is_none() => OwnedState::Orphaned,
             PairState::Serving => OwnedState::Serving,
-            PairState::ReadOnly => OwnedState::ReadOnly,
             PairState::New => OwnedState::New,
             PairState::Recovering => OwnedState::Recovering,
             PairState::Released => OwnedState::Released,

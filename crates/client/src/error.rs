@@ -182,7 +182,7 @@ impl std::fmt::Display for Unserved {
             OwnedState::Released => "its owner has gone away",
             OwnedState::Orphaned => "its owner has died, and nobody has taken it over",
             OwnedState::New => "it was never served yet",
-            OwnedState::Serving | OwnedState::ReadOnly => "its owner has just lost it",
+            OwnedState::Serving => "its owner has just lost it",
         })
     }
 }

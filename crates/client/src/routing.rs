@@ -156,7 +156,7 @@ impl Routing {
     ) -> Option<AttemptError> {
         let pair = pair.or_else(|| pending.aim().and_then(|aim| self.routes.find(aim)))?;
         let &Peer { pair, state, .. } = self.peers.of(pair)?;
-        let is_served = matches!(state, OwnedState::Serving | OwnedState::ReadOnly);
+        let is_served = state == OwnedState::Serving;
         (!is_served).then_some(AttemptError::Unserved { pair, state })
     }
 

@@ -57,12 +57,10 @@ pub struct PairRow {
 pub enum PairState {
     /// Created, never published: it has no logs and is empty.
     New,
-    /// Claimed; its owner is rebuilding it.
+    /// Claimed; its owner is restoring it.
     Recovering,
     /// Served.
     Serving,
-    /// Served, but takes deletes only: its disk or its region is full.
-    ReadOnly,
     /// Its owner has gone away cleanly.
     Released,
     /// It cannot be proven complete, or there is no room for it. Not served.
@@ -113,7 +111,7 @@ pub enum Missing {
         #[serde(with = "number")]
         csn: Csn,
     },
-    /// What was rebuilt does not satisfy its own checks.
+    /// What was restored does not satisfy its own checks.
     Verification {
         /// The region where it shows.
         #[serde(with = "number")]

@@ -348,20 +348,6 @@ impl Table {
         Ok(longest)
     }
 
-    /// Turns a served pair read-only, or back.
-    ///
-    /// # Errors
-    /// [`ClusterError::State`] if it is not served.
-    pub fn set_read_only(&self, tenure: Tenure, read_only: bool) -> Result<PairRow, ClusterError> {
-        self.change(tenure, &[], |row| {
-            if !matches!(row.state, PairState::Serving | PairState::ReadOnly) {
-                return Err(ClusterError::State { pair: tenure.pair });
-            }
-            row.state = if read_only { PairState::ReadOnly } else { PairState::Serving };
-            Ok(())
-        })
-    }
-
     /// Records a checkpoint whose file is synced and whose CSNs are all durable. Epochs wholly below it are
     /// dropped from the history: their files can be unlinked afterwards.
     ///

@@ -26,7 +26,7 @@ impl Trouble {
     ) -> Option<Trouble> {
         let passing = |what: &str| Trouble { what: what.to_owned(), next: None };
         Some(match &row.state {
-            PairState::Serving | PairState::ReadOnly => {
+            PairState::Serving => {
                 let dead = row.owner.filter(|owner| !lives(*owner))?;
                 let open = incidents.iter().find(|incident| incident.dead == dead && !incident.is_over());
                 let share = open.and_then(|incident| incident.share(row.pair));
@@ -74,7 +74,7 @@ impl fmt::Display for Missing {
             Missing::Unreadable { file, errno } => write!(f, "{file} cannot be read, error {errno}"),
             Missing::Record { region, csn } => write!(f, "record {} of {region} cannot be applied", csn.0),
             Missing::Verification { region } => {
-                write!(f, "what was rebuilt of {region} does not satisfy its checks")
+                write!(f, "what was restored of {region} does not satisfy its checks")
             }
             Missing::Memory { bytes } => write!(f, "nobody has {bytes} bytes of memory for it"),
         }

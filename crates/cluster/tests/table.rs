@@ -223,7 +223,6 @@ fn change_after_the_writers_lease_ended_is_refused() {
         assert!(matches!(result.unwrap_err(), ClusterError::LeaseEnded { lease } if lease == owner.lease));
     };
     ended(owner.table.record_checkpoint(tenure, &checkpoint).map(|_| ()));
-    ended(owner.table.set_read_only(tenure, true).map(|_| ()));
     ended(owner.table.release(tenure));
     ended(owner.create().map(|_| ()));
 }
@@ -352,9 +351,9 @@ fn watch_shows_each_change_of_a_row() {
     assert!(watch.look().unwrap().changed);
     assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::Serving);
     assert!(!watch.look().unwrap().changed);
-    owner.table.set_read_only(tenure, true).unwrap();
+    owner.table.release(tenure).unwrap();
     assert!(watch.look().unwrap().changed);
-    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::ReadOnly);
+    assert_eq!(watch.view().pairs[&tenure.pair].state, PairState::Released);
 }
 
 #[test]
@@ -465,10 +464,10 @@ proptest! {
         prop_assert_eq!(claim.tenure.epoch, Epoch(2));
         insist(&two.link, &plans[3], || two.table.record_cut(claim.tenure, Epoch(1), Csn(4)));
         insist(&two.link, &plans[4], || two.publish(claim.tenure));
-        insist(&two.link, &plans[5], || two.table.set_read_only(claim.tenure, true));
+        insist(&two.link, &plans[5], || two.table.release(claim.tenure));
         let row = two.table.pair(PairId(1)).unwrap();
         prop_assert_eq!(row.epoch, Epoch(2));
-        prop_assert_eq!(row.state, PairState::ReadOnly);
+        prop_assert_eq!(row.state, PairState::Released);
         prop_assert_eq!(row.history.len(), 2);
         prop_assert_eq!(row.history[0].cut, Some(Csn(4)));
     }

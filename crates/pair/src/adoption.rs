@@ -114,13 +114,13 @@ struct Moved {
 
 impl Pair {
     /// Takes the slot and logs what goes along with the range. True when all of that is in the log.
-    pub fn begin_adoption(&mut self, adoption: &mut Adoption) -> Result<bool, PairError> {
+    pub fn begin_adoption(&mut self, adoption: &mut Adoption) -> bool {
         let AdoptionRange { name, slot, low, high, right } = adoption.range.clone();
         while let Some(kept) = adoption.kept.pop() {
             let keys = low.len() + high.as_ref().map_or(0, |high| high.len());
             if self.step_room(keys + kept.len()).is_err() {
                 adoption.kept.push(kept);
-                return Ok(false);
+                return false;
             }
             let record =
                 SplitRecord::Adopt { name, slot, low: &low, high: high.as_deref(), right, kept: &kept };
@@ -143,7 +143,7 @@ impl Pair {
                     Some(BulkBuilder::new(*self.memory.geometry(), self.memory.slot(slot), &frame));
             }
         }
-        Ok(true)
+        true
     }
 
     /// Copies what is next, about so many bytes.

@@ -138,12 +138,6 @@ impl<'a> Reply<'a> {
         }
     }
 
-    /// Whether the request is answered for good; value-begin, chunks and credit are steps on the way.
-    #[must_use]
-    pub fn is_final(&self) -> bool {
-        !matches!(self, Reply::ValueBegin(_) | Reply::Chunk(_) | Reply::Credit { .. })
-    }
-
     /// Appends the reply as one message to `out`.
     ///
     /// # Errors

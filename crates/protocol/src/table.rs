@@ -46,11 +46,9 @@ const _: () = assert!(TABLE_ROWS_MAX >= 100 && TABLE_ROWS_MAX <= u16::MAX as usi
 wire_enum! {
     /// What can be done with a pair.
     pub enum OwnedState: u8 {
-        /// Reads and writes.
+        /// Its owner answers.
         Serving = 1,
-        /// Reads and deletes.
-        ReadOnly = 2,
-        /// Its owner is rebuilding it.
+        /// Its owner is restoring it.
         Recovering = 3,
         /// Not served until an operator or more memory comes.
         Unavailable = 4,

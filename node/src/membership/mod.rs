@@ -407,7 +407,7 @@ fn declined(view: &ClusterView, pair: PairId) -> Vec<Incarnation> {
 /// Whether a pair is served, or a person has to look; an owner that died is another incident.
 fn is_settled(row: &PairRow, view: &ClusterView) -> bool {
     match (&row.state, row.owner) {
-        (PairState::Serving | PairState::ReadOnly, _) => true,
+        (PairState::Serving, _) => true,
         (PairState::Unavailable { .. }, Some(_)) => true,
         (_, Some(owner)) => !view.lives(owner),
         (_, None) => false,

@@ -61,7 +61,7 @@ pub(crate) fn share_out(mut orphans: Vec<Orphan>, rows: &[PairRow], members: &[M
 pub(crate) fn is_left_behind(row: &PairRow, node: NodeId, incarnation: Incarnation) -> bool {
     let waits = match &row.state {
         PairState::New => false,
-        PairState::Serving | PairState::ReadOnly => row.owner != Some(incarnation),
+        PairState::Serving => row.owner != Some(incarnation),
         PairState::Recovering | PairState::Released => true,
         PairState::Unavailable { missing } => matches!(missing, Missing::Memory { .. }),
     };

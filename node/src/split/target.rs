@@ -122,10 +122,7 @@ impl Target {
         let pair = pairs.pair_mut(self.at);
         let Nodes::Building { adoption, source, begun } = &mut self.nodes else { return false };
         if !*begun {
-            match pair.begin_adoption(adoption) {
-                Ok(done) => *begun = done,
-                Err(error) => effects.broken(error),
-            }
+            *begun = pair.begin_adoption(adoption);
             if !*begun {
                 return false;
             }

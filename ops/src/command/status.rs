@@ -135,7 +135,6 @@ fn text_of_unserved(unserved: &[Unserved]) -> String {
 fn unserved_word(state: OwnedState) -> &'static str {
     match state {
         OwnedState::Serving => "serving",
-        OwnedState::ReadOnly => "read_only",
         OwnedState::Recovering => "recovering",
         OwnedState::Unavailable => "unavailable",
         OwnedState::New => "new",

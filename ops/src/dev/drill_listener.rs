@@ -173,7 +173,6 @@ fn state_word(state: &PairState) -> &'static str {
         PairState::New => "new",
         PairState::Recovering => "recovering",
         PairState::Serving => "serving",
-        PairState::ReadOnly => "read_only",
         PairState::Released => "released",
         PairState::Unavailable { .. } => "unavailable",
     }
