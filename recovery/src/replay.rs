@@ -218,7 +218,7 @@ impl NodeApplier {
             }
         });
         built?;
-        self.writer.set_root(first.root);
+        self.writer.set_first_word(first.root.to_word());
         failed.map_or(Ok(()), Err)
     }
 
@@ -337,7 +337,7 @@ impl NodeApplier {
     fn carry_out(&mut self, csn: Csn, record: &NodeRecord<'_>) -> Result<(), RecoveryError> {
         match *record {
             NodeRecord::Tree { .. } | NodeRecord::Outcome(_) => {}
-            NodeRecord::RootSet(root) => self.writer.set_root(root),
+            NodeRecord::RootSet(root) => self.writer.set_first_word(root.to_word()),
             NodeRecord::SlotUse { slot, used } => {
                 self.check_slot(slot, csn)?;
                 if used == SlotUse::Free {
@@ -454,7 +454,7 @@ impl Applier for NodeApplier {
             Work::Kept(kept) => {
                 self.completions = kept.completions.clone();
                 self.splits = kept.splits.clone();
-                self.writer.set_root(kept.root);
+                self.writer.set_first_word(kept.root.to_word());
                 Ok(())
             }
         }

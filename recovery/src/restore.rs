@@ -13,7 +13,7 @@ use cell_memory::{
     Budget, HEADER_BYTES, MemoryError, PairWriter, Region, RegionOptions, RegionSpec, RegionWriter,
 };
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, SessionId, SlotIndex};
+use cell_terms::{Csn, Epoch, Incarnation, NodeId, PairId, RegionKind, Root, SessionId, SlotIndex};
 use cell_tree::{Geometry, NodeIndex, Slot, TreeNodeState};
 use cell_wal::folder::written_bytes;
 use cell_wal::{PairReader, Predecessor, ReadOptions, Storage};
@@ -190,7 +190,7 @@ impl Restore {
         Restore::with_layout(environment, claim, layout, progress)
     }
 
-    /// Rebuilds a pair that was claimed, or created, by [`Table`] directly.
+    /// Restores a pair that was claimed, or created, by [`Table`] directly.
     ///
     /// # Errors
     /// [`RecoveryError::Geometry`]; the coordinator's, which is asked for the layout.
@@ -534,7 +534,7 @@ impl Restore {
             entries: entries_of(&verified.meganodes),
             meganodes: verified.meganodes,
             splits,
-            root: writer.node.region().root(),
+            root: Root::from_word(writer.node.region().first_word()),
             memory: writer,
             extents: verified.extents,
             log: None,

@@ -1,4 +1,4 @@
-//! Checking what was rebuilt, and rebuilding what is not stored: free tree nodes, free space.
+//! Checking what was restored, and restoring what is not stored: free tree nodes, free space.
 //!
 //! Every invariant of the tree, and every extent's checksum against its leaf's. Tree nodes are taken in the
 //! order of their places, and only those that were ever filled: a look at the others would give them memory.
@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 
 use cell_memory::extent::{self, ExtentReader, ExtentShape};
-use cell_memory::{AllocatorRebuild, ExtentAllocator, PairWriter, Region};
-use cell_terms::ExtentOffset;
+use cell_memory::{AllocatorRestore, ExtentAllocator, PairWriter, Region};
+use cell_terms::{ExtentOffset, Root};
 use cell_tree::{
     Geometry, LeafEntry, Meganode, NodeIndex, Slot, SlotAllocator, StructureViolation, TreeNodeState,
     TreeStats,
@@ -35,7 +35,7 @@ pub(crate) struct Part {
     pub(crate) nodes_end: NodeIndex,
 }
 
-/// What a check found and rebuilt.
+/// What a check found and restored.
 pub(crate) struct Verified {
     pub(crate) meganodes: Vec<RecoveredMeganode>,
     pub(crate) extents: ExtentAllocator,
@@ -60,17 +60,17 @@ pub(crate) fn verify(
     progress: &Progress,
 ) -> Result<Verified, RecoveryError> {
     let (node, extent) = (memory.node.region(), memory.extent.region());
-    let mut rebuild = ExtentAllocator::rebuild(extent.spec().bytes);
+    let mut restore = ExtentAllocator::restore(extent.spec().bytes);
     let mut meganodes = Vec::new();
     for part in parts {
         let check = Check { node, extent, part: *part, progress };
         if part.state.is_built() && !check.is_unbuilt_router()? {
-            meganodes.push(check.meganode_of_part(threads, &mut rebuild)?);
+            meganodes.push(check.meganode_of_part(threads, &mut restore)?);
         } else {
             check.is_free()?;
         }
     }
-    Ok(Verified { meganodes, extents: rebuild.finish() })
+    Ok(Verified { meganodes, extents: restore.finish() })
 }
 
 #[derive(Clone, Copy)]
@@ -86,25 +86,25 @@ impl<'a> Check<'a> {
     fn meganode_of_part(
         &self,
         threads: usize,
-        rebuild: &mut AllocatorRebuild,
+        restore: &mut AllocatorRestore,
     ) -> Result<RecoveredMeganode, RecoveryError> {
         let (stats, mut seen) = if threads <= 1 {
             let stats = self.tree()?;
             let mut all = Vec::new();
             for begin in (0..self.nodes()).step_by(NODES_AT_A_TIME) {
                 let seen = self.look(begin)?;
-                self.reserve(rebuild, &seen)?;
+                self.reserve(restore, &seen)?;
                 all.push(seen);
             }
             (stats, all)
         } else {
-            self.side_by_side(threads, rebuild)?
+            self.side_by_side(threads, restore)?
         };
         seen.sort_unstable_by_key(|seen| seen.begin);
         let built: Vec<NodeIndex> = seen.iter().flat_map(|seen| &seen.built).copied().collect();
         self.all_reached(&stats, &built)?;
         let part = self.part;
-        let allocator = SlotAllocator::rebuild(part.geometry.nodes(), stats.height, built.into_iter());
+        let allocator = SlotAllocator::restore(part.geometry.nodes(), stats.height, built.into_iter());
         let mut words = vec![0; part.geometry.node_words()];
         let root = self.meganode().copy_node(NodeIndex::ROOT, &mut words);
         let root = root.map_err(|_| self.violation(StructureViolation::Torn(NodeIndex::ROOT)))?;
@@ -124,7 +124,7 @@ impl<'a> Check<'a> {
     /// not lead there, and the slot is to be freed ([`crate::Settlement::FreeRouter`]).
     fn is_unbuilt_router(&self) -> Result<bool, RecoveryError> {
         let root = self.part.geometry.pointer(self.part.slot, NodeIndex::ROOT);
-        if self.part.used != SlotUse::Router || self.node.root().pointer == root {
+        if self.part.used != SlotUse::Router || Root::from_word(self.node.first_word()).pointer == root {
             return Ok(false);
         }
         let mut words = vec![0; self.part.geometry.node_words()];
@@ -178,7 +178,7 @@ impl<'a> Check<'a> {
     fn side_by_side(
         &self,
         threads: usize,
-        rebuild: &mut AllocatorRebuild,
+        restore: &mut AllocatorRestore,
     ) -> Result<(TreeStats, Vec<Seen>), RecoveryError> {
         let next = AtomicUsize::new(0);
         let (send, receive) = channel();
@@ -196,7 +196,7 @@ impl<'a> Check<'a> {
             let (mut all, mut failed) = (Vec::new(), None);
             for _ in 0..self.nodes().div_ceil(NODES_AT_A_TIME) {
                 let seen = receive.recv().unwrap_or(Err(RecoveryError::Panicked));
-                match seen.and_then(|seen| self.reserve(rebuild, &seen).map(|()| seen)) {
+                match seen.and_then(|seen| self.reserve(restore, &seen).map(|()| seen)) {
                     Ok(seen) => all.push(seen),
                     Err(error) => {
                         failed = Some(error);
@@ -291,10 +291,10 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn reserve(&self, rebuild: &mut AllocatorRebuild, seen: &Seen) -> Result<(), RecoveryError> {
+    fn reserve(&self, restore: &mut AllocatorRestore, seen: &Seen) -> Result<(), RecoveryError> {
         let region = self.extent.spec().id;
         for (offset, bytes) in &seen.places {
-            rebuild.reserve(*offset, *bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
+            restore.reserve(*offset, *bytes).map_err(|source| RecoveryError::Reserve { region, source })?;
         }
         Ok(())
     }

@@ -116,11 +116,11 @@ fn allocator() {
         }
     });
     println!("  waste {:.2} %", allocator.stats().waste() * 100.0);
-    let mut rebuild = ExtentAllocator::rebuild(1 << 30);
+    let mut restore = ExtentAllocator::restore(1 << 30);
     timed("reserve, any order", ENTRIES, || {
-        live.iter().for_each(|&(offset, bytes)| rebuild.reserve(offset, bytes).unwrap());
+        live.iter().for_each(|&(offset, bytes)| restore.reserve(offset, bytes).unwrap());
     });
-    assert_eq!(rebuild.finish().stats().live_bytes, allocator.stats().live_bytes);
+    assert_eq!(restore.finish().stats().live_bytes, allocator.stats().live_bytes);
     timed("allocate and free of one size, alone", ENTRIES, || {
         for _ in 0..ENTRIES {
             let offset = allocator.allocate(100).unwrap();

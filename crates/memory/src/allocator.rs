@@ -3,7 +3,7 @@
 //! Up to 8 KiB an extent takes a slot of a slab of its size class, O(1); a longer one takes whole blocks of 1
 //! KiB from the free ranges. Slabs come from the free ranges too, and go back once they are empty. All of the
 //! allocator's state is outside the region, and follows from (offset, length) of the extents: a recovery
-//! tells them to [`ExtentAllocator::rebuild`] in any order.
+//! tells them to [`ExtentAllocator::restore`] in any order.
 //!
 //! Bounded waste: below 512 bytes less than 16 bytes an extent; above, at most a ninth (slabs), or less than
 //! 1 KiB of more than 8 (blocks). On top come the free slots of slabs in use. On values of 8 to 256 bytes, as
@@ -21,7 +21,7 @@
 
 mod class;
 mod range;
-mod rebuild;
+mod restore;
 mod slab;
 
 use std::ops::Range;
@@ -34,7 +34,7 @@ use crate::region::{EXTENT_REGION_BYTES_MAX, HEADER_BYTES};
 use crate::width::narrow;
 use class::{Class, SLAB_BYTES};
 use range::{BLOCK_BYTES, FreeRanges};
-pub use rebuild::AllocatorRebuild;
+pub use restore::AllocatorRestore;
 use slab::Slabs;
 
 const BLOCKS_PER_SLAB: u32 = SLAB_BYTES / BLOCK_BYTES;
@@ -126,16 +126,16 @@ impl ExtentAllocator {
     /// If there is no such region: sizes are checked where the region is made.
     #[must_use]
     pub fn new(region_bytes: u64) -> ExtentAllocator {
-        ExtentAllocator::rebuild(region_bytes).finish()
+        ExtentAllocator::restore(region_bytes).finish()
     }
 
     /// An allocator of a region with extents in it: name them all, then finish. Panics as
     /// [`ExtentAllocator::new`].
     #[must_use]
-    pub fn rebuild(region_bytes: u64) -> AllocatorRebuild {
+    pub fn restore(region_bytes: u64) -> AllocatorRestore {
         assert!(region_bytes <= EXTENT_REGION_BYTES_MAX && region_bytes.is_multiple_of(HEADER_BYTES));
         let blocks = narrow(region_bytes / u64::from(BLOCK_BYTES));
-        AllocatorRebuild::new(ExtentAllocator {
+        AllocatorRestore::new(ExtentAllocator {
             slabs: Slabs::new(blocks / BLOCKS_PER_SLAB),
             ranges: FreeRanges::new(blocks),
             closed: Vec::new(),

@@ -180,7 +180,7 @@ pub enum ExtentError {
     },
 }
 
-/// Why a rebuild refused an extent: the tree that named it is not one that this allocator's user can have
+/// Why a restore refused an extent: the tree that named it is not one that this allocator's user can have
 /// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]

@@ -27,7 +27,7 @@ mod region;
 mod setting;
 mod width;
 
-pub use allocator::{AllocatorRebuild, AllocatorStats, ExtentAllocator};
+pub use allocator::{AllocatorRestore, AllocatorStats, ExtentAllocator};
 pub use budget::{Budget, BudgetFigures, BudgetFull, MemoryKind, MemoryObservation, Reservation};
 pub use error::{ExtentError, GeometryFault, MemoryError, ReserveError};
 pub use machine::{available_bytes, total_bytes};

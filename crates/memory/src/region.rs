@@ -22,7 +22,7 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use cell_terms::mutant::{Mutant, planted};
-use cell_terms::{Csn, Epoch, RegionKind, Root, Words, WordsMut, publish_watermarks, published_watermarks};
+use cell_terms::{Csn, Epoch, Words, WordsMut, publish_watermarks, published_watermarks};
 
 use crate::budget::{Budget, BudgetFull};
 use crate::error::{GeometryFault, MemoryError};
@@ -185,13 +185,13 @@ impl Region {
     /// The header as it is now.
     #[must_use]
     pub fn header(&self) -> RegionHeader {
-        RegionHeader { spec: *self.spec(), root: self.root(), watermarks: self.watermark() }
+        RegionHeader { spec: *self.spec(), first_word: self.first_word(), watermarks: self.watermark() }
     }
 
-    /// The root of the tree; none where this region does not keep it.
+    /// The word at offset 0, which is for what lives in the region: a tree keeps its root there.
     #[must_use]
-    pub fn root(&self) -> Root {
-        Root::from_word(self.live.load_acquire(header_word::ROOT))
+    pub fn first_word(&self) -> u64 {
+        self.live.load_acquire(header_word::FIRST)
     }
 
     /// How far the pair's writes may be seen.
@@ -479,13 +479,9 @@ impl RegionWriter {
         self.watermarks
     }
 
-    /// Says where the tree begins, after everything that was stored before.
-    ///
-    /// # Panics
-    /// If this is not a node region.
-    pub fn set_root(&mut self, root: Root) {
-        assert_eq!(self.region.spec().kind, RegionKind::Node, "only a node region keeps the root");
-        self.region.live.store_release(header_word::ROOT, root.to_word());
+    /// Stores the word at offset 0, after everything that was stored before.
+    pub fn set_first_word(&mut self, word: u64) {
+        self.region.live.store_release(header_word::FIRST, word);
     }
 }
 

@@ -9,7 +9,7 @@ use cell_memory::{
     Backing, Budget, ExtentError, HugePages, MemoryError, PairWriter, Region, RegionOptions, RegionPopulator,
     RegionSpec, RegionWriter, header_word,
 };
-use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, RegionId, Root, Words, WordsMut};
+use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Words, WordsMut};
 
 fn node_spec() -> RegionSpec {
     RegionSpec::node(PairId(1), Epoch(3), 8 << 20, 64 << 10, 1024).unwrap()
@@ -45,7 +45,7 @@ fn region_is_zero_but_for_its_header_on_every_backing() {
         assert_eq!(region.header().spec, node_spec());
         assert_eq!(region.len(), (10 << 20) / 8);
         assert!((header_word::END..region.len()).all(|word| region.load(word) == 0));
-        assert_eq!((region.root(), writer.watermark().epoch), (Root::NONE, Epoch(3)));
+        assert_eq!((region.first_word(), writer.watermark().epoch), (0, Epoch(3)));
         println!(
             "{} {:?} populated {} huge {}",
             region.backing(),
@@ -71,7 +71,7 @@ fn shared_region_shows_what_the_writer_stores_and_cannot_be_written() {
     let other = Region::open(file).unwrap();
     assert_eq!((other.spec(), other.backing()), (region.spec(), Backing::Foreign));
     writer.store(5_000, 0xfeed);
-    writer.set_root(Root::router(Pointer::new(RegionId(2), 4096)));
+    writer.set_first_word(0xbeef);
     writer.set_watermark(Csn(4), Csn(6));
     assert_eq!(other.load(5_000), 0xfeed);
     assert_eq!(other.header(), region.header());

@@ -104,7 +104,7 @@ impl PairMemory {
     }
 
     pub(crate) fn set_root(&mut self, root: Root) {
-        self.writer.node.set_root(root);
+        self.writer.node.set_first_word(root.to_word());
     }
 
     /// What is durable and what may be seen, for one-sided readers.

@@ -56,7 +56,7 @@ impl Pair {
 
     /// Where the tree begins, if this pair keeps that.
     pub fn root(&self) -> Root {
-        self.memory.node().root()
+        Root::from_word(self.memory.node().first_word())
     }
 
     /// The slot that a pointer to a root tree node of this pair names.

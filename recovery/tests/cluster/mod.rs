@@ -25,7 +25,7 @@ use cell_recovery::{
     WriteCompletion, WriteOutcome,
 };
 use cell_terms::{
-    Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, SessionId, SlotIndex, Version,
+    Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, Root, SessionId, SlotIndex, Version,
 };
 use cell_tree::{Change, LeafEntry, Meganode, MeganodeRole, NodeIndex, Plan, Slot, plan_put};
 use cell_wal::sim::SimDisk;
@@ -367,7 +367,7 @@ impl Cluster {
             None if luck == 0 && !pair.adopts && pair.durable() > pair.recovered.csn_checkpoint => {
                 let Recovered { completions, splits, memory, .. } = &pair.recovered;
                 let (durable, appended) = (pair.durable(), Csn(pair.next_csn().0 - 1));
-                let root = memory.node.region().root();
+                let root = Root::from_word(memory.node.region().first_word());
                 let base = ImageBase::capture(durable, appended, root, completions, splits);
                 let storage = Arc::clone(&self.life.environment.storage);
                 let copy = ImageCopy::begin(pair.image_source(), storage, 1, base).unwrap();

@@ -208,7 +208,7 @@ impl Cluster {
     pub fn settle_splits(&mut self) -> Result<bool, Crash> {
         let mut left = Vec::new();
         for (at, pair) in self.pairs.iter().enumerate() {
-            let root = self.pairs[0].recovered.memory.node.region().root();
+            let root = Root::from_word(self.pairs[0].recovered.memory.node.region().first_word());
             let slot = pair.recovered.geometry.locate(root.pointer).map(|(slot, _)| slot);
             let ours = slot.filter(|slot| at == 0 && slot.region == pair.slot(SlotIndex(0)).region);
             let found = unsettled(&pair.recovered.splits, root, ours.map(|slot| slot.index));
@@ -365,7 +365,7 @@ impl Cluster {
     /// Tells the root that a meganode is there; the first time, the root becomes a router.
     fn insert_parent(&mut self, t: usize, slot: SlotIndex, key: &[u8]) -> Result<(), Crash> {
         let child = self.pairs[t].recovered.geometry.pointer(self.pairs[t].slot(slot), NodeIndex::ROOT);
-        let root = self.pairs[0].recovered.memory.node.region().root();
+        let root = Root::from_word(self.pairs[0].recovered.memory.node.region().first_word());
         self.room(0)?;
         self.tick()?;
         if root.router {
@@ -405,12 +405,12 @@ impl Cluster {
         self.tick()?;
         let root = Root::router(geometry.pointer(there, NodeIndex::ROOT));
         self.pairs[0].log(&NodeRecord::RootSet(root));
-        self.pairs[0].recovered.memory.node.set_root(root);
+        self.pairs[0].recovered.memory.node.set_first_word(root.to_word());
         Ok(())
     }
 
     pub fn router(&self) -> Option<usize> {
-        let root = self.pairs[0].recovered.memory.node.region().root();
+        let root = Root::from_word(self.pairs[0].recovered.memory.node.region().first_word());
         let (slot, _) = self.pairs[0].recovered.geometry.locate(root.pointer)?;
         root.router.then(|| self.pairs[0].at(slot.index))
     }

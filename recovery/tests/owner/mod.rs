@@ -22,7 +22,7 @@ use cell_recovery::{
     complete,
 };
 use cell_terms::{
-    Csn, Durability, ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionKind, SessionId,
+    Csn, Durability, ExtentOffset, Incarnation, NodeId, OperationNumber, PairId, RegionKind, Root, SessionId,
     Version,
 };
 use cell_tree::{
@@ -499,7 +499,13 @@ impl Owner {
     pub fn image_base(&self) -> ImageBase {
         let Recovered { completions, splits, memory, .. } = &self.recovered;
         let appended = Csn(self.next_csn().0 - 1);
-        ImageBase::capture(self.durable(), appended, memory.node.region().root(), completions, splits)
+        ImageBase::capture(
+            self.durable(),
+            appended,
+            Root::from_word(memory.node.region().first_word()),
+            completions,
+            splits,
+        )
     }
 
     /// Completes the image, waits until it holds nothing that is not durable, and records it.

@@ -6,7 +6,7 @@
 //! again, count and give up. What was found is validated like what reads brought: clock, watermark, trust.
 
 use cell_memory::extent::{ExtentReader, ExtentShape};
-use cell_terms::{Pointer, Words};
+use cell_terms::{Pointer, Root, Words};
 use cell_tree::{LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult};
 
 use super::fetch::Fetched;
@@ -35,7 +35,7 @@ impl Regions {
         let first = self.pair(0).mapped.as_ref()?;
         let mut ns_max = self.pair(0).operation_ns_max;
         for _ in 0..RESTARTS_MAX {
-            let root = first.node.region().root();
+            let root = Root::from_word(first.node.region().first_word());
             if !first.lasts() {
                 return None;
             }

@@ -200,7 +200,7 @@ impl Regions {
         let pair = self.pair_mut(at);
         pair.header_asked = false;
         pair.visible = pair.visible.max(Csn(words[header_word::VISIBLE]));
-        let root = Root::from_word(words[header_word::ROOT]);
+        let root = Root::from_word(words[header_word::FIRST]);
         // Only the lowest pair of all keeps it; the lowest of those that are known may be another one.
         if first && !root.pointer.is_null() {
             self.root = Some(root);

@@ -117,7 +117,7 @@ impl Memory {
         let Memory { node, extent, mapped: Some([nodes, extents]), .. } = self else { return };
         nodes.publish(node);
         extents.publish(extent);
-        for index in [header_word::ROOT, header_word::DURABLE, header_word::VISIBLE] {
+        for index in [header_word::FIRST, header_word::DURABLE, header_word::VISIBLE] {
             nodes.writer.store(index, node[index]);
         }
     }
@@ -194,7 +194,7 @@ impl Owner {
     }
 
     pub(crate) fn set_root(&mut self, root: Root) {
-        self.pairs[0].node[header_word::ROOT] = root.to_word();
+        self.pairs[0].node[header_word::FIRST] = root.to_word();
     }
 
     pub(crate) fn root_of(&self, pair: usize, slot: u32) -> Pointer {

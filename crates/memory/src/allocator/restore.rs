@@ -1,4 +1,4 @@
-//! Rebuilding an allocator from the extents that a recovered tree names, in any order.
+//! Restoring an allocator from the extents that a recovered tree names, in any order.
 
 use cell_terms::ExtentOffset;
 
@@ -11,24 +11,24 @@ use crate::extent::{EXTENT_BYTES_MAX, HEADER_BYTES_MIN, byte_offset};
 use crate::width::{index, narrow};
 
 /// An allocator that is being told what is in use. Nothing can be allocated until it is finished.
-pub struct AllocatorRebuild {
+pub struct AllocatorRestore {
     allocator: ExtentAllocator,
     /// One bit a block: in use, by a slab or a long extent.
     taken: Vec<u64>,
 }
 
-impl AllocatorRebuild {
-    pub(super) fn new(allocator: ExtentAllocator) -> AllocatorRebuild {
-        let mut rebuild =
-            AllocatorRebuild { taken: vec![0; index(u64::from(allocator.blocks).div_ceil(64))], allocator };
-        rebuild.take_blocks(0, HEADER_BLOCKS.min(rebuild.allocator.blocks));
-        rebuild
+impl AllocatorRestore {
+    pub(super) fn new(allocator: ExtentAllocator) -> AllocatorRestore {
+        let mut restore =
+            AllocatorRestore { taken: vec![0; index(u64::from(allocator.blocks).div_ceil(64))], allocator };
+        restore.take_blocks(0, HEADER_BLOCKS.min(restore.allocator.blocks));
+        restore
     }
 
     /// Says that an extent is in use.
     ///
     /// # Errors The allocator cannot have placed it there, or it overlaps another one: what named it is
-    /// corrupt. The rebuild stays as it was.
+    /// corrupt. The restore stays as it was.
     pub fn reserve(&mut self, offset: ExtentOffset, extent_bytes: u32) -> Result<(), ReserveError> {
         let bytes = extent_bytes;
         if !(HEADER_BYTES_MIN..=EXTENT_BYTES_MAX).contains(&bytes) {

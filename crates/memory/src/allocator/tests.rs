@@ -93,33 +93,33 @@ proptest! {
             }
         }
         model.check(&allocator);
-        let mut rebuilt = rebuilt(region_bytes, &model, 77);
-        model.check(&rebuilt);
-        prop_assert_eq!(rebuilt.stats(), allocator.stats());
+        let mut restored = restored(region_bytes, &model, 77);
+        model.check(&restored);
+        prop_assert_eq!(restored.stats(), allocator.stats());
         while let Some((offset, bytes)) = model.remove_nth(3) {
-            rebuilt.free(offset, bytes);
+            restored.free(offset, bytes);
             allocator.free(offset, bytes);
         }
         model.check(&allocator);
-        prop_assert_eq!(rebuilt.stats(), ExtentAllocator::new(region_bytes).stats());
-        prop_assert_eq!(allocator.stats(), rebuilt.stats());
+        prop_assert_eq!(restored.stats(), ExtentAllocator::new(region_bytes).stats());
+        prop_assert_eq!(allocator.stats(), restored.stats());
     }
 
     #[test]
-    fn rebuild_arbitrary_extents_never_overlaps_or_panics(
+    fn restore_arbitrary_extents_never_overlaps_or_panics(
         extents in proptest::collection::vec((0..70_000u32, sizes()), 0..300),
     ) {
         let region_bytes = 1 << 20;
-        let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+        let mut restore = ExtentAllocator::restore(region_bytes);
         let mut model = Model::default();
         for (granule, bytes) in extents {
             // Half of them at places that could be right.
             let granule = if granule % 2 == 0 { granule } else { granule / 64 * 64 };
-            if rebuild.reserve(ExtentOffset(granule), bytes).is_ok() {
+            if restore.reserve(ExtentOffset(granule), bytes).is_ok() {
                 model.add(region_bytes, ExtentOffset(granule), bytes);
             }
         }
-        let mut allocator = rebuild.finish();
+        let mut allocator = restore.finish();
         model.check(&allocator);
         for bytes in [16, 200, 5_000, 20_000].into_iter().cycle().take(400) {
             if let Some(offset) = allocator.allocate(bytes) {
@@ -130,18 +130,18 @@ proptest! {
     }
 }
 
-/// Rebuilt in an order that has nothing to do with the one of the allocations.
-fn rebuilt(region_bytes: u64, model: &Model, seed: u64) -> ExtentAllocator {
+/// Restored in an order that has nothing to do with the one of the allocations.
+fn restored(region_bytes: u64, model: &Model, seed: u64) -> ExtentAllocator {
     let mut extents: Vec<_> = model.0.iter().map(|(&begin, &bytes)| (begin, bytes)).collect();
     let mut random = Random(seed);
     for i in (1..extents.len()).rev() {
         extents.swap(i, usize::try_from(random.below(i as u64 + 1)).unwrap());
     }
-    let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+    let mut restore = ExtentAllocator::restore(region_bytes);
     for (begin, bytes) in extents {
-        rebuild.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
+        restore.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
     }
-    rebuild.finish()
+    restore.finish()
 }
 
 /// Fills and churns with extents of the given values; returns the waste after each.
@@ -284,12 +284,12 @@ fn allocate_too_long_panics() {
 
 #[test]
 fn reserve_wrong_places_are_told_apart() {
-    let mut rebuild = ExtentAllocator::rebuild(1 << 20);
+    let mut restore = ExtentAllocator::restore(1 << 20);
     let at = |offset: u32| ExtentOffset(offset / 16);
     let slab = SLAB_BYTES;
-    rebuild.reserve(at(slab), 100).unwrap();
-    rebuild.reserve(at(slab + 112), 97).unwrap();
-    rebuild.reserve(at(4 * slab), 100_000).unwrap();
+    restore.reserve(at(slab), 100).unwrap();
+    restore.reserve(at(slab + 112), 97).unwrap();
+    restore.reserve(at(4 * slab), 100_000).unwrap();
     let overlap = |offset, bytes| ReserveError::Overlap { offset: at(offset), bytes };
     let misplaced = |offset, bytes| ReserveError::Misplaced { offset: at(offset), bytes };
     let outside = |offset, bytes| ReserveError::OutOfRange { offset: at(offset), bytes };
@@ -312,11 +312,11 @@ fn reserve_wrong_places_are_told_apart() {
         (slab * 2, EXTENT_BYTES_MAX + 1, ReserveError::Length { bytes: EXTENT_BYTES_MAX + 1 }),
     ];
     for (offset, bytes, expected) in cases {
-        let error = rebuild.reserve(at(offset), bytes).unwrap_err();
+        let error = restore.reserve(at(offset), bytes).unwrap_err();
         let same_kind = std::mem::discriminant(&error) == std::mem::discriminant(&expected);
         assert!(same_kind, "{offset:#x} {bytes}: {error:?}");
     }
-    let allocator = rebuild.finish();
+    let allocator = restore.finish();
     allocator.check();
     assert_eq!(allocator.stats().live_extents, 3);
 }
@@ -364,10 +364,10 @@ proptest! {
             }
             if at == usize::from(again % 400) {
                 // As after a recovery, which grants only what holds something.
-                let mut rebuild = ExtentAllocator::rebuild(region_bytes);
+                let mut restore = ExtentAllocator::restore(region_bytes);
                 granted.borrow_mut().fill(false);
                 for (&begin, &bytes) in &model.0 {
-                    rebuild.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
+                    restore.reserve(ExtentOffset(narrow(begin / 16)), bytes).unwrap();
                     // A slab is used whole.
                     let slab = u64::from(SLAB_BYTES);
                     let end = (begin + u64::from(bytes)).next_multiple_of(slab);
@@ -375,7 +375,7 @@ proptest! {
                     let units = begin / UNIT_BYTES..end.min(region_bytes).div_ceil(UNIT_BYTES);
                     units.into_iter().for_each(|unit| granted.borrow_mut()[index(unit)] = true);
                 }
-                allocator = rebuild.finish();
+                allocator = restore.finish();
                 allocator.close_unless(is_granted);
             }
             model.check(&allocator);

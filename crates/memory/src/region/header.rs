@@ -2,7 +2,7 @@
 //!
 //! | word | holds | changes |
 //! |---|---|---|
-//! | 0 | root of the tree, see `cell_terms::Root`, in the lowest node region only (the paper's "offset 0") | yes |
+//! | 0 | for what lives in the region; a tree's root, in its lowest node region (the paper's "offset 0") | yes |
 //! | 1 | magic, `CELLRGN` and a zero | |
 //! | 2 | low: format version; high: 1 node region, 2 extent region | |
 //! | 3 | low: region id; high: pair id | |
@@ -18,7 +18,7 @@
 //! Little-endian. The words that change are stored with release order after what they vouch for, visible
 //! before durable; a reader loads durable before visible, so that it never sees visible below durable.
 
-use cell_terms::{Csn, Epoch, PairId, RegionId, RegionKind, Root};
+use cell_terms::{Csn, Epoch, PairId, RegionId, RegionKind};
 
 use super::spec::{HEADER_BYTES, RegionSpec};
 use crate::error::{GeometryFault, MemoryError};
@@ -26,10 +26,10 @@ use crate::width::{high, index, join, low, narrow};
 
 /// Indexes of the header's words, for those who read a header from afar.
 pub mod header_word {
-    /// The root of the tree.
-    pub const ROOT: usize = 0;
+    /// For what lives in the region.
+    pub const FIRST: usize = 0;
     /// Magic.
-    pub const MAGIC: usize = ROOT + 1;
+    pub const MAGIC: usize = FIRST + 1;
     /// Format version and kind.
     pub const FORMAT: usize = MAGIC + 1;
     /// Region id and pair id.
@@ -53,10 +53,10 @@ pub mod header_word {
 }
 
 use header_word::{
-    BYTES, DURABLE, END, EPOCH, FORMAT, IDS, MAGIC, NODE_BYTES, RESERVED, ROOT, SLOT_BYTES, VISIBLE,
+    BYTES, DURABLE, END, EPOCH, FIRST, FORMAT, IDS, MAGIC, NODE_BYTES, RESERVED, SLOT_BYTES, VISIBLE,
 };
 
-const _: () = assert!(ROOT == 0, "the paper's client finds the root at offset 0");
+const _: () = assert!(FIRST == 0, "the paper's client finds the root at offset 0");
 const _: () = assert!(EPOCH * 8 == 64 && VISIBLE * 8 < 128, "watermarks are one cache line");
 const _: () = assert!(END == 11 && END < WORDS);
 
@@ -83,8 +83,8 @@ pub struct Watermarks {
 pub struct RegionHeader {
     /// Identity and geometry; the epoch is the watermarks'.
     pub spec: RegionSpec,
-    /// The root of the tree; none where this region does not keep it.
-    pub root: Root,
+    /// The word at offset 0, whose meaning is that of what lives in the region.
+    pub first_word: u64,
     /// Watermarks at the time of the read.
     pub watermarks: Watermarks,
 }
@@ -149,7 +149,7 @@ impl RegionHeader {
         };
         let watermarks =
             Watermarks { epoch: spec.epoch, durable: Csn(words[DURABLE]), visible: Csn(words[VISIBLE]) };
-        Ok(RegionHeader { spec: spec.checked()?, root: Root::from_word(words[ROOT]), watermarks })
+        Ok(RegionHeader { spec: spec.checked()?, first_word: words[FIRST], watermarks })
     }
 }
 
@@ -159,7 +159,6 @@ fn geometry<T>(fault: GeometryFault, value: u64) -> Result<T, MemoryError> {
 
 #[cfg(test)]
 mod tests {
-    use cell_terms::Pointer;
 
     use super::*;
 
@@ -183,10 +182,10 @@ mod tests {
     #[test]
     fn header_round_trip_keeps_everything() {
         let mut page = page();
-        (page[ROOT], page[DURABLE], page[VISIBLE]) = (0x42_0000_0000_1000, 8, 9);
+        (page[FIRST], page[DURABLE], page[VISIBLE]) = (0x42_0000_0000_1000, 8, 9);
         let header = RegionHeader::decode(&page).unwrap();
         assert_eq!(header.spec, spec());
-        assert_eq!(header.root, Root::leaf(Pointer::new(RegionId(0x4200), 0x1000)));
+        assert_eq!(header.first_word, 0x42_0000_0000_1000);
         assert_eq!(header.watermarks, Watermarks { epoch: Epoch(7), durable: Csn(8), visible: Csn(9) });
         assert_eq!(RegionHeader::decode(&page[..END]).unwrap(), header);
     }
