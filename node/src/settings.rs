@@ -137,7 +137,7 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Live,
     },
     Setting {
-        name: "rebuild_ratio",
+        name: "compaction_ratio",
         meaning: "After deletes, neighbouring tree nodes of which entries take less than this part are packed \
                   densely while they are read and written. 0 packs none.",
         default: "0.4",
@@ -213,7 +213,7 @@ impl WorkerOptions {
                 reuse_grace_ns: settings.integer("reuse_grace_ms") * 1_000_000,
                 grant_chunk_bytes: settings.integer("populate_chunk_bytes"),
                 split_fill_percent: bytes("split_fill_percent"),
-                rebuild_permille: permille(settings.real("rebuild_ratio")),
+                compaction_permille: permille(settings.real("compaction_ratio")),
             },
             tree_node_bytes: bytes("tree_node_bytes"),
             // A value's record must fit a frame of the log.
@@ -240,7 +240,7 @@ impl WorkerOptions {
             checkpoint_age_ns: new.checkpoint_age_ns,
             pair: PairOptions {
                 split_fill_percent: new.pair.split_fill_percent,
-                rebuild_permille: new.pair.rebuild_permille,
+                compaction_permille: new.pair.compaction_permille,
                 ..self.pair
             },
             ..*self

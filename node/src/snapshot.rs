@@ -191,10 +191,10 @@ pub struct PairSnapshot {
     pub replies_held: u64,
     /// Checkpoints recorded.
     pub checkpoints: u64,
-    /// Times that a meganode was rebuilt after deletes.
-    pub rebuilds: u64,
-    /// Tree nodes that rebuilds have freed.
-    pub rebuild_nodes_freed: u64,
+    /// Times that a meganode was compacted after deletes.
+    pub compactions: u64,
+    /// Tree nodes that compactions have freed.
+    pub compaction_nodes_freed: u64,
     /// Whether one is in progress.
     pub checkpoint_running: bool,
     /// Batch sync times: microseconds, p50, p99, max of the last period.

@@ -120,9 +120,9 @@ impl TakeoverRun {
             }
         };
         let (times, takeover) = (&mut self.times, &self.takeover);
-        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_rebuilt());
+        mark(&mut times.claimed_ms, takeover.tenure().is_some() || takeover.is_restored());
         mark(&mut times.cut_ms, takeover.is_cut());
-        mark(&mut times.replayed_ms, takeover.is_rebuilt());
+        mark(&mut times.replayed_ms, takeover.is_restored());
         mark(&mut times.serving_ms, done);
     }
 

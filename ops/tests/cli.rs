@@ -68,7 +68,7 @@ fn settings_that_apply_live_are_those_that_a_node_takes_over() {
         "checkpoint_niceness",
         "membership_poll_ms",
         "split_fill_percent",
-        "rebuild_ratio",
+        "compaction_ratio",
         "image_zstd_level",
     ];
     assert_eq!(found, expected);

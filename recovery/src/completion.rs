@@ -3,7 +3,7 @@
 //!
 //! A session's floor is its lowest unacknowledged number. It travels with every write and only grows. A
 //! number below it was acknowledged, so a copy of it that arrives late is refused and not applied again. The
-//! table is rebuilt from checkpoint and log; a floor that was raised only in memory is not lost with a crash
+//! table is restored from checkpoint and log; a floor that was raised only in memory is not lost with a crash
 //! in any way that matters: the results between the logged floor and the raised one are in the log.
 //!
 //! When a meganode is split, the target must answer repeats of writes to the keys that it takes over. A

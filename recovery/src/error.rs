@@ -83,9 +83,9 @@ pub enum RecoveryError {
         nodes_expected: u64,
         /// As logged.
         entries_expected: u64,
-        /// As rebuilt.
+        /// As restored.
         nodes: u64,
-        /// As rebuilt.
+        /// As restored.
         entries: u64,
     },
     /// Changes were logged for a tree node that neither the image has nor a later record fills or frees.
@@ -124,8 +124,8 @@ pub enum RecoveryError {
         /// What the table says.
         expected: Predecessor,
     },
-    /// What was rebuilt breaks a rule of the tree.
-    #[error("the rebuilt tree breaks a rule")]
+    /// What was restored breaks a rule of the tree.
+    #[error("the restored tree breaks a rule")]
     Tree {
         /// The node region.
         region: RegionId,
@@ -152,7 +152,7 @@ pub enum RecoveryError {
         node: NodeIndex,
     },
     /// Two leaves claim the same space, or space where no extent can be.
-    #[error("the rebuilt extents contradict one another")]
+    #[error("the restored extents contradict one another")]
     Reserve {
         /// The extent region.
         region: RegionId,

@@ -18,7 +18,7 @@
 //! # Why a copy of a living pair is enough
 //!
 //! The copier is a reader like any other. The pair changes under it and waits for nothing: freed tree nodes
-//! and extents are used again, tree nodes are split, meganodes are split and rebuilt, slots are adopted and
+//! and extents are used again, tree nodes are split, meganodes are split and compacted, slots are adopted and
 //! freed. Let B be the durable watermark when the image begins, and let the cut of a later recovery be at or
 //! above the highest CSN of the image. Recovery loads the image and replays every record above B up to the
 //! cut. It comes to the state of the cut, for these reasons.

@@ -14,7 +14,7 @@ pub enum RecoveryStage {
     Replaying,
     /// Recording cuts, reading sessions.
     Recording,
-    /// Checking what was rebuilt.
+    /// Checking what was restored.
     Verifying,
     /// Opening the new epoch's logs.
     Opening,

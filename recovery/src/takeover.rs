@@ -207,7 +207,7 @@ impl Takeover {
 
     /// Whether everything up to the cut is restored and verified.
     #[must_use]
-    pub fn is_rebuilt(&self) -> bool {
+    pub fn is_restored(&self) -> bool {
         matches!(self.stage, Stage::Open(_) | Stage::Trust(_) | Stage::Publish(_) | Stage::Done(_))
     }
 

@@ -168,7 +168,7 @@ fn shrinks_while_it_is_read(flags: &[&str]) {
         check(&mut client(&server, transport, search));
     }
     let (_, metrics) = server.http("/metrics").expect("the server tells its figures");
-    assert!(metrics.contains("pair_rebuild_nodes_freed"), "{metrics}");
+    assert!(metrics.contains("pair_compaction_nodes_freed"), "{metrics}");
     assert_eq!(server.cell(&["verify"]).code, Some(0));
     println!("{before} tree nodes became {after}; {reads} reads");
     // What was freed is used again: everything fits once more.
@@ -188,9 +188,9 @@ fn delete_of_most_entries_shrinks_the_only_meganode_under_readers_on_both_paths(
 }
 
 #[test]
-fn kill_under_rebuilds_keeps_what_was_kept_and_deletes_what_was_deleted() {
-    // Runs that are sparse are packed early, so that there is always a rebuild to hit.
-    let flags = [&SEVERAL[..], &["--rebuild-ratio", "0.7", "--checkpoint-log-bytes-min", "1MiB"]].concat();
+fn kill_under_compactions_keeps_what_was_kept_and_deletes_what_was_deleted() {
+    // Runs that are sparse are packed early, so that there is always a compaction to hit.
+    let flags = [&SEVERAL[..], &["--compaction-ratio", "0.7", "--checkpoint-log-bytes-min", "1MiB"]].concat();
     let mut server = Server::start_with(&flags);
     let mut writer = client(&server, Transport::Tcp, Search::Server);
     load(&mut writer, 0..KEYS);

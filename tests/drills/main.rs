@@ -130,7 +130,7 @@ fn drills_of_an_only_node_pass_over_each_transport() {
 }
 
 /// Meganodes of 128 small tree nodes, and a tree that grows from drill to drill: nodes die within splits, and
-/// sides of a split are at different nodes. (Found so: a router that was to be split, a rebuild of a slot
+/// sides of a split are at different nodes. (Found so: a router that was to be split, a compaction of a slot
 /// that holds nothing.)
 #[test]
 fn drills_under_splits_pass_and_the_trees_are_sound() {

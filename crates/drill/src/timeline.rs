@@ -13,7 +13,7 @@ pub enum DrillEvent {
     Detected,
     /// The lease of the incarnation that owned the pairs has ended.
     LeaseEnded,
-    /// A pair has a new owner, who rebuilds it.
+    /// A pair has a new owner, who restores it.
     Claimed,
     /// Where its logs end is recorded.
     Cut,

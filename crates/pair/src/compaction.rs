@@ -13,7 +13,7 @@ use crate::grace::Freed;
 use crate::log::{CHANGE_BYTES_MAX, LogNeed};
 use crate::pair::Pair;
 
-/// How full rebuilt tree nodes become, in percent.
+/// How full compacted tree nodes become, in percent.
 const FILL_PERCENT: usize = 85;
 /// Tree nodes of a run, and how many of them are filled anew: of a usual log, and of one whose frames are
 /// smaller than that.
@@ -72,7 +72,7 @@ impl Pair {
         let mut refused = NoRoom::Region;
         for (run, fills) in RUNS {
             let limits = CompactionLimits {
-                sparse_permille: self.rebuild_permille,
+                sparse_permille: self.compaction_permille,
                 fill_percent: FILL_PERCENT,
                 fills,
                 run,
@@ -97,7 +97,7 @@ impl Pair {
         let mut last = first;
         for (index, change) in plan.changes().enumerate() {
             last = Csn(first.0 + index as u64);
-            if matches!(change, Change::Mark { .. }) && planted(Mutant::RebuiltRunKept) {
+            if matches!(change, Change::Mark { .. }) && planted(Mutant::CompactedRunKept) {
                 continue;
             }
             self.memory.change_node(slot, &change, last);
@@ -114,13 +114,13 @@ impl Pair {
     }
 
     /// A compaction has gone through a meganode and freed something.
-    pub fn count_rebuilt(&mut self) {
-        self.compactions.rebuilt += 1;
+    pub fn count_compacted(&mut self) {
+        self.compactions.done += 1;
     }
 
     /// The next meganode of which so much was deleted that it should be looked at.
     pub fn take_thinned(&mut self) -> Option<SlotIndex> {
-        if self.rebuild_permille == 0 {
+        if self.compaction_permille == 0 {
             return None;
         }
         // A slot whose adoption was thrown away meanwhile holds nothing, though it rests for a while.
@@ -135,7 +135,7 @@ impl Pair {
 
     /// Whether something was deleted from a meganode since it was looked at last.
     pub fn may_be_thin(&self, slot: SlotIndex) -> bool {
-        self.rebuild_permille > 0 && self.meganodes.get(slot).is_some_and(|owned| owned.removed > 0)
+        self.compaction_permille > 0 && self.meganodes.get(slot).is_some_and(|owned| owned.removed > 0)
     }
 
     /// Tree nodes of a meganode that are in use.

@@ -52,7 +52,7 @@ pub struct MeganodeFigures {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CompactionCounts {
     /// Meganodes that were gone through and gave up tree nodes.
-    pub rebuilt: u64,
+    pub done: u64,
     /// Tree nodes that they gave up.
     pub nodes_freed: u64,
 }

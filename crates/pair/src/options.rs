@@ -14,5 +14,5 @@ pub struct PairOptions {
     /// How much of a slot is in use when its meganode is to be split, in percent.
     pub split_fill_percent: usize,
     /// Tree nodes of which entries take less than so many thousandths are packed densely; 0: none are.
-    pub rebuild_permille: usize,
+    pub compaction_permille: usize,
 }

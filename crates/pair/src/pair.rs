@@ -49,7 +49,7 @@ pub struct Pair {
     pub(crate) crowded: Option<SlotIndex>,
     /// Slots of adoptions that have logged nothing yet.
     pub(crate) reserved: BTreeSet<SlotIndex>,
-    pub(crate) rebuild_permille: usize,
+    pub(crate) compaction_permille: usize,
     pub(crate) compactions: CompactionCounts,
     // Scratch, kept from write to write.
     pub(crate) plan: Plan,
@@ -98,7 +98,7 @@ impl Pair {
             split_fill_percent: options.split_fill_percent,
             crowded: None,
             reserved: BTreeSet::new(),
-            rebuild_permille: options.rebuild_permille,
+            compaction_permille: options.compaction_permille,
             compactions: CompactionCounts::default(),
             plan: Plan::new(),
             compaction_plan: CompactionPlan::new(),
@@ -111,8 +111,8 @@ impl Pair {
 
     /// How full a slot is when its meganode is to be split, in percent, and below how many thousandths tree
     /// nodes are packed.
-    pub fn set_thresholds(&mut self, split_fill_percent: usize, rebuild_permille: usize) {
-        (self.split_fill_percent, self.rebuild_permille) = (split_fill_percent, rebuild_permille);
+    pub fn set_thresholds(&mut self, split_fill_percent: usize, compaction_permille: usize) {
+        (self.split_fill_percent, self.compaction_permille) = (split_fill_percent, compaction_permille);
     }
 
     /// The pair's id.

@@ -109,8 +109,8 @@ mutants! {
     WritableEarly: "writable-early",
     /// A source is cut before its split is linked durably.
     CutEarly: "cut-early",
-    /// A rebuild leaves the tree nodes that it has emptied readable.
-    RebuiltRunKept: "rebuilt-run-kept",
+    /// A compaction leaves the tree nodes that it has emptied readable.
+    CompactedRunKept: "compacted-run-kept",
     /// A cut is recorded before what it relies on is synced.
     CutUnsynced: "cut-unsynced",
     /// Rows of the region table are written whatever they have become meanwhile.

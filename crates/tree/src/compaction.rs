@@ -5,7 +5,7 @@
 //! places of the run's first nodes, and frees the others. A step is one write like any other: planned, logged
 //! as fills and marks in one batch, applied. So a crash is before or after it, recovery has nothing to
 //! settle, and writes go on between steps. Nothing new is taken, so a slot without a free node can be
-//! rebuilt.
+//! compacted.
 //!
 //! # The order of a step's changes
 //!
@@ -42,7 +42,7 @@ use crate::view::{Header, View};
 /// What a step of a compaction looks for, and how much it does at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompactionLimits {
-    /// A run is rebuilt if entries are less than so many thousandths of its nodes' bytes.
+    /// A run is compacted if entries are less than so many thousandths of its nodes' bytes.
     pub sparse_permille: usize,
     /// How full the new nodes become, in percent; the rest is left for inserts.
     pub fill_percent: usize,

@@ -23,7 +23,7 @@ use crate::view::{Header, LeafEntry, View};
 #[non_exhaustive]
 pub enum PlanError {
     /// The write splits a tree node and the slot may be short of free ones: the meganode must be split or
-    /// rebuilt.
+    /// compacted.
     #[error("{nodes_free} free tree nodes, and a split may need {nodes_needed}")]
     Full {
         /// Free tree nodes.

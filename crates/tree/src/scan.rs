@@ -4,7 +4,7 @@
 //! is the one at the right link, and it counts only if its low fence is this one's high fence; otherwise the
 //! scan descends again to that key. Backward there are no links, so the scan descends to the leaf that covers
 //! the keys just below this one's low fence. Either way the leaves of one scan join without gap or overlap,
-//! each as of its own moment; of a leaf that was rebuilt meanwhile and covers what was seen, the rest is
+//! each as of its own moment; of a leaf that was compacted meanwhile and covers what was seen, the rest is
 //! seen.
 
 use std::cmp::Ordering;

@@ -32,7 +32,7 @@ impl SlotAllocator {
     /// If the slot has no node.
     #[must_use]
     pub fn new(nodes: usize) -> SlotAllocator {
-        SlotAllocator::rebuild(nodes, 1, std::iter::once(NodeIndex::ROOT))
+        SlotAllocator::restore(nodes, 1, std::iter::once(NodeIndex::ROOT))
     }
 
     /// What is free when these nodes are in use, in ascending order, the root among them.
@@ -40,7 +40,7 @@ impl SlotAllocator {
     /// # Panics
     /// If they are out of order or out of the slot, or the root is not among them.
     #[must_use]
-    pub fn rebuild(nodes: usize, height: u8, used: impl Iterator<Item = NodeIndex>) -> SlotAllocator {
+    pub fn restore(nodes: usize, height: u8, used: impl Iterator<Item = NodeIndex>) -> SlotAllocator {
         let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
         let mut allocator =
             SlotAllocator { nodes, granted: nodes, high_water: 0, free: Vec::new(), inner: 0..0, height };
@@ -224,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn rebuild_from_used_nodes_finds_the_holes() {
+    fn restore_from_used_nodes_finds_the_holes() {
         let used = [0, 1, 4].map(NodeIndex);
-        let mut allocator = SlotAllocator::rebuild(8, 2, used.into_iter());
+        let mut allocator = SlotAllocator::restore(8, 2, used.into_iter());
         assert_eq!((allocator.nodes_free(), allocator.high_water()), (5, NodeIndex(5)));
         let rest: Vec<_> = std::iter::from_fn(|| allocator.allocate(0)).map(|node| node.0).collect();
         assert_eq!(rest, [2, 3, 5, 6, 7]);

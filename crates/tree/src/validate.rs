@@ -153,7 +153,7 @@ impl<W: Words + ?Sized> Meganode<'_, W> {
     #[must_use]
     pub fn allocator(&self) -> SlotAllocator {
         let height = sized!(self.geometry, B => self.view::<B>(NodeIndex::ROOT).header().level() + 1);
-        SlotAllocator::rebuild(self.geometry.nodes(), height, self.built_nodes())
+        SlotAllocator::restore(self.geometry.nodes(), height, self.built_nodes())
     }
 }
 

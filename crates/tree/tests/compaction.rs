@@ -1,4 +1,4 @@
-//! Meganodes that are rebuilt after deletes: every key is found at every moment that a reader may see, and
+//! Meganodes that are compacted after deletes: every key is found at every moment that a reader may see, and
 //! what was empty can be used again.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a test's helper may give up")]
 
@@ -53,7 +53,7 @@ fn check_scans(tree: &Tree, model: &Model) {
 }
 
 /// Compacts until a pass frees nothing; the steps that changed something. `each` hears of every change.
-fn rebuild(tree: &mut Tree, limits: &CompactionLimits, mut each: impl FnMut(&Tree)) -> usize {
+fn compact(tree: &mut Tree, limits: &CompactionLimits, mut each: impl FnMut(&Tree)) -> usize {
     let (mut steps, mut rounds) = (0, 0);
     loop {
         let (mut pass, mut freed) = (CompactionPass::default(), 0);
@@ -61,7 +61,7 @@ fn rebuild(tree: &mut Tree, limits: &CompactionLimits, mut each: impl FnMut(&Tre
             freed += pass.plan.freed().len();
             steps += usize::from(!pass.plan.is_empty());
             rounds += 1;
-            assert!(rounds < 100_000, "a rebuild ends");
+            assert!(rounds < 100_000, "a compaction ends");
         }
         if freed == 0 {
             return steps;
@@ -87,7 +87,7 @@ fn thin_out(tree: &mut Tree, model: &Model, keep_every: usize) {
 }
 
 #[test]
-fn rebuild_after_most_is_deleted_frees_most_of_the_nodes() {
+fn compaction_after_most_is_deleted_frees_most_of_the_nodes() {
     for node_bytes in NODE_BYTES {
         let (mut tree, mut model) = grown(node_bytes, 20_000);
         let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
@@ -98,7 +98,7 @@ fn rebuild_after_most_is_deleted_frees_most_of_the_nodes() {
             }
         }
         let before = stats(&tree);
-        assert!(rebuild(&mut tree, &SPARSE, |_| {}) > 1);
+        assert!(compact(&mut tree, &SPARSE, |_| {}) > 1);
         let after = stats(&tree);
         assert_eq!((after.entries, tree.allocator.height()), (model.len() as u64, after.height));
         assert_eq!(after.nodes(), tree.allocator.nodes_used() as u64);
@@ -110,7 +110,7 @@ fn rebuild_after_most_is_deleted_frees_most_of_the_nodes() {
 }
 
 #[test]
-fn rebuild_of_an_emptied_tree_ends_with_one_leaf() {
+fn compaction_of_an_emptied_tree_ends_with_one_leaf() {
     let (mut tree, mut model) = grown(512, 5_000);
     let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
     for key in &keys {
@@ -118,7 +118,7 @@ fn rebuild_of_an_emptied_tree_ends_with_one_leaf() {
     }
     model.clear();
     let asked: Vec<Vec<u8>> = keys.iter().step_by(97).cloned().collect();
-    rebuild(&mut tree, &SPARSE, |tree| check(tree, &model, &asked));
+    compact(&mut tree, &SPARSE, |tree| check(tree, &model, &asked));
     let left = stats(&tree);
     assert_eq!((left.height, left.nodes(), tree.allocator.height()), (1, 1, 1));
     // All nodes but the root are free, and they are used again.
@@ -132,7 +132,7 @@ fn rebuild_of_an_emptied_tree_ends_with_one_leaf() {
 }
 
 #[test]
-fn rebuild_of_a_full_slot_needs_no_free_node() {
+fn compaction_of_a_full_slot_needs_no_free_node() {
     let mut tree = Tree::new(geometry(512, 64));
     let mut keys = Vec::new();
     for number in 0.. {
@@ -154,17 +154,17 @@ fn rebuild_of_a_full_slot_needs_no_free_node() {
             model.remove(key);
         }
     }
-    rebuild(&mut tree, &SPARSE, |tree| check(tree, &model, &keys));
+    compact(&mut tree, &SPARSE, |tree| check(tree, &model, &keys));
     assert!(tree.allocator.has_room_for_put());
     tree.put(b"again", entry(1)).unwrap();
     stats(&tree);
 }
 
 #[test]
-fn rebuild_of_a_dense_tree_changes_next_to_nothing() {
+fn compaction_of_a_dense_tree_changes_next_to_nothing() {
     let (mut tree, _) = grown(1024, 10_000);
     let before = stats(&tree);
-    rebuild(&mut tree, &SPARSE, |_| {});
+    compact(&mut tree, &SPARSE, |_| {});
     let leaves = [&before, &stats(&tree)].map(|stats| stats.levels[0].nodes);
     assert!(leaves[1] + 2 >= leaves[0], "{leaves:?}");
     let nothing = CompactionLimits { sparse_permille: 0, ..SPARSE };
@@ -172,11 +172,11 @@ fn rebuild_of_a_dense_tree_changes_next_to_nothing() {
     for key in &keys {
         tree.remove(key.as_bytes()).unwrap();
     }
-    assert_eq!(rebuild(&mut tree, &nothing, |_| {}), 0, "zero means never");
+    assert_eq!(compact(&mut tree, &nothing, |_| {}), 0, "zero means never");
 }
 
 #[test]
-fn step_of_a_rebuild_fills_no_more_nodes_than_it_promises() {
+fn step_of_a_compaction_fills_no_more_nodes_than_it_promises() {
     let (mut tree, model) = grown(512, 20_000);
     thin_out(&mut tree, &model, 3);
     let (mut pass, mut most) = (CompactionPass::default(), 0);
@@ -191,7 +191,7 @@ fn step_of_a_rebuild_fills_no_more_nodes_than_it_promises() {
 /// What a reader with an old copy of the parent comes to is free, or not where its key is; never a leaf that
 /// still answers.
 #[test]
-fn rebuilt_run_leaves_no_old_leaf_that_answers() {
+fn compacted_run_leaves_no_old_leaf_that_answers() {
     let (mut tree, mut model) = grown(512, 3_000);
     let keys: Vec<Vec<u8>> = model.keys().cloned().collect();
     for key in keys.iter().enumerate().filter(|(at, _)| at % 8 != 0).map(|(_, key)| key) {
@@ -206,7 +206,7 @@ fn rebuilt_run_leaves_no_old_leaf_that_answers() {
         })
     };
     let before: Vec<NodeIndex> = keys.iter().map(|key| leaf_of(&tree, key)).collect();
-    rebuild(&mut tree, &SPARSE, |_| {});
+    compact(&mut tree, &SPARSE, |_| {});
     let mut words = vec![0; tree.geometry.node_words()];
     let mut stale = 0;
     reading!(tree, meganode => for (key, node) in keys.iter().zip(before) {
@@ -222,7 +222,7 @@ fn rebuilt_run_leaves_no_old_leaf_that_answers() {
 }
 
 #[test]
-fn rebuild_from_any_key_and_level_is_bounded() {
+fn compaction_from_any_key_and_level_is_bounded() {
     let (mut tree, model) = grown(512, 4_000);
     thin_out(&mut tree, &model, 9);
     let mut plan = CompactionPlan::new();
@@ -255,7 +255,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
 
     #[test]
-    fn rebuild_keeps_every_key_found_after_each_change(
+    fn compaction_keeps_every_key_found_after_each_change(
         keys in vec(key(), 1..700), keep in 1..12_usize, seed in 1..u64::MAX,
         permille in prop_oneof![Just(400_usize), Just(750), Just(1_000)],
         fills in 1..6_usize, run in 2..40_usize
@@ -275,7 +275,7 @@ proptest! {
         let was = stats(&tree).nodes();
         let limits = CompactionLimits { sparse_permille: permille, fill_percent: 85, fills, run };
         let asked: Vec<Vec<u8>> = keys.iter().step_by(1 + keys.len() / 60).cloned().collect();
-        rebuild(&mut tree, &limits, |tree| check(tree, &model, &asked));
+        compact(&mut tree, &limits, |tree| check(tree, &model, &asked));
         check(&tree, &model, &keys);
         check_scans(&tree, &model);
         let after = stats(&tree);
@@ -305,7 +305,7 @@ proptest! {
     }
 
     #[test]
-    fn rebuild_of_damaged_memory_is_an_error_or_harmless(
+    fn compaction_of_damaged_memory_is_an_error_or_harmless(
         at in 0..4_096_usize, word in any::<u64>(), level in 0..4_u8
     ) {
         let (mut tree, model) = grown(512, 600);

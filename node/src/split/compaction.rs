@@ -111,8 +111,8 @@ impl Compactions {
             return false;
         }
         let pair = pairs.pair_mut(pass.there.pair);
-        pair.count_rebuilt();
-        tracing::debug!(slot = pass.there.slot.0, freed = pass.freed, of = pass.nodes_before, "rebuilt");
+        pair.count_compacted();
+        tracing::debug!(slot = pass.there.slot.0, freed = pass.freed, of = pass.nodes_before, "compacted");
         effects.changed(); // who found no tree node may find one when those have rested
         let again = pass.freed * AGAIN_PART >= pass.nodes_before;
         if again {

@@ -50,9 +50,9 @@ impl Worker {
 
     fn take_live(&mut self, options: &WorkerOptions) {
         self.options.take_live(options);
-        let PairOptions { split_fill_percent, rebuild_permille, .. } = self.options.pair;
+        let PairOptions { split_fill_percent, compaction_permille, .. } = self.options.pair;
         self.pairs
             .iter_mut()
-            .for_each(|owned| owned.pair.set_thresholds(split_fill_percent, rebuild_permille));
+            .for_each(|owned| owned.pair.set_thresholds(split_fill_percent, compaction_permille));
     }
 }

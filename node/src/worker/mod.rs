@@ -216,8 +216,8 @@ impl Worker {
 
     fn add(&mut self, mut pair: Pair) -> Result<PairAt, PairError> {
         // It may have been made with options that have changed since.
-        let PairOptions { split_fill_percent, rebuild_permille, .. } = self.options.pair;
-        pair.set_thresholds(split_fill_percent, rebuild_permille);
+        let PairOptions { split_fill_percent, compaction_permille, .. } = self.options.pair;
+        pair.set_thresholds(split_fill_percent, compaction_permille);
         self.sessions.confirm(&pair.take_sessions_open());
         let at = self.pairs.next_at();
         let ranges = pair.fences()?.into_iter().map(|(slot, fences)| Range {

@@ -252,8 +252,8 @@ impl OwnedPair {
             completions: figures.completions,
             replies_held: self.held.len() as u64,
             checkpoints: self.batches.checkpoints,
-            rebuilds: figures.compactions.rebuilt,
-            rebuild_nodes_freed: figures.compactions.nodes_freed,
+            compactions: figures.compactions.done,
+            compaction_nodes_freed: figures.compactions.nodes_freed,
             checkpoint_running: self.checkpointing.is_running(),
             sync_us: self.batches.sync_us(),
         }

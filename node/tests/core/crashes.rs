@@ -1,4 +1,4 @@
-//! Crash points of splits and rebuilds, as the worker core has them: the process dies after each operation of
+//! Crash points of splits and compactions, as the worker core has them: the process dies after each operation of
 //! its disk in turn, with and without checkpoints, and another takes its pairs over and goes on. Nothing that
 //! was acknowledged is lost, nothing is carried out twice, and what was begun comes to its end.
 
@@ -15,8 +15,8 @@ const MS: u64 = 1_000_000;
 const KEPT: usize = 24;
 /// Turns in which a write is answered.
 const TURNS: u32 = 10_000;
-/// Of the many steps of a rebuild, which are all alike, each so many-th crash point is tried.
-const REBUILD_STRIDE: usize = 29;
+/// Of the many steps of a compaction, which are all alike, each so many-th crash point is tried.
+const COMPACTION_STRIDE: usize = 29;
 
 fn key(number: u64) -> Vec<u8> {
     format!("key {:05}", number * 7919 % 10_007).into_bytes()
@@ -154,7 +154,7 @@ fn split(pairs: u32, images: bool, dies_after: u64) -> bool {
 }
 
 /// One slot from which most is deleted, with a death after so many operations of the disk; whether it came.
-fn rebuild(images: bool, dies_after: u64) -> bool {
+fn compact(images: bool, dies_after: u64) -> bool {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut client = Client::new(1, slot, images);
     while matches!(client.write(key(client.number), false), Some(Replied::Written(_))) {}
@@ -176,7 +176,7 @@ fn rebuild(images: bool, dies_after: u64) -> bool {
     let died = client.world.is_dead();
     if !died {
         let pair = client.world.worker().snapshot().pairs[0];
-        assert!(pair.rebuilds > 0 && pair.rebuild_nodes_freed > 20, "{pair:?}");
+        assert!(pair.compactions > 0 && pair.compaction_nodes_freed > 20, "{pair:?}");
     }
     client.recover(dies_after % 2 == 1);
     client.recover(false);
@@ -208,9 +208,9 @@ fn split_over_two_pairs_with_checkpoints_that_dies_comes_to_its_end() {
 }
 
 #[test]
-fn rebuild_that_dies_at_operations_of_the_disk_loses_nothing() {
+fn compaction_that_dies_at_operations_of_the_disk_loses_nothing() {
     for images in [false, true] {
-        let points = each_point(REBUILD_STRIDE, |point| rebuild(images, point));
+        let points = each_point(COMPACTION_STRIDE, |point| compact(images, point));
         assert!(points > 4, "{points} crash points");
     }
 }

@@ -1,5 +1,5 @@
 //! The worker core on simulated disks and a simulated coordinator, message by message: delayed copies of
-//! writes, the driver of splits and rebuilds; and the worker's loop.
+//! writes, the driver of splits and compactions; and the worker's loop.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod across;

@@ -53,7 +53,7 @@ fn every_mutant_of_recovery_is_caught_by_the_crash_points_of_the_worker_core() {
     // made at once. The crash harness of recovery catches it, and for one of them:
     let copier = [recovery::Mutant::FilledNotCopied, recovery::Mutant::FreedNotCounted];
     recovery::plant(Some(copier[0]));
-    let copied = catch_unwind(AssertUnwindSafe(splits::rebuild_goes_on_while_an_image_is_copied)).is_ok();
+    let copied = catch_unwind(AssertUnwindSafe(splits::compaction_goes_on_while_an_image_is_copied)).is_ok();
     recovery::plant(None);
     assert!(!copied, "{} was not caught", copier[0].name());
     for &mutant in recovery::Mutant::ALL.iter().filter(|mutant| !copier.contains(mutant)) {

@@ -1,4 +1,4 @@
-//! The driver of splits and rebuilds: what waits and what does not, where halves go, and what is refused.
+//! The driver of splits and compactions: what waits and what does not, where halves go, and what is refused.
 
 use cell_cluster::PairGeometry;
 use cell_node::WorkerOptions;
@@ -83,9 +83,13 @@ fn full_pair_asks_for_another_and_goes_on_when_it_comes() {
 }
 
 /// One slot, so that nothing can be split.
-fn alone(rebuild_permille: usize) -> World {
+fn alone(compaction_permille: usize) -> World {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
-    World::new(1, slot, WorkerOptions { pair: PairOptions { rebuild_permille, ..OPTIONS.pair }, ..OPTIONS })
+    World::new(
+        1,
+        slot,
+        WorkerOptions { pair: PairOptions { compaction_permille, ..OPTIONS.pair }, ..OPTIONS },
+    )
 }
 
 /// Writes until the slot is full, the first write under the number `first`: how many entries it takes.
@@ -104,7 +108,7 @@ fn fill(world: &mut World, first: u64) -> u64 {
 }
 
 #[test]
-fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
+fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_compaction() {
     let mut world = alone(400);
     let full = fill(&mut world, 0);
     for number in (1..=full).filter(|number| number % 5 != 0) {
@@ -113,7 +117,7 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
             Replied::Deleted
         );
     }
-    // More than the slot has free tree nodes for: only rebuilds make room for them.
+    // More than the slot has free tree nodes for: only compactions make room for them.
     let begun = 4 * full;
     let again: Vec<u64> = (4_000..4_000 + full / 5 * 3).collect();
     for (at, number) in (begun..).zip(&again) {
@@ -121,7 +125,7 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
         assert!(matches!(told, Replied::Written(_)), "{number}: {told:?}");
     }
     let pair = world.worker().snapshot().pairs[0];
-    assert!(pair.rebuilds > 0 && pair.rebuild_nodes_freed > 20, "{pair:?}");
+    assert!(pair.compactions > 0 && pair.compaction_nodes_freed > 20, "{pair:?}");
     world.restart();
     for number in (1..=full).filter(|number| number % 5 == 0) {
         assert_eq!(world.get(&key(number)), Replied::Value(b"v".to_vec()));
@@ -132,7 +136,7 @@ fn put_into_a_full_slot_that_was_thinned_out_waits_for_a_rebuild() {
 }
 
 #[test]
-fn rebuild_ratio_of_zero_rebuilds_nothing() {
+fn compaction_ratio_of_zero_compacts_nothing() {
     let mut world = alone(0);
     let full = fill(&mut world, 0);
     let nodes = world.worker().snapshot().pairs[0].tree_nodes;
@@ -146,11 +150,11 @@ fn rebuild_ratio_of_zero_rebuilds_nothing() {
         world.turn();
     }
     let pair = world.worker().snapshot().pairs[0];
-    assert_eq!((pair.tree_nodes, pair.rebuilds, pair.entries), (nodes, 0, 0));
+    assert_eq!((pair.tree_nodes, pair.compactions, pair.entries), (nodes, 0, 0));
 }
 
 #[test]
-fn rebuild_after_all_is_deleted_leaves_one_tree_node() {
+fn compaction_after_all_is_deleted_leaves_one_tree_node() {
     let mut world = alone(400);
     let full = fill(&mut world, 0);
     for number in 1..=full {
@@ -205,7 +209,7 @@ pub(crate) fn image_whose_record_was_not_answered_is_not_written_over() {
 
 /// What is packed into places that the copier has passed, it copies all the same.
 #[test]
-pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {
+pub(crate) fn compaction_goes_on_while_an_image_is_copied() {
     let slot = PairGeometry { node_region_bytes: 4096 + (64 << 10), ..GEOMETRY };
     let mut world = World::new(1, slot, WorkerOptions { checkpoint_age_ns: 1, ..OPTIONS });
     let full = fill(&mut world, 0);
@@ -218,7 +222,7 @@ pub(crate) fn rebuild_goes_on_while_an_image_is_copied() {
         let name = world.name(2 * full + number, 2 * full + number);
         assert_eq!(world.delete(name, &key(number)), Replied::Deleted);
     }
-    world.until("a rebuild", |world| world.worker().snapshot().pairs[0].rebuild_nodes_freed > 20);
+    world.until("a compaction", |world| world.worker().snapshot().pairs[0].compaction_nodes_freed > 20);
     while world.step_image(&mut image, 1) {}
     world.end_image(image);
     world.restart();

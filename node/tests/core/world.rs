@@ -42,7 +42,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
         reuse_grace_ns: 5 * MS,
         grant_chunk_bytes: 2 << 20,
         split_fill_percent: 50,
-        rebuild_permille: 400,
+        compaction_permille: 400,
     },
     tree_node_bytes: 512,
     value_bytes_max: 4096,

@@ -77,8 +77,8 @@ events! {
     Splits: "splits of meganodes begun",
     /// Splits that were finished.
     SplitsFinished: "splits of meganodes finished",
-    /// Tree nodes that rebuilds after deletes gave back.
-    RebuildsFreed: "tree nodes freed by rebuilds",
+    /// Tree nodes that compactions after deletes gave back.
+    CompactionsFreed: "tree nodes freed by compactions",
     /// Splits that were aborted.
     SplitsAborted: "splits of meganodes aborted",
     /// Deaths with a split in progress.

@@ -151,11 +151,11 @@ impl Node {
         self.serving.worker().map(Worker::split_counts).unwrap_or_default()
     }
 
-    /// Tree nodes that rebuilds freed in its life.
+    /// Tree nodes that compactions freed in its life.
     #[must_use]
-    pub fn rebuild_nodes_freed(&self) -> u64 {
+    pub fn compaction_nodes_freed(&self) -> u64 {
         let freed =
-            |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.rebuild_nodes_freed).sum();
+            |worker: &Worker| worker.snapshot().pairs.iter().map(|pair| pair.compaction_nodes_freed).sum();
         self.serving.worker().map_or(0, freed)
     }
 

@@ -288,7 +288,7 @@ fn worker_options(
             reuse_grace_ns,
             grant_chunk_bytes: 2 << 20,
             split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
-            rebuild_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
+            compaction_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
         },
     }
 }

@@ -132,7 +132,7 @@ impl Tree {
     }
 }
 
-/// Where a rebuild of a tree is.
+/// Where a compaction of a tree is.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionPass {
     pub(crate) level: u8,
@@ -148,26 +148,28 @@ pub(crate) const SPARSE: CompactionLimits =
 pub(crate) const ALWAYS: CompactionLimits = CompactionLimits { sparse_permille: 1_000, ..SPARSE };
 
 impl Tree {
-    /// One step of a rebuild, `each` being called after each change; false when the last level is done. Freed
+    /// One step of a compaction, `each` being called after each change; false when the last level is done. Freed
     /// nodes can be used again at once: whoever still comes to one looks at its fences.
     pub(crate) fn compaction_step(
         &mut self,
-        rebuild: &mut CompactionPass,
+        compaction: &mut CompactionPass,
         limits: &CompactionLimits,
         mut each: impl FnMut(&Tree),
     ) -> bool {
         let next = reading!(self, meganode => {
-            meganode.plan_compaction(rebuild.level, &rebuild.from, limits, &mut rebuild.plan).unwrap()
+            meganode.plan_compaction(compaction.level, &compaction.from, limits, &mut compaction.plan).unwrap()
         });
-        for change in rebuild.plan.changes() {
+        for change in compaction.plan.changes() {
             self.record(&change);
             each(self);
         }
-        rebuild.plan.commit(&mut self.allocator);
-        rebuild.plan.freed().iter().for_each(|node| self.allocator.free(*node));
+        compaction.plan.commit(&mut self.allocator);
+        compaction.plan.freed().iter().for_each(|node| self.allocator.free(*node));
         match next {
-            CompactionNext::From(from) => rebuild.from = from,
-            CompactionNext::LevelDone => (rebuild.level, rebuild.from) = (rebuild.level + 1, Vec::new()),
+            CompactionNext::From(from) => compaction.from = from,
+            CompactionNext::LevelDone => {
+                (compaction.level, compaction.from) = (compaction.level + 1, Vec::new())
+            }
             CompactionNext::TreeDone => return false,
         }
         true

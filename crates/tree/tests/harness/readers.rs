@@ -152,7 +152,7 @@ pub(crate) fn run(node_bytes: usize, rounds: usize, node_crc: bool) -> bool {
         let readers = [scope.spawn(|| field.search()), scope.spawn(|| field.scan())];
         let mut random = Random(1);
         let mut round = 0;
-        let (mut rebuild, mut freed) = (CompactionPass::default(), 0);
+        let (mut compaction, mut freed) = (CompactionPass::default(), 0);
         let seen_thrice = || field.rounds.iter().all(|count| count.load(Ordering::Relaxed) >= 3);
         while field.goes_on() && (round < rounds || !seen_thrice()) {
             let i = random.below(KEYS);
@@ -164,10 +164,10 @@ pub(crate) fn run(node_bytes: usize, rounds: usize, node_crc: bool) -> bool {
             // Now and then most of a stretch goes, and its leaves are packed while they are read.
             if round % 5_000 < 500 {
                 tree.remove(&key(leaving(i, round / 5_000))).unwrap();
-                let more = tree.compaction_step(&mut rebuild, &ALWAYS, |_| {});
-                freed += rebuild.plan.freed().len();
+                let more = tree.compaction_step(&mut compaction, &ALWAYS, |_| {});
+                freed += compaction.plan.freed().len();
                 if !more {
-                    rebuild = CompactionPass::default();
+                    compaction = CompactionPass::default();
                 }
             }
             tree.log.clear();

@@ -12,10 +12,10 @@ fn random_tree(steps: usize) -> (Tree, HashMap<Vec<u8>, Csn>) {
     let mut tree = Tree::new(geometry(512, 1024));
     let mut random = Random(17);
     let mut removed = HashMap::new();
-    let mut rebuild = CompactionPass::default();
+    let mut compaction = CompactionPass::default();
     for step in 0..steps {
-        if step % 8 == 0 && !tree.compaction_step(&mut rebuild, &SPARSE, |_| {}) {
-            rebuild = CompactionPass::default();
+        if step % 8 == 0 && !tree.compaction_step(&mut compaction, &SPARSE, |_| {}) {
+            compaction = CompactionPass::default();
         }
         let key = format!("{:03}-{}", random.below(900), "long".repeat(random.below(6))).into_bytes();
         if random.below(3) == 0 || step % 500 > 300 {
