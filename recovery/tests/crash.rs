@@ -96,10 +96,11 @@ impl World {
                 }
             }
         };
-        let mut owner = life.complete(restore, Durability::Sync, self.session).unwrap_or_else(|error| {
+        let (recovered, device) = life.take_over(restore, Durability::Sync).unwrap_or_else(|error| {
             panic!("{error}: {:?}", std::error::Error::source(&error).map(ToString::to_string))
         });
-        self.model.check(&owner.recovered);
+        self.model.check(&recovered);
+        let mut owner = life.own(recovered, device, self.session);
         owner.model = self.model.clone();
         life.link.mend();
         (life, owner)
@@ -120,7 +121,7 @@ impl World {
     }
 
     fn serve(&mut self, life: &Life, owner: &mut Owner, operations: u64) {
-        owner.copies_between_changes = true;
+        owner.copy_between_changes();
         for _ in 0..operations {
             self.write(owner);
             match self.random.below(6) {
@@ -211,14 +212,15 @@ fn completion_table_of_several_blocks_comes_back_from_a_checkpoint() {
         for number in (10..260_000).map(OperationNumber) {
             let (session, floor, outcome) = (world.session, OperationNumber(1), WriteOutcome::Deleted);
             let completion = WriteCompletion { session, number, floor, outcome };
-            owner.recovered.completions.record(&completion, owner.durable());
+            let csn = owner.durable();
+            owner.pair.completions().record(&completion, csn);
         }
         let bytes = |table: &CompletionTable| {
             let mut bytes = Vec::new();
             table.encode(&mut bytes);
             bytes
         };
-        let kept = bytes(&owner.recovered.completions);
+        let kept = bytes(owner.pair.completions());
         assert!(kept.len() > 4 << 20, "more than a block");
         owner.begin_checkpoint();
         owner.end_checkpoint();

@@ -14,13 +14,13 @@ use cell_recovery::{
     Admission, Progress, RecoveryError, RecoveryStage, RegionSource, Step, Takeover, Turn, find_logs,
 };
 use cell_terms::{Csn, Durability, Epoch, OperationNumber, RegionKind, SessionId};
-use cell_tree::{LeafSnapshot, Meganode};
+use cell_tree::LeafSnapshot;
 use cell_wal::segment::LogName;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, Storage};
 
-use owner::{GEOMETRY, Life, MS, Model, NODE, Owner, PAIR, entries_of};
+use owner::{GEOMETRY, Life, MS, Model, NODE, Owner, PAIR, SLOT};
 
 struct World {
     disk: SimDisk,
@@ -72,8 +72,9 @@ impl World {
     fn recover(&mut self, durability: Durability) -> (Life, Owner) {
         let life = self.life();
         let restore = life.claim(ClaimReason::HostLock).unwrap();
-        let mut owner = life.complete(restore, durability, self.session).unwrap();
-        self.model.check(&owner.recovered);
+        let (recovered, device) = life.take_over(restore, durability).unwrap();
+        self.model.check(&recovered);
+        let mut owner = life.own(recovered, device, self.session);
         owner.model = self.model.clone();
         (life, owner)
     }
@@ -253,7 +254,7 @@ fn takeover_dying_after_any_step_is_taken_up_again_with_the_same_cut() {
     }
     assert!(cuts.len() > 2 && cuts.iter().all(|cut| *cut == cuts[0]), "{cuts:?}");
     let (_, owner) = world.recover(Durability::Sync);
-    assert_eq!(owner.recovered.csn_cut, cuts[0]);
+    assert_eq!(owner.durable(), cuts[0]);
 }
 
 #[test]
@@ -279,11 +280,11 @@ fn claim_table_without_or_older_than_the_logs_is_refused() {
 fn takeover_epoch_without_logs_loses_what_it_wrote_and_nothing_else() {
     let mut world = World::with_entries(true);
     let (life, mut owner) = world.recover(Durability::None);
-    assert!(owner.recovered.log.is_none());
+    assert!(!owner.pair.has_log());
     assert!(owner.put(b"unlogged", b"value") && owner.delete(b"key 00007"));
     life.disk.kill();
     let (life, mut owner) = world.recover(Durability::Sync);
-    assert!(!entries_of(&owner.recovered).contains_key(&b"unlogged"[..]));
+    assert_eq!(owner.pair.version_of(SLOT, b"unlogged").unwrap(), None);
     write(&mut owner, 300..350);
     world.model = owner.model.clone();
     life.disk.kill();
@@ -297,7 +298,7 @@ fn takeover_forgets_results_of_ended_sessions_only() {
     let other = life.environment.sessions.open(life.lease).unwrap();
     let number = world.model.number;
     let admission =
-        owner.recovered.completions.admit(world.session, OperationNumber(number), OperationNumber(1));
+        owner.pair.completions().admit(world.session, OperationNumber(number), OperationNumber(1));
     assert!(matches!(admission, Admission::Repeat { .. }));
     life.environment.sessions.end(world.session).unwrap();
     life.disk.kill();
@@ -351,14 +352,12 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
     for round in 0..5_u32 {
         let (life, mut owner) = world.recover(Durability::Sync);
         owner.settle();
-        let (source, base) = (owner.image_source(), owner.image_base());
+        let (source, base, ends) = (owner.pair.source(), owner.pair.image_base(), owner.pair.slot_ends());
         let csn_base = base.csn;
-        let end = std::sync::atomic::AtomicU32::new(owner.recovered.meganodes[0].allocator.high_water().0);
         let storage = Arc::new(life.disk.clone());
         let image = std::thread::scope(|scope| {
             let copier = scope.spawn(|| {
-                let nodes_end = |_| cell_tree::NodeIndex(end.load(std::sync::atomic::Ordering::Acquire));
-                cell_recovery::image::write_image(&source, storage, 1, base, &nodes_end)
+                cell_recovery::image::write_image(&source, storage, 1, base, &|slot| ends.end(slot))
             });
             let mut key = 0_u32;
             while !copier.is_finished() || key < 100 {
@@ -368,8 +367,6 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
                     0 => drop(owner.delete(name.as_bytes())),
                     _ => drop(owner.put(name.as_bytes(), &vec![key as u8; (key % 700) as usize])),
                 }
-                let now = owner.recovered.meganodes[0].allocator.high_water().0;
-                end.store(now, std::sync::atomic::Ordering::Release);
                 if key.is_multiple_of(3) {
                     owner.settle();
                 }
@@ -383,7 +380,7 @@ fn checkpoint_taken_while_the_owner_writes_recovers() {
         life.disk.kill();
     }
     let (_, owner) = world.recover(Durability::Sync);
-    assert!(owner.recovered.csn_checkpoint > Csn::ZERO);
+    assert!(owner.pair.checkpointed() > Csn::ZERO);
 }
 
 /// The image has the extents of the leaves that it copies. When a slot ran full, the allocator gave a leaf
@@ -408,17 +405,19 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
         }
         written
     };
-    while owner.recovered.meganodes[0].allocator.nodes_free() > 100 {
+    let is_roomy = |owner: &Owner| {
+        let figures = owner.pair.meganode_figures(SLOT);
+        figures.nodes_all - figures.nodes > 100
+    };
+    while is_roomy(&owner) {
         put(&mut owner);
     }
     owner.settle();
     owner.begin_checkpoint();
-    let copied = owner.recovered.meganodes[0].allocator.high_water().0 - 400;
+    let copied = owner.nodes_end() - 400;
     owner.step_checkpoint(copied);
     // A refusal for want of log space passes once the disk has worked, one for want of tree nodes does not.
-    while owner.recovered.meganodes[0].allocator.high_water().0 < 8192 && (put(&mut owner) || put(&mut owner))
-    {
-    }
+    while owner.nodes_end() < 8192 && (put(&mut owner) || put(&mut owner)) {}
     // Leaves that the copier has still before it are split once more.
     let keys = lows_of_leaves_from(&owner, copied);
     assert!(keys.len() > 50);
@@ -436,8 +435,7 @@ fn checkpoint_while_the_slot_runs_full_has_the_extents_of_every_leaf() {
 
 /// The low fences of the leaves whose places are at or behind a tree node's.
 fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
-    let region = owner.recovered.memory.node.region();
-    let meganode = Meganode::new(region, owner.recovered.geometry, owner.recovered.meganodes[0].slot);
+    let meganode = owner.pair.meganode(SLOT);
     let mut leaf = LeafSnapshot::new();
     let mut lows = Vec::new();
     meganode.leaf_first(&mut leaf).unwrap();
@@ -456,7 +454,7 @@ fn lows_of_leaves_from(owner: &Owner, node: u32) -> Vec<Vec<u8>> {
 #[test]
 fn image_counts_the_records_that_freed_its_tree_nodes() {
     let (_, owner) = World::with_entries(false).recover(Durability::Sync);
-    owner.image_counts_what_freed_its_nodes();
+    owner.image_counts_what_freed_its_nodes((0..300).map(|key| format!("key {key:05}").into_bytes()));
 }
 
 #[test]

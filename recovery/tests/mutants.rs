@@ -43,7 +43,7 @@ fn image_counts_what_freed_its_nodes() {
             owner.settle();
         }
     }
-    owner.image_counts_what_freed_its_nodes();
+    owner.image_counts_what_freed_its_nodes((0..200_u32).map(|key| key.to_be_bytes().to_vec()));
 }
 
 #[test]

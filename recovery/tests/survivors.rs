@@ -6,7 +6,7 @@ mod owner;
 
 use std::sync::Arc;
 
-use cell_cluster::{ClaimReason, ClusterError, Sim, Tenure};
+use cell_cluster::{ClaimReason, ClusterError, Sim};
 use cell_recovery::{ClaimRequest, Progress, Recovered, RecoveryError, Takeover, Turn};
 use cell_terms::{Csn, Durability, NodeId, SessionId};
 use cell_wal::Errno;
@@ -111,11 +111,7 @@ impl World {
     }
 
     fn owner(&self, life: &Life, recovered: Recovered, device: cell_wal::sim::SimDevice) -> Owner {
-        let tenure = Tenure { pair: PAIR, epoch: recovered.epoch, incarnation: life.lease };
-        let disk = life.disk.clone();
-        let work = Box::new(move || disk.step());
-        let mut owner =
-            Owner::new(&life.environment, recovered, tenure, Box::new(device), work, self.session);
+        let mut owner = life.own(recovered, device, self.session);
         owner.model = self.model.clone();
         owner
     }

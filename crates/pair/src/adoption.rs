@@ -12,6 +12,7 @@ use cell_tree::{
 
 use crate::error::{NoRoom, PairError, extent_fault, form_fault};
 use crate::log::LogNeed;
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
 
@@ -112,7 +113,7 @@ struct Moved {
     header: ExtentHeader,
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Takes the slot and logs what goes along with the range. True when all of that is in the log.
     pub fn begin_adoption(&mut self, adoption: &mut Adoption) -> bool {
         let AdoptionRange { name, slot, low, high, right } = adoption.range.clone();
@@ -319,7 +320,7 @@ impl SourceView {
     }
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// One of the pair's meganodes, for whoever adopts a part of it.
     pub fn source_view(&self, slot: SlotIndex) -> SourceView {
         SourceView {

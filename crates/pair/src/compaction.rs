@@ -11,6 +11,7 @@ use cell_wal::record_space;
 use crate::error::{NoRoom, PairError};
 use crate::grace::Freed;
 use crate::log::{CHANGE_BYTES_MAX, LogNeed};
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 
 /// How full compacted tree nodes become, in percent.
@@ -37,7 +38,7 @@ pub enum CompactionStep {
     Done,
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Takes the next step of a compaction: one run of tree nodes, in one batch.
     pub fn compact(
         &mut self,

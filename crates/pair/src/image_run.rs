@@ -8,6 +8,7 @@ use cell_terms::{Csn, PairId};
 use cell_wal::Storage;
 
 use crate::meganodes::SlotEnds;
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 
 /// A pair of which images are written, as the threads that copy it see it.
@@ -24,7 +25,7 @@ pub struct ImageSubject {
 impl ImageSubject {
     /// What a pair's copies read.
     #[must_use]
-    pub fn new(pair: &Pair) -> ImageSubject {
+    pub fn new<O: MemoryObserver>(pair: &Pair<O>) -> ImageSubject {
         ImageSubject { source: Arc::new(pair.source()), ends: pair.slot_ends(), written: Arc::default() }
     }
 

@@ -40,6 +40,7 @@ pub use figures::{CompactionCounts, MeganodeFigures, PairFigures};
 pub use image_run::{ImageEnd, ImageJob, ImageRun, ImageSubject, ImageTurn};
 pub use log::SyncedBatch;
 pub use meganodes::{Fences, SlotEnds};
+pub use memory::MemoryObserver;
 pub use options::PairOptions;
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};

@@ -9,20 +9,33 @@ use cell_recovery::image::{FilledNodes, ImageSource};
 use cell_terms::{Csn, Epoch, ExtentOffset, PairId, Pointer, Root, SlotIndex};
 use cell_tree::{Change, Geometry, Meganode, MeganodeRole, NodeIndex, Slot, TreeNodeState};
 
+/// Is called after each change of a pair's tree nodes or extents, before the next one. `()` in production. A
+/// test of images lets the copier go on there, which may read memory between any two changes.
+pub trait MemoryObserver {
+    /// Memory has changed.
+    fn changed(&mut self);
+}
+
+impl MemoryObserver for () {
+    #[inline]
+    fn changed(&mut self) {}
+}
+
 /// See the module's text.
-pub(crate) struct PairMemory {
+pub(crate) struct PairMemory<O> {
     geometry: Geometry,
     writer: PairWriter,
     node: Region,
     extent: Region,
     filled: Arc<FilledNodes>,
+    observer: O,
 }
 
-impl PairMemory {
-    pub(crate) fn new(writer: PairWriter, geometry: Geometry) -> PairMemory {
+impl<O: MemoryObserver> PairMemory<O> {
+    pub(crate) fn new(writer: PairWriter, geometry: Geometry, observer: O) -> PairMemory<O> {
         let (node, extent) = (writer.node.region().clone(), writer.extent.region().clone());
         let filled = Arc::new(FilledNodes::new(node.spec().slots(), geometry));
-        PairMemory { geometry, writer, node, extent, filled }
+        PairMemory { geometry, writer, node, extent, filled, observer }
     }
 
     pub(crate) fn geometry(&self) -> &Geometry {
@@ -79,6 +92,7 @@ impl PairMemory {
     pub(crate) fn change_node(&mut self, slot: SlotIndex, change: &Change<'_>, csn: Csn) {
         let there = self.slot(slot);
         self.filled.apply(&mut self.writer.node, self.geometry, there, change, csn);
+        self.observer.changed();
     }
 
     /// Frees tree nodes: no reader believes them from here on.
@@ -90,17 +104,20 @@ impl PairMemory {
     ) {
         let there = self.slot(slot);
         cell_tree::free_nodes(&mut self.writer.node, self.geometry, there, nodes, csn);
+        self.observer.changed();
     }
 
     /// Makes a hidden tree node readable.
     pub(crate) fn show(&mut self, slot: SlotIndex, node: NodeIndex) {
         let there = self.slot(slot);
         cell_tree::show(&mut self.writer.node, self.geometry, there, node, TreeNodeState::Valid);
+        self.observer.changed();
     }
 
     /// Writes an extent's bytes.
     pub(crate) fn store_extent(&mut self, offset: ExtentOffset, bytes: &[u8]) {
         extent::store(&mut self.writer.extent, offset, bytes);
+        self.observer.changed();
     }
 
     pub(crate) fn set_root(&mut self, root: Root) {

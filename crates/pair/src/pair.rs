@@ -19,17 +19,17 @@ use crate::figures::{CompactionCounts, PairFigures};
 use crate::grace::{Freed, GraceQueue};
 use crate::log::{CommitLog, LogNeed, SyncedBatch};
 use crate::meganodes::{Fences, Meganodes, SlotEnds};
-use crate::memory::PairMemory;
+use crate::memory::{MemoryObserver, PairMemory};
 use crate::options::PairOptions;
 
 /// What is taken from the grace queue in one turn at most.
 const REUSED_AT_ONCE: usize = 16_384;
 
 /// See the module's text. What it does is told by role: [`crate::write`] and its kin.
-pub struct Pair {
+pub struct Pair<O = ()> {
     pub(crate) id: PairId,
     pub(crate) epoch: Epoch,
-    pub(crate) memory: PairMemory,
+    pub(crate) memory: PairMemory<O>,
     pub(crate) log: CommitLog,
     pub(crate) meganodes: Meganodes,
     pub(crate) extents: ExtentAllocator,
@@ -58,7 +58,7 @@ pub struct Pair {
     pub(crate) reader: RefCell<ExtentReader>,
 }
 
-impl std::fmt::Debug for Pair {
+impl<O> std::fmt::Debug for Pair<O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pair").field("id", &self.id).field("epoch", &self.epoch).finish_non_exhaustive()
     }
@@ -68,7 +68,15 @@ impl Pair {
     /// Takes over what recovery made.
     #[must_use]
     pub fn new(recovered: Recovered, options: &PairOptions) -> Pair {
-        let memory = PairMemory::new(recovered.memory, recovered.geometry);
+        Pair::observed(recovered, options, ())
+    }
+}
+
+impl<O: MemoryObserver> Pair<O> {
+    /// As [`Pair::new`]; the observer is called between any two changes of memory.
+    #[must_use]
+    pub fn observed(recovered: Recovered, options: &PairOptions, observer: O) -> Pair<O> {
+        let memory = PairMemory::new(recovered.memory, recovered.geometry, observer);
         let node = memory.node().spec();
         let mut meganodes = Meganodes::new(recovered.geometry, node.id, node.slots());
         for found in recovered.meganodes {

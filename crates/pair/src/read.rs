@@ -5,6 +5,7 @@ use cell_terms::{Csn, SlotIndex, Version};
 use cell_tree::{LeafEntry, ReadError, SearchResult};
 
 use crate::error::{PairError, extent_fault, form_fault};
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 
 /// Keys that are searched together at most.
@@ -37,7 +38,7 @@ impl From<&SearchResult> for Located {
     }
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Searches up to [`BATCH`] keys of one meganode together and asks for their extents.
     ///
     /// # Errors

@@ -6,12 +6,13 @@ use cell_memory::extent::ExtentHeader;
 use cell_terms::SlotIndex;
 use cell_tree::NodeIndex;
 
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 
 /// Chunks that the budget must have left for memory to be taken ahead of need.
 const AHEAD_CHUNKS_LEFT: u64 = 8;
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Keeps the allocators to what the regions have been granted. Asked once, before anything is allocated.
     pub(crate) fn keep_to_grants(&mut self) {
         let extent = self.memory.extent();
@@ -87,7 +88,7 @@ impl Pair {
     /// Sees to it that so many tree nodes of a slot are free, as far as slot and budget have them.
     pub(crate) fn make_nodes(&mut self, slot: SlotIndex, nodes: usize) {
         let is_short =
-            |pair: &Pair| pair.meganodes.get(slot).is_some_and(|owned| owned.allocator.nodes_free() < nodes);
+            |pair: &Self| pair.meganodes.get(slot).is_some_and(|owned| owned.allocator.nodes_free() < nodes);
         while is_short(self) && self.grow_slot(slot) {}
     }
 

@@ -8,6 +8,7 @@ use cell_terms::{Csn, SlotIndex};
 use cell_tree::{KeyRange, LeafEntry, LeafSnapshot, Meganode, ReadError, ScanDirection};
 
 use crate::error::PairError;
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
 
@@ -22,8 +23,8 @@ pub struct ScanEnd {
 
 /// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
 /// asked for before those of the present one are copied.
-struct LeafWalk<'p, 'r> {
-    pair: &'p Pair,
+struct LeafWalk<'p, 'r, O> {
+    pair: &'p Pair<O>,
     meganode: Meganode<'p, Region>,
     range: KeyRange<'r>,
     leaf: LeafSnapshot,
@@ -32,9 +33,9 @@ struct LeafWalk<'p, 'r> {
     wanted: usize,
 }
 
-impl<'p, 'r> LeafWalk<'p, 'r> {
+impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
     fn begin(
-        pair: &'p Pair,
+        pair: &'p Pair<O>,
         slot: SlotIndex,
         range: KeyRange<'r>,
         expected: usize,
@@ -94,7 +95,7 @@ impl<'p, 'r> LeafWalk<'p, 'r> {
     }
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Hands the entries of one meganode in the range, which must not go beyond it, to `each`, which answers
     /// with the CSN that the entry depends on, or `None` to end the scan.
     ///

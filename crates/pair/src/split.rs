@@ -10,6 +10,7 @@ use crate::error::{NoRoom, PairError, WriteError};
 use crate::figures::MeganodeFigures;
 use crate::grace::Freed;
 use crate::log::LogNeed;
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
 
@@ -20,7 +21,7 @@ pub struct CutHalf {
     extents: Vec<(ExtentOffset, u32)>,
 }
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// The splits and slots of the pair, as the log tells them.
     pub fn split_table(&self) -> &SplitTable {
         &self.splits

@@ -16,10 +16,11 @@ use cell_tree::{LeafEntry, MeganodeRole, PlanError};
 use crate::error::{NoRoom, PairError, WriteError};
 use crate::grace::Freed;
 use crate::log::LogNeed;
+use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
 
-impl Pair {
+impl<O: MemoryObserver> Pair<O> {
     /// Writes an entry. `completion` is told the version and whether an entry was replaced.
     ///
     /// # Errors

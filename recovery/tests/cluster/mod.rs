@@ -28,10 +28,10 @@ use cell_terms::{
     Csn, Durability, ExtentOffset, OperationNumber, PairId, RegionKind, Root, SessionId, SlotIndex, Version,
 };
 use cell_tree::{Change, LeafEntry, Meganode, MeganodeRole, NodeIndex, Plan, Slot, plan_put};
-use cell_wal::sim::SimDisk;
+use cell_wal::sim::{SimDevice, SimDisk};
 use cell_wal::{LogDevice, Space};
 
-use crate::owner::{Entries, Life, NODE, Owner, Random};
+use crate::owner::{Entries, Life, NODE, Random};
 
 /// Slots of 128 tree nodes, so that some hundred entries are worth a split.
 pub const SIZES: PairGeometry = PairGeometry {
@@ -60,7 +60,7 @@ enum Checkpoint {
 pub struct Pair {
     pub recovered: Recovered,
     pub tenure: Tenure,
-    device: Box<dyn LogDevice>,
+    device: SimDevice,
     freed: Vec<(Csn, Freed)>,
     /// How far the slots' nodes go: raised before new ones are reachable.
     ends: BTreeMap<SlotIndex, NodeIndex>,
@@ -115,8 +115,8 @@ fn role_of(meganode: &Meganode<'_, Region>) -> MeganodeRole {
 }
 
 impl Pair {
-    fn new(owner: Owner) -> Pair {
-        let Owner { recovered, tenure, device, .. } = owner;
+    fn new(life: &Life, recovered: Recovered, device: SimDevice) -> Pair {
+        let tenure = Tenure { pair: recovered.pair, epoch: recovered.epoch, incarnation: life.lease };
         let ends = recovered
             .meganodes
             .iter()
@@ -167,9 +167,9 @@ impl Pair {
         let (mut events, log) = (Vec::new(), self.recovered.log.as_mut().unwrap());
         self.device.poll(&mut events);
         for event in events {
-            log.on_event(event, &mut *self.device).unwrap();
+            log.on_event(event, &mut self.device).unwrap();
         }
-        log.submit(&mut *self.device).unwrap();
+        log.submit(&mut self.device).unwrap();
         self.device.submit().unwrap();
         let durable = self.durable();
         self.recovered.splits.prune(durable);
@@ -312,7 +312,10 @@ impl Cluster {
         known: Known,
         chance: Option<Random>,
     ) -> Cluster {
-        let serve = |restore| Pair::new(life.complete(restore, Durability::Sync, session).unwrap());
+        let serve = |restore| {
+            let (recovered, device) = life.take_over(restore, Durability::Sync).unwrap();
+            Pair::new(&life, recovered, device)
+        };
         let pairs: Vec<_> = restores.into_iter().map(serve).collect();
         let (plan, encoder, fuel) = (Plan::new(), ExtentEncoder::new(), u64::MAX);
         let routers_unmarked = false;
@@ -381,7 +384,7 @@ impl Cluster {
                 let row = CheckpointRow { epoch, csn: base, csn_max: image.csn_max, file: image.path };
                 let row = self.life.environment.table.record_checkpoint(pair.tenure, &row).unwrap();
                 let log = pair.recovered.log.as_mut().unwrap();
-                log.release_below(base, &mut *pair.device);
+                log.release_below(base, &mut pair.device);
                 cell_recovery::remove_unneeded(&*self.life.environment.storage, &row).unwrap();
                 pair.recovered.csn_checkpoint = base;
                 None
