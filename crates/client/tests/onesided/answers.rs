@@ -4,8 +4,7 @@ use std::ops::Bound as Limit;
 
 use cell_client::{Operation, Output};
 use cell_protocol::{Bound, EntryValue, Found, Scan};
-use cell_terms::{Root, Version};
-use cell_tree::{BulkFrame, LeafEntry, MeganodeRole};
+use cell_terms::Version;
 use proptest::prelude::*;
 
 use crate::owner::Owner;
@@ -33,34 +32,12 @@ pub(crate) fn routed() -> Yard {
 
 /// Its memory, empty.
 pub(crate) fn routed_owner() -> Owner {
-    let mut owner = Owner::new(false);
-    let bounds = [key(100), key(200)];
-    let (second, third) = (owner.root_of(1, 0), owner.root_of(1, 2));
-    let frames = [
-        (0, 0, BulkFrame { high: Some(&bounds[0]), right: second, ..BulkFrame::WHOLE }),
-        (1, 0, BulkFrame { low: &bounds[0], high: Some(&bounds[1]), right: third, ..BulkFrame::WHOLE }),
-        (1, 2, BulkFrame { low: &bounds[1], ..BulkFrame::WHOLE }),
-    ];
-    for (pair, slot, frame) in &frames {
-        let none: [(&[u8], LeafEntry); 0] = [];
-        owner.build(*pair, *slot, frame, &none);
-        owner.meganodes.insert(frame.low.to_vec(), (*pair, *slot));
-    }
-    let first = owner.root_of(0, 0);
-    let entries: [(&[u8], LeafEntry); 3] = [
-        (&[0], LeafEntry::to_meganode(first)),
-        (&bounds[0], LeafEntry::to_meganode(second)),
-        (&bounds[1], LeafEntry::to_meganode(third)),
-    ];
-    owner.build(0, 1, &router(), &entries);
-    owner.set_root(Root::router(owner.root_of(0, 1)));
-    owner.raise();
-    owner
-}
-
-/// The frame of a router.
-pub(crate) fn router() -> BulkFrame<'static> {
-    BulkFrame { role: MeganodeRole::Router, ..BulkFrame::WHOLE }
+    // In the second pair's first slot and in its third.
+    let layout = r#"{"ranges":[
+        {"low":"","pair":1,"slot":0},
+        {"low":"key-00100","pair":2,"slot":0},
+        {"low":"key-00200","pair":2,"slot":2}]}"#;
+    Owner::laid_out(&serde_json::from_str(layout).unwrap())
 }
 
 /// Pages of a range, until it is through.

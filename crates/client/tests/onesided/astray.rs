@@ -5,9 +5,8 @@ use cell_client::{AttemptError, LinkId, Operation, Output};
 use cell_fabric::CloseReason;
 use cell_protocol::RequestKind;
 use cell_terms::{ExtentOffset, Root};
-use cell_tree::LeafEntry;
 
-use crate::answers::{filled, key, routed, routed_owner, router, value};
+use crate::answers::{filled, key, routed, routed_owner, value};
 use crate::yard::{MS, Yard, options};
 
 fn is_node(yard: &Yard, read: &cell_fabric::RemoteRead) -> bool {
@@ -91,11 +90,7 @@ fn extent_reused_meanwhile_is_looked_for_again() {
     yard.submit(&Operation::Get { key: &key(7) });
     yard.run_to_extent();
     // Freed, and used again for another key, before the read is served.
-    let place = yard.owner.entry(&key(7)).unwrap().offset;
-    yard.owner.put(&key(7), b"the newer value");
-    let (entry, _) = yard.owner.pairs[0].store(b"of another key", Some(place));
-    yard.owner.point(b"another", entry, (0, 0));
-    yard.owner.raise();
+    yard.owner.move_and_reuse(&key(7), b"the newer value", b"another", b"of another key");
     yard.run();
     let Output::Value(Some(item)) = yard.core.completion().unwrap().outcome.unwrap() else { panic!() };
     assert_eq!(item.value, b"the newer value");
@@ -107,8 +102,7 @@ fn scan_whose_extent_was_reused_is_left_to_the_server() {
     let mut yard = filled(Yard::new(), 20);
     yard.submit(&Operation::Scan(cell_protocol::Scan::default()));
     yard.run_to_extent();
-    let place = yard.owner.entry(&key(7)).unwrap().offset;
-    yard.owner.pairs[0].store(b"of another key", Some(place));
+    yard.owner.move_and_reuse(&key(7), b"the newer value", b"another", b"of another key");
     yard.run();
     assert_eq!(yard.asked, [RequestKind::Scan]);
 }
@@ -163,16 +157,10 @@ pub(crate) fn router_is_not_taken_for_entries() {
             assert_eq!(yard.get(&key(3)), Some(value(3)), "by reads, which is when regions are mapped");
         }
         let first = yard.owner.root_of(0, 0);
-        yard.owner.build(1, 1, &router(), &[(&[0], LeafEntry::to_meganode(first))]);
-        let stale = LeafEntry::to_meganode(yard.owner.root_of(1, 1));
-        let entries: [(&[u8], LeafEntry); 1] = [(&[0], stale)];
-        yard.owner.build(0, 2, &router(), &entries);
-        let root = yard.owner.root_of(0, 2);
+        let stale = yard.owner.add_router(1, 1, first);
+        let root = yard.owner.add_router(0, 2, stale);
         yard.owner.set_root(Root::router(root));
-        yard.owner.raise();
-        if in_place {
-            yard.owner.publish();
-        } else {
+        if !in_place {
             // The root is read anew.
             yard.core.closed(LinkId::BOOTSTRAP, yard.now_ns, AttemptError::Closed(CloseReason::PeerClosed));
             yard.pass(1_000 * MS);

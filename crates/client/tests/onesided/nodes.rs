@@ -86,15 +86,14 @@ impl Shore {
         let Some(pair) = self.pairs_of(node).last() else {
             return ReplyHeader { id, lease_remaining_us, ..ReplyHeader::default() };
         };
-        let memory = &self.owner.pairs[pair];
-        let watermark = Watermark { epoch: EPOCH, csn: memory.visible() };
-        ReplyHeader { id, pair: memory.pair, watermark, lease_remaining_us }
+        let owned = &self.owner.pairs[pair];
+        let watermark = Watermark { epoch: EPOCH, csn: owned.visible() };
+        ReplyHeader { id, pair: owned.pair.id(), watermark, lease_remaining_us }
     }
 
     fn answer(&mut self, node: usize, message: &[u8]) -> Vec<u8> {
         let (header, request) = Request::decode(message).unwrap();
-        let geometry = self.owner.geometry;
-        let rows: Vec<_> = self.pairs_of(node).map(|pair| self.owner.pairs[pair].row(geometry)).collect();
+        let rows: Vec<_> = self.pairs_of(node).map(|pair| self.owner.pairs[pair].row()).collect();
         let row = |pair: PairId, node: usize| TableRow {
             pair,
             node: NodeId(u32::try_from(node).unwrap()),
@@ -104,7 +103,8 @@ impl Shore {
             address: ["n0", "n1"][node],
             http: "",
         };
-        let mut table: Vec<_> = (0..2).map(|at| row(self.owner.pairs[at].pair, self.owners[at])).collect();
+        let mut table: Vec<_> =
+            (0..2).map(|at| row(self.owner.pairs[at].pair.id(), self.owners[at])).collect();
         let idle = (0..2).filter(|node| self.alive[*node] && self.pairs_of(*node).next().is_none());
         table.extend(idle.map(|node| row(PairId(0), node)));
         let revision = 1 + (2 * self.owners[0] + self.owners[1]) as u64;

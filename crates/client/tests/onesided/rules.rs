@@ -4,7 +4,7 @@
 use cell_client::{Operation, Output};
 use cell_memory::extent::byte_offset;
 use cell_protocol::{Bound, Found, RequestKind, Scan};
-use cell_terms::Epoch;
+use cell_terms::{Csn, Epoch};
 
 use crate::answers::{filled, key, value};
 use crate::yard::{MS, OPERATION_MS_MAX, Yard};
@@ -79,16 +79,15 @@ fn what_does_not_become_durable_soon_is_left_to_the_server() {
 pub(crate) fn watermark_of_another_epoch_vouches_for_nothing() {
     let mut yard = filled(Yard::new(), 20);
     yard.owner.put_unseen(&key(3), b"never durable");
-    let csn = yard.owner.pairs[0].csn;
+    let csn = yard.owner.pairs[0].pair.appended();
     yard.submit(&Operation::Get { key: &key(3) });
     yard.run_to_extent();
     // The owner is gone; a reply of the next one comes, whose watermark has passed this CSN.
     yard.reply_epoch = Epoch(6);
-    let visible = yard.owner.pairs[0].node[cell_memory::header_word::VISIBLE];
-    yard.owner.pairs[0].node[cell_memory::header_word::VISIBLE] = csn + 100;
+    yard.owner.pairs[0].visible_told = Some(Csn(csn.0 + 100));
     yard.submit(&Operation::Status);
     yard.step();
-    yard.owner.pairs[0].node[cell_memory::header_word::VISIBLE] = visible;
+    yard.owner.pairs[0].visible_told = None;
     yard.core.completion().expect("the status was answered");
     for _ in 0..200 {
         yard.run();
@@ -118,8 +117,7 @@ pub(crate) fn operation_that_took_too_long_is_thrown_away() {
     let place = yard.owner.entry(&key(7)).unwrap().offset;
     let moved = yard.owner.put(&key(7), &value(7));
     yard.pass((OPERATION_MS_MAX + 60) * MS);
-    yard.owner.pairs[0].store(&value(8), Some(place));
-    yard.owner.raise();
+    yard.owner.reuse_for(place, b"another", &value(8));
     yard.run();
     let Output::Page(page) = yard.core.completion().unwrap().outcome.unwrap() else { panic!() };
     let version = page.iter().next().unwrap().version;
@@ -156,9 +154,7 @@ pub(crate) fn header_of_another_entry_is_not_believed() {
         yard.submit(&operation);
         yard.run_to(reads);
         // The entry moves, and its place is used again at once, by one of the same form.
-        let moved = yard.owner.put(&reused, &value);
-        yard.owner.pairs[0].store(&other, Some(place));
-        yard.owner.raise();
+        let moved = yard.owner.move_and_reuse(&reused, &value, b"another", &other);
         yard.run();
         let version = match yard.core.completion().unwrap().outcome.unwrap() {
             Output::Page(page) => page.iter().next().unwrap().version,

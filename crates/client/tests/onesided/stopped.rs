@@ -39,7 +39,7 @@ impl Endpoint for Stopping {
     fn send_parts(&mut self, _: ConnectionId, parts: &[&[u8]]) -> Result<(), SendError> {
         let message = parts.concat();
         let (header, request) = Request::decode(&message).unwrap();
-        let rows: Vec<_> = self.owner.pairs.iter().map(|memory| memory.row(self.owner.geometry)).collect();
+        let rows: Vec<_> = self.owner.pairs.iter().map(|owned| owned.row()).collect();
         let reply = match request {
             Request::Hello(_) => server_hello(),
             Request::Regions => Reply::Regions(RegionsReply {

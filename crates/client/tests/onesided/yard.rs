@@ -109,7 +109,6 @@ impl Yard {
         if let Some(meanwhile) = self.meanwhile {
             meanwhile(&mut self.owner, self.now_ns);
         }
-        self.owner.publish();
         told_ns
     }
 
@@ -264,7 +263,7 @@ impl Yard {
 
     pub(crate) fn rows(&self) -> Vec<PairRegions> {
         let told = self.owner.pairs.iter().take(self.pairs_told);
-        told.map(|memory| memory.row(self.owner.geometry)).collect()
+        told.map(|owned| owned.row()).collect()
     }
 
     /// The server's side of a message. The model's entries are its truth.
