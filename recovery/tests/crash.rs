@@ -180,7 +180,7 @@ fn takeover_on_several_threads_has_everything_acknowledged() {
 }
 
 #[test]
-fn rebuild_twice_from_the_same_disk_is_the_same() {
+fn restore_twice_from_the_same_disk_is_the_same() {
     for seed in seeds(10) {
         let mut world = World::new(seed, 1);
         let (life, mut owner) = world.recover(true);

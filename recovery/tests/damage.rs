@@ -114,9 +114,9 @@ fn takeover_that_cannot_report_at_once_reports_once_it_can() {
     let world = World::with_entries(false);
     remove_files(&world.disk.process(), &log(RegionKind::Node).folder()).unwrap();
     let life = world.life();
-    let rebuild = life.claim(ClaimReason::HostLock).unwrap();
+    let claimed = life.claim(ClaimReason::HostLock).unwrap();
     let (publish, progress) = (life.publish_request(Durability::Sync), Arc::new(Progress::new(0)));
-    let mut takeover = Takeover::claimed(&life.environment, rebuild, publish, &progress);
+    let mut takeover = Takeover::claimed(&life.environment, claimed, publish, &progress);
     let mut device = life.disk.device();
     life.link.set_cut(true);
     for _ in 0..20 {

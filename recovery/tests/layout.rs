@@ -39,7 +39,7 @@ fn ranges(recovered: &Recovered) -> Ranges {
 }
 
 #[test]
-fn rebuild_new_pairs_of_a_layout_join_to_all_keys_twice() {
+fn restore_new_pairs_of_a_layout_join_to_all_keys_twice() {
     let (disk, sim) = (SimDisk::new(1), Sim::new(7));
     let layout = Layout::even(3, 4);
     let mut before = None;

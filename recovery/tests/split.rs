@@ -1,4 +1,4 @@
-//! Splits of meganodes, and rebuilds after deletes, that a crash ends at every step, on one pair and on two,
+//! Splits of meganodes, and compactions after deletes, that a crash ends at every step, on one pair and on two,
 //! with and without checkpoints in between; each recovery twice, and crashes in what is left to do too.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
@@ -47,7 +47,7 @@ fn split_between_pairs_with_checkpoints_survives_a_crash_at_every_step() {
     every_crash_point(2, true);
 }
 
-fn every_crash_point_of_a_rebuild(pairs: u32, checkpoints: bool) {
+fn every_crash_point_of_a_compaction(pairs: u32, checkpoints: bool) {
     let mut sizes = BTreeSet::new();
     for round in 0..rounds() {
         let mut fuel = 0;
@@ -55,28 +55,31 @@ fn every_crash_point_of_a_rebuild(pairs: u32, checkpoints: bool) {
             fuel += 1;
         }
         println!("round {round}: {fuel} steps, trees of {sizes:?} tree nodes recovered");
-        assert!(fuel > 20, "a rebuild of {fuel} steps");
+        assert!(fuel > 20, "a compaction of {fuel} steps");
     }
     let (least, most) = (sizes.first().unwrap(), sizes.last().unwrap());
-    assert!(sizes.len() > 5 && least * 2 < *most, "recoveries before, amid and after a rebuild: {sizes:?}");
+    assert!(
+        sizes.len() > 5 && least * 2 < *most,
+        "recoveries before, amid and after a compaction: {sizes:?}"
+    );
 }
 
 #[test]
-fn rebuild_of_the_only_meganode_survives_a_crash_at_every_step() {
-    every_crash_point_of_a_rebuild(1, false);
+fn compaction_of_the_only_meganode_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_compaction(1, false);
 }
 
 #[test]
-fn rebuild_of_several_meganodes_survives_a_crash_at_every_step() {
-    every_crash_point_of_a_rebuild(2, false);
+fn compaction_of_several_meganodes_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_compaction(2, false);
 }
 
 #[test]
-fn rebuild_of_the_only_one_with_checkpoints_survives_a_crash_at_every_step() {
-    every_crash_point_of_a_rebuild(1, true);
+fn compaction_of_the_only_one_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_compaction(1, true);
 }
 
 #[test]
-fn rebuild_of_several_with_checkpoints_survives_a_crash_at_every_step() {
-    every_crash_point_of_a_rebuild(2, true);
+fn compaction_of_several_with_checkpoints_survives_a_crash_at_every_step() {
+    every_crash_point_of_a_compaction(2, true);
 }

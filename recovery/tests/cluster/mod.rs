@@ -9,7 +9,7 @@
 )]
 
 mod check;
-mod rebuild;
+mod compaction;
 mod split;
 pub mod world;
 

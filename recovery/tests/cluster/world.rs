@@ -158,7 +158,7 @@ fn thin_out(cluster: &mut Cluster) -> Result<(), Crash> {
     cluster.settle()
 }
 
-/// As [`run`], a rebuild after deletes; `sizes` is told how many tree nodes the first recovery found.
+/// As [`run`], a compaction after deletes; `sizes` is told how many tree nodes the first recovery found.
 pub fn run_compaction(
     seed: u64,
     pairs: u32,
@@ -187,7 +187,7 @@ pub fn run_compaction(
         cluster = world.recover(cluster);
     }
     cluster.fuel = u64::MAX;
-    assert!((0..8).any(|_| cluster.compact().unwrap() == 0), "a rebuild has an end");
+    assert!((0..8).any(|_| cluster.compact().unwrap() == 0), "a compaction has an end");
     go_on(&mut world, cluster);
     died
 }

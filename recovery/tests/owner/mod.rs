@@ -308,7 +308,7 @@ impl Owner {
             reuse_grace_ns: 0,
             grant_chunk_bytes: 64 << 10,
             split_fill_percent: 100,
-            rebuild_permille: 500,
+            compaction_permille: 500,
         };
         let copier = Copier::default();
         Owner {

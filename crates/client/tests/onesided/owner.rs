@@ -81,7 +81,7 @@ impl Owned {
             reuse_grace_ns: 1,
             grant_chunk_bytes: 1 << 20,
             split_fill_percent: 100,
-            rebuild_permille: 0,
+            compaction_permille: 0,
         };
         let pair = Pair::new(recovered, &options);
         let source = pair.source();

@@ -1,4 +1,4 @@
-//! Deletes, and the rebuild of a meganode after them, step by step.
+//! Deletes, and the compaction of a meganode after them, step by step.
 
 use cell_recovery::{NodeRecord, SlotUse, WriteCompletion, WriteOutcome};
 use cell_terms::{Csn, SlotIndex};
