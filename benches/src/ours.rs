@@ -1,26 +1,30 @@
-//! A pair without its log: regions, tree and extents, driven as the node drives them (`crates/pair/`): a
-//! write is planned, its extent encoded, placed and stored, then each change applied under a CSN of its own;
-//! a read searches, validates, copies the extent out of live memory and checks its CRC-64.
+//! A pair in the hands of this process and without its logs, written and read as the node writes and reads
+//! its own: a bench of tree and extents alone.
 
-use cell_memory::extent::{self, ExtentEncoder, ExtentHeader, ExtentReader, ExtentShape};
-use cell_memory::{
-    ExtentAllocator, ExtentError, HEADER_BYTES, HugePages, MemoryError, PairWriter, Region, RegionPopulator,
-    RegionSpec,
+use std::ops::Bound;
+use std::sync::Arc;
+
+use cell_cluster::{ClusterError, Coordinator, NewPair, PairGeometry, Sessions, Sim, Table};
+use cell_memory::{Budget, HEADER_BYTES, HugePages, MemoryError, Region};
+use cell_pair::{Located, NoRoom, Pair, PairError, PairOptions, WriteError};
+use cell_recovery::image::ImageSource;
+use cell_recovery::{
+    Environment, Progress, RecoveryError, RecoveryOptions, RegionSource, Restore, Step, WriteCompletion,
+    WriteOutcome,
 };
-use cell_terms::{Csn, Epoch, PairId, SlotIndex};
-use cell_tree::{
-    Change, Geometry, GeometryError, Image, LeafEntry, LeafSnapshot, Meganode, NodeIndex, Plan, PlanError,
-    ReadError, SearchResult, Slot, SlotAllocator, apply, empty_root, plan_ahead, plan_put,
-};
+use cell_terms::{Csn, Durability, NodeId, OperationNumber, SessionId, SlotIndex};
+use cell_tree::{Geometry, KeyRange, Meganode, ReadError, ScanDirection, SearchResult, Slot};
+use cell_wal::sim::SimDisk;
 
 use crate::data::{Batch, Packed};
 
-/// Keys that a pipelined server has in hand at once, as `node` gathers them.
-pub const BATCH: usize = 16;
+pub use cell_pair::BATCH;
 
-const PAIR: PairId = PairId(1);
-const EPOCH: Epoch = Epoch(1);
-/// Memory is given to regions this far ahead of their allocators, as the node does.
+/// The pair's one meganode.
+const SLOT: SlotIndex = SlotIndex(0);
+/// Regions consist of whole units.
+const UNIT_BYTES: u64 = 2 << 20;
+/// Memory is granted and populated so much at a time.
 const CHUNK_BYTES: u64 = 64 << 20;
 
 /// Why our side of a bench broke off.
@@ -30,24 +34,30 @@ pub enum OursError {
     /// A region could not be made or populated.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// The sizes do not fit together.
+    /// The simulated coordinator refused the pair.
     #[error(transparent)]
-    Geometry(#[from] GeometryError),
-    /// A write could not be planned: the slot is full.
+    Cluster(#[from] ClusterError),
+    /// The pair could not be begun: too little memory, or sizes that do not fit together.
     #[error(transparent)]
-    Plan(#[from] PlanError),
+    Recovery(#[from] RecoveryError),
     /// A search failed.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// An extent was not what its leaf said.
+    /// The pair is not what it must be.
     #[error(transparent)]
-    Extent(#[from] ExtentError),
-    /// The extent region is full.
-    #[error("the extent region is full")]
-    ExtentsFull,
-    /// A leaf's value length has undefined flags.
-    #[error("a leaf names an extent of no possible shape")]
-    Shape,
+    Pair(#[from] PairError),
+    /// The slot or the extent region is full.
+    #[error("there is no room: {0:?}")]
+    NoRoom(NoRoom),
+}
+
+impl From<WriteError> for OursError {
+    fn from(error: WriteError) -> OursError {
+        match error {
+            WriteError::NoRoom(room) => OursError::NoRoom(room),
+            WriteError::Pair(error) => OursError::Pair(error),
+        }
+    }
 }
 
 /// Sizes of a store.
@@ -83,19 +93,48 @@ pub struct Footprint {
     pub populated: u64,
 }
 
-/// A pair's memory and what writes it.
+/// The pair.
 pub struct Ours {
-    node: Region,
-    extent: Region,
-    writer: PairWriter,
-    geometry: Geometry,
-    slot: Slot,
-    nodes: SlotAllocator,
-    extents: ExtentAllocator,
-    encoder: ExtentEncoder,
-    plan: Plan,
-    csn: Csn,
-    populators: [RegionPopulator; 2],
+    pair: Pair,
+    source: ImageSource,
+    /// Of the last write.
+    number: OperationNumber,
+}
+
+/// A new pair: as a first owner gets it from its recovery, before it has logs.
+fn begin(sizes: Sizes, pages: HugePages) -> Result<Pair, OursError> {
+    let slot_bytes = sizes.slot_bytes as u64;
+    let geometry = PairGeometry {
+        node_region_bytes: (HEADER_BYTES + slot_bytes).next_multiple_of(UNIT_BYTES),
+        extent_region_bytes: sizes.extent_bytes.next_multiple_of(UNIT_BYTES),
+        slot_bytes,
+        node_bytes: u32::try_from(sizes.node_bytes).unwrap_or(u32::MAX),
+    };
+    let link = Sim::new(1).link();
+    let incarnation = link.grant(3_600_000)?.lease;
+    let coordinator: Arc<dyn Coordinator> = Arc::new(link);
+    let environment = Environment {
+        storage: Arc::new(SimDisk::new(1).process()),
+        table: Table::new(Arc::clone(&coordinator)),
+        sessions: Sessions::new(coordinator),
+        budget: Budget::unlimited(),
+        options: RecoveryOptions {
+            threads: 1,
+            regions: RegionSource::Shared(pages.into()),
+            ..RecoveryOptions::default()
+        },
+    };
+    let claim = environment.table.create_pair(&NewPair { incarnation, node: NodeId(0), geometry })?;
+    let mut restore = Restore::new(&environment, claim, &Arc::new(Progress::new(0)))?;
+    while restore.step()? == Step::More {}
+    let options = PairOptions {
+        durability: Durability::None,
+        reuse_grace_ns: 0,
+        grant_chunk_bytes: CHUNK_BYTES,
+        split_fill_percent: 100,
+        rebuild_permille: 0,
+    };
+    Ok(Pair::new(restore.finish().recovered, &options))
 }
 
 impl Ours {
@@ -104,47 +143,19 @@ impl Ours {
     /// # Errors
     /// Too little memory, or sizes that do not fit.
     pub fn new(sizes: Sizes, pages: HugePages) -> Result<Self, OursError> {
-        let node_bytes = u32::try_from(sizes.node_bytes).unwrap_or(u32::MAX);
-        let slot_bytes = sizes.slot_bytes as u64;
-        let node = RegionSpec::node(PAIR, EPOCH, slot_bytes, slot_bytes, node_bytes)?;
-        let extent = RegionSpec::extent(PAIR, EPOCH, sizes.extent_bytes)?;
-        let header_bytes = usize::try_from(HEADER_BYTES).unwrap_or(usize::MAX);
-        let geometry = Geometry::new(sizes.node_bytes, sizes.slot_bytes, header_bytes)?;
-        let (node, node_writer) = Region::create(&node, pages)?;
-        let (extent, extent_writer) = Region::create(&extent, pages)?;
-        let populators = [&node, &extent].map(|region| RegionPopulator::new(region.clone(), CHUNK_BYTES));
-        let mut ours = Self {
-            slot: Slot { region: PAIR.node_region(), index: SlotIndex(0) },
-            nodes: SlotAllocator::new(geometry.nodes()),
-            extents: ExtentAllocator::new(extent.spec().bytes),
-            encoder: ExtentEncoder::new(),
-            plan: Plan::new(),
-            csn: Csn::ZERO,
-            writer: PairWriter::new(node_writer, extent_writer),
-            populators,
-            node,
-            extent,
-            geometry,
-        };
+        let pair = begin(sizes, pages)?;
+        let mut ours = Self { source: pair.source(), pair, number: OperationNumber(0) };
         ours.populate()?;
-        ours.csn = ours.csn.next();
-        let root = empty_root(geometry);
-        let fill = Change::Fill { node: NodeIndex::ROOT, image: Image::new(&root) };
-        apply(&mut ours.writer.node, geometry, ours.slot, &fill, ours.csn);
         Ok(ours)
     }
 
-    /// Gives memory to the regions ahead of their allocators; the node has a thread for it.
+    /// Takes memory ahead of need and gives it its pages; the node has a thread for the latter.
     ///
     /// # Errors
     /// No memory.
-    pub fn populate(&self) -> Result<(), OursError> {
-        let tree_bytes =
-            HEADER_BYTES + u64::from(self.nodes.high_water().0) * self.geometry.node_bytes() as u64;
-        for (populator, high_water) in self.populators.iter().zip([tree_bytes, self.extents.high_water()]) {
-            populator.populate_ahead(0, high_water)?;
-        }
-        Ok(())
+    pub fn populate(&mut self) -> Result<(), OursError> {
+        self.pair.grow_ahead();
+        Ok([&self.source.extent, &self.source.node].into_iter().try_for_each(Region::populate_granted)?)
     }
 
     /// Inserts or replaces one entry.
@@ -152,27 +163,13 @@ impl Ours {
     /// # Errors
     /// A full region.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> Result<(), OursError> {
-        let csn = self.csn.next();
-        let tree = Meganode::new(&self.node, self.geometry, self.slot);
-        plan_ahead(&tree, key, &mut self.plan)?;
-        let header = ExtentHeader { epoch: EPOCH, csn, ..ExtentHeader::default() };
-        let shape = header.shape(value.len())?;
-        let offset = self.extents.allocate(shape.extent_bytes()).ok_or(OursError::ExtentsFull)?;
-        extent::prefetch(&self.extent, offset, shape);
-        let encoded = self.encoder.encode(&header, value)?;
-        let entry = LeafEntry { offset, value_len: encoded.shape.bits(), crc: encoded.checksum };
-        plan_put(&tree, &mut self.nodes, key, entry, &mut self.plan)?;
-        extent::store(&mut self.writer.extent, offset, encoded.bytes);
-        self.csn = csn;
-        for change in self.plan.changes() {
-            self.csn = self.csn.next();
-            apply(&mut self.writer.node, self.geometry, self.slot, &change, self.csn);
-        }
-        self.plan.commit(&mut self.nodes);
-        if let Some(old) = self.plan.old() {
-            let shape = ExtentShape::from_bits(old.value_len).ok_or(OursError::Shape)?;
-            self.extents.free(old.offset, shape.extent_bytes());
-        }
+        self.pair.make_room(SLOT, value.len());
+        self.number.0 += 1;
+        let (session, number) = (SessionId(1), self.number);
+        self.pair.put(SLOT, key, value, |version, replaced| {
+            let outcome = WriteOutcome::Written { version, replaced };
+            WriteCompletion { session, number, floor: number, outcome }
+        })?;
         Ok(())
     }
 
@@ -181,69 +178,70 @@ impl Ours {
     /// # Errors
     /// A full region.
     pub fn insert(&mut self, batch: &Batch) -> Result<(), OursError> {
-        (0..batch.keys.len()).try_for_each(|index| self.put(batch.keys.get(index), batch.values.get(index)))
+        for index in 0..batch.keys.len() {
+            self.put(batch.keys.get(index), batch.values.get(index))?;
+        }
+        self.reuse();
+        Ok(())
     }
 
-    /// The tree, to be read.
-    #[inline]
-    pub fn tree(&self) -> Meganode<'_, Region> {
-        Meganode::new(&self.node, self.geometry, self.slot)
+    /// Lets what was replaced be used again; the worker does so in its turns.
+    pub fn reuse(&mut self) {
+        self.pair.reuse(0);
     }
 
     /// The node region.
     pub fn node_region(&self) -> &Region {
-        &self.node
+        &self.source.node
     }
 
     /// Its sizes and the tree's place in it.
     pub fn place(&self) -> (Geometry, Slot) {
-        (self.geometry, self.slot)
+        (self.source.geometry, Slot { region: self.source.node.spec().id, index: SLOT })
     }
 
     /// A reader of this store.
     pub fn reader(&self) -> OursReader<'_> {
-        OursReader {
-            tree: self.tree(),
-            extent: &self.extent,
-            extents: ExtentReader::new(),
-            leaves: [LeafSnapshot::new(), LeafSnapshot::new()],
-        }
+        OursReader { pair: &self.pair, value: Vec::new() }
     }
 
     /// How many levels the tree has.
     pub fn height(&self) -> u8 {
-        self.nodes.height()
+        self.pair.meganode_figures(SLOT).height
     }
 
     /// What it takes.
     pub fn footprint(&self) -> Footprint {
-        let stats = self.extents.stats();
+        let figures = self.pair.figures();
         Footprint {
-            tree: self.nodes.nodes_used() as u64 * self.geometry.node_bytes() as u64,
-            extents: stats.allocated_bytes,
-            extents_wasted: stats.allocated_bytes - stats.live_bytes,
-            populated: self.node.populated_bytes() + self.extent.populated_bytes(),
+            tree: figures.tree_nodes * figures.tree_node_bytes,
+            extents: figures.extents_allocated_bytes,
+            extents_wasted: figures.extents_allocated_bytes - figures.extents_live_bytes,
+            populated: figures.populated_bytes,
         }
     }
 }
 
-/// Reads a store, as any thread may.
+/// Reads a store as its owner does.
 pub struct OursReader<'a> {
-    tree: Meganode<'a, Region>,
-    extent: &'a Region,
-    extents: ExtentReader,
-    leaves: [LeafSnapshot; 2],
+    pair: &'a Pair,
+    value: Vec<u8>,
 }
 
 impl OursReader<'_> {
+    fn tree(&self) -> Meganode<'_, Region> {
+        self.pair.meganode(SLOT)
+    }
+
     /// How many of the keys `[first, last)` are there; one search at a time.
     ///
     /// # Errors
     /// A search that failed.
     pub fn search(&self, keys: &Packed, first: usize, last: usize) -> Result<u64, OursError> {
+        let tree = self.tree();
         let mut found = 0;
         for index in first..last {
-            found += u64::from(self.tree.search(keys.get(index))?.entry.is_some());
+            found += u64::from(tree.search(keys.get(index))?.entry.is_some());
         }
         Ok(found)
     }
@@ -252,18 +250,12 @@ impl OursReader<'_> {
     ///
     /// # Errors
     /// A search or an extent that failed.
-    pub fn get(
-        &mut self,
-        keys: &Packed,
-        first: usize,
-        last: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<u64, OursError> {
+    pub fn get(&self, keys: &Packed, first: usize, last: usize, out: &mut Vec<u8>) -> Result<u64, OursError> {
+        let tree = self.tree();
         let mut bytes = 0;
         for index in first..last {
-            if let Some(entry) = self.tree.search(keys.get(index))?.entry {
-                out.clear();
-                self.copy(&entry, out)?;
+            if let Some(entry) = tree.search(keys.get(index))?.entry {
+                self.pair.read(&entry, out)?;
                 bytes += out.len() as u64;
             }
         }
@@ -275,10 +267,13 @@ impl OursReader<'_> {
     /// # Errors
     /// A search that failed.
     pub fn search_batched(&self, keys: &Packed, first: usize, last: usize) -> Result<u64, OursError> {
+        let tree = self.tree();
+        let mut answers: [Result<SearchResult, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
         let mut found = 0;
         for start in (first..last).step_by(BATCH) {
-            let answers = self.answers(keys, start, last.min(start + BATCH));
-            for answer in &answers[..last.min(start + BATCH) - start] {
+            let count = (last - start).min(BATCH);
+            tree.search_batch(&in_hand(keys, start, count)[..count], &mut answers);
+            for answer in &answers[..count] {
                 found += u64::from((*answer)?.entry.is_some());
             }
         }
@@ -290,33 +285,26 @@ impl OursReader<'_> {
     /// # Errors
     /// A search or an extent that failed.
     pub fn get_batched(
-        &mut self,
+        &self,
         keys: &Packed,
         first: usize,
         last: usize,
         out: &mut Vec<u8>,
     ) -> Result<u64, OursError> {
+        let mut located = [Located::default(); BATCH];
         let mut bytes = 0;
         for start in (first..last).step_by(BATCH) {
-            let count = last.min(start + BATCH) - start;
-            let answers = self.answers(keys, start, start + count);
-            for answer in &answers[..count] {
-                (*answer)?;
-            }
-            self.prefetch(answers[..count].iter().filter_map(|answer| answer.ok()?.entry));
-            for answer in &answers[..count] {
-                if let Some(entry) = (*answer)?.entry {
-                    out.clear();
-                    self.copy(&entry, out)?;
-                    bytes += out.len() as u64;
-                }
+            let count = (last - start).min(BATCH);
+            self.pair.locate_batch(SLOT, &in_hand(keys, start, count)[..count], &mut located)?;
+            for entry in located[..count].iter().filter_map(|located| located.entry) {
+                self.pair.read(&entry, out)?;
+                bytes += out.len() as u64;
             }
         }
         Ok(bytes)
     }
 
-    /// From each of the keys `[first, last)` on copies up to `limit` entries, leaf by leaf; returns how many
-    /// bytes.
+    /// From each of the keys `[first, last)` on copies up to `limit` entries; returns how many bytes.
     ///
     /// # Errors
     /// A leaf or an extent that could not be read.
@@ -329,72 +317,38 @@ impl OursReader<'_> {
         out: &mut Vec<u8>,
     ) -> Result<u64, OursError> {
         let mut bytes = 0;
-        let mut leaves = std::mem::take(&mut self.leaves);
         for index in first..last {
             out.clear();
-            self.scan_from(keys.get(index), limit, &mut leaves, out)?;
+            let mut left = limit;
+            let range = KeyRange {
+                start: Bound::Included(keys.get(index)),
+                end: Bound::Unbounded,
+                direction: ScanDirection::Forward,
+            };
+            self.pair.scan(SLOT, &range, limit, |key, entry| {
+                if left == 0 {
+                    return Ok::<Option<Csn>, PairError>(None);
+                }
+                left -= 1;
+                let head = self.pair.read(entry, &mut self.value)?;
+                out.extend_from_slice(key);
+                out.extend_from_slice(&self.value);
+                Ok(Some(head.csn))
+            })?;
             bytes += out.len() as u64;
         }
-        self.leaves = leaves;
         Ok(bytes)
     }
+}
 
-    fn scan_from(
-        &mut self,
-        key: &[u8],
-        limit: usize,
-        [leaf, next]: &mut [LeafSnapshot; 2],
-        out: &mut Vec<u8>,
-    ) -> Result<(), OursError> {
-        self.tree.leaf(key, leaf)?;
-        self.tree.prefetch_after(leaf);
-        let mut position = leaf.position(key);
-        let mut end = leaf.len().min(position + limit);
-        let mut left = limit - (end - position);
-        self.prefetch((position..end).map(|index| leaf.entry(index)));
-        loop {
-            // The extents of the next leaf are asked for before those of this one are copied.
-            let more = left > 0 && self.tree.leaf_ahead(leaf, next)?;
-            let next_end = if more { next.len().min(left) } else { 0 };
-            left -= next_end;
-            if left > 0 && more {
-                self.tree.prefetch_after(next);
-            }
-            self.prefetch((0..next_end).map(|index| next.entry(index)));
-            for index in position..end {
-                leaf.append_key(index, out);
-                self.copy(&leaf.entry(index), out)?;
-            }
-            if !more {
-                return Ok(());
-            }
-            std::mem::swap(leaf, next);
-            (position, end) = (0, next_end);
-        }
+/// The `count` keys from `first` on.
+#[inline]
+fn in_hand(keys: &Packed, first: usize, count: usize) -> [&[u8]; BATCH] {
+    let mut in_hand: [&[u8]; BATCH] = [&[]; BATCH];
+    for (place, index) in in_hand.iter_mut().zip(first..first + count) {
+        *place = keys.get(index);
     }
-
-    #[inline]
-    fn answers(&self, keys: &Packed, first: usize, last: usize) -> [Result<SearchResult, ReadError>; BATCH] {
-        let mut in_hand: [&[u8]; BATCH] = [&[]; BATCH];
-        for (place, index) in in_hand.iter_mut().zip(first..last) {
-            *place = keys.get(index);
-        }
-        let mut answers = [Err(ReadError::NotHere); BATCH];
-        self.tree.search_batch(&in_hand[..last - first], &mut answers);
-        answers
-    }
-
-    #[inline]
-    fn prefetch(&self, entries: impl Iterator<Item = LeafEntry> + Clone) {
-        let place = |entry: LeafEntry| Some((entry.offset, ExtentShape::from_bits(entry.value_len)?));
-        extent::prefetch_all(self.extent, entries.filter_map(place));
-    }
-
-    fn copy(&mut self, entry: &LeafEntry, out: &mut Vec<u8>) -> Result<(), OursError> {
-        let shape = ExtentShape::from_bits(entry.value_len).ok_or(OursError::Shape)?;
-        self.extents.append(self.extent, entry.offset, shape, entry.crc, out)?;
-        Ok(())
-    }
+    in_hand
 }
 
 #[cfg(test)]

@@ -109,7 +109,7 @@ fn crates_use_only_lower_floors_and_what_they_need() {
                 violations.push(format!("{name} uses {used}"));
             }
         }
-        // A crate's own tests may stand beside it: tree's, for one, search mapped memory.
+        // A crate's own tests may stand beside it.
         let tested = dependencies(&manifest, &["dev-dependencies"]);
         for used in tested.iter().filter_map(|used| used.strip_prefix("cell-")) {
             let is_above = floors.get(used).is_none_or(|used_floor| used_floor > floor);
