@@ -132,7 +132,7 @@ fn begin(sizes: Sizes, pages: HugePages) -> Result<Pair, OursError> {
         reuse_grace_ns: 0,
         grant_chunk_bytes: CHUNK_BYTES,
         split_fill_percent: 100,
-        rebuild_permille: 0,
+        compaction_permille: 0,
     };
     Ok(Pair::new(restore.finish().recovered, &options))
 }

@@ -202,8 +202,8 @@ impl ClusterAgent {
         Ok(looked)
     }
 
-    /// The notices of splits, if they have changed, or if the worker waits to see what it has written. One that
-    /// does not read is as one that is not there yet: its split waits, and everything else goes on.
+    /// The notices of splits, if they have changed, or if the worker waits to see what it has written. One
+    /// that does not read is as one that is not there yet: its split waits, and everything else goes on.
     fn notices_to_tell(&mut self) -> Option<ControlEvent> {
         let view = self.watch.view();
         if self.notices == view.notices && !self.notice_written {

@@ -1,5 +1,5 @@
-//! Splits of meganodes, and compactions after deletes, that a crash ends at every step, on one pair and on two,
-//! with and without checkpoints in between; each recovery twice, and crashes in what is left to do too.
+//! Splits of meganodes, and compactions after deletes, that a crash ends at every step, on one pair and on
+//! two, with and without checkpoints in between; each recovery twice, and crashes in what is left to do too.
 #![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
 
 mod cluster;

@@ -7,7 +7,8 @@ use std::fs;
 use toml::{Table, Value};
 
 use crate::demand_none;
-use crate::tree::root;
+use crate::source::code;
+use crate::tree::{root, sources};
 
 /// Crate, folder, floor, and the crates that it may use (`None`: all of lower floors).
 const MAP: &[(&str, &str, u8, Option<&[&str]>)] = &[
@@ -42,7 +43,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("io-uring", &["wal", "benches"]),
     ("axum", &["web"]),
     ("tower-http", &["web"]),
-    ("tokio", &["web", "ops"]),
+    ("tokio", &["web", "ops", "client"]), // in client: `aio/` alone, see below
     ("anyhow", &["ops"]),
     ("masstree", &["benches"]),
     ("mimalloc", &["simulator"]),
@@ -148,6 +149,18 @@ fn outside_crates_stay_behind_their_walls() {
         }
     }
     demand_none("outside crates where they do not belong", &violations);
+}
+
+#[test]
+fn runtime_of_the_client_stays_in_its_shell() {
+    let (inside, outside): (Vec<_>, Vec<_>) = sources()
+        .into_iter()
+        .filter(|source| source.path.starts_with("crates/client/src/"))
+        .filter(|source| source.text.lines().any(|line| code(line).contains("tokio::")))
+        .map(|source| source.path)
+        .partition(|path| path.starts_with("crates/client/src/aio/"));
+    assert!(!inside.is_empty());
+    demand_none("files of the client outside of `aio` that name a runtime", &outside);
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::transport;
 use crate::{ClientOptions, Condition, Operation, Ticket};
 
 /// The fabric's time-outs are judged at least this often.
-const SLEEP_MAX: Duration = Duration::from_millis(100);
+pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
 
 /// How long [`Client::close`] waits for the server to note the session's end.
 const CLOSE_WAIT: Duration = Duration::from_millis(500);
@@ -136,10 +136,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`]; so for all operations.
     pub fn search(&mut self, key: &[u8]) -> Result<bool, ClientError> {
-        match self.call(&Operation::Search { key })? {
-            Output::Exists(exists) => Ok(exists),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Search { key }).map(Output::into_exists)
     }
 
     /// The entry, if there is one; values of any length.
@@ -147,10 +144,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn get(&mut self, key: &[u8]) -> Result<Option<Item>, ClientError> {
-        match self.call(&Operation::Get { key })? {
-            Output::Value(item) => Ok(item),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Get { key }).map(Output::into_item)
     }
 
     /// Writes an entry, whatever is there. It is durable when this returns.
@@ -166,10 +160,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::ConditionFailed`] with the present version, or another [`ClientError`].
     pub fn put_if(&mut self, key: &[u8], value: &[u8], condition: Condition) -> Result<Version, ClientError> {
-        match self.call(&Operation::Put { key, value, condition })? {
-            Output::Written(version) => Ok(version),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Put { key, value, condition }).map(Output::into_version)
     }
 
     /// Writes an entry if it still has this version (compare and swap).
@@ -193,10 +184,7 @@ impl Client {
     /// # Errors
     /// [`ClientError::ConditionFailed`] with the present version, or another [`ClientError`].
     pub fn delete_if(&mut self, key: &[u8], condition: Condition) -> Result<bool, ClientError> {
-        match self.call(&Operation::Delete { key, condition })? {
-            Output::Deleted(existed) => Ok(existed),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Delete { key, condition }).map(Output::into_existed)
     }
 
     /// Many entries, in the order of the keys; each is as of its own moment. Any number of keys.
@@ -206,9 +194,7 @@ impl Client {
     pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, ClientError> {
         let mut items = Vec::with_capacity(keys.len());
         for group in groups(keys) {
-            let Output::Values(found) = self.call(&Operation::MultiGet { keys: group })? else {
-                unreachable!("the core matched the reply to the request")
-            };
+            let found = self.call(&Operation::MultiGet { keys: group })?.into_values();
             for (key, found) in group.iter().zip(found.iter()) {
                 items.push(match found {
                     Found::Absent => None,
@@ -225,10 +211,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn status(&mut self) -> Result<NodeStatus, ClientError> {
-        match self.call(&Operation::Status)? {
-            Output::Status(status) => Ok(status),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Status).map(Output::into_status)
     }
 
     /// The shape of the tree, from so many meganodes on.
@@ -236,10 +219,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn tree(&mut self, from: u32) -> Result<TreeShape, ClientError> {
-        match self.call(&Operation::Tree { from })? {
-            Output::Tree(shape) => Ok(shape),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Tree { from }).map(Output::into_tree)
     }
 
     /// The region table as the node at the bootstrap link knows it, from so many rows on.
@@ -247,10 +227,7 @@ impl Client {
     /// # Errors
     /// See [`ClientError`].
     pub fn table(&mut self, from: u32) -> Result<RegionTable, ClientError> {
-        match self.call(&Operation::Table { from })? {
-            Output::Table(table) => Ok(table),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Table { from }).map(Output::into_table)
     }
 
     /// Has the server check every invariant of its tree and every extent; it takes its time, so it has its
@@ -260,10 +237,7 @@ impl Client {
     /// See [`ClientError`]. Violations are no error: they stand in the result.
     pub fn check(&mut self, deadline: Duration) -> Result<CheckResult, ClientError> {
         let ticket = self.submit_within(&Operation::Check, deadline)?;
-        match self.finish(ticket)? {
-            Output::Checked(result) => Ok(result),
-            other => unfitting(&other),
-        }
+        self.finish(ticket).map(Output::into_check)
     }
 
     /// Takes an operation in and returns at once. Its completion comes from [`Client::poll`].
@@ -337,10 +311,7 @@ impl Client {
 
     /// One page of a range.
     pub(crate) fn scan_page(&mut self, scan: Scan<'_>) -> Result<ScanPage, ClientError> {
-        match self.call(&Operation::Scan(scan))? {
-            Output::Page(page) => Ok(page),
-            other => unfitting(&other),
-        }
+        self.call(&Operation::Scan(scan)).map(Output::into_page)
     }
 
     fn call(&mut self, operation: &Operation<'_>) -> Result<Output, ClientError> {
@@ -384,6 +355,41 @@ impl Client {
         self.now_ns()
     }
 
+    /// Readable when the client has something to do: an edge of it, if it is watched for edges.
+    #[cfg(feature = "aio")]
+    pub(crate) fn wake_descriptor(&self) -> Result<std::os::fd::OwnedFd, ClientError> {
+        let descriptor = self.driver.wake_descriptor().expect("the endpoint of a host has one");
+        descriptor.try_clone_to_owned().map_err(|source| ClientError::Runtime { source })
+    }
+
+    /// The answer of an operation that was just submitted, if it takes no wait: it was found in place, or
+    /// nothing else is under way and one step brings it.
+    #[cfg(feature = "aio")]
+    pub(crate) fn answered_at_once(&mut self, ticket: Ticket) -> Option<Completion> {
+        let clock = self.clock;
+        if !self.driver.validate(&mut || clock.now_ns()) && self.outstanding() == 1 {
+            self.step();
+        }
+        self.driver.core().completion_of(ticket)
+    }
+
+    /// A completion that is there.
+    #[cfg(feature = "aio")]
+    pub(crate) fn next_completion(&mut self) -> Option<Completion> {
+        self.driver.core().completion()
+    }
+
+    /// One step. When nothing happened and nothing is readable: for how long one may sleep.
+    #[cfg(feature = "aio")]
+    pub(crate) fn step_or_rest(&mut self) -> Option<Duration> {
+        if self.step() > 0 || !self.driver.prepare_sleep() || self.poller.wait(Some(Duration::ZERO)).ready > 0
+        {
+            return None;
+        }
+        let due_ns = self.driver.core().due_ns().unwrap_or(u64::MAX);
+        Some(Duration::from_nanos(due_ns.saturating_sub(self.now_ns())))
+    }
+
     /// From the client's start, on a clock that never goes back.
     fn now_ns(&self) -> u64 {
         self.clock.now_ns()
@@ -402,10 +408,6 @@ impl Drop for Client {
             self.step();
         }
     }
-}
-
-fn unfitting<T>(output: &Output) -> T {
-    unreachable!("the core matched the reply to the request, yet it is {output:?}")
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -455,7 +457,7 @@ fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
 }
 
 /// Keys in groups that fit a message each.
-fn groups<'a, 'b>(keys: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
+pub(crate) fn groups<'a, 'b>(keys: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
     const GROUP_BYTES: usize = cell_protocol::MESSAGE_BYTES_MAX / 2;
     let mut rest = keys;
     std::iter::from_fn(move || {

@@ -1,6 +1,8 @@
 //! Carries a core's commands out on an endpoint, and tells it what happens there. The clock is the caller's;
 //! it sleeps between the steps (or, in a simulator, does not).
 
+use std::os::fd::BorrowedFd;
+
 use cell_fabric::{Address, ConnectionId, Event, FabricError, Greeting, OneSided, ReadFailure, SendError};
 
 use crate::client_core::{ClientCommand, ClientCore};
@@ -140,7 +142,7 @@ impl<E: OneSided> Driver<E> {
         let reads = self.post_reads();
         self.map_regions();
         self.endpoint.flush();
-        // An operation also ends by time alone: its wait for the owner's lease is over, or its deadline is here.
+        // An operation also ends by time alone: its wait for the owner's lease is over, or its deadline came.
         events + commands + reads + self.core.completions().saturating_sub(completions)
     }
 
@@ -310,6 +312,12 @@ impl<E: OneSided> Driver<E> {
         self.failed_count += 1;
         self.fabric_error = Some(error);
         self.core.closed(link, now_ns, AttemptError::NotBegun);
+    }
+
+    /// Readable when a step has something to do; none if the endpoint has none.
+    #[must_use]
+    pub fn wake_descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.endpoint.wake_descriptor()
     }
 
     /// Whether the thread may sleep: call it right before.

@@ -127,6 +127,23 @@ pub enum ClientError {
         #[from]
         FabricError,
     ),
+    /// The client was closed, or the runtime that moved it on has ended, while the operation was under way or
+    /// before.
+    #[cfg(feature = "aio")]
+    #[error("the client was closed{}", if *fate == Fate::Unknown { ": it is not known whether the write was done" } else { "" })]
+    Closed {
+        /// What is known of the operation.
+        fate: Fate,
+    },
+    /// The asynchronous runtime cannot watch the client's descriptor. Enable its I/O, or raise the limit of
+    /// open files.
+    #[cfg(feature = "aio")]
+    #[error("the runtime cannot watch the client's connections")]
+    Runtime {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// The client's own queue is full: take completions, then submit again. Not done.
     #[error("{max} operations are waiting in this client, the limit")]
     QueueFull {
@@ -205,6 +222,8 @@ impl ClientError {
     pub fn fate(&self) -> Fate {
         match self {
             ClientError::Unknown { .. } => Fate::Unknown,
+            #[cfg(feature = "aio")]
+            ClientError::Closed { fate } => *fate,
             _ => Fate::NotDone,
         }
     }

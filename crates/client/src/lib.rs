@@ -3,6 +3,7 @@
 //! | part | what it is |
 //! |---|---|
 //! | [`Client`] | blocking calls and a pipelined interface, over TCP or shared memory, for one thread |
+//! | `aio` (feature `aio`) | the same for asynchronous programs, on tokio |
 //! | [`Driver`] | carries a core's commands out on any [`cell_fabric::Endpoint`]; the simulator uses it too |
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
@@ -15,6 +16,8 @@
 //! tell ([`ClientError::fate`]). Operations outstanding together are concurrent, whatever their order of
 //! submission.
 
+#[cfg(feature = "aio")]
+pub mod aio;
 mod backoff;
 mod blocking;
 mod client_core;

@@ -55,6 +55,35 @@ pub enum Output {
     Checked(CheckResult),
 }
 
+/// The one kind of output that the core gives for a kind of operation.
+macro_rules! output_of {
+    ($($name:ident: $variant:ident -> $type:ty;)*) => {
+        impl Output {
+            $(
+                pub(crate) fn $name(self) -> $type {
+                    match self {
+                        Output::$variant(output) => output,
+                        other => unreachable!("the core matched the reply to the request, yet it is {other:?}"),
+                    }
+                }
+            )*
+        }
+    };
+}
+
+output_of! {
+    into_exists: Exists -> bool;
+    into_item: Value -> Option<Item>;
+    into_version: Written -> Version;
+    into_existed: Deleted -> bool;
+    into_values: Values -> FoundValues;
+    into_page: Page -> ScanPage;
+    into_status: Status -> NodeStatus;
+    into_tree: Tree -> TreeShape;
+    into_table: Table -> RegionTable;
+    into_check: Checked -> CheckResult;
+}
+
 macro_rules! kept {
     ($(#[$doc:meta])* $name:ident, $variant:ident($view:ident), $(#[$view_doc:meta])* $method:ident) => {
         $(#[$doc])*

@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::ops::Bound;
 
-use cell_protocol::{EntryValue, Scan};
+use cell_protocol::{Entry, EntryValue, Scan};
 use cell_terms::Version;
 
-use crate::{Client, ClientError, Item};
+use crate::{Client, ClientError, Item, ScanPage};
 
 /// What to scan. A range that a scan has not finished is a range too: see [`Scanner::resume`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,15 +63,14 @@ impl ScanRange {
         }
     }
 
-    /// What is left after a page.
-    fn advance(&mut self, resume: cell_protocol::Bound<'_>, entry_count: usize) {
+    /// Begins (or, in reverse, ends) here from now on.
+    fn go_to(&mut self, resume: cell_protocol::Bound<'_>) {
         let bound = match resume {
             cell_protocol::Bound::Unbounded => Bound::Unbounded,
             cell_protocol::Bound::Included(key) => Bound::Included(key.to_vec()),
             cell_protocol::Bound::Excluded(key) => Bound::Excluded(key.to_vec()),
         };
         *(if self.reverse { &mut self.end } else { &mut self.start }) = bound;
-        self.limit = self.limit.saturating_sub(entry_count as u64);
     }
 }
 
@@ -104,6 +103,84 @@ pub struct ScanEntry {
     pub value_len: u32,
 }
 
+impl ScanEntry {
+    /// An entry with its whole value.
+    pub(crate) fn whole(key: Vec<u8>, item: Item) -> ScanEntry {
+        let Item { version, value } = item;
+        ScanEntry { key, version, value_len: u32::try_from(value.len()).unwrap_or(u32::MAX), value }
+    }
+}
+
+/// An entry as a page has it.
+pub(crate) enum PageEntry {
+    /// All that was asked for.
+    Whole(ScanEntry),
+    /// Its value does not fit the page: a get brings it.
+    Large {
+        /// The key.
+        key: Vec<u8>,
+    },
+}
+
+impl PageEntry {
+    pub(crate) fn of(entry: &Entry<'_>) -> PageEntry {
+        let (key, version) = (entry.key.to_vec(), entry.version);
+        match entry.value {
+            EntryValue::Inline(value) => {
+                PageEntry::Whole(ScanEntry::whole(key, Item { version, value: value.to_vec() }))
+            }
+            EntryValue::Omitted { value_len } => {
+                PageEntry::Whole(ScanEntry { key, version, value: Vec::new(), value_len })
+            }
+            EntryValue::Large { .. } => PageEntry::Large { key },
+        }
+    }
+}
+
+/// Where a scan is.
+#[derive(Debug)]
+pub(crate) struct ScanPosition {
+    /// What follows the fetched entries.
+    range: ScanRange,
+    /// Nothing does.
+    finished: bool,
+    /// Fetched and not yielded yet.
+    entries: VecDeque<ScanEntry>,
+}
+
+impl ScanPosition {
+    pub(crate) fn new(range: ScanRange) -> ScanPosition {
+        ScanPosition { finished: range.limit == 0, range, entries: VecDeque::new() }
+    }
+
+    /// What is to be asked for next; none when nothing is.
+    pub(crate) fn next_range(&self) -> Option<&ScanRange> {
+        (!self.finished).then_some(&self.range)
+    }
+
+    /// The next of the fetched entries.
+    pub(crate) fn take(&mut self) -> Option<ScanEntry> {
+        self.entries.pop_front()
+    }
+
+    /// The page at the range has come, with these entries.
+    pub(crate) fn on_page(&mut self, page: &ScanPage, entries: VecDeque<ScanEntry>) {
+        self.range.go_to(page.resume());
+        self.range.limit = self.range.limit.saturating_sub(entries.len() as u64);
+        self.finished = page.is_done() || self.range.limit == 0;
+        self.entries = entries;
+    }
+
+    /// What was not yielded yet; none when the scan is through.
+    pub(crate) fn resume(&self) -> Option<ScanRange> {
+        let Some(next) = self.entries.front() else { return self.next_range().cloned() };
+        let mut rest = self.range.clone();
+        rest.go_to(cell_protocol::Bound::Included(&next.key));
+        rest.limit = rest.limit.saturating_add(self.entries.len() as u64);
+        Some(rest)
+    }
+}
+
 /// The entries of a range, in order. Each page is taken from consistent leaves; the scan as a whole is not a
 /// snapshot: what is written behind or ahead of it meanwhile may or may not be in it. A value too large for
 /// its page is fetched by a get of its own, so it may be newer, and an entry that is gone by then is left
@@ -111,55 +188,34 @@ pub struct ScanEntry {
 #[derive(Debug)]
 pub struct Scanner<'a> {
     client: &'a mut Client,
-    /// What follows the fetched entries.
-    range: ScanRange,
-    /// Fetched and not yielded yet.
-    entries: VecDeque<ScanEntry>,
-    finished: bool,
+    position: ScanPosition,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(client: &'a mut Client, range: ScanRange) -> Scanner<'a> {
-        let finished = range.limit == 0;
-        Scanner { client, range, entries: VecDeque::new(), finished }
+        Scanner { client, position: ScanPosition::new(range) }
     }
 
     /// What of the range was not yielded yet: scan it to go on, with this client or another; none when the
     /// scan is through.
     #[must_use]
     pub fn resume(&self) -> Option<ScanRange> {
-        let Some(next) = self.entries.front() else {
-            return (!self.finished).then(|| self.range.clone());
-        };
-        let mut rest = self.range.clone();
-        rest.advance(cell_protocol::Bound::Included(&next.key), 0);
-        rest.limit = rest.limit.saturating_add(self.entries.len() as u64);
-        Some(rest)
+        self.position.resume()
     }
 
-    fn next_page(&mut self) -> Result<(), ClientError> {
-        let page = self.client.scan_page(self.range.request())?;
+    fn next_page(&mut self, range: &ScanRange) -> Result<(), ClientError> {
+        let page = self.client.scan_page(range.request())?;
+        let mut entries = VecDeque::with_capacity(page.len());
         for entry in page.iter() {
-            let version = entry.version;
-            let (item, value_len) = match entry.value {
-                EntryValue::Inline(value) => (Some(Item { version, value: value.to_vec() }), value.len()),
-                EntryValue::Omitted { value_len } => (
-                    Some(Item { version, value: Vec::new() }),
-                    usize::try_from(value_len).unwrap_or(usize::MAX),
-                ),
-                EntryValue::Large { .. } => {
-                    let item = self.client.get(entry.key)?;
-                    let len = item.as_ref().map_or(0, |item| item.value.len());
-                    (item, len)
+            match PageEntry::of(&entry) {
+                PageEntry::Whole(entry) => entries.push_back(entry),
+                PageEntry::Large { key } => {
+                    let item = self.client.get(&key)?;
+                    entries.extend(item.map(|item| ScanEntry::whole(key, item)));
                 }
-            };
-            let Some(item) = item else { continue };
-            let value_len = u32::try_from(value_len).unwrap_or(u32::MAX);
-            let Item { version, value } = item;
-            self.entries.push_back(ScanEntry { key: entry.key.to_vec(), version, value, value_len });
+            }
         }
-        self.range.advance(page.resume(), self.entries.len());
-        self.finished = page.is_done() || self.range.limit == 0;
+        self.position.on_page(&page, entries);
         Ok(())
     }
 }
@@ -169,15 +225,14 @@ impl Iterator for Scanner<'_> {
 
     /// The next entry. After an error the same scanner goes on where it was when it is asked again.
     fn next(&mut self) -> Option<Self::Item> {
-        while self.entries.is_empty() {
-            if self.finished {
-                return None;
+        loop {
+            if let Some(entry) = self.position.take() {
+                return Some(Ok(entry));
             }
-            if let Err(error) = self.next_page() {
-                self.entries.clear();
+            let range = self.position.next_range()?.clone();
+            if let Err(error) = self.next_page(&range) {
                 return Some(Err(error));
             }
         }
-        self.entries.pop_front().map(Ok)
     }
 }

@@ -22,8 +22,8 @@
 //! and what it prevents, in `page.rs`; the encoding of changes in `change.rs`.
 //!
 //! What is deliberately absent: I/O, clocks, threads, unsafe code; merging of nodes by deletes (an emptied
-//! leaf stays usable; sparse runs are compacted when their owner sees fit); any idea of what a value is, beyond
-//! [`LeafEntry`].
+//! leaf stays usable; sparse runs are compacted when their owner sees fit); any idea of what a value is,
+//! beyond [`LeafEntry`].
 //!
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 

@@ -8,8 +8,8 @@ use cell_tree::{Change, Geometry, NodeIndex, Slot};
 /// One bit for each tree node of a pair: set by the owner when it has filled the node, taken by the copier.
 /// Neither waits for the other.
 ///
-/// Entries move from leaf to leaf only by a fill (of a split, of a root that is pushed down, of a compaction),
-/// so the filled nodes are those to which a copier may have been too early. The module's text above says why
+/// Entries move from leaf to leaf only by a fill (of a split, of a root that is pushed down, of a
+/// compaction), so the filled nodes are those to which a copier may have been too early. The module's text above says why
 /// looking at them again is enough, and why a fill must be noted exactly when it is.
 #[derive(Debug)]
 pub struct FilledNodes {

@@ -148,28 +148,26 @@ pub(crate) const SPARSE: CompactionLimits =
 pub(crate) const ALWAYS: CompactionLimits = CompactionLimits { sparse_permille: 1_000, ..SPARSE };
 
 impl Tree {
-    /// One step of a compaction, `each` being called after each change; false when the last level is done. Freed
-    /// nodes can be used again at once: whoever still comes to one looks at its fences.
+    /// One step of a compaction, `each` being called after each change; false when the last level is done.
+    /// Freed nodes can be used again at once: whoever still comes to one looks at its fences.
     pub(crate) fn compaction_step(
         &mut self,
-        compaction: &mut CompactionPass,
+        pass: &mut CompactionPass,
         limits: &CompactionLimits,
         mut each: impl FnMut(&Tree),
     ) -> bool {
         let next = reading!(self, meganode => {
-            meganode.plan_compaction(compaction.level, &compaction.from, limits, &mut compaction.plan).unwrap()
+            meganode.plan_compaction(pass.level, &pass.from, limits, &mut pass.plan).unwrap()
         });
-        for change in compaction.plan.changes() {
+        for change in pass.plan.changes() {
             self.record(&change);
             each(self);
         }
-        compaction.plan.commit(&mut self.allocator);
-        compaction.plan.freed().iter().for_each(|node| self.allocator.free(*node));
+        pass.plan.commit(&mut self.allocator);
+        pass.plan.freed().iter().for_each(|node| self.allocator.free(*node));
         match next {
-            CompactionNext::From(from) => compaction.from = from,
-            CompactionNext::LevelDone => {
-                (compaction.level, compaction.from) = (compaction.level + 1, Vec::new())
-            }
+            CompactionNext::From(from) => pass.from = from,
+            CompactionNext::LevelDone => (pass.level, pass.from) = (pass.level + 1, Vec::new()),
             CompactionNext::TreeDone => return false,
         }
         true

@@ -1,0 +1,50 @@
+//! One operation as a future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use super::shared::{Begun, Shared};
+use crate::error::Fate;
+use crate::{ClientError, Operation, Output, Ticket};
+
+/// Submits an operation as soon as the client's queue has room, and waits for its answer.
+pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<Output, ClientError> {
+    loop {
+        match shared.begin(operation)? {
+            Begun::Ended(outcome) => return outcome,
+            Begun::Waits(ticket) => {
+                let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
+                return Answer { shared, ticket, is_write, taken: false }.await;
+            }
+            Begun::Full => shared.room().await,
+        }
+    }
+}
+
+/// The answer of an operation that was submitted. Dropped before, it gives the answer up.
+struct Answer<'a> {
+    shared: &'a Shared,
+    ticket: Ticket,
+    is_write: bool,
+    taken: bool,
+}
+
+impl Future for Answer<'_> {
+    type Output = Result<Output, ClientError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let fate = if self.is_write { Fate::Unknown } else { Fate::NotDone };
+        let answer = self.shared.take_answer(self.ticket, fate, context.waker());
+        self.taken = answer.is_ready();
+        answer
+    }
+}
+
+impl Drop for Answer<'_> {
+    fn drop(&mut self) {
+        if !self.taken {
+            self.shared.abandon(self.ticket);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The blocking client under one lock, and who waits for which of its operations.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use crate::error::Fate;
+use crate::{ClientError, OneSidedCounters, Operation, Output, Ticket};
+
+/// Steps of one turn of the pump: other tasks of its thread want to run too.
+const STEPS_A_TURN: usize = 16;
+/// The runtime's timers count milliseconds: shorter waits are waited for by turns.
+const SHORTEST_SLEEP: Duration = Duration::from_millis(1);
+/// The pump looks at an idle client at least this often.
+const IDLE_SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// What all handles, futures and the pump of a client share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// The pump has something to do: an operation was submitted, or the client is gone.
+    work: Notify,
+    /// Room in the client's queue: one permit for each operation that ended.
+    room: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    /// None when it was closed.
+    client: Option<crate::Client>,
+    /// Operations whose futures wait, or waited.
+    answers: HashMap<Ticket, AnswerState>,
+    /// Futures to wake when the lock is free again.
+    wakers: Vec<Waker>,
+}
+
+#[derive(Debug)]
+enum AnswerState {
+    /// The future waits; the waker is that of its last poll.
+    Awaited(Option<Waker>),
+    /// The answer is there.
+    There(Result<Output, ClientError>),
+    /// The future was dropped: the answer is for nobody.
+    Abandoned,
+}
+
+/// What became of an operation that was to be submitted.
+pub(super) enum Begun {
+    /// It has ended already.
+    Ended(Result<Output, ClientError>),
+    /// Its answer is to come.
+    Waits(Ticket),
+    /// The queue is full: nothing was submitted.
+    Full,
+}
+
+/// What the pump does after a turn.
+pub(super) enum Turn {
+    /// Another turn, after other tasks.
+    Again,
+    /// Sleep, at most so long.
+    Sleep(Duration),
+    /// The client is gone.
+    Over,
+}
+
+impl Shared {
+    /// Shares a client that is connected; also the descriptor that is readable when it has something to do.
+    pub(super) fn new(client: crate::Client) -> Result<(Shared, OwnedFd), ClientError> {
+        let descriptor = client.wake_descriptor()?;
+        let state = State { client: Some(client), answers: HashMap::new(), wakers: Vec::new() };
+        Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }, descriptor))
+    }
+
+    /// Whoever panicked with the lock in hand has left the client as sound as an unwound call leaves it.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives the lock back, then wakes whose answers came.
+    fn unlock(&self, mut state: MutexGuard<'_, State>) {
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
+    /// Submits an operation. One that the client answers itself is answered at once.
+    pub(super) fn begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
+        let mut state = self.lock();
+        let closed = ClientError::Closed { fate: Fate::NotDone };
+        let client = state.client.as_mut().ok_or(closed)?;
+        let ticket = match client.submit(operation) {
+            Ok(ticket) => ticket,
+            Err(ClientError::QueueFull { .. }) => return Ok(Begun::Full),
+            Err(error) => return Err(error),
+        };
+        if let Some(completion) = client.answered_at_once(ticket) {
+            return Ok(Begun::Ended(completion.outcome));
+        }
+        state.answers.insert(ticket, AnswerState::Awaited(None));
+        self.hand_out(&mut state);
+        self.unlock(state);
+        self.work.notify_one();
+        Ok(Begun::Waits(ticket))
+    }
+
+    /// Lets operations go on as far as they can without a wait.
+    pub(super) fn turn(&self) -> Turn {
+        let mut state = self.lock();
+        let mut turn = Turn::Again;
+        for _ in 0..STEPS_A_TURN {
+            let Some(client) = &mut state.client else {
+                turn = Turn::Over;
+                break;
+            };
+            let due = client.step_or_rest();
+            self.hand_out(&mut state);
+            if let Some(rest) = due {
+                let busy = state.client.as_ref().is_some_and(|client| client.outstanding() > 0);
+                let rest = if busy { rest.min(crate::blocking::SLEEP_MAX) } else { rest.min(IDLE_SLEEP_MAX) };
+                turn = if rest < SHORTEST_SLEEP { Turn::Again } else { Turn::Sleep(rest) };
+                break;
+            }
+        }
+        self.unlock(state);
+        turn
+    }
+
+    /// Gives each completion to who waits for it.
+    fn hand_out(&self, state: &mut State) {
+        let State { client: Some(client), answers, wakers } = state else { return };
+        while let Some(completion) = client.next_completion() {
+            self.room.notify_one();
+            let Some(answer) = answers.get_mut(&completion.ticket) else { continue };
+            match std::mem::replace(answer, AnswerState::There(completion.outcome)) {
+                AnswerState::Awaited(waker) => wakers.extend(waker),
+                AnswerState::There(_) => unreachable!("each ticket has one completion"),
+                AnswerState::Abandoned => {
+                    answers.remove(&completion.ticket);
+                }
+            }
+        }
+    }
+
+    /// The answer of an operation, if it is there; else its future's waker is kept. `fate`: of an operation
+    /// that ended with the client.
+    pub(super) fn take_answer(
+        &self,
+        ticket: Ticket,
+        fate: Fate,
+        waker: &Waker,
+    ) -> Poll<Result<Output, ClientError>> {
+        let mut state = self.lock();
+        match state.answers.remove(&ticket) {
+            Some(AnswerState::There(outcome)) => Poll::Ready(outcome),
+            Some(AnswerState::Awaited(_)) => {
+                state.answers.insert(ticket, AnswerState::Awaited(Some(waker.clone())));
+                Poll::Pending
+            }
+            Some(AnswerState::Abandoned) | None => Poll::Ready(Err(ClientError::Closed { fate })),
+        }
+    }
+
+    /// Nobody waits for an operation any more.
+    pub(super) fn abandon(&self, ticket: Ticket) {
+        let mut state = self.lock();
+        if let Some(AnswerState::Awaited(_)) = state.answers.remove(&ticket) {
+            state.answers.insert(ticket, AnswerState::Abandoned);
+        }
+    }
+
+    /// Waits until an operation may have ended since the last look.
+    pub(super) async fn room(&self) {
+        self.room.notified().await;
+    }
+
+    /// Waits until the pump has something to do.
+    pub(super) async fn work(&self) {
+        self.work.notified().await;
+    }
+
+    /// Ends the client: what is outstanding ends, nothing is taken in any more. Gives it to the first caller.
+    pub(super) fn end(&self) -> Option<crate::Client> {
+        let mut state = self.lock();
+        let client = state.client.take();
+        for (_, answer) in std::mem::take(&mut state.answers) {
+            if let AnswerState::Awaited(Some(waker)) = answer {
+                state.wakers.push(waker);
+            }
+        }
+        self.unlock(state);
+        self.work.notify_one();
+        self.room.notify_waiters();
+        client
+    }
+
+    pub(super) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
+        self.lock().client.as_ref().and_then(|client| client.one_sided_counters().cloned())
+    }
+
+    pub(super) fn outstanding(&self) -> usize {
+        self.lock().client.as_ref().map_or(0, crate::Client::outstanding)
+    }
+}
