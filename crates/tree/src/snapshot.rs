@@ -33,7 +33,8 @@ const _: () = assert!(SPARE_BYTES.is_multiple_of(WORD_BYTES));
 /// [`LeafSnapshot::csn_removed`].
 ///
 /// Who goes on from leaf to leaf gets what follows and nothing twice: a leaf that was compacted meanwhile,
-/// and has what the one before had too, is seen from there on, as if it began (or going backward, ended) there.
+/// and has what the one before had too, is seen from there on, as if it began (or going backward, ended)
+/// there.
 #[derive(Clone, Debug, Default)]
 pub struct LeafSnapshot {
     pub(crate) now: Content,

@@ -1,6 +1,6 @@
 //! Crash points of splits and compactions, as the worker core has them: the process dies after each operation
-//! of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on. Nothing that
-//! was acknowledged is lost, nothing is carried out twice, and what was begun comes to its end.
+//! of its disk in turn, with and without checkpoints, and another takes its pairs over and goes on. Nothing
+//! that was acknowledged is lost, nothing is carried out twice, and what was begun comes to its end.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -9,8 +9,8 @@ use cell_tree::{Change, Geometry, NodeIndex, Slot};
 /// Neither waits for the other.
 ///
 /// Entries move from leaf to leaf only by a fill (of a split, of a root that is pushed down, of a
-/// compaction), so the filled nodes are those to which a copier may have been too early. The module's text above says why
-/// looking at them again is enough, and why a fill must be noted exactly when it is.
+/// compaction), so the filled nodes are those to which a copier may have been too early. The module's text
+/// above says why looking at them again is enough, and why a fill must be noted exactly when it is.
 #[derive(Debug)]
 pub struct FilledNodes {
     slots: Box<[Box<[AtomicU64]>]>,

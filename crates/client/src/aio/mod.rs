@@ -193,7 +193,7 @@ impl Client {
     /// clones. What is outstanding ends with [`ClientError::Closed`].
     pub async fn close(self) {
         if let Some(client) = self.shared.end() {
-            // It fails only if the runtime shuts down: then the client is dropped, which ends the session too.
+            // It fails only if the runtime ends: then the client is dropped, which ends the session too.
             let _ = tokio::task::spawn_blocking(move || client.close()).await;
         }
     }
