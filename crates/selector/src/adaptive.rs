@@ -1,0 +1,233 @@
+//! The adaptive rule: a share of the searches goes to the server, and the share moves a little each interval
+//! towards the path on which a search costs all clients less.
+//!
+//! - What a search costs: its mean latency; the wait in its queue once more, because those behind it wait for
+//!   it as long; and for each other operation that its client has in hand, the client's processor time.
+//! - The share moves by its log odds. The step halves when the direction turns and grows while it lasts, so
+//!   that many clients that see the same do not all change sides.
+//! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
+//! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while, never
+//!   more often than that part.
+
+use crate::decision::SearchPath;
+use crate::path_cost::PathCost;
+use crate::settings::SelectorSettings;
+
+/// Samples of each path before they are compared.
+const SAMPLES_MIN: u32 = 4;
+
+/// Samples of both paths together that an interval has at least.
+const INTERVAL_SAMPLES_MIN: u32 = 8;
+
+/// While a path lacks samples, one of so many searches goes there.
+const FIRST_SAMPLES_SHARE: f64 = 0.25;
+
+/// Largest and smallest step of the log odds.
+const STEP_MAX: f64 = 0.6;
+const STEP_MIN: f64 = 0.02;
+
+/// The step grows so while the direction lasts, and shrinks so when it turns.
+const STEP_GROWTH: f64 = 1.4;
+const STEP_SHRINKAGE: f64 = 0.5;
+
+/// The first estimates lead so far at most: all clients may have begun together, at the server.
+const FIRST_ODDS_MAX: f64 = 1.5;
+
+/// The log odds stay within these bounds: a share of 0.999.
+const ODDS_MAX: f64 = 7.0;
+
+/// A path that was not taken for so long is taken, if so many searches have gone by since.
+const EXPLORE_EVERY_NS: u64 = 50_000_000;
+const EXPLORE_EVERY_SEARCHES: u32 = 32;
+
+/// A search by an idle server takes at most so many times the lowest read latency: who meets a server that is
+/// busy all the time does not take the wait for a part of the way.
+const SERVER_RTTS_MAX: f64 = 3.0;
+
+/// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
+const QUEUE_FROM: f64 = 1.5;
+
+/// By how much the log odds of a meganode move with the logarithm of its reads: where both paths are used,
+/// the meganodes that take fewer reads are read one-sided first.
+const MEGANODE_WEIGHT: f64 = 3.0;
+
+/// What a path was taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Choice {
+    /// The estimates.
+    Estimated(SearchPath),
+    /// To see whether they still hold.
+    Explored(SearchPath),
+    /// There are none.
+    Unknown(SearchPath),
+}
+
+/// The balance between the paths, for one kind of search on one connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Balance {
+    pub(crate) server: PathCost,
+    pub(crate) one_sided: PathCost,
+    /// Of single reads.
+    pub(crate) read: PathCost,
+    /// Log odds of the server.
+    odds: f64,
+    step: f64,
+    direction: f64,
+    /// What was compared was known.
+    is_known: bool,
+    share: f64,
+    /// The share, kept within what exploration asks for.
+    share_explored: f64,
+    folded_ns: u64,
+    /// Searches decided on since the last interval, and operations in hand at that, summed up.
+    searches: u32,
+    in_hand: u64,
+    /// Of the one-sided searches since the last interval: reads, and how many were done in place.
+    reads: u64,
+    in_place: u32,
+    reads_mean: f64,
+    is_in_place: bool,
+    /// When each path was taken last, and searches since.
+    taken_ns: [u64; 2],
+    since_taken: [u32; 2],
+}
+
+impl Balance {
+    /// The share of the searches that goes to the server.
+    pub(crate) fn share(&self) -> Option<f64> {
+        self.is_known.then_some(self.share_explored)
+    }
+
+    /// A one-sided search took so long and so many reads, none if it was in place.
+    #[inline]
+    pub(crate) fn on_one_sided(&mut self, latency_ns: u64, reads: u32) {
+        self.one_sided.push(latency_ns);
+        self.reads += u64::from(reads);
+        self.in_place += u32::from(reads == 0);
+    }
+
+    /// Decides on a search. `draw` is between 0 and 1; `reads_ratio` is what the search's meganode takes of
+    /// reads, as a part of what searches take in the mean.
+    #[inline]
+    pub(crate) fn choose(
+        &mut self,
+        now_ns: u64,
+        in_hand: u32,
+        draw: f64,
+        (reads_ratio, rtt_ns): (f64, f64),
+        settings: &SelectorSettings,
+    ) -> Choice {
+        self.in_hand += u64::from(in_hand);
+        self.searches += 1;
+        if now_ns.saturating_sub(self.folded_ns) >= settings.interval_ns {
+            self.fold(now_ns, rtt_ns, settings);
+        }
+        let choice = self.draw(now_ns, draw, reads_ratio);
+        let (Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path)) = choice;
+        let (taken, left) = if path == SearchPath::Server { (0, 1) } else { (1, 0) };
+        self.taken_ns[taken] = now_ns;
+        self.since_taken[taken] = 0;
+        self.since_taken[left] = self.since_taken[left].saturating_add(1);
+        choice
+    }
+
+    fn draw(&self, now_ns: u64, draw: f64, reads_ratio: f64) -> Choice {
+        if !self.is_known {
+            return Choice::Unknown(self.first(draw));
+        }
+        for (at, path) in [(0, SearchPath::Server), (1, SearchPath::OneSided)] {
+            let long_ago = now_ns.saturating_sub(self.taken_ns[at]) >= EXPLORE_EVERY_NS;
+            if long_ago && self.since_taken[at] >= EXPLORE_EVERY_SEARCHES {
+                return Choice::Explored(path);
+            }
+        }
+        let (mut share, mut explored) = (self.share, self.share_explored);
+        if (reads_ratio - 1.0).abs() > 0.05 {
+            share = share_of(self.odds + MEGANODE_WEIGHT * reads_ratio.ln());
+            explored = share.clamp(explored.min(1.0 - explored), explored.max(1.0 - explored));
+        }
+        let path_at = |share: f64| if draw < share { SearchPath::Server } else { SearchPath::OneSided };
+        if path_at(share) == path_at(explored) {
+            Choice::Estimated(path_at(explored))
+        } else {
+            Choice::Explored(path_at(explored))
+        }
+    }
+
+    /// Before both paths are known: the server, and now and then the reads.
+    fn first(&self, draw: f64) -> SearchPath {
+        let lacks_reads = self.one_sided.samples() < SAMPLES_MIN;
+        let lacks_server = self.server.samples() < SAMPLES_MIN;
+        let reads_share = match (lacks_reads, lacks_server) {
+            (true, false) => FIRST_SAMPLES_SHARE,
+            (false, true) => 1.0 - FIRST_SAMPLES_SHARE,
+            _ => 0.5,
+        };
+        let is_first = self.server.samples() == 0 && self.one_sided.samples() == 0;
+        if is_first || draw >= reads_share { SearchPath::Server } else { SearchPath::OneSided }
+    }
+
+    /// An interval is over.
+    fn fold(&mut self, now_ns: u64, rtt_ns: f64, settings: &SelectorSettings) {
+        if self.server.count() + self.one_sided.count() < INTERVAL_SAMPLES_MIN
+            || self.server.samples() < SAMPLES_MIN
+            || self.one_sided.samples() < SAMPLES_MIN
+        {
+            return;
+        }
+        self.folded_ns = now_ns;
+        let one_sided_count = self.one_sided.count();
+        self.server.fold();
+        self.one_sided.fold();
+        self.read.fold();
+        let (server_ns, one_sided_ns) = self.costs(one_sided_count, rtt_ns, settings);
+        (self.in_hand, self.searches, self.reads, self.in_place) = (0, 0, 0, 0);
+        let pull = (one_sided_ns / server_ns).ln();
+        if self.is_known {
+            self.move_odds(pull);
+        } else {
+            (self.is_known, self.odds, self.step) =
+                (true, pull.clamp(-FIRST_ODDS_MAX, FIRST_ODDS_MAX), STEP_MAX / 2.0);
+        }
+        self.share = share_of(self.odds);
+        // A part of the time, not of the searches: the worse path is taken the more seldom the worse it is.
+        let part = settings.exploration;
+        let worse = (server_ns / one_sided_ns).min(one_sided_ns / server_ns);
+        self.share_explored = self.share.clamp(part * worse, 1.0 - part * worse);
+    }
+
+    /// What a search costs on either path.
+    fn costs(&mut self, one_sided_count: u32, rtt_ns: f64, settings: &SelectorSettings) -> (f64, f64) {
+        let in_hand = self.in_hand as f64 / f64::from(self.searches.max(1));
+        if one_sided_count > 0 {
+            let count = f64::from(one_sided_count);
+            self.reads_mean = self.reads as f64 / count;
+            self.is_in_place = 2.0 * f64::from(self.in_place) > count;
+        }
+        let mean_ns = |cost: &PathCost| cost.mean_ns().unwrap_or(0.0);
+        let (server_ns, one_sided_ns) = (mean_ns(&self.server), mean_ns(&self.one_sided));
+        if self.is_in_place {
+            // No queue, and the client does nothing else meanwhile.
+            return (server_ns, one_sided_ns * (1.0 + in_hand));
+        }
+        // An idle server's search takes its processor's time besides the way there and back.
+        let lowest_ns = self.server.lowest_ns().map_or(rtt_ns, |lowest_ns| lowest_ns as f64);
+        let lowest_ns = lowest_ns.clamp(rtt_ns, SERVER_RTTS_MAX * rtt_ns);
+        let wait_ns = |mean_ns: f64, lowest_ns: f64| (mean_ns - QUEUE_FROM * lowest_ns).max(0.0);
+        let weight = settings.wait_weight - 1.0;
+        let read_ns = weight * wait_ns(mean_ns(&self.read), rtt_ns) + in_hand * settings.read_cpu_ns;
+        (server_ns + weight * wait_ns(server_ns, lowest_ns), one_sided_ns + self.reads_mean * read_ns)
+    }
+
+    fn move_odds(&mut self, pull: f64) {
+        let direction = pull.signum();
+        let factor = if direction == self.direction { STEP_GROWTH } else { STEP_SHRINKAGE };
+        self.step = (self.step * factor).clamp(STEP_MIN, STEP_MAX);
+        self.direction = direction;
+        self.odds = (self.odds + self.step * pull.clamp(-1.0, 1.0)).clamp(-ODDS_MAX, ODDS_MAX);
+    }
+}
+
+fn share_of(odds: f64) -> f64 {
+    1.0 / (1.0 + (-odds).exp())
+}

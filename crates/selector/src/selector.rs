@@ -1,0 +1,314 @@
+//! One connection's selector: its estimates, and the rule in force.
+
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::Rng;
+
+use crate::adaptive::{Balance, Choice};
+use crate::decision::{Decision, MeganodeId, Question, Reason, SearchKind, SearchPath};
+use crate::paper::PaperRule;
+use crate::reads_table::ReadsTable;
+use crate::settings::{Policy, SelectorSettings};
+
+/// What was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sample {
+    /// The server has answered a search.
+    Server {
+        /// What kind it was.
+        kind: SearchKind,
+        /// From the request's departure to the answer.
+        latency_ns: u64,
+    },
+    /// A one-sided read has come back.
+    Read {
+        /// Of what kind of search it is.
+        kind: SearchKind,
+        /// From its posting.
+        latency_ns: u64,
+    },
+    /// A search was done with one-sided reads.
+    OneSided {
+        /// What kind it was.
+        kind: SearchKind,
+        /// In which meganode its last leaf is.
+        meganode: Option<MeganodeId>,
+        /// From its begin to its answer.
+        latency_ns: u64,
+        /// Reads that it took, one after another or together; of a multi-get or a scan, as one key's.
+        reads: u32,
+    },
+    /// A search was done in the server's mapped memory, by the client's processor alone: also a read.
+    InPlace {
+        /// What kind it was.
+        kind: SearchKind,
+        /// How long it took.
+        latency_ns: u64,
+    },
+}
+
+/// How often what was decided.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Decisions {
+    /// Searches for the server.
+    pub server: u64,
+    /// Searches for the client.
+    pub one_sided: u64,
+    /// Of both, those that explored.
+    pub explored: u64,
+    /// Of those for the server, those that only it could do.
+    pub only_server: u64,
+}
+
+impl Decisions {
+    fn count(&mut self, decision: Decision) {
+        match decision.path {
+            SearchPath::Server => self.server += 1,
+            SearchPath::OneSided => self.one_sided += 1,
+        }
+        self.explored += u64::from(decision.reason == Reason::Exploration);
+        self.only_server += u64::from(matches!(decision.reason, Reason::OnlyServer(_)));
+    }
+
+    /// Adds those of another connection.
+    pub fn add(&mut self, other: &Decisions) {
+        self.server += other.server;
+        self.one_sided += other.one_sided;
+        self.explored += other.explored;
+        self.only_server += other.only_server;
+    }
+
+    /// Share of the searches that went to the server.
+    #[must_use]
+    pub fn server_share(&self) -> Option<f64> {
+        let all = self.server + self.one_sided;
+        (all > 0).then(|| self.server as f64 / all as f64)
+    }
+}
+
+/// What is known of a connection, in nanoseconds; of latencies those of searches of one key.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Estimates {
+    /// `l_s`.
+    pub server_ns: Option<f64>,
+    /// `l_r`.
+    pub read_ns: Option<f64>,
+    /// A whole search with one-sided reads.
+    pub one_sided_ns: Option<f64>,
+    /// `RTT`: the lowest read latency seen.
+    pub rtt_ns: Option<f64>,
+    /// `m`.
+    pub reads: f64,
+    /// The part of the searches that goes to the server by the rule in force, if that goes by a share.
+    pub share: Option<f64>,
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Paper(PaperRule),
+    Adaptive(Box<[Balance; SearchKind::COUNT]>),
+    Fixed,
+}
+
+/// The weight of a new latency in the figures that are only reported.
+const REPORT_WEIGHT: f64 = 1.0 / 64.0;
+
+/// See the crate's text.
+#[derive(Clone, Debug)]
+pub struct Selector {
+    settings: SelectorSettings,
+    random: Xoshiro256PlusPlus,
+    rule: Rule,
+    reads: ReadsTable,
+    rtt_ns: u64,
+    /// Moving means for reports, by any policy.
+    server_ns: f64,
+    read_ns: f64,
+    one_sided_ns: f64,
+    used_ns: u64,
+    /// The history was dropped, and both paths have not been measured since.
+    was_reset: bool,
+    decisions: Decisions,
+}
+
+impl Selector {
+    /// A selector that knows nothing yet. `random` is a stream of its own.
+    ///
+    /// # Panics
+    /// If a constant is out of bounds: see [`SelectorSettings::check`].
+    #[must_use]
+    pub fn new(settings: SelectorSettings, random: Xoshiro256PlusPlus) -> Selector {
+        assert_eq!(settings.check(), Ok(()), "the settings were not checked");
+        let rule = match settings.policy {
+            Policy::Paper => Rule::Paper(PaperRule::new(&settings)),
+            Policy::Adaptive => Rule::Adaptive(Box::default()),
+            Policy::Fixed => Rule::Fixed,
+        };
+        Selector {
+            reads: ReadsTable::new(settings.reads_initial),
+            settings,
+            random,
+            rule,
+            rtt_ns: u64::MAX,
+            server_ns: 0.0,
+            read_ns: 0.0,
+            one_sided_ns: 0.0,
+            used_ns: 0,
+            was_reset: false,
+            decisions: Decisions::default(),
+        }
+    }
+
+    /// Decides who does a search.
+    #[inline]
+    pub fn decide(&mut self, question: &Question) -> Decision {
+        self.forget_after_idle(question.now_ns);
+        let decision = match question.one_sided {
+            Err(obstacle) => Decision { path: SearchPath::Server, reason: Reason::OnlyServer(obstacle) },
+            Ok(()) => self.choose(question),
+        };
+        self.decisions.count(decision);
+        decision
+    }
+
+    fn choose(&mut self, question: &Question) -> Decision {
+        let draw = draw(&mut self.random);
+        let unknown = if self.was_reset { Reason::IdleReset } else { Reason::NotEnoughSamples };
+        match &mut self.rule {
+            Rule::Fixed => {
+                let server = draw < self.settings.fixed_share;
+                let path = if server { SearchPath::Server } else { SearchPath::OneSided };
+                Decision { path, reason: Reason::FixedShare }
+            }
+            Rule::Paper(rule) => {
+                match rule.choose(self.rtt_ns as f64, self.reads.expected(question.meganode)) {
+                    Err(path) => Decision { path, reason: unknown },
+                    Ok(path) if draw < self.settings.exploration => {
+                        Decision { path: path.other(), reason: Reason::Exploration }
+                    }
+                    Ok(path) => Decision { path, reason: Reason::Estimate },
+                }
+            }
+            Rule::Adaptive(balances) => {
+                let balance = &mut balances[question.kind.index()];
+                let ratio = match question.meganode {
+                    None => 1.0,
+                    known => self.reads.expected(known) / self.reads.expected(None),
+                };
+                let known = (ratio, self.rtt_ns as f64);
+                match balance.choose(question.now_ns, question.in_hand, draw, known, &self.settings) {
+                    Choice::Estimated(path) => Decision { path, reason: Reason::Estimate },
+                    Choice::Explored(path) => Decision { path, reason: Reason::Exploration },
+                    Choice::Unknown(path) => Decision { path, reason: unknown },
+                }
+            }
+        }
+    }
+
+    /// Takes in what was measured.
+    #[inline]
+    pub fn on_sample(&mut self, now_ns: u64, sample: Sample) {
+        self.used_ns = self.used_ns.max(now_ns);
+        match sample {
+            Sample::Server { kind, latency_ns } => {
+                follow(&mut self.server_ns, latency_ns);
+                match &mut self.rule {
+                    Rule::Paper(rule) => rule.server.push(latency_ns),
+                    Rule::Adaptive(balances) => balances[kind.index()].server.push(latency_ns),
+                    Rule::Fixed => {}
+                }
+            }
+            Sample::Read { kind, latency_ns } => self.on_read(kind, latency_ns),
+            Sample::OneSided { kind, meganode, latency_ns, reads } => {
+                self.reads.push(meganode, reads);
+                self.on_one_sided(kind, latency_ns, reads);
+            }
+            Sample::InPlace { kind, latency_ns } => {
+                self.on_read(kind, latency_ns);
+                self.reads.push(None, 1);
+                self.on_one_sided(kind, latency_ns, 0);
+            }
+        }
+    }
+
+    fn on_read(&mut self, kind: SearchKind, latency_ns: u64) {
+        self.rtt_ns = self.rtt_ns.min(latency_ns);
+        follow(&mut self.read_ns, latency_ns);
+        match &mut self.rule {
+            Rule::Paper(rule) => rule.read.push(latency_ns),
+            Rule::Adaptive(balances) => balances[kind.index()].read.push(latency_ns),
+            Rule::Fixed => {}
+        }
+    }
+
+    fn on_one_sided(&mut self, kind: SearchKind, latency_ns: u64, reads: u32) {
+        self.was_reset = false;
+        follow(&mut self.one_sided_ns, latency_ns);
+        if let Rule::Adaptive(balances) = &mut self.rule {
+            balances[kind.index()].on_one_sided(latency_ns, reads);
+        }
+    }
+
+    /// Drops the history when nothing was searched for long.
+    fn forget_after_idle(&mut self, now_ns: u64) {
+        let idle = now_ns.saturating_sub(self.used_ns) >= self.settings.idle_ns && self.used_ns > 0;
+        self.used_ns = self.used_ns.max(now_ns);
+        if idle {
+            self.was_reset = true;
+            self.reads.clear();
+            match &mut self.rule {
+                Rule::Paper(rule) => rule.clear(),
+                Rule::Adaptive(balances) => **balances = Default::default(),
+                Rule::Fixed => {}
+            }
+            (self.server_ns, self.read_ns, self.one_sided_ns) = (0.0, 0.0, 0.0);
+        }
+    }
+
+    /// How often what was decided, since the start.
+    #[must_use]
+    pub fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// What is known.
+    #[must_use]
+    pub fn estimates(&self) -> Estimates {
+        let known = |mean_ns: f64| (mean_ns > 0.0).then_some(mean_ns);
+        let (server, read) = match &self.rule {
+            Rule::Paper(rule) => (rule.server.mean(), rule.read.mean()),
+            Rule::Adaptive(balances) => {
+                (balances[SearchKind::Point.index()].server.mean_ns(), known(self.read_ns))
+            }
+            Rule::Fixed => (known(self.server_ns), known(self.read_ns)),
+        };
+        let share = match &self.rule {
+            Rule::Paper(_) => None,
+            Rule::Adaptive(balances) => balances[SearchKind::Point.index()].share(),
+            Rule::Fixed => Some(self.settings.fixed_share),
+        };
+        Estimates {
+            server_ns: server.or(known(self.server_ns)),
+            read_ns: read,
+            one_sided_ns: known(self.one_sided_ns),
+            rtt_ns: (self.rtt_ns < u64::MAX).then_some(self.rtt_ns as f64),
+            reads: self.reads.expected(None),
+            share,
+        }
+    }
+}
+
+/// Lets a mean follow what is measured.
+fn follow(mean_ns: &mut f64, latency_ns: u64) {
+    let latency_ns = latency_ns as f64;
+    if *mean_ns > 0.0 {
+        *mean_ns += REPORT_WEIGHT * (latency_ns - *mean_ns);
+    } else {
+        *mean_ns = latency_ns;
+    }
+}
+
+/// A number from 0 to below 1.
+fn draw(random: &mut Xoshiro256PlusPlus) -> f64 {
+    const STEPS: f64 = (1_u64 << 53) as f64;
+    (random.next_u64() >> 11) as f64 / STEPS
+}
