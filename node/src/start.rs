@@ -150,7 +150,7 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
         ..ShmOptions::from_settings(settings)
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();
-    HostOptions { shm, socket }
+    HostOptions { shm, socket, ..HostOptions::default() }
 }
 
 /// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is

@@ -6,6 +6,7 @@
 //! | `127.0.0.1:7400/3` | its worker 3 |
 //! | `shm:/path` or `shm:@name` | worker 0 behind that unix socket, over shared memory |
 //! | `shm:/path#3` | its worker 3 |
+//! | `verbs:127.0.0.1:7400/3` | worker 3 behind that TCP address, over RDMA |
 //! | `sim:5/3` | worker 3 of the simulated host 5 |
 
 use std::fmt;
@@ -51,6 +52,12 @@ impl Address {
     #[must_use]
     pub const fn shm(name: SocketName) -> Address {
         Address { host: Host::Shm(name), worker: 0 }
+    }
+
+    /// Worker 0 behind a TCP address, over RDMA.
+    #[must_use]
+    pub const fn verbs(socket: SocketAddr) -> Address {
+        Address { host: Host::Verbs(socket), worker: 0 }
     }
 
     /// Worker 0 of a simulated host.
@@ -109,9 +116,10 @@ impl FromStr for Address {
             let name = SocketName::new(host).ok_or(FabricError::AddressInvalid)?;
             return Ok(Address::shm(name).with_worker(worker));
         }
-        let host = match host.strip_prefix("sim:") {
-            Some(number) => number.parse().ok().map(Host::Sim),
-            None => host.parse().ok().map(Host::Tcp),
+        let host = match host.split_once(':') {
+            Some(("sim", number)) => number.parse().ok().map(Host::Sim),
+            Some(("verbs", socket)) => socket.parse().ok().map(Host::Verbs),
+            _ => host.parse().ok().map(Host::Tcp),
         };
         Ok(Address { host: host.ok_or(FabricError::AddressInvalid)?, worker })
     }
@@ -127,6 +135,8 @@ mod tests {
             "127.0.0.1:7400",
             "127.0.0.1:7400/3",
             "[::1]:7400/65535",
+            "verbs:127.0.0.1:7400/3",
+            "verbs:[::1]:7400",
             "sim:5/3",
             "sim:0",
             "shm:/a/3",
@@ -150,6 +160,8 @@ mod tests {
             "sim:x",
             "/1",
             "shm:a",
+            "verbs:",
+            "verbs:7400",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
         }

@@ -20,6 +20,8 @@ pub enum HelloRefusal {
     NotPermitted,
     /// The hello has an extension that must be understood, and it does not know that.
     ExtensionUnknown,
+    /// It has no RDMA device, or was built without the feature `verbs`, or is told not to offer it.
+    NoVerbs,
     /// A status that this version does not know.
     Unknown(u16),
 }
@@ -81,6 +83,12 @@ pub enum CloseReason {
         /// The user that it ran as when it began to listen.
         user: u32,
     },
+    /// No queue pair can be had for the connection, or none can be connected to the peer's.
+    #[error("no RDMA queue pair for the connection: {0}; see `ulimit -l` and the limits of the device")]
+    NoQueuePair(io::ErrorKind),
+    /// The RDMA device gave the connection's queue pair up.
+    #[error("the RDMA device gave the connection up: {0}")]
+    QueuePair(QueuePairFailure),
     /// The peer turned this endpoint away.
     #[error("the peer refused the connection: {0}")]
     RefusedByPeer(HelloRefusal),
@@ -96,6 +104,31 @@ pub enum CloseReason {
     /// Output was waiting and the peer took none of it within the idle time-out.
     #[error("the peer did not read within the idle time-out")]
     Stalled,
+}
+
+/// Why an RDMA device gave a queue pair up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum QueuePairFailure {
+    /// The peer's device refused a one-sided operation: the region's registration has ended.
+    AccessRefused,
+    /// The peer's device does not answer.
+    PeerSilent,
+    /// It ended with others, or because the peer ended it.
+    Flushed,
+    /// Anything else, by the number of the completion's status in `ibv_wc_status`.
+    Status(u32),
+}
+
+impl fmt::Display for QueuePairFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            QueuePairFailure::AccessRefused => f.write_str("the peer's region is not registered any more"),
+            QueuePairFailure::PeerSilent => f.write_str("the peer's device does not answer"),
+            QueuePairFailure::Flushed => f.write_str("the peer gave up its end"),
+            QueuePairFailure::Status(status) => write!(f, "completion status {status}"),
+        }
+    }
 }
 
 impl CloseReason {

@@ -110,6 +110,17 @@ pub enum FabricError {
     /// The provider does not let peers write to that region; register it for reading alone.
     #[error("this provider permits no one-sided writes of the region")]
     AccessUnavailable,
+    /// RDMA was asked for, and this build has none.
+    #[error("this binary has no RDMA: build it with `cargo build --release --features verbs`")]
+    VerbsNotBuilt,
+    /// RDMA was asked for, and cannot be had.
+    #[cfg(feature = "verbs")]
+    #[error("RDMA (verbs) cannot be used: {source}")]
+    Verbs {
+        /// Why.
+        #[from]
+        source: crate::verbs::VerbsError,
+    },
     /// Nobody serves one-sided reads here; see the options of the endpoint.
     #[error("this endpoint serves no one-sided reads, so no region can be registered")]
     OneSidedUnavailable,

@@ -17,7 +17,11 @@
 //! | 22 | 2 | zero |
 //! | 24 | 16 | boot id of the host |
 //! | 40 | - | greeting: two texts, each a u16 length and UTF-8: shared-memory socket, HTTP address |
-//! | - | - | extensions: each a u16 kind, a u16 length and so many bytes; none is in use |
+//! | - | - | extensions: each a u16 kind, a u16 length and so many bytes |
+//!
+//! | extension | carries |
+//! |---|---|
+//! | 32,769 | the sender's end of a queue pair (`queue_pair_end`): the connection is to be one over `verbs` |
 //!
 //! Extensions are what a later version can add without another format: what a token or an encrypted
 //! connection has to say first. Who does not know a kind skips it; from kind 32,768 on it refuses the hello
@@ -28,6 +32,7 @@ use std::fmt;
 use crate::close::{CloseReason, HelloRefusal, Stranger};
 use crate::error::FabricError;
 use crate::greeting::Greeting;
+use crate::queue_pair_end::{QUEUE_PAIR_END_BYTES, QueuePairEnd};
 use crate::version::FORMAT_VERSION;
 
 /// The worker number that names a host's one-sided service.
@@ -48,8 +53,10 @@ const MESSAGE_MAX_MIN: u32 = 1_024;
 const FLAG_ONE_SIDED: u16 = 1;
 /// From this kind on an extension has to be understood.
 const EXTENSION_REQUIRED: u16 = 1 << 15;
+const EXTENSION_QUEUE_PAIR: u16 = EXTENSION_REQUIRED + 1;
+const EXTENSION_QUEUE_PAIR_BYTES: u16 = 36;
 
-const _: () = assert!(HEADER_BYTES == 40);
+const _: () = assert!(HEADER_BYTES == 40 && EXTENSION_QUEUE_PAIR_BYTES as usize == QUEUE_PAIR_END_BYTES);
 
 /// One end's hello.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,6 +66,8 @@ pub(crate) struct Hello {
     pub(crate) worker: u16,
     pub(crate) message_bytes_max: u32,
     pub(crate) greeting: Greeting,
+    /// Of a connection over `verbs`.
+    pub(crate) queue_pair: Option<Box<QueuePairEnd>>,
 }
 
 /// What the bytes so far amount to.
@@ -80,6 +89,7 @@ impl Hello {
             worker,
             message_bytes_max: u32::try_from(message_bytes_max).unwrap_or(u32::MAX),
             greeting: Greeting::default(),
+            queue_pair: None,
         }
     }
 
@@ -89,7 +99,9 @@ impl Hello {
     /// The greeting's texts are too long.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, FabricError> {
         let texts = [&self.greeting.shared_memory_socket, &self.greeting.http_address];
-        let length: usize = texts.iter().map(|text| 2 + text.len()).sum();
+        let extension = self.queue_pair.as_ref().map(|end| end.encode());
+        let texts_bytes: usize = texts.iter().map(|text| 2 + text.len()).sum();
+        let length = texts_bytes + extension.map_or(0, |bytes| 4 + bytes.len());
         let too_long = FabricError::GreetingTooLong { length, max: GREETING_BYTES_MAX };
         let greeting_bytes =
             u16::try_from(length).ok().filter(|bytes| usize::from(*bytes) <= GREETING_BYTES_MAX);
@@ -108,6 +120,11 @@ impl Hello {
             // Fits: the sum of both was checked.
             bytes.extend_from_slice(&u16::try_from(text.len()).unwrap_or(0).to_le_bytes());
             bytes.extend_from_slice(text.as_bytes());
+        }
+        if let Some(extension) = extension {
+            bytes.extend_from_slice(&EXTENSION_QUEUE_PAIR.to_le_bytes());
+            bytes.extend_from_slice(&EXTENSION_QUEUE_PAIR_BYTES.to_le_bytes());
+            bytes.extend_from_slice(&extension);
         }
         Ok(bytes)
     }
@@ -139,8 +156,9 @@ impl Hello {
         if bytes.len() < whole {
             return Ok(Decoded::Need(whole));
         }
-        let (hello, extensions) = Hello::decode_whole(&bytes[..whole]).ok_or(CloseReason::HelloInvalid)?;
-        judge_extensions(extensions)?;
+        let (mut hello, extensions) =
+            Hello::decode_whole(&bytes[..whole]).ok_or(CloseReason::HelloInvalid)?;
+        hello.queue_pair = decode_extensions(extensions)?;
         Ok(Decoded::Whole(hello))
     }
 
@@ -161,6 +179,7 @@ impl Hello {
             worker: u16_at(bytes, WORKER_AT),
             message_bytes_max,
             greeting: Greeting { boot_id, shared_memory_socket, http_address },
+            queue_pair: None,
         };
         Some((hello, extensions))
     }
@@ -174,6 +193,7 @@ impl HelloRefusal {
             HelloRefusal::NoSuchWorker => 3,
             HelloRefusal::NotPermitted => 4,
             HelloRefusal::ExtensionUnknown => 5,
+            HelloRefusal::NoVerbs => 6,
             HelloRefusal::Unknown(number) => number,
         }
     }
@@ -186,6 +206,7 @@ impl HelloRefusal {
             3 => Some(HelloRefusal::NoSuchWorker),
             4 => Some(HelloRefusal::NotPermitted),
             5 => Some(HelloRefusal::ExtensionUnknown),
+            6 => Some(HelloRefusal::NoVerbs),
             unknown => Some(HelloRefusal::Unknown(unknown)),
         }
     }
@@ -199,6 +220,7 @@ impl fmt::Display for HelloRefusal {
             HelloRefusal::NoSuchWorker => f.write_str("there is no such worker"),
             HelloRefusal::NotPermitted => f.write_str("this user may not connect"),
             HelloRefusal::ExtensionUnknown => f.write_str("it does not know an extension of the hello"),
+            HelloRefusal::NoVerbs => f.write_str("it offers no RDMA (transport verbs)"),
             HelloRefusal::Unknown(number) => {
                 write!(f, "for reason {number}, which this version does not know")
             }
@@ -210,18 +232,23 @@ fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Skips the extensions, of which this version knows none.
-fn judge_extensions(mut bytes: &[u8]) -> Result<(), CloseReason> {
+/// What the extensions say; those that need not be understood are skipped.
+fn decode_extensions(mut bytes: &[u8]) -> Result<Option<Box<QueuePairEnd>>, CloseReason> {
+    let mut queue_pair = None;
     while !bytes.is_empty() {
         let (kind, rest) = bytes.split_first_chunk::<2>().ok_or(CloseReason::HelloInvalid)?;
-        let (_, rest) = sized(rest).ok_or(CloseReason::HelloInvalid)?;
-        let kind = u16::from_le_bytes(*kind);
-        if kind >= EXTENSION_REQUIRED {
-            return Err(CloseReason::ExtensionUnknown { kind });
+        let (content, rest) = sized(rest).ok_or(CloseReason::HelloInvalid)?;
+        match u16::from_le_bytes(*kind) {
+            EXTENSION_QUEUE_PAIR => {
+                let end = QueuePairEnd::decode(content).ok_or(CloseReason::HelloInvalid)?;
+                queue_pair = Some(Box::new(end));
+            }
+            kind if kind >= EXTENSION_REQUIRED => return Err(CloseReason::ExtensionUnknown { kind }),
+            _ => {}
         }
         bytes = rest;
     }
-    Ok(())
+    Ok(queue_pair)
 }
 
 /// Bytes behind their u16 length, and what follows them.
@@ -252,6 +279,7 @@ mod tests {
                 shared_memory_socket: "/run/c".to_owned(),
                 http_address: "[::1]:80".to_owned(),
             },
+            queue_pair: None,
         }
     }
 
@@ -323,6 +351,26 @@ mod tests {
             let cut = Hello::decode(&bytes[..bytes.len() - 1]);
             assert_eq!(cut, Ok(Decoded::Need(bytes.len())));
         }
+    }
+
+    #[test]
+    fn queue_pair_round_trips_in_its_extension_and_a_malformed_one_is_refused() {
+        let queue_pair = QueuePairEnd {
+            number: 9,
+            packet: 1,
+            gid: [1; 16],
+            lid: 0,
+            packet_size: 3,
+            reads_at_once: 1,
+            slot_bytes: 4_096,
+            slots: 16,
+        };
+        let hello = Hello { queue_pair: Some(Box::new(queue_pair)), ..example() };
+        let mut bytes = hello.encode().unwrap();
+        assert_eq!(bytes.len(), example().encode().unwrap().len() + 4 + QUEUE_PAIR_END_BYTES);
+        assert_eq!(Hello::decode(&bytes), Ok(Decoded::Whole(hello)));
+        *bytes.last_mut().unwrap() = 1;
+        assert_eq!(Hello::decode(&bytes), Err(CloseReason::HelloInvalid));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! All providers of a real host in one endpoint: a worker serves peers over TCP and over shared memory at
-//! once, a client connects by whichever the address says. A provider that is added is a variant of
+//! All providers of a real host in one endpoint: a worker serves peers over TCP, over shared memory and, in
+//! builds with the feature `verbs`, over RDMA at once, a client connects by whichever the address says. A provider that is added is a variant of
 //! [`ProviderEndpoint`] and a row in [`Provider::new`].
 
 use std::net::SocketAddr;
@@ -10,6 +10,8 @@ use cell_memory::Region;
 use rustix::event::epoll::{self, EventData, EventFlags};
 
 use crate::address::Address;
+#[cfg(feature = "verbs")]
+use crate::connections::MARK_VERBS;
 use crate::connections::{MARK_SHM, MARK_TCP, mark_of};
 use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Endpoint, Event};
@@ -23,6 +25,9 @@ use crate::remote_access::{ReadTag, RegionAccess, RegionKey, RemoteAccess};
 use crate::shm::{ShmEndpoint, ShmOptions};
 use crate::socket_name::SocketName;
 use crate::tcp::{TcpEndpoint, TcpOptions};
+#[cfg(feature = "verbs")]
+use crate::verbs::VerbsEndpoint;
+use crate::verbs_options::VerbsOptions;
 
 /// How a host's endpoints are set up.
 #[derive(Clone, Debug, Default)]
@@ -30,8 +35,10 @@ pub struct HostOptions {
     /// Limits, greeting, users and sizes; of both providers, as far as they concern both. A greeting that
     /// names no socket is given `socket`.
     pub shm: ShmOptions,
-    /// The unix socket for peers of this host; none: TCP alone.
+    /// The unix socket for peers of this host; none: no shared memory.
     pub socket: Option<SocketName>,
+    /// Whether peers can come over RDMA, and how.
+    pub verbs: VerbsOptions,
 }
 
 /// An endpoint over all providers of a host. Ids of their connections differ, and registrations are served by
@@ -50,6 +57,8 @@ pub struct HostEndpoint {
 enum ProviderEndpoint {
     Shm(ShmEndpoint),
     Tcp(TcpEndpoint),
+    #[cfg(feature = "verbs")]
+    Verbs(VerbsEndpoint),
 }
 
 /// The same call on whichever endpoint it is. Sends and polls are hot, so the call is chosen by a branch and
@@ -59,6 +68,8 @@ macro_rules! on {
         match $provider {
             ProviderEndpoint::Shm($endpoint) => $call,
             ProviderEndpoint::Tcp($endpoint) => $call,
+            #[cfg(feature = "verbs")]
+            ProviderEndpoint::Verbs($endpoint) => $call,
         }
     };
 }
@@ -85,6 +96,8 @@ impl Provider {
             ProviderEndpoint::Shm(_) => ("shm", MARK_SHM, 1),
             // A poll is a system call.
             ProviderEndpoint::Tcp(_) => ("tcp", MARK_TCP, 8),
+            #[cfg(feature = "verbs")]
+            ProviderEndpoint::Verbs(_) => ("verbs", MARK_VERBS, 1),
         };
         Provider { endpoint, name, mark, polled_every, age: 0, busy: false }
     }
@@ -109,10 +122,25 @@ impl HostEndpoint {
         HostEndpoint::join([shm, tcp], None)
     }
 
+    /// As [`HostEndpoint::client_of`], and over RDMA.
+    ///
+    /// # Errors
+    /// As there; no such device, or this build has no RDMA.
+    pub fn client_over_verbs(
+        limits: FabricLimits,
+        users: &[u32],
+        verbs: &VerbsOptions,
+    ) -> Result<HostEndpoint, FabricError> {
+        let verbs = over_verbs::client(limits, verbs)?;
+        let shm = ProviderEndpoint::Shm(ShmEndpoint::client_of(limits, users)?);
+        let tcp = ProviderEndpoint::Tcp(TcpEndpoint::client(limits)?);
+        HostEndpoint::join([verbs, shm, tcp], None)
+    }
+
     /// One endpoint a worker, all behind one TCP address and one unix socket.
     ///
     /// # Errors
-    /// As for [`TcpEndpoint::listen`] and [`ShmEndpoint::listen`].
+    /// As for [`TcpEndpoint::listen`] and [`ShmEndpoint::listen`]; RDMA was asked for and there is none.
     pub fn listen(
         address: SocketAddr,
         workers: u16,
@@ -124,9 +152,10 @@ impl HostEndpoint {
             name.as_str().clone_into(said);
         }
         let registry = match options.socket {
-            Some(_) => Arc::new(Registry::with_ledger()?),
-            None => Arc::new(Registry::default()),
+            Some(_) => Registry::with_ledger()?,
+            None => Registry::default(),
         };
+        let registry = Arc::new(over_verbs::with_device(registry, &options.verbs)?);
         let tcp_options = TcpOptions {
             limits: shm_options.limits,
             greeting: shm_options.greeting.clone(),
@@ -139,10 +168,11 @@ impl HostEndpoint {
             None => Vec::new(),
         }
         .into_iter();
-        let registry = shm_options.one_sided.then_some(registry);
         let endpoint = |tcp| {
+            let verbs = over_verbs::beside(&tcp, &shm_options, &registry)?;
             let shm = shm.next().map(ProviderEndpoint::Shm);
-            HostEndpoint::join(shm.into_iter().chain([ProviderEndpoint::Tcp(tcp)]), registry.clone())
+            let endpoints = verbs.into_iter().chain(shm).chain([ProviderEndpoint::Tcp(tcp)]);
+            HostEndpoint::join(endpoints, shm_options.one_sided.then(|| Arc::clone(&registry)))
         };
         tcp.into_iter().map(endpoint).collect()
     }
@@ -166,7 +196,7 @@ impl HostEndpoint {
     pub fn address(&self) -> Option<SocketAddr> {
         self.providers.iter().find_map(|provider| match &provider.endpoint {
             ProviderEndpoint::Tcp(tcp) => tcp.address(),
-            ProviderEndpoint::Shm(_) => None,
+            _ => None,
         })
     }
 
@@ -175,7 +205,7 @@ impl HostEndpoint {
     pub fn socket(&self) -> Option<SocketName> {
         self.providers.iter().find_map(|provider| match &provider.endpoint {
             ProviderEndpoint::Shm(shm) => shm.name(),
-            ProviderEndpoint::Tcp(_) => None,
+            _ => None,
         })
     }
 
@@ -310,3 +340,80 @@ const _: fn() = || {
     fn moves_between_threads<T: Send>() {}
     moves_between_threads::<HostEndpoint>();
 };
+
+/// What of a host's endpoint is RDMA's.
+#[cfg(feature = "verbs")]
+mod over_verbs {
+    use super::{Arc, FabricError, FabricLimits, ProviderEndpoint, Registry, ShmOptions, TcpEndpoint};
+    use crate::verbs::{Device, VerbsEndpoint, VerbsError};
+    use crate::verbs_options::{VerbsOffer, VerbsOptions};
+
+    pub(super) fn client(
+        limits: FabricLimits,
+        options: &VerbsOptions,
+    ) -> Result<ProviderEndpoint, FabricError> {
+        let device = Device::open(options)?;
+        Ok(ProviderEndpoint::Verbs(VerbsEndpoint::client(limits, &device)?))
+    }
+
+    /// The registry with the device that the options ask for, if there is one.
+    pub(super) fn with_device(registry: Registry, options: &VerbsOptions) -> Result<Registry, FabricError> {
+        let device = match (options.offer, Device::open(options)) {
+            (VerbsOffer::Off, _) => None,
+            (_, Ok(device)) => {
+                tracing::info!(device = device.describe(), "RDMA (verbs) is offered");
+                Some(device)
+            }
+            (VerbsOffer::On, Err(error)) => return Err(error.into()),
+            (VerbsOffer::Auto, Err(error @ VerbsError::NoDevice)) => {
+                tracing::info!(%error, "RDMA (verbs) is not offered");
+                None
+            }
+            (VerbsOffer::Auto, Err(error)) => {
+                tracing::warn!(%error, "RDMA (verbs) is not offered");
+                None
+            }
+        };
+        Ok(registry.with_device(device))
+    }
+
+    /// The endpoint over RDMA of the same worker, where there is a device.
+    pub(super) fn beside(
+        tcp: &TcpEndpoint,
+        options: &ShmOptions,
+        registry: &Arc<Registry>,
+    ) -> Result<Option<ProviderEndpoint>, FabricError> {
+        let (Some(device), Some(acceptor)) = (registry.device(), tcp.acceptor_over_verbs()) else {
+            return Ok(None);
+        };
+        let registry = options.one_sided.then(|| Arc::clone(registry));
+        let endpoint = VerbsEndpoint::accepting(options.limits, device, acceptor, registry)?;
+        Ok(Some(ProviderEndpoint::Verbs(endpoint)))
+    }
+}
+
+/// As with RDMA, for a build without it.
+#[cfg(not(feature = "verbs"))]
+mod over_verbs {
+    use super::{Arc, FabricError, FabricLimits, ProviderEndpoint, Registry, ShmOptions, TcpEndpoint};
+    use crate::verbs_options::{VerbsOffer, VerbsOptions};
+
+    pub(super) fn client(_: FabricLimits, _: &VerbsOptions) -> Result<ProviderEndpoint, FabricError> {
+        Err(FabricError::VerbsNotBuilt)
+    }
+
+    pub(super) fn with_device(registry: Registry, options: &VerbsOptions) -> Result<Registry, FabricError> {
+        match options.offer {
+            VerbsOffer::On => Err(FabricError::VerbsNotBuilt),
+            VerbsOffer::Off | VerbsOffer::Auto => Ok(registry),
+        }
+    }
+
+    pub(super) fn beside(
+        _: &TcpEndpoint,
+        _: &ShmOptions,
+        _: &Arc<Registry>,
+    ) -> Result<Option<ProviderEndpoint>, FabricError> {
+        Ok(None)
+    }
+}

@@ -13,6 +13,8 @@ pub enum Host {
     Tcp(SocketAddr),
     /// Shared memory on this host, handed out by that unix socket.
     Shm(SocketName),
+    /// RDMA, where queue pairs are exchanged over that TCP address.
+    Verbs(SocketAddr),
     /// A host of the simulated network, by number.
     Sim(u32),
 }
@@ -23,6 +25,7 @@ impl Host {
         match self {
             Host::Tcp(_) => "tcp",
             Host::Shm(_) => "shm",
+            Host::Verbs(_) => "verbs",
             Host::Sim(_) => "sim",
         }
     }
@@ -33,6 +36,7 @@ impl fmt::Display for Host {
         match self {
             Host::Tcp(socket) => write!(f, "{socket}"),
             Host::Shm(name) => write!(f, "shm:{name}"),
+            Host::Verbs(socket) => write!(f, "verbs:{socket}"),
             Host::Sim(host) => write!(f, "sim:{host}"),
         }
     }

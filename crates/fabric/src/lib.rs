@@ -28,16 +28,20 @@ mod mapped;
 mod one_sided;
 mod partition;
 mod poller;
+mod queue_pair_end;
 mod registry;
 mod remote_access;
 mod shm;
 mod sim;
 mod socket_name;
 mod tcp;
+#[cfg(feature = "verbs")]
+mod verbs;
+mod verbs_options;
 mod version;
 
 pub use address::{Address, Host, PeerAddress};
-pub use close::{CloseReason, HelloRefusal, Stranger};
+pub use close::{CloseReason, HelloRefusal, QueuePairFailure, Stranger};
 pub use counter::{COUNTERS, FabricCounters};
 pub use endpoint::{ConnectionId, Endpoint, Event};
 pub use error::{FabricError, SendError};
@@ -56,3 +60,6 @@ pub use shm::{ShmEndpoint, ShmOptions, peer_user, users_of};
 pub use sim::{SimCrash, SimEndpoint, SimNetwork, SimOptions};
 pub use socket_name::SocketName;
 pub use tcp::{TcpEndpoint, TcpOptions};
+#[cfg(feature = "verbs")]
+pub use verbs::VerbsError;
+pub use verbs_options::{VerbsOffer, VerbsOptions};

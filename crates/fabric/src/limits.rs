@@ -59,6 +59,43 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "fabric_verbs",
+        meaning: "Whether processes can connect over RDMA: where there is a device (auto), or the node does not start \
+                  (on). It takes a build with the feature verbs, and all memory of all regions at start.",
+        default: "auto",
+        bounds: Bounds::Choice(&["auto", "on", "off"]),
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_verbs_device",
+        meaning: "Name of the RDMA device; empty: the first one with an active port.",
+        default: "",
+        bounds: Bounds::Text { max: 64 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_verbs_port",
+        meaning: "Port of the RDMA device; 0: the first active one.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 255 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_verbs_gid",
+        meaning: "Index of the port's GID; empty: the first of RoCE v2 with an IPv4 address, else the next best.",
+        default: "",
+        bounds: Bounds::Text { max: 4 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "fabric_verbs_reads_ordered",
+        meaning: "Whether devices load the bytes of one read in address order: tree nodes then carry no checksum. \
+                  On only where the machine is known to.",
+        default: "off",
+        bounds: Bounds::Choice(&["on", "off"]),
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "fabric_shm_users",
         meaning: "Numbers of users, separated by commas, that may connect over shared memory besides root and the \
                   server's own.",

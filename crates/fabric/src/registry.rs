@@ -7,6 +7,8 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(feature = "verbs")]
+use std::sync::Arc;
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use cell_memory::Region;
@@ -15,6 +17,8 @@ use cell_terms::Words;
 use crate::error::FabricError;
 use crate::remote_access::{RegionAccess, RegionKey};
 use crate::shm::{SharedWords, seal_for_readers, sealed_file};
+#[cfg(feature = "verbs")]
+use crate::verbs::{Device, RegisteredRegion, RemoteRegion};
 
 /// Registrations that a ledger has words for.
 pub(crate) const LEDGER_WORDS: usize = 8_192;
@@ -24,12 +28,17 @@ pub(crate) const LEDGER_WORDS: usize = 8_192;
 pub(crate) struct Registry {
     regions: RwLock<HashMap<RegionKey, Registration>>,
     ledger: Option<Ledger>,
+    /// Regions are registered with it too.
+    #[cfg(feature = "verbs")]
+    device: Option<Arc<Device>>,
 }
 
 #[derive(Debug)]
 struct Registration {
     region: Region,
     share: Option<Share>,
+    #[cfg(feature = "verbs")]
+    registered: Option<RegisteredRegion>,
 }
 
 /// What a peer needs to map a region.
@@ -64,12 +73,32 @@ impl Registry {
             Ok(Ledger { file, words, free: Mutex::new((0..slots).rev().collect()) })
         };
         let ledger = made().map_err(|source| FabricError::SharedMemory { source })?;
-        Ok(Registry { regions: RwLock::default(), ledger: Some(ledger) })
+        Ok(Registry { ledger: Some(ledger), ..Registry::default() })
     }
 
-    /// Lets peers read the region by a fresh random key; nobody can be let write to it.
+    /// The registry with a device that regions are registered with too, whole.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn with_device(self, device: Option<Arc<Device>>) -> Registry {
+        Registry { device, ..self }
+    }
+
+    /// The device, if there is one.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn device(&self) -> Option<&Arc<Device>> {
+        self.device.as_ref()
+    }
+
+    /// Whether peers can come over RDMA.
+    pub(crate) fn serves_verbs(&self) -> bool {
+        #[cfg(feature = "verbs")]
+        return self.device.is_some();
+        #[cfg(not(feature = "verbs"))]
+        false
+    }
+
+    /// Lets peers read the region by a fresh random key; to let them write to it takes a device.
     pub(crate) fn register(&self, region: &Region, access: RegionAccess) -> Result<RegionKey, FabricError> {
-        if access != RegionAccess::Read {
+        if access != RegionAccess::Read && !self.serves_verbs() {
             return Err(FabricError::AccessUnavailable);
         }
         let mut bytes = [0; 8];
@@ -77,16 +106,26 @@ impl Registry {
             .map_err(|errno| FabricError::Random { source: errno.into() })?;
         // Of 2^64 keys none is met twice; zero is what a free word of the ledger holds.
         let key = RegionKey(u64::from_le_bytes(bytes).max(1));
+        #[cfg(feature = "verbs")]
+        let register = |device| RegisteredRegion::new(device, region, key, access);
+        #[cfg(feature = "verbs")]
+        let registered = self.device.as_ref().map(register).transpose()?;
         let share = self.ledger.as_ref().map(|ledger| ledger.enter(key, region)).transpose()?;
-        self.regions_mut().insert(key, Registration { region: region.clone(), share });
+        let registration = Registration {
+            region: region.clone(),
+            share,
+            #[cfg(feature = "verbs")]
+            registered,
+        };
+        self.regions_mut().insert(key, registration);
         Ok(key)
     }
 
     /// Waits out a read that is at it, if one is: afterwards none goes through the key, and nobody can map
-    /// it.
+    /// it. A device's registration ends with the value, at the end of this.
     pub(crate) fn deregister(&self, key: RegionKey) {
         let ended = self.regions_mut().remove(&key);
-        if let (Some(ledger), Some(Registration { share: Some(share), .. })) = (&self.ledger, ended) {
+        if let (Some(ledger), Some(Registration { share: Some(share), .. })) = (&self.ledger, &ended) {
             ledger.strike(share.slot);
         }
     }
@@ -99,6 +138,12 @@ impl Registry {
     /// Hands a region out while it is certainly registered.
     pub(crate) fn with_share<T>(&self, key: RegionKey, work: impl FnOnce(&Share) -> T) -> Option<T> {
         self.regions().get(&key).and_then(|registration| registration.share.as_ref()).map(work)
+    }
+
+    /// How a device's peers address a region, while it is certainly registered.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn remote_region(&self, key: RegionKey) -> Option<RemoteRegion> {
+        self.regions().get(&key)?.registered.as_ref().map(RegisteredRegion::remote)
     }
 
     /// The ledger's file, for peers to map.

@@ -13,6 +13,8 @@ use cell_fabric::{
 
 use cell_terms::Words;
 
+#[cfg(feature = "verbs")]
+use harness::Verbs;
 use harness::{Host, Seen, Shm, Sim, Tcp, World, greeting, open, region, until};
 
 /// A message that can be told from every other.
@@ -535,48 +537,66 @@ fn register_for_writing_is_refused<W: World>() {
     assert!(matches!(refused, Err(FabricError::AccessUnavailable)), "{refused:?}");
 }
 
-macro_rules! conformance {
-    ($($provider:ident = $world:ty;)+; $tests:tt) => { $(conformance!(@ $provider, $world, $tests);)+ };
-    (@ $provider:ident, $world:ty, { $($test:ident)+ }) => {
+/// Calls a macro with the names of all tests.
+macro_rules! all_tests {
+    ($macro:ident, $($arguments:tt)*) => {
+        $macro! { $($arguments)* {
+            connect_both_ends_learn_of_it
+            send_before_connected_arrives_after
+            echo_many_messages_come_back_in_order
+            send_at_the_limit_arrives_and_beyond_is_refused
+            send_the_smaller_limit_of_both_ends_holds
+            send_nobody_reads_full_then_writable
+            receive_peer_does_not_read_replies_is_read_no_further
+            send_both_ends_full_each_gets_everything
+            close_peer_learns_of_it_after_the_messages
+            close_and_connect_again_ids_are_not_reused
+            drop_endpoint_all_peers_learn_of_it
+            connect_where_nobody_listens_closes_with_refused
+            connect_names_the_worker
+            connect_no_such_worker_is_refused_by_name
+            connect_beyond_the_limit_is_refused_on_both_ends
+            tick_nothing_comes_closes_as_idle
+            prepare_sleep_false_until_all_is_polled
+            read_registered_region_gives_its_words
+            read_ended_or_unknown_key_fails
+            read_range_not_permitted_fails
+            read_too_many_in_flight_full_then_writable
+            read_connection_ends_reads_fail_before_closed
+            read_over_an_accepted_connection_is_unsupported
+            write_of_a_region_registered_for_reading_is_refused
+            write_refused_is_polled_before_sleep_and_ends_with_its_connection
+        } }
+    };
+}
+
+macro_rules! provider {
+    ($provider:ident, $world:ty, { $($test:ident)+ }) => {
         mod $provider {
             $(#[test] fn $test() { super::$test::<$world>(); })+
+            #[test] fn register_for_writing_is_refused() { super::register_for_writing_is_refused::<$world>(); }
         }
     };
 }
 
-conformance! {
-    tcp = super::Tcp;
-    shm = super::Shm;
-    host_over_tcp = super::Host<false>;
-    host_over_shm = super::Host<true>;
-    sim = super::Sim;
-    ;
-    {
-        connect_both_ends_learn_of_it
-        send_before_connected_arrives_after
-        echo_many_messages_come_back_in_order
-        send_at_the_limit_arrives_and_beyond_is_refused
-        send_the_smaller_limit_of_both_ends_holds
-        send_nobody_reads_full_then_writable
-        receive_peer_does_not_read_replies_is_read_no_further
-        send_both_ends_full_each_gets_everything
-        close_peer_learns_of_it_after_the_messages
-        close_and_connect_again_ids_are_not_reused
-        drop_endpoint_all_peers_learn_of_it
-        connect_where_nobody_listens_closes_with_refused
-        connect_names_the_worker
-        connect_no_such_worker_is_refused_by_name
-        connect_beyond_the_limit_is_refused_on_both_ends
-        tick_nothing_comes_closes_as_idle
-        prepare_sleep_false_until_all_is_polled
-        read_registered_region_gives_its_words
-        read_ended_or_unknown_key_fails
-        read_range_not_permitted_fails
-        read_too_many_in_flight_full_then_writable
-        read_connection_ends_reads_fail_before_closed
-        read_over_an_accepted_connection_is_unsupported
-        write_of_a_region_registered_for_reading_is_refused
-        write_refused_is_polled_before_sleep_and_ends_with_its_connection
-        register_for_writing_is_refused
-    }
+/// As `provider`, for one that lets peers write, and whose device not every machine has.
+#[cfg(feature = "verbs")]
+macro_rules! provider_with_device {
+    ($provider:ident, $world:ty, { $($test:ident)+ }) => {
+        mod $provider {
+            $(#[test] fn $test() {
+                if <$world>::is_there() {
+                    super::$test::<$world>();
+                }
+            })+
+        }
+    };
 }
+
+all_tests!(provider, tcp, super::Tcp,);
+all_tests!(provider, shm, super::Shm,);
+all_tests!(provider, host_over_tcp, super::Host<false>,);
+all_tests!(provider, host_over_shm, super::Host<true>,);
+all_tests!(provider, sim, super::Sim,);
+#[cfg(feature = "verbs")]
+all_tests!(provider_with_device, verbs, super::Verbs,);

@@ -20,7 +20,7 @@ fn listening() -> (Partition, Peer<HostEndpoint>, SocketName) {
     let name = socket_name();
     let mut shm = shm_options(FabricLimits::default());
     shm.partition = partition.clone();
-    let options = HostOptions { shm, socket: Some(name) };
+    let options = HostOptions { shm, socket: Some(name), ..HostOptions::default() };
     let mut listening = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), 1, &options).unwrap();
     (partition, Peer::new(listening.remove(0)), name)
 }

@@ -9,6 +9,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 
 use crate::address::PeerAddress;
+use crate::close::HelloRefusal;
 use crate::error::FabricError;
 use crate::greeting::Greeting;
 use crate::hello::{Hello, WORKER_ONE_SIDED};
@@ -20,6 +21,8 @@ use crate::poller::poll_error;
 pub(crate) struct Acceptor {
     group: Arc<Group>,
     pub(super) worker: u16,
+    /// It takes the connections over `verbs` of that worker, not those over the socket itself.
+    over_verbs: bool,
     /// What it says of itself in the answer to a good hello.
     pub(super) greeting: Greeting,
     /// Whether its host serves one-sided reads, as the answer says.
@@ -31,6 +34,8 @@ pub(crate) struct Acceptor {
 #[derive(Debug)]
 struct Group {
     workers: Vec<HandoffQueue>,
+    /// Likewise for connections over `verbs`; none where it is not offered.
+    verbs: Vec<HandoffQueue>,
     one_sided: Option<HandoffQueue>,
 }
 
@@ -67,16 +72,18 @@ impl Acceptor {
         greeting: &Greeting,
         one_sided: bool,
         partition: &Partition,
+        verbs: bool,
     ) -> Result<Vec<Acceptor>, FabricError> {
         // Refused here, because later it could only be answered by refusing every peer.
         let answer = Hello { greeting: greeting.clone(), ..Hello::of_connector(0, 0) };
         answer.encode()?;
         // The last number names the one-sided service.
         let workers = workers.clamp(1, WORKER_ONE_SIDED - 1);
-        let group = Arc::new(Group::new(workers, service)?);
+        let group = Arc::new(Group::new(workers, service, verbs)?);
         let acceptor = |worker| Acceptor {
             group: Arc::clone(&group),
             worker,
+            over_verbs: false,
             greeting: greeting.clone(),
             one_sided,
             partition: partition.clone(),
@@ -84,31 +91,50 @@ impl Acceptor {
         Ok((0..workers).chain(service.then_some(WORKER_ONE_SIDED)).map(acceptor).collect())
     }
 
-    /// The queue of a worker number as a hello names it.
-    pub(super) fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
-        self.group.queue(worker)
+    /// The acceptor of the same worker's connections over `verbs`, of a group that offers it.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn over_verbs(&self) -> Acceptor {
+        Acceptor { over_verbs: true, ..self.clone() }
+    }
+
+    /// Whether this is whom a hello means.
+    pub(super) fn is_for(&self, hello: &Hello) -> bool {
+        self.worker == hello.worker && self.over_verbs == hello.queue_pair.is_some()
+    }
+
+    /// The queue of whom a hello means.
+    pub(super) fn queue_of(&self, hello: &Hello) -> Option<&HandoffQueue> {
+        self.group.queue(hello.worker, hello.queue_pair.is_some())
+    }
+
+    /// Why nobody is there whom a hello means.
+    pub(super) fn refusal(&self, hello: &Hello) -> HelloRefusal {
+        let lacks_verbs = hello.queue_pair.is_some() && self.group.verbs.is_empty();
+        if lacks_verbs { HelloRefusal::NoVerbs } else { HelloRefusal::NoSuchWorker }
     }
 
     /// Where this acceptor finds sockets that were accepted for it.
     pub(super) fn own_queue(&self) -> Option<&HandoffQueue> {
-        self.queue(self.worker)
+        self.group.queue(self.worker, self.over_verbs)
     }
 }
 
 impl Group {
-    fn new(workers: u16, one_sided: bool) -> Result<Group, FabricError> {
+    fn new(workers: u16, one_sided: bool, verbs: bool) -> Result<Group, FabricError> {
+        let queues = |count| (0..count).map(|_| HandoffQueue::new()).collect::<Result<_, _>>();
         Ok(Group {
-            workers: (0..workers).map(|_| HandoffQueue::new()).collect::<Result<_, _>>()?,
+            workers: queues(workers)?,
+            verbs: queues(if verbs { workers } else { 0 })?,
             one_sided: if one_sided { Some(HandoffQueue::new()?) } else { None },
         })
     }
 
     /// The queue of a worker number as a hello names it.
-    fn queue(&self, worker: u16) -> Option<&HandoffQueue> {
-        if worker == WORKER_ONE_SIDED {
-            self.one_sided.as_ref()
-        } else {
-            self.workers.get(usize::from(worker))
+    fn queue(&self, worker: u16, verbs: bool) -> Option<&HandoffQueue> {
+        match (worker, verbs) {
+            (worker, true) => self.verbs.get(usize::from(worker)),
+            (WORKER_ONE_SIDED, false) => self.one_sided.as_ref(),
+            (worker, false) => self.workers.get(usize::from(worker)),
         }
     }
 }

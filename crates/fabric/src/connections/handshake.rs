@@ -73,19 +73,20 @@ impl<T: Transport> Messenger<T> {
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
         let Some(acceptor) = &self.acceptor else { return Ok(()) };
-        if acceptor.worker == hello.worker {
+        if acceptor.is_for(&hello) {
             return self.welcome(id, &hello, sink);
         }
         let Some(connection) = self.table.remove(id) else { return Ok(()) };
         let (socket, peer) = (connection.socket, connection.peer);
         self.unwatch(&socket);
         let handed = Handed { socket, peer, hello };
-        let left = match acceptor.queue(handed.hello.worker) {
+        let refusal = acceptor.refusal(&handed.hello);
+        let left = match acceptor.queue_of(&handed.hello) {
             Some(queue) => queue.leave(handed),
             None => Err(handed),
         };
         if let Err(Handed { socket, hello, .. }) = left {
-            self.turn_away(&socket, peer, hello.worker, HelloRefusal::NoSuchWorker, sink);
+            self.turn_away(&socket, peer, hello.worker, refusal, sink);
         }
         Ok(())
     }
@@ -123,7 +124,7 @@ impl<T: Transport> Messenger<T> {
             greeting: acceptor.greeting.clone(),
             ..Hello::of_connector(hello.worker, message_bytes_max)
         };
-        self.transport.welcome(connection, &answer)?;
+        self.transport.welcome(connection, hello, &answer)?;
         let peer = connection.peer;
         self.open(id, hello);
         self.table.counters.accepted += 1;

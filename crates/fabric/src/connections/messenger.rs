@@ -26,6 +26,7 @@ use super::transport::{Sink, Transport};
 pub(crate) const EVENTS_PER_POLL: usize = 1_024;
 const LISTENER_TOKEN: u64 = u64::MAX;
 const HANDOFF_TOKEN: u64 = u64::MAX - 1;
+const TRANSPORT_TOKEN: u64 = u64::MAX - 2;
 
 /// The connections of one endpoint, and where it waits for what comes on them.
 #[derive(Debug)]
@@ -47,13 +48,18 @@ impl<T: Transport> Messenger<T> {
     /// # Errors
     /// No descriptors.
     pub(crate) fn new(limits: FabricLimits, transport: T) -> Result<Messenger<T>, FabricError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?;
+        if let Some(descriptor) = transport.descriptor() {
+            let token = EventData::new_u64(TRANSPORT_TOKEN);
+            epoll::add(&epoll, descriptor, token, EventFlags::IN).map_err(poll_error)?;
+        }
         Ok(Messenger {
             table: ConnectionTable::new(limits),
             transport,
             listening: None,
             acceptor: None,
             handed_over: false,
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC).map_err(poll_error)?,
+            epoll,
             events: ReadyList::default(),
             partition: Partition::default(),
         })
@@ -90,6 +96,12 @@ impl<T: Transport> Messenger<T> {
     /// The listener of the endpoint that accepts.
     pub(crate) fn listener(&self) -> Option<&T::Listener> {
         self.listening.as_ref().map(|listening| &listening.listener)
+    }
+
+    /// Whom it accepts for.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn acceptor(&self) -> Option<&Acceptor> {
+        self.acceptor.as_ref()
     }
 
     fn watch(&self, descriptor: &OwnedFd, token: u64) -> Result<(), FabricError> {
@@ -204,6 +216,10 @@ impl<T: Transport> Messenger<T> {
                 self.handed_over = true;
                 continue;
             }
+            if token == TRANSPORT_TOKEN {
+                self.transport.rung();
+                continue;
+            }
             if token == LISTENER_TOKEN {
                 if let Some(listening) = &mut self.listening {
                     listening.ready = true;
@@ -261,8 +277,9 @@ impl<T: Transport> Messenger<T> {
         if self.flush_one(id) {
             T::wake(&mut self.table, &[id]);
         }
-        if self.remove(id).is_some() {
+        if let Some(connection) = self.remove(id) {
             self.table.counters.closed += 1;
+            self.transport.part(*connection, self.table.now_ns());
         }
     }
 

@@ -24,6 +24,8 @@ pub(crate) use connection::{Begun, Connection, ConnectionPhase, Link};
 pub(crate) use handoff::Acceptor;
 pub(crate) use listener::Listener;
 pub(crate) use messenger::{EVENTS_PER_POLL, Messenger};
+#[cfg(feature = "verbs")]
+pub(crate) use slots::MARK_VERBS;
 pub(crate) use slots::{MARK_LANE, MARK_SHM, MARK_TCP, mark_of};
 pub(crate) use table::ConnectionTable;
 pub(crate) use transport::{Greeted, Sink, Transport, Written};

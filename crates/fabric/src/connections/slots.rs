@@ -15,6 +15,9 @@ pub(crate) const MARK_TCP: u64 = 0;
 pub(crate) const MARK_SHM: u64 = 1 << MARK_SHIFT;
 /// A TCP connection that carries one-sided reads. Its endpoint's user never sees it.
 pub(crate) const MARK_LANE: u64 = 2 << MARK_SHIFT;
+/// A connection over RDMA.
+#[cfg(feature = "verbs")]
+pub(crate) const MARK_VERBS: u64 = 3 << MARK_SHIFT;
 
 const _: () = assert!(1 << SLOT_BITS > 1 << 16, "more slots than the setting of connections permits");
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::fmt::Debug;
 
 use rustix::event::epoll::EventFlags;
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 
 use crate::address::Address;
 use crate::close::CloseReason;
@@ -61,8 +61,12 @@ pub(crate) trait Transport: Debug {
     ) -> Result<Option<Greeted>, CloseReason>;
 
     /// An acceptor's: answers a good hello, and makes the connection ready for messages.
-    fn welcome(&mut self, connection: &mut Connection<Self::Link>, answer: &Hello)
-    -> Result<(), CloseReason>;
+    fn welcome(
+        &mut self,
+        connection: &mut Connection<Self::Link>,
+        hello: &Hello,
+        answer: &Hello,
+    ) -> Result<(), CloseReason>;
 
     /// A connector's: makes the connection ready for messages as the acceptor's hello says.
     fn welcomed(
@@ -88,6 +92,14 @@ pub(crate) trait Transport: Debug {
 
     /// Wakes the peers of connections whose write said so.
     fn wake(_table: &mut ConnectionTable<Self::Link>, _written: &[ConnectionId]) {}
+
+    /// Readable when the transport has something that no socket tells of; [`Transport::rung`] follows.
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
+    /// That descriptor was readable.
+    fn rung(&mut self) {}
 
     /// Whether this poll asks the kernel.
     fn asks_kernel(&mut self, _connections: usize) -> bool {
@@ -123,4 +135,7 @@ pub(crate) trait Transport: Debug {
 
     /// A connection was taken out of the table.
     fn removed(&mut self, _connection: &Connection<Self::Link>) {}
+
+    /// A connection that its user closed, after it was taken out: what it sent last may be under way.
+    fn part(&mut self, _connection: Connection<Self::Link>, _now_ns: u64) {}
 }

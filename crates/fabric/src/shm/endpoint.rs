@@ -117,7 +117,7 @@ impl ShmEndpoint {
         registry: &Arc<Registry>,
     ) -> Result<Vec<ShmEndpoint>, FabricError> {
         let ShmOptions { limits, greeting, one_sided, users, partition, .. } = options;
-        let acceptors = Acceptor::group(workers, false, greeting, *one_sided, partition)?;
+        let acceptors = Acceptor::group(workers, false, greeting, *one_sided, partition, false)?;
         let listener = ShmListener::open(name, users)?;
         let endpoint = |acceptor| {
             let registry = one_sided.then(|| Arc::clone(registry));

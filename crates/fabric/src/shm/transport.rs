@@ -80,7 +80,12 @@ impl Transport for ShmTransport {
         handshake::read_hello(connection)
     }
 
-    fn welcome(&mut self, connection: &mut Connection<ShmLink>, answer: &Hello) -> Result<(), CloseReason> {
+    fn welcome(
+        &mut self,
+        connection: &mut Connection<ShmLink>,
+        _hello: &Hello,
+        answer: &Hello,
+    ) -> Result<(), CloseReason> {
         let (rings, file) =
             Rings::make(self.ring_words).map_err(|error| CloseReason::Network(error.kind()))?;
         let ledger = self.registry.as_ref().and_then(|registry| registry.ledger());

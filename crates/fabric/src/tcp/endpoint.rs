@@ -75,7 +75,8 @@ impl TcpEndpoint {
         registry: &Arc<Registry>,
     ) -> Result<Vec<TcpEndpoint>, FabricError> {
         let TcpOptions { limits, greeting, one_sided, partition } = options;
-        let mut acceptors = Acceptor::group(workers, *one_sided, greeting, *one_sided, partition)?;
+        let verbs = registry.serves_verbs();
+        let mut acceptors = Acceptor::group(workers, *one_sided, greeting, *one_sided, partition, verbs)?;
         let listener = TcpListener::open(address)?;
         let messenger = |acceptor, limits| Messenger::accepting(limits, TcpTransport::new(), acceptor);
         let service = match acceptors.pop_if(|_| *one_sided) {
@@ -95,6 +96,12 @@ impl TcpEndpoint {
     #[must_use]
     pub fn address(&self) -> Option<SocketAddr> {
         self.messenger.listener().map(|listener| listener.address)
+    }
+
+    /// Who takes the connections over `verbs` that this one's worker is meant by.
+    #[cfg(feature = "verbs")]
+    pub(crate) fn acceptor_over_verbs(&self) -> Option<Acceptor> {
+        self.messenger.acceptor().map(Acceptor::over_verbs)
     }
 
     fn of(messenger: TcpMessenger, service: Option<Arc<Service>>) -> TcpEndpoint {

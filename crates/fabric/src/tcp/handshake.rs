@@ -16,8 +16,8 @@ use crate::hello::{Decoded, Hello};
 use super::link::TcpLink;
 
 /// Begins to connect a socket; the hello goes when it is through.
-pub(super) fn connect(address: &Address) -> Result<Begun, FabricError> {
-    let Host::Tcp(target) = address.host else {
+pub(crate) fn connect(address: &Address) -> Result<Begun, FabricError> {
+    let (Host::Tcp(target) | Host::Verbs(target)) = address.host else {
         return Err(FabricError::AddressUnsupported { host: address.host });
     };
     let socket = open_socket(target).map_err(|source| FabricError::Connect { source: source.into() })?;
@@ -36,60 +36,76 @@ fn open_socket(target: SocketAddr) -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
-/// The connect is through, or failed: sends the hello.
+/// Sends the hello once the connect is through.
 pub(super) fn finish_connect(connection: &mut Connection<TcpLink>) -> Result<(), CloseReason> {
-    match rustix::net::sockopt::socket_error(&connection.socket) {
-        Ok(Ok(())) => {}
-        Ok(Err(errno)) | Err(errno) => return Err(CloseReason::network(errno)),
+    if is_through(&connection.socket)? {
+        let hello = Hello::of_connector(connection.worker, connection.message_bytes_max);
+        send_hello(&connection.socket, &hello)?;
+        connection.phase = ConnectionPhase::AnswerAwaited;
     }
-    let (near, far) =
-        (rustix::net::getsockname(&connection.socket), rustix::net::getpeername(&connection.socket));
-    match (near, far) {
-        // Not connected yet: an early edge.
-        (_, Err(Errno::NOTCONN)) => return Ok(()),
-        (_, Err(errno)) | (Err(errno), _) => return Err(CloseReason::network(errno)),
-        // Where nobody listens on a port that the kernel also gives to connectors, it may happen to give
-        // that very port, and TCP connects the socket to itself: it would answer its own requests.
-        (Ok(near), Ok(far)) if far.as_ref() == Some(&near) => {
-            return Err(CloseReason::Network(io::ErrorKind::ConnectionRefused));
-        }
-        _ => {}
-    }
-    send_hello(&connection.socket, &Hello::of_connector(connection.worker, connection.message_bytes_max))?;
-    connection.phase = ConnectionPhase::AnswerAwaited;
     Ok(())
 }
 
-/// Reads the other end's hello, as far as it came and not a byte beyond.
-pub(super) fn read_hello(connection: &mut Connection<TcpLink>) -> Result<Option<Hello>, CloseReason> {
-    let bytes = &mut connection.link.hello;
-    loop {
-        let needed = match Hello::decode(bytes)? {
-            Decoded::Whole(hello) => {
-                *bytes = Vec::new();
-                return Ok(Some(hello));
+/// Whether a connect is through; an error if it failed.
+pub(crate) fn is_through(socket: &OwnedFd) -> Result<bool, CloseReason> {
+    match rustix::net::sockopt::socket_error(socket) {
+        Ok(Ok(())) => {}
+        Ok(Err(errno)) | Err(errno) => return Err(CloseReason::network(errno)),
+    }
+    match (rustix::net::getsockname(socket), rustix::net::getpeername(socket)) {
+        // Not connected yet: an early edge.
+        (_, Err(Errno::NOTCONN)) => Ok(false),
+        (_, Err(errno)) | (Err(errno), _) => Err(CloseReason::network(errno)),
+        // Where nobody listens on a port that the kernel also gives to connectors, it may happen to give
+        // that very port, and TCP connects the socket to itself: it would answer its own requests.
+        (Ok(near), Ok(far)) if far.as_ref() == Some(&near) => {
+            Err(CloseReason::Network(io::ErrorKind::ConnectionRefused))
+        }
+        _ => Ok(true),
+    }
+}
+
+/// A hello as far as it came; its memory is given back when it is whole.
+#[derive(Debug, Default)]
+pub(crate) struct HelloBytes(Vec<u8>);
+
+impl HelloBytes {
+    /// Reads the other end's hello, as far as it came and not a byte beyond. `readable` is taken back when
+    /// there is no more for now.
+    pub(crate) fn read(
+        &mut self,
+        socket: &OwnedFd,
+        readable: &mut bool,
+    ) -> Result<Option<Hello>, CloseReason> {
+        let bytes = &mut self.0;
+        loop {
+            let needed = match Hello::decode(bytes)? {
+                Decoded::Whole(hello) => {
+                    *bytes = Vec::new();
+                    return Ok(Some(hello));
+                }
+                Decoded::Need(needed) => needed,
+            };
+            let held = bytes.len();
+            bytes.resize(needed, 0);
+            let read = rustix::io::read(socket, &mut bytes[held..]);
+            bytes.truncate(held + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) if held == 0 => return Err(CloseReason::PeerClosed),
+                Ok(0) => return Err(CloseReason::Truncated { received: held }),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    *readable = false;
+                    return Ok(None);
+                }
+                Err(errno) => return Err(CloseReason::network(errno)),
             }
-            Decoded::Need(needed) => needed,
-        };
-        let held = bytes.len();
-        bytes.resize(needed, 0);
-        let read = rustix::io::read(&connection.socket, &mut bytes[held..]);
-        bytes.truncate(held + *read.as_ref().unwrap_or(&0));
-        match read {
-            Ok(0) if held == 0 => return Err(CloseReason::PeerClosed),
-            Ok(0) => return Err(CloseReason::Truncated { received: held }),
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                connection.readable = false;
-                return Ok(None);
-            }
-            Err(errno) => return Err(CloseReason::network(errno)),
         }
     }
 }
 
 /// The first bytes on a socket: a kernel that does not take them whole has lost the connection.
-pub(super) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
+pub(crate) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseReason> {
     let bytes = hello.encode().map_err(|_| CloseReason::HelloInvalid)?;
     match rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL) {
         Ok(count) if count == bytes.len() => Ok(()),
@@ -100,7 +116,7 @@ pub(super) fn send_hello(socket: &OwnedFd, hello: &Hello) -> Result<(), CloseRea
 
 /// Tells a peer why it is turned away: the socket's unread bytes are taken off first, or closing it would
 /// reset the connection and overtake the answer.
-pub(super) fn refuse(socket: &OwnedFd, answer: &Hello) {
+pub(crate) fn refuse(socket: &OwnedFd, answer: &Hello) {
     if send_hello(socket, answer).is_ok() {
         let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Write);
         let _ = rustix::io::read(socket, &mut [0; 1_024]);

@@ -12,14 +12,14 @@ use rustix::io::Errno;
 use crate::close::CloseReason;
 
 /// Bytes of the length before a message.
-pub(super) const PREFIX_BYTES: usize = 4;
+pub(crate) const PREFIX_BYTES: usize = 4;
 
 /// A kept buffer larger than this is given back when it is not in use.
 const BODY_BYTES_KEPT: usize = 4 * 1024;
 
 /// The unfinished part of one connection's input.
 #[derive(Debug, Default)]
-pub(super) struct Input {
+pub(crate) struct Input {
     prefix: [u8; PREFIX_BYTES],
     prefix_held: usize,
     /// The unfinished message, as long as it will be. Meaningful only while `unfinished`.
@@ -30,7 +30,7 @@ pub(super) struct Input {
 
 /// What one read brought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Received {
+pub(crate) enum Received {
     /// So many bytes; `all`: as many as were asked for, so there may be more.
     Bytes { count: usize, all: bool },
     /// The peer will send no more.
@@ -44,7 +44,7 @@ impl Input {
     ///
     /// # Errors
     /// A length beyond `max`: messages before it were handed on, nothing was allocated for it.
-    pub(super) fn receive(
+    pub(crate) fn receive(
         &mut self,
         scratch: &mut [u8],
         max: usize,
@@ -80,12 +80,12 @@ impl Input {
     }
 
     /// Bytes of an unfinished message, its prefix included; zero between two messages.
-    pub(super) fn unfinished_bytes(&self) -> usize {
+    pub(crate) fn unfinished_bytes(&self) -> usize {
         if self.unfinished { PREFIX_BYTES + self.body_held } else { self.prefix_held }
     }
 
     /// Gives memory back that the last long message left.
-    pub(super) fn relax(&mut self) {
+    pub(crate) fn relax(&mut self) {
         if !self.unfinished && self.body.capacity() > BODY_BYTES_KEPT {
             self.body = Vec::new();
         }

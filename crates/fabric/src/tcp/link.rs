@@ -3,6 +3,7 @@
 use crate::close::CloseReason;
 use crate::connections::Link;
 
+use super::handshake::HelloBytes;
 use super::input::Input;
 use super::output::Output;
 
@@ -10,7 +11,7 @@ use super::output::Output;
 #[derive(Debug, Default)]
 pub(super) struct TcpLink {
     /// The hello as far as it came; given back when the connection is open.
-    pub(super) hello: Vec<u8>,
+    pub(super) hello: HelloBytes,
     pub(super) input: Input,
     pub(super) output: Output,
     /// The acceptor's hello says that its host serves one-sided reads.

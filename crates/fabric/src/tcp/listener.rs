@@ -14,7 +14,7 @@ const BACKLOG: i32 = 1_024;
 
 /// A socket that listens.
 #[derive(Debug)]
-pub(super) struct TcpListener {
+pub(crate) struct TcpListener {
     socket: OwnedFd,
     pub(super) address: SocketAddr,
 }

@@ -19,3 +19,11 @@ mod service;
 mod transport;
 
 pub use endpoint::{TcpEndpoint, TcpOptions};
+// Connections over `verbs` begin as these do.
+#[cfg(feature = "verbs")]
+pub(crate) use {
+    handshake::{HelloBytes, connect, is_through, refuse, send_hello},
+    input::{Input, PREFIX_BYTES},
+    listener::TcpListener,
+    output::Output,
+};

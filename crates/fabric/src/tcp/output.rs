@@ -11,7 +11,7 @@ const BYTES_KEPT: usize = 16 * 1024;
 
 /// Framed messages, the first of them perhaps partly taken.
 #[derive(Debug, Default)]
-pub(super) struct Output {
+pub(crate) struct Output {
     bytes: Vec<u8>,
     taken: usize,
 }
@@ -27,7 +27,7 @@ pub(super) struct Wrote {
 
 impl Output {
     /// Bytes not taken.
-    pub(super) fn pending(&self) -> usize {
+    pub(crate) fn pending(&self) -> usize {
         self.bytes.len() - self.taken
     }
 
@@ -37,7 +37,7 @@ impl Output {
     }
 
     /// Appends a message in parts of `length` bytes together, which the caller has checked against the limit.
-    pub(super) fn push(&mut self, length: u32, parts: &[&[u8]]) {
+    pub(crate) fn push(&mut self, length: u32, parts: &[&[u8]]) {
         if self.taken > 0 && self.taken >= self.bytes.len() / 2 {
             self.bytes.drain(..self.taken);
             self.taken = 0;
@@ -52,9 +52,9 @@ impl Output {
     /// write.
     pub(super) fn write(&mut self, socket: &OwnedFd) -> Result<Wrote, Errno> {
         let before = self.taken;
-        while self.taken < self.bytes.len() {
-            match rustix::net::send(socket, &self.bytes[self.taken..], SendFlags::NOSIGNAL) {
-                Ok(count) => self.taken += count,
+        while self.pending() > 0 {
+            match rustix::net::send(socket, self.waiting(), SendFlags::NOSIGNAL) {
+                Ok(count) => self.take(count),
                 Err(Errno::AGAIN) => return Ok(Wrote { count: self.taken - before, blocked: true }),
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(errno),
@@ -65,14 +65,24 @@ impl Output {
         Ok(Wrote { count, blocked: false })
     }
 
+    /// The bytes not taken.
+    pub(crate) fn waiting(&self) -> &[u8] {
+        &self.bytes[self.taken..]
+    }
+
+    /// So many of them are taken.
+    pub(crate) fn take(&mut self, count: usize) {
+        self.taken += count;
+    }
+
     /// Forgets everything: the peer takes no more.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.taken = 0;
     }
 
     /// Gives memory back that a burst left.
-    pub(super) fn relax(&mut self) {
+    pub(crate) fn relax(&mut self) {
         if self.bytes.is_empty() && self.bytes.capacity() > BYTES_KEPT {
             self.bytes = Vec::new();
         }

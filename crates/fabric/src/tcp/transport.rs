@@ -62,11 +62,17 @@ impl Transport for TcpTransport {
             handshake::finish_connect(connection)?;
             return Ok(None);
         }
-        let hello = handshake::read_hello(connection)?;
+        let Connection { socket, link, readable, .. } = connection;
+        let hello = link.hello.read(socket, readable)?;
         Ok(hello.map(|hello| Greeted { hello, descriptors: Vec::new() }))
     }
 
-    fn welcome(&mut self, connection: &mut Connection<TcpLink>, answer: &Hello) -> Result<(), CloseReason> {
+    fn welcome(
+        &mut self,
+        connection: &mut Connection<TcpLink>,
+        _hello: &Hello,
+        answer: &Hello,
+    ) -> Result<(), CloseReason> {
         handshake::send_hello(&connection.socket, answer)
     }
 

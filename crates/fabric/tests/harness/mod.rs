@@ -13,6 +13,8 @@ use cell_fabric::{
     OneSided, ReadFailure, ShmEndpoint, ShmOptions, SimEndpoint, SimNetwork, SimOptions, SocketName,
     TcpEndpoint, TcpOptions,
 };
+#[cfg(feature = "verbs")]
+use cell_fabric::{VerbsOffer, VerbsOptions};
 use cell_memory::{HugePages, Region, RegionOptions, RegionSpec, RegionWriter};
 use cell_terms::{Epoch, PairId, Words, WordsMut};
 
@@ -243,7 +245,7 @@ impl<const SHM: bool> World for Host<SHM> {
 
     fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<HostEndpoint>>, Address) {
         let name = socket_name();
-        let options = HostOptions { shm: shm_options(limits), socket: Some(name) };
+        let options = HostOptions { shm: shm_options(limits), socket: Some(name), ..HostOptions::default() };
         let endpoints = HostEndpoint::listen("127.0.0.1:0".parse().unwrap(), workers, &options).unwrap();
         assert_eq!(endpoints[0].socket(), Some(name));
         let tcp = Address::tcp(endpoints[0].address().unwrap());
@@ -257,6 +259,57 @@ impl<const SHM: bool> World for Host<SHM> {
 
     fn deserted(&mut self) -> Address {
         if SHM { Shm.deserted() } else { Tcp.deserted() }
+    }
+
+    fn turn(&mut self) {
+        std::thread::yield_now();
+    }
+}
+
+/// RDMA, where the machine has a device.
+#[cfg(feature = "verbs")]
+pub(crate) struct Verbs;
+
+#[cfg(feature = "verbs")]
+impl Verbs {
+    /// Whether there is a device; says so on a line of its own if there is none.
+    pub(crate) fn is_there() -> bool {
+        let client = HostEndpoint::client_over_verbs(FabricLimits::default(), &[], &VerbsOptions::default());
+        if let Err(error) = &client {
+            println!("SKIPPED: {error}");
+        }
+        client.is_ok()
+    }
+
+    /// The options of a host that serves it.
+    pub(crate) fn options(limits: FabricLimits) -> HostOptions {
+        let verbs = VerbsOptions { offer: VerbsOffer::On, ..VerbsOptions::default() };
+        HostOptions { shm: shm_options(limits), socket: None, verbs }
+    }
+}
+
+#[cfg(feature = "verbs")]
+impl World for Verbs {
+    type E = HostEndpoint;
+
+    fn new() -> Verbs {
+        Verbs
+    }
+
+    fn listen(&mut self, workers: u16, limits: FabricLimits) -> (Vec<Peer<HostEndpoint>>, Address) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let endpoints = HostEndpoint::listen(any, workers, &Verbs::options(limits)).unwrap();
+        let address = Address::verbs(endpoints[0].address().unwrap());
+        (endpoints.into_iter().map(Peer::new).collect(), address)
+    }
+
+    fn client(&mut self, limits: FabricLimits) -> Peer<HostEndpoint> {
+        Peer::new(HostEndpoint::client_over_verbs(limits, &[], &VerbsOptions::default()).unwrap())
+    }
+
+    fn deserted(&mut self) -> Address {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Address::verbs(listener.local_addr().unwrap())
     }
 
     fn turn(&mut self) {

@@ -1,0 +1,179 @@
+//! What goes over the socket of a connection after the hellos. A connector asks what a region key stands for,
+//! one key at a time:
+//!
+//! | question: offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | region key |
+//!
+//! | answer: offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 8 | region key |
+//! | 8 | 4 | status: 0 registered, 1 key unknown |
+//! | 12 | 4 | the device's key |
+//! | 16 | 8 | where the region begins, as the device counts |
+//! | 24 | 8 | bytes of the region |
+//! | 32 | 4 | 1 if it may be written to, else 0 |
+//! | 36 | 4 | zero |
+
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::close::CloseReason;
+use crate::remote_access::RegionKey;
+
+use super::memory::RemoteRegion;
+
+pub(super) const QUESTION_BYTES: usize = 8;
+pub(super) const ANSWER_BYTES: usize = 40;
+const REGISTERED: u32 = 0;
+const KEY_UNKNOWN: u32 = 1;
+
+/// The acceptor's answer about a key: none if there is no such registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RegionAnswer {
+    pub(super) key: RegionKey,
+    pub(super) region: Option<RemoteRegion>,
+}
+
+/// The part of a packet that has come.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    bytes: [u8; ANSWER_BYTES],
+    held: usize,
+}
+
+impl Default for Unfinished {
+    fn default() -> Unfinished {
+        Unfinished { bytes: [0; ANSWER_BYTES], held: 0 }
+    }
+}
+
+/// What one read of a socket brought.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// A packet, in so many of the first bytes.
+    Packet([u8; ANSWER_BYTES]),
+    /// Nothing for now.
+    Nothing,
+    /// The peer closed its end.
+    End,
+}
+
+impl Unfinished {
+    /// Reads on towards a packet of so many bytes.
+    ///
+    /// # Errors
+    /// The socket failed.
+    pub(super) fn read(&mut self, socket: &OwnedFd, bytes: usize) -> Result<Heard, CloseReason> {
+        loop {
+            match rustix::io::read(socket, &mut self.bytes[self.held..bytes]) {
+                Ok(0) => return Ok(Heard::End),
+                Ok(count) => self.held += count,
+                Err(Errno::AGAIN) => return Ok(Heard::Nothing),
+                Err(Errno::INTR) => {}
+                // Whoever dies with something unread resets; what came through the queue pair is there.
+                Err(Errno::CONNRESET | Errno::PIPE) => return Ok(Heard::End),
+                Err(errno) => return Err(CloseReason::network(errno)),
+            }
+            if self.held == bytes {
+                self.held = 0;
+                return Ok(Heard::Packet(self.bytes));
+            }
+        }
+    }
+}
+
+/// Sends a packet. They are few and short: a socket that does not take one whole is that of a peer which asks
+/// and does not read.
+pub(super) fn send(socket: &OwnedFd, bytes: &[u8]) -> Result<(), CloseReason> {
+    match rustix::net::send(socket, bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        // The socket's end is read after what came through the queue pair.
+        Err(Errno::PIPE | Errno::CONNRESET) => Ok(()),
+        Ok(_) | Err(Errno::AGAIN) => Err(CloseReason::Stalled),
+        Err(errno) => Err(CloseReason::network(errno)),
+    }
+}
+
+pub(super) fn encode_question(key: RegionKey) -> [u8; QUESTION_BYTES] {
+    key.0.to_le_bytes()
+}
+
+pub(super) fn decode_question(packet: &[u8; ANSWER_BYTES]) -> RegionKey {
+    RegionKey(u64_at(packet, 0))
+}
+
+pub(super) fn encode_answer(answer: &RegionAnswer) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..8].copy_from_slice(&answer.key.0.to_le_bytes());
+    match answer.region {
+        None => bytes[8..12].copy_from_slice(&KEY_UNKNOWN.to_le_bytes()),
+        Some(region) => {
+            bytes[8..12].copy_from_slice(&REGISTERED.to_le_bytes());
+            bytes[12..16].copy_from_slice(&region.key.to_le_bytes());
+            bytes[16..24].copy_from_slice(&region.place.to_le_bytes());
+            bytes[24..32].copy_from_slice(&region.bytes.to_le_bytes());
+            bytes[32..36].copy_from_slice(&u32::from(region.writable).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// None for what no acceptor answers.
+pub(super) fn decode_answer(packet: &[u8; ANSWER_BYTES]) -> Option<RegionAnswer> {
+    let key = RegionKey(u64_at(packet, 0));
+    let region = RemoteRegion {
+        key: u32_at(packet, 12),
+        place: u64_at(packet, 16),
+        bytes: u64_at(packet, 24),
+        writable: u32_at(packet, 32) == 1,
+    };
+    let is_sound = u32_at(packet, 32) <= 1
+        && u32_at(packet, 36) == 0
+        && region.place.checked_add(region.bytes).is_some();
+    match u32_at(packet, 8) {
+        REGISTERED if is_sound => Some(RegionAnswer { key, region: Some(region) }),
+        KEY_UNKNOWN => Some(RegionAnswer { key, region: None }),
+        _ => None,
+    }
+}
+
+fn u64_at(bytes: &[u8; ANSWER_BYTES], at: usize) -> u64 {
+    u64::from(u32_at(bytes, at + 4)) << 32 | u64::from(u32_at(bytes, at))
+}
+
+fn u32_at(bytes: &[u8; ANSWER_BYTES], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answer_golden_bytes_round_trip() {
+        let key = RegionKey(0x0102_0304_0506_0708);
+        assert_eq!(encode_question(key), [8, 7, 6, 5, 4, 3, 2, 1]);
+        let region = RemoteRegion { key: 0x0a0b_0c0d, place: 1 << 40, bytes: 1 << 21, writable: true };
+        let known = RegionAnswer { key, region: Some(region) };
+        let mut golden = [0; ANSWER_BYTES];
+        golden[..8].copy_from_slice(&[8, 7, 6, 5, 4, 3, 2, 1]);
+        golden[12..16].copy_from_slice(&[0x0d, 0x0c, 0x0b, 0x0a]);
+        (golden[21], golden[26], golden[32]) = (1, 0x20, 1);
+        assert_eq!(encode_answer(&known), golden);
+        for answer in [known, RegionAnswer { key, region: None }] {
+            assert_eq!(decode_answer(&encode_answer(&answer)), Some(answer));
+        }
+        assert_eq!(decode_question(&golden), key);
+        for (at, value) in [(8, 2), (23, 0xff), (32, 2), (36, 1)] {
+            let mut wrong = golden;
+            wrong[at] = value;
+            let place_is_good = at != 23;
+            assert_eq!(decode_answer(&wrong).is_none(), place_is_good, "{at}");
+        }
+        let mut wrong = golden;
+        (wrong[16..24].fill(0xff), wrong[24..32].fill(0xff));
+        assert_eq!(decode_answer(&wrong), None, "beyond all memory");
+    }
+}

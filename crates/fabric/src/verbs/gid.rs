@@ -1,0 +1,90 @@
+#![allow(unsafe_code)] // one call of libibverbs
+//! Which of a port's addresses packets come from.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+use std::ptr::NonNull;
+
+use ibverbs_sys as ffi;
+
+use super::device::Port;
+use super::error::VerbsError;
+
+/// An address of a port, in its table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gid {
+    pub(super) index: u32,
+    pub(super) bytes: [u8; 16],
+    /// Routed Ethernet: packets that switches and routers know.
+    roce_v2: bool,
+}
+
+impl Gid {
+    /// How well it serves where the operator named none: more is better.
+    fn rank(&self) -> u8 {
+        let address = Ipv6Addr::from(self.bytes);
+        let with_address = u8::from(!address.is_unicast_link_local());
+        let with_ipv4 = u8::from(address.to_ipv4_mapped().is_some());
+        4 * u8::from(self.roce_v2) + 2 * with_ipv4 + with_address
+    }
+}
+
+impl fmt::Display for Gid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Ipv6Addr::from(self.bytes).fmt(f)
+    }
+}
+
+/// The GID of that index, or the one that serves best.
+pub(super) fn choose(
+    context: NonNull<ffi::ibv_context>,
+    device: &str,
+    port: &Port,
+    wanted: Option<u32>,
+) -> Result<Gid, VerbsError> {
+    let gids = (0..port.gids).filter(|index| wanted.is_none_or(|wanted| wanted == *index));
+    let gids = gids.filter_map(|index| query(context, port, index));
+    best(gids).ok_or_else(|| VerbsError::NoGid {
+        device: device.to_owned(),
+        port: port.number,
+        which: wanted.map_or_else(String::new, |index| format!(" {index}")),
+    })
+}
+
+/// The one that serves best, the first among equals.
+fn best(gids: impl Iterator<Item = Gid>) -> Option<Gid> {
+    gids.reduce(|best, next| if next.rank() > best.rank() { next } else { best })
+}
+
+fn query(context: NonNull<ffi::ibv_context>, port: &Port, index: u32) -> Option<Gid> {
+    let mut entry = ffi::ibv_gid_entry::default();
+    let (number, bytes) = (u32::from(port.number), size_of::<ffi::ibv_gid_entry>());
+    // SAFETY: the context is open; the call writes at most `bytes` bytes to the entry, which outlives it.
+    let answer = unsafe { ffi::_ibv_query_gid_ex(context.as_ptr(), number, index, &raw mut entry, 0, bytes) };
+    // SAFETY: of the union any sixteen bytes are good.
+    let raw = unsafe { entry.gid.raw };
+    let is_there = answer == 0 && raw != [0; 16];
+    is_there.then_some(Gid { index, bytes: raw, roce_v2: entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn best_gid_is_routed_and_has_an_ipv4_address() {
+        let gid = |index, address: &str, roce_v2| {
+            let address: Ipv6Addr = address.parse().unwrap();
+            Gid { index, bytes: address.octets(), roce_v2 }
+        };
+        let gids = [
+            gid(0, "fe80::1", false),
+            gid(1, "fe80::1", true),
+            gid(2, "::ffff:10.9.0.1", false),
+            gid(3, "::ffff:10.9.0.1", true),
+            gid(4, "::ffff:10.9.0.2", true),
+        ];
+        let chosen = |count: usize| best(gids[..count].iter().copied()).map(|gid| gid.index);
+        assert_eq!([0, 1, 2, 3, 4, 5].map(chosen), [None, Some(0), Some(1), Some(1), Some(3), Some(3)]);
+    }
+}

@@ -1,0 +1,473 @@
+//! Connections over queue pairs, as an endpoint's loop sees them.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::event::epoll::EventFlags;
+
+use crate::address::Address;
+use crate::close::{CloseReason, QueuePairFailure};
+use crate::connections::{
+    Begun, Connection, ConnectionPhase, ConnectionTable, EVENTS_PER_POLL, Greeted, MARK_VERBS, Messenger,
+    Sink, Transport, Written,
+};
+use crate::counter::FabricCounters;
+use crate::endpoint::{ConnectionId, Event};
+use crate::error::FabricError;
+use crate::hello::Hello;
+use crate::queue_pair_end::QueuePairEnd;
+use crate::registry::Registry;
+use crate::tcp::{self, TcpListener};
+
+use super::channel::{self, Channel};
+use super::completion::{COMPLETIONS_PER_POLL, Completion, CompletionQueue};
+use super::control::{self, Heard, RegionAnswer};
+use super::error::VerbsError;
+use super::link::VerbsLink;
+use super::queue_pair::QueuePair;
+use super::work::RequestId;
+
+/// Polls between two questions to the kernel while nothing is awaited from it.
+const KERNEL_EVERY: u32 = 32;
+/// Questions of one connection that one poll answers.
+const PACKETS_PER_POLL: usize = 16;
+/// How long a closed connection's last pieces are waited for, and how many connections may wait so.
+const PARTING_NS: u64 = 1_000_000_000;
+const PARTING_MAX: usize = 256;
+
+pub(super) type VerbsMessenger = Messenger<VerbsTransport>;
+type Table = ConnectionTable<VerbsLink>;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct VerbsTransport {
+    /// Connections that their user closed and whose last pieces are under way; until when they may be.
+    parting: Vec<(Connection<VerbsLink>, u64)>,
+    completions: Arc<CompletionQueue>,
+    /// An acceptor's; none where no one-sided reads are served.
+    pub(super) registry: Option<Arc<Registry>>,
+    /// Connections by their queue pairs' numbers.
+    pairs: HashMap<u32, ConnectionId>,
+    /// The number of the next queue pair.
+    serial: u32,
+    /// Connections to be looked at.
+    touched: Vec<ConnectionId>,
+    ended: Vec<(ConnectionId, CloseReason)>,
+    /// Polls since the kernel was asked.
+    kernel_age: u32,
+    /// The channel tells of the next completion.
+    armed: bool,
+    /// What the queue gave, kept for its room.
+    taken: Vec<Completion>,
+    scratch: Box<[u8]>,
+}
+
+impl Transport for VerbsTransport {
+    type Link = VerbsLink;
+    type Listener = TcpListener;
+
+    const MARK: u64 = MARK_VERBS;
+    const EDGES: EventFlags =
+        EventFlags::IN.union(EventFlags::OUT).union(EventFlags::RDHUP).union(EventFlags::ET);
+
+    fn connect(&self, address: &Address, _hello: &Hello) -> Result<Begun, FabricError> {
+        tcp::connect(address)
+    }
+
+    fn receive_hello(
+        &mut self,
+        connection: &mut Connection<VerbsLink>,
+    ) -> Result<Option<Greeted>, CloseReason> {
+        if connection.phase == ConnectionPhase::Connecting {
+            if tcp::is_through(&connection.socket)? {
+                let end = self.make_channel(connection)?;
+                let hello = Hello::of_connector(connection.worker, connection.message_bytes_max);
+                tcp::send_hello(&connection.socket, &Hello { queue_pair: Some(Box::new(end)), ..hello })?;
+                connection.phase = ConnectionPhase::AnswerAwaited;
+            }
+            return Ok(None);
+        }
+        let Connection { socket, link, readable, .. } = connection;
+        let hello = link.hello.read(socket, readable)?;
+        Ok(hello.map(|hello| Greeted { hello, descriptors: Vec::new() }))
+    }
+
+    fn welcome(
+        &mut self,
+        connection: &mut Connection<VerbsLink>,
+        hello: &Hello,
+        answer: &Hello,
+    ) -> Result<(), CloseReason> {
+        let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
+        let end = self.make_channel(connection)?;
+        self.open(connection, peer)?;
+        tcp::send_hello(&connection.socket, &Hello { queue_pair: Some(Box::new(end)), ..answer.clone() })
+    }
+
+    fn welcomed(
+        &mut self,
+        connection: &mut Connection<VerbsLink>,
+        hello: &Hello,
+        _descriptors: Vec<OwnedFd>,
+    ) -> Result<(), CloseReason> {
+        let peer = hello.queue_pair.as_ref().ok_or(CloseReason::HelloInvalid)?;
+        connection.link.operations.served = Some(hello.one_sided);
+        self.open(connection, peer)
+    }
+
+    fn refuse(socket: &OwnedFd, answer: &Hello) {
+        tcp::refuse(socket, answer);
+    }
+
+    /// Reads what the socket has: questions, an answer, or the peer's end.
+    fn receive(
+        &mut self,
+        id: ConnectionId,
+        table: &mut Table,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        self.touch(id, table);
+        for _ in 0..PACKETS_PER_POLL {
+            let Some(connection) = table.get_mut(id) else { return Ok(()) };
+            let Connection { socket, link, accepted, .. } = connection;
+            let bytes = if *accepted { control::QUESTION_BYTES } else { control::ANSWER_BYTES };
+            let packet = match link.control.read(socket, bytes)? {
+                Heard::Packet(packet) => packet,
+                Heard::Nothing => {
+                    connection.readable = false;
+                    return Ok(());
+                }
+                Heard::End => {
+                    (connection.readable, connection.link.ended) = (false, true);
+                    return Ok(());
+                }
+            };
+            let accepted = *accepted;
+            if accepted {
+                self.answer(id, &packet, table)?;
+            } else {
+                take_answer(id, &packet, table, sink)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write(connection: &mut Connection<VerbsLink>) -> Result<Written, CloseReason> {
+        if !connection.is_open() {
+            return Ok(Written::default());
+        }
+        let VerbsLink { channel, output, operations, .. } = &mut connection.link;
+        let Some(channel) = channel else { return Ok(Written::default()) };
+        let flushed = channel.flush(output, operations).map_err(broken)?;
+        operations.ask(&connection.socket)?;
+        connection.blocked = output.pending() > 0;
+        Ok(Written { bytes: flushed.bytes, wakes: false })
+    }
+
+    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.completions.descriptor())
+    }
+
+    fn rung(&mut self) {
+        self.completions.drain();
+        self.armed = false;
+    }
+
+    fn asks_kernel(&mut self, connections: usize) -> bool {
+        self.kernel_age += 1;
+        connections > self.pairs.len() || self.kernel_age >= KERNEL_EVERY
+    }
+
+    fn kernel_asked(&mut self) {
+        self.kernel_age = 0;
+    }
+
+    /// Takes what the device has done, then looks at each connection that something was of.
+    fn look(
+        &mut self,
+        table: &mut Table,
+        reported: &Cell<usize>,
+        sink: &mut Sink<'_>,
+    ) -> Vec<(ConnectionId, CloseReason)> {
+        while reported.get() < EVENTS_PER_POLL && self.take_completions(table, sink) == COMPLETIONS_PER_POLL {
+        }
+        let mut touched = std::mem::take(&mut self.touched);
+        while reported.get() < EVENTS_PER_POLL
+            && let Some(id) = touched.pop()
+        {
+            if let Err(reason) = self.attend(id, table, sink) {
+                self.ended.push((id, reason));
+            }
+        }
+        self.touched.append(&mut touched);
+        let now_ns = table.now_ns();
+        self.parting.retain(|(_, until_ns)| now_ns < *until_ns);
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Lets the channel tell of what comes, then looks once more.
+    fn prepare_sleep(&mut self, _table: &mut Table) -> bool {
+        if !self.touched.is_empty() {
+            return false;
+        }
+        if !self.armed {
+            self.armed = self.completions.arm();
+        }
+        // The next poll follows a sleep, and asks what ended it.
+        self.kernel_age = KERNEL_EVERY;
+        if self.taken.is_empty() {
+            self.completions.poll(&mut self.taken);
+        }
+        self.taken.is_empty()
+    }
+
+    fn ending(connection: &mut Connection<VerbsLink>, counters: &mut FabricCounters, sink: &mut Sink<'_>) {
+        let id = connection.id;
+        connection.link.operations.fail_all(&mut |tag, outcome| {
+            counters.reads_failed += 1;
+            sink(Event::ReadDone { connection: id, tag, outcome });
+        });
+    }
+
+    fn removed(&mut self, connection: &Connection<VerbsLink>) {
+        if let Some(channel) = &connection.link.channel {
+            self.pairs.remove(&channel.pair.serial);
+        }
+    }
+
+    fn part(&mut self, mut connection: Connection<VerbsLink>, now_ns: u64) {
+        let goes_on = connection.is_open() && connection.link.channel.as_mut().is_some_and(Channel::settle);
+        if goes_on && self.parting.len() < PARTING_MAX {
+            self.parting.push((connection, now_ns.saturating_add(PARTING_NS)));
+        }
+    }
+}
+
+impl VerbsTransport {
+    pub(super) fn new(completions: Arc<CompletionQueue>, registry: Option<Arc<Registry>>) -> VerbsTransport {
+        VerbsTransport {
+            parting: Vec::new(),
+            completions,
+            registry,
+            pairs: HashMap::new(),
+            serial: 0,
+            touched: Vec::new(),
+            ended: Vec::new(),
+            kernel_age: 0,
+            armed: false,
+            taken: Vec::with_capacity(COMPLETIONS_PER_POLL),
+            scratch: vec![0; channel::SCRATCH_BYTES].into_boxed_slice(),
+        }
+    }
+
+    /// Gives a connection its queue pair; what the peer is told of it.
+    fn make_channel(&mut self, connection: &mut Connection<VerbsLink>) -> Result<QueuePairEnd, CloseReason> {
+        self.serial = (self.serial + 1) & (u32::MAX >> 1);
+        let requests_max = self.completions.device().limits.requests;
+        let sizes = Channel::sizes(!connection.accepted, requests_max);
+        let made = QueuePair::new(&self.completions, self.serial, sizes, connection.accepted)
+            .and_then(|pair| Channel::new(pair, sizes));
+        let channel = made.map_err(|error| {
+            tracing::warn!(%error, source = ?std::error::Error::source(&error), "no queue pair for a connection");
+            CloseReason::NoQueuePair(error.kind())
+        })?;
+        let end = channel.end();
+        connection.link.channel = Some(channel);
+        Ok(end)
+    }
+
+    /// Messages can flow: what the queue pair brings is looked at from now on.
+    fn open(
+        &mut self,
+        connection: &mut Connection<VerbsLink>,
+        peer: &QueuePairEnd,
+    ) -> Result<(), CloseReason> {
+        let connector = !connection.accepted;
+        let Some(channel) = &mut connection.link.channel else { return Ok(()) };
+        channel.connect(peer, connector).map_err(|error| {
+            tracing::warn!(%error, source = ?std::error::Error::source(&error), "a queue pair cannot be connected");
+            CloseReason::NoQueuePair(error.kind())
+        })?;
+        self.pairs.insert(channel.pair.serial, connection.id);
+        connection.link.touched = true;
+        self.touched.push(connection.id);
+        Ok(())
+    }
+
+    /// Has a connection looked at with the next look.
+    pub(super) fn touch(&mut self, id: ConnectionId, table: &mut Table) {
+        let Some(connection) = table.get_mut(id) else { return };
+        if connection.link.channel.is_some() && !std::mem::replace(&mut connection.link.touched, true) {
+            self.touched.push(id);
+        }
+    }
+
+    /// Takes some of what the device has done, or what was taken before a sleep that did not come.
+    fn take_completions(&mut self, table: &mut Table, sink: &mut Sink<'_>) -> usize {
+        let mut taken = std::mem::take(&mut self.taken);
+        if taken.is_empty() {
+            self.completions.poll(&mut taken);
+        }
+        let count = taken.len();
+        for completion in taken.drain(..) {
+            self.complete(&completion, table, sink);
+        }
+        self.taken = taken;
+        count
+    }
+
+    fn complete(&mut self, completion: &Completion, table: &mut Table, sink: &mut Sink<'_>) {
+        let serial = completion.request.serial;
+        let Some(id) = self.pairs.get(&serial).copied() else {
+            self.parting.retain_mut(|(connection, _)| !has_parted(connection, completion));
+            return;
+        };
+        self.touch(id, table);
+        let Some((connection, counters)) = table.get_counted(id) else { return };
+        let VerbsLink { channel: Some(channel), operations, .. } = &mut connection.link else { return };
+        let RequestId { incoming, index, .. } = completion.request;
+        match completion.failed {
+            None if incoming => channel.arrive(index, completion.length, completion.number),
+            None => channel.ended(index, |pair| {
+                operations.done(pair, &mut |tag, outcome| {
+                    counters.reads_done += 1;
+                    sink(Event::ReadDone { connection: id, tag, outcome });
+                });
+            }),
+            Some(status) => {
+                let failure = failure_of(status);
+                // Work ends in order: what was posted before the first that failed is done, the rest is not.
+                if !incoming && channel.is_first_failure() {
+                    channel.ended(index.wrapping_sub(1), |pair| {
+                        operations.done(pair, &mut |tag, outcome| {
+                            counters.reads_done += 1;
+                            sink(Event::ReadDone { connection: id, tag, outcome });
+                        });
+                    });
+                    if failure == Some(QueuePairFailure::AccessRefused) && channel.is_operation(index) {
+                        operations.refused_by_device(&mut |tag, outcome| {
+                            counters.reads_failed += 1;
+                            sink(Event::ReadDone { connection: id, tag, outcome });
+                        });
+                    }
+                }
+                channel.fail(failure);
+            }
+        }
+    }
+
+    /// Does for one connection what has come for it.
+    fn attend(
+        &mut self,
+        id: ConnectionId,
+        table: &mut Table,
+        sink: &mut Sink<'_>,
+    ) -> Result<(), CloseReason> {
+        let (limits, now_ns) = (table.limits, table.now_ns());
+        let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
+        // A peer that has gone takes no replies, and sends nothing more: what it sent is there.
+        let paused = connection.is_paused(limits.output_high_water()) && !connection.link.ended;
+        let VerbsLink { channel, input, output, operations, ended, touched, .. } = &mut connection.link;
+        *touched = false;
+        let Some(channel) = channel else { return Ok(()) };
+        // Looked at again when output has gone.
+        connection.readable |= paused && channel.has_arrived();
+        while !paused && let Some(piece) = channel.next_arrived() {
+            connection.heard_ns = now_ns;
+            counters.bytes_received += piece.len() as u64;
+            channel::take_piece(input, piece, &mut self.scratch, limits.message_bytes_max, &mut |message| {
+                counters.messages_received += 1;
+                sink(Event::Message { connection: id, message });
+            })?;
+        }
+        if let Some(reason) = channel.failure() {
+            return Err(reason);
+        }
+        if *ended {
+            let received = input.unfinished_bytes();
+            let whole = received == 0;
+            return Err(if whole { CloseReason::PeerClosed } else { CloseReason::Truncated { received } });
+        }
+        channel.give_out().map_err(broken)?;
+        operations.tell_refused(&mut |tag, outcome| {
+            counters.reads_failed += 1;
+            sink(Event::ReadDone { connection: id, tag, outcome });
+        });
+        if operations.has_room_again() {
+            sink(Event::Writable { connection: id });
+        }
+        let goes_on = output.pending() > 0 && channel.can_send();
+        if goes_on || channel.owes() || operations.has_waiting() {
+            connection.blocked &= !goes_on;
+            table.mark_dirty(id);
+        }
+        Ok(())
+    }
+
+    /// An acceptor's: the peer asks what a key stands for.
+    fn answer(
+        &mut self,
+        id: ConnectionId,
+        packet: &[u8; control::ANSWER_BYTES],
+        table: &mut Table,
+    ) -> Result<(), CloseReason> {
+        let key = control::decode_question(packet);
+        let now_ns = table.now_ns();
+        let Some(connection) = table.get_mut(id) else { return Ok(()) };
+        connection.heard_ns = now_ns;
+        let region = self.registry.as_ref().and_then(|registry| registry.remote_region(key));
+        control::send(&connection.socket, &control::encode_answer(&RegionAnswer { key, region }))
+    }
+}
+
+/// A connector's: what a key stands for.
+fn take_answer(
+    id: ConnectionId,
+    packet: &[u8; control::ANSWER_BYTES],
+    table: &mut Table,
+    sink: &mut Sink<'_>,
+) -> Result<(), CloseReason> {
+    let answer = control::decode_answer(packet).ok_or(CloseReason::HelloInvalid)?;
+    let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
+    let operations = &mut connection.link.operations;
+    let fits = operations.answered(answer, &mut |tag, outcome| {
+        counters.reads_failed += 1;
+        sink(Event::ReadDone { connection: id, tag, outcome });
+    });
+    // What waited for the answer goes, and the next question.
+    table.mark_dirty(id);
+    if fits { Ok(()) } else { Err(CloseReason::HelloInvalid) }
+}
+
+/// Whether nothing of a closed connection is under way any more.
+fn has_parted(connection: &mut Connection<VerbsLink>, completion: &Completion) -> bool {
+    let Some(channel) = &mut connection.link.channel else { return true };
+    let RequestId { serial, incoming, index } = completion.request;
+    if channel.pair.serial != serial {
+        return false;
+    }
+    if completion.failed.is_none() && !incoming {
+        channel.ended(index, |_| {});
+    }
+    completion.failed.is_some() || channel.is_settled()
+}
+
+/// What a completion's status says of its queue pair; nothing of one that ended with others.
+fn failure_of(status: u32) -> Option<QueuePairFailure> {
+    use ibverbs_sys::ibv_wc_status as status_of;
+    match status {
+        status_of::IBV_WC_WR_FLUSH_ERR => None,
+        status_of::IBV_WC_REM_ACCESS_ERR => Some(QueuePairFailure::AccessRefused),
+        status_of::IBV_WC_RETRY_EXC_ERR | status_of::IBV_WC_RNR_RETRY_EXC_ERR => {
+            Some(QueuePairFailure::PeerSilent)
+        }
+        status => Some(QueuePairFailure::Status(status)),
+    }
+}
+
+fn broken(error: VerbsError) -> CloseReason {
+    tracing::debug!(%error, source = ?std::error::Error::source(&error), "a queue pair is broken");
+    CloseReason::NoQueuePair(error.kind())
+}

@@ -1,0 +1,53 @@
+//! Whether and how RDMA is used, as the settings say it. In every build, so that one without the feature
+//! `verbs` can say what it lacks.
+
+use cell_terms::setting::Settings;
+
+/// Whether an acceptor offers RDMA.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VerbsOffer {
+    /// It does not.
+    #[default]
+    Off,
+    /// It does where there is a device.
+    Auto,
+    /// It does, or it does not start.
+    On,
+}
+
+/// How RDMA is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerbsOptions {
+    /// An acceptor's.
+    pub offer: VerbsOffer,
+    /// The device's name, such as `mlx5_0`; empty: the first one with an active port.
+    pub device: String,
+    /// Its port; zero: the first one that is active.
+    pub port: u8,
+    /// The index of the GID to use; none: the first of RoCE v2 with an IPv4 address, or the next best.
+    pub gid: Option<u32>,
+    /// The operator says that one read's bytes are loaded in address order: no checksum in tree nodes then.
+    pub reads_ordered: bool,
+}
+
+impl VerbsOptions {
+    /// The settings in force.
+    ///
+    /// # Panics
+    /// If [`crate::SETTINGS`] are not among the declarations.
+    #[must_use]
+    pub fn from_settings(settings: &Settings) -> VerbsOptions {
+        let offer = match settings.text("fabric_verbs") {
+            "on" => VerbsOffer::On,
+            "auto" => VerbsOffer::Auto,
+            _ => VerbsOffer::Off,
+        };
+        VerbsOptions {
+            offer,
+            device: settings.text("fabric_verbs_device").to_owned(),
+            port: u8::try_from(settings.integer("fabric_verbs_port")).unwrap_or(0),
+            gid: settings.text("fabric_verbs_gid").parse().ok(),
+            reads_ordered: settings.text("fabric_verbs_reads_ordered") == "on",
+        }
+    }
+}
