@@ -83,9 +83,10 @@ impl<T: Transport> Messenger<T> {
         let refusal = acceptor.refusal(&handed.hello);
         let left = match acceptor.queue_of(&handed.hello) {
             Some(queue) => queue.leave(handed),
-            None => Err(handed),
+            None => Err(Box::new(handed)),
         };
-        if let Err(Handed { socket, hello, .. }) = left {
+        if let Err(handed) = left {
+            let Handed { socket, hello, .. } = *handed;
             self.turn_away(&socket, peer, hello.worker, refusal, sink);
         }
         Ok(())
