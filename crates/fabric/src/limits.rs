@@ -54,7 +54,7 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "fabric_shm_ring_bytes",
         meaning: "Shared memory that a connection takes in each direction.",
-        default: "64 KiB",
+        default: "256 KiB",
         bounds: Bounds::Bytes { min: 4 << 10, max: 1 << 20, power_of_two: true },
         applies: Applies::Restart,
     },

@@ -101,6 +101,37 @@ fn wake_ups_for_room_alone_are_never_lost() {
     });
 }
 
+/// A ring may be full of one client's requests: the others are not kept waiting until all of them are carried
+/// out, and nothing of them is lost when the client is gone.
+#[test]
+fn poll_takes_one_message_of_the_longest_at_most_and_the_rest_comes_later() {
+    const BYTES: usize = 40 << 10;
+    const MESSAGES: usize = 20;
+    let name = socket_name();
+    let options = ShmOptions { ring_bytes: 1 << 20, ..shm_options(FabricLimits::default()) };
+    let mut server = Peer::new(ShmEndpoint::listen(name, 1, &options).unwrap().remove(0));
+    let mut client = Shm.client(FabricLimits::default());
+    let (there, here) = open(&mut Shm, &mut client, &mut server, Address::shm(name));
+    for number in 0..MESSAGES {
+        client.endpoint.send(there, &vec![u8::try_from(number).unwrap(); BYTES]).unwrap();
+    }
+    client.endpoint.flush();
+    client.endpoint.close(there);
+    let messages = |server: &Peer<ShmEndpoint>| {
+        server.seen(here).iter().filter(|seen| matches!(seen, Seen::Message(_))).count()
+    };
+    let mut seen = messages(&server);
+    let mut polls = 0;
+    while server.closed(here).is_none() {
+        server.turn();
+        assert!(messages(&server) <= seen + 2, "one poll gave {}", messages(&server) - seen);
+        polls += usize::from(messages(&server) > seen);
+        seen = messages(&server);
+    }
+    assert_eq!((seen, server.closed(here)), (MESSAGES, Some(CloseReason::PeerClosed)));
+    assert!(polls >= MESSAGES / 2, "{polls} polls");
+}
+
 #[test]
 fn wake_ups_of_small_messages_are_never_lost() {
     sleep_between_messages(8, 20_000, 1);

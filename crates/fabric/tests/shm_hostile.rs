@@ -30,7 +30,7 @@ const HEAD_BACK: u64 = 144;
 const SLEEPING_BACK: u64 = 160;
 const DATA: u64 = 512;
 const VERSION: u64 = 2;
-const RING_WORDS: u64 = 8_192;
+const RING_WORDS: u64 = 32_768;
 
 fn hello() -> Vec<u8> {
     let mut bytes = b"CELLFABR".to_vec();
@@ -166,7 +166,7 @@ fn receive_counts_that_cannot_be_close_the_connection() {
     let hostile = Hostile::admitted(&mut server);
     let there = server.order[0];
     hostile.store(HEAD_BACK, 1 << 40);
-    for _ in 0..2 {
+    for _ in 0..=RING_WORDS * 8 / 60_000 {
         server.endpoint.send(there, &[1; 60_000]).unwrap();
     }
     assert_eq!(end_of(&mut server), CloseReason::SharedMemoryBroken);

@@ -47,7 +47,8 @@ pub struct ShmEndpoint {
     messenger: ShmMessenger,
 }
 
-const RING_BYTES: usize = 64 * 1024;
+/// Of each ring: four messages of the longest kind, so that a stream of chunks need not wait for each one's turn.
+const RING_BYTES: usize = 256 * 1024;
 
 impl ShmOptions {
     /// The settings in force, with nothing to say of itself.

@@ -22,6 +22,7 @@ use crate::counter::FabricCounters;
 use crate::endpoint::{ConnectionId, Event};
 use crate::error::FabricError;
 use crate::hello::Hello;
+use crate::limits::MESSAGE_BYTES_MAX;
 use crate::registry::{LedgerView, Registry};
 
 use super::control::{self, Packet, RegionAnswer};
@@ -35,6 +36,9 @@ use super::ring::Broken;
 const KERNEL_EVERY: u32 = 32;
 /// Packets of one connection that one poll reads.
 const PACKETS_PER_POLL: usize = 16;
+/// Words of one connection that one poll takes: the longest message. A ring may hold more, and nobody waits until
+/// all of a neighbour's is carried out.
+const WORDS_PER_POLL: usize = MESSAGE_BYTES_MAX / WORD_BYTES;
 
 pub(super) type ShmMessenger = Messenger<ShmTransport>;
 
@@ -55,7 +59,7 @@ pub(super) struct ShmTransport {
     kernel_age: u32,
     /// A descriptor of a region was awaited at the last look.
     asking: bool,
-    /// As large as the largest ring.
+    /// As large as what one poll takes of a connection.
     scratch: Vec<[u8; WORD_BYTES]>,
     words: Vec<u64>,
 }
@@ -278,7 +282,8 @@ impl ShmTransport {
 
     /// Messages can flow: the connection is looked at from now on.
     fn opened(&mut self, connection: &mut Connection<ShmLink>, rings: Rings) {
-        self.scratch.resize(self.scratch.len().max(rings.ring_words), [0; WORD_BYTES]);
+        let at_once = rings.ring_words.min(WORDS_PER_POLL);
+        self.scratch.resize(self.scratch.len().max(at_once), [0; WORD_BYTES]);
         connection.link.rings = Some(rings);
         self.open.push(connection.id);
     }
@@ -297,20 +302,21 @@ impl ShmTransport {
         let ShmLink { rings, assembler, reads, ended, .. } = &mut connection.link;
         let Some(rings) = rings else { return Ok(()) };
         let available = if paused { 0 } else { rings.incoming.available(&rings.words).map_err(broken)? };
+        let at_once = available.min(WORDS_PER_POLL);
         if available > 0 {
             rings.incoming.disarm(&rings.words);
-            let taken = &mut self.scratch[..available];
+            let taken = &mut self.scratch[..at_once];
             rings.incoming.read(&rings.words, taken);
             rings.incoming.release(&rings.words);
             rings.consumed = true;
             connection.heard_ns = now_ns;
-            counters.bytes_received += (available * WORD_BYTES) as u64;
+            counters.bytes_received += (at_once * WORD_BYTES) as u64;
             assembler.take(taken, limits.message_bytes_max, &mut |message| {
                 counters.messages_received += 1;
                 sink(Event::Message { connection: id, message });
             })?;
         }
-        if *ended {
+        if *ended && at_once == available {
             let received = assembler.unfinished_bytes();
             let whole = received == 0;
             return Err(if whole { CloseReason::PeerClosed } else { CloseReason::Truncated { received } });
