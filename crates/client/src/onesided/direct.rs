@@ -5,11 +5,15 @@
 //! else (a writer in the way, a region that is not mapped, a damaged pointer) is left to the reads, which try
 //! again, count and give up. What was found is validated like what reads brought: clock, watermark, trust.
 
-use cell_memory::extent::{ExtentReader, ExtentShape};
+use cell_memory::Region;
+use cell_memory::extent::{self, ExtentReader, ExtentShape};
 use cell_terms::{Pointer, Root, Words};
-use cell_tree::{LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult};
+use cell_tree::{
+    LANES, LeafEntry, Meganode, MeganodeRole, NodeIndex, ReadError, SearchResult, search_across,
+};
 
 use super::fetch::Fetched;
+use super::mapping::MappedPair;
 use super::regions::{PairAt, Regions};
 
 /// Begun again at the root so often: a stale router entry, a meganode that was split meanwhile.
@@ -29,68 +33,135 @@ pub(crate) struct FoundInPlace {
     pub(crate) ns_max: u64,
 }
 
+/// A meganode in mapped memory.
+#[derive(Clone, Copy)]
+struct MappedMeganode<'a> {
+    at: PairAt,
+    mapped: &'a MappedPair,
+    meganode: Meganode<'a, Region>,
+    ns_max: u64,
+}
+
+impl MappedMeganode<'_> {
+    /// What was found here, if the memory was registered all the while.
+    fn lasting(&self, found: SearchResult) -> Option<FoundInPlace> {
+        let MappedMeganode { at, mapped, ns_max, .. } = *self;
+        mapped.node.lasts().then_some(FoundInPlace { at, found, ns_max })
+    }
+}
+
 impl Regions {
     /// The answer of the key's leaf, from memory that was registered all the while. `None`: reads will tell.
     pub(crate) fn find_in_place(&self, key: &[u8]) -> Option<FoundInPlace> {
-        let first = self.pair(0).mapped.as_ref()?;
-        let mut ns_max = self.pair(0).operation_ns_max;
         for _ in 0..RESTARTS_MAX {
-            let root = Root::from_word(first.node.region().first_word());
-            if !first.lasts() {
-                return None;
-            }
-            let mut pointer = root.pointer;
-            if root.router {
-                let floor = |there: Meganode<'_, _>| there.with_role(MeganodeRole::Router).floor(key);
-                match self.in_meganode(pointer, &mut ns_max, floor)?.1 {
-                    Ok(Some(entry)) => pointer = entry.meganode(),
-                    Ok(None) | Err(ReadError::NotHere) => continue,
-                    Err(_) => return None,
-                }
-            }
-            if let Some((at, found)) = self.search_from(pointer, key, &mut ns_max)? {
-                return Some(FoundInPlace { at, found, ns_max });
+            if let Some(from) = self.data_meganode(key)?
+                && let Some(found) = self.search_from(from, key)?
+            {
+                return Some(found);
             }
         }
         None
+    }
+
+    /// As [`Regions::find_in_place`], many keys side by side, so that their waits for memory overlap; the
+    /// extents that were found are asked for.
+    ///
+    /// # Panics
+    /// If there are more keys than [`LANES`], or `answers` is shorter.
+    pub(crate) fn find_many_in_place(&self, keys: &[&[u8]], answers: &mut [Option<FoundInPlace>]) {
+        let mut members = [0; LANES];
+        let mut among: [&[u8]; LANES] = [&[]; LANES];
+        let mut places: [Option<MappedMeganode<'_>>; LANES] = [None; LANES];
+        let mut node_bytes = None;
+        let mut count = 0;
+        for (at, key) in keys.iter().enumerate() {
+            let Some(place) = self.data_meganode(key).flatten() else { continue };
+            // Tree nodes of another size are searched alone.
+            let size = place.meganode.geometry().node_bytes();
+            if *node_bytes.get_or_insert(size) == size {
+                (members[count], among[count], places[count]) = (at, key, Some(place));
+                count += 1;
+            }
+        }
+        answers[..keys.len()].fill(None);
+        if let Some(first) = places[0] {
+            let meganodes = places.map(|place| place.unwrap_or(first).meganode);
+            let mut found = [Err(ReadError::NotHere); LANES];
+            search_across(&meganodes[..count], &among[..count], &mut found[..count]);
+            for ((member, place), found) in members[..count].iter().zip(places.iter().flatten()).zip(found) {
+                answers[*member] = found.ok().and_then(|found| place.lasting(found));
+            }
+        }
+        for (key, answer) in keys.iter().zip(answers) {
+            if answer.is_none() {
+                *answer = self.find_in_place(key);
+            }
+            if let Some(FoundInPlace { at, found: SearchResult { entry: Some(entry), .. }, .. }) = answer
+                && let Some(mapped) = &self.pair(*at).mapped
+                && let Some(shape) = ExtentShape::from_bits(entry.value_len)
+            {
+                extent::prefetch(mapped.extent.region(), entry.offset, shape);
+            }
+        }
+    }
+
+    /// The meganode to which the root leads for a key. `Some(None)`: what led there was stale.
+    fn data_meganode(&self, key: &[u8]) -> Option<Option<MappedMeganode<'_>>> {
+        let first = self.pair(0).mapped.as_ref()?;
+        let root = Root::from_word(first.node.region().first_word());
+        if !first.lasts() {
+            return None;
+        }
+        let ns_max = self.pair(0).operation_ns_max;
+        let top = self.mapped_meganode(root.pointer, ns_max)?;
+        if !root.router {
+            return Some(Some(top));
+        }
+        let entry = match top.meganode.with_role(MeganodeRole::Router).floor(key) {
+            Ok(Some(entry)) => entry,
+            Ok(None) | Err(ReadError::NotHere) => return Some(None),
+            Err(_) => return None,
+        };
+        if !top.mapped.node.lasts() {
+            return None;
+        }
+        self.mapped_meganode(entry.meganode(), top.ns_max).map(Some)
     }
 
     /// Searches a meganode and those that its right links lead to. `Some(None)`: the pointer was stale.
-    fn search_from(
-        &self,
-        mut pointer: Pointer,
-        key: &[u8],
-        ns_max: &mut u64,
-    ) -> Option<Option<(PairAt, SearchResult)>> {
+    fn search_from<'a>(&'a self, mut from: MappedMeganode<'a>, key: &[u8]) -> Option<Option<FoundInPlace>> {
         for _ in 0..RIGHT_LINKS_MAX {
-            match self.in_meganode(pointer, ns_max, |meganode| meganode.search(key))? {
-                (at, Ok(found)) => return Some(Some((at, found))),
-                (_, Err(ReadError::Beyond(right))) => pointer = right,
-                (_, Err(ReadError::NotHere)) => return Some(None),
-                _ => return None,
+            let found = from.meganode.search(key);
+            if !from.mapped.node.lasts() {
+                return None;
+            }
+            match found {
+                Ok(found) => return Some(from.lasting(found)),
+                Err(ReadError::Beyond(right)) => from = self.mapped_meganode(right, from.ns_max)?,
+                Err(ReadError::NotHere) => return Some(None),
+                Err(_) => return None,
             }
         }
         None
     }
 
-    /// Looks at the meganode whose root tree node a pointer names.
-    fn in_meganode<T>(
-        &self,
-        pointer: Pointer,
-        ns_max: &mut u64,
-        look: impl FnOnce(Meganode<'_, cell_memory::Region>) -> T,
-    ) -> Option<(PairAt, T)> {
+    /// The meganode whose root tree node a pointer names. `ns_max`: of what was looked at before.
+    fn mapped_meganode(&self, pointer: Pointer, ns_max: u64) -> Option<MappedMeganode<'_>> {
         let location = self.locate(pointer).filter(|location| location.node == NodeIndex::ROOT)?;
         let pair = self.pair(location.pair);
         let mapped = pair.mapped.as_ref()?;
-        *ns_max = pair.operation_ns_max.min(*ns_max);
         let (words, geometry) = (mapped.node.region(), pair.geometry);
         let end = geometry.slot_word(location.slot.index) + geometry.nodes() * geometry.node_words();
         if end > words.len() {
             return None;
         }
-        let seen = look(Meganode::new(words, geometry, location.slot));
-        mapped.node.lasts().then_some((location.pair, seen))
+        let meganode = Meganode::new(words, geometry, location.slot);
+        Some(MappedMeganode {
+            at: location.pair,
+            mapped,
+            meganode,
+            ns_max: pair.operation_ns_max.min(ns_max),
+        })
     }
 
     /// The extent of a leaf's entry, its value behind what is in `bytes`; none if it is not the leaf's.

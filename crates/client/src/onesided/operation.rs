@@ -6,6 +6,7 @@
 
 mod confirm;
 mod extents;
+mod in_place;
 mod request;
 
 use cell_fabric::RemoteRead;
@@ -14,7 +15,6 @@ use cell_terms::mutant::{Mutant, planted};
 use cell_tree::{LeafEntry, LeafSnapshot, SearchResult};
 
 use super::context::{AskServer, ReadContext};
-use super::direct::FoundInPlace;
 use super::fetch::{Fetch, Fetched, value_len};
 use super::page::{PagePlan, PageProgress};
 use super::reads::ReadOwner;
@@ -219,38 +219,6 @@ impl ReadOperation {
             self.state = ReadState::Validating;
         }
         Ok(())
-    }
-
-    /// Looks for the key in memory that is mapped. False, and nothing is changed: it is not that simple.
-    fn is_found_in_place(&mut self, context: &mut ReadContext) -> bool {
-        if !matches!(self.request.kind, ReadKind::Get | ReadKind::Search) {
-            return false;
-        }
-        let sought = context.regions.find_in_place(self.request.key(&self.lookups[0].key));
-        let Some(FoundInPlace { at, found, ns_max }) = sought else { return false };
-        let (answer, csn) = match found.entry {
-            None => (LookupResult::Absent, found.csn_removed),
-            Some(_) if self.request.kind == ReadKind::Search => (LookupResult::Exists, found.csn_changed),
-            Some(entry) => {
-                let ReadContext { regions, extents, .. } = context;
-                let Some(fetched) = regions.fetch_in_place(at, &entry, extents, &mut self.bytes) else {
-                    self.bytes.clear();
-                    return false;
-                };
-                (LookupResult::Entry(fetched), fetched.csn)
-            }
-        };
-        if !context.regions.covers(at, csn) {
-            context.regions.look_at_watermark(at);
-        }
-        if answer == LookupResult::Exists && !context.regions.covers(at, csn) {
-            return false; // the leaf is younger than what is durable: the extent says whether its entry is
-        }
-        self.depend_on(at, csn);
-        self.ns_max = ns_max;
-        self.lookups[0].stage = LookupStage::Done(answer);
-        context.counters.in_place += 1;
-        true
     }
 
     /// It took too long, or its page is not what it was: all that was read is thrown away.

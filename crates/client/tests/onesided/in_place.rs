@@ -54,6 +54,33 @@ fn tree_of_a_router_and_two_pairs_is_searched_in_place() {
     assert_eq!(yard.counters().in_place - before.in_place, 2);
 }
 
+/// Many keys, more than are searched side by side, of several meganodes and pairs; some are not there.
+#[test]
+fn multi_get_is_answered_in_place_key_by_key_as_gets_are() {
+    let mut yard = mapped(options(), routed_owner());
+    for number in (0..300).step_by(7) {
+        yard.owner.put(&key(number), &value(number));
+    }
+    yard.owner.delete(&key(14));
+    let wanted: Vec<Vec<u8>> = (0..300).rev().step_by(2).map(key).collect();
+    let wanted: Vec<&[u8]> = wanted.iter().map(Vec::as_slice).collect();
+    let before = yard.counters();
+    let Output::Values(found) = yard.call(&Operation::MultiGet { keys: &wanted }) else { panic!() };
+    let after = yard.counters();
+    assert_eq!((after.in_place - before.in_place, after.reads - before.reads), (1, 0));
+    let values = found.iter().map(|found| match found {
+        cell_protocol::Found::Value { value, .. } => Some(value.to_vec()),
+        cell_protocol::Found::Absent => None,
+        other => panic!("{other:?}"),
+    });
+    let values: Vec<_> = values.collect();
+    let alone: Vec<_> = wanted.iter().map(|key| yard.get(key)).collect();
+    assert_eq!(values, alone);
+    assert!(
+        values.iter().flatten().count() > 20 && values.iter().filter(|value| value.is_none()).count() > 20
+    );
+}
+
 /// An operation waited for its turn, which came with the end of another one, and was begun, searched in place
 /// and told by one and the same time, which had been read before: a client that was stopped there past the
 /// lease told what a successor had changed since.
