@@ -202,7 +202,7 @@ impl Ours {
 
     /// A reader of this store.
     pub fn reader(&self) -> OursReader<'_> {
-        OursReader { pair: &self.pair, value: Vec::new() }
+        OursReader { pair: &self.pair }
     }
 
     /// How many levels the tree has.
@@ -225,7 +225,6 @@ impl Ours {
 /// Reads a store as its owner does.
 pub struct OursReader<'a> {
     pair: &'a Pair,
-    value: Vec<u8>,
 }
 
 impl OursReader<'_> {
@@ -309,7 +308,7 @@ impl OursReader<'_> {
     /// # Errors
     /// A leaf or an extent that could not be read.
     pub fn scan(
-        &mut self,
+        &self,
         keys: &Packed,
         first: usize,
         last: usize,
@@ -325,15 +324,13 @@ impl OursReader<'_> {
                 end: Bound::Unbounded,
                 direction: ScanDirection::Forward,
             };
-            self.pair.scan(SLOT, &range, limit, |key, entry| {
+            self.pair.scan(SLOT, &range, limit, |found| {
                 if left == 0 {
                     return Ok::<Option<Csn>, PairError>(None);
                 }
                 left -= 1;
-                let head = self.pair.read(entry, &mut self.value)?;
-                out.extend_from_slice(key);
-                out.extend_from_slice(&self.value);
-                Ok(Some(head.csn))
+                found.append_key(out);
+                Ok(Some(self.pair.append(&found.entry(), out)?.csn))
             })?;
             bytes += out.len() as u64;
         }

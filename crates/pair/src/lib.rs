@@ -44,5 +44,5 @@ pub use memory::MemoryObserver;
 pub use options::PairOptions;
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
-pub use scan::ScanEnd;
+pub use scan::{ScanEnd, ScanEntry};
 pub use split::CutHalf;

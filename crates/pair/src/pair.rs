@@ -1,7 +1,7 @@
 //! A pair in its owner's hands: memory, meganodes, extents, log, completion table, table of splits. Whoever
 //! holds it is its only writer.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -21,6 +21,7 @@ use crate::log::{CommitLog, LogNeed, SyncedBatch};
 use crate::meganodes::{Fences, Meganodes, SlotEnds};
 use crate::memory::{MemoryObserver, PairMemory};
 use crate::options::PairOptions;
+use crate::scan::ScanBuffers;
 
 /// What is taken from the grace queue in one turn at most.
 const REUSED_AT_ONCE: usize = 16_384;
@@ -51,11 +52,12 @@ pub struct Pair<O = ()> {
     pub(crate) reserved: BTreeSet<SlotIndex>,
     pub(crate) compaction_permille: usize,
     pub(crate) compactions: CompactionCounts,
-    // Scratch, kept from write to write.
+    // Scratch, kept from operation to operation.
     pub(crate) plan: Plan,
     pub(crate) compaction_plan: CompactionPlan,
     pub(crate) encoder: ExtentEncoder,
     pub(crate) reader: RefCell<ExtentReader>,
+    pub(crate) scan_buffers: Cell<Option<Box<ScanBuffers>>>,
 }
 
 impl<O> std::fmt::Debug for Pair<O> {
@@ -112,6 +114,7 @@ impl<O: MemoryObserver> Pair<O> {
             compaction_plan: CompactionPlan::new(),
             encoder: ExtentEncoder::new(),
             reader: RefCell::new(ExtentReader::new()),
+            scan_buffers: Cell::default(),
         };
         pair.keep_to_grants();
         pair

@@ -92,11 +92,20 @@ impl<O: MemoryObserver> Pair<O> {
     /// # Errors
     /// The extent is damaged.
     pub fn read(&self, entry: &LeafEntry, value: &mut Vec<u8>) -> Result<EntryHead, PairError> {
+        value.clear();
+        self.append(entry, value)
+    }
+
+    /// Appends an entry's value to `out` and checks it; `out` stays as it is if that fails.
+    ///
+    /// # Errors
+    /// The extent is damaged.
+    #[inline]
+    pub fn append(&self, entry: &LeafEntry, out: &mut Vec<u8>) -> Result<EntryHead, PairError> {
         let shape = shape_of(entry).ok_or_else(|| form_fault(entry))?;
         let mut reader = self.reader.borrow_mut();
-        value.clear();
         let header = reader
-            .append(self.memory.extent(), entry.offset, shape, entry.crc, value)
+            .append(self.memory.extent(), entry.offset, shape, entry.crc, out)
             .map_err(|error| extent_fault(entry, &error))?;
         Ok(EntryHead { version: header.version(self.id), csn: header.csn })
     }

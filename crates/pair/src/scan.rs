@@ -1,7 +1,7 @@
 //! Ranges of the tree, leaf by leaf, each leaf as of one moment; extents and the next leaf are asked for
 //! ahead.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 
 use cell_memory::{Region, extent};
 use cell_terms::{Csn, SlotIndex};
@@ -21,14 +21,54 @@ pub struct ScanEnd {
     pub is_stopped: bool,
 }
 
+/// An entry that a scan came to; the key is still in the leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct ScanEntry<'l> {
+    leaf: &'l LeafSnapshot,
+    at: usize,
+}
+
+impl ScanEntry<'_> {
+    /// What the leaf says of the key's value.
+    #[must_use]
+    #[inline]
+    pub fn entry(&self) -> LeafEntry {
+        self.leaf.entry(self.at)
+    }
+
+    /// Length of the key in bytes.
+    #[must_use]
+    #[inline]
+    pub fn key_len(&self) -> usize {
+        self.leaf.key_len(self.at)
+    }
+
+    /// Appends the key to `out`.
+    #[inline]
+    pub fn append_key(&self, out: &mut Vec<u8>) {
+        self.leaf.append_key(self.at, out);
+    }
+}
+
+/// The leaves of a scan, in memory that is kept from scan to scan.
+#[derive(Debug, Default)]
+pub(crate) struct ScanBuffers {
+    leaf: LeafSnapshot,
+    next: LeafSnapshot,
+}
+
 /// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
 /// asked for before those of the present one are copied.
 struct LeafWalk<'p, 'r, O> {
     pair: &'p Pair<O>,
     meganode: Meganode<'p, Region>,
-    range: KeyRange<'r>,
-    leaf: LeafSnapshot,
-    next: LeafSnapshot,
+    range: &'r KeyRange<'r>,
+    leaf: &'r mut LeafSnapshot,
+    /// Entries of the leaf that are in the range.
+    inside: Range<usize>,
+    next: &'r mut LeafSnapshot,
+    /// Likewise, of the next leaf once it was read ahead.
+    next_inside: Range<usize>,
     /// Entries that are wanted and whose extents were not asked for yet, about.
     wanted: usize,
 }
@@ -37,26 +77,26 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
     fn begin(
         pair: &'p Pair<O>,
         slot: SlotIndex,
-        range: KeyRange<'r>,
+        range: &'r KeyRange<'r>,
         expected: usize,
+        buffers: &'r mut ScanBuffers,
     ) -> Result<Self, PairError> {
         let meganode = pair.meganode(slot);
-        let (mut leaf, next) = (LeafSnapshot::new(), LeafSnapshot::new());
-        first_leaf(&meganode, &range, &mut leaf)?;
-        let inside = range.inside(&leaf);
+        let ScanBuffers { leaf, next } = buffers;
+        first_leaf(&meganode, range, leaf)?;
+        let inside = range.inside(leaf);
         if range.direction == ScanDirection::Forward && expected > inside.len() {
-            meganode.prefetch_after(&leaf);
+            meganode.prefetch_after(leaf);
         }
-        let wanted = pair.ask(&range, &leaf, inside, expected);
-        Ok(LeafWalk { pair, meganode, range, leaf, next, wanted })
+        let wanted = pair.ask(range, leaf, inside.clone(), expected);
+        Ok(LeafWalk { pair, meganode, range, leaf, inside, next, next_inside: 0..0, wanted })
     }
 
     /// Whether the range ends within the leaf.
     fn is_last(&self) -> bool {
-        let inside = self.range.inside(&self.leaf);
         match self.range.direction {
-            ScanDirection::Forward => inside.end < self.leaf.len(),
-            ScanDirection::Backward => inside.start > 0,
+            ScanDirection::Forward => self.inside.end < self.leaf.len(),
+            ScanDirection::Backward => self.inside.start > 0,
         }
     }
 
@@ -65,15 +105,15 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         if self.is_last() || self.wanted == 0 || self.range.direction == ScanDirection::Backward {
             return None;
         }
-        if self.range.next_fence(&self.leaf).is_none() {
+        if self.range.next_fence(self.leaf).is_none() {
             return Some(Ok(false));
         }
-        let read = self.meganode.leaf_ahead(&self.leaf, &mut self.next);
+        let read = self.meganode.leaf_ahead(self.leaf, self.next);
         if let Ok(true) = read {
-            let inside = self.range.inside(&self.next);
-            self.wanted = self.pair.ask(&self.range, &self.next, inside, self.wanted);
+            self.next_inside = self.range.inside(self.next);
+            self.wanted = self.pair.ask(self.range, self.next, self.next_inside.clone(), self.wanted);
             if self.wanted > 0 {
-                self.meganode.prefetch_after(&self.next);
+                self.meganode.prefetch_after(self.next);
             }
         }
         Some(read)
@@ -84,13 +124,14 @@ impl<'p, 'r, O: MemoryObserver> LeafWalk<'p, 'r, O> {
         if let Some(read) = ahead {
             let more = read?;
             std::mem::swap(&mut self.leaf, &mut self.next);
+            std::mem::swap(&mut self.inside, &mut self.next_inside);
             return Ok(more);
         }
-        if self.is_last() || !next_leaf(&self.meganode, &self.range, &mut self.leaf)? {
+        if self.is_last() || !next_leaf(&self.meganode, self.range, self.leaf)? {
             return Ok(false);
         }
-        let inside = self.range.inside(&self.leaf);
-        self.wanted = self.pair.ask(&self.range, &self.leaf, inside, self.wanted.max(1));
+        self.inside = self.range.inside(self.leaf);
+        self.wanted = self.pair.ask(self.range, self.leaf, self.inside.clone(), self.wanted.max(1));
         Ok(true)
     }
 }
@@ -108,25 +149,37 @@ impl<O: MemoryObserver> Pair<O> {
         slot: SlotIndex,
         range: &KeyRange<'_>,
         expected: usize,
-        mut each: impl FnMut(&[u8], &LeafEntry) -> Result<Option<Csn>, E>,
+        each: impl FnMut(ScanEntry<'_>) -> Result<Option<Csn>, E>,
+    ) -> Result<ScanEnd, E> {
+        // A scan within `each` takes new ones.
+        let mut buffers = self.scan_buffers.take().unwrap_or_default();
+        let end = self.scan_in(slot, range, expected, &mut buffers, each);
+        self.scan_buffers.set(Some(buffers));
+        end
+    }
+
+    fn scan_in<E: From<PairError>>(
+        &self,
+        slot: SlotIndex,
+        range: &KeyRange<'_>,
+        expected: usize,
+        buffers: &mut ScanBuffers,
+        mut each: impl FnMut(ScanEntry<'_>) -> Result<Option<Csn>, E>,
     ) -> Result<ScanEnd, E> {
         let mut depends_on = Csn::ZERO;
         let Some(range) = range.searchable(self.memory.geometry().key_max()) else {
             return Ok(ScanEnd { depends_on, is_stopped: false });
         };
-        let mut walk = LeafWalk::begin(self, slot, range, expected)?;
-        let mut key = Vec::new();
+        let mut walk = LeafWalk::begin(self, slot, &range, expected, buffers)?;
         loop {
             depends_on = depends_on.max(walk.leaf.csn_removed());
             let ahead = walk.read_ahead();
-            let mut inside = range.inside(&walk.leaf);
+            let mut inside = walk.inside.clone();
             while let Some(at) = match range.direction {
                 ScanDirection::Forward => inside.next(),
                 ScanDirection::Backward => inside.next_back(),
             } {
-                key.clear();
-                walk.leaf.append_key(at, &mut key);
-                match each(&key, &walk.leaf.entry(at))? {
+                match each(ScanEntry { leaf: walk.leaf, at })? {
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
                 }
@@ -138,13 +191,7 @@ impl<O: MemoryObserver> Pair<O> {
     }
 
     /// Asks for the extents of a leaf's entries as far as they are wanted; returns how many more are.
-    fn ask(
-        &self,
-        range: &KeyRange<'_>,
-        leaf: &LeafSnapshot,
-        inside: std::ops::Range<usize>,
-        wanted: usize,
-    ) -> usize {
+    fn ask(&self, range: &KeyRange<'_>, leaf: &LeafSnapshot, inside: Range<usize>, wanted: usize) -> usize {
         let taken = inside.len().min(wanted);
         let skipped = match range.direction {
             ScanDirection::Forward => 0,

@@ -143,6 +143,16 @@ pub(crate) fn version_at<const N: usize>(bytes: &[u8; N], at: usize) -> Version 
     Version { pair: PairId(u32_at(bytes, at)), epoch: Epoch(u32_at(bytes, at + 4)), csn }
 }
 
+/// A version as it is on the wire.
+#[inline]
+pub(crate) fn version_bytes(version: Version) -> [u8; VERSION_BYTES] {
+    let mut bytes = [0; VERSION_BYTES];
+    bytes[..4].copy_from_slice(&version.pair.0.to_le_bytes());
+    bytes[4..8].copy_from_slice(&version.epoch.0.to_le_bytes());
+    bytes[8..].copy_from_slice(&version.csn.0.to_le_bytes());
+    bytes
+}
+
 /// Appends one message to the caller's bytes; what is not completed is taken back.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
@@ -209,11 +219,7 @@ impl<'a> Writer<'a> {
 
     #[inline]
     pub(crate) fn version(&mut self, version: Version) -> Result<(), EncodeError> {
-        let mut bytes = [0; VERSION_BYTES];
-        bytes[..4].copy_from_slice(&version.pair.0.to_le_bytes());
-        bytes[4..8].copy_from_slice(&version.epoch.0.to_le_bytes());
-        bytes[8..].copy_from_slice(&version.csn.0.to_le_bytes());
-        self.bytes(&bytes)
+        self.bytes(&version_bytes(version))
     }
 
     pub(crate) fn key_length(&mut self, key: &[u8]) -> Result<(), EncodeError> {
@@ -228,6 +234,24 @@ impl<'a> Writer<'a> {
             Ok(len) if text.len() <= max => self.u16(len),
             _ => Err(EncodeError::Text { len: text.len(), max }),
         }
+    }
+
+    /// Lets `copy` append so many bytes.
+    #[inline]
+    pub(crate) fn copied<T, E: From<EncodeError>>(
+        &mut self,
+        len: usize,
+        copy: impl FnOnce(&mut Vec<u8>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let end = self.out.len() + len;
+        if len > self.room() {
+            return Err(EncodeError::TooLong { len: self.len().saturating_add(len) }.into());
+        }
+        let answer = copy(self.out)?;
+        if self.out.len() != end {
+            return Err(EncodeError::TooLong { len: self.len() }.into());
+        }
+        Ok(answer)
     }
 
     /// Overwrites bytes that were appended before.

@@ -37,7 +37,7 @@
 
 use cell_terms::Version;
 
-use crate::cursor::{Reader, VERSION_BYTES, Writer};
+use crate::cursor::{Reader, VERSION_BYTES, Writer, version_bytes};
 use crate::header::REPLY_HEADER_BYTES;
 use crate::kind::ReplyKind;
 use crate::{DecodeError, EncodeError, KEY_BYTES_MAX, MESSAGE_BYTES_MAX, ReplyHeader, StatusCode};
@@ -324,51 +324,67 @@ impl<'a> PageWriter<'a> {
         Ok(PageWriter { writer, room: PageRoom::new(limit_entries, limit_bytes), fixed_at })
     }
 
-    /// Whether an entry with a key and an inline value of these lengths would be taken in as it is. An owner
-    /// asks before it copies a value out.
-    #[must_use]
-    pub fn fits(&self, key_len: usize, value_len: usize) -> bool {
-        let bytes = ENTRY_BYTES.saturating_add(key_len).saturating_add(value_len);
-        self.room.entries < self.room.entries_max
-            && key_len <= KEY_BYTES_MAX
-            && bytes <= self.room.bytes_max.saturating_sub(self.room.bytes)
-    }
-
     /// Adds an entry; false is a full page, which goes on at this entry. The first entry is always taken, and
     /// a value that does not fit even an empty page becomes [`EntryValue::Large`] by itself.
     ///
     /// # Errors
     /// The key is longer than the wire permits.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<bool, EncodeError> {
-        let (mut tag, value_len, mut value): (u8, u32, &[u8]) = match entry.value {
+        let (tag, value_len, value): (u8, u32, &[u8]) = match entry.value {
             EntryValue::Inline(value) => (INLINE, u32::try_from(value.len()).unwrap_or(u32::MAX), value),
             EntryValue::Large { value_len } => (LARGE, value_len, &[]),
             EntryValue::Omitted { value_len } => (KEY_ALONE, value_len, &[]),
         };
-        if entry.key.len() > KEY_BYTES_MAX {
-            return Err(EncodeError::Key { len: entry.key.len() });
-        }
-        let Some(inline) = self.room.admit(entry.key.len(), value.len()) else { return Ok(false) };
-        if !inline {
-            (tag, value) = (LARGE, &[]);
-        }
-        self.push_fields(tag, entry, value_len, value).map(|()| true)
+        self.push_fields(tag, entry.key.len(), value_len, |out, has_value| {
+            out.extend_from_slice(entry.key);
+            out.extend_from_slice(if has_value { value } else { &[] });
+            Ok(entry.version)
+        })
     }
 
-    fn push_fields(
+    /// As [`PageWriter::push`], for an owner that copies key and value straight into the page: `copy` appends
+    /// the key, then the value if it is told so, of just these lengths, and answers with the version. It is
+    /// not called if the page is full. After an error the page is to be dropped.
+    ///
+    /// # Errors
+    /// The key is longer than the wire permits, or what `copy` answers.
+    #[inline]
+    pub fn push_with<E: From<EncodeError>>(
         &mut self,
-        tag: u8,
-        entry: &Entry<'_>,
+        key_len: usize,
         value_len: u32,
-        value: &[u8],
-    ) -> Result<(), EncodeError> {
-        self.writer.u8(tag)?;
-        self.writer.reserved(1)?;
-        self.writer.key_length(entry.key)?;
-        self.writer.u32(value_len)?;
-        self.writer.version(entry.version)?;
-        self.writer.bytes(entry.key)?;
-        self.writer.bytes(value)
+        keys_only: bool,
+        copy: impl FnOnce(&mut Vec<u8>, bool) -> Result<Version, E>,
+    ) -> Result<bool, E> {
+        self.push_fields(if keys_only { KEY_ALONE } else { INLINE }, key_len, value_len, copy)
+    }
+
+    fn push_fields<E: From<EncodeError>>(
+        &mut self,
+        mut tag: u8,
+        key_len: usize,
+        value_len: u32,
+        copy: impl FnOnce(&mut Vec<u8>, bool) -> Result<Version, E>,
+    ) -> Result<bool, E> {
+        let Some(wire_len) = u16::try_from(key_len).ok().filter(|_| key_len <= KEY_BYTES_MAX) else {
+            return Err(EncodeError::Key { len: key_len }.into());
+        };
+        let inline_len = if tag == INLINE { usize::try_from(value_len).unwrap_or(usize::MAX) } else { 0 };
+        let Some(inline) = self.room.admit(key_len, inline_len) else { return Ok(false) };
+        if !inline {
+            tag = LARGE;
+        }
+        let has_value = tag == INLINE;
+        let copied_len = key_len + if has_value { inline_len } else { 0 };
+        let at = self.writer.len();
+        let mut fixed = [0; ENTRY_BYTES];
+        fixed[0] = tag;
+        fixed[2..4].copy_from_slice(&wire_len.to_le_bytes());
+        fixed[4..8].copy_from_slice(&value_len.to_le_bytes());
+        self.writer.bytes(&fixed)?;
+        let version = self.writer.copied(copied_len, |out| copy(out, has_value))?;
+        self.writer.patch(at + 8, &version_bytes(version));
+        Ok(true)
     }
 
     /// Entries so far.

@@ -142,10 +142,15 @@ fn page(entries: &[(Vec<u8>, Vec<u8>)], limits: (u32, u32), resume: Option<&[u8]
     let mut page = PageWriter::begin(&header(), limits.0, limits.1, &mut out).unwrap();
     let mut taken = 0;
     for (key, value) in entries {
-        let version = Version::default();
-        let fits = page.fits(key.len(), value.len());
-        if !page.push(&Entry { key, version, value: EntryValue::Inline(value) }).unwrap() {
-            assert!(!fits);
+        let (value_len, mut copied) = (u32::try_from(value.len()).unwrap(), false);
+        let pushed = page.push_with(key.len(), value_len, false, |out, has_value| {
+            copied = true;
+            out.extend_from_slice(key);
+            out.extend_from_slice(if has_value { value } else { &[] });
+            Ok::<_, EncodeError>(Version::default())
+        });
+        assert_eq!(pushed, Ok(copied), "what does not fit is not copied");
+        if !copied {
             break;
         }
         taken += 1;

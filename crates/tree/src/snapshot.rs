@@ -137,6 +137,17 @@ impl LeafSnapshot {
         sized!(self.now, B => self.now.append_key::<B>(self.now.from + i, out));
     }
 
+    /// Length of the key of entry `i`.
+    ///
+    /// # Panics
+    /// If there is no such entry.
+    #[must_use]
+    #[inline]
+    pub fn key_len(&self, i: usize) -> usize {
+        self.check(i);
+        sized!(self.now, B => self.now.key_len::<B>(self.now.from + i))
+    }
+
     /// Entry `i`.
     ///
     /// # Panics
@@ -307,19 +318,34 @@ impl Content {
         bytes[offset..].first_chunk().map_or_else(LeafEntry::default, LeafEntry::from_bytes)
     }
 
+    /// Prefix and suffix of the key of entry `i`, in bytes, and where in the node the suffix goes on behind
+    /// the head.
+    #[inline(always)]
+    fn key_parts<const B: usize>(&self, bytes: &[u8], i: usize) -> (usize, usize, usize) {
+        let slot = self.slot::<B>(bytes, i);
+        let cell = usize::from(slot & SLOT_OFFSET_MASK) % B + LEAF_VALUE_BYTES;
+        let (suffix_len, rest) = match usize::from(slot >> SLOT_OFFSET_BITS) {
+            CODE_LONG if length_bytes(B) == 1 => (CODE_LONG + usize::from(bytes[cell]), cell + 1),
+            CODE_LONG => {
+                (CODE_LONG + usize::from(bytes[cell]) + (usize::from(bytes[cell + 1]) << 8), cell + 2)
+            }
+            len => (len, cell),
+        };
+        (self.header.prefix.min(self.low.len()), suffix_len.min(key_max(B)), rest)
+    }
+
+    #[inline]
+    fn key_len<const B: usize>(&self, i: usize) -> usize {
+        let (prefix, suffix_len, _) = self.key_parts::<B>(self.words.0.as_flattened(), i);
+        prefix + suffix_len
+    }
+
     #[inline]
     fn append_key<const B: usize>(&self, i: usize, out: &mut Vec<u8>) {
         let bytes = self.words.0.as_flattened();
-        let slot = self.slot::<B>(bytes, i);
-        let cell = &bytes[usize::from(slot & SLOT_OFFSET_MASK) % B + LEAF_VALUE_BYTES..];
-        let (suffix_len, rest) = match usize::from(slot >> SLOT_OFFSET_BITS) {
-            CODE_LONG if length_bytes(B) == 1 => (CODE_LONG + usize::from(cell[0]), &cell[1..]),
-            CODE_LONG => (CODE_LONG + usize::from(cell[0]) + (usize::from(cell[1]) << 8), &cell[2..]),
-            len => (len, cell),
-        };
-        let suffix_len = suffix_len.min(key_max(B));
+        let (prefix, suffix_len, rest) = self.key_parts::<B>(bytes, i);
+        let rest = &bytes[rest..];
         let rest_len = suffix_len.saturating_sub(HEAD_BYTES);
-        let prefix = self.header.prefix.min(self.low.len());
         let head = bytes[(self.header.heads() + HEAD_BYTES * i) % B..].first_chunk();
         let head = head.map_or(0, |head| u32::from_le_bytes(*head)).swap_bytes();
         out.reserve(prefix + HEAD_BYTES + rest_len.max(WIDE_BYTES));

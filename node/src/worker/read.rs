@@ -4,7 +4,7 @@
 use cell_fabric::ConnectionId;
 use cell_pair::{BATCH, Located, PairError, value_len};
 use cell_protocol::{
-    Bound, Entry, EntryValue, Found, Keys, PageWriter, Refusal, Reply, RequestHeader, Scan, ValuesWriter,
+    Bound, EncodeError, Found, Keys, PageWriter, Refusal, Reply, RequestHeader, Scan, ValuesWriter,
     reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::Csn;
@@ -29,6 +29,12 @@ pub(super) enum AnswerError {
     /// A reply could not be encoded although sizes were checked.
     #[error("a reply could not be encoded")]
     Reply,
+}
+
+impl From<EncodeError> for AnswerError {
+    fn from(_: EncodeError) -> AnswerError {
+        AnswerError::Reply
+    }
 }
 
 impl Worker {
@@ -268,7 +274,7 @@ fn answer_keys(
     message: &mut Vec<u8>,
     needs: &mut Vec<Dependence>,
 ) -> Result<(), AnswerError> {
-    let mut writer = ValuesWriter::begin(header, keys, message).map_err(|_| AnswerError::Reply)?;
+    let mut writer = ValuesWriter::begin(header, keys, message)?;
     let mut need = |pair, csn| match needs.iter_mut().find(|need| need.pair == pair) {
         Some(need) => need.csn = need.csn.max(csn),
         None => needs.push(Dependence::on(pair, csn)),
@@ -303,7 +309,7 @@ fn answer_keys(
                     Found::Value { version: head.version, value: &value }
                 }
             };
-            writer.push(found).map_err(|_| AnswerError::Reply)?;
+            writer.push(found)?;
         }
     }
     writer.finish();
@@ -381,36 +387,29 @@ fn fill_page(
     limit_entries: u32,
     message: &mut Vec<u8>,
 ) -> Result<Csn, AnswerError> {
-    let mut writer = PageWriter::begin(header, limit_entries, scan.limit_bytes, message)
-        .map_err(|_| AnswerError::Reply)?;
+    let mut writer = PageWriter::begin(header, limit_entries, scan.limit_bytes, message)?;
     let direction = if scan.reverse { ScanDirection::Backward } else { ScanDirection::Forward };
     let range = KeyRange { start: bound(&scan.start), end: bound(&scan.end), direction };
     let mut resume: Option<Vec<u8>> = None;
-    let mut value = Vec::new();
     let mut depends_on = Csn::ZERO;
     let mut here = first_range(&pairs.directory, scan);
     let mut passed = None;
     while let Some(part) = here {
         let pair = pairs.pair(part.at.pair);
         let expected = limit_entries.min(PAGE_ENTRIES_EXPECTED) as usize;
-        let end = pair.scan(part.at.slot, &clipped(&range, part), expected, |key, entry| {
-            let value_len = value_len(entry);
-            let (head, entry_value) = if scan.keys_only {
-                (pair.head(entry)?, EntryValue::Omitted { value_len })
-            } else if value_len as usize > cell_protocol::scan::PAGE_BYTES_MAX - key.len() {
-                (pair.head(entry)?, EntryValue::Large { value_len })
-            } else if !writer.is_empty() && !writer.fits(key.len(), value_len as usize) {
-                resume = Some(key.to_vec());
-                return Ok::<_, AnswerError>(None);
-            } else {
-                (pair.read(entry, &mut value)?, EntryValue::Inline(&value))
-            };
-            let taken = writer.push(&Entry { key, version: head.version, value: entry_value });
-            if !taken.map_err(|_| AnswerError::Reply)? {
-                resume = Some(key.to_vec());
-                return Ok(None);
+        let end = pair.scan(part.at.slot, &clipped(&range, part), expected, |found| {
+            let (entry, mut csn) = (found.entry(), Csn::ZERO);
+            let taken =
+                writer.push_with(found.key_len(), value_len(&entry), scan.keys_only, |out, has_value| {
+                    found.append_key(out);
+                    let head = if has_value { pair.append(&entry, out)? } else { pair.head(&entry)? };
+                    csn = head.csn;
+                    Ok::<_, AnswerError>(head.version)
+                })?;
+            if !taken {
+                found.append_key(resume.insert(Vec::new()));
             }
-            Ok(Some(head.csn))
+            Ok::<_, AnswerError>(taken.then_some(csn))
         })?;
         depends_on = depends_on.max(end.depends_on);
         here = match onward(&pairs.directory, &range, part) {
@@ -428,7 +427,7 @@ fn fill_page(
         (None, Some(fence)) => Some(Bound::Included(fence)),
         (None, None) => None,
     };
-    writer.finish(resume).map_err(|_| AnswerError::Reply)?;
+    writer.finish(resume)?;
     Ok(depends_on)
 }
 
