@@ -8,17 +8,21 @@ mod harness;
 use cell_terms::Csn;
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
 use cell_wal::{LogDevice, ReadRequest, Space, WalError};
-use fastrand::Rng;
 use harness::{Pair, Written, assert_holds, random_kind, read, request, small};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Writes at random until the power fails or `steps` are done.
-fn work(pair: &mut Pair, random: &mut Rng, steps: u64) {
+fn work(pair: &mut Pair, random: &mut Xoshiro256PlusPlus, steps: u64) {
     for _ in 0..steps {
-        match random.u64(..8) {
+        match random.random_range(..8_u64) {
             0..=2 => {
                 let kind = random_kind(random);
-                let length =
-                    if random.u64(..10) == 0 { random.u64(..200_000) } else { random.u64(..3000) } as usize;
+                let length = if random.random_range(..10_u64) == 0 {
+                    random.random_range(..200_000)
+                } else {
+                    random.random_range(..3000)
+                };
                 if pair.room(kind, length, Space::Ordinary).is_ok() {
                     pair.put(kind, length);
                 }
@@ -30,9 +34,10 @@ fn work(pair: &mut Pair, random: &mut Rng, steps: u64) {
             }
             _ => {
                 let _ = pair.tick(small().seal_idle / 2);
-                if random.u64(..10) == 0 {
+                if random.random_range(..10_u64) == 0 {
                     // As if a checkpoint had been recorded; reading then begins at its base.
-                    pair.base = Csn(pair.acked.0 - random.u64(..10).min(pair.acked.0 - pair.base.0));
+                    pair.base =
+                        Csn(pair.acked.0 - random.random_range(..10_u64).min(pair.acked.0 - pair.base.0));
                     pair.log.release_below(pair.base, &mut pair.device);
                 }
             }
@@ -67,9 +72,9 @@ fn power_cut_at_random_moments_keeps_every_acknowledged_batch() {
     let mut tears = 0;
     for seed in 0..300 {
         let disk = SimDisk::new(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
-        let steps = random.u64(..600);
+        let steps = random.random_range(..600_u64);
         work(&mut pair, &mut random, steps);
         // The same moment, cut in several ways.
         for way in 0..4 {
@@ -88,19 +93,19 @@ fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
     let mut recycled = 0;
     for seed in 0..60 {
         let disk = SimDisk::new(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
         // Fill a few segments in a hurry, then go on at random, in files that hold stale frames.
-        let steps = 100 + random.u64(..200);
+        let steps = 100 + random.random_range(..200_u64);
         while pair.log.counts().recycled < 3 {
-            pair.put(cell_terms::RegionKind::Extent, 50_000 + random.u64(..10_000) as usize);
-            if random.u64(..2) == 0 {
+            pair.put(cell_terms::RegionKind::Extent, 50_000 + random.random_range(..10_000));
+            if random.random_range(..2_u64) == 0 {
                 pair.settle().unwrap(); // a batch of its own
             }
             pair.put(cell_terms::RegionKind::Node, 30_000);
             pair.settle().unwrap();
-            if random.u64(..5) == 0 {
-                pair.base = Csn(pair.acked.0 - random.u64(..3));
+            if random.random_range(..5_u64) == 0 {
+                pair.base = Csn(pair.acked.0 - random.random_range(..3_u64));
                 pair.log.release_below(pair.base, &mut pair.device);
             }
         }
@@ -119,7 +124,7 @@ fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
 fn power_cut_inside_any_disk_operation_keeps_every_acknowledged_batch() {
     for operations in 0..150 {
         let disk = SimDisk::new(operations);
-        let mut random = Rng::with_seed(operations);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(operations);
         let mut pair = Pair::open(&disk, small());
         disk.arm_power_cut(operations);
         work(&mut pair, &mut random, 2000);
@@ -152,7 +157,7 @@ fn power_cut_right_after_a_rotation_relies_on_no_unsynced_name() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let mut pair = Pair::open(&disk, small());
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         while pair.log.counts().rotations == 0 {
             pair.put(cell_terms::RegionKind::Extent, 60_000);
             pair.settle().unwrap();
@@ -169,9 +174,9 @@ fn kill_with_writes_that_land_after_the_cut_was_recorded_changes_nothing() {
     let mut landed = 0;
     for seed in 0..200 {
         let disk = SimDisk::new(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::open(&disk, small());
-        let steps = 50 + random.u64(..300);
+        let steps = 50 + random.random_range(..300_u64);
         work(&mut pair, &mut random, steps);
         pair.disk.kill();
         let request = ReadRequest { base: pair.base, ..request(1) };

@@ -14,8 +14,9 @@ use cell_wal::inspect::walk_log;
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
 use cell_wal::{Predecessor, Storage, WalError};
-use fastrand::Rng;
 use harness::{PAIR, Pair, log_id, read, request, small};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 fn sound_log(seed: u64) -> (SimDisk, String) {
     let disk = SimDisk::new(seed);
@@ -34,21 +35,21 @@ fn overwrite(disk: &SimDisk, path: &str, offset: u64, bytes: &[u8]) {
 }
 
 /// Mostly small numbers, now and then the extremes.
-fn number(random: &mut Rng) -> u64 {
-    match random.u64(..6) {
-        0 => u64::MAX - random.u64(..3),
-        1 => random.u64(..),
-        2 => 1 << random.u64(..64),
-        _ => random.u64(..9),
+fn number(random: &mut Xoshiro256PlusPlus) -> u64 {
+    match random.random_range(..6_u64) {
+        0 => u64::MAX - random.random_range(..3_u64),
+        1 => random.random(),
+        2 => 1 << random.random_range(..64_u64),
+        _ => random.random_range(..9_u64),
     }
 }
 
 /// The original with some of its fields replaced.
-fn forge(header: FrameHeader, random: &mut Rng) -> FrameHeader {
+fn forge(header: FrameHeader, random: &mut Xoshiro256PlusPlus) -> FrameHeader {
     let mut forged = header;
-    for _ in 0..random.u64(..4) {
+    for _ in 0..random.random_range(..4_u64) {
         let value = number(random);
-        match random.u64(..15) {
+        match random.random_range(..15_u64) {
             0 => forged.region = RegionId(value as u32),
             1 => forged.pair = PairId(value as u32),
             2 => forged.epoch = Epoch(value as u32),
@@ -75,9 +76,9 @@ fn frames_with_forged_headers_are_survived() {
     let (sound, path) = sound_log(1);
     for seed in 0..1000 {
         let disk = sound.fork(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let content = disk.content(&path).unwrap();
-        let offset = 4096 * random.u64(..5) as usize;
+        let offset = 4096 * random.random_range(..5);
         let Ok(header) = FrameHeader::decode(&content[offset..]) else { continue };
         let mut frame = content[offset..offset + header.frame_bytes()].to_vec();
         let mut forged = forge(header, &mut random);
@@ -111,10 +112,10 @@ fn frames_with_forged_records_are_corruption() {
     let (sound, path) = sound_log(1);
     for seed in 0..300 {
         let disk = sound.fork(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let content = disk.content(&path).unwrap();
         let mut header = FrameHeader::decode(&content[4096..]).unwrap();
-        header.payload_bytes = random.u64(..3900) as u32;
+        header.payload_bytes = random.random_range(..3900);
         let mut frame = vec![0; frame_bytes(header.payload_bytes as usize)];
         for byte in &mut frame[128..] {
             *byte = number(&mut random) as u8;
@@ -144,14 +145,14 @@ fn images_with_forged_fields_are_survived() {
     };
     let index = u64::from_le_bytes(sound[end - 112..end - 104].try_into().unwrap()) as usize;
     for seed in 0..4000 {
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut bytes = sound.clone();
-        let at = match random.u64(..3) {
-            0 => random.u64(..4088) as usize,
-            1 => index + random.u64(..3 * 40) as usize,
-            _ => end - 128 + random.u64(..120) as usize,
+        let at = match random.random_range(..3_u64) {
+            0 => random.random_range(..4088),
+            1 => index + random.random_range(..3 * 40),
+            _ => end - 128 + random.random_range(..120),
         };
-        let width = [1, 2, 4, 8][random.u64(..4) as usize].min(end - at);
+        let width = [1, 2, 4, 8][random.random_range(..4)].min(end - at);
         bytes[at..at + width].copy_from_slice(&number(&mut random).to_le_bytes()[..width]);
         reseal(&mut bytes, 0..4088, 4088);
         reseal(&mut bytes, index..index + 120, end - 56);

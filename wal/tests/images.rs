@@ -15,8 +15,9 @@ use cell_wal::segment::{ImageName, image_folder};
 use cell_wal::sim::{PowerCut, SimDisk};
 use cell_wal::storage::remove_files;
 use cell_wal::{Errno, RealStorage, Storage, WalError};
-use fastrand::Rng;
 use harness::PAIR;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 fn header() -> ImageHeader {
     ImageHeader { pair: PAIR, epoch: Epoch(4), base: Csn(123), geometry: vec![3; 100] }
@@ -24,11 +25,11 @@ fn header() -> ImageHeader {
 
 /// Blocks of all sorts: compressible, random, tiny.
 fn block(number: u64) -> Vec<u8> {
-    let mut random = Rng::with_seed(number);
-    let length = 1 + random.u64(..200_000) as usize;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
+    let length = 1 + random.random_range(..200_000);
     match number % 3 {
         0 => (0..length).map(|i| (i / 50) as u8).collect(),
-        1 => (0..length).map(|_| random.u64(..) as u8).collect(),
+        1 => (0..length).map(|_| random.random()).collect(),
         _ => vec![number as u8; 1 + length % 100],
     }
 }

@@ -12,8 +12,9 @@ use cell_wal::image::{BlockBuffer, ImageHeader, ImageReader, ImageWriter};
 use cell_wal::mutant::{Mutant, plant};
 use cell_wal::sim::{Landing, PowerCut, SimDisk};
 use cell_wal::{Errno, ReadRequest, Space, Storage};
-use fastrand::Rng;
 use harness::{PAIR, Pair, log_id, random_kind, read, request, small};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 /// Whether what was acknowledged is all there, unharmed, and nothing else.
 fn holds(disk: &SimDisk, pair: &Pair) -> bool {
@@ -33,12 +34,12 @@ fn holds(disk: &SimDisk, pair: &Pair) -> bool {
 fn power_cuts() -> bool {
     (0..60).all(|seed| {
         let disk = SimDisk::new(seed);
-        let mut random = Rng::with_seed(seed);
+        let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut pair = Pair::create(&disk, small());
         let _ = pair.settle();
-        for _ in 0..random.u64(..300) {
+        for _ in 0..random.random_range(..300_u64) {
             let kind = random_kind(&mut random);
-            let length = random.u64(..60_000) as usize;
+            let length = random.random_range(..60_000);
             if pair.room(kind, length, Space::Ordinary).is_ok() {
                 pair.put(kind, length);
             }

@@ -16,8 +16,9 @@ use cell_wal::{
     LogDevice, LogEvent, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, Predecessor, ReadOptions,
     ReadRequest, RealStorage, Space, Storage, WalError, record_space,
 };
-use fastrand::Rng;
 use harness::{Written, assert_holds, log_id, payload, random_kind, read_storage, request, small};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 struct Real {
@@ -89,9 +90,9 @@ impl Real {
 #[test]
 fn batches_rotations_and_large_records_read_back_from_disk() {
     let mut real = Real::open(small(), RingOptions { entries: 8, buffers: 4, buffer_bytes: 64 << 10 });
-    let mut random = Rng::with_seed(1);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for round in 0..600 {
-        let length = if round % 50 == 0 { 300_000 } else { random.u64(..20_000) as usize };
+        let length = if round % 50 == 0 { 300_000 } else { random.random_range(..20_000) };
         real.put(random_kind(&mut random), length);
         if round % 7 == 0 {
             real.log.submit(&mut real.ring).unwrap();

@@ -14,8 +14,9 @@ use cell_wal::reader::{LogReader, LogStartAt};
 use cell_wal::sim::SimDisk;
 use cell_wal::storage::Access;
 use cell_wal::{Errno, LogRefusal, Predecessor, ReadOptions, ReadRequest, Space, Storage, WalError};
-use fastrand::Rng;
 use harness::{PAIR, Pair, assert_holds, log_id, random_kind, read, request, small};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 #[test]
 fn read_after_settling_returns_every_record_in_order() {
@@ -72,11 +73,11 @@ fn durable_watermark_rises_only_when_both_logs_have_completed() {
 fn rotation_and_records_of_half_a_segment_read_back_with_every_chunk_size() {
     let disk = SimDisk::new(4);
     let mut pair = Pair::open(&disk, small());
-    let mut random = Rng::with_seed(4);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(4);
     let largest = small().operation_bytes_max() - 8;
     for round in 0..200 {
         let kind = random_kind(&mut random);
-        let length = if round % 25 == 0 { largest } else { random.u64(..40_000) as usize };
+        let length = if round % 25 == 0 { largest } else { random.random_range(..40_000) };
         if let Err(refusal) = pair.room(kind, length, Space::Ordinary) {
             assert!(matches!(refusal, LogRefusal::BatchFull | LogRefusal::Preparing), "{refusal}");
             pair.settle().unwrap();

@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cell_cluster::{ClusterError, Coordinator, Embedded, KeyOperation, ManualClock, Transaction};
 use cell_durable::{PowerCutSyncer, Syncer};
 use cell_terms::Incarnation;
-use fastrand::Rng;
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
 use tempfile::TempDir;
 
 /// Below the folder that is there from the start: the names on the way are the coordinator's to keep, too.
@@ -130,7 +131,7 @@ fn rows_of_every_size_are_never_written_to_files_of_their_own() {
 
 #[test]
 fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
-    let mut random = Rng::with_seed(11);
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(11);
     let mut acknowledged = Rows::new();
     // What the change that power interrupted would have made of it.
     let mut interrupted = None;
@@ -138,7 +139,7 @@ fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
     let mut lives = 0;
     for _ in 0..40 {
         let mut host = Host::off(disk);
-        host.fuse.left.store(random.u32(..200), Ordering::SeqCst);
+        host.fuse.left.store(random.random_range(..200_u32), Ordering::SeqCst);
         if host.power_on().is_ok() {
             lives += 1;
             let rows = host.rows();
@@ -160,15 +161,15 @@ fn power_cuts_between_and_within_changes_lose_nothing_acknowledged() {
 type Rows = BTreeMap<String, String>;
 
 /// Writes or removes some rows in one transaction, on the host and in `rows`.
-fn random_change(random: &mut Rng, host: &Host, rows: &mut Rows) -> Result<(), ClusterError> {
-    let mut transaction = Transaction::new().put("counter/pair", random.u32(..u32::MAX).to_string());
-    for row in 0..random.u32(..4) {
-        let key = format!("incident/{row}{:03}", random.u32(..20));
-        transaction = match random.u32(..5) {
+fn random_change(random: &mut Xoshiro256PlusPlus, host: &Host, rows: &mut Rows) -> Result<(), ClusterError> {
+    let mut transaction = Transaction::new().put("counter/pair", random.random_range(..u32::MAX).to_string());
+    for row in 0..random.random_range(..4_u32) {
+        let key = format!("incident/{row}{:03}", random.random_range(..20_u32));
+        transaction = match random.random_range(..5_u32) {
             0 => transaction.delete(key),
             size => {
                 let most = [0, 100, 4_200, 8_000, 32_000][size as usize];
-                transaction.put(key, "v".repeat(random.u32(..most) as usize))
+                transaction.put(key, "v".repeat(random.random_range(..most)))
             }
         };
     }

@@ -12,7 +12,8 @@ use cell_wal::{
     LogDevice, LogId, LogOptions, LogRefusal, LogStart, PairLog, PairLogEnd, PairReader, Predecessor,
     ReadOptions, ReadRequest, Space, Storage, WalError, record_space,
 };
-use fastrand::Rng;
+use rand::RngExt;
+use rand_xoshiro::Xoshiro256PlusPlus;
 
 pub const PAIR: PairId = PairId(5);
 pub const SALT: u64 = 0x5a17_5a17_5a17_5a17;
@@ -181,6 +182,6 @@ pub fn assert_holds(found: &Written, written: &Written, cut: Csn) {
     assert!(*found == expected, "read back {} records, expected {}", found.len(), expected.len());
 }
 
-pub fn random_kind(random: &mut Rng) -> RegionKind {
-    if random.bool() { RegionKind::Node } else { RegionKind::Extent }
+pub fn random_kind(random: &mut Xoshiro256PlusPlus) -> RegionKind {
+    if random.random() { RegionKind::Node } else { RegionKind::Extent }
 }
