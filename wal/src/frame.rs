@@ -34,6 +34,9 @@
 //! Flags: bit 0 the other log has a frame of this batch; bit 1 the frame is empty (a seal); bit 2 it is the
 //! first frame of the log (open); bit 3 it ends its segment and names the successor (rotate). 2 and 3 imply
 //! 1.
+//!
+//! A `zerocopy` struct of these fields would have as many lines as their offsets, and decodes no faster
+//! (11 ns without the check): it is not worth a dependency.
 
 use cell_terms::{Csn, Epoch, PairId, RegionId};
 

@@ -3,6 +3,9 @@
 //!
 //! A request id names the slot and the attempt, `attempt << 16 | slot`, so a reply finds its operation
 //! without a search and a reply to an earlier attempt, or to an operation that is gone, finds none.
+//!
+//! The `slotmap` crate drops what a slot held, buffers included, so that taking and freeing one would take
+//! 94 ns in place of 12; and its keys count the uses of a slot, where a request id counts attempts.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
