@@ -32,11 +32,21 @@ use crate::takeovers::TakeoverRun;
 /// The longest sleep between two looks at whether the node goes on.
 const PAUSE_NS: u64 = 10_000_000;
 
+/// How peers read the node's regions themselves.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServedReads {
+    /// In the order of addresses: tree nodes need no checksum of their own.
+    pub(crate) ordered: bool,
+    /// By a device, which must be given a region whole.
+    pub(crate) whole: bool,
+}
+
 /// What the control thread starts with.
 pub(crate) struct BringUp {
     pub(crate) options: NodeOptions,
     pub(crate) log_root: LogRoot,
     pub(crate) worker_options: WorkerOptions,
+    pub(crate) reads: ServedReads,
     pub(crate) plan: MemoryPlan,
     pub(crate) budget: Budget,
     pub(crate) coordinator: Arc<dyn Coordinator>,
@@ -62,7 +72,7 @@ impl BringUp {
                 threads: if threads == 0 { cores } else { threads },
                 read_bytes: self.plan.read_bytes,
                 regions: RegionSource::Shared(RegionSettings::new(settings).options),
-                ..RecoveryOptions::default()
+                node_crc: !self.reads.ordered,
             },
         }
     }
@@ -153,6 +163,9 @@ impl BringUp {
     pub(crate) fn serve(&self, mine: RecoveredPair) -> Result<ServedPair, NodeError> {
         let RecoveredPair { recovered, device, buffers } = mine;
         let pair = Pair::new(recovered, &self.worker_options.pair);
+        if self.reads.whole {
+            populate::take_whole(&pair);
+        }
         let populate = populate::start(&pair).map_err(NodeError::Thread)?;
         Ok(ServedPair { pair, resources: PairResources { device, populate, _buffers: buffers } })
     }

@@ -33,6 +33,17 @@ impl Drop for PopulateSignal {
     }
 }
 
+/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is told when
+/// the pair's regions are registered.
+pub(crate) fn take_whole(pair: &Pair) {
+    let source = pair.source();
+    for region in [&source.extent, &source.node] {
+        if let Err(error) = region.populate_to(region.spec().bytes) {
+            tracing::warn!(%error, "a region's memory cannot be taken whole, as RDMA wants it");
+        }
+    }
+}
+
 /// Starts the thread, which at once gives memory to what is granted.
 ///
 /// # Errors

@@ -8,7 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use cell_cluster::{Coordinator, FolderLock, LeaseTerms, LeaseThread, boottime_ns};
-use cell_fabric::{Greeting, HostEndpoint, HostOptions, Poller, ShmOptions, SocketName};
+use cell_fabric::{
+    Greeting, HostEndpoint, HostOptions, OneSided, Poller, ShmOptions, SocketName, VerbsOptions,
+};
 use cell_memory::{Budget, RegionSettings};
 use cell_recovery::Progress;
 use cell_settings::SettingsStore;
@@ -16,7 +18,7 @@ use cell_terms::Incarnation;
 use cell_terms::setting::Settings;
 use cell_wal::LogRoot;
 
-use crate::bring_up::BringUp;
+use crate::bring_up::{BringUp, ServedReads};
 use crate::command::ControlEvent;
 use crate::control;
 use crate::driver::Ended;
@@ -61,6 +63,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let terms = LeaseTerms::new(settings.integer("lease_ms"), settings.real("lease_drift_margin"));
     let endpoint = HostEndpoint::listen(options.listen, 1, &fabric_options(&options))?.remove(0);
     let address = endpoint.address().unwrap_or(options.listen);
+    let reads = ServedReads { ordered: endpoint.reads_ordered(), whole: endpoint.takes_whole_regions() };
     let lease = LeaseThread::start(coordinator.clone(), terms, LEASE_PATIENCE)?;
     let incarnation = lease.incarnation();
     let identity = WorkerIdentity { node: options.node, incarnation };
@@ -87,6 +90,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
         options,
         log_root,
         worker_options,
+        reads,
         plan,
         budget,
         coordinator,
@@ -150,7 +154,7 @@ fn fabric_options(options: &NodeOptions) -> HostOptions {
         ..ShmOptions::from_settings(settings)
     };
     let socket = (settings.text("fabric_shm") == "on").then(|| socket_name(&options.home)).flatten();
-    HostOptions { shm, socket, ..HostOptions::default() }
+    HostOptions { shm, socket, verbs: VerbsOptions::from_settings(settings) }
 }
 
 /// The socket for shared memory lies in the node's own folder; where the path is too long for one, there is

@@ -45,7 +45,7 @@ pub(crate) struct ServerArgs {
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) search: Option<SearchArg>,
     /// What to talk over: `auto` takes shared memory where the server is on this host [default: auto]
-    #[arg(long, value_name = "auto|tcp|shm", value_parser = parse_transport)]
+    #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     pub(crate) transport: Option<Transport>,
 }
 
@@ -114,7 +114,7 @@ impl EncodingArgs {
 
 /// Reads what to talk over.
 pub(crate) fn parse_transport(text: &str) -> Result<Transport, String> {
-    text.parse().map_err(|()| "takes auto, tcp or shm".to_owned())
+    text.parse().map_err(|()| "takes auto, tcp, shm or verbs".to_owned())
 }
 
 /// Reads a time such as `250ms`, `10 s` or `5 m`.

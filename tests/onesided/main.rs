@@ -33,7 +33,11 @@ fn client(server: &Server, transport: Transport, search: Search) -> Client {
 }
 
 fn meet(transport: Transport) {
-    let server = Server::start();
+    meet_at(transport, &[]);
+}
+
+fn meet_at(transport: Transport, flags: &[&str]) {
+    let server = Server::start_with(flags);
     let traffic = Traffic::new(server.address()).over(transport);
     let mut counters = OneSidedCounters::default();
     std::thread::scope(|scope| {
@@ -72,8 +76,13 @@ fn clients_on_both_paths_over_shared_memory_are_linearizable() {
 
 #[test]
 fn one_sided_answers_are_the_servers_answers() {
+    answers_are_the_servers(&[Transport::Tcp, Transport::Shm], &[]);
+}
+
+fn answers_are_the_servers(transports: &[Transport], flags: &[&str]) {
     // Small slots: the tree grows over many meganodes and pairs.
-    let server = Server::start_with(&["--slot-bytes", "1MiB", "--node-region-bytes", "4MiB"]);
+    let small = ["--slot-bytes", "1MiB", "--node-region-bytes", "4MiB"];
+    let server = Server::start_with(&[&small[..], flags].concat());
     let mut asking = client(&server, Transport::Tcp, Search::Server);
     for number in 0..30_000u32 {
         let key = format!("key-{:06}", number.wrapping_mul(7_919) % 30_000);
@@ -92,8 +101,8 @@ fn one_sided_answers_are_the_servers_answers() {
     }
     let long = vec![7; 3 << 20];
     asking.put(b"long", &long).expect("it is written");
-    for transport in [Transport::Tcp, Transport::Shm] {
-        let mut reading = client(&server, transport, Search::Client);
+    for transport in transports {
+        let mut reading = client(&server, *transport, Search::Client);
         assert_eq!(reading.get(b"long").expect("a read").map(|item| item.value), Some(long.clone()));
         for range in [
             ScanRange::default(),
@@ -110,5 +119,88 @@ fn one_sided_answers_are_the_servers_answers() {
         assert_eq!(own, asking.multi_get(&keys).expect("a read"));
         let counters = reading.one_sided_counters().copied().expect("this client searches itself");
         assert!(counters.done > 50 && counters.fell_back * 10 < counters.begun, "{counters:?}");
+    }
+}
+
+/// Over RDMA, on a device that the machine has: in `tests/rdma-vm`, or on hardware.
+#[cfg(feature = "verbs")]
+mod rdma {
+    use std::time::{Duration, Instant};
+
+    use cell_client::{ClientOptions, Search, Transport};
+    use cell_tests::cluster::signal;
+    use cell_tests::server::Server;
+    use rustix::process::Signal;
+
+    /// The device takes all of it.
+    const SMALL: [&str; 4] = ["--extent-region-bytes", "48MiB", "--fabric-verbs", "on"];
+
+    fn is_there() -> bool {
+        let there =
+            std::fs::read_dir("/sys/class/infiniband").is_ok_and(|mut devices| devices.next().is_some());
+        if !there {
+            println!("SKIPPED: no RDMA device");
+        }
+        there
+    }
+
+    #[test]
+    fn clients_on_both_paths_over_rdma_are_linearizable() {
+        if is_there() {
+            let flags = ["--slot-bytes", "4MiB", "--node-region-bytes", "16MiB"];
+            super::meet_at(Transport::Verbs, &[&flags[..], &SMALL].concat());
+        }
+    }
+
+    #[test]
+    fn one_sided_answers_over_rdma_are_the_servers_answers() {
+        if is_there() {
+            super::answers_are_the_servers(&[Transport::Verbs], &SMALL);
+        }
+    }
+
+    /// Its device goes on answering reads: what they bring is worth nothing once the lease may be over.
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "real processes have real time")]
+    fn server_that_is_stopped_is_not_believed_past_its_lease() {
+        if !is_there() {
+            return;
+        }
+        let flags = ["--slot-bytes", "4MiB", "--node-region-bytes", "16MiB", "--lease-ms", "2000"];
+        let server = Server::start_with(&[&flags[..], &SMALL].concat());
+        let options = ClientOptions {
+            transport: Transport::Verbs,
+            search: Search::Client,
+            deadline_ms: 20_000,
+            ..ClientOptions::default()
+        };
+        let mut client = cell_client::Client::connect(&server.address().to_string(), options)
+            .expect("the server is there");
+        client.put(b"key", b"value").expect("it is written");
+        for _ in 0..20 {
+            assert_eq!(client.get(b"key").expect("a read").map(|item| item.value), Some(b"value".to_vec()));
+        }
+        let before = client.one_sided_counters().expect("this client searches itself").done;
+        assert!(before > 0, "the device was read");
+        let node = server.node().expect("the node runs");
+        signal(node, Signal::STOP);
+        let stopped = Instant::now();
+        // Believed for as long as the last reply's lease lasts, and then no more, whatever the device brings.
+        let mut last_answered = None;
+        while last_answered.is_none_or(|at: Instant| at.elapsed() < Duration::from_secs(4)) {
+            match client.get(b"key") {
+                Ok(_) => {
+                    assert!(
+                        stopped.elapsed() < Duration::from_secs(60),
+                        "a stopped server is believed for ever"
+                    );
+                    last_answered = Some(Instant::now());
+                }
+                Err(_) => break,
+            }
+        }
+        let counters = client.one_sided_counters().copied().expect("this client searches itself");
+        signal(node, Signal::CONT);
+        println!("answered for {:?} after the stop; {counters:?}", last_answered.map(|at| at - stopped));
     }
 }

@@ -4,7 +4,7 @@
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
-use cell_fabric::{Address, CloseReason, Endpoint, FabricLimits, HostEndpoint, Poller};
+use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller};
 use cell_protocol::{Found, Scan};
 use cell_terms::Version;
 
@@ -65,7 +65,7 @@ impl Client {
     /// Nobody answers, something else serves there, or the server does not want this client.
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
         let addresses = resolve_all(server)?;
-        let mut endpoint = HostEndpoint::client_of(FabricLimits::default(), &options.shm_users)?;
+        let mut endpoint = options.transport.endpoint(&options)?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;

@@ -230,6 +230,7 @@ impl<E: OneSided> Driver<E> {
                 }
                 ClientCommand::Connect { link, address: Some(text), .. } => {
                     let address: Result<Address, FabricError> = text.parse();
+                    let address = address.map(|address| self.transport.to_reach(address));
                     let state = self.link_state(link);
                     state.tries_shared_memory = false;
                     match address {

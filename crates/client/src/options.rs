@@ -1,5 +1,6 @@
 //! The client's settings.
 
+use cell_fabric::VerbsOptions;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
 use crate::transport::Transport;
@@ -98,9 +99,38 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_transport",
         meaning: "What a client talks over: shared memory where its server offers it on the same host and TCP \
-                  otherwise (auto), or one of them alone.",
+                  otherwise (auto), or one of them alone; or RDMA (verbs), in builds with that feature.",
         default: "auto",
-        bounds: Bounds::Choice(&["auto", "tcp", "shm"]),
+        bounds: Bounds::Choice(&["auto", "tcp", "shm", "verbs"]),
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_verbs_device",
+        meaning: "Name of the RDMA device that a client uses; empty: the first one with an active port.",
+        default: "",
+        bounds: Bounds::Text { max: 64 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_verbs_port",
+        meaning: "Port of the RDMA device; 0: the first active one.",
+        default: "0",
+        bounds: Bounds::Integer { min: 0, max: 255 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_verbs_gid",
+        meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
+        default: "65535",
+        bounds: Bounds::Integer { min: 0, max: 65_535 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_verbs_reads_ordered",
+        meaning: "Whether the servers' devices load the bytes of one read in address order: a client then asks for \
+                  no checksum of tree nodes. Only where the machines are known to.",
+        default: "false",
+        bounds: Bounds::Flag,
         applies: Applies::Restart,
     },
     Setting {
@@ -169,6 +199,8 @@ pub struct ClientOptions {
     pub transport: Transport,
     /// Users whose servers memory is shared with, besides root and the own one.
     pub shm_users: Vec<u32>,
+    /// The RDMA device, and how its reads go.
+    pub verbs: VerbsOptions,
     /// How long to look for an answer before sleeping.
     pub spin_us: u64,
 }
@@ -199,6 +231,7 @@ impl ClientOptions {
             cache_bytes: size("client_cache_bytes"),
             transport: settings.text("client_transport").parse().unwrap_or_default(),
             shm_users: cell_fabric::users_of(settings.text("client_shm_users")),
+            verbs: VerbsOptions::from_settings_of(settings, "client"),
             spin_us: settings.integer("client_spin_us"),
         }
     }

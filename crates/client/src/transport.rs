@@ -6,9 +6,13 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use cell_fabric::{Address, ConnectionId, Endpoint, Event, Greeting, Host, HostEndpoint, Poller, SocketName};
+use cell_fabric::{
+    Address, ConnectionId, Endpoint, Event, FabricError, FabricLimits, Greeting, Host, HostEndpoint, Poller,
+    SocketName,
+};
 
 use crate::error::ClientError;
+use crate::options::ClientOptions;
 
 /// Which fabric a client talks over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,9 +24,28 @@ pub enum Transport {
     Tcp,
     /// Shared memory alone.
     Shm,
+    /// RDMA alone, in builds with the feature `verbs`.
+    Verbs,
 }
 
 impl Transport {
+    /// The address by which a server at that address is reached: its own, or over RDMA.
+    pub(crate) fn to_reach(self, address: Address) -> Address {
+        match (self, address.host) {
+            (Transport::Verbs, Host::Tcp(socket)) => Address::verbs(socket).with_worker(address.worker),
+            _ => address,
+        }
+    }
+
+    /// An endpoint for it.
+    pub(crate) fn endpoint(self, options: &ClientOptions) -> Result<HostEndpoint, FabricError> {
+        let limits = FabricLimits::default();
+        match self {
+            Transport::Verbs => HostEndpoint::client_over_verbs(limits, &options.shm_users, &options.verbs),
+            _ => HostEndpoint::client_of(limits, &options.shm_users),
+        }
+    }
+
     /// Its word.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -30,6 +53,7 @@ impl Transport {
             Transport::Auto => "auto",
             Transport::Tcp => "tcp",
             Transport::Shm => "shm",
+            Transport::Verbs => "verbs",
         }
     }
 }
@@ -44,7 +68,7 @@ impl FromStr for Transport {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Transport, ()> {
-        [Transport::Auto, Transport::Tcp, Transport::Shm]
+        [Transport::Auto, Transport::Tcp, Transport::Shm, Transport::Verbs]
             .into_iter()
             .find(|transport| transport.name() == text)
             .ok_or(())
@@ -67,6 +91,9 @@ pub(crate) fn choose(
     transport: Transport,
     patience: Duration,
 ) -> Result<Vec<Address>, ClientError> {
+    if transport == Transport::Verbs {
+        return Ok(named.into_iter().map(|address| transport.to_reach(address)).collect());
+    }
     let is_shm = |address: &Address| matches!(address.host, Host::Shm(_));
     if named.iter().all(is_shm) || (transport == Transport::Tcp && named.len() == 1) {
         return Ok(named);

@@ -209,6 +209,13 @@ impl HostEndpoint {
         })
     }
 
+    /// Whether a region that is registered here takes all of its memory at once: a device that reads it for
+    /// peers must have it.
+    #[must_use]
+    pub fn takes_whole_regions(&self) -> bool {
+        self.registry.as_ref().is_some_and(|registry| registry.serves_verbs())
+    }
+
     /// The provider that has a connection.
     #[inline]
     fn of(&self, connection: ConnectionId) -> Option<&Provider> {

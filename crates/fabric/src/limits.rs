@@ -82,17 +82,17 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "fabric_verbs_gid",
-        meaning: "Index of the port's GID; empty: the first of RoCE v2 with an IPv4 address, else the next best.",
-        default: "",
-        bounds: Bounds::Text { max: 4 },
+        meaning: "Index of the port's GID; 65535: the first of RoCE v2 with an IPv4 address, else the next best.",
+        default: "65535",
+        bounds: Bounds::Integer { min: 0, max: 65_535 },
         applies: Applies::Restart,
     },
     Setting {
         name: "fabric_verbs_reads_ordered",
         meaning: "Whether devices load the bytes of one read in address order: tree nodes then carry no checksum. \
-                  On only where the machine is known to.",
-        default: "off",
-        bounds: Bounds::Choice(&["on", "off"]),
+                  Only where the machine is known to.",
+        default: "false",
+        bounds: Bounds::Flag,
         applies: Applies::Restart,
     },
     Setting {

@@ -107,9 +107,7 @@ impl Registry {
         // Of 2^64 keys none is met twice; zero is what a free word of the ledger holds.
         let key = RegionKey(u64::from_le_bytes(bytes).max(1));
         #[cfg(feature = "verbs")]
-        let register = |device| RegisteredRegion::new(device, region, key, access);
-        #[cfg(feature = "verbs")]
-        let registered = self.device.as_ref().map(register).transpose()?;
+        let registered = self.register_with_device(region, key, access)?;
         let share = self.ledger.as_ref().map(|ledger| ledger.enter(key, region)).transpose()?;
         let registration = Registration {
             region: region.clone(),
@@ -119,6 +117,25 @@ impl Registry {
         };
         self.regions_mut().insert(key, registration);
         Ok(key)
+    }
+
+    /// Who reads over other providers is served though the device does not take the region.
+    #[cfg(feature = "verbs")]
+    fn register_with_device(
+        &self,
+        region: &Region,
+        key: RegionKey,
+        access: RegionAccess,
+    ) -> Result<Option<RegisteredRegion>, FabricError> {
+        let Some(device) = &self.device else { return Ok(None) };
+        match RegisteredRegion::new(device, region, key, access) {
+            Ok(registered) => Ok(Some(registered)),
+            Err(error) if access == RegionAccess::Read => {
+                tracing::warn!(%error, region = %region.spec().id, "a region cannot be read over RDMA");
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Waits out a read that is at it, if one is: afterwards none goes through the key, and nobody can map

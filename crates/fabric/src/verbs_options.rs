@@ -3,6 +3,9 @@
 
 use cell_terms::setting::Settings;
 
+/// What the setting of a GID is where the operator names none.
+const GID_ANY: u32 = 65_535;
+
 /// Whether an acceptor offers RDMA.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum VerbsOffer {
@@ -31,7 +34,7 @@ pub struct VerbsOptions {
 }
 
 impl VerbsOptions {
-    /// The settings in force.
+    /// A server's settings in force.
     ///
     /// # Panics
     /// If [`crate::SETTINGS`] are not among the declarations.
@@ -42,12 +45,23 @@ impl VerbsOptions {
             "auto" => VerbsOffer::Auto,
             _ => VerbsOffer::Off,
         };
+        VerbsOptions { offer, ..VerbsOptions::from_settings_of(settings, "fabric") }
+    }
+
+    /// The device, its port and GID, and the order of reads, by settings of another crate that are named alike:
+    /// `PREFIX_verbs_device` and so on.
+    ///
+    /// # Panics
+    /// If those are not among the declarations.
+    #[must_use]
+    pub fn from_settings_of(settings: &Settings, prefix: &str) -> VerbsOptions {
+        let name = |what: &str| format!("{prefix}_verbs_{what}");
         VerbsOptions {
-            offer,
-            device: settings.text("fabric_verbs_device").to_owned(),
-            port: u8::try_from(settings.integer("fabric_verbs_port")).unwrap_or(0),
-            gid: settings.text("fabric_verbs_gid").parse().ok(),
-            reads_ordered: settings.text("fabric_verbs_reads_ordered") == "on",
+            offer: VerbsOffer::Off,
+            device: settings.text(&name("device")).to_owned(),
+            port: u8::try_from(settings.integer(&name("port"))).unwrap_or(0),
+            gid: u32::try_from(settings.integer(&name("gid"))).ok().filter(|gid| *gid != GID_ANY),
+            reads_ordered: settings.flag(&name("reads_ordered")),
         }
     }
 }

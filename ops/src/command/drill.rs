@@ -80,7 +80,7 @@ struct RunArgs {
     #[arg(long, value_name = "N", default_value_t = 2_000, value_parser = value_parser!(u32).range(1..=1_000_000))]
     rate: u32,
     /// What to talk over [default: auto]
-    #[arg(long, value_name = "auto|tcp|shm", value_parser = parse_transport)]
+    #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     transport: Option<Transport>,
     /// Leave the drill's entries in the store; without it a drill that passes removes them
     #[arg(long)]

@@ -37,7 +37,18 @@ pub enum VerbsError {
         /// The index that was asked for, in words.
         which: String,
     },
-    /// The region's memory cannot be had or locked whole.
+    /// The memory limit, or the machine, does not give the whole region.
+    #[error(
+        "RDMA takes all {bytes} bytes of a region: {source}; make regions smaller, or turn `fabric_verbs` off"
+    )]
+    RegionNotWhole {
+        /// The region's size.
+        bytes: u64,
+        /// Why.
+        #[source]
+        source: cell_memory::MemoryError,
+    },
+    /// The region's memory cannot be locked.
     #[error(
         "the RDMA device cannot lock {bytes} bytes of a region: it takes the whole region; see `ulimit -l`"
     )]

@@ -109,6 +109,8 @@ impl RegisteredRegion {
     ) -> Result<RegisteredRegion, VerbsError> {
         let (place, bytes) = ((key.0 << PLACE_SHIFT) & (u64::MAX >> 1), region.spec().bytes);
         let failed = |source| VerbsError::Registration { bytes, source };
+        // Memory is asked for before it is taken: locking it would take it unasked.
+        region.populate(0..bytes).map_err(|source| VerbsError::RegionNotWhole { bytes, source })?;
         let length = usize::try_from(bytes).map_err(|_| failed(io::ErrorKind::OutOfMemory.into()))?;
         let writable = access == RegionAccess::ReadAndWrite;
         let mut flags = ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ;
