@@ -33,8 +33,8 @@ impl Drop for PopulateSignal {
     }
 }
 
-/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is told when
-/// the pair's regions are registered.
+/// Gives memory to all of a pair, for a device that reads it. What the memory limit does not give is told
+/// when the pair's regions are registered.
 pub(crate) fn take_whole(pair: &Pair) {
     let source = pair.source();
     for region in [&source.extent, &source.node] {

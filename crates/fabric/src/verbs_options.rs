@@ -48,7 +48,7 @@ impl VerbsOptions {
         VerbsOptions { offer, ..VerbsOptions::from_settings_of(settings, "fabric") }
     }
 
-    /// The device, its port and GID, and the order of reads, by settings of another crate that are named alike:
+    /// The device, its port and GID, and the order of reads, by settings that are named alike:
     /// `PREFIX_verbs_device` and so on.
     ///
     /// # Panics

@@ -1,5 +1,5 @@
-//! What holds over RDMA alone, on whatever device the machine has: writes, what a device does with the key of an
-//! ended registration, reads that are torn, peers that die.
+//! What holds over RDMA alone, on whatever device the machine has: writes, what a device does with the key of
+//! an ended registration, reads that are torn, peers that die.
 #![cfg(feature = "verbs")]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 

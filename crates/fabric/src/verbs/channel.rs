@@ -4,7 +4,7 @@
 //! **Credits.** Each end says in its hello how many slots it holds ready. A piece takes one, and its sender
 //! sends no more pieces than there are slots. The number beside each piece says how many slots its sender has
 //! given out again since the last; where no piece goes for long, an empty one goes for the number's sake. For
-//! those an end holds some slots more: at most [`UNCOUNTED_SLOTS`] of them are ever under way, because half of
+//! those an end holds some slots more: at most `UNCOUNTED_SLOTS` of them are ever under way, because half of
 //! all slots must be used anew for each.
 //!
 //! An acceptor sends nothing until the connector's first, empty piece is there: before the connector has read
@@ -32,7 +32,8 @@ const UNCOUNTED_SLOTS: usize = 3;
 const EMPTY_MAX: usize = 4;
 /// Operations that the device has at a time.
 pub(super) const OPERATIONS_AT_DEVICE: usize = 128;
-/// Of so many pieces one tells of its end, and of so many operations of a chain: each that does wakes a sleeper.
+/// Of so many pieces one tells of its end, and of so many operations of a chain. Each that does wakes who
+/// sleeps.
 const PIECES_TOLD: usize = SLOTS / 2;
 const OPERATIONS_TOLD: usize = 16;
 

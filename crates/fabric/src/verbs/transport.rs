@@ -269,10 +269,7 @@ impl VerbsTransport {
         let sizes = Channel::sizes(!connection.accepted, requests_max);
         let made = QueuePair::new(&self.completions, self.serial, sizes, connection.accepted)
             .and_then(|pair| Channel::new(pair, sizes));
-        let channel = made.map_err(|error| {
-            tracing::warn!(%error, source = ?std::error::Error::source(&error), "no queue pair for a connection");
-            CloseReason::NoQueuePair(error.kind())
-        })?;
+        let channel = made.map_err(|error| no_queue_pair(&error))?;
         let end = channel.end();
         connection.link.channel = Some(channel);
         Ok(end)
@@ -286,10 +283,7 @@ impl VerbsTransport {
     ) -> Result<(), CloseReason> {
         let connector = !connection.accepted;
         let Some(channel) = &mut connection.link.channel else { return Ok(()) };
-        channel.connect(peer, connector).map_err(|error| {
-            tracing::warn!(%error, source = ?std::error::Error::source(&error), "a queue pair cannot be connected");
-            CloseReason::NoQueuePair(error.kind())
-        })?;
+        channel.connect(peer, connector).map_err(|error| no_queue_pair(&error))?;
         self.pairs.insert(channel.pair.serial, connection.id);
         connection.link.touched = true;
         self.touched.push(connection.id);
@@ -465,6 +459,12 @@ fn failure_of(status: u32) -> Option<QueuePairFailure> {
         }
         status => Some(QueuePairFailure::Status(status)),
     }
+}
+
+fn no_queue_pair(error: &VerbsError) -> CloseReason {
+    let source = std::error::Error::source(error);
+    tracing::warn!(%error, ?source, "no queue pair for a connection");
+    CloseReason::NoQueuePair(error.kind())
 }
 
 fn broken(error: VerbsError) -> CloseReason {
