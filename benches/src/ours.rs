@@ -365,7 +365,7 @@ mod tests {
             ours.insert(&batch).unwrap();
             standard.insert(&batch);
         }
-        let mut reader = ours.reader();
+        let reader = ours.reader();
         let mut out = Vec::new();
         for choice in [Choice::Uniform, Choice::Zipf, Choice::Missing] {
             let probes = data.probes(choice, 2_000, 1);

@@ -41,17 +41,23 @@ pub(crate) struct ServerArgs {
     /// How long one operation may take, retries and waits for a recovering server included
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) timeout: Option<Duration>,
-    /// Who searches the tree for a read: the server, or the client itself with one-sided reads
+    /// Who searches the tree for a read: the server, the client itself with one-sided reads, or whoever is
+    /// expected to cost less [default: auto]
     #[arg(long, value_enum, value_name = "WHO")]
     pub(crate) search: Option<SearchArg>,
     /// What to talk over: `auto` takes shared memory where the server is on this host [default: auto]
     #[arg(long, value_name = "auto|tcp|shm|verbs", value_parser = parse_transport)]
     pub(crate) transport: Option<Transport>,
+    /// Sets one of the client's settings (`cell settings`), such as client_selector_policy=paper
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) set: Vec<String>,
 }
 
 /// Who searches the tree for a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SearchArg {
+    /// Whoever is expected to cost less, for each read
+    Auto,
     /// The server
     Server,
     /// The client itself
@@ -61,6 +67,7 @@ pub(crate) enum SearchArg {
 impl From<SearchArg> for Search {
     fn from(search: SearchArg) -> Search {
         match search {
+            SearchArg::Auto => Search::Auto,
             SearchArg::Server => Search::Server,
             SearchArg::Client => Search::Client,
         }

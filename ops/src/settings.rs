@@ -22,21 +22,42 @@ pub(crate) const REGISTRY: Registry = Registry::new(&[
     Section { name: "coordination", settings: cell_cluster::SETTINGS },
     Section { name: "fabric", settings: cell_fabric::SETTINGS },
     Section { name: "client", settings: cell_client::SETTINGS },
+    Section { name: "selector", settings: cell_client::SELECTOR_SETTINGS },
 ]);
 
-/// What client commands go by: the `client_` settings, from the environment.
+/// What client commands go by: the `client_` settings, from the environment and as `--set` gives them.
 pub(crate) fn of_client(
     environment: impl Iterator<Item = (OsString, OsString)>,
+    given: &[String],
 ) -> anyhow::Result<(Settings, Vec<String>)> {
     let mut settings = REGISTRY.defaults();
     let own = environment.filter(|(name, _)| name.to_string_lossy().starts_with("CELL_CLIENT_"));
     let warnings = cell_settings::read_environment(&mut settings, own, RESERVED_VARIABLES).map_err(wrong)?;
+    given.iter().try_for_each(|given| set_of_client(&mut settings, given))?;
     check_rules(&settings)?;
     Ok((settings, warnings))
 }
 
 fn wrong(error: SourceError) -> Failure {
     Failure::usage(format!("{:#}", anyhow::Error::new(error)))
+}
+
+/// Whether a setting is one that clients go by.
+fn is_of_client(name: &str) -> bool {
+    let own = [cell_client::SETTINGS, cell_client::SELECTOR_SETTINGS];
+    own.iter().any(|settings| settings.iter().any(|setting| setting.name == name))
+}
+
+/// Sets one of the client's settings as `--set NAME=VALUE` gives it.
+fn set_of_client(settings: &mut Settings, given: &str) -> Result<(), Failure> {
+    let Some((name, text)) = given.split_once('=') else {
+        return Err(Failure::usage(format!("--set takes NAME=VALUE, not `{given}`")));
+    };
+    let name = name.trim();
+    if settings.get(name).is_some() && !is_of_client(name) {
+        return Err(Failure::usage(format!("`{name}` is no setting of clients: those begin with `client_`")));
+    }
+    settings.set(name, text, Source::Flag).map_err(|error| Failure::usage(error.to_string()))
 }
 
 /// Checks what must hold between several settings.
@@ -53,9 +74,8 @@ pub(crate) fn with_flags(command: Command, decided: &[&str]) -> Command {
         .env("CELL_CONFIG")
         .value_parser(clap::value_parser!(PathBuf))
         .help("Configuration file (TOML): one `setting = value` a line; see `cell settings`");
-    let is_of_client = |setting: &Setting| cell_client::SETTINGS.iter().any(|own| own.name == setting.name);
     let declared = REGISTRY.declarations().map(|(_, setting)| setting);
-    let free = declared.filter(|setting| !decided.contains(&setting.name) && !is_of_client(setting));
+    let free = declared.filter(|setting| !decided.contains(&setting.name) && !is_of_client(setting.name));
     command.arg(config).args(free.map(flag).collect::<Vec<_>>())
 }
 
@@ -173,7 +193,8 @@ as a variable (`CELL_LOG_SEGMENT_BYTES`) or in the configuration file
 (`log_segment_bytes = \"64 MiB\"`); the first of these that is given counts. Settings that
 apply at \"creation\" count when a region is created; later they
 are checked against it. Settings that apply \"live\" take effect when `cell node` gets a SIGHUP, upon which
-it reads its configuration file again. Client commands go by the `client_` settings as variables.
+it reads its configuration file again. Client commands go by the `client_` settings, as variables or with
+`--set NAME=VALUE`.
 ";
     HEAD.to_owned() + &REGISTRY.markdown()
 }
@@ -252,7 +273,7 @@ mod tests {
     fn of_client_takes_its_own_variables_only() {
         let environment = [("CELL_CLIENT_DEADLINE", "7 s"), ("CELL_NODE_ID", "x"), ("CELL_CLIENT_X", "1")];
         let environment = environment.map(|(name, value)| (name.into(), value.into()));
-        let (settings, warnings) = of_client(environment.into_iter()).unwrap();
+        let (settings, warnings) = of_client(environment.into_iter(), &[]).unwrap();
         assert_eq!(settings.integer("client_deadline"), 7_000);
         assert_eq!(warnings.len(), 1, "{warnings:?}");
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cell_client::{
     AttemptError, CheckResult, Client, ClientError, ClientOptions, Completion, Item, NodeStatus,
-    OneSidedCounters, Operation, ScanEntry, ScanRange, Ticket, TreeShape,
+    OneSidedCounters, Operation, ScanEntry, ScanRange, SelectorReport, Ticket, TreeShape,
 };
 use cell_protocol::{Condition, OwnedState, Refusal, TableRow};
 use cell_terms::setting::Source;
@@ -41,7 +41,7 @@ impl Store {
         timeout: Duration,
         in_flight_max: usize,
     ) -> anyhow::Result<Store> {
-        let mut options = options(arguments.timeout, timeout, in_flight_max)?;
+        let mut options = options(arguments.timeout, timeout, in_flight_max, &arguments.set)?;
         if let Some(transport) = arguments.transport {
             options.transport = transport;
         }
@@ -79,6 +79,11 @@ impl Store {
     /// What the one-sided path has counted, if this client searches itself.
     pub(crate) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
         self.client.one_sided_counters().copied()
+    }
+
+    /// What was decided on who searches, where that is decided for each read.
+    pub(crate) fn selector_report(&self) -> Option<SelectorReport> {
+        self.client.selector_report()
     }
 
     pub(crate) fn get(&mut self, key: &[u8]) -> anyhow::Result<Option<Item>> {
@@ -198,14 +203,14 @@ impl Store {
     }
 }
 
-/// The client's settings, where nobody set them made to fit the command.
-/// The client's settings in force, where a command says no other.
+/// The client's settings in force, made to fit the command where nobody set them. `given` are those of `--set`.
 pub(crate) fn options(
     asked: Option<Duration>,
     timeout: Duration,
     in_flight_max: usize,
+    given: &[String],
 ) -> anyhow::Result<ClientOptions> {
-    let (settings, warnings) = settings::of_client(std::env::vars_os())?;
+    let (settings, warnings) = settings::of_client(std::env::vars_os(), given)?;
     warnings.iter().for_each(|warning| message::warning(warning));
     let is_set = |name| settings.get(name).is_some_and(|(_, source)| source > Source::Default);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);

@@ -101,8 +101,10 @@ fn answers_are_the_servers(transports: &[Transport], flags: &[&str]) {
     }
     let long = vec![7; 3 << 20];
     asking.put(b"long", &long).expect("it is written");
-    for transport in transports {
-        let mut reading = client(&server, *transport, Search::Client);
+    let ways =
+        transports.iter().flat_map(|transport| [(*transport, Search::Client), (*transport, Search::Auto)]);
+    for (transport, search) in ways {
+        let mut reading = client(&server, transport, search);
         assert_eq!(reading.get(b"long").expect("a read").map(|item| item.value), Some(long.clone()));
         for range in [
             ScanRange::default(),
@@ -118,7 +120,14 @@ fn answers_are_the_servers(transports: &[Transport], flags: &[&str]) {
         let own = reading.multi_get(&keys).expect("a read");
         assert_eq!(own, asking.multi_get(&keys).expect("a read"));
         let counters = reading.one_sided_counters().copied().expect("this client searches itself");
-        assert!(counters.done > 50 && counters.fell_back * 10 < counters.begun, "{counters:?}");
+        match reading.selector_report() {
+            None => assert!(counters.done > 50 && counters.fell_back * 10 < counters.begun, "{counters:?}"),
+            Some(report) => {
+                let decisions = report.decisions;
+                assert!(decisions.server > 0 && decisions.one_sided > 0, "{decisions:?}");
+                assert!(report.estimates.server_ns.is_some_and(|ns| ns > 0.0), "{report:?}");
+            }
+        }
     }
 }
 

@@ -64,6 +64,7 @@ impl Client {
     /// # Errors
     /// Nobody answers, something else serves there, or the server does not want this client.
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
+        options.selector.check()?;
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options)?;
         let mut poller = Poller::new()?;
@@ -289,6 +290,12 @@ impl Client {
     #[must_use]
     pub fn one_sided_counters(&self) -> Option<&crate::OneSidedCounters> {
         self.driver.core_ref().one_sided_counters()
+    }
+
+    /// What was decided on who searches, and what that rests on; none if the client has no choice.
+    #[must_use]
+    pub fn selector_report(&self) -> Option<crate::SelectorReport> {
+        self.driver.core_ref().selector_report()
     }
 
     /// Submitted operations without a completion yet.

@@ -85,7 +85,11 @@ pub struct ClientCore {
 }
 
 impl ClientCore {
-    /// A client that connects at the first chance. `seed` decides the jitter of its waits and nothing else.
+    /// A client that connects at the first chance. `seed` decides the jitter of its waits and what its
+    /// selectors draw, and nothing else.
+    ///
+    /// # Panics
+    /// If constants of [`ClientOptions::selector`] are out of bounds: see [`cell_selector::SelectorSettings`].
     #[must_use]
     pub fn new(options: ClientOptions, seed: u64) -> ClientCore {
         ClientCore {
@@ -93,7 +97,7 @@ impl ClientCore {
             session: Session::default(),
             pending: PendingTable::new(options.operations_max()),
             routing: Routing::default(),
-            reader: (options.search == Search::Client).then(|| Box::new(Reader::new(&options))),
+            reader: (options.search != Search::Server).then(|| Box::new(Reader::new(&options, seed))),
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
             random: Random::new(seed),
@@ -256,6 +260,7 @@ impl ClientCore {
 
     /// Time has passed: deadlines, waits, silence. Cheap while nothing is due.
     pub fn tick(&mut self, now_ns: u64) {
+        self.note_time(now_ns);
         for id in self.links.ids() {
             let reading = self.is_reading(id);
             let link = &mut self.links[id];

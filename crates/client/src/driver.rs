@@ -130,6 +130,7 @@ impl<E: OneSided> Driver<E> {
             self.ticked_ns = now_ns.max(1);
             self.endpoint.tick(now_ns);
         }
+        self.core.note_time(now_ns);
         let completions = self.core.completions();
         let events = self.take_events(now_ns);
         if events > 0 {

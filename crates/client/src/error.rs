@@ -84,6 +84,9 @@ pub enum ClientError {
         #[source]
         source: io::Error,
     },
+    /// A constant of the selector is out of its bounds, or there is no such policy.
+    #[error(transparent)]
+    Selector(#[from] cell_selector::SelectorError),
     /// Nobody serves there. Check that the server runs and that the port is its fabric's.
     #[error("cannot reach a Cell server at {server}: {reason}")]
     Unreachable {

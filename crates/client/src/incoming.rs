@@ -214,6 +214,7 @@ impl ClientCore {
         let role = role_of(pending.kind, pending.keys().len(), reply, message);
         match (role, *reply) {
             (ReplyRole::Output(output), _) => {
+                self.on_server_search(slot, now_ns);
                 self.finish(slot, now_ns, Ok(output));
                 Ok(())
             }

@@ -9,7 +9,8 @@
 //!
 //! A client talks to the nodes of a cluster, over one connection each ([`LinkId`]); one address is enough,
 //! the rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself with
-//! one-sided reads ([`Search`]; the `onesided` folder says what such an answer rests on).
+//! one-sided reads (the `onesided` folder says what such an answer rests on). Which of them is decided for each
+//! operation by what both cost at present ([`Search::Auto`]), or once and for all ([`Search`]).
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
@@ -51,12 +52,14 @@ mod transport;
 
 pub use blocking::Client;
 pub use cell_protocol::Condition;
+pub use cell_selector::SETTINGS as SELECTOR_SETTINGS;
+pub use cell_selector::{Decisions, Estimates, Policy, SelectorError, SelectorSettings};
 pub use client_core::{ClientCommand, ClientCore};
 pub use connection::ServerInfo;
 pub use driver::Driver;
 pub use error::{AttemptError, ClientError, Fate};
 pub use link_id::LinkId;
-pub use onesided::{COUNTERS, OneSidedCounters};
+pub use onesided::{COUNTERS, OneSidedCounters, SelectorReport};
 pub use operation::{Operation, Ticket};
 pub use options::{ClientOptions, SETTINGS, Search};
 pub use output::{

@@ -1,6 +1,7 @@
 //! The client's settings.
 
 use cell_fabric::VerbsOptions;
+use cell_selector::SelectorSettings;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
 
 use crate::transport::Transport;
@@ -70,9 +71,10 @@ pub const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "client_search",
-        meaning: "Who searches the tree for a read: the server, or the client itself with one-sided reads.",
-        default: "server",
-        bounds: Bounds::Choice(&["server", "client"]),
+        meaning: "Who searches the tree for a read: the server, the client itself with one-sided reads, or \
+                  whoever is expected to cost less (auto).",
+        default: "auto",
+        bounds: Bounds::Choice(&["auto", "server", "client"]),
         applies: Applies::Restart,
     },
     Setting {
@@ -155,15 +157,17 @@ pub const SETTINGS: &[Setting] = &[
 /// Who searches the tree for a read. Writes and conditional operations always go to the owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Search {
-    /// The server: one message each way.
+    /// Whoever is expected to cost less, decided for each read: see [`cell_selector`].
     #[default]
+    Auto,
+    /// The server: one message each way.
     Server,
     /// The client, with one-sided reads; what it cannot answer so it asks the server.
     Client,
 }
 
 /// [`SETTINGS`] as a client uses them, with what identifies it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
     /// What the client calls itself; shown by the server. At most [`cell_protocol::NAME_BYTES_MAX`] bytes.
     pub name: String,
@@ -191,6 +195,8 @@ pub struct ClientOptions {
     pub stream_credit_bytes: u32,
     /// Who searches the tree.
     pub search: Search,
+    /// How that is decided, if it is.
+    pub selector: SelectorSettings,
     /// Whether tree nodes above the leaves are kept.
     pub cache_inner: bool,
     /// Bytes of tree nodes that are kept.
@@ -209,7 +215,7 @@ impl ClientOptions {
     /// The settings in force, with the name `cell-client` and no token.
     ///
     /// # Panics
-    /// If [`SETTINGS`] are not among the declarations.
+    /// If [`SETTINGS`] and [`cell_selector::SETTINGS`] are not among the declarations.
     #[must_use]
     pub fn from_settings(settings: &Settings) -> ClientOptions {
         let size = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
@@ -226,7 +232,8 @@ impl ClientOptions {
             connect_timeout_ms: settings.integer("client_connect_timeout"),
             silence_ms: settings.integer("client_silence"),
             stream_credit_bytes: small("client_stream_credit_bytes"),
-            search: if settings.text("client_search") == "client" { Search::Client } else { Search::Server },
+            search: search_of(settings.text("client_search")),
+            selector: SelectorSettings::from_settings(settings),
             cache_inner: settings.flag("client_cache_inner"),
             cache_bytes: size("client_cache_bytes"),
             transport: settings.text("client_transport").parse().unwrap_or_default(),
@@ -242,9 +249,17 @@ impl ClientOptions {
     }
 }
 
+fn search_of(text: &str) -> Search {
+    match text {
+        "server" => Search::Server,
+        "client" => Search::Client,
+        _ => Search::Auto,
+    }
+}
+
 impl Default for ClientOptions {
     fn default() -> ClientOptions {
-        ClientOptions::from_settings(&Settings::new(&[SETTINGS]))
+        ClientOptions::from_settings(&Settings::new(&[SETTINGS, cell_selector::SETTINGS]))
     }
 }
 

@@ -1,6 +1,8 @@
 //! The core's side of the one-sided path: which operations go by it, what it is told and what it asks for.
 
 use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
+use cell_protocol::RequestKind;
+use cell_selector::SearchKind;
 
 use crate::client_core::ClientCore;
 use crate::connection::Owed;
@@ -9,7 +11,8 @@ use crate::link_id::{LinkId, LinkSet};
 use crate::onesided::Ended;
 use crate::operation::OperationSlot;
 use crate::pending::PendingState;
-use crate::{OneSidedCounters, Operation};
+use crate::routing::RouteTarget;
+use crate::{OneSidedCounters, Operation, SelectorReport};
 
 impl ClientCore {
     /// Begins a read one-sided; false if it is one for the server.
@@ -19,10 +22,13 @@ impl ClientCore {
         operation: &Operation<'_>,
         now_ns: u64,
     ) -> bool {
-        let Some(reader) = &mut self.reader else { return false };
-        if !operation.is_tree_read() {
+        if self.reader.is_none()
+            || !operation.is_tree_read()
+            || !self.chooses_one_sided(slot, operation, now_ns)
+        {
             return false;
         }
+        let Some(reader) = &mut self.reader else { return false };
         let busy = reader.busy_links();
         if !reader.begin(slot, now_ns, operation) {
             return false;
@@ -30,6 +36,56 @@ impl ClientCore {
         self.pending.get_mut(slot).state = PendingState::OneSided;
         self.reads_begun(busy, now_ns);
         true
+    }
+
+    /// Whether the client is to do a read itself, as far as that is its choice.
+    fn chooses_one_sided(&mut self, slot: OperationSlot, operation: &Operation<'_>, now_ns: u64) -> bool {
+        let Some(reader) = &mut self.reader else { return false };
+        if !reader.chooses() {
+            return true;
+        }
+        let mut link = LinkId::BOOTSTRAP;
+        if self.routing.is_partitioned() {
+            link = match self.routing.route(self.pending.get(slot), &mut self.links, &self.options) {
+                RouteTarget::Link(link) => link,
+                RouteTarget::Parts(targets) => targets.first().copied().unwrap_or(LinkId::BOOTSTRAP),
+                RouteTarget::NoOwner => return false,
+            };
+        }
+        let in_hand = u32::try_from(self.pending.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        reader.choose(link, now_ns, operation, in_hand)
+    }
+
+    /// The server has answered a read.
+    #[inline]
+    pub(crate) fn on_server_search(&mut self, slot: OperationSlot, now_ns: u64) {
+        let Some(reader) = &mut self.reader else { return };
+        let pending = self.pending.get(slot);
+        let kind = match pending.kind {
+            RequestKind::Get | RequestKind::Search => SearchKind::Point,
+            RequestKind::MultiGet => SearchKind::MultiGet,
+            RequestKind::Scan => SearchKind::Scan,
+            _ => return,
+        };
+        // What was sent twice says how long a fault lasted.
+        if pending.attempts == 1 {
+            reader.on_server_search(pending.link, now_ns, kind, now_ns.saturating_sub(pending.sent_ns));
+        }
+    }
+
+    /// The time of what the core is told next, and asked next for: of reads that come back or are posted. A
+    /// driver that does not tell it measures their latencies from one [`ClientCore::tick`] to another.
+    #[inline]
+    pub fn note_time(&mut self, now_ns: u64) {
+        if let Some(reader) = &mut self.reader {
+            reader.note_time(now_ns);
+        }
+    }
+
+    /// What was decided on who searches, and what that rests on; none if the client has no choice.
+    #[must_use]
+    pub fn selector_report(&self) -> Option<SelectorReport> {
+        self.reader.as_ref().and_then(|reader| reader.selector_report())
     }
 
     /// Counts silence from now on where reads are the first that is owed.

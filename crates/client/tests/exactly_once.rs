@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use cell_client::{
     AttemptError, ClientCommand, ClientCore, ClientError, ClientOptions, Condition, Fate, LinkId, Operation,
-    Output, Ticket,
+    Output, Search, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Refusal, Request};
@@ -71,6 +71,7 @@ impl World {
             retries_max: 6,
             silence_ms: 60,
             stream_credit_bytes: 100_000,
+            search: Search::Server,
             ..ClientOptions::default()
         };
         World {

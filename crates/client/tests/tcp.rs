@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use cell_client::{
     AttemptError, Client, ClientError, ClientOptions, Condition, Fate, Operation, Output, ScanEntry,
-    ScanRange,
+    ScanRange, Search,
 };
 use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint, TcpOptions, Waker};
 use cell_protocol::Refusal;
@@ -99,7 +99,8 @@ impl Service {
     }
 
     fn client(&self) -> Client {
-        Client::connect(&self.address.to_string(), ClientOptions::default()).unwrap()
+        let options = ClientOptions { search: Search::Server, ..ClientOptions::default() };
+        Client::connect(&self.address.to_string(), options).unwrap()
     }
 }
 

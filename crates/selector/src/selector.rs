@@ -34,7 +34,7 @@ pub enum Sample {
         meganode: Option<MeganodeId>,
         /// From its begin to its answer.
         latency_ns: u64,
-        /// Reads that it took, one after another or together; of a multi-get or a scan, as one key's.
+        /// Reads that it took, one after another or together.
         reads: u32,
     },
     /// A search was done in the server's mapped memory, by the client's processor alone: also a read.
@@ -204,6 +204,18 @@ impl Selector {
         }
     }
 
+    /// Whether the meganode of a search can change the decision: it does where both paths are in use.
+    #[must_use]
+    pub fn wants_meganode(&self, kind: SearchKind) -> bool {
+        match &self.rule {
+            Rule::Paper(_) => true,
+            Rule::Adaptive(balances) => {
+                balances[kind.index()].share().is_some_and(|share| (0.02..0.98).contains(&share))
+            }
+            Rule::Fixed => false,
+        }
+    }
+
     /// Takes in what was measured.
     #[inline]
     pub fn on_sample(&mut self, now_ns: u64, sample: Sample) {
@@ -219,7 +231,9 @@ impl Selector {
             }
             Sample::Read { kind, latency_ns } => self.on_read(kind, latency_ns),
             Sample::OneSided { kind, meganode, latency_ns, reads } => {
-                self.reads.push(meganode, reads);
+                if kind == SearchKind::Point {
+                    self.reads.push(meganode, reads);
+                }
                 self.on_one_sided(kind, latency_ns, reads);
             }
             Sample::InPlace { kind, latency_ns } => {

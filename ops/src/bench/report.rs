@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cell_client::OneSidedCounters;
+use cell_client::{Estimates, OneSidedCounters, SelectorReport};
 use cell_terms::CounterValue;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -61,6 +61,8 @@ pub(crate) struct PhaseResult {
     pub(crate) elapsed: Duration,
     /// What the clients' one-sided paths counted, where they search themselves.
     pub(crate) one_sided: Option<OneSidedCounters>,
+    /// What each client decided on who searches, where that was its choice.
+    pub(crate) selectors: Vec<SelectorReport>,
 }
 
 impl PhaseResult {
@@ -72,6 +74,26 @@ impl PhaseResult {
         if let Some(counters) = &other.one_sided {
             self.one_sided.get_or_insert_default().add(counters);
         }
+        self.selectors.extend_from_slice(&other.selectors);
+    }
+
+    /// What the clients decided together, and what they know in the mean.
+    fn selector(&self) -> Option<SelectorReport> {
+        let mut all = SelectorReport::default();
+        self.selectors.iter().for_each(|report| all.decisions.add(&report.decisions));
+        let mean = |of: fn(&Estimates) -> Option<f64>| {
+            let known: Vec<f64> = self.selectors.iter().filter_map(|report| of(&report.estimates)).collect();
+            (!known.is_empty()).then(|| known.iter().sum::<f64>() / known.len() as f64)
+        };
+        all.estimates = Estimates {
+            server_ns: mean(|estimates| estimates.server_ns),
+            read_ns: mean(|estimates| estimates.read_ns),
+            one_sided_ns: mean(|estimates| estimates.one_sided_ns),
+            rtt_ns: mean(|estimates| estimates.rtt_ns),
+            reads: mean(|estimates| Some(estimates.reads)).unwrap_or(0.0),
+            share: mean(|estimates| estimates.share),
+        };
+        (!self.selectors.is_empty()).then_some(all)
     }
 
     /// Operations of all kinds.
@@ -102,6 +124,7 @@ impl PhaseResult {
             "operations": self.operations(),
             "operations_per_second": per_second(self.operations(), self.elapsed),
             "kinds": kinds,
+            "selector": self.selector().map(|report| selector_json(&report)),
             "one_sided": self.one_sided.map(|counters| {
                 let named = |value: CounterValue| (value.counter.name.to_owned(), json!(value.value));
                 counters.values().into_iter().map(named).collect::<serde_json::Map<_, _>>()
@@ -125,6 +148,9 @@ impl PhaseResult {
         };
         let headings = ["operation", "count", "rate", "p50", "p99", "p99.9", "max", "missed"];
         let mut text = table::plain(&headings, &[1, 2, 3, 4, 5, 6, 7], self.kinds.iter().map(row).collect());
+        if let Some(report) = self.selector() {
+            text.push_str(&selector_text(&report));
+        }
         if let Some(counters) = &self.one_sided {
             let short =
                 |name: &'static str| name.trim_start_matches("client_one_sided_").trim_end_matches("_total");
@@ -134,6 +160,39 @@ impl PhaseResult {
         }
         text
     }
+}
+
+fn selector_json(SelectorReport { decisions, estimates }: &SelectorReport) -> Value {
+    json!({
+        "server_share": decisions.server_share(),
+        "server": decisions.server,
+        "one_sided": decisions.one_sided,
+        "explored": decisions.explored,
+        "only_server": decisions.only_server,
+        "server_latency_ns": estimates.server_ns,
+        "read_latency_ns": estimates.read_ns,
+        "one_sided_latency_ns": estimates.one_sided_ns,
+        "rtt_ns": estimates.rtt_ns,
+        "reads_per_search": estimates.reads,
+        "share_at_the_end": estimates.share,
+    })
+}
+
+fn selector_text(SelectorReport { decisions, estimates }: &SelectorReport) -> String {
+    let known = |ns: Option<f64>| ns.map_or("?".to_owned(), |ns| time(Duration::from_secs_f64(ns / 1e9)));
+    format!(
+        "\nselector: {:.1} % server-side ({} server, {} one-sided, {} explored), l_s {}, l_r {}, one-sided search {}, \
+         RTT {}, m {:.1}",
+        100.0 * decisions.server_share().unwrap_or(1.0),
+        count(decisions.server),
+        count(decisions.one_sided),
+        count(decisions.explored),
+        known(estimates.server_ns),
+        known(estimates.read_ns),
+        known(estimates.one_sided_ns),
+        known(estimates.rtt_ns),
+        estimates.reads,
+    )
 }
 
 #[cfg(test)]

@@ -121,6 +121,7 @@ impl<'a> Thread<'a> {
             }
             if self.in_flight.is_empty() {
                 self.phase.one_sided = self.store.one_sided_counters();
+                self.phase.selectors.extend(self.store.selector_report());
                 return Ok(self.phase);
             }
             self.end_one()?;

@@ -101,7 +101,7 @@ pub(crate) fn run(global: &Global, arguments: &DrillArgs) -> anyhow::Result<Exit
 
 fn drill(global: &Global, arguments: &RunArgs) -> anyhow::Result<Exit> {
     let interrupted = signal::stop_flag()?;
-    let mut options = store::options(None, arguments.patience, 1024)?;
+    let mut options = store::options(None, arguments.patience, 1024, &[])?;
     if let Some(transport) = arguments.transport {
         options.transport = transport;
     }

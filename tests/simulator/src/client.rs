@@ -56,7 +56,11 @@ impl Client {
         let host = CLIENT_HOST + u32::try_from(number).unwrap_or(0);
         let endpoint = network.client(host, FabricLimits::default());
         let searches = plan.searches[number % plan.searches.len()];
-        let search = if searches { Search::Client } else { Search::Server };
+        let search = match plan.chooses[number % plan.chooses.len()] {
+            true => Search::Auto,
+            false if searches => Search::Client,
+            false => Search::Server,
+        };
         let core = ClientCore::new(ClientOptions { search, ..plan.client.clone() }, seed);
         let addresses = plan.hosts().map(Address::sim).collect();
         let driver = Driver::new(endpoint, core, addresses);

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use cell_client::ClientOptions;
+use cell_client::{ClientOptions, Policy};
 use cell_cluster::{Layout, LeaseTerms, PairGeometry};
 use cell_fabric::SimOptions;
 use cell_memory::HEADER_BYTES;
@@ -113,6 +113,8 @@ pub struct Plan {
     pub rot: bool,
     /// Which clients search the nodes' memory themselves, by number.
     pub searches: [bool; 4],
+    /// Which clients choose for each read who searches, by number, whatever `searches` says.
+    pub chooses: [bool; 4],
 }
 
 impl Plan {
@@ -167,10 +169,21 @@ impl Plan {
             call_ns: 100 * US,
             rot: random.percent(30),
             searches: [(); 4].map(|()| random.percent(60)),
+            chooses: [false; 4],
         };
         plan.with_window(&mut Random::new(seed ^ 0x7769_6e64))
             .with_calls(&mut Random::new(seed ^ 0x6361_6c6c))
             .of_several(&mut Random::new(seed ^ 0x6e6f_6465))
+            .with_choice(&mut Random::new(seed ^ 0x6175_746f))
+    }
+
+    /// In some runs clients choose who searches, by any policy.
+    fn with_choice(mut self, random: &mut Random) -> Plan {
+        if random.percent(40) {
+            self.chooses = [(); 4].map(|()| random.percent(60));
+            self.client.selector.policy = random.pick(&[Policy::Adaptive, Policy::Paper, Policy::Fixed]);
+        }
+        self
     }
 
     /// Some clients have hundreds of operations outstanding, so that their sessions have results for more

@@ -24,6 +24,8 @@
 //! [Cell, ATC 2016]: https://www.usenix.org/conference/atc16/technical-sessions/presentation/mitchell
 
 mod cache;
+mod chooser;
+mod choosing;
 mod context;
 mod counter;
 mod direct;
@@ -44,16 +46,19 @@ use cell_fabric::{MappedRegion, ReadFailure, ReadTag, RegionKey, RemoteRead};
 use cell_protocol::{RegionsReply, ReplyHeader};
 use cell_terms::PairId;
 
+pub use chooser::SelectorReport;
 pub use counter::{COUNTERS, OneSidedCounters};
 
 use crate::link_id::{LinkId, LinkSet};
-use crate::{ClientOptions, Operation, Output};
+use crate::{ClientOptions, Operation, Output, Search};
+use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
 use reads::{ReadOwner, Reads};
 use regions::{PairAt, PairRow, Regions, WatermarkSource};
 use trust::Trust;
+use walk::Walk;
 use worker::{RegistrationState, Worker};
 
 /// The registrations are asked for again after so long, when the worker did not tell them.
@@ -86,11 +91,18 @@ pub(crate) struct Reader {
     /// From which connections a read came back with what it read, since this was asked last.
     answered_links: LinkSet,
     mapping: Mapping,
+    /// Decides which operations go this way, if not all do.
+    chooser: Option<Chooser>,
+    router_walk: Walk,
 }
 
 impl Reader {
-    pub(crate) fn new(options: &ClientOptions) -> Reader {
+    /// `seed` decides what its selectors draw.
+    pub(crate) fn new(options: &ClientOptions, seed: u64) -> Reader {
+        let chooses = options.search == Search::Auto;
         Reader {
+            chooser: chooses.then(|| Chooser::new(options.selector.clone(), seed)),
+            router_walk: Walk::default(),
             context: ReadContext::new(options),
             operations: Vec::new(),
             workers: vec![Worker::default()],
@@ -324,6 +336,7 @@ impl Reader {
             self.active += 1;
             let outcome = self.operations[usize::from(slot)].begin(slot, now_ns, &mut self.context);
             self.on_step(slot, outcome);
+            self.on_begun(slot, now_ns);
             self.mapping.begun(outcome.is_ok());
         }
     }
@@ -384,7 +397,7 @@ impl Reader {
         for (at, reads) in self.context.reads.iter_mut().enumerate() {
             let link = LinkId(u16::try_from(at).unwrap_or(u16::MAX));
             if reads.can_pop() && is_up(link) {
-                return reads.pop().map(|(read, tag)| (link, read, tag));
+                return reads.pop(self.now_ns).map(|(read, tag)| (link, read, tag));
             }
         }
         None
@@ -422,6 +435,7 @@ impl Reader {
     /// A read has come back.
     pub(crate) fn read_done(&mut self, link: LinkId, tag: ReadTag, outcome: Result<&[u64], ReadFailure>) {
         let Some(reads) = self.context.reads.get_mut(link.index()) else { return };
+        let posted_ns = reads.posted_ns(tag);
         let owner = reads.take(tag);
         let words = match outcome {
             Ok(words) => {
@@ -437,6 +451,7 @@ impl Reader {
             }
             ReadOwner::Header { .. } => {}
             ReadOwner::Lookup { slot, serial, lookup, piece } => {
+                self.on_read_latency(link, slot, posted_ns);
                 let operation = &mut self.operations[usize::from(slot)];
                 if operation.serial == serial && operation.state == ReadState::Reading {
                     let outcome = operation.on_read(slot, (lookup, piece), words, &mut self.context);

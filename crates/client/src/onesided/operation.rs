@@ -133,6 +133,9 @@ pub(crate) struct ReadOperation {
     /// The clock was looked at, and it had not taken too long.
     pub(crate) in_time: bool,
     overruns: u32,
+    /// Reads posted for it, and whether it was done without any, in mapped memory.
+    pub(crate) reads: u32,
+    pub(crate) is_in_place: bool,
     /// Times that a watermark was read again for it, and when it is due again.
     pub(crate) waits: u32,
     pub(crate) due_ns: u64,
@@ -170,6 +173,16 @@ impl ReadOperation {
         self.request.kind
     }
 
+    /// Where the walk of its first lookup has ended.
+    pub(super) fn location(&self) -> Option<&NodeLocation> {
+        self.lookups.first().and_then(|lookup| lookup.walk.location())
+    }
+
+    /// Whether all went well at the first attempt.
+    pub(super) fn went_straight(&self) -> bool {
+        self.waits == 0 && self.overruns == 0
+    }
+
     fn add_lookup(&mut self, key: KeySpan) {
         if self.lookups_used == self.lookups.len() {
             self.lookups.push(Lookup::default());
@@ -196,6 +209,7 @@ impl ReadOperation {
         self.ns_max = u64::MAX;
         self.in_time = false;
         self.waits = 0;
+        (self.reads, self.is_in_place) = (0, false);
         if !self.request.fits(context.regions.key_max()) {
             return Err(AskServer); // what no tree can hold the server knows to handle
         }
@@ -296,6 +310,7 @@ impl ReadOperation {
         owner: ReadOwner,
         context: &mut ReadContext,
     ) -> Result<(), AskServer> {
+        self.reads += 1;
         self.ns_max = self.ns_max.min(context.regions.pair(pair).operation_ns_max);
         context.post(pair, read, owner)
     }

@@ -31,9 +31,15 @@ pub(crate) enum ReadOwner {
     None,
 }
 
+fn slot_of(tag: ReadTag) -> u32 {
+    u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX)
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Reads {
     owners: Vec<ReadOwner>,
+    /// When each was posted.
+    posted_ns: Vec<u64>,
     free: Vec<u32>,
     queue: VecDeque<(RemoteRead, ReadTag)>,
     connection: u32,
@@ -48,6 +54,7 @@ impl Reads {
             Some(slot) => slot,
             None => {
                 self.owners.push(ReadOwner::None);
+                self.posted_ns.push(0);
                 u32::try_from(self.owners.len() - 1).unwrap_or(u32::MAX)
             }
         };
@@ -56,8 +63,13 @@ impl Reads {
     }
 
     /// The next read to be posted.
-    pub(crate) fn pop(&mut self) -> Option<(RemoteRead, ReadTag)> {
-        if self.blocked { None } else { self.queue.pop_front() }
+    pub(crate) fn pop(&mut self, now_ns: u64) -> Option<(RemoteRead, ReadTag)> {
+        if self.blocked {
+            return None;
+        }
+        let (read, tag) = self.queue.pop_front()?;
+        self.posted_ns[slot_of(tag) as usize] = now_ns;
+        Some((read, tag))
     }
 
     /// The read that was popped last was not taken.
@@ -66,9 +78,14 @@ impl Reads {
         self.blocked = true;
     }
 
+    /// When a read was posted that has not come back yet.
+    pub(crate) fn posted_ns(&self, tag: ReadTag) -> Option<u64> {
+        self.posted_ns.get(slot_of(tag) as usize).copied()
+    }
+
     /// A read has come back; whose it is, if anybody waits for it.
     pub(crate) fn take(&mut self, tag: ReadTag) -> ReadOwner {
-        let slot = u32::try_from(tag.0 & u64::from(u32::MAX)).unwrap_or(u32::MAX);
+        let slot = slot_of(tag);
         let ours = tag.0 >> 32 == u64::from(self.connection);
         let Some(owner) = self.owners.get_mut(slot as usize).filter(|_| ours) else { return ReadOwner::None };
         self.free.push(slot);
@@ -107,11 +124,11 @@ mod tests {
     fn take_of_a_lost_connections_read_finds_nobody() {
         let mut reads = Reads::default();
         reads.push(READ, header(1));
-        let (_, tag) = reads.pop().unwrap();
+        let (_, tag) = reads.pop(0).unwrap();
         reads.lost();
         reads.push(READ, header(2));
         assert_eq!(reads.take(tag), ReadOwner::None);
-        let (_, tag) = reads.pop().unwrap();
+        let (_, tag) = reads.pop(0).unwrap();
         assert_eq!((reads.take(tag), reads.outstanding()), (header(2), 0));
     }
 
@@ -119,10 +136,10 @@ mod tests {
     fn not_taken_read_comes_again_first_once_there_is_room() {
         let mut reads = Reads::default();
         (0..2).for_each(|pair| reads.push(READ, header(pair)));
-        let (read, tag) = reads.pop().unwrap();
+        let (read, tag) = reads.pop(0).unwrap();
         reads.not_taken(read, tag);
-        assert_eq!(reads.pop(), None);
+        assert_eq!(reads.pop(0), None);
         reads.blocked = false;
-        assert_eq!(reads.pop(), Some((read, tag)));
+        assert_eq!(reads.pop(0), Some((read, tag)));
     }
 }

@@ -43,6 +43,7 @@ impl Reader {
         if planted(Mutant::ClockBeforeLoads) {
             self.begin_held(now_ns);
         }
+        self.end_in_place(now_ns);
         self.look_at_waiting(now_ns);
         let mut validating = std::mem::take(&mut self.scratch);
         std::mem::swap(&mut validating, &mut self.validating);
@@ -64,6 +65,7 @@ impl Reader {
     fn validate_one(&mut self, slot: u16, now_ns: u64) {
         match self.decide(slot, now_ns) {
             Validation::Answer => {
+                self.on_one_sided_search(slot, now_ns);
                 let operation = &self.operations[usize::from(slot)];
                 let ended = answer(operation).map_or(Ended::Server, Ended::Done);
                 self.end(slot, ended);

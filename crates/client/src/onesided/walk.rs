@@ -113,6 +113,11 @@ impl Walk {
         self.router || self.level != Some(0)
     }
 
+    /// Whether it has not come to a meganode of entries yet.
+    pub(crate) fn is_in_router(&self) -> bool {
+        self.router
+    }
+
     /// The nodes that led here.
     pub(crate) fn parents(&self) -> &[Pointer] {
         &self.parents

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use cell_client::{ClientError, ClientOptions, Operation, Output, Ticket};
+use cell_client::{ClientError, ClientOptions, Operation, Output, Search, Ticket};
 use cell_protocol::Scan;
 use proptest::prelude::*;
 
@@ -31,6 +31,7 @@ impl World {
             queue_max: 24,
             silence_ms: 150,
             connect_timeout_ms: 100,
+            search: Search::Server,
             ..ClientOptions::default()
         };
         let cluster = Cluster::new(options, 3, &[b"h", b"p", b"u"], &[0, 1]);

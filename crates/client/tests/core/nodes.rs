@@ -1,6 +1,6 @@
 //! Several nodes: who is asked for what, hints and the table, dead and silent nodes, pairs that move.
 
-use cell_client::{AttemptError, ClientError, ClientOptions, Operation, Output};
+use cell_client::{AttemptError, ClientError, ClientOptions, Operation, Output, Search};
 use cell_protocol::{Bound, Found, OwnedState, RequestKind, Scan};
 use cell_terms::PairId;
 
@@ -283,7 +283,7 @@ fn quiet_client_does_not_ask_for_the_table_again_and_again() {
     }
     let after: usize = cluster.nodes.iter().map(|node| node.tables).sum();
     assert_eq!(after, before);
-    let options = ClientOptions::default();
+    let options = ClientOptions { search: Search::Server, ..ClientOptions::default() };
     assert!(cluster.core.due_ns().is_none_or(|due| due > cluster.now_ns + options.silence_ms * MS / 4));
 }
 

@@ -3,7 +3,7 @@
 use crate::model::{Peer, Server, refusal};
 use cell_client::{
     AttemptError, ClientCommand, ClientCore, ClientError, ClientOptions, Completion, Fate, LinkId, Operation,
-    Ticket,
+    Search, Ticket,
 };
 use cell_fabric::CloseReason;
 use cell_protocol::{Condition, Refusal, Reply, ReplyHeader, Request, RequestId, RequestKind};
@@ -158,7 +158,7 @@ impl Rig {
 }
 
 pub(crate) fn options() -> ClientOptions {
-    ClientOptions::default()
+    ClientOptions { search: Search::Server, ..ClientOptions::default() }
 }
 
 pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

@@ -8,6 +8,7 @@
 
 mod answers;
 mod astray;
+mod choice;
 mod in_place;
 #[cfg(cell_mutants)]
 mod mutants;

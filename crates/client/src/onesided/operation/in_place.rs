@@ -21,6 +21,7 @@ impl ReadOperation {
         };
         if found {
             context.counters.in_place += 1;
+            self.is_in_place = true;
         } else {
             self.bytes.clear();
             self.needs.clear();

@@ -1,0 +1,111 @@
+//! Who does a search, where the client is to choose (`search = auto`): one selector for each connection, and
+//! what it is told of searches and reads.
+
+use cell_selector::{
+    Decision, Decisions, Estimates, Question, Sample, SearchKind, SearchPath, Selector, SelectorSettings,
+};
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
+
+use super::operation::ReadKind;
+use crate::Operation;
+use crate::link_id::LinkId;
+
+/// What the selectors of a client have done and know.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SelectorReport {
+    /// Of all connections.
+    pub decisions: Decisions,
+    /// Of the connection for which most was decided.
+    pub estimates: Estimates,
+}
+
+/// A search in place that has begun, and ends before the client hears the time again.
+#[derive(Clone, Copy, Debug)]
+struct InPlace {
+    link: LinkId,
+    kind: SearchKind,
+    begun_ns: u64,
+}
+
+/// See the module's text.
+#[derive(Debug)]
+pub(crate) struct Chooser {
+    settings: SelectorSettings,
+    seeds: Xoshiro256PlusPlus,
+    selectors: Vec<Selector>,
+    in_place: Option<InPlace>,
+}
+
+/// The kind of an operation that reads the tree.
+pub(crate) fn kind_of(operation: &Operation<'_>) -> SearchKind {
+    match operation {
+        Operation::MultiGet { .. } => SearchKind::MultiGet,
+        Operation::Scan(_) => SearchKind::Scan,
+        _ => SearchKind::Point,
+    }
+}
+
+/// The kind of a one-sided operation.
+pub(super) fn kind_of_read(kind: ReadKind) -> SearchKind {
+    match kind {
+        ReadKind::Get | ReadKind::Search => SearchKind::Point,
+        ReadKind::MultiGet => SearchKind::MultiGet,
+        ReadKind::Scan => SearchKind::Scan,
+    }
+}
+
+impl Chooser {
+    /// A chooser that knows nothing yet; `seed` decides all that it draws.
+    pub(crate) fn new(settings: SelectorSettings, seed: u64) -> Chooser {
+        let seeds = Xoshiro256PlusPlus::seed_from_u64(seed);
+        Chooser { settings, seeds, selectors: Vec::new(), in_place: None }
+    }
+
+    fn of(&mut self, link: LinkId) -> &mut Selector {
+        while self.selectors.len() <= link.index() {
+            let random = Xoshiro256PlusPlus::seed_from_u64(self.seeds.next_u64());
+            self.selectors.push(Selector::new(self.settings.clone(), random));
+        }
+        &mut self.selectors[link.index()]
+    }
+
+    /// Whether the meganode of a search can change the decision.
+    pub(super) fn wants_meganode(&mut self, link: LinkId, kind: SearchKind) -> bool {
+        self.of(link).wants_meganode(kind)
+    }
+
+    pub(super) fn decide(&mut self, link: LinkId, question: &Question) -> bool {
+        self.end_in_place(question.now_ns);
+        let decision: Decision = self.of(link).decide(question);
+        tracing::trace!(link = link.0, ?decision, "decided");
+        decision.path == SearchPath::OneSided
+    }
+
+    pub(crate) fn on_sample(&mut self, link: LinkId, now_ns: u64, sample: Sample) {
+        self.of(link).on_sample(now_ns, sample);
+    }
+
+    /// A search in place begins; the next time that the client hears is taken for its end.
+    pub(super) fn begin_in_place(&mut self, link: LinkId, kind: SearchKind, begun_ns: u64) {
+        self.in_place = Some(InPlace { link, kind, begun_ns });
+    }
+
+    pub(super) fn end_in_place(&mut self, now_ns: u64) {
+        let Some(InPlace { link, kind, begun_ns }) = self.in_place.take() else { return };
+        if now_ns > begun_ns {
+            let sample = Sample::InPlace { kind, latency_ns: now_ns - begun_ns };
+            self.on_sample(link, now_ns, sample);
+        }
+    }
+
+    pub(crate) fn report(&self) -> SelectorReport {
+        let mut report = SelectorReport::default();
+        let searches = |selector: &&Selector| selector.decisions().server + selector.decisions().one_sided;
+        self.selectors.iter().for_each(|selector| report.decisions.add(selector.decisions()));
+        if let Some(busiest) = self.selectors.iter().max_by_key(searches) {
+            report.estimates = busiest.estimates();
+        }
+        report
+    }
+}

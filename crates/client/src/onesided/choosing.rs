@@ -1,0 +1,137 @@
+//! What the reader tells its selectors, and asks them.
+
+use cell_selector::{MeganodeId, Obstacle, Question, Sample, SearchKind};
+use cell_tree::NodeIndex;
+
+use super::chooser::{SelectorReport, kind_of};
+use super::walk::{NodeOutcome, WalkTarget};
+use super::worker::RegistrationState;
+use super::{Reader, kind_of_read};
+use crate::Operation;
+use crate::link_id::LinkId;
+
+impl Reader {
+    /// Whether there is a choice for each operation.
+    pub(crate) fn chooses(&self) -> bool {
+        self.chooser.is_some()
+    }
+
+    /// Whether an operation on keys behind this connection is to go by one-sided reads. `in_hand` are the
+    /// client's other operations.
+    pub(crate) fn choose(
+        &mut self,
+        link: LinkId,
+        now_ns: u64,
+        operation: &Operation<'_>,
+        in_hand: u32,
+    ) -> bool {
+        let (kind, one_sided) = (kind_of(operation), self.obstacle(link, now_ns));
+        let Some(chooser) = &mut self.chooser else { return true };
+        let wants_meganode = one_sided.is_ok() && chooser.wants_meganode(link, kind);
+        let meganode = match operation {
+            Operation::Get { key } | Operation::Search { key } if wants_meganode => self.meganode_of(key),
+            _ => None,
+        };
+        let question = Question { now_ns, kind, meganode, one_sided, in_hand };
+        self.chooser.as_mut().is_none_or(|chooser| chooser.decide(link, &question))
+    }
+
+    /// What is in the way of one-sided reads.
+    fn obstacle(&self, link: LinkId, now_ns: u64) -> Result<(), Obstacle> {
+        let worker = self.workers.get(link.index()).ok_or(Obstacle::NotRegistered)?;
+        match worker.registration {
+            RegistrationState::Wanted | RegistrationState::Asked => Err(Obstacle::NotRegistered),
+            RegistrationState::Unavailable { .. } => Err(Obstacle::NotPermitted),
+            _ if self.context.regions.root().is_none() => Err(Obstacle::NotRegistered),
+            _ if !worker.trust.holds(now_ns) => Err(Obstacle::NotTrusted),
+            RegistrationState::Registered | RegistrationState::Renewing => Ok(()),
+        }
+    }
+
+    /// In which meganode a key is, if the cache leads there. Of memory that is searched in place nothing is
+    /// cached, and all its meganodes cost the same.
+    fn meganode_of(&mut self, key: &[u8]) -> Option<MeganodeId> {
+        let Reader { context, router_walk: walk, .. } = self;
+        let root = context.regions.root()?;
+        if !walk.begin(root, &context.regions) {
+            return None;
+        }
+        while walk.is_in_router() {
+            let words = context.cache.get(walk.pointer(&context.regions)?)?;
+            match walk.visit(words, true, WalkTarget::Entry(key), &context.regions) {
+                NodeOutcome::Descend | NodeOutcome::RightLink { .. } => {}
+                _ => return None,
+            }
+        }
+        walk.pointer(&context.regions).map(|pointer| MeganodeId(pointer.0))
+    }
+
+    /// The time of what is told next.
+    #[inline]
+    pub(crate) fn note_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+    }
+
+    /// The server has answered a search.
+    pub(crate) fn on_server_search(&mut self, link: LinkId, now_ns: u64, kind: SearchKind, latency_ns: u64) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.on_sample(link, now_ns, Sample::Server { kind, latency_ns });
+        }
+    }
+
+    /// An operation has begun; one in place is all but done.
+    #[inline]
+    pub(super) fn on_begun(&mut self, slot: u16, now_ns: u64) {
+        let Some(chooser) = &mut self.chooser else { return };
+        let operation = &self.operations[usize::from(slot)];
+        if let Some((pair, _)) = operation.needs.first().filter(|_| operation.is_in_place) {
+            let (link, kind) = (self.context.regions.pair(*pair).link, kind_of_read(operation.kind()));
+            chooser.begin_in_place(link, kind, now_ns);
+        }
+    }
+
+    /// The time was read after all that was begun.
+    #[inline]
+    pub(super) fn end_in_place(&mut self, now_ns: u64) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.end_in_place(now_ns);
+        }
+    }
+
+    /// A read of an operation has come back.
+    #[inline]
+    pub(super) fn on_read_latency(&mut self, link: LinkId, slot: u16, posted_ns: Option<u64>) {
+        let (Some(chooser), Some(posted_ns)) = (&mut self.chooser, posted_ns) else { return };
+        let kind = kind_of_read(self.operations[usize::from(slot)].kind());
+        let latency_ns = self.now_ns.saturating_sub(posted_ns);
+        chooser.on_sample(link, self.now_ns, Sample::Read { kind, latency_ns });
+    }
+
+    /// An operation is answered.
+    #[inline]
+    pub(super) fn on_one_sided_search(&mut self, slot: u16, now_ns: u64) {
+        let Some(chooser) = &mut self.chooser else { return };
+        let operation = &self.operations[usize::from(slot)];
+        let Some((pair, _)) = operation.needs.first() else { return };
+        if operation.is_in_place || !operation.went_straight() {
+            return;
+        }
+        let regions = &self.context.regions;
+        let meganode = operation.location().map(|at| {
+            let pointer = regions.pair(at.pair).geometry.pointer(at.slot, NodeIndex::ROOT);
+            MeganodeId(pointer.0)
+        });
+        let sample = Sample::OneSided {
+            kind: kind_of_read(operation.kind()),
+            meganode,
+            latency_ns: now_ns.saturating_sub(operation.begun_ns),
+            reads: operation.reads,
+        };
+        chooser.on_sample(regions.pair(*pair).link, now_ns, sample);
+    }
+
+    /// What the selectors have done and know.
+    pub(crate) fn selector_report(&self) -> Option<SelectorReport> {
+        self.chooser.as_ref().map(super::chooser::Chooser::report)
+    }
+}
