@@ -78,7 +78,7 @@ fn frames_with_forged_headers_are_survived() {
         let disk = sound.fork(seed);
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let content = disk.content(&path).unwrap();
-        let offset = 4096 * random.random_range(..5);
+        let offset = 4096 * random.random_range(..5_usize);
         let Ok(header) = FrameHeader::decode(&content[offset..]) else { continue };
         let mut frame = content[offset..offset + header.frame_bytes()].to_vec();
         let mut forged = forge(header, &mut random);
@@ -152,7 +152,7 @@ fn images_with_forged_fields_are_survived() {
             1 => index + random.random_range(..3 * 40),
             _ => end - 128 + random.random_range(..120),
         };
-        let width = [1, 2, 4, 8][random.random_range(..4)].min(end - at);
+        let width = [1, 2, 4, 8][random.random_range(..4_usize)].min(end - at);
         bytes[at..at + width].copy_from_slice(&number(&mut random).to_le_bytes()[..width]);
         reseal(&mut bytes, 0..4088, 4088);
         reseal(&mut bytes, index..index + 120, end - 56);
