@@ -203,7 +203,8 @@ impl Store {
     }
 }
 
-/// The client's settings in force, made to fit the command where nobody set them. `given` are those of `--set`.
+/// The client's settings in force, made to fit the command where nobody set them. `given` are those of
+/// `--set`.
 pub(crate) fn options(
     asked: Option<Duration>,
     timeout: Duration,

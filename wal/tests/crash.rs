@@ -19,9 +19,9 @@ fn work(pair: &mut Pair, random: &mut Xoshiro256PlusPlus, steps: u64) {
             0..=2 => {
                 let kind = random_kind(random);
                 let length = if random.random_range(..10_u64) == 0 {
-                    random.random_range(..200_000)
+                    random.random_range(..200_000_usize)
                 } else {
-                    random.random_range(..3000)
+                    random.random_range(..3000_usize)
                 };
                 if pair.room(kind, length, Space::Ordinary).is_ok() {
                     pair.put(kind, length);
@@ -98,7 +98,7 @@ fn power_cut_while_segments_are_recycled_keeps_every_acknowledged_batch() {
         // Fill a few segments in a hurry, then go on at random, in files that hold stale frames.
         let steps = 100 + random.random_range(..200_u64);
         while pair.log.counts().recycled < 3 {
-            pair.put(cell_terms::RegionKind::Extent, 50_000 + random.random_range(..10_000));
+            pair.put(cell_terms::RegionKind::Extent, 50_000 + random.random_range(..10_000_usize));
             if random.random_range(..2_u64) == 0 {
                 pair.settle().unwrap(); // a batch of its own
             }

@@ -115,7 +115,7 @@ fn frames_with_forged_records_are_corruption() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let content = disk.content(&path).unwrap();
         let mut header = FrameHeader::decode(&content[4096..]).unwrap();
-        header.payload_bytes = random.random_range(..3900);
+        header.payload_bytes = random.random_range(..3900_u32);
         let mut frame = vec![0; frame_bytes(header.payload_bytes as usize)];
         for byte in &mut frame[128..] {
             *byte = number(&mut random) as u8;
@@ -148,9 +148,9 @@ fn images_with_forged_fields_are_survived() {
         let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
         let mut bytes = sound.clone();
         let at = match random.random_range(..3_u64) {
-            0 => random.random_range(..4088),
-            1 => index + random.random_range(..3 * 40),
-            _ => end - 128 + random.random_range(..120),
+            0 => random.random_range(..4088_usize),
+            1 => index + random.random_range(..120_usize),
+            _ => end - 128 + random.random_range(..120_usize),
         };
         let width = [1, 2, 4, 8][random.random_range(..4_usize)].min(end - at);
         bytes[at..at + width].copy_from_slice(&number(&mut random).to_le_bytes()[..width]);

@@ -26,7 +26,7 @@ fn header() -> ImageHeader {
 /// Blocks of all sorts: compressible, random, tiny.
 fn block(number: u64) -> Vec<u8> {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(number);
-    let length = 1 + random.random_range(..200_000);
+    let length = 1 + random.random_range(..200_000_usize);
     match number % 3 {
         0 => (0..length).map(|i| (i / 50) as u8).collect(),
         1 => (0..length).map(|_| random.random()).collect(),

@@ -39,7 +39,7 @@ fn power_cuts() -> bool {
         let _ = pair.settle();
         for _ in 0..random.random_range(..300_u64) {
             let kind = random_kind(&mut random);
-            let length = random.random_range(..60_000);
+            let length = random.random_range(..60_000_usize);
             if pair.room(kind, length, Space::Ordinary).is_ok() {
                 pair.put(kind, length);
             }

@@ -92,7 +92,7 @@ fn batches_rotations_and_large_records_read_back_from_disk() {
     let mut real = Real::open(small(), RingOptions { entries: 8, buffers: 4, buffer_bytes: 64 << 10 });
     let mut random = Xoshiro256PlusPlus::seed_from_u64(1);
     for round in 0..600 {
-        let length = if round % 50 == 0 { 300_000 } else { random.random_range(..20_000) };
+        let length = if round % 50 == 0 { 300_000 } else { random.random_range(..20_000_usize) };
         real.put(random_kind(&mut random), length);
         if round % 7 == 0 {
             real.log.submit(&mut real.ring).unwrap();

@@ -77,7 +77,7 @@ fn rotation_and_records_of_half_a_segment_read_back_with_every_chunk_size() {
     let largest = small().operation_bytes_max() - 8;
     for round in 0..200 {
         let kind = random_kind(&mut random);
-        let length = if round % 25 == 0 { largest } else { random.random_range(..40_000) };
+        let length = if round % 25 == 0 { largest } else { random.random_range(..40_000_usize) };
         if let Err(refusal) = pair.room(kind, length, Space::Ordinary) {
             assert!(matches!(refusal, LogRefusal::BatchFull | LogRefusal::Preparing), "{refusal}");
             pair.settle().unwrap();

@@ -66,7 +66,7 @@ impl Client {
     pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
         options.selector.check()?;
         let addresses = resolve_all(server)?;
-        let mut endpoint = options.transport.endpoint(&options)?;
+        let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         let mut poller = Poller::new()?;
         if let Some(descriptor) = endpoint.wake_descriptor() {
             poller.add(descriptor)?;

@@ -89,7 +89,8 @@ impl ClientCore {
     /// selectors draw, and nothing else.
     ///
     /// # Panics
-    /// If constants of [`ClientOptions::selector`] are out of bounds: see [`cell_selector::SelectorSettings`].
+    /// If constants of [`ClientOptions::selector`] are out of bounds: see
+    /// [`cell_selector::SelectorSettings`].
     #[must_use]
     pub fn new(options: ClientOptions, seed: u64) -> ClientCore {
         ClientCore {

@@ -8,9 +8,9 @@
 //! | [`ClientCore`] | the state machine: no clock, no socket, no thread |
 //!
 //! A client talks to the nodes of a cluster, over one connection each ([`LinkId`]); one address is enough,
-//! the rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself with
-//! one-sided reads (the `onesided` folder says what such an answer rests on). Which of them is decided for each
-//! operation by what both cost at present ([`Search::Auto`]), or once and for all ([`Search`]).
+//! the rest is learnt from the region table. It reads by messages, or searches the nodes' memory itself
+//! with one-sided reads (the `onesided` folder says what such an answer rests on). Which of them is decided
+//! for each operation by what both cost at present ([`Search::Auto`]), or once and for all ([`Search`]).
 //!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can

@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 
 use cell_fabric::{
     Address, ConnectionId, Endpoint, Event, FabricError, FabricLimits, Greeting, Host, HostEndpoint, Poller,
-    SocketName,
+    SocketName, VerbsOptions,
 };
 
 use crate::error::ClientError;
-use crate::options::ClientOptions;
 
 /// Which fabric a client talks over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,12 +36,16 @@ impl Transport {
         }
     }
 
-    /// An endpoint for it.
-    pub(crate) fn endpoint(self, options: &ClientOptions) -> Result<HostEndpoint, FabricError> {
+    /// An endpoint for it, that shares memory with servers of these users.
+    pub(crate) fn endpoint(
+        self,
+        shm_users: &[u32],
+        verbs: &VerbsOptions,
+    ) -> Result<HostEndpoint, FabricError> {
         let limits = FabricLimits::default();
         match self {
-            Transport::Verbs => HostEndpoint::client_over_verbs(limits, &options.shm_users, &options.verbs),
-            _ => HostEndpoint::client_of(limits, &options.shm_users),
+            Transport::Verbs => HostEndpoint::client_over_verbs(limits, shm_users, verbs),
+            _ => HostEndpoint::client_of(limits, shm_users),
         }
     }
 

@@ -1,6 +1,6 @@
 //! All providers of a real host in one endpoint: a worker serves peers over TCP, over shared memory and, in
-//! builds with the feature `verbs`, over RDMA at once, a client connects by whichever the address says. A provider that is added is a variant of
-//! [`ProviderEndpoint`] and a row in [`Provider::new`].
+//! builds with the feature `verbs`, over RDMA at once, a client connects by whichever the address says. A
+//! provider that is added is a variant of [`ProviderEndpoint`] and a row in [`Provider::new`].
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,6 +1,7 @@
 //! What holds on every provider. A provider that is added gets a line at the end of this file.
 #![allow(missing_docs, clippy::unwrap_used, reason = "a failed unwrap fails a test")]
 
+#[macro_use]
 mod harness;
 
 use std::io::ErrorKind;
@@ -574,21 +575,8 @@ macro_rules! provider {
     ($provider:ident, $world:ty, { $($test:ident)+ }) => {
         mod $provider {
             $(#[test] fn $test() { super::$test::<$world>(); })+
-            #[test] fn register_for_writing_is_refused() { super::register_for_writing_is_refused::<$world>(); }
-        }
-    };
-}
-
-/// As `provider`, for one that lets peers write, and whose device not every machine has.
-#[cfg(feature = "verbs")]
-macro_rules! provider_with_device {
-    ($provider:ident, $world:ty, { $($test:ident)+ }) => {
-        mod $provider {
-            $(#[test] fn $test() {
-                if <$world>::is_there() {
-                    super::$test::<$world>();
-                }
-            })+
+            #[test]
+            fn register_for_writing_is_refused() { super::register_for_writing_is_refused::<$world>(); }
         }
     };
 }

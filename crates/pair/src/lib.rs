@@ -29,6 +29,7 @@ mod pair;
 mod read;
 mod room;
 mod scan;
+mod scan_buffers;
 mod split;
 mod write;
 
@@ -44,5 +45,5 @@ pub use memory::MemoryObserver;
 pub use options::PairOptions;
 pub use pair::Pair;
 pub use read::{BATCH, EntryHead, Located, shape_of, value_len};
-pub use scan::{ScanEnd, ScanEntry};
+pub use scan::{LeafItem, ScanEnd};
 pub use split::CutHalf;

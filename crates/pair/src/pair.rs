@@ -21,7 +21,7 @@ use crate::log::{CommitLog, LogNeed, SyncedBatch};
 use crate::meganodes::{Fences, Meganodes, SlotEnds};
 use crate::memory::{MemoryObserver, PairMemory};
 use crate::options::PairOptions;
-use crate::scan::ScanBuffers;
+use crate::scan_buffers::ScanBuffers;
 
 /// What is taken from the grace queue in one turn at most.
 const REUSED_AT_ONCE: usize = 16_384;

@@ -11,6 +11,7 @@ use crate::error::PairError;
 use crate::memory::MemoryObserver;
 use crate::pair::Pair;
 use crate::read::shape_of;
+use crate::scan_buffers::ScanBuffers;
 
 /// How a scan of a meganode ended.
 #[derive(Clone, Copy, Debug)]
@@ -23,12 +24,12 @@ pub struct ScanEnd {
 
 /// An entry that a scan came to; the key is still in the leaf.
 #[derive(Clone, Copy, Debug)]
-pub struct ScanEntry<'l> {
+pub struct LeafItem<'l> {
     leaf: &'l LeafSnapshot,
     at: usize,
 }
 
-impl ScanEntry<'_> {
+impl LeafItem<'_> {
     /// What the leaf says of the key's value.
     #[must_use]
     #[inline]
@@ -48,13 +49,6 @@ impl ScanEntry<'_> {
     pub fn append_key(&self, out: &mut Vec<u8>) {
         self.leaf.append_key(self.at, out);
     }
-}
-
-/// The leaves of a scan, in memory that is kept from scan to scan.
-#[derive(Debug, Default)]
-pub(crate) struct ScanBuffers {
-    leaf: LeafSnapshot,
-    next: LeafSnapshot,
 }
 
 /// The leaves of a range in a meganode, in its order. Forward, the next leaf is read and its extents are
@@ -149,7 +143,7 @@ impl<O: MemoryObserver> Pair<O> {
         slot: SlotIndex,
         range: &KeyRange<'_>,
         expected: usize,
-        each: impl FnMut(ScanEntry<'_>) -> Result<Option<Csn>, E>,
+        each: impl FnMut(LeafItem<'_>) -> Result<Option<Csn>, E>,
     ) -> Result<ScanEnd, E> {
         // A scan within `each` takes new ones.
         let mut buffers = self.scan_buffers.take().unwrap_or_default();
@@ -164,7 +158,7 @@ impl<O: MemoryObserver> Pair<O> {
         range: &KeyRange<'_>,
         expected: usize,
         buffers: &mut ScanBuffers,
-        mut each: impl FnMut(ScanEntry<'_>) -> Result<Option<Csn>, E>,
+        mut each: impl FnMut(LeafItem<'_>) -> Result<Option<Csn>, E>,
     ) -> Result<ScanEnd, E> {
         let mut depends_on = Csn::ZERO;
         let Some(range) = range.searchable(self.memory.geometry().key_max()) else {
@@ -179,7 +173,7 @@ impl<O: MemoryObserver> Pair<O> {
                 ScanDirection::Forward => inside.next(),
                 ScanDirection::Backward => inside.next_back(),
             } {
-                match each(ScanEntry { leaf: walk.leaf, at })? {
+                match each(LeafItem { leaf: walk.leaf, at })? {
                     Some(csn) => depends_on = depends_on.max(csn),
                     None => return Ok(ScanEnd { depends_on, is_stopped: true }),
                 }

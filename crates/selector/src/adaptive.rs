@@ -6,8 +6,8 @@
 //! - The share moves by its log odds. The step halves when the direction turns and grows while it lasts, so
 //!   that many clients that see the same do not all change sides.
 //! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
-//! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while, never
-//!   more often than that part.
+//! - The worse path is taken so seldom that it costs a given part of the *time*: at least once in a while,
+//!   never more often than that part.
 
 use crate::decision::SearchPath;
 use crate::path_cost::PathCost;

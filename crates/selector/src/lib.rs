@@ -1,9 +1,10 @@
 //! The selector: for each search, whether the server does it or the client with one-sided reads
 //! ([Cell, ATC 2016], section 2.5).
 //!
-//! A pure core, one [`Selector`] for each connection. Samples go in with the time at which they were taken; a
-//! [`Decision`] with its [`Reason`] comes out. There is no clock, no I/O and no allocation after the start. The
-//! random numbers come from a seeded generator that the caller passes in, so a run can be repeated.
+//! A pure core, one [`Selector`] for each connection. Samples go in with the time at which they were taken;
+//! a [`Decision`] with its [`Reason`] comes out. There is no clock, no I/O and no allocation after the
+//! start. The random numbers come from a seeded generator that the caller passes in, so a run can be
+//! repeated.
 //!
 //! | policy | what it optimises |
 //! |---|---|

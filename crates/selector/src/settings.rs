@@ -80,8 +80,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_selector_policy",
         meaning: "By which rule `client_search = auto` decides who searches: by what an operation costs all \
-                  clients (adaptive), by the shorter queue as the paper of Cell has it (paper), or by a fixed \
-                  share (fixed).",
+                  clients (adaptive), by the shorter queue as the paper of Cell has it (paper), or by a \
+                  fixed share (fixed).",
         default: "adaptive",
         bounds: Bounds::Choice(Policy::NAMES),
         applies: Applies::Restart,
@@ -139,8 +139,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "client_selector_wait_weight",
         meaning: "How much the policy `adaptive` counts the time that a search waits at the server or at its \
-                  network card, beside the time that it travels: 1 is a search's own wait, more counts the wait \
-                  that it adds to others.",
+                  network card, beside the time that it travels: 1 is a search's own wait, more counts the \
+                  wait that it adds to others.",
         default: "8",
         bounds: Bounds::Real { min: 1.0, max: 1000.0 },
         applies: Applies::Restart,

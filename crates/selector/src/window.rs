@@ -1,5 +1,5 @@
-//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded, and all of them
-//! when more are discarded than kept.
+//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded, and all of
+//! them when more are discarded than kept.
 
 /// Below so many samples nothing is an outlier: their deviation says nothing.
 const OUTLIER_SAMPLES_MIN: u32 = 10;

@@ -28,8 +28,8 @@ fn server_side_share_rises_with_cores_as_in_the_paper() {
     }
 }
 
-/// What each policy reaches at least of the best fixed share, on four servers and on one. Where all clients talk
-/// to one server alone the paper's rule makes them change sides together.
+/// What each policy reaches at least of the best fixed share, on four servers and on one. Where all clients
+/// talk to one server alone the paper's rule makes them change sides together.
 const PARTS_MIN: [(&str, [f64; 2]); 2] = [("paper", [0.95, 0.80]), ("adaptive", [0.95, 0.95])];
 
 #[test]

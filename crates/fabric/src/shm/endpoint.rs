@@ -47,7 +47,8 @@ pub struct ShmEndpoint {
     messenger: ShmMessenger,
 }
 
-/// Of each ring: four messages of the longest kind, so that a stream of chunks need not wait for each one's turn.
+/// Of each ring: four messages of the longest kind, so that a stream of chunks need not wait for each one's
+/// turn.
 const RING_BYTES: usize = 256 * 1024;
 
 impl ShmOptions {

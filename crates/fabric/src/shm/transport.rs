@@ -36,8 +36,8 @@ use super::ring::Broken;
 const KERNEL_EVERY: u32 = 32;
 /// Packets of one connection that one poll reads.
 const PACKETS_PER_POLL: usize = 16;
-/// Words of one connection that one poll takes: the longest message. A ring may hold more, and nobody waits until
-/// all of a neighbour's is carried out.
+/// Words of one connection that one poll takes: the longest message. A ring may hold more, and nobody waits
+/// until all of a neighbour's is carried out.
 const WORDS_PER_POLL: usize = MESSAGE_BYTES_MAX / WORD_BYTES;
 
 pub(super) type ShmMessenger = Messenger<ShmTransport>;

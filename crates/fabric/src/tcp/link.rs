@@ -3,7 +3,7 @@
 use crate::close::CloseReason;
 use crate::connections::Link;
 
-use super::handshake::HelloBytes;
+use super::hello_bytes::HelloBytes;
 use super::input::Input;
 use super::output::Output;
 

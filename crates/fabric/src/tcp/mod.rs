@@ -9,6 +9,7 @@
 
 mod endpoint;
 mod handshake;
+mod hello_bytes;
 mod input;
 mod lanes;
 mod link;
@@ -22,7 +23,8 @@ pub use endpoint::{TcpEndpoint, TcpOptions};
 // Connections over `verbs` begin as these do.
 #[cfg(feature = "verbs")]
 pub(crate) use {
-    handshake::{HelloBytes, connect, is_through, refuse, send_hello},
+    handshake::{connect, is_through, refuse, send_hello},
+    hello_bytes::HelloBytes,
     input::{Input, PREFIX_BYTES},
     listener::TcpListener,
     output::Output,

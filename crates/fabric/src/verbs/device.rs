@@ -12,6 +12,7 @@ use crate::verbs_options::VerbsOptions;
 
 use super::error::VerbsError;
 use super::gid::{self, Gid};
+use super::port::Port;
 
 /// See the module's text. Closed with its last handle, after all that was made of it.
 #[derive(Debug)]
@@ -23,17 +24,6 @@ pub(crate) struct Device {
     pub(super) gid: Gid,
     pub(super) limits: DeviceLimits,
     pub(super) reads_ordered: bool,
-}
-
-/// The port in use.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Port {
-    pub(super) number: u8,
-    pub(super) lid: u16,
-    /// The packet size in use, 1 to 5.
-    pub(super) packet_size: u8,
-    pub(super) gids: u32,
-    pub(super) is_ethernet: bool,
 }
 
 /// What the device cannot go beyond.

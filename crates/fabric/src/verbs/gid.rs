@@ -7,8 +7,8 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
-use super::device::Port;
 use super::error::VerbsError;
+use super::port::Port;
 
 /// An address of a port, in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -34,6 +34,7 @@ mod gid;
 mod link;
 mod memory;
 mod operations;
+mod port;
 mod queue_pair;
 mod transport;
 mod work;

@@ -36,6 +36,21 @@ pub(crate) trait World {
     fn turn(&mut self);
 }
 
+/// The tests of a provider that lets peers write, and whose device not every machine has.
+#[cfg(feature = "verbs")]
+#[allow(unused_macros, reason = "for the test of conformance alone")]
+macro_rules! provider_with_device {
+    ($provider:ident, $world:ty, { $($test:ident)+ }) => {
+        mod $provider {
+            $(#[test] fn $test() {
+                if <$world>::is_there() {
+                    super::$test::<$world>();
+                }
+            })+
+        }
+    };
+}
+
 /// An event, kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Seen {

@@ -1,11 +1,11 @@
-//! A model of the paper's Table 2: servers with cores and a network card as queueing stations, closed-loop clients
-//! that step the real selector in simulated time.
+//! A model of the paper's Table 2: servers with cores and a network card as queueing stations, closed-loop
+//! clients that step the real selector in simulated time.
 //!
 //! Each server has a CPU station of `cores` (first come, first served) and a card of two stations in a row:
-//! *processing*, which messages and reads share, and *transmission*, which is mostly the reads' because they
-//! carry 1 KB. Service times are the paper's: Table 1 gives the card (1.04 M reads/s, 0.74 M messages/s alone, 1.6
-//! M of both), the first column of Table 2 the CPU. What the paper does not give is chosen so that its figures
-//! come out: the wire, the client's own time and the number of clients.
+//! *processing*, which messages and reads share, and *transmission*, which is mostly the reads' because
+//! they carry 1 KB. Service times are the paper's: Table 1 gives the card (1.04 M reads/s, 0.74 M
+//! messages/s alone, 1.6 M of both), the first column of Table 2 the CPU. What the paper does not give is
+//! chosen so that its figures come out: the wire, the client's own time and the number of clients.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -14,8 +14,8 @@ use cell_selector::{MeganodeId, Question, Sample, SearchKind, SearchPath, Select
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-/// What the CPU alone can do. The paper's eighth core gains nothing because the card has too many connections for
-/// its memory, which its selector, with fewer clients, does not feel.
+/// What the CPU alone can do. The paper's eighth core gains nothing because the card has too many
+/// connections for its memory, which its selector, with fewer clients, does not feel.
 const CPU_K: [u64; 8] = [505, 991, 1447, 1831, 2145, 2478, 2901, 3315];
 
 /// Percentage of server-side searches by the paper's selector.
