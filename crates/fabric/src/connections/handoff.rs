@@ -58,7 +58,7 @@ struct QueueState {
 pub(super) struct Handed {
     pub(super) socket: OwnedFd,
     pub(super) peer: PeerAddress,
-    pub(super) hello: Hello,
+    pub(super) hello: Box<Hello>,
 }
 
 impl Acceptor {

@@ -79,7 +79,7 @@ impl<T: Transport> Messenger<T> {
         let Some(connection) = self.table.remove(id) else { return Ok(()) };
         let (socket, peer) = (connection.socket, connection.peer);
         self.unwatch(&socket);
-        let handed = Handed { socket, peer, hello };
+        let handed = Handed { socket, peer, hello: Box::new(hello) };
         let refusal = acceptor.refusal(&handed.hello);
         let left = match acceptor.queue_of(&handed.hello) {
             Some(queue) => queue.leave(handed),
