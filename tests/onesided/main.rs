@@ -28,7 +28,7 @@ fn wait_load(traffic: &Traffic, operations: u64) {
 }
 
 fn client(server: &Server, transport: Transport, search: Search) -> Client {
-    let options = ClientOptions { transport, search, ..ClientOptions::default() };
+    let options = ClientOptions { transport, search, deadline_ms: 60_000, ..ClientOptions::default() };
     Client::connect(&server.address().to_string(), options).expect("the server is there")
 }
 
