@@ -115,7 +115,7 @@ pub enum FabricError {
     VerbsNotBuilt,
     /// RDMA was asked for, and cannot be had.
     #[cfg(feature = "verbs")]
-    #[error("RDMA (verbs) cannot be used: {source}")]
+    #[error(transparent)]
     Verbs {
         /// Why.
         #[from]
@@ -124,6 +124,19 @@ pub enum FabricError {
     /// Nobody serves one-sided reads here; see the options of the endpoint.
     #[error("this endpoint serves no one-sided reads, so no region can be registered")]
     OneSidedUnavailable,
+}
+
+impl FabricError {
+    /// Whether RDMA was asked for and cannot be had: other addresses change nothing.
+    #[must_use]
+    pub fn is_about_verbs(&self) -> bool {
+        match self {
+            FabricError::VerbsNotBuilt => true,
+            #[cfg(feature = "verbs")]
+            FabricError::Verbs { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// A message that was not taken.

@@ -251,6 +251,9 @@ fn explain(error: NodeError) -> Failure {
         NodeError::Cluster(ClusterError::Held { .. }) => {
             (Exit::Usage, Some("stop the other process, or give this node a data_dir of its own"))
         }
+        NodeError::Fabric(error) if error.is_about_verbs() => {
+            (Exit::Usage, Some("see the settings fabric_verbs and fabric_verbs_device"))
+        }
         NodeError::Fabric(_) => (Exit::Usage, Some("give another listen_address")),
         NodeError::Geometry { .. } => (Exit::Usage, None),
         NodeError::MemoryLimitSmall { .. } => {
