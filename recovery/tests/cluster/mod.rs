@@ -1,6 +1,10 @@
 //! Pairs of one process that split their meganodes by the whole protocol, as simply as can be: each step
 //! waits until the one before it is durable. Every append and every step of the disk costs fuel; when that is
 //! used up, the process dies.
+//!
+//! Written by hand on purpose, and the only writer beside `cell-pair`: what a recovery makes of each record
+//! is held here against a second, smaller reading of the protocol, and a process can die between two appends
+//! of one step, where `cell-pair` has no place to stop.
 #![allow(
     unreachable_pub,
     clippy::unwrap_used,
