@@ -114,6 +114,8 @@ pub enum QueuePairFailure {
     AccessRefused,
     /// The peer's device does not answer.
     PeerSilent,
+    /// The peer's device answers that it has no room, time after time.
+    PeerFull,
     /// It ended with others, or because the peer ended it.
     Flushed,
     /// Anything else, by the number of the completion's status in `ibv_wc_status`.
@@ -125,6 +127,7 @@ impl fmt::Display for QueuePairFailure {
         match self {
             QueuePairFailure::AccessRefused => f.write_str("the peer's region is not registered any more"),
             QueuePairFailure::PeerSilent => f.write_str("the peer's device does not answer"),
+            QueuePairFailure::PeerFull => f.write_str("the peer's device has no room"),
             QueuePairFailure::Flushed => f.write_str("the peer gave up its end"),
             QueuePairFailure::Status(status) => write!(f, "completion status {status}"),
         }

@@ -146,10 +146,10 @@ impl HandoffQueue {
     }
 
     /// Leaves a socket, or gives it back when nobody sits here any more.
-    pub(super) fn leave(&self, handed: Handed) -> Result<(), Box<Handed>> {
+    pub(super) fn leave(&self, handed: Handed) -> Result<(), Handed> {
         let mut state = self.state();
         if !state.open {
-            return Err(Box::new(handed));
+            return Err(handed);
         }
         state.waiting.push(handed);
         drop(state);

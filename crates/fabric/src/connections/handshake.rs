@@ -83,10 +83,9 @@ impl<T: Transport> Messenger<T> {
         let refusal = acceptor.refusal(&handed.hello);
         let left = match acceptor.queue_of(&handed.hello) {
             Some(queue) => queue.leave(handed),
-            None => Err(Box::new(handed)),
+            None => Err(handed),
         };
-        if let Err(handed) = left {
-            let Handed { socket, hello, .. } = *handed;
+        if let Err(Handed { socket, hello, .. }) = left {
             self.turn_away(&socket, peer, hello.worker, refusal, sink);
         }
         Ok(())

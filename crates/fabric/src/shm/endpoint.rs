@@ -33,7 +33,7 @@ pub struct ShmOptions {
     pub greeting: Greeting,
     /// Whether regions can be registered, and so be mapped by peers.
     pub one_sided: bool,
-    /// Bytes of memory a connection and direction, rounded up to a power of two; zero: 64 KiB.
+    /// Bytes of memory a connection and direction, rounded up to a power of two; zero: 256 KiB.
     pub ring_bytes: usize,
     /// Users that may connect besides root and the one that this process runs as.
     pub users: Vec<u32>,

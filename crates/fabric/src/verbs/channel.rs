@@ -69,7 +69,7 @@ pub(super) struct Channel {
     untold: usize,
     /// The peer is ready for what this end sends.
     ready: bool,
-    /// What came and was not looked at: slots and bytes.
+    /// Pieces that came and were not looked at: slots and bytes.
     arrived: VecDeque<(u32, usize)>,
     /// Slots that were looked at, to be given out again.
     used: Vec<u32>,
@@ -77,12 +77,6 @@ pub(super) struct Channel {
     failed: Option<CloseReason>,
     /// Work has failed: nothing that was posted after it is done.
     work_failed: bool,
-}
-
-/// What a flush did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Flushed {
-    pub(super) bytes: usize,
 }
 
 impl Channel {
@@ -162,7 +156,8 @@ impl Channel {
         self.ready && self.owed >= SLOTS / 2
     }
 
-    /// Hands output and operations to the device, as far as there is room, and rings once.
+    /// Hands output and operations to the device, as far as there is room, and rings once. Returns the bytes
+    /// of output that went.
     ///
     /// # Errors
     /// The queue pair is broken.
@@ -170,7 +165,7 @@ impl Channel {
         &mut self,
         output: &mut Output,
         operations: &mut Operations,
-    ) -> Result<Flushed, VerbsError> {
+    ) -> Result<usize, VerbsError> {
         let mut bytes = 0;
         while output.pending() > 0 && self.can_send() {
             let piece = output.waiting();
@@ -198,7 +193,7 @@ impl Channel {
             self.pair.tell_last();
         }
         self.pair.ring()?;
-        Ok(Flushed { bytes })
+        Ok(bytes)
     }
 
     fn send_piece(&mut self, piece: &[u8]) {
@@ -238,11 +233,20 @@ impl Channel {
         u32::try_from(std::mem::take(&mut self.owed)).unwrap_or(0)
     }
 
-    /// A piece has come into a slot.
-    pub(super) fn arrive(&mut self, slot: u32, length: usize, number: u32) {
+    /// A piece has come into a slot. The slot of an empty one is given out again at once: a peer that takes a
+    /// long answer sends one after the other, while this end may read nothing.
+    ///
+    /// # Errors
+    /// The queue pair is broken.
+    pub(super) fn arrive(&mut self, slot: u32, length: usize, number: u32) -> Result<(), VerbsError> {
         self.ready = true;
+        if length > 0 {
+            self.arrived.push_back((slot, length));
+        } else {
+            self.pair.post_slots(std::iter::once((slot, incoming_slot(slot))))?;
+        }
         self.credits += usize::try_from(number).unwrap_or(0);
-        self.arrived.push_back((slot, length));
+        Ok(())
     }
 
     /// Whether something came that was not looked at.
@@ -254,8 +258,7 @@ impl Channel {
     pub(super) fn next_arrived(&mut self) -> Option<&[u8]> {
         let (slot, length) = self.arrived.pop_front()?;
         self.used.push(slot);
-        // An empty piece took no slot that is counted.
-        self.owed += usize::from(length > 0);
+        self.owed += 1;
         Some(self.pair.slots.bytes(Span { length, ..incoming_slot(slot) }))
     }
 
@@ -293,6 +296,11 @@ impl Channel {
         }
     }
 
+    /// Nothing can be done with the queue pair any more.
+    pub(super) fn break_off(&mut self, reason: CloseReason) {
+        self.failed.get_or_insert(reason);
+    }
+
     /// Notes that work has failed; whether it is the first.
     pub(super) fn is_first_failure(&mut self) -> bool {
         !std::mem::replace(&mut self.work_failed, true)
@@ -321,9 +329,6 @@ pub(super) fn take_piece(
     max: usize,
     sink: &mut dyn FnMut(&[u8]),
 ) -> Result<(), CloseReason> {
-    if piece.is_empty() {
-        return Ok(());
-    }
     let read = |slices: &mut [std::io::IoSliceMut<'_>]| {
         let mut rest = piece;
         for slice in slices {

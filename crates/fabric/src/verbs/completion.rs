@@ -33,7 +33,8 @@ pub(super) struct Completion {
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
     queue: NonNull<ffi::ibv_cq>,
-    channel: NonNull<ffi::ibv_comp_channel>,
+    /// Ends after the queue: fields go when `drop` has run.
+    channel: OwnedChannel,
     device: Arc<Device>,
     /// Entries that queue pairs can fill at once.
     promised: AtomicUsize,
@@ -61,7 +62,7 @@ impl CompletionQueue {
         // SAFETY: context and channel are open.
         let queue = unsafe { ffi::ibv_create_cq(context, entries, nothing, channel.0.as_ptr(), 0) };
         let queue = NonNull::new(queue).ok_or_else(|| device.last_error("ibv_create_cq"))?;
-        let (channel, device) = (channel.keep(), Arc::clone(device));
+        let device = Arc::clone(device);
         Ok(Arc::new(CompletionQueue { queue, channel, device, promised: AtomicUsize::new(0) }))
     }
 
@@ -134,7 +135,7 @@ impl CompletionQueue {
         let (mut queue, mut context) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the channel is open, and both places outlive the call.
         let answer =
-            unsafe { ffi::ibv_get_cq_event(self.channel.as_ptr(), &raw mut queue, &raw mut context) };
+            unsafe { ffi::ibv_get_cq_event(self.channel.0.as_ptr(), &raw mut queue, &raw mut context) };
         if answer == 0 {
             // SAFETY: the event was of this channel's one queue, and is acknowledged once.
             unsafe { ffi::ibv_ack_cq_events(self.queue.as_ptr(), 1) };
@@ -143,10 +144,7 @@ impl CompletionQueue {
 
     /// Readable when the queue was armed and something has ended since.
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        // SAFETY: the channel lives as long as `self`, and its descriptor never changes.
-        let number = unsafe { (*self.channel.as_ptr()).fd };
-        // SAFETY: the descriptor is open for as long as the channel lives.
-        unsafe { BorrowedFd::borrow_raw(number) }
+        self.channel.descriptor()
     }
 }
 
@@ -154,12 +152,11 @@ impl Drop for CompletionQueue {
     fn drop(&mut self) {
         // SAFETY: queue pairs hold the queue and are gone; each event was acknowledged.
         unsafe { ffi::ibv_destroy_cq(self.queue.as_ptr()) };
-        // SAFETY: its one queue is gone.
-        unsafe { ffi::ibv_destroy_comp_channel(self.channel.as_ptr()) };
     }
 }
 
-/// A channel that ends again unless it is kept.
+/// A channel that no queue outlives.
+#[derive(Debug)]
 struct OwnedChannel(NonNull<ffi::ibv_comp_channel>);
 
 impl OwnedChannel {
@@ -169,17 +166,11 @@ impl OwnedChannel {
         // SAFETY: the descriptor is open for as long as the channel lives.
         unsafe { BorrowedFd::borrow_raw(number) }
     }
-
-    fn keep(self) -> NonNull<ffi::ibv_comp_channel> {
-        let channel = self.0;
-        std::mem::forget(self);
-        channel
-    }
 }
 
 impl Drop for OwnedChannel {
     fn drop(&mut self) {
-        // SAFETY: it was made, no queue uses it, and nobody else has it.
+        // SAFETY: it was made, no queue uses it any more, and nobody else has it.
         unsafe { ffi::ibv_destroy_comp_channel(self.0.as_ptr()) };
     }
 }

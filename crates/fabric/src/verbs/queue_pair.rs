@@ -214,9 +214,9 @@ impl QueuePair {
         Ok(())
     }
 
-    /// Adds work to the chain. Its number, which the completion of it, or of a later one, names. `told`:
-    /// whether the device tells of its end.
-    pub(super) fn chain(&mut self, work: &Work, told: bool) -> u32 {
+    /// Adds work to the chain. It gets the next number, which its completion, or that of a later one, names.
+    /// `told`: whether the device tells of its end.
+    pub(super) fn chain(&mut self, work: &Work, told: bool) {
         use ffi::ibv_send_flags as flags;
         use ffi::ibv_wr_opcode as code;
         assert!(self.chain.len() < self.sizes.work, "a chain is no longer than the queue");
@@ -262,7 +262,6 @@ impl QueuePair {
             }
         }
         self.chain.push(request);
-        index
     }
 
     /// The device tells of the last one's end that is chained, and so of all before it.

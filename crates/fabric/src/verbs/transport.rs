@@ -1,7 +1,7 @@
 //! Connections over queue pairs, as an endpoint's loop sees them.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
@@ -52,8 +52,8 @@ pub(super) struct VerbsTransport {
     pairs: HashMap<u32, ConnectionId>,
     /// The number of the next queue pair.
     serial: u32,
-    /// Connections to be looked at.
-    touched: Vec<ConnectionId>,
+    /// Connections to be looked at, in the order in which they were touched.
+    touched: VecDeque<ConnectionId>,
     ended: Vec<(ConnectionId, CloseReason)>,
     /// Polls since the kernel was asked.
     kernel_age: u32,
@@ -160,10 +160,10 @@ impl Transport for VerbsTransport {
         }
         let VerbsLink { channel, output, operations, .. } = &mut connection.link;
         let Some(channel) = channel else { return Ok(Written::default()) };
-        let flushed = channel.flush(output, operations).map_err(broken)?;
+        let bytes = channel.flush(output, operations).map_err(broken)?;
         operations.ask(&connection.socket)?;
         connection.blocked = output.pending() > 0;
-        Ok(Written { bytes: flushed.bytes, wakes: false })
+        Ok(Written { bytes, wakes: false })
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
@@ -193,15 +193,16 @@ impl Transport for VerbsTransport {
     ) -> Vec<(ConnectionId, CloseReason)> {
         while reported.get() < EVENTS_PER_POLL && self.take_completions(table, sink) == COMPLETIONS_PER_POLL {
         }
-        let mut touched = std::mem::take(&mut self.touched);
-        while reported.get() < EVENTS_PER_POLL
-            && let Some(id) = touched.pop()
-        {
+        // Whoever is touched again waits behind those who were not looked at yet.
+        for _ in 0..self.touched.len() {
+            if reported.get() >= EVENTS_PER_POLL {
+                break;
+            }
+            let Some(id) = self.touched.pop_front() else { break };
             if let Err(reason) = self.attend(id, table, sink) {
                 self.ended.push((id, reason));
             }
         }
-        self.touched.append(&mut touched);
         let now_ns = table.now_ns();
         self.parting.retain(|(_, until_ns)| now_ns < *until_ns);
         std::mem::take(&mut self.ended)
@@ -253,7 +254,7 @@ impl VerbsTransport {
             registry,
             pairs: HashMap::new(),
             serial: 0,
-            touched: Vec::new(),
+            touched: VecDeque::new(),
             ended: Vec::new(),
             kernel_age: 0,
             armed: false,
@@ -286,7 +287,7 @@ impl VerbsTransport {
         channel.connect(peer, connector).map_err(|error| no_queue_pair(&error))?;
         self.pairs.insert(channel.pair.serial, connection.id);
         connection.link.touched = true;
-        self.touched.push(connection.id);
+        self.touched.push_back(connection.id);
         Ok(())
     }
 
@@ -294,7 +295,7 @@ impl VerbsTransport {
     pub(super) fn touch(&mut self, id: ConnectionId, table: &mut Table) {
         let Some(connection) = table.get_mut(id) else { return };
         if connection.link.channel.is_some() && !std::mem::replace(&mut connection.link.touched, true) {
-            self.touched.push(id);
+            self.touched.push_back(id);
         }
     }
 
@@ -319,27 +320,31 @@ impl VerbsTransport {
             return;
         };
         self.touch(id, table);
+        let now_ns = table.now_ns();
         let Some((connection, counters)) = table.get_counted(id) else { return };
+        if completion.request.incoming && completion.failed.is_none() {
+            connection.heard_ns = now_ns;
+        }
         let VerbsLink { channel: Some(channel), operations, .. } = &mut connection.link else { return };
         let RequestId { incoming, index, .. } = completion.request;
+        let operation_done = |pair: &QueuePair| {
+            operations.done(pair, &mut |tag, outcome| {
+                counters.reads_done += 1;
+                sink(Event::ReadDone { connection: id, tag, outcome });
+            });
+        };
         match completion.failed {
-            None if incoming => channel.arrive(index, completion.length, completion.number),
-            None => channel.ended(index, |pair| {
-                operations.done(pair, &mut |tag, outcome| {
-                    counters.reads_done += 1;
-                    sink(Event::ReadDone { connection: id, tag, outcome });
-                });
-            }),
+            None if incoming => {
+                if let Err(error) = channel.arrive(index, completion.length, completion.number) {
+                    channel.break_off(broken(error));
+                }
+            }
+            None => channel.ended(index, operation_done),
             Some(status) => {
                 let failure = failure_of(status);
                 // Work ends in order: what was posted before the first that failed is done, the rest is not.
                 if !incoming && channel.is_first_failure() {
-                    channel.ended(index.wrapping_sub(1), |pair| {
-                        operations.done(pair, &mut |tag, outcome| {
-                            counters.reads_done += 1;
-                            sink(Event::ReadDone { connection: id, tag, outcome });
-                        });
-                    });
+                    channel.ended(index.wrapping_sub(1), operation_done);
                     if failure == Some(QueuePairFailure::AccessRefused) && channel.is_operation(index) {
                         operations.refused_by_device(&mut |tag, outcome| {
                             counters.reads_failed += 1;
@@ -359,7 +364,7 @@ impl VerbsTransport {
         table: &mut Table,
         sink: &mut Sink<'_>,
     ) -> Result<(), CloseReason> {
-        let (limits, now_ns) = (table.limits, table.now_ns());
+        let limits = table.limits;
         let Some((connection, counters)) = table.get_counted(id) else { return Ok(()) };
         // A peer that has gone takes no replies, and sends nothing more: what it sent is there.
         let paused = connection.is_paused(limits.output_high_water()) && !connection.link.ended;
@@ -369,7 +374,6 @@ impl VerbsTransport {
         // Looked at again when output has gone.
         connection.readable |= paused && channel.has_arrived();
         while !paused && let Some(piece) = channel.next_arrived() {
-            connection.heard_ns = now_ns;
             counters.bytes_received += piece.len() as u64;
             channel::take_piece(input, piece, &mut self.scratch, limits.message_bytes_max, &mut |message| {
                 counters.messages_received += 1;
@@ -454,9 +458,8 @@ fn failure_of(status: u32) -> Option<QueuePairFailure> {
     match status {
         status_of::IBV_WC_WR_FLUSH_ERR => None,
         status_of::IBV_WC_REM_ACCESS_ERR => Some(QueuePairFailure::AccessRefused),
-        status_of::IBV_WC_RETRY_EXC_ERR | status_of::IBV_WC_RNR_RETRY_EXC_ERR => {
-            Some(QueuePairFailure::PeerSilent)
-        }
+        status_of::IBV_WC_RETRY_EXC_ERR => Some(QueuePairFailure::PeerSilent),
+        status_of::IBV_WC_RNR_RETRY_EXC_ERR => Some(QueuePairFailure::PeerFull),
         status => Some(QueuePairFailure::Status(status)),
     }
 }
