@@ -17,6 +17,7 @@
 //! | compaction after deletes | [`Meganode::plan_compaction`] |
 //! | routing | [`Meganode::floor`], [`NodeRef::floor`], [`LeafEntry::to_meganode`] |
 //! | checking | [`Meganode::validate`], [`NodeRef::check`] |
+//! | showing | [`Meganode::node_shape`], [`Meganode::path_to`], [`NodeRef::keys`] |
 //!
 //! The layout of a tree node, and what a key costs, is told in `layout.rs`; the order of a change's stores,
 //! and what it prevents, in `page.rs`; the encoding of changes in `change.rs`.
@@ -57,6 +58,7 @@ mod slot;
 mod snapshot;
 mod split;
 mod state;
+mod survey;
 mod validate;
 mod view;
 
@@ -82,5 +84,6 @@ pub use search::{Meganode, RETRY_COUNT_MAX, ReadError, SearchResult};
 pub use slot::SlotAllocator;
 pub use snapshot::LeafSnapshot;
 pub use state::TreeNodeState;
+pub use survey::{NodeShape, PathStep};
 pub use validate::{LevelStats, StructureViolation, TreeStats};
 pub use view::LeafEntry;
