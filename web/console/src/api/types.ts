@@ -1,0 +1,216 @@
+// The documents of the admin API, as the node sends them. Times `*_ms` are milliseconds, `*_us` microseconds,
+// `*_ns` nanoseconds, shares 0 to 1, rates a second. 64-bit ids are decimal strings.
+
+export interface Missing { node: number; address: string; why: string }
+
+export interface Document { version: number; at_unix_ms: number; age_ms?: number; missing?: Missing[] }
+
+export interface Key { text: string; hex: string }
+
+export type Level = "ok" | "warning" | "critical";
+
+export interface Memory {
+  limit_bytes: number; available_bytes: number; regions_bytes: number; ready_bytes: number; logs_bytes: number;
+  process_bytes: number;
+}
+
+export interface NodeRow {
+  node: number; incarnation: string; address: string; http: string; state: string; state_detail: string | null;
+  uptime_ms: number; lease_remaining_ms: number; connections: number; cpu_cores_used: number | null; memory: Memory;
+  backing: { node_region: string; extent_region: string }; pairs: number[]; entries: number;
+  operations_per_second: number; queue_estimate_us: number | null; is_self: boolean;
+}
+
+export interface RecoveryRow {
+  pair: number; node: number; stage: string; bytes_done: number; bytes_total: number; bytes_per_second: number;
+}
+
+export interface EventRow {
+  id: string; at_unix_ms: number; node: number; kind: string; severity: "info" | "warning" | "critical"; text: string;
+  details: Record<string, unknown>;
+}
+
+export interface OperationRow { operation: string; per_second: number; p50_us: number | null; p99_us: number | null }
+
+export interface Splits { begun: number; finished: number; aborted: number; under_way: number }
+
+export interface Status extends Document {
+  answered_by: number;
+  verdict: { level: Level; sentence: string };
+  faults_survivable: { nodes: number; why: string };
+  nodes: NodeRow[];
+  pairs: { all: number; served: number; unserved: { pair: number; what: string; next: string }[] };
+  operations: OperationRow[];
+  searches: { server_per_second: number; one_sided_per_second: number; one_sided_share: number | null };
+  log: {
+    lag_bytes: number; lag_csn: number; sync_p50_us: number | null; sync_p99_us: number | null;
+    sync_max_us: number | null;
+  };
+  splits: Splits;
+  recoveries: RecoveryRow[];
+  coordinator: { reachable: boolean; revision: string; seen_ms_ago: number | null };
+  events: EventRow[];
+  drills_allowed: boolean;
+  read_only: boolean;
+}
+
+export interface NodesDocument extends Document { nodes: NodeRow[] }
+
+export interface RegionRow {
+  region: number; kind: "node" | "extent"; pair: number; node: number | null; owner: string | null; epoch: number;
+  bytes: number; used_bytes: number; state: string; what: string | null;
+}
+
+export interface RegionsDocument extends Document { regions: RegionRow[] }
+
+export interface WalRow {
+  pair: number; node: number; epoch: number; csn_appended: string; csn_durable: string; csn_checkpointed: string;
+  lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number;
+  bytes_per_batch: number | null; sync_us: { p50: number | null; p99: number | null; max: number | null };
+  replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
+}
+
+export interface WalDocument extends Document { pairs: WalRow[] }
+
+/** Times are milliseconds of CLOCK_BOOTTIME; 0 is "not yet". */
+export interface IncidentShare {
+  pair: number; survivor: string | null; survivor_node: number | null; claimed_ms: number; cut_ms: number;
+  replayed_ms: number; replayed_bytes: number; serving_ms: number;
+}
+
+export interface Incident {
+  dead: string; node: number | null; detected_ms: number; lease_seen_ms: number; all_back_ms: number | null;
+  shares: IncidentShare[];
+}
+
+export interface RecoveriesDocument extends Document {
+  under_way: RecoveryRow[]; incidents: Incident[]; now_boottime_ms: number;
+}
+
+export interface EventsDocument extends Document { events: EventRow[]; first_id: string | null; last_id: string | null }
+
+export interface Mark { at_unix_ms: number; revision: string; names: string[] }
+
+export interface SeriesDocument extends Document {
+  step_ms: number; times_unix_ms: number[];
+  series: { name: string; unit: string; node: number | "all"; values: (number | null)[] }[];
+  marks: Mark[];
+}
+
+/**
+ * `bytes` are of extents, about: a pair's shared out by entries. `node` of several meganodes is who has most of the
+ * entries; null: nobody serves them. `state`: entries, splitting, unserved, or "not told" where `node` did not
+ * answer. Reads are those that servers carried out: one-sided ones pass them by.
+ */
+export interface Bucket {
+  low: Key; high: Key | null; meganodes: number; entries: number; bytes: number; tree_nodes: number;
+  tree_nodes_all: number; fill: number; height: number; node: number | null; pair: number | null; state: string;
+  writes_per_second: number | null; reads_per_second: number | null; id?: string | null;
+}
+
+export interface RouterRow { id: string; pair: number; node: number; height: number; entries: number; fill: number }
+
+export interface BucketsDocument extends Document {
+  low: Key; high: Key | null; meganodes_all: number; entries_all: number; levels_max: number; splits: Splits;
+  buckets: Bucket[]; routers: RouterRow[];
+}
+
+export interface Meganode extends Document {
+  id: string; pair: number; slot: number; node: number; low: Key; high: Key | null; use: string; height: number;
+  entries: number; tree_nodes: number; tree_nodes_all: number;
+  levels: { level: number; nodes: number; entries: number; fill_histogram: number[] }[];
+  /** Base64 of one byte a tree node: 0 free, 1 inner, 2 leaf, 3 hidden. */
+  slots: string;
+  right: string | null;
+}
+
+export interface TreeNode extends Omit<Document, "version"> {
+  /** Of the tree node, not of the document. */
+  version: number | string; index: number; level: number; low: Key; high: Key | null; entries: number; keys: Key[];
+  right: number | null;
+}
+
+export interface Located extends Document {
+  key: Key; found: boolean; node: number; pair: number; meganode: string; path: { index: number; level: number }[];
+  bytes: number | null; searched: string;
+}
+
+export interface SelectorPair {
+  client: string; client_name: string; transport: string; node: number; age_ms: number; policy: string;
+  settings_revision: string; searches_per_second: number; one_sided_share: number | null; ratio_10s: number | null;
+  l_s_ns: number | null; l_r_ns: number | null; rtt_ns: number | null; m: number; one_sided_ns: number | null;
+  queue_estimate_ns: number | null;
+  decision: {
+    path: "server" | "one_sided"; server_side_ns: number | null; one_sided_side_ns: number | null; sentence: string;
+  };
+  reasons: Record<string, number>;
+  cache_hits_per_second: number; cache_hit_share: number | null; reads_per_search: number | null;
+  retries: Record<string, number>; fallbacks_per_second: number; in_hand: number;
+}
+
+export interface SelectorDocument extends Document { pairs: SelectorPair[]; clients_dropped: number }
+
+export interface SelectorSeries extends Document {
+  client: string; node: number; step_ms: number; times_unix_ms: number[];
+  series: Record<string, (number | null)[]>; marks: Mark[];
+}
+
+export interface Setting {
+  name: string; value: string; value_number: number | null; default: string; source: string;
+  applies: "live" | "restart" | "creation"; why_not_live: string | null; unit: string | null; kind: string;
+  min: number | string | null; max: number | string | null; choices: string[] | null; section: string;
+  meaning: string; expires_unix_ms: number | null; series: string | null;
+}
+
+export interface TuningDocument extends Document {
+  revision: string; settings: Setting[]; nodes: { node: number; revision: string; in_force: boolean }[];
+}
+
+export interface SettingChange { name: string; old: string | null; new: string | null }
+
+export interface TuningAnswer extends Document {
+  revision: string; changes: SettingChange[]; dry_run: boolean; expires_unix_ms: number | null;
+}
+
+export interface TuningHistoryRow {
+  revision: string; at_unix_ms: number; who: string; reason: string | null; changes: SettingChange[];
+  reverted_by: string | null; expires_unix_ms: number | null;
+}
+
+export interface TuningHistory extends Document { changes: TuningHistoryRow[] }
+
+export interface DrillKind { kind: string; meaning: string; parameters: unknown }
+
+export type DrillState = "running" | "healing" | "verifying" | "passed" | "failed" | "inconclusive" | "halted";
+
+export interface DrillRun {
+  id: string; kind: string; node: number; /** The node that runs it. */ runner: number; state: DrillState;
+  begun_unix_ms: number; ended_unix_ms: number | null;
+  timeline: { name: string; at_ms: number; pair: number | null }[];
+  lane: { at_ms: number; attempted: number; succeeded: number; p99_us: number | null }[];
+  report: DrillReport | null;
+}
+
+export type DrillReport = Record<string, unknown> & { verdict?: string; reasons?: string[] };
+
+export interface DrillsDocument extends Document {
+  allowed: boolean; why_not: string | null; kinds: DrillKind[]; runs: DrillRun[];
+}
+
+export interface DrillPreview extends Document {
+  node: number; kind: string; pairs: number[]; entries: number; key_share: number; survivors: number[];
+  sentence: string; confirm: string;
+}
+
+/** `value_preview` is empty where the value is too long to be read for it. */
+export interface KvEntry { key: Key; value_preview: string; bytes: number; version: string }
+
+/** `next` is the `from` of the next page: forward its first key, in reverse the key that it is below. */
+export interface KvPage extends Document { entries: KvEntry[]; next: string | null }
+
+export interface KvValue extends Omit<Document, "version"> {
+  key: Key; value: { text: string | null; base64: string; bytes: number; truncated: boolean }; version: string;
+  node: number; pair: number; found_by: string;
+}
+
+export interface WhoAmI extends Document { name: string; role: "viewer" | "operator" | "admin"; tokens_required: boolean }

@@ -1,0 +1,69 @@
+// Durability: how far the logs are, what a sync costs, and how long a replay would take now.
+
+import type { WalDocument } from "../../api/types";
+import { Chart } from "../../parts/chart";
+import { Tile, Tiles } from "../../parts/figure";
+import { bytes, bytesRate, digits, inWords, microseconds, perSecond } from "../../parts/format";
+import { PageFrame } from "../../parts/page";
+import { Panel } from "../../parts/panel";
+import { Empty } from "../../parts/states";
+import { useTopic } from "../../state/live";
+import { useResource } from "../../state/resource";
+import { useSeries } from "../../state/series";
+import { LogTable, SyncTable } from "./log_table";
+
+const NAMES = ["log_bytes", "log_batches", "sync_p50_us", "sync_p99_us", "sync_max_us", "log_lag_bytes", "replies_held"];
+
+export function Durability() {
+  const wal = useResource<WalDocument>("wal", 1000);
+  const status = useTopic("status");
+  const series = useSeries(NAMES, 600);
+  return (
+    <PageFrame title="Durability" says="A write is answered when it is in both logs of its pair, on stable storage.">
+      {wal.data && <Figures document={wal.data} maxUs={status.data?.log.sync_max_us ?? null} />}
+      <Panel title="Logs by pair" window="CSN: commit sequence number" source={wal}>
+        {wal.data && wal.data.pairs.length === 0 && <Empty command="cell load words.tsv --key 1 --value 2">No pair has a log yet. Write something:</Empty>}
+        {wal.data && wal.data.pairs.length > 0 && <LogTable rows={wal.data.pairs} />}
+      </Panel>
+      {(wal.data?.pairs.length ?? 0) > 0 && (
+        <Panel title="Syncs by pair" window="last second" source={wal} saysMissing={false}><SyncTable rows={wal.data!.pairs} /></Panel>
+      )}
+      <Panel title="Last ten minutes" window="one point a second, all nodes" source={series}>
+        {series.times.length < 2 ? <Empty>The history begins now.</Empty> : <Charts series={series} />}
+      </Panel>
+    </PageFrame>
+  );
+}
+
+function Figures({ document, maxUs }: { document: WalDocument; maxUs: number | null }) {
+  const { pairs } = document;
+  const sum = (read: (pair: WalDocument["pairs"][number]) => number) => pairs.reduce((total, pair) => total + read(pair), 0);
+  const replays = pairs.map((pair) => pair.replay_seconds_estimate).filter((value): value is number => value !== null);
+  const worst = Math.max(0, ...pairs.map((pair) => pair.sync_us.p99 ?? 0));
+  return (
+    <Tiles narrow>
+      <Tile name="Not yet durable" value={bytes(sum((pair) => pair.lag_bytes))} window="now" note={`${sum((pair) => pair.lag_csn)} commits`} />
+      <Tile name="Written" value={bytesRate(sum((pair) => pair.batches_per_second * (pair.bytes_per_batch ?? 0)))} window="last second" note={`${inWords(perSecond(sum((pair) => pair.batches_per_second)))} batches`} />
+      <Tile name="Sync, p99" value={microseconds(pairs.length === 0 ? null : worst)} window="slowest pair, last second" note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
+      <Tile name="Longest replay" value={{ number: replays.length === 0 ? "–" : digits(Math.max(...replays)), unit: replays.length === 0 ? "" : "s" }} window="estimate, if a node died now" />
+      <Tile name="Checkpoints" value={{ number: String(pairs.filter((pair) => pair.checkpoint_running).length), unit: "running" }} window="now" note={`${sum((pair) => pair.checkpoints)} since start`} />
+    </Tiles>
+  );
+}
+
+function Charts({ series }: { series: ReturnType<typeof useSeries> }) {
+  const { times, values, data } = series;
+  const common = { times, marks: data?.marks ?? [], sync: "durability" };
+  return (
+    <div class="columns">
+      <Chart {...common} title="Sync latency" unit="us" lines={[
+        { name: "p50", values: values("sync_p50_us"), colour: "--series-1" },
+        { name: "p99", values: values("sync_p99_us"), colour: "--series-2", dash: [6, 3] },
+        { name: "max", values: values("sync_max_us"), colour: "--series-4", dash: [2, 3] },
+      ]} />
+      <Chart {...common} title="Written to logs" unit="B/s" lines={[{ name: "written", values: values("log_bytes"), colour: "--series-1" }]} />
+      <Chart {...common} title="Batches" unit="1/s" lines={[{ name: "batches", values: values("log_batches"), colour: "--series-3" }]} />
+      <Chart {...common} title="Not yet durable" unit="bytes" lines={[{ name: "lag", values: values("log_lag_bytes"), colour: "--series-2" }]} />
+    </div>
+  );
+}

@@ -1,0 +1,56 @@
+// Events: what happened, as lanes over time and as rows, with filters and export.
+
+import type { EventRow, EventsDocument } from "../../api/types";
+import { Select } from "../../parts/choice";
+import { EventTable } from "../../parts/event_table";
+import { plural } from "../../parts/format";
+import { PageFrame } from "../../parts/page";
+import { Panel } from "../../parts/panel";
+import { Empty } from "../../parts/states";
+import { arrivedEvents, useTopic } from "../../state/live";
+import { useResource } from "../../state/resource";
+import { useStore } from "../../state/store";
+import { setQuery, usePlace } from "../../state/url";
+import { Export } from "./export";
+import { Lanes } from "./lanes";
+
+const LIMIT = 200;
+const KINDS = ["node_state", "member_joined", "member_left", "incident", "takeover", "split", "checkpoint", "read_only", "setting", "drill"];
+
+export function Events() {
+  const { query } = usePlace();
+  const filter = { kind: query.get("kind") ?? "", node: query.get("node") ?? "", severity: query.get("severity") ?? "" };
+  useTopic("events"); // new ones come by the stream
+  const status = useTopic("status");
+  const server = `${filter.kind ? `&kind=${filter.kind}` : ""}${filter.node ? `&node=${filter.node}` : ""}`;
+  const listed = useResource<EventsDocument>(`events?limit=${LIMIT}${server}`, 15_000);
+  const arrived = useStore(arrivedEvents);
+  const events = merged(listed.data?.events ?? [], arrived).filter((event) => fits(event, filter));
+  const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
+  return (
+    <PageFrame title="Events" says="What the nodes did by themselves, and what was done to them.">
+      <Panel title="Events" window={`${plural(events.length, "event")}, newest first`} source={listed} actions={<Export events={events} />}>
+        <div class="row">
+          <Select label="Kind" value={filter.kind} options={[["", "all"], ...KINDS.map((kind) => [kind, kind.replaceAll("_", " ")] as const)]} onChange={(kind) => setQuery({ kind })} />
+          <Select label="Node" value={filter.node} options={[["", "all"], ...nodes.map((node) => [node, `node ${node}`] as const)]} onChange={(node) => setQuery({ node })} />
+          <Select label="Severity" value={filter.severity} options={[["", "all"], ["warning", "warning and critical"], ["critical", "critical"]] as const} onChange={(severity) => setQuery({ severity })} />
+        </div>
+        {events.length === 0 && <Empty>No event fits. Splits, checkpoints, takeovers and changes of settings are told here as they happen.</Empty>}
+        {events.length > 0 && <><Lanes events={events} /><EventTable events={events} withDay caption="All events that fit" /></>}
+      </Panel>
+    </PageFrame>
+  );
+}
+
+/** Both lists without doubles, newest first. */
+function merged(listed: EventRow[], arrived: EventRow[]): EventRow[] {
+  const all = new Map([...listed, ...arrived].map((event) => [event.id, event]));
+  return [...all.values()].sort((a, b) => b.at_unix_ms - a.at_unix_ms);
+}
+
+function fits(event: EventRow, filter: { kind: string; node: string; severity: string }): boolean {
+  if (filter.kind && event.kind !== filter.kind) return false;
+  if (filter.node && String(event.node) !== filter.node) return false;
+  if (filter.severity === "critical") return event.severity === "critical";
+  return filter.severity !== "warning" || event.severity !== "info";
+}

@@ -1,0 +1,54 @@
+// Who owned each pair, made of the incidents that the cluster remembers.
+
+import type { RecoveriesDocument, RegionRow } from "../../api/types";
+import { duration } from "../../parts/format";
+import { nodeColour } from "../../parts/node_name";
+
+interface Piece { from: number; to: number; node: number | null }
+
+/** Time before the first incident that is shown, as a part of all. */
+const LEAD_MS = 10_000;
+
+export function Owners({ document, regions }: { document: RecoveriesDocument; regions: RegionRow[] }) {
+  const { incidents, now_boottime_ms: now } = document;
+  if (incidents.length === 0) return <p class="quiet">No pair has changed hands in the cluster's memory.</p>;
+  const begin = Math.min(...incidents.map((incident) => incident.detected_ms)) - LEAD_MS;
+  const pairs = [...new Set(incidents.flatMap((incident) => incident.shares.map((share) => share.pair)))].sort((a, b) => a - b);
+  const place = (at: number) => `${((at - begin) / (now - begin)) * 100}%`;
+  return (
+    <div class="gantt" role="img" aria-label={pairs.map((pair) => `pair ${pair}: ${words(piecesOf(pair, document, regions, begin))}`).join("; ")}>
+      {pairs.map((pair) => (
+        <div key={pair} class="gantt-row">
+          <span class="gantt-name">pair {pair}</span>
+          <span class="gantt-track">
+            {piecesOf(pair, document, regions, begin).map((piece) => (
+              <span
+                key={piece.from} class={piece.node === null ? "owner is-nobody" : "owner"} title={piece.node === null ? "nobody" : `node ${piece.node}`}
+                style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: piece.node === null ? undefined : nodeColour(piece.node) }}
+              >{piece.to - piece.from > (now - begin) * 0.06 && piece.node !== null ? `node ${piece.node}` : ""}</span>
+            ))}
+          </span>
+        </div>
+      ))}
+      <div class="row row-between quiet"><span>{duration(now - begin)} ago</span><span>now</span></div>
+    </div>
+  );
+}
+
+const words = (pieces: Piece[]): string => pieces.map((piece) => (piece.node === null ? "nobody" : `node ${piece.node}`)).join(", then ");
+
+/** From the first incident on: the dead node's, nobody's until it is served, the survivor's. */
+function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesDocument, regions: RegionRow[], begin: number): Piece[] {
+  const mine = incidents.flatMap((incident) => incident.shares.filter((share) => share.pair === pair).map((share) => ({ incident, share })))
+    .sort((a, b) => a.incident.detected_ms - b.incident.detected_ms);
+  const pieces: Piece[] = [];
+  let [at, node] = [begin, mine[0]?.incident.node ?? null];
+  for (const { incident, share } of mine) {
+    pieces.push({ from: at, to: incident.detected_ms, node });
+    pieces.push({ from: incident.detected_ms, to: share.serving_ms || now, node: null });
+    [at, node] = [share.serving_ms || now, share.survivor_node];
+  }
+  const owner = regions.find((region) => region.pair === pair)?.node;
+  pieces.push({ from: at, to: now, node: owner === undefined || at < now - LEAD_MS ? node : owner });
+  return pieces.filter((piece) => piece.to > piece.from);
+}

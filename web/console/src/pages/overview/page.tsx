@@ -1,0 +1,89 @@
+// Overview: how the cluster is, in one sentence, and the figures that say why.
+
+import type { Status } from "../../api/types";
+import { Tile, Tiles } from "../../parts/figure";
+import { bytes, count, microseconds, perSecond, share, whole } from "../../parts/format";
+import { PageFrame } from "../../parts/page";
+import { Empty, Loading, MissingNote, ProblemNote, StaleNote } from "../../parts/states";
+import { Verdict } from "../../parts/verdict";
+import { useTopic } from "../../state/live";
+import { useSeries, type Histories } from "../../state/series";
+import { Histories as Charts } from "./charts";
+import { LastEvents, NodeStrip, Operations, Recoveries, Unserved } from "./lists";
+
+const NAMES = [
+  "ops_get", "ops_search", "ops_put", "ops_delete", "ops_scan", "latency_get_p50_us", "latency_get_p99_us",
+  "latency_put_p50_us", "latency_put_p99_us", "one_sided_share", "log_lag_bytes", "splits_finished",
+];
+
+export function Overview() {
+  const status = useTopic("status");
+  const histories = useSeries(NAMES, 300);
+  return (
+    <PageFrame title="Overview" says="How the cluster is now.">
+      {!status.data && (status.problem ? <ProblemNote problem={status.problem} /> : <Loading what="the cluster's status" />)}
+      {status.data && (
+        <>
+          <Verdict status={status.data} ageMs={status.ageMs} />
+          {status.isStale && <StaleNote ageMs={status.ageMs} />}
+          <MissingNote missing={status.data.missing} />
+          <Unserved status={status.data} />
+          <IfEmpty status={status.data} />
+          <div class={status.isStale ? "stack is-stale" : "stack"}>
+            <Figures status={status.data} histories={histories} />
+            <Recoveries rows={status.data.recoveries} />
+          </div>
+          <div class="columns">
+            <Operations status={status.data} histories={histories} source={status} />
+            <NodeStrip status={status.data} source={status} />
+          </div>
+          <Charts histories={histories} />
+          <LastEvents status={status.data} source={status} />
+        </>
+      )}
+    </PageFrame>
+  );
+}
+
+function IfEmpty({ status }: { status: Status }) {
+  const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
+  if (entries > 0 || (status.missing?.length ?? 0) > 0) return null;
+  return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
+}
+
+function Figures({ status, histories }: { status: Status; histories: Histories }) {
+  const of = (operation: string) => status.operations.find((row) => row.operation === operation);
+  const total = status.operations.reduce((sum, row) => sum + row.per_second, 0);
+  const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
+  const { searches, log, splits } = status;
+  const unserved = status.pairs.all - status.pairs.served;
+  return (
+    <Tiles>
+      <Tile name="Operations" value={perSecond(total)} window="last second, all nodes" values={sumOf(histories, NAMES.slice(0, 5))} />
+      <Tile name="Get, p99" value={microseconds(of("get")?.p99_us)} window="served by CPU" values={histories.values("latency_get_p99_us")} />
+      <Tile name="Put, p99" value={microseconds(of("put")?.p99_us)} window="until durable" values={histories.values("latency_put_p99_us")} />
+      <Tile
+        name="One-sided searches" value={share(searches.one_sided_share)} href="/console/selector"
+        window={searches.one_sided_share === null ? "no searches now" : "of searches, last second"} values={histories.values("one_sided_share")}
+      />
+      <Tile name="Log lag" value={bytes(log.lag_bytes)} window="not yet durable" href="/console/durability" values={histories.values("log_lag_bytes")} />
+      <Tile
+        name="Pairs served" value={{ number: `${status.pairs.served}`, unit: `of ${status.pairs.all}` }} window="now"
+        level={unserved > 0 ? "critical" : "ok"} href="/console/nodes"
+      />
+      <Tile name="Entries" value={count(entries)} window="now" note={`${whole(splits.finished)} splits done`} href="/console/tree" />
+      <Tile
+        name="Under way" value={{ number: String(splits.under_way + status.recoveries.length), unit: "" }} window="now"
+        note={`${splits.under_way} splits, ${status.recoveries.length} recoveries`} href="/console/recovery"
+      />
+    </Tiles>
+  );
+}
+
+function sumOf(histories: Histories, names: string[]): (number | null)[] {
+  const lists = names.map((name) => histories.values(name));
+  return histories.times.map((_, index) => {
+    const known = lists.map((list) => list[index]).filter((value): value is number => typeof value === "number");
+    return known.length === 0 ? null : known.reduce((sum, value) => sum + value, 0);
+  });
+}

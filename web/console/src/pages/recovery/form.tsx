@@ -1,0 +1,109 @@
+// Choosing a fault: what it is, whom it strikes, and what that stops. Nothing happens before its name is typed.
+
+import { useState } from "preact/hooks";
+import { ask, idempotencyKey, isProblem } from "../../api/client";
+import type { ApiProblem } from "../../api/problem";
+import type { DrillPreview, DrillsDocument } from "../../api/types";
+import { Select } from "../../parts/choice";
+import { Dialog } from "../../parts/dialog";
+import { count, inWords, plural, share } from "../../parts/format";
+import { Loading, ProblemNote } from "../../parts/states";
+import { useTopic } from "../../state/live";
+import { useResource, type Resource } from "../../state/resource";
+import { setQuery, useParam } from "../../state/url";
+import { isRunning } from "./page";
+
+/** How long a fault lasts if nothing else is said. */
+const DOWN_MS = 3000;
+
+export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
+  const status = useTopic("status");
+  const kind = useParam("kind") ?? drills.kinds[0]?.kind ?? "kill";
+  const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
+  const node = useParam("node") ?? nodes[nodes.length - 1] ?? "";
+  const [downMs, setDownMs] = useState(DOWN_MS);
+  const [isAsked, ask] = useState(false);
+  const preview = useResource<DrillPreview>(drills.allowed && node ? `drills/preview?kind=${kind}&node=${node}` : null, 5000);
+  if (!drills.allowed) return <NotAllowed why={drills.why_not} />;
+  const running = drills.runs.some(isRunning);
+  return (
+    <div class="stack">
+      <div class="row">
+        <Select label="Fault" value={kind} options={drills.kinds.map((one) => [one.kind, one.kind] as const)} onChange={(value) => setQuery({ kind: value })} />
+        <Select label="Node" value={node} options={nodes.map((one) => [one, `node ${one}`] as const)} onChange={(value) => setQuery({ node: value })} />
+        <label class="field">
+          <span>Lasts, ms</span>
+          <input type="number" min={0} max={60000} step={100} value={downMs} onInput={(event) => setDownMs(Number(event.currentTarget.value))} />
+        </label>
+        <button class="button button-danger" type="button" disabled={running || !preview.data} onClick={() => ask(true)}>Run this drill…</button>
+      </div>
+      <p class="quiet">{drills.kinds.find((one) => one.kind === kind)?.meaning}{running && " A drill is under way; wait for its end or halt it."}</p>
+      <Blast preview={preview} />
+      {isAsked && preview.data && <Confirm preview={preview.data} downMs={downMs} onClose={() => ask(false)} onBegun={onBegun} />}
+    </div>
+  );
+}
+
+function NotAllowed({ why }: { why: string | null }) {
+  return (
+    <div class="notice notice-info">
+      <p><strong>Drills are off here.</strong> {why}</p>
+      <p>Next: start a cluster for drills. <code class="command">cell dev --nodes 3 --allow-drills</code></p>
+    </div>
+  );
+}
+
+function Blast({ preview }: { preview: Resource<DrillPreview> }) {
+  const { data, problem } = preview;
+  if (!data) return problem ? <ProblemNote problem={problem} /> : <Loading what="what it would stop" />;
+  return (
+    <div class="notice notice-warning blast">
+      <p><strong>What it stops.</strong> {data.sentence}</p>
+      <p>
+        {plural(data.pairs.length, "pair")} ({data.pairs.join(", ") || "none"}), {inWords(count(data.entries))} entries, {inWords(share(data.key_share))} of all keys.
+        Survivors: {data.survivors.length > 0 ? data.survivors.map((one) => `node ${one}`).join(", ") : "none"}.
+      </p>
+    </div>
+  );
+}
+
+interface ConfirmProps { preview: DrillPreview; downMs: number; onClose(): void; onBegun(): void }
+
+function Confirm({ preview, downMs, onClose, onBegun }: ConfirmProps) {
+  const [typed, setTyped] = useState("");
+  const [problem, setProblem] = useState<ApiProblem | null>(null);
+  const [isSent, setSent] = useState(false);
+  const [key] = useState(idempotencyKey);
+  const run = async (event: Event) => {
+    event.preventDefault();
+    setSent(true);
+    setProblem(null);
+    try {
+      const body = { kind: preview.kind, node: preview.node, down_ms: preview.kind === "restart" ? null : downMs, confirm: typed };
+      const { document } = await ask<{ operation: string }>("drills", { method: "POST", body, headers: { "idempotency-key": key } });
+      setQuery({ run: document.operation }, true);
+      onBegun();
+      onClose();
+    } catch (error) {
+      if (isProblem(error)) setProblem(error);
+      setSent(false);
+    }
+  };
+  return (
+    <Dialog title={`Run the drill "${preview.kind}" on node ${preview.node}?`} onClose={onClose}>
+      <form class="stack" onSubmit={run}>
+        <p>{preview.sentence}</p>
+        <p>{plural(preview.pairs.length, "pair")}, {inWords(count(preview.entries))} entries, {inWords(share(preview.key_share))} of all keys.</p>
+        <label class="field">
+          <span>Type <code>{preview.confirm}</code> to confirm</span>
+          <input type="text" name="confirm" autocomplete="off" spellcheck={false} value={typed} onInput={(event) => setTyped(event.currentTarget.value)} />
+        </label>
+        {problem && <ProblemNote problem={problem} />}
+        <p class="row">
+          <button class="button button-danger" type="submit" disabled={typed !== preview.confirm || isSent}>{preview.kind === "kill" ? "Kill it" : "Run it"}</button>
+          <button class="button" type="button" onClick={onClose}>Leave it</button>
+        </p>
+      </form>
+    </Dialog>
+  );
+}

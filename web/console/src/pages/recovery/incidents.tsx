@@ -1,0 +1,41 @@
+// Deaths that the cluster remembers: who took over which pair, and how long each step took.
+
+import type { Incident, RecoveriesDocument } from "../../api/types";
+import { Gantt, GanttTable } from "../../parts/gantt";
+import { bytes, duration, inWords } from "../../parts/format";
+import { incidentRows } from "./timeline";
+
+export function Incidents({ document }: { document: RecoveriesDocument }) {
+  const newest = [...document.incidents].sort((a, b) => b.detected_ms - a.detected_ms);
+  return (
+    <div class="stack">
+      {newest.map((incident, index) => (
+        <details key={`${incident.dead} ${incident.detected_ms}`} open={index === 0}>
+          <summary>{summary(incident, document.now_boottime_ms)}</summary>
+          <One incident={incident} now={document.now_boottime_ms} />
+        </details>
+      ))}
+    </div>
+  );
+}
+
+function summary(incident: Incident, now: number): string {
+  const who = incident.node === null ? `Incarnation ${incident.dead}` : `Node ${incident.node}`;
+  const pairs = `${incident.shares.length} pairs`;
+  const end = incident.all_back_ms ? `all back after ${duration(incident.all_back_ms - incident.detected_ms)}` : "not all back yet";
+  return `${who} died ${duration(now - incident.detected_ms)} ago: ${pairs}, ${end}`;
+}
+
+function One({ incident, now }: { incident: Incident; now: number }) {
+  const { rows, to, moments } = incidentRows(incident, now);
+  const replayed = incident.shares.reduce((sum, share) => sum + share.replayed_bytes, 0);
+  return (
+    <div class="stack">
+      <Gantt title="Incident" rows={rows} from={0} to={to} />
+      <p class="quiet">
+        Replayed: {inWords(bytes(replayed))}. {incident.shares.map((share) => `Pair ${share.pair}: ${share.survivor_node === null ? "nobody yet" : `node ${share.survivor_node}`}`).join("; ")}.
+      </p>
+      <details><summary>Figures</summary><div class="twin"><GanttTable title="Incident" rows={moments} /></div></details>
+    </div>
+  );
+}

@@ -1,0 +1,66 @@
+// One drill: how far it is, its Gantt chart, how clients fared, and its report.
+
+import { useState } from "preact/hooks";
+import { ask, idempotencyKey, isProblem } from "../../api/client";
+import type { ApiProblem } from "../../api/problem";
+import type { DrillRun, RecoveryRow } from "../../api/types";
+import { Gantt, GanttTable } from "../../parts/gantt";
+import { clockTime } from "../../parts/format";
+import { Panel, type Source } from "../../parts/panel";
+import { ProblemNote } from "../../parts/states";
+import { useNow } from "../../state/clock";
+import { isRunning } from "./page";
+import { laneOf, LaneNote } from "./lane";
+import { Report } from "./report";
+import { timelineOf } from "./timeline";
+
+const STATES: Record<string, string> = {
+  running: "the fault is on.", healing: "the fault was taken back; the drill waits until every pair is served.",
+  verifying: "every acknowledged key is read back in three ways.", passed: "nothing acknowledged was lost.", failed: "something acknowledged is missing or wrong.",
+  inconclusive: "too little happened to show anything.", halted: "the fault was taken back.",
+};
+
+interface RunProps { run: DrillRun; source: Source; underWay: RecoveryRow[]; onChange(): void }
+
+export function RunView({ run, source, underWay, onChange }: RunProps) {
+  const now = useNow();
+  const [isTable, setTable] = useState(false);
+  const elapsed = (run.ended_unix_ms ?? now) - run.begun_unix_ms;
+  const timeline = timelineOf(run, elapsed, isRunning(run) ? underWay : []);
+  const title = `Drill: ${run.kind} of node ${run.node}`;
+  const from = timeline.injected === null ? 0 : -Math.min(timeline.injected, timeline.to * 0.08);
+  return (
+    <Panel
+      title={title} id="drill-run" window={`begun ${clockTime(run.begun_unix_ms)}, times count from the fault`} source={source}
+      actions={<>
+        <button class="button button-small" type="button" aria-pressed={isTable} onClick={() => setTable(!isTable)}>Table</button>
+        {isRunning(run) && <Halt id={run.id} onDone={onChange} />}
+      </>}
+    >
+      <p role="status" class="drill-state"><b>{run.state}</b>: {STATES[run.state] ?? ""}</p>
+      {run.timeline.length === 0 && <p class="quiet">Clients write and read for a moment before the fault.</p>}
+      {run.timeline.length > 0 && <Gantt title={title} rows={timeline.rows} from={from} to={timeline.to} lane={laneOf(run, timeline.injected ?? 0)} />}
+      {isTable && <div class="twin"><GanttTable title={title} rows={timeline.moments} /></div>}
+      {run.lane.length > 1 && <LaneNote lane={run.lane} injected={timeline.injected} />}
+      {run.report && <Report report={run.report} />}
+    </Panel>
+  );
+}
+
+function Halt({ id, onDone }: { id: string; onDone(): void }) {
+  const [problem, setProblem] = useState<ApiProblem | null>(null);
+  const halt = async () => {
+    try {
+      await ask(`drills/${encodeURIComponent(id)}:halt`, { method: "POST", body: {}, headers: { "idempotency-key": idempotencyKey() } });
+      onDone();
+    } catch (error) {
+      if (isProblem(error)) setProblem(error);
+    }
+  };
+  return (
+    <>
+      {problem && <ProblemNote problem={problem} />}
+      <button class="button button-small button-danger" type="button" onClick={() => void halt()}>Halt and heal</button>
+    </>
+  );
+}

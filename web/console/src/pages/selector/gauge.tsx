@@ -1,0 +1,32 @@
+// The two sides of the inequality as bars of one scale, and the server's sentence.
+
+import type { SelectorPair } from "../../api/types";
+import { Figure } from "../../parts/figure";
+import { inWords, nanoseconds } from "../../parts/format";
+
+export function Gauge({ pair }: { pair: SelectorPair }) {
+  const { server_side_ns: server, one_sided_side_ns: oneSided, path, sentence } = pair.decision;
+  const top = Math.max(Math.abs(server ?? 0), Math.abs(oneSided ?? 0), 1);
+  return (
+    <div class="gauge">
+      <p class="gauge-sentence" role="status"><span class={`gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
+      {server === null && oneSided === null && <p class="quiet">There are not enough samples yet. They come with the next searches.</p>}
+      <Bar name="l_s − RTT" says="the wait at the server" value={server} top={top} kind="server" isLess={path === "server"} />
+      <Bar name="m (l_r − RTT)" says="the waits of m reads" value={oneSided} top={top} kind="one_sided" isLess={path === "one_sided"} />
+    </div>
+  );
+}
+
+interface BarProps { name: string; says: string; value: number | null; top: number; kind: string; isLess: boolean }
+
+function Bar({ name, says, value, top, kind, isLess }: BarProps) {
+  return (
+    <div class="gauge-row">
+      <span class="gauge-name"><b>{name}</b> <span class="quiet">{says}</span></span>
+      <span class="gauge-track" role="img" aria-label={`${name}: ${inWords(nanoseconds(value))}`}>
+        <span class={`gauge-bar gauge-${kind}`} style={{ width: `${(Math.max(0, value ?? 0) / top) * 100}%` }} />
+      </span>
+      <span class="gauge-value"><Figure value={nanoseconds(value)} /> {isLess && <span class="tag tag-strong">less</span>}</span>
+    </div>
+  );
+}

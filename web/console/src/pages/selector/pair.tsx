@@ -1,0 +1,103 @@
+// One client and one server: the decision now, how it came to be, and what another m would have decided.
+
+import type { SelectorPair, SelectorSeries } from "../../api/types";
+import { Figure, Tile, Tiles } from "../../parts/figure";
+import { age, digits, inWords, nanoseconds, perSecond, share } from "../../parts/format";
+import { Panel } from "../../parts/panel";
+import { useResource, type Resource } from "../../state/resource";
+import { Gauge } from "./gauge";
+import { History } from "./history";
+import { Phase } from "./phase";
+import { Replay } from "./replay";
+import { samplesOf } from "./samples";
+
+export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: number; isStale: boolean }) {
+  const path = `selector/pairs/${encodeURIComponent(pair.client)}/${pair.node}/series`;
+  const series = useResource<SelectorSeries>(`${path}?seconds=120`, 1000);
+  const long = useResource<SelectorSeries>(`${path}?seconds=600`, 5000);
+  const samples = samplesOf(series.data);
+  const name = `${pair.client_name} and node ${pair.node}`;
+  return (
+    <>
+      <Panel title={`Now: ${name}`} id="now" window="moving averages, as the client reports them" source={{ data: {}, problem: null, ageMs, isStale }}>
+        <Gauge pair={pair} />
+        <Estimates pair={pair} />
+        <PolicyNote policy={pair.policy} />
+      </Panel>
+      <div class="columns">
+        <Panel title="Where the decision turns" window="one sample a second, last 120 s" source={series}>
+          {series.data && <Phase samples={samples} m={pair.m} />}
+        </Panel>
+        <Panel title="What another m would decide" window="replay of the last 120 s, not a forecast" source={series}>
+          {series.data && <Replay samples={samples} m={pair.m} />}
+        </Panel>
+      </div>
+      <Panel title="History" window="one point a second, last 10 min" source={long}>
+        {long.data && <History series={long.data} />}
+      </Panel>
+      <Reasons pair={pair} source={{ data: {}, problem: null, ageMs, isStale }} />
+    </>
+  );
+}
+
+function Estimates({ pair }: { pair: SelectorPair }) {
+  return (
+    <Tiles narrow>
+      <Tile name="l_s" value={nanoseconds(pair.l_s_ns)} window="search by the server" />
+      <Tile name="l_r" value={nanoseconds(pair.l_r_ns)} window="one-sided read" />
+      <Tile name="RTT" value={nanoseconds(pair.rtt_ns)} window="lowest read seen" />
+      <Tile name="m" value={{ number: digits(pair.m), unit: "reads" }} window="a search, mean" />
+      <Tile name="One-sided" value={share(pair.one_sided_share)} window="of searches, last second" note={inWords(perSecond(pair.searches_per_second))} />
+    </Tiles>
+  );
+}
+
+function PolicyNote({ policy }: { policy: string }) {
+  const words: Record<string, string> = {
+    paper: "The policy is paper: a search goes to the server if and only if the left side is smaller.",
+    adaptive: "The policy is adaptive: it moves a share of the searches by what they cost all clients. The two sides show where it pulls, not a decision for each search.",
+    fixed: "The policy is fixed: a set share goes to the server, whatever the two sides say.",
+    client: "The client searches always itself; the two sides are shown for comparison.",
+    server: "The server does all searches; the two sides are shown for comparison.",
+  };
+  return <p class="quiet prose">{words[policy] ?? `The policy is ${policy}.`} <a href="/console/tuning?find=client_selector">Change its settings</a></p>;
+}
+
+type Row = [string, number];
+
+function Reasons({ pair, source }: { pair: SelectorPair; source: Pick<Resource<object>, "data" | "problem" | "ageMs" | "isStale"> }) {
+  const list = (record: Record<string, number>): Row[] => Object.entries(record).sort((a, b) => b[1] - a[1]);
+  return (
+    <Panel title="Why, and what went wrong" id="reasons" window="a second, last second" source={source}>
+      <div class="columns">
+        <Bars title="Reasons of decisions" rows={list(pair.reasons)} />
+        <Bars title="Reads that were tried again" rows={list(pair.retries)} />
+        <dl class="facts">
+          <dt>Reads a search</dt><dd>{pair.reads_per_search === null ? "–" : digits(pair.reads_per_search)}</dd>
+          <dt>Cache hits</dt><dd><Figure value={share(pair.cache_hit_share)} />, <Figure value={perSecond(pair.cache_hits_per_second)} /></dd>
+          <dt>Left to the server</dt><dd><Figure value={perSecond(pair.fallbacks_per_second)} /></dd>
+          <dt>In hand</dt><dd>{pair.in_hand} operations</dd>
+          <dt>Reported</dt><dd>{age(pair.age_ms)}</dd>
+        </dl>
+      </div>
+    </Panel>
+  );
+}
+
+function Bars({ title, rows }: { title: string; rows: Row[] }) {
+  const top = Math.max(1, ...rows.map(([, rate]) => rate));
+  return (
+    <table class="bars">
+      <caption>{title}</caption>
+      <tbody>
+        {rows.map(([name, rate]) => (
+          <tr key={name}>
+            <th scope="row">{name.replaceAll("_", " ")}</th>
+            <td class="number"><Figure value={perSecond(rate)} /></td>
+            <td class="bar-cell"><span class="bar" style={{ width: `${(rate / top) * 100}%` }} /></td>
+          </tr>
+        ))}
+      </tbody>
+    </table>
+  );
+}

@@ -1,0 +1,122 @@
+// The three bands: heat over time, owners, icicle. A drag over them zooms; arrows and Enter choose a meganode.
+
+import { useMemo, useRef, useState } from "preact/hooks";
+import type { BucketsDocument } from "../../api/types";
+import { Segments } from "../../parts/choice";
+import { keyText, shortened } from "../../parts/format";
+import { nodeColour } from "../../parts/node_name";
+import { setQuery, useParam } from "../../state/url";
+import { at, axisOf, owners, type Axis, type Placed } from "./axis";
+import { BucketCard } from "./bucket_card";
+import { HeatStrip } from "./heat_strip";
+import type { HeatOf } from "./heat";
+import { Icicle } from "./icicle";
+import type { Measure } from "./page";
+
+/** Less than this part of the axis is a click, no drag. */
+const DRAG_MIN = 0.01;
+
+export function Bands({ document, measure }: { document: BucketsDocument; measure: Measure }) {
+  const axis = useMemo(() => axisOf(document, measure), [document, measure]);
+  const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
+  const [chosen, choose] = useState<string | null>(null);
+  const [brush, setBrush] = useState<[number, number] | null>(null);
+  const area = useRef<HTMLDivElement>(null);
+  const opened = useParam("meganode");
+  const current = axis.buckets.find((one) => one.bucket.low.hex === chosen) ?? null;
+
+  const share = (event: PointerEvent) => {
+    const box = area.current!.getBoundingClientRect();
+    return Math.min(1, Math.max(0, (event.clientX - box.left) / box.width));
+  };
+  const onDown = (event: PointerEvent) => {
+    if (event.button !== 0) return;
+    area.current?.setPointerCapture(event.pointerId);
+    setBrush([share(event), share(event)]);
+  };
+  const onMove = (event: PointerEvent) => {
+    if (brush) setBrush([brush[0], share(event)]);
+    else choose(at(axis, share(event))?.bucket.low.hex ?? null);
+  };
+  const onUp = (event: PointerEvent) => {
+    if (!brush) return;
+    const [left, right] = [Math.min(brush[0], share(event)), Math.max(brush[0], share(event))];
+    setBrush(null);
+    if (right - left < DRAG_MIN) open(at(axis, left));
+    else zoom(axis, left, right);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    const moved = onAxisKey(event.key, axis, current, choose);
+    if (moved) event.preventDefault();
+  };
+  return (
+    <div class="stack-tight">
+      <div class="row row-between">
+        <Segments
+          label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
+          onChange={(value) => setQuery({ heat: value === "writes" ? null : value })}
+        />
+        <span class="quiet">Drag to zoom. Click or Enter opens a meganode.</span>
+      </div>
+      <div
+        class="bands" ref={area} tabIndex={0} role="group" aria-label="Key space. Arrows move over the meganodes, Enter opens, plus and minus zoom. The table below has the same figures."
+        onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onKeyDown={onKeyDown}
+      >
+        <HeatStrip document={document} axis={axis} of={of} />
+        <OwnerStrip axis={axis} />
+        <Icicle axis={axis} chosen={chosen} opened={opened} />
+        {brush && <span class="brush" style={{ left: `${Math.min(...brush) * 100}%`, width: `${Math.abs(brush[1] - brush[0]) * 100}%` }} />}
+      </div>
+      <AxisEnds document={document} />
+      <BucketCard bucket={current?.bucket ?? null} />
+    </div>
+  );
+}
+
+function open(place: Placed | null): void {
+  if (!place) return;
+  if (place.bucket.id) setQuery({ meganode: place.bucket.id, tree_node: null }, true);
+  else setQuery({ from: place.bucket.low.hex || null, to: place.bucket.high?.hex ?? null }, true);
+}
+
+function zoom(axis: Axis, left: number, right: number): void {
+  const [first, last] = [at(axis, left), at(axis, Math.max(left, right - 1e-6))];
+  setQuery({ from: first?.bucket.low.hex || null, to: last?.bucket.high?.hex ?? null }, true);
+}
+
+/** Whether the key meant something here. */
+function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low: string) => void): boolean {
+  const last = axis.buckets.length - 1;
+  const index = current?.index ?? -1;
+  const go = (to: number) => choose(axis.buckets[Math.min(last, Math.max(0, to))]!.bucket.low.hex);
+  if (key === "ArrowRight") go(index + 1);
+  else if (key === "ArrowLeft") go(index - 1);
+  else if (key === "Home") go(0);
+  else if (key === "End") go(last);
+  else if (key === "Enter") open(current);
+  else if (key === "-") setQuery({ from: null, to: null }, true);
+  else if (key === "+" && current) zoom(axis, axis.buckets[Math.max(0, index - 2)]!.left, axis.buckets[Math.min(last, index + 2)]!.right);
+  else return false;
+  return true;
+}
+
+function OwnerStrip({ axis }: { axis: Axis }) {
+  return (
+    <div class="band band-owners" aria-hidden="true">
+      {owners(axis).map((run) => (
+        <span key={run.left} class="owner" style={{ left: `${run.left * 100}%`, width: `${(run.right - run.left) * 100}%`, background: nodeColour(run.node) }}>
+          {run.right - run.left > 0.07 ? (run.node === null ? "nobody" : `node ${run.node}`) : run.right - run.left > 0.02 ? run.node ?? "?" : ""}
+        </span>
+      ))}
+    </div>
+  );
+}
+
+function AxisEnds({ document }: { document: BucketsDocument }) {
+  return (
+    <div class="row row-between quiet mono">
+      <span>{shortened(keyText(document.low), 28)}</span>
+      <span>{shortened(keyText(document.high), 28)}</span>
+    </div>
+  );
+}

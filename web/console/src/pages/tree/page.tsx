@@ -1,0 +1,113 @@
+// Tree: where keys live and how full their meganodes are, on one key axis.
+
+import type { BucketsDocument } from "../../api/types";
+import { Segments } from "../../parts/choice";
+import { Tile, Tiles } from "../../parts/figure";
+import { count, hexOfTyped, keyText, share, shortened, whole } from "../../parts/format";
+import { PageFrame } from "../../parts/page";
+import { Panel } from "../../parts/panel";
+import { Empty } from "../../parts/states";
+import { useResource } from "../../state/resource";
+import { setQuery, useParam, usePlace } from "../../state/url";
+import { Bands } from "./bands";
+import { BucketTable } from "./bucket_table";
+import { MeganodeView } from "./meganode";
+import { LocateForm } from "./locate";
+
+export type Measure = "entries" | "bytes";
+const COLUMNS = 256;
+
+export function bucketsPath(from: string | null, to: string | null): string {
+  const bounds = `${from ? `&from=${from}` : ""}${to ? `&to=${to}` : ""}`;
+  return `tree/buckets?columns=${COLUMNS}${bounds}`;
+}
+
+export function Tree() {
+  const { query } = usePlace();
+  const [from, to] = [query.get("from"), query.get("to")];
+  const meganode = query.get("meganode");
+  const buckets = useResource<BucketsDocument>(bucketsPath(from, to), 1000);
+  return (
+    <PageFrame title="Tree" says="All keys from left to right: who writes them, who owns them, how full their meganodes are.">
+      {buckets.data && <Figures document={buckets.data} />}
+      <Panel
+        title="Key space" window={rangeWords(buckets.data)} source={buckets}
+        actions={<Controls isZoomed={from !== null || to !== null} />}
+      >
+        {buckets.data && <KeySpace document={buckets.data} isZoomed={from !== null || to !== null} />}
+      </Panel>
+      {meganode && <MeganodeView key={meganode} id={meganode} />}
+      <LocateForm />
+    </PageFrame>
+  );
+}
+
+function rangeWords(document: BucketsDocument | null): string {
+  if (!document) return "";
+  return `${shortened(keyText(document.low), 24)} to ${shortened(keyText(document.high), 24)}`;
+}
+
+function Figures({ document }: { document: BucketsDocument }) {
+  const { buckets, splits } = document;
+  const nodes = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes, 0);
+  const all = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes_all, 0);
+  return (
+    <Tiles narrow>
+      <Tile name="Entries" value={count(document.entries_all)} window="now, whole store" />
+      <Tile name="Meganodes" value={count(document.meganodes_all)} window="now, whole store" />
+      <Tile name="Height" value={{ number: whole(document.levels_max), unit: "levels" }} window="highest meganode" />
+      <Tile name="Tree nodes in use" value={share(all === 0 ? null : nodes / all)} window="of the slots shown" note={`${inThousands(nodes)} of ${inThousands(all)}`} />
+      <Tile name="Splits" value={{ number: whole(splits.finished), unit: "done" }} window="since start" note={`${splits.under_way} under way, ${splits.aborted} aborted`} />
+    </Tiles>
+  );
+}
+
+const inThousands = (value: number): string => (value < 10_000 ? whole(value) : `${whole(value / 1000)} k`);
+
+function Controls({ isZoomed }: { isZoomed: boolean }) {
+  const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
+  return (
+    <>
+      {isZoomed && <button class="button button-small" type="button" onClick={() => setQuery({ from: null, to: null }, true)}>Show all keys</button>}
+      <Segments
+        label="Width by" value={measure} options={[["entries", "Width: entries"], ["bytes", "bytes"]] as const}
+        onChange={(value) => setQuery({ width: value === "entries" ? null : value })}
+      />
+    </>
+  );
+}
+
+function KeySpace({ document, isZoomed }: { document: BucketsDocument; isZoomed: boolean }) {
+  const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
+  const isTable = useParam("view") === "table";
+  if (document.buckets.length === 0) return <Empty command="cell load words.tsv --key 1 --value 2">No meganode is told of here. A store that was filled looks different:</Empty>;
+  return (
+    <div class="stack">
+      {document.entries_all === 0 && <Empty command="cell load words.tsv --key 1 --value 2">The tree is empty. Fill it:</Empty>}
+      <Bands document={document} measure={measure} />
+      <div class="row row-between">
+        <ZoomForm key={isZoomed ? "zoomed" : "all"} document={document} />
+        <button class="button button-small" type="button" aria-pressed={isTable} onClick={() => setQuery({ view: isTable ? null : "table" })}>
+          {isTable ? "Hide the table" : "Show as a table"}
+        </button>
+      </div>
+      {isTable && <BucketTable document={document} />}
+    </div>
+  );
+}
+
+function ZoomForm({ document }: { document: BucketsDocument }) {
+  const submit = (event: Event) => {
+    event.preventDefault();
+    const form = new FormData(event.currentTarget as HTMLFormElement);
+    const hex = (name: string) => hexOfTyped(String(form.get(name) ?? "").trim()) || null;
+    setQuery({ from: hex("from"), to: hex("to") }, true);
+  };
+  return (
+    <form class="row" onSubmit={submit}>
+      <label class="field"><span>From key</span><input name="from" type="text" spellcheck={false} defaultValue={document.low.text} placeholder="the beginning" /></label>
+      <label class="field"><span>To key</span><input name="to" type="text" spellcheck={false} defaultValue={document.high?.text ?? ""} placeholder="the end" /></label>
+      <button class="button" type="submit">Show these keys</button>
+    </form>
+  );
+}

@@ -1,0 +1,22 @@
+// States by sign and word; colour only repeats what they say.
+
+import type { Level } from "../api/types";
+
+const SIGN: Record<Level | "info", string> = { ok: "✓", info: "i", warning: "!", critical: "✕" };
+
+export function Sign({ level }: { level: Level | "info" }) {
+  return <span class={`sign sign-${level}`} aria-hidden="true">{SIGN[level]}</span>;
+}
+
+export function Badge({ level, children }: { level: Level | "info"; children: string }) {
+  return <span class={`badge badge-${level}`}><Sign level={level} />{children}</span>;
+}
+
+const BAD = new Set(["failed", "down", "dead", "unserved", "damaged", "lost", "unreachable"]);
+const GOOD = new Set(["serving", "served", "owned", "published", "passed", "live", "ok"]);
+
+/** A state's word, with what it means for an operator. */
+export function StateBadge({ state }: { state: string }) {
+  const level: Level = GOOD.has(state) ? "ok" : BAD.has(state) ? "critical" : "warning";
+  return <Badge level={level}>{state.replaceAll("_", " ")}</Badge>;
+}

@@ -1,0 +1,54 @@
+// A section of a page: heading, what it was made from and when, actions, and its states.
+
+import type { ComponentChildren } from "preact";
+import type { ApiProblem } from "../api/problem";
+import type { Missing } from "../api/types";
+import { age } from "./format";
+import { Loading, MissingNote, ProblemNote, StaleNote } from "./states";
+
+/** What a panel needs to know of where its data comes from; a resource and a live topic both have it. */
+export interface Source {
+  data: { missing?: Missing[] } | null; problem: ApiProblem | null; ageMs: number; isStale: boolean;
+}
+
+interface PanelProps {
+  title: string;
+  /** The time over which the figures were measured, and other facts that hold for all of them. */
+  window?: string;
+  source?: Source; actions?: ComponentChildren; children?: ComponentChildren; id?: string; wide?: boolean;
+  /** The page shows already whose answer is missing. */
+  saysMissing?: boolean;
+}
+
+export function Panel({ title, window, source, actions, children, id, wide, saysMissing = true }: PanelProps) {
+  const name = id ?? title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
+  const isStale = source?.isStale ?? false;
+  return (
+    <section class={`panel${wide ? " panel-wide" : ""}${isStale ? " is-stale" : ""}`} aria-labelledby={`${name}-title`} id={name}>
+      <header class="panel-head">
+        <h2 id={`${name}-title`}>{title}</h2>
+        <span class="panel-window">
+          {window}
+          {window && source?.data && " · "}
+          {source?.data && <span class="panel-age">{age(source.ageMs)}</span>}
+        </span>
+        {actions && <div class="panel-actions">{actions}</div>}
+      </header>
+      <Body title={title} source={source} saysMissing={saysMissing}>{children}</Body>
+    </section>
+  );
+}
+
+function Body({ title, source, saysMissing, children }: Pick<PanelProps, "title" | "source" | "children" | "saysMissing">) {
+  if (!source) return <>{children}</>;
+  const { data, problem, isStale, ageMs } = source;
+  if (!data) return problem ? <ProblemNote problem={problem} /> : <Loading what={title.toLowerCase()} />;
+  return (
+    <>
+      {problem && <ProblemNote problem={problem} />}
+      {isStale && !problem && <StaleNote ageMs={ageMs} />}
+      {saysMissing && <MissingNote missing={data.missing} />}
+      {children}
+    </>
+  );
+}

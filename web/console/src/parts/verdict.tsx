@@ -1,0 +1,19 @@
+// The sentence that says how the cluster is.
+
+import type { Status } from "../api/types";
+import { Sign } from "./badge";
+import { age } from "./format";
+
+export function Verdict({ status, ageMs }: { status: Status; ageMs: number }) {
+  const { verdict, faults_survivable: faults } = status;
+  return (
+    <section class={`verdict verdict-${verdict.level}`} aria-label="Verdict">
+      <Sign level={verdict.level} />
+      <h2 aria-live="polite"><span class="unseen">{verdict.level}: </span>{verdict.sentence}</h2>
+      <span class="live">node {status.answered_by} answers · {age(ageMs)}</span>
+      <p>
+        {faults.nodes === 0 ? "No node may fail now." : `${faults.nodes} of ${status.nodes.length} nodes may fail now.`} {faults.why}
+      </p>
+    </section>
+  );
+}
