@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cell_cluster::boottime_ns;
+use cell_cluster::{TuningRow, boottime_ns};
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckOutcome, CheckTarget, ImageJob, check};
 use cell_protocol::RequestHeader;
 use cell_recovery::Environment;
+use cell_settings::{Author, SettingsStore};
 use cell_terms::PairId;
 use cell_terms::setting::Settings;
 
@@ -21,7 +22,7 @@ use crate::error::NodeError;
 use crate::membership::{MembershipOptions, RefusedKind};
 use crate::messages::{Inbound, PairResources, RecoveredPair, ServedPair, TakeoverReport, ToWorker, Work};
 use crate::recoverer::Recoverer;
-use crate::settings::WorkerOptions;
+use crate::settings::{ClientSettings, WorkerOptions};
 
 /// What the thread works with.
 pub(crate) struct Control {
@@ -33,6 +34,8 @@ pub(crate) struct Control {
     /// Into this thread's own queue, for helpers.
     sender: Sender<Work>,
     images: ImageOptions,
+    tuning: Arc<TuningRow>,
+    store: Option<Arc<SettingsStore>>,
 }
 
 /// How checkpoints are written.
@@ -100,6 +103,8 @@ impl Control {
             recoverer,
             sender,
             images: ImageOptions::from_settings(settings),
+            tuning: Arc::default(),
+            store: None,
             bring_up,
             environment,
         }
@@ -119,6 +124,13 @@ impl Control {
                 Ok(Work::Grown(grown)) => self.grown(grown),
                 Ok(Work::Stopping) => self.driver.stop(),
                 Ok(Work::Settings(settings)) => self.take_live(&settings),
+                Ok(Work::Look { pair, answer }) => {
+                    let _ = answer.send(self.driver.subject(pair).cloned()); // unless nobody waits any more
+                }
+                Ok(Work::Store(store)) => {
+                    self.store = Some(store);
+                    self.tune();
+                }
                 Err(RecvTimeoutError::Timeout) => {}
             }
             let now_ns = boottime_ns();
@@ -138,12 +150,39 @@ impl Control {
     fn take_live(&mut self, settings: &Settings) {
         self.images = ImageOptions::from_settings(settings);
         self.driver.set_every_ns(poll_ns(settings));
-        let options = Box::new(WorkerOptions::from_settings(settings));
-        self.to_worker.event(ControlEvent::OptionsChanged(options));
+        let client_settings = Some(Arc::new(client_settings(&self.tuning)));
+        let options = WorkerOptions { client_settings, ..WorkerOptions::from_settings(settings) };
+        self.to_worker.event(ControlEvent::OptionsChanged(Box::new(options)));
+    }
+
+    /// Puts into force what the cluster is tuned to.
+    #[allow(clippy::disallowed_methods, reason = "a shell: when a value came into force is told to a person")]
+    fn tune(&mut self) {
+        let Some(store) = self.store.clone() else { return };
+        let values = self.tuning.values.iter().map(|(name, value)| (name.clone(), value.text.clone()));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let author = Author {
+            name: format!("tuning, revision {}", self.tuning.revision),
+            at_unix_ms: u64::try_from(now.as_millis()).unwrap_or(u64::MAX),
+        };
+        match store.tune(author, &values.collect()) {
+            Ok(taken) => {
+                for change in taken.revision.iter().flat_map(|revision| &revision.changes) {
+                    tracing::info!(old = change.old, new = change.new, "`{}` is tuned", change.name);
+                }
+                taken.refused.iter().for_each(|refusal| tracing::warn!("{refusal}"));
+            }
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::error!(error, "the cluster's tuning does not fit this node's settings: all stay");
+            }
+        }
+        // Also where nothing changed for this node: clients are told by it.
+        self.take_live(&store.current().0);
     }
 
     /// Does what the driver says.
-    fn follow(&self, effects: impl IntoIterator<Item = ControlEffect<PairResources>>) {
+    fn follow(&mut self, effects: impl IntoIterator<Item = ControlEffect<PairResources>>) {
         let served = |(pair, resources)| ServedPair { pair, resources };
         for effect in effects {
             match effect {
@@ -158,6 +197,10 @@ impl Control {
                 ControlEffect::TakeOver(jobs) => self.recoverer.push(jobs),
                 ControlEffect::Create => self.grow(),
                 ControlEffect::HoldGrowth(held) => self.hold_growth(held),
+                ControlEffect::Tune(tuning) => {
+                    self.tuning = tuning;
+                    self.tune();
+                }
                 ControlEffect::Check { connection, header, targets } => {
                     self.check(connection, header, targets);
                 }
@@ -197,7 +240,7 @@ impl Control {
     }
 
     /// Creates one more pair on a thread of its own: it waits for the disk.
-    fn grow(&self) {
+    fn grow(&mut self) {
         let (bring_up, environment) = (self.bring_up.clone(), self.environment.clone());
         let sender = self.sender.clone();
         let spawned = std::thread::Builder::new().name("cell-grow".into()).spawn(move || {
@@ -219,7 +262,7 @@ impl Control {
         }
     }
 
-    fn not_grown(&self, error: &NodeError) {
+    fn not_grown(&mut self, error: &NodeError) {
         let error = error as &dyn std::error::Error;
         tracing::warn!(error, "no pair can be added: the node's room is what it is");
         self.follow([self.driver.not_created()]);
@@ -258,6 +301,13 @@ impl Control {
             self.to_worker.event(ControlEvent::ImageWritten { pair, csn_max: None });
         }
     }
+}
+
+/// What the cluster is tuned to, of what clients go by.
+fn client_settings(tuning: &TuningRow) -> ClientSettings {
+    let of_clients = tuning.values.iter().filter(|(name, _)| name.starts_with("client_"));
+    let values = of_clients.map(|(name, value)| (name.clone(), value.text.clone())).collect();
+    ClientSettings { revision: tuning.revision, values }
 }
 
 /// What a takeover's failure means for the pair.

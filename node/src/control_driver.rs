@@ -16,6 +16,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     CheckpointRow, ClusterError, Coordinator, Layout, MemberRow, Members, PairGeometry, ShareTimes, Tenure,
+    TuningRow,
 };
 use cell_fabric::ConnectionId;
 use cell_pair::{CheckTarget, ImageJob, ImageSubject, Pair, check_targets};
@@ -54,6 +55,8 @@ pub enum ControlEffect<L> {
     /// Keep memory for pairs that this node had and that wait to be recovered, or do not: until they are,
     /// writes that need more are refused.
     HoldGrowth(bool),
+    /// Put the values into force that the cluster is tuned to.
+    Tune(Arc<TuningRow>),
     /// Check these meganodes; the worker is to be told of it.
     Check {
         /// Who asked.
@@ -108,6 +111,8 @@ pub struct ControlDriver<L> {
     /// What the worker was told of the disk's room.
     disk_free: Option<u64>,
     unplaced: usize,
+    /// Of the tuning that the shell was told.
+    tuning_revision: u64,
 }
 
 impl<L> ControlDriver<L> {
@@ -131,6 +136,7 @@ impl<L> ControlDriver<L> {
             pairs: Vec::new(),
             disk_free: None,
             unplaced: 0,
+            tuning_revision: 0,
         }
     }
 
@@ -175,6 +181,7 @@ impl<L> ControlDriver<L> {
         let looked = self.agent.look(now_ns)?;
         self.unplaced = looked.unplaced;
         let mut effects = vec![ControlEffect::HoldGrowth(self.agent.has_left_behind())];
+        effects.extend(self.tuned());
         effects.extend(looked.events.into_iter().map(ControlEffect::Tell));
         if looked.changed || !self.progress.is_empty() {
             effects.push(ControlEffect::Tell(self.cluster(now_ns)));
@@ -184,6 +191,13 @@ impl<L> ControlDriver<L> {
         effects.extend(self.install(false));
         effects.extend(self.disk_room().map(ControlEffect::Tell));
         Ok(effects)
+    }
+
+    /// The tuning, when it has changed.
+    fn tuned(&mut self) -> Option<ControlEffect<L>> {
+        let tuning = &self.agent.view().tuning;
+        let revision = std::mem::replace(&mut self.tuning_revision, tuning.revision);
+        (revision != tuning.revision).then(|| ControlEffect::Tune(Arc::new(tuning.clone())))
     }
 
     /// What the worker is to be told of the disk's room, when that has changed.
@@ -209,6 +223,7 @@ impl<L> ControlDriver<L> {
             members,
             incidents: view.incidents.values().cloned().collect(),
             recoveries: recoveries.collect(),
+            tuning: view.tuning.clone(),
         };
         ControlEvent::Cluster(Arc::new(cluster))
     }
@@ -309,6 +324,11 @@ impl<L> ControlDriver<L> {
 
     fn pair(&self, pair: PairId) -> Option<&PairControl> {
         self.pairs.iter().find(|of| of.tenure.pair == pair)
+    }
+
+    /// What readers beside the owner of a pair that is served here may hold.
+    pub(crate) fn subject(&self, pair: PairId) -> Option<&ImageSubject> {
+        self.pair(pair).map(|of| &of.subject)
     }
 
     fn image_job(&self, pair: PairId, base: ImageBase) -> Option<ImageJob> {

@@ -89,6 +89,12 @@ impl Directory {
         self.ranges.last()
     }
 
+    /// The ranges that begin behind a key, in key order; all without one.
+    pub(crate) fn behind(&self, low: Option<&[u8]>) -> &[Range] {
+        let from = low.and_then(|low| self.position(low)).map_or(0, |at| at + 1);
+        &self.ranges[from..]
+    }
+
     /// The range of a meganode.
     pub(crate) fn of(&self, at: MeganodeAt) -> Option<&Range> {
         self.ranges.iter().find(|range| range.at == at)

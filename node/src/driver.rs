@@ -103,6 +103,8 @@ pub struct WorkerDriver<E, D> {
     /// How long a thread without work looks for some before it sleeps.
     spin_ns: u64,
     spin_until_ns: u64,
+    /// The last turn was to be followed by this one without a sleep.
+    ran_on: bool,
     log_events: Vec<LogEvent>,
 }
 
@@ -119,6 +121,7 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
             now_ns: 0,
             spin_ns: 0,
             spin_until_ns: 0,
+            ran_on: false,
             log_events: Vec::new(),
         }
     }
@@ -176,12 +179,17 @@ impl<E: OneSided, D: LogDevice> WorkerDriver<E, D> {
         self.endpoint.flush();
         let commands = self.worker.take_commands();
         busy |= replies > 0 || self.worker.has_work() || !commands.is_empty();
-        WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next: self.next(busy) }
+        let next = self.next(busy);
+        self.ran_on = matches!(next, Next::Again | Next::Spin);
+        WorkerTurn { commands, ticked_ns: ticked.then_some(self.now_ns), replies, next }
     }
 
     /// Whether it was told in full.
     fn tell_time(&mut self, clock: &mut impl WorkerClock) -> bool {
         let now_ns = clock.now_ns();
+        if self.ran_on {
+            self.worker.turned(now_ns.saturating_sub(self.now_ns));
+        }
         self.now_ns = now_ns;
         if now_ns < self.tick_due_ns {
             self.worker.advance(now_ns);

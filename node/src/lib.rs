@@ -9,6 +9,7 @@
 mod agent;
 mod bring_up;
 mod checkpoint;
+mod client_snapshot;
 mod command;
 mod congestion;
 mod control;
@@ -17,6 +18,7 @@ mod counters;
 mod directory;
 mod driver;
 mod error;
+mod latency;
 mod limits;
 mod membership;
 mod memory_plan;
@@ -35,19 +37,25 @@ mod split;
 mod start;
 mod table_view;
 mod takeovers;
+mod tree_look;
+mod tree_shape;
 mod worker;
 
 pub use agent::{ClusterAgent, Installation, Looked, TakeoverWanted};
 pub use cell_memory::BudgetFigures;
+pub use cell_protocol::{ClientCounts, ClientEstimates, MeganodeUse, ReportPolicy, ReportTransport};
+pub use cell_tree::{NodeIndex as TreeNodeIndex, PathStep, TreeNodeState};
+pub use client_snapshot::{ClientSnapshot, ClientTotals};
 pub use command::{CheckpointCommand, Command, ControlEvent};
 pub use congestion::REPLIES_BYTES_MIN;
 pub use control_driver::{ControlDriver, ControlEffect, join_cluster};
 pub use driver::{Ended, Next, PairInput, WorkerClock, WorkerDriver, WorkerInput, WorkerTurn};
 pub use error::NodeError;
+pub use latency::{LatencySummary, OperationLatencies};
 pub use membership::{MembershipOptions, RefusedKind};
 pub use options::NodeOptions;
 pub use outbox::ReplyList;
-pub use settings::{SETTINGS, WorkerOptions};
+pub use settings::{ClientSettings, SETTINGS, WorkerOptions};
 pub use snapshot::{
     ClusterSnapshot, FailureKind, NodeSnapshot, NodeState, OperationCounts, PairRecovery, PairSnapshot,
     ReadOnlyReason, RecoveryProgress,
@@ -56,4 +64,6 @@ pub use split::{NoticeRow, NoticesView, SourceNotice, SplitCounts, TargetNotice}
 pub use start::{NodeHandle, SnapshotWatch, start};
 pub use table_view::TableView;
 pub use takeovers::{TakeoverJob, TakeoverQueue, TakeoverRun};
+pub use tree_look::{LevelView, LookError, MeganodeView, TreeLook, TreeNodeView};
+pub use tree_shape::{MeganodeShape, RouterShape, TreeShape};
 pub use worker::{Worker, WorkerIdentity, pair_regions};

@@ -1,13 +1,15 @@
 //! What the node's threads tell each other.
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use cell_cluster::ShareTimes;
 use cell_fabric::Waker;
 use cell_memory::Reservation;
-use cell_pair::Pair;
+use cell_pair::{ImageSubject, Pair};
 use cell_recovery::Recovered;
+use cell_settings::SettingsStore;
 use cell_terms::setting::Settings;
 use cell_terms::{Incarnation, PairId};
 use cell_wal::ring::Ring;
@@ -100,6 +102,10 @@ pub(crate) enum Work {
     Stopping,
     /// Settings have changed; of these values only those that apply live count.
     Settings(Box<Settings>),
+    /// Where the values are kept that are in force.
+    Store(Arc<SettingsStore>),
+    /// Somebody wants to look at a pair that is served here; none, if it is not.
+    Look { pair: PairId, answer: Sender<Option<ImageSubject>> },
     /// The worker's thread has ended.
     WorkerEnded,
 }
@@ -116,7 +122,6 @@ pub(crate) enum TakeoverReport {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::mpsc::channel;
 
     use super::*;

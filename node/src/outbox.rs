@@ -9,6 +9,8 @@
 use cell_fabric::ConnectionId;
 use cell_terms::Csn;
 
+use crate::latency::Arrival;
+
 /// Bytes that an arena keeps however little is needed of them.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -27,6 +29,7 @@ struct End {
     connection: ConnectionId,
     end: usize,
     pair: PairAt,
+    arrival: Arrival,
 }
 
 /// Replies in one arena, in order: no allocation a reply once the arena has grown.
@@ -39,10 +42,16 @@ pub struct ReplyList {
 }
 
 impl ReplyList {
-    /// Appends a reply of a pair that `write` encodes.
-    pub(crate) fn push(&mut self, connection: ConnectionId, pair: PairAt, write: impl FnOnce(&mut Vec<u8>)) {
+    /// Appends a reply of a pair that `write` encodes; `arrival` is that of its request.
+    pub(crate) fn push(
+        &mut self,
+        connection: ConnectionId,
+        pair: PairAt,
+        arrival: Arrival,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) {
         write(&mut self.bytes);
-        self.ends.push(End { connection, end: self.bytes.len(), pair });
+        self.ends.push(End { connection, end: self.bytes.len(), pair, arrival });
     }
 
     /// Each reply with its connection, in order.
@@ -82,11 +91,12 @@ impl ReplyList {
         self.bytes.len()
     }
 
-    /// Each reply's bytes with the pair that it is of, to be completed before they leave.
-    pub(crate) fn for_each_mut(&mut self, mut complete: impl FnMut(PairAt, &mut [u8])) {
+    /// Each reply's bytes with the pair that it is of and its request's arrival, to be completed before they
+    /// leave.
+    pub(crate) fn for_each_mut(&mut self, mut complete: impl FnMut(PairAt, Arrival, &mut [u8])) {
         let mut start = 0;
         for end in &self.ends {
-            complete(end.pair, &mut self.bytes[start..end.end]);
+            complete(end.pair, end.arrival, &mut self.bytes[start..end.end]);
             start = end.end;
         }
     }
@@ -202,7 +212,7 @@ mod tests {
     impl Outbox {
         fn push(&mut self, csn: u64, name: &str) {
             let list = self.held.list(Csn(csn), &mut self.ready);
-            list.push(ConnectionId::from_number(1), PairAt(0), |bytes| {
+            list.push(ConnectionId::from_number(1), PairAt(0), Arrival::default(), |bytes| {
                 bytes.extend_from_slice(name.as_bytes());
             });
         }
@@ -240,7 +250,8 @@ mod tests {
         let mut list = ReplyList::default();
         let push = |list: &mut ReplyList, count: usize| {
             let large = |bytes: &mut Vec<u8>| bytes.resize(bytes.len() + KEPT_BYTES, 7);
-            (0..count).for_each(|_| list.push(ConnectionId::from_number(1), PairAt(0), large));
+            let connection = ConnectionId::from_number(1);
+            (0..count).for_each(|_| list.push(connection, PairAt(0), Arrival::default(), large));
         };
         push(&mut list, 8);
         list.clear();

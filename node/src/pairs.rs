@@ -10,6 +10,7 @@ use cell_terms::{Csn, PairId};
 use crate::checkpoint::Checkpointing;
 use crate::counters::BatchCounters;
 use crate::directory::{Directory, MeganodeAt, Range};
+use crate::latency::Arrival;
 use crate::outbox::{Held, PairAt, ReplyList};
 
 /// Messages that wait for pairs' logs, over all pairs, past which no more input is taken.
@@ -31,6 +32,15 @@ impl Dependence {
     }
 }
 
+/// A client's message that has to be handled later.
+#[derive(Debug)]
+pub(crate) struct WaitingMessage {
+    pub(crate) connection: ConnectionId,
+    /// When it came.
+    pub(crate) arrived_ns: u64,
+    pub(crate) message: Vec<u8>,
+}
+
 /// A pair in its worker's hands.
 #[derive(Debug)]
 pub(crate) struct OwnedPair {
@@ -40,13 +50,14 @@ pub(crate) struct OwnedPair {
     pub(crate) batches: BatchCounters,
     pub(crate) submitted_ns: u64,
     /// Writes that wait for the pair's log, or for a check of it, in their order.
-    pub(crate) backlog: VecDeque<(ConnectionId, Vec<u8>)>,
+    pub(crate) backlog: VecDeque<WaitingMessage>,
 }
 
 /// A reply that depends on several pairs.
 #[derive(Debug)]
 struct Joint {
     connection: ConnectionId,
+    arrival: Arrival,
     needs: Vec<Dependence>,
     bytes: Vec<u8>,
 }
@@ -146,8 +157,14 @@ impl Pairs {
     }
 
     /// Queues a reply that depends on several pairs; it carries the watermark of the first.
-    pub(crate) fn push_joint(&mut self, connection: ConnectionId, needs: Vec<Dependence>, bytes: Vec<u8>) {
-        self.joint.push(Joint { connection, needs, bytes });
+    pub(crate) fn push_joint(
+        &mut self,
+        connection: ConnectionId,
+        arrival: Arrival,
+        needs: Vec<Dependence>,
+        bytes: Vec<u8>,
+    ) {
+        self.joint.push(Joint { connection, arrival, needs, bytes });
         self.release_joint();
     }
 
@@ -168,7 +185,8 @@ impl Pairs {
             let waits = !joint.needs.iter().all(met);
             if !waits {
                 let pair = joint.needs.first().map_or(PairAt(0), |need| need.pair);
-                ready.push(joint.connection, pair, |bytes| bytes.extend_from_slice(&joint.bytes));
+                let Joint { connection, arrival, bytes: reply, .. } = joint;
+                ready.push(*connection, pair, *arrival, |bytes| bytes.extend_from_slice(reply));
             }
             waits
         });
@@ -194,20 +212,20 @@ impl Pairs {
         self.joint.len() + self.list.iter().map(|pair| pair.held.len()).sum::<usize>()
     }
 
-    pub(crate) fn push_backlog(&mut self, at: PairAt, connection: ConnectionId, message: Vec<u8>) {
-        self.backlog_bytes += backlog_bytes(&message);
-        self.list[at.index()].backlog.push_back((connection, message));
+    pub(crate) fn push_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
+        self.backlog_bytes += backlog_bytes(&waiting.message);
+        self.list[at.index()].backlog.push_back(waiting);
     }
 
-    pub(crate) fn unpop_backlog(&mut self, at: PairAt, connection: ConnectionId, message: Vec<u8>) {
-        self.backlog_bytes += backlog_bytes(&message);
-        self.list[at.index()].backlog.push_front((connection, message));
+    pub(crate) fn unpop_backlog(&mut self, at: PairAt, waiting: WaitingMessage) {
+        self.backlog_bytes += backlog_bytes(&waiting.message);
+        self.list[at.index()].backlog.push_front(waiting);
     }
 
-    pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<(ConnectionId, Vec<u8>)> {
-        let (connection, message) = self.list[at.index()].backlog.pop_front()?;
-        self.backlog_bytes -= backlog_bytes(&message);
-        Some((connection, message))
+    pub(crate) fn pop_backlog(&mut self, at: PairAt) -> Option<WaitingMessage> {
+        let waiting = self.list[at.index()].backlog.pop_front()?;
+        self.backlog_bytes -= backlog_bytes(&waiting.message);
+        Some(waiting)
     }
 
     /// Whether so much waits that the queues of the network are to fill, and not ours.

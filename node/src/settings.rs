@@ -1,5 +1,7 @@
 //! Settings of a storage node.
 
+use std::sync::Arc;
+
 use cell_pair::PairOptions;
 use cell_terms::Durability;
 use cell_terms::setting::{Applies, Bounds, Setting, Settings};
@@ -171,8 +173,17 @@ pub const SETTINGS: &[Setting] = &[
 /// What an extent's record takes in the log besides the value, at the most.
 const LOG_OVERHEAD_BYTES: usize = 128;
 
+/// What the cluster has set for its clients.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClientSettings {
+    /// Grows with each change; clients that have it are told no values.
+    pub revision: u64,
+    /// Names of settings and values, as people write them; all that the cluster sets.
+    pub values: Vec<(String, String)>,
+}
+
 /// What a worker needs of the settings, as numbers.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WorkerOptions {
     /// How its pairs are kept.
     pub pair: PairOptions,
@@ -196,6 +207,8 @@ pub struct WorkerOptions {
     pub checkpoint_age_ns: u64,
     /// How long an idle session lives.
     pub session_idle_ns: u64,
+    /// What clients are told with the answers to their reports; none: nothing is set for them.
+    pub client_settings: Option<Arc<ClientSettings>>,
 }
 
 impl WorkerOptions {
@@ -228,23 +241,19 @@ impl WorkerOptions {
             checkpoint_log_bytes_min: settings.integer("checkpoint_log_bytes_min"),
             checkpoint_age_ns: settings.integer("checkpoint_age_ms") * 1_000_000,
             session_idle_ns: settings.integer("session_idle_ms") * 1_000_000,
+            client_settings: None,
         }
     }
 
     /// Takes over what applies live; the rest stays.
     pub(crate) fn take_live(&mut self, new: &WorkerOptions) {
-        *self = WorkerOptions {
-            scan_page_entries_max: new.scan_page_entries_max,
-            checkpoint_log_ratio: new.checkpoint_log_ratio,
-            checkpoint_log_bytes_min: new.checkpoint_log_bytes_min,
-            checkpoint_age_ns: new.checkpoint_age_ns,
-            pair: PairOptions {
-                split_fill_percent: new.pair.split_fill_percent,
-                compaction_permille: new.pair.compaction_permille,
-                ..self.pair
-            },
-            ..*self
-        };
+        self.scan_page_entries_max = new.scan_page_entries_max;
+        self.checkpoint_log_ratio = new.checkpoint_log_ratio;
+        self.checkpoint_log_bytes_min = new.checkpoint_log_bytes_min;
+        self.checkpoint_age_ns = new.checkpoint_age_ns;
+        self.pair.split_fill_percent = new.pair.split_fill_percent;
+        self.pair.compaction_permille = new.pair.compaction_permille;
+        self.client_settings.clone_from(&new.client_settings);
     }
 
     /// Longest key.

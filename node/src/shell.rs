@@ -12,6 +12,7 @@ use cell_memory::{Budget, Reservation, ready_bytes, ready_bytes_given};
 use cell_terms::CounterValue;
 use cell_wal::LogCounts;
 use cell_wal::ring::Ring;
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::driver::{Ended, Next, PairInput, TICK_NS, WorkerClock, WorkerDriver, WorkerInput};
 use crate::messages::{Inbound, PairResources, ServedPair, Work};
@@ -163,6 +164,7 @@ impl Shell {
                 memory_ready_bytes: ready_bytes(),
                 memory_ready_bytes_given: ready_bytes_given(),
                 counters: self.counters(),
+                cpu_ns: [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(processor_ns),
                 ..self.driver.worker().snapshot()
             });
         }
@@ -175,6 +177,13 @@ impl Shell {
         let fabric = self.driver.endpoint().counters().values();
         logs.values().chain(fabric).chain(self.lease_counts.values()).collect()
     }
+}
+
+/// Processor time by one of the clocks for it, in nanoseconds. That of a thread is the caller's.
+fn processor_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    let parts = [time.tv_sec, time.tv_nsec].map(|part| u64::try_from(part).unwrap_or(0));
+    parts[0] * 1_000_000_000 + parts[1]
 }
 
 impl Watched {

@@ -4,11 +4,16 @@
 
 use std::sync::Arc;
 
-use cell_cluster::{IncidentRow, MemberRow, PairRow, number};
+use cell_cluster::{IncidentRow, MemberRow, PairRow, TuningRow, number};
 use cell_memory::BudgetFigures;
 use cell_recovery::ProgressView;
 use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, PairId};
 use serde::{Serialize, Serializer};
+
+use crate::client_snapshot::{ClientSnapshot, ClientTotals};
+use crate::latency::OperationLatencies;
+use crate::split::SplitCounts;
+use crate::tree_shape::TreeShape;
 
 /// What a node is doing.
 #[derive(Clone, Debug, PartialEq)]
@@ -181,6 +186,8 @@ pub struct PairSnapshot {
     pub grace_bytes: u64,
     /// Log bytes since the last checkpoint.
     pub log_bytes_since_checkpoint: u64,
+    /// Bytes of records that are not durable yet.
+    pub log_bytes_pending: u64,
     /// Batches synced.
     pub batches: u64,
     /// Bytes synced in both logs, padding included.
@@ -240,6 +247,8 @@ pub struct ClusterSnapshot {
     pub incidents: Vec<IncidentRow>,
     /// Takeovers under way at this node.
     pub recoveries: Vec<PairRecovery>,
+    /// The settings that the cluster is tuned to.
+    pub tuning: TuningRow,
 }
 
 /// A node's figures. The JSON leaves the cluster out: it has a document of its own.
@@ -274,11 +283,27 @@ pub struct NodeSnapshot {
     pub backing: [&'static str; 2],
     /// Operations since the start.
     pub operations: OperationCounts,
+    /// What requests took at the server in the last second.
+    pub latencies: OperationLatencies,
+    /// Splits of meganodes since the start.
+    pub splits: SplitCounts,
+    /// Processor time of the process, and of it the worker's, in nanoseconds since the start.
+    #[serde(serialize_with = "processor_time")]
+    pub cpu_ns: [u64; 2],
     /// What its logs, its fabric and its lease count, as their crates declare it.
     #[serde(serialize_with = "counters")]
     pub counters: Vec<CounterValue>,
     /// Its pairs.
     pub pairs: Vec<PairSnapshot>,
+    /// The shape of its part of the tree; it has documents of its own.
+    #[serde(skip)]
+    pub tree: Arc<TreeShape>,
+    /// The connections of clients that report their searches; they have a document of their own.
+    #[serde(skip)]
+    pub clients: Vec<ClientSnapshot>,
+    /// What clients have reported since the start.
+    #[serde(skip)]
+    pub client_totals: ClientTotals,
     /// The others.
     #[serde(skip)]
     pub cluster: Arc<ClusterSnapshot>,
@@ -290,6 +315,10 @@ fn sync_times<S: Serializer>([p50, p99, max]: &[u64; 3], to: S) -> Result<S::Ok,
 
 fn backing<S: Serializer>([node, extent]: &[&'static str; 2], to: S) -> Result<S::Ok, S::Error> {
     to.collect_map([("node_region", node), ("extent_region", extent)])
+}
+
+fn processor_time<S: Serializer>([process, worker]: &[u64; 2], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map([("process", process), ("worker", worker)])
 }
 
 fn budget<S: Serializer>(figures: &BudgetFigures, to: S) -> Result<S::Ok, S::Error> {

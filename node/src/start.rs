@@ -31,6 +31,7 @@ use crate::ready::ReadyMemory;
 use crate::settings::WorkerOptions;
 use crate::shell::{SharedSnapshot, Shell};
 use crate::snapshot::{NodeSnapshot, NodeState};
+use crate::tree_look::TreeLook;
 use crate::worker::{Worker, WorkerIdentity};
 
 /// How long a node waits for its first lease.
@@ -70,7 +71,7 @@ pub fn start(mut options: NodeOptions, coordinator: Arc<dyn Coordinator>) -> Res
     let worker_options = worker_options(settings, &plan);
     let ready = keep_ready(settings, budget.clone())?;
     let progress = Arc::new(Progress::new(boottime_ns()));
-    let worker = Worker::new(identity, worker_options, progress.clone(), boottime_ns());
+    let worker = Worker::new(identity, worker_options.clone(), progress.clone(), boottime_ns());
     let snapshot: SharedSnapshot = Arc::new(Mutex::new(Arc::new(worker.snapshot())));
     let memory = watch_memory(budget.clone(), snapshot.clone())?;
 
@@ -218,6 +219,12 @@ impl NodeHandle {
         SnapshotWatch { snapshot: self.snapshot.clone() }
     }
 
+    /// A way to look at single meganodes, which outlives this handle.
+    #[must_use]
+    pub fn tree_look(&self) -> TreeLook {
+        TreeLook::new(self.to_control.clone())
+    }
+
     /// What the node is doing.
     #[must_use]
     pub fn state(&self) -> NodeState {
@@ -231,9 +238,11 @@ impl NodeHandle {
         self.to_worker.send(Inbound::Control(ControlEvent::Stop { checkpoint }));
     }
 
-    /// Takes over what changes in the store and applies live.
-    pub fn follow(&self, store: &SettingsStore) {
+    /// Takes over what changes in the store and applies live, and puts into the store what the cluster is
+    /// tuned to.
+    pub fn follow(&self, store: &Arc<SettingsStore>) {
         let to_control = self.to_control.clone();
+        let _ = to_control.send(Work::Store(store.clone())); // unless it has ended
         store.subscribe(move |_, settings| {
             let _ = to_control.send(Work::Settings(Box::new(settings.clone()))); // unless it has ended
         });

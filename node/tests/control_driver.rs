@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use cell_cluster::{
     Coordinator, HostId, Layout, MemberRow, NewPair, PairGeometry, ServingAddress, Sessions, Sim, Table,
+    Tuning, WantedTuning,
 };
 use cell_node::{
     CheckpointCommand, Command, ControlDriver, ControlEffect, ControlEvent, MembershipOptions, RefusedKind,
@@ -44,6 +45,7 @@ struct Node {
     jobs: TakeoverQueue,
     told: Vec<ControlEvent>,
     served: Vec<PairId>,
+    tuned: Vec<u64>,
 }
 
 /// A node that has joined a cluster of so many.
@@ -78,8 +80,8 @@ fn join(nodes: u32) -> Node {
         MembershipOptions { incarnation, node: NODE, joined_ns: sim.now_ns(), grace_ns: 2_000 * MS };
     let progress = Arc::new(Progress::new(sim.now_ns()));
     let driver = ControlDriver::new(&environment, &coordinator, options, EVERY_NS, progress);
-    let (jobs, told, served) = (TakeoverQueue::default(), Vec::new(), Vec::new());
-    Node { sim, disk, incarnation, coordinator, environment, driver, jobs, told, served }
+    let (jobs, told, served, tuned) = (TakeoverQueue::default(), Vec::new(), Vec::new(), Vec::new());
+    Node { sim, disk, incarnation, coordinator, environment, driver, jobs, told, served, tuned }
 }
 
 impl Node {
@@ -149,6 +151,7 @@ impl Node {
                 ControlEffect::AddPair(pair) => self.served.push(pair.0.id()),
                 ControlEffect::TakeOver(jobs) => self.jobs.push(jobs),
                 ControlEffect::HoldGrowth(_) => {}
+                ControlEffect::Tune(tuning) => self.tuned.push(tuning.revision),
                 ControlEffect::Create => {
                     let (incarnation, node, geometry) = (self.incarnation, NODE, GEOMETRY);
                     let (new, progress) =
@@ -214,6 +217,28 @@ fn own_pair_is_taken_and_installed_and_one_more_is_created() {
     node.driver.release();
     let (rows, _) = node.environment.table.pairs().unwrap();
     assert!(rows.iter().all(|row| row.owner.is_none()), "{rows:?}");
+}
+
+#[test]
+fn tuning_is_told_once_a_revision_also_to_a_node_that_joins_later() {
+    let mut node = join(1);
+    let tuning = Tuning::new(node.coordinator.clone());
+    let change = |revision, text: &str| {
+        let values = [("split_fill_percent".to_owned(), Some(text.to_owned()))].into();
+        tuning.change(revision, &WantedTuning { id: revision, values, ..WantedTuning::default() }).unwrap()
+    };
+    change(0, "70");
+    node.look();
+    assert_eq!(node.tuned, [1]);
+    node.look();
+    change(1, "80");
+    node.look();
+    assert_eq!(node.tuned, [1, 2]);
+    let told = node.told.iter().rev().find_map(|event| match event {
+        ControlEvent::Cluster(cluster) => Some(cluster.tuning.values["split_fill_percent"].text.clone()),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some("80"));
 }
 
 #[test]

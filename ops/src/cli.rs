@@ -56,6 +56,12 @@ pub(crate) enum Command {
     Status(command::status::StatusArgs),
     /// Show the shape of the tree
     Tree(command::tree::TreeArgs),
+    /// Show how each client searches each server, and why
+    Selector(command::selector::SelectorArgs),
+    /// Change settings of the whole cluster while it runs
+    Tune(command::tune::TuneArgs),
+    /// Show what happened in the cluster
+    Events(command::events::EventsArgs),
     /// Check the tree, walk the store, and prove that a loaded file is in it
     Verify(command::verify::VerifyArgs),
     /// Show what is on disk: logs, images, the region table
@@ -104,6 +110,9 @@ pub(crate) fn run(cli: &Cli, matches: &ArgMatches) -> anyhow::Result<Exit> {
         Command::Dump(arguments) => command::dump::run(global, arguments),
         Command::Status(arguments) => command::status::run(global, arguments),
         Command::Tree(arguments) => command::tree::run(global, arguments),
+        Command::Selector(arguments) => command::selector::run(global, arguments),
+        Command::Tune(arguments) => command::tune::run(global, arguments),
+        Command::Events(arguments) => command::events::run(global, arguments),
         Command::Verify(arguments) => command::verify::run(global, arguments),
         Command::Inspect(arguments) => command::inspect::run(global, arguments),
         Command::Bench(arguments) => command::bench::run(global, arguments),

@@ -5,6 +5,7 @@
 //! [`exit::Exit`].
 #![allow(clippy::disallowed_methods, reason = "ops is a shell: it waits, measures and shows times")]
 
+mod api;
 mod args;
 mod bench;
 mod cli;
@@ -25,6 +26,7 @@ mod settings;
 mod signal;
 mod store;
 mod version;
+mod watch;
 
 use std::process::ExitCode;
 

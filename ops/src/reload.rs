@@ -1,6 +1,7 @@
 //! What a node does at a SIGHUP: it reads its configuration file again, takes over what applies live, and
 //! says what it took over and what it did not.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cell_settings::{Author, SettingsRevision, SettingsStore, UpdateError};
@@ -10,7 +11,7 @@ use crate::logging::{self, Filter};
 
 /// The values in force, and what reads them anew.
 pub(crate) struct Configuration {
-    store: SettingsStore,
+    store: Arc<SettingsStore>,
     resolve: Box<dyn Fn() -> anyhow::Result<Settings>>,
 }
 
@@ -22,7 +23,7 @@ impl Configuration {
         filter: Filter,
         resolve: impl Fn() -> anyhow::Result<Settings> + 'static,
     ) -> Configuration {
-        let store = SettingsStore::new(settings);
+        let store = Arc::new(SettingsStore::new(settings));
         store.subscribe(move |revision, settings| {
             if revision.changes.iter().any(|change| change.name == logging::FILTER) {
                 filter.set(settings.text(logging::FILTER));
@@ -32,7 +33,7 @@ impl Configuration {
     }
 
     /// For who follows the changes.
-    pub(crate) fn store(&self) -> &SettingsStore {
+    pub(crate) fn store(&self) -> &Arc<SettingsStore> {
         &self.store
     }
 

@@ -11,7 +11,7 @@ use crate::exit::Failure;
 use crate::process_settings;
 
 /// Variables that begin with `CELL_` and are no settings.
-const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG"];
+const RESERVED_VARIABLES: &[&str] = &["CELL_SERVER", "CELL_CONFIG", "CELL_HTTP", "CELL_TOKEN"];
 
 /// Every declaration.
 pub(crate) const REGISTRY: Registry = Registry::new(&[
@@ -21,6 +21,7 @@ pub(crate) const REGISTRY: Registry = Registry::new(&[
     Section { name: "memory", settings: cell_memory::SETTINGS },
     Section { name: "coordination", settings: cell_cluster::SETTINGS },
     Section { name: "fabric", settings: cell_fabric::SETTINGS },
+    Section { name: "web", settings: cell_web::SETTINGS },
     Section { name: "client", settings: cell_client::SETTINGS },
     Section { name: "selector", settings: cell_client::SELECTOR_SETTINGS },
 ]);
@@ -193,7 +194,8 @@ as a variable (`CELL_LOG_SEGMENT_BYTES`) or in the configuration file
 (`log_segment_bytes = \"64 MiB\"`); the first of these that is given counts. Settings that
 apply at \"creation\" count when a region is created; later they
 are checked against it. Settings that apply \"live\" take effect when `cell node` gets a SIGHUP, upon which
-it reads its configuration file again. Client commands go by the `client_` settings, as variables or with
+it reads its configuration file again, and when they are changed for the whole cluster, by `cell tune` or in
+the console; that counts before all others. Client commands go by the `client_` settings, as variables or with
 `--set NAME=VALUE`.
 ";
     HEAD.to_owned() + &REGISTRY.markdown()

@@ -216,7 +216,6 @@ pub(crate) fn options(
     let is_set = |name| settings.get(name).is_some_and(|(_, source)| source > Source::Default);
     let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let mut options = ClientOptions::from_settings(&settings);
-    options.name = concat!("cell ", env!("CARGO_PKG_VERSION")).to_owned();
     match asked {
         Some(asked) => options.deadline_ms = milliseconds(asked),
         None if is_set("client_deadline") => {}

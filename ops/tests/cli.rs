@@ -70,6 +70,16 @@ fn settings_that_apply_live_are_those_that_a_node_takes_over() {
         "split_fill_percent",
         "compaction_ratio",
         "image_zstd_level",
+        "client_selector_policy",
+        "client_selector_fixed_share",
+        "client_selector_exploration",
+        "client_selector_idle",
+        "client_selector_reads",
+        "client_selector_samples",
+        "client_selector_outlier",
+        "client_selector_interval",
+        "client_selector_wait_weight",
+        "client_selector_read_cpu_ns",
     ];
     assert_eq!(found, expected);
 }

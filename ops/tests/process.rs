@@ -76,8 +76,8 @@ fn metrics_have_the_counters_of_log_fabric_and_lease() {
             line.is_some_and(|count| count.parse::<f64>().unwrap() > 0.0)
         };
         if wanted.iter().all(counted) {
-            assert!(metrics.contains("# UNIT cell_log_held_bytes bytes"), "{metrics}");
-            assert!(metrics.contains("# TYPE cell_fabric_received_bytes counter"), "{metrics}");
+            assert!(metrics.contains("# TYPE cell_log_held_bytes gauge"), "{metrics}");
+            assert!(metrics.contains("# TYPE cell_fabric_received_bytes_total counter"), "{metrics}");
             break;
         }
         assert!(Instant::now() < until, "not all of {wanted:?} are in:\n{metrics}");

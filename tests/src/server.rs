@@ -235,11 +235,22 @@ impl Server {
         self.http_of(0, path)
     }
 
-    fn http_of(&self, node: u16, path: &str) -> Option<(u16, String)> {
+    /// GETs a path of one node's HTTP listener: status and body.
+    pub fn http_of(&self, node: u16, path: &str) -> Option<(u16, String)> {
+        self.http_ask(node, &format!("GET {path}"), "", "")
+    }
+
+    /// POSTs a JSON body to a path of one node's HTTP listener: status and body.
+    pub fn http_post(&self, node: u16, path: &str, body: &str) -> Option<(u16, String)> {
+        let headers = format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+        self.http_ask(node, &format!("POST {path}"), &headers, body)
+    }
+
+    fn http_ask(&self, node: u16, what: &str, headers: &str, body: &str) -> Option<(u16, String)> {
         let address = SocketAddr::from(([127, 0, 0, 1], self.ports.first + 80 + node));
         let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1)).ok()?;
-        stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: cell\r\nConnection: close\r\n\r\n").ok()?;
+        stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+        write!(stream, "{what} HTTP/1.1\r\nHost: cell\r\n{headers}Connection: close\r\n\r\n{body}").ok()?;
         let mut text = String::new();
         stream.read_to_string(&mut text).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;

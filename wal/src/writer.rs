@@ -145,6 +145,15 @@ impl PairLog {
         self.in_flight.is_some()
     }
 
+    /// Bytes of records that are appended and not durable.
+    #[must_use]
+    pub fn bytes_pending(&self) -> u64 {
+        let filling =
+            [RegionKind::Node, RegionKind::Extent].map(|kind| self.batch.side(kind).payload_bytes as u64);
+        let in_flight = self.in_flight.as_ref().map_or(0, |in_flight| in_flight.payload_bytes);
+        filling[0] + filling[1] + in_flight
+    }
+
     /// The failure that ended this log.
     #[must_use]
     pub const fn poison(&self) -> Option<&WalError> {

@@ -1,5 +1,5 @@
 //! The twins of the fault harnesses: each deliberate defect must be caught by a run that is clean without it.
-//! Built with `RUSTFLAGS="--cfg cell_mutants"`; empty otherwise.
+//! Built with `RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants`; empty otherwise.
 #![cfg(cell_mutants)]
 #![allow(missing_docs, clippy::cast_possible_truncation, clippy::unwrap_used)] // tests
 

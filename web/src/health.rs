@@ -7,7 +7,7 @@ use std::time::Duration;
 use cell_node::{NodeSnapshot, NodeState};
 use serde::Serialize;
 
-use crate::cluster;
+use crate::api::cluster;
 use crate::freshness::STALE_AFTER;
 
 /// One thing that was looked at.
@@ -102,7 +102,7 @@ mod tests {
     use cell_node::{FailureKind, ReadOnlyReason, RecoveryProgress};
 
     use super::*;
-    use crate::status::tests::snapshot;
+    use crate::api::status::tests::snapshot;
 
     fn ready(state: NodeState, age: Duration) -> bool {
         let mut snapshot = snapshot();

@@ -19,6 +19,20 @@ pub(crate) fn is_local(host: &str) -> bool {
     is_label || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
+/// Whether an `Origin` header is of the host that the request was sent to: scheme, then the same name and
+/// port. `null`, which sandboxed pages send, is of none.
+pub(crate) fn is_origin(origin: &str, host: &str) -> bool {
+    let named = origin.split_once("://").map(|(scheme, named)| (scheme.to_ascii_lowercase(), named));
+    let Some((scheme, named)) = named.filter(|(_, named)| !named.is_empty()) else { return false };
+    let usual = match scheme.as_str() {
+        "http" => ":80",
+        "https" => ":443",
+        _ => return false,
+    };
+    let plain = |name: &str| name.strip_suffix(usual).unwrap_or(name).to_ascii_lowercase();
+    plain(named) == plain(host)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -33,6 +47,30 @@ mod tests {
         for host in ["", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.1", "[::2]", "localhost.evil"]
         {
             assert!(!is_local(host), "{host}");
+        }
+    }
+
+    #[test]
+    fn is_origin_the_same_name_and_port_alone() {
+        for (origin, host) in [
+            ("http://127.0.0.1:7080", "127.0.0.1:7080"),
+            ("HTTP://LocalHost:7080", "localhost:7080"),
+            ("http://localhost", "localhost:80"),
+            ("https://localhost:443", "localhost"),
+            ("http://[::1]:7080", "[::1]:7080"),
+        ] {
+            assert!(is_origin(origin, host), "{origin} {host}");
+        }
+        for (origin, host) in [
+            ("null", "localhost"),
+            ("", ""),
+            ("http://", ""),
+            ("http://localhost:7081", "localhost:7080"),
+            ("http://evil.example", "localhost"),
+            ("http://localhost.evil.example:7080", "localhost:7080"),
+            ("ftp://localhost:7080", "localhost:7080"),
+        ] {
+            assert!(!is_origin(origin, host), "{origin} {host}");
         }
     }
 

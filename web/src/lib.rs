@@ -1,28 +1,92 @@
 //! HTTP, JSON and HTML live here and nowhere else. Health, metrics and status of one node, from the snapshot
-//! that the node publishes each second: no request reaches the data path.
+//! that the node publishes each second: no such request reaches the data path. Entries are read as any client
+//! reads them, and single meganodes are looked at beside their worker.
 //!
 //! | route | answers |
 //! |---|---|
+//! | `GET /console/` | the console, for browsers |
+//! | `GET /status` | the cluster on one page without scripts |
 //! | `GET /livez` | 200 while the process answers; never depends on anything else |
 //! | `GET /readyz` | 200 when the node serves reads, else 503; `?verbose` lists the checks |
-//! | `GET /metrics` | OpenMetrics text, every name with the prefix `cell_` |
+//! | `GET /metrics` | metrics for Prometheus, or OpenMetrics if asked for; every name has the prefix `cell_` |
+//! | `GET /api/openapi.json` | all routes below, with what they take |
 //! | `GET /api/v1/status` | the snapshot as JSON, `version` 1 |
 //! | `GET /api/v1/cluster` | the cluster as the node saw it last: members, pairs, incidents, `version` 1 |
+//! | `GET /api/v1/nodes` | a row for each node of the cluster |
+//! | `GET /api/v1/cluster/status` | the cluster in one document, with a sentence that says how it is |
+//! | `GET /api/v1/regions` | the regions, their owners and how full they are |
+//! | `GET /api/v1/wal` | how far the logs of each pair are |
+//! | `GET /api/v1/recoveries` | takeovers under way, and what is remembered of earlier ones |
+//! | `GET /api/v1/events` | what happened, newest first |
+//! | `GET /api/v1/series` | figures over time: each second for ten minutes, each ten for six hours |
+//! | `GET /api/v1/stream` | documents as server-sent events, once a second |
+//! | `GET /api/v1/selector/pairs` | how each client searches each server, and why |
+//! | `GET /api/v1/selector/pairs/{client}/{node}/series` | the same over time, up to ten minutes |
+//! | `GET /api/v1/tree/buckets` | the key space in at most 512 ranges: who has them, how full they are |
+//! | `GET /api/v1/tree/meganodes/{id}` | a meganode: its levels, its slot; `…/nodes/{index}` one of its tree nodes |
+//! | `GET /api/v1/tree/locate` | where a key lives, and the way to it |
+//! | `GET /api/v1/kv` | entries in the order of their keys; `…/{key}` one of them |
+//! | `GET /api/v1/drills` | whether drills are allowed, their kinds, and the runs of all nodes |
+//! | `GET /api/v1/drills/preview` | what a fault of a node would stop |
+//! | `GET /api/v1/drills/{id}`, `GET /api/v1/operations/{id}` | one run: timeline, the clients' lane, report |
+//! | `POST /api/v1/drills`, `POST /api/v1/drills/{id}:halt` | begins a drill; takes its fault back and ends it |
+//! | `GET /api/v1/tuning` | every setting with its value for the cluster; which node has which revision in force |
+//! | `PATCH /api/v1/tuning` | changes settings on all nodes, all or none; `?dry_run=1`, `reason`, `ttl_seconds` |
+//! | `POST /api/v1/tuning:revert` | takes a change back |
+//! | `GET /api/v1/tuning/schema`, `/history` | what settings take; who changed what, when and why |
+//! | `GET /api/v1/whoami` | who the caller is, and what they may do |
+//!
+//! A document of the whole cluster is made by whichever node is asked: it asks the others for their parts
+//! (`?scope=node`), 200 ms each, and lists under `missing` who did not answer.
+//!
+//! A request that changes something has a body of at most 64 KiB of `application/json` or
+//! `application/merge-patch+json`, and no `Origin` of another host; one that changes settings names the
+//! revision that its author has seen (`If-Match`). Of those with an `Idempotency-Key` that did something the
+//! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
+//!
+//! With a file of tokens (`http_tokens_file`) every route below `/api/` wants one of them (`Authorization:
+//! Bearer`): a viewer's to read, an operator's to change something, an admin's where the router says so.
+//! Health, metrics and the console's files want none, and nodes know each other without.
 //!
 //! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
 //! in `x-request-id`. Only loopback addresses can be bound, and only requests whose `Host` names one are
 //! answered, so that a web page cannot read a node through a name that it points at 127.0.0.1.
 
-mod cluster;
+mod access;
+mod api;
+mod client_metrics;
+mod clock;
+mod console;
+mod coordination;
+mod coordinator_watch;
+mod drill;
+mod event_log;
+mod exposition;
 mod freshness;
 mod health;
+mod history;
 mod host;
+mod idempotency;
+mod kept;
 mod metrics;
+mod peer_secret;
+mod peers;
 mod problem;
-mod route;
+mod rates;
+mod selector_history;
 mod server;
+mod setting;
+mod shared;
 mod source;
-mod status;
+mod status_page;
+mod store;
+#[cfg(test)]
+mod test_cluster;
+mod tokens;
+mod tuning_end;
+mod words;
 
 pub use server::{HttpServer, WebError};
-pub use source::StatusSource;
+pub use setting::SETTINGS;
+pub use source::{Sources, StatusSource};
+pub use tokens::TokensError;

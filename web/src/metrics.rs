@@ -1,8 +1,9 @@
-//! The snapshot as OpenMetrics text. Every figure is listed once, in a table below; labels hold a pair's
+//! The snapshot as text of OpenMetrics. Every figure is listed once, in a table below; labels hold a pair's
 //! number or a kind of operation, never a key.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use cell_node::{NodeSnapshot, NodeState, OperationCounts, PairSnapshot};
 use cell_terms::{CounterKind, CounterValue};
@@ -13,8 +14,9 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-/// What the text is, for the response's header.
-pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+use crate::api::cluster;
+use crate::client_metrics;
+use crate::clock::milliseconds;
 
 const STATES: [&str; 6] = ["starting", "recovering", "serving", "read_only", "stopping", "failed"];
 
@@ -70,23 +72,27 @@ const OPERATIONS: &[(&str, CountOf)] = &[
     ("scan", |counts| counts.scan),
 ];
 
-/// The whole text for a snapshot.
-pub(crate) fn render(snapshot: Arc<NodeSnapshot>) -> Result<String, fmt::Error> {
+/// The whole text for a snapshot that is so old.
+pub(crate) fn render(snapshot: Arc<NodeSnapshot>, age: Duration) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("cell");
-    registry.register_collector(Box::new(SnapshotCollector(snapshot)));
+    registry.register_collector(Box::new(SnapshotCollector { snapshot, age }));
     let mut out = String::new();
     text::encode(&mut out, &registry)?;
     Ok(out)
 }
 
 #[derive(Debug)]
-struct SnapshotCollector(Arc<NodeSnapshot>);
+struct SnapshotCollector {
+    snapshot: Arc<NodeSnapshot>,
+    age: Duration,
+}
 
 impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         self.encode_node(&mut encoder)?;
         self.encode_operations(&mut encoder)?;
-        self.0.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
+        client_metrics::encode(&mut encoder, &self.snapshot.client_totals, &self.snapshot.clients)?;
+        self.snapshot.counters.iter().try_for_each(|reading| encode_counter(&mut encoder, reading))?;
         for figure in PAIR_FIGURES {
             self.encode_pairs(&mut encoder, figure)?;
         }
@@ -96,7 +102,7 @@ impl Collector for SnapshotCollector {
 
 impl SnapshotCollector {
     fn encode_node(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let node = &*self.0;
+        let node = &*self.snapshot;
         let mut info = encoder.encode_descriptor("build", "Version of the node", None, MetricType::Info)?;
         info.encode_info(&[("version", env!("CARGO_PKG_VERSION"))])?;
         let word = node.state.word();
@@ -113,6 +119,7 @@ impl SnapshotCollector {
         for (name, help, milliseconds) in [
             ("node_uptime", "Since the process started", node.uptime_ms),
             ("node_lease_remaining", "How long the lease surely holds", node.lease_remaining_ms),
+            ("node_snapshot_age", "How long these figures stand still", milliseconds(self.age)),
         ] {
             let gauge = ConstGauge::new(seconds(milliseconds, 1e3));
             gauge.encode(encoder.encode_descriptor(
@@ -130,12 +137,28 @@ impl SnapshotCollector {
             None,
             MetricType::Gauge,
         )?)?;
+        self.encode_cluster(encoder)?;
         self.encode_memory(encoder)?;
         self.encode_recovery(encoder)
     }
 
+    /// What the node saw of its cluster.
+    fn encode_cluster(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let cluster = &self.snapshot.cluster;
+        for (name, help, count) in [
+            ("cluster_members", "Nodes whose leases live", cluster.members.len()),
+            ("cluster_pairs", "Pairs of the region table", cluster.pairs.len()),
+            ("cluster_pairs_unserved", "Pairs that nobody serves", cluster::troubles(&self.snapshot).len()),
+            ("cluster_takeovers", "Takeovers under way at this node", cluster.recoveries.len()),
+        ] {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(u64::try_from(count).unwrap_or(u64::MAX)).encode(gauge)?;
+        }
+        Ok(())
+    }
+
     fn encode_memory(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (ready, given) = (self.0.memory_ready_bytes, self.0.memory_ready_bytes_given);
+        let (ready, given) = (self.snapshot.memory_ready_bytes, self.snapshot.memory_ready_bytes_given);
         let help = "Memory that is ready for takeovers";
         let bytes = Some(&Unit::Bytes);
         let gauge = encoder.encode_descriptor("memory_ready", help, bytes, MetricType::Gauge)?;
@@ -143,7 +166,7 @@ impl SnapshotCollector {
         let help = "Ready memory that takeovers were given";
         let counter = encoder.encode_descriptor("memory_ready_given", help, bytes, MetricType::Counter)?;
         ConstCounter::new(given).encode(counter)?;
-        let memory = &self.0.memory;
+        let memory = &self.snapshot.memory;
         for (name, help, value) in [
             ("memory_limit", "What the node may hold, or less, if the machine has less", memory.limit),
             ("memory_available", "Of the limit, what can still be taken", memory.available),
@@ -168,7 +191,7 @@ impl SnapshotCollector {
     }
 
     fn encode_recovery(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let NodeState::Recovering(progress) = &self.0.state else { return Ok(()) };
+        let NodeState::Recovering(progress) = &self.snapshot.state else { return Ok(()) };
         for (name, help, bytes) in [
             ("recovery_done", "Log and image bytes replayed", progress.bytes_done),
             ("recovery_total", "Log and image bytes to replay", progress.bytes_total),
@@ -180,7 +203,7 @@ impl SnapshotCollector {
     }
 
     fn encode_operations(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let counts = &self.0.operations;
+        let counts = &self.snapshot.operations;
         let mut family =
             encoder.encode_descriptor("operations", "Requests, by kind", None, MetricType::Counter)?;
         for (kind, read) in OPERATIONS {
@@ -203,7 +226,7 @@ impl SnapshotCollector {
     ) -> Result<(), fmt::Error> {
         let mut family =
             encoder.encode_descriptor(figure.name, figure.help, figure.unit.as_ref(), figure.kind)?;
-        for pair in &self.0.pairs {
+        for pair in &self.snapshot.pairs {
             let labels = [("pair", pair.pair.0)];
             let value = (figure.read)(pair);
             match figure.kind {
@@ -215,12 +238,12 @@ impl SnapshotCollector {
     }
 
     fn encode_sync_times(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let help = "Sync time of a batch over the last period, by quantile (1 is the longest)";
+        let help = "Sync time of a batch over the last period: median, 99 of 100 are shorter, the longest";
         let mut family =
             encoder.encode_descriptor("pair_sync", help, Some(&Unit::Seconds), MetricType::Gauge)?;
-        for pair in &self.0.pairs {
-            for (quantile, microseconds) in ["0.5", "0.99", "1"].into_iter().zip(pair.sync_us) {
-                let labels = [("pair", pair.pair.0.to_string()), ("quantile", quantile.to_owned())];
+        for pair in &self.snapshot.pairs {
+            for (statistic, microseconds) in ["p50", "p99", "max"].into_iter().zip(pair.sync_us) {
+                let labels = [("pair", pair.pair.0.to_string()), ("statistic", statistic.to_owned())];
                 ConstGauge::new(seconds(microseconds, 1e6)).encode(family.encode_family(&labels)?)?;
             }
         }
@@ -257,11 +280,11 @@ fn seconds(parts: u64, per_second: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::snapshot;
+    use crate::api::status::tests::snapshot;
 
     #[test]
     fn render_names_have_prefix_unit_and_kind() {
-        let text = render(Arc::new(snapshot())).unwrap();
+        let text = render(Arc::new(snapshot()), Duration::from_millis(1_500)).unwrap();
         for line in [
             "# TYPE cell_operations counter",
             "cell_operations_total{operation=\"get\"} 10",
@@ -282,7 +305,9 @@ mod tests {
             "cell_pair_csn_durable_total{pair=\"1\"} 41",
             "# UNIT cell_pair_extent_live_bytes bytes",
             "cell_pair_huge_page_bytes{pair=\"1\"} 2097152",
-            "cell_pair_sync_seconds{pair=\"1\",quantile=\"0.99\"} 0.0",
+            "cell_pair_sync_seconds{pair=\"1\",statistic=\"p99\"} 0.0",
+            "cell_node_snapshot_age_seconds 1.5",
+            "cell_cluster_pairs_unserved 0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
         }

@@ -1,67 +1,153 @@
-//! Errors as RFC 9457 `application/problem+json`.
+//! Errors as RFC 9457 `application/problem+json`. A handler returns a [`Problem`]; the name of the request is
+//! put into its body on the way out.
+
+use std::borrow::Cow;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde::Serialize;
 
 /// An error of the API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Problem {
-    /// No such route.
-    NotFound,
-    /// The route has other methods.
-    MethodNotAllowed,
-    /// The `Host` header names another machine.
-    HostRefused,
-    /// The handler failed.
-    Internal,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Problem {
+    pub(crate) status: StatusCode,
+    /// A word that programs compare.
+    pub(crate) code: &'static str,
+    /// What is wrong, in a sentence or two.
+    pub(crate) detail: Cow<'static, str>,
+    /// What to do.
+    pub(crate) next: Option<Cow<'static, str>>,
+    /// Which parts of the request are wrong.
+    pub(crate) errors: Vec<FieldProblem>,
+}
+
+/// What is wrong with one part of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct FieldProblem {
+    /// `/query/NAME`, `/path/NAME`, `/header/NAME`, or a JSON pointer into the body.
+    pub(crate) pointer: String,
+    pub(crate) detail: String,
+    /// The least that is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) min: Option<String>,
+    /// The most that is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) max: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) unit: Option<&'static str>,
 }
 
 impl Problem {
-    /// A word that programs compare.
-    pub(crate) const fn code(self) -> &'static str {
-        match self {
-            Problem::NotFound => "not_found",
-            Problem::MethodNotAllowed => "method_not_allowed",
-            Problem::HostRefused => "host_refused",
-            Problem::Internal => "internal",
-        }
+    /// An error with this status.
+    pub(crate) fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Problem {
+        Problem { status, code, detail: detail.into(), next: None, errors: Vec::new() }
     }
 
-    const fn status(self) -> StatusCode {
-        match self {
-            Problem::NotFound => StatusCode::NOT_FOUND,
-            Problem::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Problem::HostRefused => StatusCode::MISDIRECTED_REQUEST,
-            Problem::Internal => StatusCode::INTERNAL_SERVER_ERROR,
-        }
+    /// The same, with what to do.
+    pub(crate) fn next(self, next: impl Into<Cow<'static, str>>) -> Problem {
+        Problem { next: Some(next.into()), ..self }
     }
 
-    const fn detail(self) -> &'static str {
-        match self {
-            Problem::NotFound => "There is no such route. Known: /livez, /readyz, /metrics, /api/v1/status.",
-            Problem::MethodNotAllowed => "This route answers GET only.",
-            Problem::HostRefused => {
-                "The Host header names another machine. This node answers on loopback only; ask localhost."
-            }
-            Problem::Internal => "The node could not answer; its log tells more.",
-        }
+    /// No such route.
+    pub(crate) fn no_route() -> Problem {
+        let detail = "There is no such route.";
+        Problem::new(StatusCode::NOT_FOUND, "not_found", detail).next("see the documentation of the API")
+    }
+
+    /// The route is there, and what is asked for is not.
+    pub(crate) fn not_found(detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(StatusCode::NOT_FOUND, "not_found", detail)
+    }
+
+    /// The route has other methods.
+    pub(crate) fn method_not_allowed() -> Problem {
+        let detail = "This route does not take this method.";
+        Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
+    }
+
+    /// The `Host` header names another machine.
+    pub(crate) fn host_refused() -> Problem {
+        let detail =
+            "The Host header names another machine. This node answers on loopback only; ask localhost.";
+        Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_refused", detail)
+    }
+
+    /// The handler failed.
+    pub(crate) fn internal() -> Problem {
+        let detail = "The node could not answer; its log tells more.";
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    }
+
+    /// What the route needs is not there now.
+    pub(crate) fn unavailable(detail: impl Into<Cow<'static, str>>) -> Problem {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+    }
+
+    /// A part of the request is wrong.
+    pub(crate) fn bad_request(error: FieldProblem) -> Problem {
+        let detail = format!("{}: {}", error.pointer, error.detail);
+        Problem { errors: vec![error], ..Problem::new(StatusCode::BAD_REQUEST, "bad_request", detail) }
     }
 
     /// The response to one request.
-    pub(crate) fn respond(self, request_id: &str) -> Response {
-        let status = self.status();
-        let body = json!({
-            "type": "about:blank",
-            "title": status.canonical_reason(),
-            "status": status.as_u16(),
-            "detail": self.detail(),
-            "code": self.code(),
-            "request_id": request_id,
-        });
+    pub(crate) fn respond(&self, request_id: &str) -> Response {
+        #[derive(Serialize)]
+        struct Body<'a> {
+            r#type: &'static str,
+            title: Option<&'static str>,
+            status: u16,
+            detail: &'a str,
+            code: &'static str,
+            request_id: &'a str,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            next: Option<&'a str>,
+            #[serde(skip_serializing_if = "<[_]>::is_empty")]
+            errors: &'a [FieldProblem],
+        }
+        let Problem { status, code, detail, next, errors } = self;
+        let (title, next) = (status.canonical_reason(), next.as_deref());
+        let status_number = status.as_u16();
+        let body = Body {
+            r#type: "about:blank",
+            title,
+            status: status_number,
+            detail,
+            code,
+            request_id,
+            next,
+            errors,
+        };
+        let body = serde_json::to_string(&body).expect("plain structures with text keys");
+        let mut response = (*status, body).into_response();
         let json = HeaderValue::from_static("application/problem+json");
-        let mut response = (status, body.to_string()).into_response();
         response.headers_mut().insert(header::CONTENT_TYPE, json);
         response
+    }
+}
+
+/// The body comes when the request's name is known; see [`complete`].
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+/// Gives a response that a handler ended with a problem its body.
+pub(crate) fn complete(response: Response, request_id: &str) -> Response {
+    match response.extensions().get::<Problem>() {
+        Some(problem) => {
+            let mut whole = problem.respond(request_id);
+            for (name, value) in response.headers() {
+                whole.headers_mut().entry(name).or_insert_with(|| value.clone());
+            }
+            whole
+        }
+        None => response,
     }
 }

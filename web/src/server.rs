@@ -13,9 +13,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::api::router::router;
 use crate::host;
-use crate::route::{Shared, router};
-use crate::source::StatusSource;
+use crate::shared::Shared;
+use crate::source::Sources;
+use crate::tokens::TokensError;
 
 /// Connections at a time; further ones wait in the backlog.
 const CONNECTIONS_MAX: usize = 256;
@@ -45,6 +47,9 @@ pub enum WebError {
         #[source]
         source: io::Error,
     },
+    /// The file of tokens is none.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
     /// No thread or no runtime could be had.
     #[error("cannot start the HTTP server's thread")]
     Start(#[source] io::Error),
@@ -62,8 +67,9 @@ impl HttpServer {
     /// Binds the address and serves until [`HttpServer::shutdown`].
     ///
     /// # Errors
-    /// The address is not loopback or cannot be bound, or the system has no thread to give.
-    pub fn start(address: SocketAddr, source: Arc<dyn StatusSource>) -> Result<HttpServer, WebError> {
+    /// The address is not loopback or cannot be bound, the tokens cannot be read, or the system has no thread
+    /// to give.
+    pub fn start(address: SocketAddr, sources: Sources) -> Result<HttpServer, WebError> {
         HttpServer::check_address(address)?;
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
@@ -72,7 +78,7 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared::new(source));
+        let shared = Arc::new(Shared::new(sources).guarded()?);
         let serve = move || runtime.block_on(serve(listener, shared, stopped));
         let thread = std::thread::Builder::new().name("cell-web".into()).spawn(serve);
         let thread = thread.map_err(WebError::Start)?;
@@ -123,8 +129,10 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, stopped: on
     };
     tokio::spawn(observe_each_second(Arc::clone(&shared)));
     let (drain, draining) = oneshot::channel();
-    let server = axum::serve(listener, router(shared)).with_graceful_shutdown(async {
+    let streams = Arc::clone(&shared);
+    let server = axum::serve(listener, router(Arc::clone(&shared))).with_graceful_shutdown(async move {
         let _ = stopped.await; // a dropped sender is a stop as well
+        streams.stop();
         let _ = drain.send(());
     });
     let overdue = async {
@@ -137,13 +145,16 @@ async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, stopped: on
         },
         () = overdue => tracing::warn!("connections were still open after a shutdown's grace; dropped"),
     }
+    shared.drills.halt_all();
 }
 
 async fn observe_each_second(shared: Arc<Shared>) {
     let mut interval = tokio::time::interval(Duration::from_secs(1));
     loop {
         interval.tick().await;
-        shared.look();
+        shared.observe();
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move { shared.end_tuning().await });
     }
 }
 
@@ -217,14 +228,15 @@ impl AsyncWrite for Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{Read, Write};
+    use std::io::{BufRead, BufReader, Read, Write};
 
     use super::*;
-    use crate::status::tests::snapshot;
+    use crate::api::status::tests::snapshot;
 
     fn start() -> HttpServer {
         let source = Arc::new(snapshot());
-        HttpServer::start("127.0.0.1:0".parse().unwrap(), Arc::new(move || Arc::clone(&source))).unwrap()
+        let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
+        HttpServer::start("127.0.0.1:0".parse().unwrap(), sources).unwrap()
     }
 
     fn ask(server: &HttpServer, request: &str) -> String {
@@ -245,8 +257,28 @@ mod tests {
         assert!(get(&server, "/livez").starts_with("HTTP/1.1 200"));
         let ready = get(&server, "/readyz?verbose");
         assert!(ready.starts_with("HTTP/1.1 200") && ready.contains("[+]lease: "), "{ready}");
-        assert!(get(&server, "/metrics").contains("\r\ncontent-type: application/openmetrics-text"));
-        assert!(get(&server, "/api/v1/status").contains("\"version\":1"));
+        assert!(get(&server, "/metrics").contains("\r\ncontent-type: text/plain; version=0.0.4"));
+        let open = "GET /metrics HTTP/1.1\r\nHost: localhost\r\nAccept: application/openmetrics-text\r\n\
+                    Connection: close\r\n\r\n";
+        assert!(ask(&server, open).contains("\r\ncontent-type: application/openmetrics-text"));
+        for path in [
+            "status",
+            "cluster",
+            "cluster/status",
+            "nodes",
+            "regions",
+            "wal",
+            "recoveries",
+            "events",
+            "series?names=ops_get&seconds=5",
+            "selector/pairs",
+        ] {
+            let response = get(&server, &format!("/api/v1/{path}"));
+            assert!(response.starts_with("HTTP/1.1 200"), "{path}: {response}");
+            assert!(response.contains("\"version\":1"), "{path}: {response}");
+        }
+        assert!(get(&server, "/status").contains("<h1>Cell</h1>"));
+        assert!(get(&server, "/console/tree").contains("\r\ncontent-security-policy: default-src 'none'"));
         server.shutdown();
     }
 
@@ -257,6 +289,7 @@ mod tests {
             ("GET /nothing HTTP/1.1\r\nHost: localhost", "404", "not_found"),
             ("POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0", "405", "method_not_allowed"),
             ("GET /livez HTTP/1.1\r\nHost: evil.example", "421", "host_refused"),
+            ("GET /api/v1/nodes?scope=x HTTP/1.1\r\nHost: localhost", "400", "bad_request"),
         ] {
             let response = ask(&server, &format!("{request}\r\nConnection: close\r\n\r\n"));
             assert!(response.starts_with(&format!("HTTP/1.1 {status}")), "{response}");
@@ -269,8 +302,26 @@ mod tests {
     #[test]
     fn start_on_another_address_is_refused() {
         let source = Arc::new(snapshot());
-        let result = HttpServer::start("0.0.0.0:0".parse().unwrap(), Arc::new(move || Arc::clone(&source)));
+        let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
+        let result = HttpServer::start("0.0.0.0:0".parse().unwrap(), sources);
         assert!(matches!(result, Err(WebError::NotLoopback { .. })));
+    }
+
+    #[test]
+    fn stream_brings_each_topic_and_ends_with_the_server() {
+        let server = start();
+        let stream = std::net::TcpStream::connect(server.address()).unwrap();
+        let asked = "GET /api/v1/stream?topics=status,recoveries HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        (&stream).write_all(asked.as_bytes()).unwrap();
+        let mut lines = BufReader::new(&stream).lines();
+        let mut seen = |wanted: &str| lines.any(|line| line.unwrap().contains(wanted));
+        assert!(seen("text/event-stream"));
+        // Two seconds of both.
+        for wanted in ["event: status", "id: ", "data: {", "event: recoveries", "event: status"] {
+            assert!(seen(wanted), "{wanted}");
+        }
+        server.shutdown();
+        assert!(!seen("nothing more comes"));
     }
 
     #[test]

@@ -1,8 +1,12 @@
-//! What the web needs of a node.
+//! What the web needs of a node and of its cluster.
 
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cell_node::NodeSnapshot;
+use cell_cluster::Coordinator;
+use cell_node::{NodeSnapshot, TreeLook};
+use cell_settings::{Registry, SettingsStore};
 
 /// Whoever publishes snapshots of a node.
 pub trait StatusSource: Send + Sync + 'static {
@@ -13,5 +17,63 @@ pub trait StatusSource: Send + Sync + 'static {
 impl<F: Fn() -> Arc<NodeSnapshot> + Send + Sync + 'static> StatusSource for F {
     fn snapshot(&self) -> Arc<NodeSnapshot> {
         self()
+    }
+}
+
+/// All that the web is given. Snapshots alone are enough for health, metrics and status; a route that needs
+/// more says so where it is missing.
+#[derive(Clone)]
+pub struct Sources {
+    pub(crate) snapshots: Arc<dyn StatusSource>,
+    pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
+    pub(crate) settings: Option<Arc<SettingsStore>>,
+    pub(crate) registry: Option<Registry>,
+    pub(crate) data_folder: Option<PathBuf>,
+    pub(crate) fabric: Option<SocketAddr>,
+    pub(crate) tree: Option<TreeLook>,
+}
+
+impl Sources {
+    /// A node's snapshots and nothing else.
+    #[must_use]
+    pub fn new(snapshots: Arc<dyn StatusSource>) -> Sources {
+        let (coordinator, settings, registry, data_folder, fabric) = (None, None, None, None, None);
+        Sources { snapshots, coordinator, settings, registry, data_folder, fabric, tree: None }
+    }
+
+    /// The cluster's coordinator. It is called on threads that may block, never on the web's own.
+    #[must_use]
+    pub fn coordinator(self, coordinator: Arc<dyn Coordinator>) -> Sources {
+        Sources { coordinator: Some(coordinator), ..self }
+    }
+
+    /// The values in force, and what declares them.
+    #[must_use]
+    pub fn settings(self, store: Arc<SettingsStore>, registry: Registry) -> Sources {
+        Sources { settings: Some(store), registry: Some(registry), ..self }
+    }
+
+    /// The node's data folder: a supervisor that allows drills has its socket there.
+    #[must_use]
+    pub fn data_folder(self, folder: &Path) -> Sources {
+        Sources { data_folder: Some(folder.to_owned()), ..self }
+    }
+
+    /// Whether the supervisor takes drills: then it has its socket in the data folder, which all nodes of a
+    /// supervisor share.
+    pub(crate) fn drills_allowed(&self) -> bool {
+        self.data_folder.as_deref().is_some_and(|folder| cell_drill::drill_socket(folder).exists())
+    }
+
+    /// Where clients reach the node's fabric.
+    #[must_use]
+    pub fn fabric(self, address: SocketAddr) -> Sources {
+        Sources { fabric: Some(address), ..self }
+    }
+
+    /// The way to look at single meganodes. It is used on threads that may block.
+    #[must_use]
+    pub fn tree(self, look: TreeLook) -> Sources {
+        Sources { tree: Some(look), ..self }
     }
 }

@@ -63,7 +63,10 @@ impl Client {
     ///
     /// # Errors
     /// Nobody answers, something else serves there, or the server does not want this client.
-    pub fn connect(server: &str, options: ClientOptions) -> Result<Client, ClientError> {
+    pub fn connect(server: &str, mut options: ClientOptions) -> Result<Client, ClientError> {
+        if options.name.is_empty() {
+            options.name = process_and_host();
+        }
         options.selector.check()?;
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
@@ -419,6 +422,14 @@ impl Drop for Client {
 
 fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What a client is called that has no name of its own.
+fn process_and_host() -> String {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    let host = host.split('.').next().unwrap_or_default();
+    format!("{}@{host}", std::process::id())
 }
 
 /// Jitter differs between clients; nothing else depends on it.

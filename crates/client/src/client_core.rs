@@ -32,6 +32,7 @@ use crate::links::Links;
 use crate::onesided::Reader;
 use crate::operation::OperationSlot;
 use crate::pending::{PendingState, PendingTable};
+use crate::report_state::Reporting;
 use crate::routing::Routing;
 use crate::session::Session;
 use crate::{ClientError, ClientOptions, Completion, Operation, Search, Ticket};
@@ -73,6 +74,7 @@ pub struct ClientCore {
     pub(crate) routing: Routing,
     /// The one-sided path, if it is wanted.
     pub(crate) reader: Option<Box<Reader>>,
+    pub(crate) reporting: Reporting,
     pub(crate) dismissal: Option<Dismissal>,
     pub(crate) backoff: Backoff,
     pub(crate) random: Random,
@@ -98,6 +100,7 @@ impl ClientCore {
             session: Session::default(),
             pending: PendingTable::new(options.operations_max()),
             routing: Routing::default(),
+            reporting: Reporting::new(&options, seed),
             reader: (options.search != Search::Server).then(|| Box::new(Reader::new(&options, seed))),
             dismissal: check_hello(&options).err().map(Dismissal::Unsendable),
             backoff: Backoff::new(options.retry_shortest_ms, options.retry_longest_ms),
@@ -281,6 +284,9 @@ impl ClientCore {
         self.ask_for_reader(now_ns);
         self.watch_table(now_ns);
         self.handle_due(now_ns);
+        if self.reporting.is_due(now_ns) {
+            self.report(now_ns);
+        }
     }
 
     /// When [`ClientCore::tick`] or [`ClientCore::command`] should be called next, though nothing happens
@@ -288,12 +294,14 @@ impl ClientCore {
     #[must_use]
     pub fn due_ns(&self) -> Option<u64> {
         let (mut due, mut is_up) = (self.pending.due_ns(), false);
+        let mut was_used = false;
         let watches_doubt = self.routing.watches_silence(&self.links);
         for id in self.links.ids() {
             let link = &self.links[id];
             let (connection, owed) = (&link.connection, link.owed(self.is_reading(id)));
             let asked_ns = link.oldest_asked_ns();
             is_up |= connection.is_up();
+            was_used |= link.reporting.was_used;
             let work = !connection.is_open() && self.has_work(id);
             due = due.min(connection.due_ns(owed, asked_ns, work));
             if watches_doubt {
@@ -305,6 +313,7 @@ impl ClientCore {
         let due = due.min(keep_alive.unwrap_or(u64::MAX)).min(opening.unwrap_or(u64::MAX));
         let due = due.min(self.routing.due_ns(&self.links, is_up));
         let due = due.min(self.reader.as_ref().map_or(u64::MAX, |reader| reader.due_ns()));
+        let due = due.min(self.report_due_ns(was_used));
         (due != u64::MAX).then_some(due)
     }
 
@@ -322,15 +331,16 @@ impl ClientCore {
         self.connect_wanted || known.has_operations() || (self.pending.len() > 0 && alone)
     }
 
-    pub(crate) fn on_welcome(&mut self, link: LinkId, now_ns: u64, server: ServerInfo) {
+    pub(crate) fn on_welcome(&mut self, id: LinkId, now_ns: u64, server: ServerInfo) {
         self.connect_wanted = false;
         if let Some(reader) = &mut self.reader {
-            reader.on_welcome(link, server.limits.scan_entries_max);
+            reader.on_welcome(id, server.limits.scan_entries_max);
         }
         let permitted = usize::try_from(server.limits.in_flight_max).unwrap_or(usize::MAX);
-        let link = &mut self.links[link];
+        let link = &mut self.links[id];
         link.window = self.options.in_flight_max.min(permitted).max(1);
         link.connection.on_welcome(server, now_ns);
+        self.begin_reporting(id, now_ns);
         self.routing.on_welcome();
     }
 

@@ -19,6 +19,8 @@ pub(crate) enum Control {
     Regions,
     /// How long the lease holds: the tiniest request, for its reply's header.
     Trust,
+    /// What the client has counted since the last one: see `reporting`.
+    Report,
     Credit {
         stream: RequestId,
         bytes: u32,
@@ -26,6 +28,13 @@ pub(crate) enum Control {
     Cancel {
         stream: RequestId,
     },
+}
+
+impl Control {
+    /// The server answers without waiting for anything: an answer that is late tells of the server.
+    pub(crate) fn is_answered_at_once(self) -> bool {
+        matches!(self, Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. })
+    }
 }
 
 /// A request of the client's own whose answer is due.
@@ -46,6 +55,8 @@ pub(crate) struct SentControls {
     pub(crate) table: Option<(SentControl, u32)>,
     pub(crate) regions: Option<SentControl>,
     pub(crate) trust: Option<SentControl>,
+    /// Nobody waits for its answer.
+    pub(crate) report: Option<RequestId>,
 }
 
 impl SentControls {

@@ -302,6 +302,7 @@ impl<E: OneSided> Driver<E> {
 
     fn begin(&mut self, now_ns: u64, link: LinkId, address: Address) {
         self.link_state(link).address = Some(address);
+        self.core.set_transport(link, transport::for_report(&address));
         match self.endpoint.connect(&address) {
             Ok(connection) => self.link_state(link).connection = Some(connection),
             Err(error) => self.not_begun(now_ns, link, error),

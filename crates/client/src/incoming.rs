@@ -31,12 +31,16 @@ impl ClientCore {
     /// that was given up) is ignored; a message that makes no sense costs the connection.
     pub fn message(&mut self, link: LinkId, now_ns: u64, message: &[u8]) {
         let decoded = Reply::decode(message);
+        let asked = self.links[link].sent_controls.report;
         let connection = &mut self.links[link].connection;
         let taken = match (connection.phase, decoded) {
             (ConnectionPhase::Down { .. } | ConnectionPhase::Opening { .. }, _) => return,
             (_, Err(error)) => Err(AttemptError::Undecodable(error)),
             (ConnectionPhase::Greeting { .. }, Ok((header, reply))) => {
                 self.on_hello_reply(link, now_ns, &header, &reply)
+            }
+            (ConnectionPhase::Up, Ok((header, reply))) if asked == Some(header.id) => {
+                return self.on_report_reply(link, &reply);
             }
             (ConnectionPhase::Up, Ok((header, reply))) => {
                 connection.on_activity(now_ns);
@@ -333,7 +337,11 @@ impl ClientCore {
                 let (link, stream): (_, RequestId) = (pending.link, pending.id);
                 self.links[link].control.push_back(Control::Credit { stream, bytes });
             }
-            Ok(Progress::Whole(item)) => self.finish(slot, now_ns, Ok(Output::Value(Some(item)))),
+            Ok(Progress::Whole(item)) => {
+                let link = self.pending.get(slot).link;
+                self.links[link].reporting.counts.server += 1;
+                self.finish(slot, now_ns, Ok(Output::Value(Some(item))));
+            }
             Err(why @ AttemptError::Damaged { .. }) => {
                 self.pending.get_mut(slot).last = Some(why);
                 self.last_attempt_error = Some(why);

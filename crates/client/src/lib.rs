@@ -42,6 +42,8 @@ mod peers;
 mod pending;
 mod reading;
 mod refusal_action;
+mod report_state;
+mod reporting;
 mod routes;
 mod routing;
 mod scanner;
@@ -51,7 +53,7 @@ mod stream;
 mod transport;
 
 pub use blocking::Client;
-pub use cell_protocol::Condition;
+pub use cell_protocol::{Condition, ReportTransport};
 pub use cell_selector::SETTINGS as SELECTOR_SETTINGS;
 pub use cell_selector::{Decisions, Estimates, Policy, SelectorError, SelectorSettings};
 pub use client_core::{ClientCommand, ClientCore};

@@ -8,6 +8,7 @@ use crate::connection::{Connection, Owed};
 use crate::control::{Control, SentControls};
 use crate::error::AttemptError;
 use crate::operation::OperationSlot;
+use crate::report_state::LinkReporting;
 use crate::stream::Uploads;
 
 /// The message that is being sent.
@@ -56,6 +57,7 @@ pub(crate) struct Link {
     /// It is wanted though no operation is for it: to ask for the table, or to read one-sided.
     pub(crate) wanted: bool,
     pub(crate) last_attempt_error: Option<AttemptError>,
+    pub(crate) reporting: LinkReporting,
 }
 
 impl Link {
@@ -75,6 +77,7 @@ impl Link {
             attempt: 0,
             wanted: false,
             last_attempt_error: None,
+            reporting: LinkReporting::default(),
         }
     }
 
@@ -96,6 +99,8 @@ impl Link {
         }
         self.in_flight_prompt += usize::from(is_prompt);
         self.in_flight += 1;
+        self.reporting.counts.requests += 1;
+        self.reporting.was_used = true;
     }
 
     /// The answer of an operation that was sent has come, or is not waited for any more.

@@ -78,6 +78,21 @@ pub const SETTINGS: &[Setting] = &[
         applies: Applies::Restart,
     },
     Setting {
+        name: "client_name",
+        meaning: "What a client calls itself, for people who look at a node's clients; empty: its process and host.",
+        default: "",
+        bounds: Bounds::Text { max: 64 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: "client_report_interval",
+        meaning: "How often a client tells the nodes that it uses how it searches and what it measures, and hears of \
+                  settings that were changed for it; 0: never.",
+        default: "1 s",
+        bounds: Bounds::Milliseconds { min: 0, max: 5_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
         name: "client_cache_inner",
         meaning: "Whether a client that searches itself keeps the tree nodes above the leaves.",
         default: "true",
@@ -169,7 +184,8 @@ pub enum Search {
 /// [`SETTINGS`] as a client uses them, with what identifies it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientOptions {
-    /// What the client calls itself; shown by the server. At most [`cell_protocol::NAME_BYTES_MAX`] bytes.
+    /// What the client calls itself; shown by the server. Empty: process and host. At most
+    /// [`cell_protocol::NAME_BYTES_MAX`] bytes.
     pub name: String,
     /// Proves the client's role; empty where none is asked for. At most [`cell_protocol::TOKEN_BYTES_MAX`]
     /// bytes.
@@ -209,10 +225,12 @@ pub struct ClientOptions {
     pub verbs: VerbsOptions,
     /// How long to look for an answer before sleeping.
     pub spin_us: u64,
+    /// How often nodes are told how the client searches; 0: never.
+    pub report_ms: u64,
 }
 
 impl ClientOptions {
-    /// The settings in force, with the name `cell-client` and no token.
+    /// The settings in force, without a token.
     ///
     /// # Panics
     /// If [`SETTINGS`] and [`cell_selector::SETTINGS`] are not among the declarations.
@@ -221,7 +239,7 @@ impl ClientOptions {
         let size = |name| usize::try_from(settings.integer(name)).unwrap_or(usize::MAX);
         let small = |name| u32::try_from(settings.integer(name)).unwrap_or(u32::MAX);
         ClientOptions {
-            name: "cell-client".to_owned(),
+            name: settings.text("client_name").to_owned(),
             token: Vec::new(),
             deadline_ms: settings.integer("client_deadline"),
             in_flight_max: size("client_in_flight_max"),
@@ -240,6 +258,7 @@ impl ClientOptions {
             shm_users: cell_fabric::users_of(settings.text("client_shm_users")),
             verbs: VerbsOptions::from_settings_of(settings, "client"),
             spin_us: settings.integer("client_spin_us"),
+            report_ms: settings.integer("client_report_interval"),
         }
     }
 

@@ -1,6 +1,6 @@
 //! What the client sends, and when: hello first, then its own requests, then operations and chunks in turn.
 
-use cell_protocol::{Request, RequestHeader, RequestKind, WriteName};
+use cell_protocol::{ClientReport, Request, RequestHeader, RequestKind, WriteName};
 use cell_terms::PairId;
 
 use crate::client_core::{ClientCommand, ClientCore};
@@ -115,13 +115,10 @@ impl ClientCore {
     /// False if the request has lost its point.
     fn encode_control(&mut self, link_id: LinkId, control: Control, now_ns: u64) -> bool {
         let own = self.pending.next_id(SLOT_OF_CONTROL);
+        let report = (control == Control::Report).then(|| self.take_report(link_id, now_ns));
         let owed = self.owed(link_id);
         let link = &mut self.links[link_id];
-        let own_answer_is_due = matches!(
-            control,
-            Control::OpenSession | Control::Regions | Control::Trust | Control::Table { .. }
-        );
-        if own_answer_is_due && owed != Owed::Promptly {
+        if control.is_answered_at_once() && owed != Owed::Promptly {
             link.connection.on_activity(now_ns);
         }
         let sent = SentControl { id: own, sent_ns: now_ns };
@@ -159,6 +156,11 @@ impl ClientCore {
                 link.sent_controls.trust = Some(sent);
                 (own, Request::KeepAlive { session: None })
             }
+            Control::Report => {
+                let Some(report) = report else { return false };
+                link.sent_controls.report = Some(own);
+                (own, Request::Report(ClientReport { name: &self.options.name, ..report }))
+            }
             Control::Credit { stream, .. } if self.pending.waiting_for(stream).is_none() => return false,
             Control::Credit { stream, bytes } => (stream, Request::Credit { bytes }),
             Control::Cancel { stream } => (stream, Request::Cancel),
@@ -166,7 +168,8 @@ impl ClientCore {
         link.outbox.message.clear();
         let header = RequestHeader { id, pair: PAIR_ANY };
         let encoded = request.encode(header, &mut link.outbox.message);
-        // Only a hello has parts of free length, and those were checked when the core was made.
+        // Only a hello and a report have parts of free length; the hello's were checked when the core was
+        // made, the report's name with them.
         encoded.is_ok()
     }
 

@@ -59,7 +59,6 @@ impl ClientCore {
     /// The server has answered a read.
     #[inline]
     pub(crate) fn on_server_search(&mut self, slot: OperationSlot, now_ns: u64) {
-        let Some(reader) = &mut self.reader else { return };
         let pending = self.pending.get(slot);
         let kind = match pending.kind {
             RequestKind::Get | RequestKind::Search => SearchKind::Point,
@@ -67,6 +66,8 @@ impl ClientCore {
             RequestKind::Scan => SearchKind::Scan,
             _ => return,
         };
+        self.links[pending.link].reporting.counts.server += 1;
+        let Some(reader) = &mut self.reader else { return };
         // What was sent twice says how long a fault lasted.
         if pending.attempts == 1 {
             reader.on_server_search(pending.link, now_ns, kind, now_ns.saturating_sub(pending.sent_ns));
@@ -114,7 +115,11 @@ impl ClientCore {
         while let Some((slot, ended)) = self.reader.as_mut().and_then(|reader| reader.ended()) {
             match ended {
                 Ended::Done(output) => self.finish(slot, now_ns, Ok(output)),
-                Ended::Server => self.enlist(slot, now_ns),
+                Ended::Server => {
+                    self.enlist(slot, now_ns);
+                    let link = self.pending.get(slot).link;
+                    self.links[link].reporting.counts.fallbacks += 1;
+                }
             }
         }
     }

@@ -11,6 +11,8 @@ use cell_fabric::{
     SocketName, VerbsOptions,
 };
 
+use cell_protocol::ReportTransport;
+
 use crate::error::ClientError;
 
 /// Which fabric a client talks over.
@@ -75,6 +77,16 @@ impl FromStr for Transport {
             .into_iter()
             .find(|transport| transport.name() == text)
             .ok_or(())
+    }
+}
+
+/// What an address is reached by, for reports.
+pub(crate) fn for_report(address: &Address) -> ReportTransport {
+    match address.host {
+        Host::Shm(_) => ReportTransport::Shm,
+        Host::Verbs(_) => ReportTransport::Verbs,
+        Host::Sim(_) => ReportTransport::Sim,
+        _ => ReportTransport::Tcp,
     }
 }
 

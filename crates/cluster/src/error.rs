@@ -104,6 +104,12 @@ pub enum ClusterError {
         /// What was to be changed.
         what: &'static str,
     },
+    /// More than a row takes. Take something back first.
+    #[error("{what} would be longer than the coordinator takes")]
+    TooLong {
+        /// What.
+        what: &'static str,
+    },
     /// The cluster has not been initialised, or its table is lost.
     #[error("the table is empty")]
     NotInitialised,

@@ -13,6 +13,7 @@
 //! | [`Members`] | the living incarnations and where they are reached |
 //! | [`Incidents`] | what becomes of the pairs of those that died |
 //! | [`Notices`] | what owners of pairs tell each other across nodes, in words of their own |
+//! | [`Tuning`] | settings that were changed for the whole cluster, and who changed them |
 //! | [`Watch`] | all of that, as a member follows it |
 //! | [`LeaseKeeper`], [`LeaseThread`] | how a node knows until when it surely holds its lease |
 //!
@@ -48,6 +49,7 @@ mod sim;
 mod store;
 mod table;
 mod trouble;
+mod tuning;
 mod upgrade;
 mod watch;
 
@@ -80,4 +82,7 @@ pub use sim::{Fault, Sim, SimLink};
 pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, StoreMeta};
 pub use table::Table;
 pub use trouble::Trouble;
+pub use tuning::{
+    Tuned, TunedSetting, TunedValue, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,
+};
 pub use watch::{ClusterView, Look, Watch};

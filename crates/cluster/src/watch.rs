@@ -15,6 +15,7 @@ use crate::request::{CoordinatorRefusal, KeyChange, Revision};
 use crate::row::{KEY_PAIRS, PairRow};
 use crate::session::parse_key;
 use crate::store::ChangesPage;
+use crate::tuning::{KEY_TUNING, TuningRow};
 
 /// The rows as they were at a revision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub struct ClusterView {
     pub incidents: BTreeMap<Incarnation, IncidentRow>,
     /// The texts of notices, by their keys.
     pub notices: BTreeMap<String, String>,
+    /// The settings that are in force on all nodes.
+    pub tuning: TuningRow,
 }
 
 /// What a look found.
@@ -101,7 +104,7 @@ impl Watch {
     fn begin(&mut self) -> Result<Look, ClusterError> {
         let mut view = ClusterView::default();
         let mut first = None;
-        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX] {
+        for prefix in [KEY_PAIRS, KEY_MEMBERS, KEY_INCIDENTS, NOTICE_PREFIX, KEY_TUNING] {
             let listing = self.coordinator.list(prefix)?;
             first.get_or_insert(listing.revision);
             for entry in listing.entries {
@@ -120,6 +123,10 @@ impl ClusterView {
     fn take(&mut self, change: &KeyChange) -> Result<bool, ClusterError> {
         let KeyChange { key, value, .. } = change;
         let text = value.as_ref().map(|entry| entry.value.as_str());
+        if key == KEY_TUNING {
+            self.tuning = text.map(|text| parse("the tuning", text)).transpose()?.unwrap_or_default();
+            return Ok(true);
+        }
         let Some((prefix, id)) = key.split_once('/') else { return Ok(false) };
         match (format!("{prefix}/").as_str(), text) {
             (KEY_PAIRS, Some(text)) => {

@@ -1,5 +1,5 @@
 //! The twins of the coordinator's tests: each defect must be caught by a check that is clean without it.
-//! Built with `RUSTFLAGS="--cfg cell_mutants"`; empty otherwise.
+//! Built with `RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants`; empty otherwise.
 #![cfg(cell_mutants)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 

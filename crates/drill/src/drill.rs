@@ -7,17 +7,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cell_client::{Client, ClientOptions, Condition, Operation, ScanRange, Search};
+use cell_cluster::boottime_ns;
 use cell_terms::text::with_causes;
 
 use crate::error::DrillError;
 use crate::fault::FaultKind;
 use crate::journal::{Closed, Journal};
 use crate::keys::Keys;
+use crate::lane::{LANE_STEP, Lane, LanePoint};
 use crate::load::{Load, Target, Traffic};
 use crate::proof::{DrillProof, Reader, prove};
 use crate::report::{DrillVerdict, Report, Unavailable};
 use crate::supervisor::Supervisor;
-use crate::timeline::{DrillEvent, Timeline};
+use crate::timeline::{DrillEvent, Moment, Timeline};
 use crate::wire::{DrillRequest, NodeView, Status};
 
 /// How often the cluster is looked at.
@@ -47,6 +49,12 @@ pub enum Notice {
         /// To which node.
         node: u16,
     },
+    /// What has happened by now, in order; each is told anew when one more has, or when it is known better.
+    Moments(Vec<Moment>),
+    /// How the clients fared in one more step.
+    Lane(LanePoint),
+    /// The fault is over, or was taken back; what it did is mended.
+    Healing,
     /// The load has ended; every acknowledged key is read back.
     ReadingBack,
     /// The fault could not be taken back, and why.
@@ -79,7 +87,7 @@ pub struct Drill {
 struct Injected<'a> {
     supervisor: &'a mut Supervisor,
     healing: Option<DrillRequest>,
-    tell: &'a dyn Fn(Notice),
+    tell: &'a (dyn Fn(Notice) + Sync),
 }
 
 impl Injected<'_> {
@@ -99,29 +107,45 @@ impl Drop for Injected<'_> {
 }
 
 impl Drill {
-    /// Runs it, until `interrupted` is set; `tell` is told how it goes.
+    /// Whether it can begin now: the supervisor does faults, the node is there and the cluster is healthy.
+    ///
+    /// # Errors
+    /// What is in the way. [`Drill::run`] looks again.
+    pub fn check(&self) -> Result<(), DrillError> {
+        let (_, status) = Supervisor::connect(&self.dir)?.status()?;
+        self.check_status(&status)
+    }
+
+    /// Runs it, until `interrupted` is set; `tell` is told how it goes, from several threads.
     ///
     /// # Errors
     /// What kept it from being run to its end. Whatever it shows is in the report.
-    pub fn run(self, interrupted: &AtomicBool, tell: &dyn Fn(Notice)) -> Result<Report, DrillError> {
+    pub fn run(self, interrupted: &AtomicBool, tell: &(dyn Fn(Notice) + Sync)) -> Result<Report, DrillError> {
         let mut supervisor = Supervisor::connect(&self.dir)?;
         let (_, status) = supervisor.status()?;
-        self.check(&status, tell)?;
+        self.check_status(&status)?;
+        if !status.pairs.iter().any(|pair| pair.node == u32::from(self.node)) {
+            tell(Notice::OwnsNothing { node: self.node });
+        }
         let target = Target { servers: servers(&status), options: self.options.clone() };
         let keys = Keys::new(RandomState::new().build_hasher().finish());
-        let (journal, stop) = (Journal::default(), AtomicBool::new(false));
+        let (journal, stop, ended) = (Journal::default(), AtomicBool::new(false), AtomicBool::new(false));
         let clients = (0..self.load.threads)
             .map(|thread| Traffic::connect(&target, &keys, &journal, self.load, thread))
             .collect::<Result<Vec<_>, _>>()?;
         let injected = thread::scope(|scope| {
             let threads: Vec<_> =
                 clients.into_iter().map(|client| scope.spawn(|| client.run(&stop))).collect();
+            let lane = scope.spawn(|| follow_lane(&journal, &ended, tell));
             let injected = self.inject(&mut supervisor, interrupted, tell);
             stop.store(true, Ordering::Relaxed);
-            for thread in threads {
-                thread.join().expect("a drill's client does not panic")?;
-            }
-            injected
+            let join = |thread: thread::ScopedJoinHandle<'_, Result<(), DrillError>>| {
+                thread.join().expect("a drill's client does not panic")
+            };
+            let clients: Result<(), DrillError> = threads.into_iter().try_for_each(join);
+            ended.store(true, Ordering::Relaxed);
+            lane.thread().unpark();
+            clients.and(injected)
         });
         let (timeline, back_ns, mut troubles) = injected?;
         let closed = journal.close();
@@ -130,8 +154,10 @@ impl Drill {
         let unavailable = Unavailable::within(&closed.waits, timeline.injected_ns(), back_ns, &victims);
         tell(Notice::ReadingBack);
         let own: Vec<_> = closed.history.keys().cloned().collect();
-        let proof =
-            read_back(&target, closed, &keys).map_err(|error| troubles.push(with_causes(&error))).ok();
+        let proof = match read_back(&target, closed, &keys, interrupted) {
+            Err(DrillError::Interrupted) => return Err(DrillError::Interrupted),
+            proof => proof.map_err(|error| troubles.push(with_causes(&error))).ok(),
+        };
         let Drill { fault, node, .. } = self;
         let run = keys.run();
         let report = Report { fault, node, run, timeline, tally, unavailable, proof, troubles };
@@ -142,7 +168,7 @@ impl Drill {
     }
 
     /// Refuses what cannot show anything, before anything is done.
-    fn check(&self, status: &Status, tell: &dyn Fn(Notice)) -> Result<(), DrillError> {
+    fn check_status(&self, status: &Status) -> Result<(), DrillError> {
         let count = status.nodes.len();
         let Some(node) = status.nodes.get(usize::from(self.node)) else {
             return Err(DrillError::NoSuchNode { node: self.node, count });
@@ -154,9 +180,6 @@ impl Drill {
         if let Some(unfit) = status.nodes.iter().find(|node| !fit(node)) {
             let state = if unfit.partitioned { "cut off".to_owned() } else { unfit.state.clone() };
             return Err(DrillError::Unhealthy { node: unfit.node, state });
-        }
-        if !status.pairs.iter().any(|pair| pair.node == u32::from(node.node)) {
-            tell(Notice::OwnsNothing { node: self.node });
         }
         Ok(())
     }
@@ -178,7 +201,7 @@ impl Drill {
         &self,
         supervisor: &mut Supervisor,
         interrupted: &AtomicBool,
-        tell: &dyn Fn(Notice),
+        tell: &(dyn Fn(Notice) + Sync),
     ) -> Result<(Timeline, u64, Vec<String>), DrillError> {
         sleep_unless(interrupted, self.before)?;
         let (_, before) = supervisor.status()?;
@@ -191,22 +214,29 @@ impl Drill {
         let until = Instant::now() + lasts;
         let given_up = until + self.patience;
         let mut back: Option<(Instant, u64)> = None;
+        let (mut told, mut is_over) = (Vec::new(), false);
         loop {
             if interrupted.load(Ordering::Relaxed) {
+                if let Some(at_ns) = self.take_back(&mut fault)? {
+                    timeline.note(at_ns, DrillEvent::Healed, None);
+                    tell_moments(&timeline, &mut told, tell);
+                }
+                tell(Notice::Healing);
                 return Err(DrillError::Interrupted);
             }
             let now = Instant::now();
-            if now >= until
-                && let Some(at_ns) = fault.heal()?
-            {
-                timeline.note(at_ns, DrillEvent::Healed, None);
+            if now >= until && !is_over {
+                is_over = true;
+                if let Some(at_ns) = fault.heal()? {
+                    timeline.note(at_ns, DrillEvent::Healed, None);
+                }
+                tell(Notice::Healing);
             }
             let (at_ns, status) = fault.supervisor.status()?;
             timeline.look(at_ns, &status);
-            let is_over =
-                now >= until && fault.healing.is_none() && has_come(self.fault, self.node, &before, &status);
-            if is_over && timeline.is_all_back(&status) {
+            if is_over && has_come(self.fault, self.node, &before, &status) && timeline.is_all_back(&status) {
                 timeline.note(at_ns, DrillEvent::AllBack, None);
+                tell_moments(&timeline, &mut told, tell);
                 let (since, back_ns) = *back.get_or_insert((now, at_ns));
                 if now.duration_since(since) >= AFTERWARDS {
                     return Ok((timeline, back_ns, Vec::new()));
@@ -215,6 +245,7 @@ impl Drill {
                 // A node that stood still may look well until it notices that its lease is over.
                 back = None;
                 timeline.forget(DrillEvent::AllBack);
+                tell_moments(&timeline, &mut told, tell);
                 if now >= given_up {
                     return Ok((timeline, at_ns, vec![lacking(&status)]));
                 }
@@ -222,13 +253,53 @@ impl Drill {
             thread::sleep(LOOK_EVERY);
         }
     }
+
+    /// The drill was interrupted: the fault is over now. A killed node, which would come back when its time
+    /// is over, is started at once. When that was; none if there was nothing to do.
+    fn take_back(&self, fault: &mut Injected<'_>) -> Result<Option<u64>, DrillError> {
+        if self.fault != FaultKind::Kill {
+            return fault.heal();
+        }
+        let (_, status) = fault.supervisor.status()?;
+        let is_down = status.nodes.get(usize::from(self.node)).is_some_and(|node| node.state == "down");
+        let start = DrillRequest::Restart { node: self.node };
+        Ok(is_down.then(|| fault.supervisor.ask(start)).transpose()?.map(|answer| answer.at_ns))
+    }
+}
+
+/// Tells the moments, if they are not those that were told last.
+fn tell_moments(timeline: &Timeline, told: &mut Vec<Moment>, tell: &dyn Fn(Notice)) {
+    let moments = timeline.moments();
+    if *told != moments {
+        told.clone_from(&moments);
+        tell(Notice::Moments(moments));
+    }
+}
+
+/// Tells how the clients fare, a step at a time, until they have ended.
+fn follow_lane(journal: &Journal, ended: &AtomicBool, tell: &dyn Fn(Notice)) {
+    let mut lane = Lane::new(boottime_ns());
+    while !ended.load(Ordering::Relaxed) {
+        let until = Instant::now() + LANE_STEP;
+        while !ended.load(Ordering::Relaxed)
+            && let Some(left) = until.checked_duration_since(Instant::now())
+        {
+            thread::park_timeout(left);
+        }
+        tell(Notice::Lane(lane.step(boottime_ns(), journal.sample())));
+    }
 }
 
 /// Reads everything back over both search paths.
-fn read_back(target: &Target, closed: Closed, keys: &Keys) -> Result<DrillProof, DrillError> {
+fn read_back(
+    target: &Target,
+    closed: Closed,
+    keys: &Keys,
+    interrupted: &AtomicBool,
+) -> Result<DrillProof, DrillError> {
     let mut client = OneSided { client: target.connect(Search::Client, READ_PATIENCE)?, strayed: 0 };
     let mut server = target.connect(Search::Server, READ_PATIENCE)?;
-    prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)])
+    prove(closed, keys, &mut [("client", &mut client), ("server", &mut server)], interrupted)
 }
 
 /// Takes the drill's entries out of the store again.

@@ -18,6 +18,28 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
+    /// All that the supervisor can do.
+    pub const ALL: [FaultKind; 4] =
+        [FaultKind::Kill, FaultKind::Stop, FaultKind::Restart, FaultKind::Partition];
+
+    /// The kind of this word.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<FaultKind> {
+        FaultKind::ALL.into_iter().find(|kind| kind.word() == word)
+    }
+
+    /// What it is, in a sentence.
+    pub fn meaning(self) -> &'static str {
+        match self {
+            FaultKind::Kill => "kill -9, and no process in its place for a while.",
+            FaultKind::Stop => {
+                "SIGSTOP, then SIGCONT: the process stands still and must not be believed after."
+            }
+            FaultKind::Restart => "An ordered stop and a new start.",
+            FaultKind::Partition => "Cut off from clients, peers and the coordinator, then let back.",
+        }
+    }
+
     /// Its word.
     pub fn word(self) -> &'static str {
         match self {
@@ -46,5 +68,18 @@ impl FaultKind {
             FaultKind::Partition => Some(DrillRequest::Partition { node, on: false }),
             FaultKind::Kill | FaultKind::Restart => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn from_word_knows_each_kind_by_its_own_word() {
+        for kind in FaultKind::ALL {
+            assert_eq!(FaultKind::from_word(kind.word()), Some(kind));
+        }
+        assert_eq!(FaultKind::from_word("explode"), None);
     }
 }

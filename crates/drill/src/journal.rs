@@ -63,7 +63,19 @@ pub struct Tally {
 pub(crate) struct Journal {
     recorder: Recorder,
     values: AtomicU64,
+    begun: AtomicU64,
     state: Mutex<JournalState>,
+}
+
+/// What a journal has counted up to some moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JournalSample {
+    /// Operations that were begun, from the start on.
+    pub(crate) begun: u64,
+    /// Those of them that have ended.
+    pub(crate) ended: u64,
+    /// How long those took that were answered since the last sample, microseconds.
+    pub(crate) answered_us: Vec<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -71,6 +83,8 @@ struct JournalState {
     accounts: Accounts,
     waits: Vec<Wait>,
     tally: Tally,
+    /// Since the last sample.
+    answered_us: Vec<u64>,
 }
 
 /// An operation that is under way.
@@ -115,6 +129,7 @@ impl Journal {
 
     /// Call right before an operation is sent.
     pub(crate) fn begin(&self, key: Vec<u8>, call: Call, own: bool, impatient: bool) -> Begun {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         if let (true, Call::Put(value)) = (own, call) {
             self.state().accounts.sent.entry(key.clone()).or_default().push(value);
         }
@@ -133,7 +148,10 @@ impl Journal {
         match ending {
             Ending::NotDone => state.tally.refused += 1,
             Ending::Told(Outcome::Unknown) => state.tally.unknown += 1,
-            Ending::Told(_) => state.tally.writes += u64::from(write),
+            Ending::Told(_) => {
+                state.tally.writes += u64::from(write);
+                state.answered_us.push(ended_ns.saturating_sub(begun.begun_ns) / 1_000);
+            }
         }
         if begun.own {
             state.accounts.settle(&begun.key, begun.call, ending);
@@ -142,11 +160,20 @@ impl Journal {
         state.waits.push(Wait { key, call, begun_ns, ended_ns, impatient, written_to });
     }
 
+    /// What there is by now.
+    pub(crate) fn sample(&self) -> JournalSample {
+        let mut state = self.state();
+        // Read under the lock: whatever has ended was begun before.
+        let begun = self.begun.load(Ordering::Relaxed);
+        let answered_us = std::mem::take(&mut state.answered_us);
+        JournalSample { begun, ended: state.tally.operations, answered_us }
+    }
+
     /// The traffic is over.
     pub(crate) fn close(self) -> Closed {
         let end = self.recorder.begin();
         let state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let JournalState { accounts, waits, tally } = state;
+        let JournalState { accounts, waits, tally, .. } = state;
         Closed { accounts, history: self.recorder.into_history(), waits, tally, end }
     }
 
@@ -231,6 +258,18 @@ mod tests {
     fn write(journal: &Journal, key: &[u8], call: Call, outcome: Outcome) {
         let begun = journal.begin(key.to_vec(), call, true, false);
         journal.end(begun, Ending::Told(outcome), None);
+    }
+
+    #[test]
+    fn sample_has_the_times_of_what_was_answered_since_the_last_one() {
+        let journal = Journal::default();
+        write(&journal, b"k", Call::Put(1), Outcome::Done);
+        write(&journal, b"k", Call::Put(2), Outcome::Unknown);
+        let open = journal.begin(b"m".to_vec(), Call::Put(3), true, false);
+        let sample = journal.sample();
+        assert_eq!((sample.begun, sample.ended, sample.answered_us.len()), (3, 2, 1));
+        journal.end(open, Ending::NotDone, None);
+        assert_eq!(journal.sample(), JournalSample { begun: 3, ended: 3, answered_us: vec![] });
     }
 
     #[test]

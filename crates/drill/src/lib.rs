@@ -7,7 +7,7 @@
 //! | `fault` | what can be done to a node, and how it is taken back |
 //! | `wire`, `supervisor` | what the supervisor is asked and says; the connection to it |
 //! | `keys`, `load`, `journal` | which keys, who writes and reads them, what each was told and when |
-//! | `timeline` | what happened to the cluster, out of its statuses |
+//! | `timeline`, `lane` | what happened to the cluster, out of its statuses; how the clients fare meanwhile |
 //! | `proof`, `report` | everything read back and judged; the verdict with its reasons |
 
 #![allow(clippy::disallowed_methods, reason = "a shell: a drill waits in real time, at a steady rate")]
@@ -17,6 +17,7 @@ mod error;
 mod fault;
 mod journal;
 mod keys;
+mod lane;
 mod load;
 mod proof;
 mod report;
@@ -28,6 +29,7 @@ pub use drill::{Drill, Notice};
 pub use error::DrillError;
 pub use fault::FaultKind;
 pub use journal::Tally;
+pub use lane::{LANE_STEP, LanePoint};
 pub use load::Load;
 pub use proof::{DrillProof, PathFindings};
 pub use report::{DrillVerdict, Report, Unavailable};

@@ -2,6 +2,7 @@
 //! every key's history put before the checker.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cell_history::linearizability::{self, Violation};
 use cell_history::{Call, HistoryOperation, Outcome, WrittenValue, payload};
@@ -82,11 +83,13 @@ impl DrillProof {
     }
 }
 
-/// Reads everything back and judges it. `ways` are readers with their names; the last one also scans.
+/// Reads everything back and judges it, unless it is interrupted while it reads. `ways` are readers with
+/// their names; the last one also scans.
 pub(crate) fn prove(
     mut closed: Closed,
     keys: &Keys,
     ways: &mut [(&'static str, &mut dyn Reader)],
+    interrupted: &AtomicBool,
 ) -> Result<DrillProof, DrillError> {
     let mut worst: BTreeMap<Vec<u8>, Found> = BTreeMap::new();
     let mut proof = DrillProof { acknowledged: closed.accounts.acknowledged(), ..DrillProof::default() };
@@ -96,6 +99,9 @@ pub(crate) fn prove(
     for (name, reader) in &mut *ways {
         let mut found = BTreeMap::new();
         for group in all.chunks(KEYS_AT_ONCE) {
+            if interrupted.load(Ordering::Relaxed) {
+                return Err(DrillError::Interrupted);
+            }
             let values = reader.get(group)?;
             found.extend(group.iter().zip(values).map(|(key, value)| (key.to_vec(), value)));
         }
@@ -246,7 +252,16 @@ mod tests {
         let (mut server, mut client) = (server, client);
         let ways: &mut [(&'static str, &mut dyn Reader)] =
             &mut [("client", &mut client), ("server", &mut server)];
-        prove(journal.close(), keys, ways).unwrap()
+        prove(journal.close(), keys, ways, &AtomicBool::new(false)).unwrap()
+    }
+
+    #[test]
+    fn prove_ends_when_it_is_interrupted() {
+        let keys = Keys::new(1);
+        let (journal, mut model) = drilled(&keys);
+        let ways: &mut [(&'static str, &mut dyn Reader)] = &mut [("client", &mut model)];
+        let ended = prove(journal.close(), &keys, ways, &AtomicBool::new(true));
+        assert!(matches!(ended, Err(DrillError::Interrupted)));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The twin of the folders' tests: built with `RUSTFLAGS="--cfg cell_mutants"`; empty otherwise.
+//! The twin of the folders' tests: built with `RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants`; empty
+//! otherwise.
 #![cfg(cell_mutants)]
 #![allow(missing_docs, clippy::unwrap_used, reason = "a test")]
 

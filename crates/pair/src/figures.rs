@@ -46,6 +46,12 @@ pub struct MeganodeFigures {
     pub nodes_all: usize,
     /// Entries.
     pub entries: u64,
+    /// It is the source of a split that is not over.
+    pub splitting: bool,
+    /// Writes of clients since the owner has it.
+    pub writes: u64,
+    /// Reads by the owner for clients in the slot, since the owner has the pair. One-sided reads pass it by.
+    pub reads: u64,
 }
 
 /// Compactions of a pair's meganodes since the start.

@@ -178,6 +178,11 @@ impl CommitLog {
         self.log.as_ref().map(PairLog::counts).unwrap_or_default()
     }
 
+    /// Bytes of records that are not durable yet.
+    pub(crate) fn bytes_pending(&self) -> u64 {
+        self.log.as_ref().map_or(0, PairLog::bytes_pending)
+    }
+
     /// Whether nothing waits for the log.
     pub(crate) fn is_idle(&self) -> bool {
         self.log.as_ref().is_none_or(|log| !log.has_unsubmitted() && !log.is_busy())

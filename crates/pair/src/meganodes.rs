@@ -1,5 +1,6 @@
 //! The meganodes of a pair: one a slot in use, each with its free tree nodes and its count of entries.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -70,6 +71,8 @@ pub(crate) struct OwnedMeganode {
     pub(crate) resting: usize,
     /// Entries removed since a compaction looked at it.
     pub(crate) removed: u64,
+    /// Writes of clients since the owner has it.
+    pub(crate) writes: u64,
     /// It is to be looked at.
     noted: bool,
 }
@@ -97,6 +100,9 @@ pub(crate) struct Meganodes {
     region: RegionId,
     slots: Vec<Option<OwnedMeganode>>,
     ends: Arc<SlotEnds>,
+    /// Reads by the owner for clients, by slot. Apart from the meganodes: a read touches nothing else of
+    /// them.
+    reads: Box<[Cell<u64>]>,
     /// Meganodes that a compaction should look at, in their order.
     thinned: VecDeque<SlotIndex>,
 }
@@ -107,15 +113,17 @@ const REMOVED_A_NODE: u64 = 2;
 impl Meganodes {
     pub(crate) fn new(geometry: Geometry, region: RegionId, slots: u32) -> Meganodes {
         let ends = Arc::new(SlotEnds::new(slots));
+        let reads = (0..slots).map(|_| Cell::new(0)).collect();
         let slots = (0..slots).map(|_| None).collect();
-        Meganodes { geometry, region, slots, ends, thinned: VecDeque::new() }
+        Meganodes { geometry, region, slots, ends, reads, thinned: VecDeque::new() }
     }
 
     /// A slot holds a meganode from here on.
     pub(crate) fn add(&mut self, slot: SlotIndex, allocator: SlotAllocator, entries: u64) {
         self.ends.set(slot, allocator.high_water());
         if let Some(owned) = usize::try_from(slot.0).ok().and_then(|slot| self.slots.get_mut(slot)) {
-            *owned = Some(OwnedMeganode { allocator, entries, resting: 0, removed: 0, noted: false });
+            let (resting, removed, writes, noted) = (0, 0, 0, false);
+            *owned = Some(OwnedMeganode { allocator, entries, resting, removed, writes, noted });
         }
     }
 
@@ -230,6 +238,19 @@ impl Meganodes {
     pub(crate) fn is_crowded(&self, slot: SlotIndex, percent: usize) -> bool {
         let crowded = |owned: &OwnedMeganode| owned.nodes_used() * 100 >= self.geometry.nodes() * percent;
         !self.ends.is_router(slot) && self.get(slot).is_some_and(crowded)
+    }
+
+    /// The owner has read so often in a meganode for clients.
+    #[inline]
+    pub(crate) fn count_reads(&self, slot: SlotIndex, count: u64) {
+        if let Some(reads) = usize::try_from(slot.0).ok().and_then(|slot| self.reads.get(slot)) {
+            reads.set(reads.get() + count);
+        }
+    }
+
+    /// Reads by the owner for clients in a slot's meganodes, since the owner has the pair.
+    pub(crate) fn reads(&self, slot: SlotIndex) -> u64 {
+        usize::try_from(slot.0).ok().and_then(|slot| self.reads.get(slot)).map_or(0, Cell::get)
     }
 
     pub(crate) fn entries(&self) -> u64 {

@@ -293,6 +293,12 @@ impl<O: MemoryObserver> Pair<O> {
         self.log.visible()
     }
 
+    /// Bytes of records that are not durable yet.
+    #[must_use]
+    pub fn log_bytes_pending(&self) -> u64 {
+        self.log.bytes_pending()
+    }
+
     /// What the log has counted; nothing without one.
     #[must_use]
     pub fn log_counts(&self) -> LogCounts {

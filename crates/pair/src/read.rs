@@ -51,6 +51,7 @@ impl<O: MemoryObserver> Pair<O> {
     ) -> Result<(), PairError> {
         let mut found: [Result<SearchResult, ReadError>; BATCH] = [Err(ReadError::NotHere); BATCH];
         self.meganode(slot).search_batch(keys, &mut found[..keys.len()]);
+        self.meganodes.count_reads(slot, keys.len() as u64);
         for (located, found) in located.iter_mut().zip(&found[..keys.len()]) {
             *located = Located::from(&(*found)?);
         }
@@ -60,8 +61,9 @@ impl<O: MemoryObserver> Pair<O> {
         Ok(())
     }
 
-    /// What a search found, and asks for its extent.
-    pub fn located(&self, found: &SearchResult) -> Located {
+    /// What a search in a meganode found, and asks for its extent.
+    pub fn located(&self, slot: SlotIndex, found: &SearchResult) -> Located {
+        self.meganodes.count_reads(slot, 1);
         if let Some((entry, shape)) = found.entry.and_then(|entry| Some((entry, shape_of(&entry)?))) {
             extent::prefetch(self.memory.extent(), entry.offset, shape);
         }

@@ -165,6 +165,7 @@ impl<O: MemoryObserver> Pair<O> {
             return Ok(ScanEnd { depends_on, is_stopped: false });
         };
         let mut walk = LeafWalk::begin(self, slot, &range, expected, buffers)?;
+        self.meganodes.count_reads(slot, 1);
         loop {
             depends_on = depends_on.max(walk.leaf.csn_removed());
             let ahead = walk.read_ahead();

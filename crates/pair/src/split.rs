@@ -357,6 +357,9 @@ impl<O: MemoryObserver> Pair<O> {
             nodes: owned.map_or(0, |owned| owned.nodes_used()),
             nodes_all: self.memory.geometry().nodes(),
             entries: owned.map_or(0, |owned| owned.entries),
+            splitting: self.splits.source_of(slot).is_some(),
+            writes: owned.map_or(0, |owned| owned.writes),
+            reads: self.meganodes.reads(slot),
         }
     }
 

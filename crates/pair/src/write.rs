@@ -132,6 +132,7 @@ impl<O: MemoryObserver> Pair<O> {
         }
         if let Some(owned) = self.meganodes.get_mut(slot) {
             plan.commit(&mut owned.allocator);
+            owned.writes += u64::from(completion.is_some());
         }
         if plan.len() > 1 {
             self.note_crowded(slot);

@@ -43,6 +43,8 @@ wire_enum! {
         Tree = 18,
         /// Which pair is where.
         Table = 19,
+        /// What a client tells of its searches.
+        Report = 20,
     }
 }
 
@@ -91,5 +93,7 @@ wire_enum! {
         Table = 20,
         /// Not done; the key is elsewhere, and here is where.
         Elsewhere = 21,
+        /// Answers a client's report.
+        Reported = 22,
     }
 }

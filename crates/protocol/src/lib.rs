@@ -19,6 +19,7 @@
 //! | [`tree`] | the shape of a node's tree |
 //! | [`table`] | which pair is where |
 //! | [`route`] | where keys are that the asked worker does not have |
+//! | [`client_report`] | what clients tell of their searches, and the settings that they are told |
 //! | [`report`] | status of a node, result of a check |
 //! | [`request`], [`reply`] | kinds and the small bodies |
 //!
@@ -34,6 +35,7 @@
 //! and version in it never changes. A server that does not speak a version says which ones it speaks
 //! ([`Refusal::VersionUnsupported`]). After the hello, both sides use that version's layouts.
 
+pub mod client_report;
 mod cursor;
 mod error;
 pub mod header;
@@ -54,6 +56,10 @@ pub mod tree;
 mod wire_enum;
 pub mod write;
 
+pub use client_report::{
+    ClientCounts, ClientEstimates, ClientReport, ClientReportReply, ReportPolicy, ReportTransport,
+    SettingValues,
+};
 pub use error::{DecodeError, EncodeError, Malformed};
 pub use header::{ReplyHeader, RequestHeader, RequestId};
 pub use hello::{Hello, HelloReply, Limits};

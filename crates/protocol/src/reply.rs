@@ -15,6 +15,7 @@
 //! | tree | Ok | [`crate::tree`] |
 //! | table | Ok | [`crate::table`] |
 //! | not-found | NotFound | none |
+//! | reported | Ok | [`crate::client_report`] |
 //! | elsewhere | NotOwner | [`crate::route`] |
 //! | refused | any other | [`crate::refusal`] |
 
@@ -25,8 +26,9 @@ use crate::header::REPLY_HEADER_BYTES;
 use crate::kind::ReplyKind;
 use crate::stream::{decode_credit, encode_credit};
 use crate::{
-    CheckReport, Chunk, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page, Refusal, RegionsReply,
-    ReplyHeader, Route, StatusCode, StatusReport, TableReport, TreeReport, ValueBegin, Values,
+    CheckReport, Chunk, ClientReportReply, DecodeError, EncodeError, HelloReply, MESSAGE_BYTES_MAX, Page,
+    Refusal, RegionsReply, ReplyHeader, Route, StatusCode, StatusReport, TableReport, TreeReport, ValueBegin,
+    Values,
 };
 
 const VALUE_FIXED_BYTES: usize = VERSION_BYTES + 8;
@@ -96,6 +98,8 @@ pub enum Reply<'a> {
     Table(TableReport<'a>),
     /// [`Refusal::NotOwner`] with a hint: not done, and who has the key as far as the worker knows.
     Elsewhere(Route<'a>),
+    /// Answers a client's report: the settings that the cluster has for it.
+    Reported(ClientReportReply<'a>),
 }
 
 impl<'a> Reply<'a> {
@@ -124,6 +128,7 @@ impl<'a> Reply<'a> {
             Reply::Regions(_) => ReplyKind::Regions,
             Reply::Tree(_) => ReplyKind::Tree,
             Reply::Table(_) => ReplyKind::Table,
+            Reply::Reported(_) => ReplyKind::Reported,
         }
     }
 
@@ -172,6 +177,7 @@ impl<'a> Reply<'a> {
             Reply::Tree(tree) => tree.encode(&mut writer)?,
             Reply::Table(table) => table.encode(&mut writer)?,
             Reply::Elsewhere(route) => route.encode(&mut writer)?,
+            Reply::Reported(reported) => reported.encode(&mut writer)?,
         }
         writer.complete();
         Ok(())
@@ -229,6 +235,7 @@ impl<'a> Reply<'a> {
             ReplyKind::Regions => Reply::Regions(RegionsReply::decode(reader)?),
             ReplyKind::Tree => Reply::Tree(TreeReport::decode(reader)?),
             ReplyKind::Table => Reply::Table(TableReport::decode(reader)?),
+            ReplyKind::Reported => Reply::Reported(ClientReportReply::decode(reader)?),
             ReplyKind::Refused | ReplyKind::Elsewhere => return Err(reader.bad_tag(status.code())),
         })
     }

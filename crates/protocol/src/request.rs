@@ -12,6 +12,7 @@
 //! | status, check, regions | none |
 //! | tree | [`crate::tree`] |
 //! | table | [`crate::table`] |
+//! | report | [`crate::client_report`] |
 //! | chunk, credit | [`crate::stream`]; no reply of their own |
 //! | cancel | none; no reply of its own |
 
@@ -20,7 +21,9 @@ use cell_terms::SessionId;
 use crate::cursor::{Reader, Writer};
 use crate::kind::RequestKind;
 use crate::stream::{decode_credit, encode_credit};
-use crate::{Chunk, DecodeError, Delete, EncodeError, Hello, Keys, Put, PutBegin, RequestHeader, Scan};
+use crate::{
+    Chunk, ClientReport, DecodeError, Delete, EncodeError, Hello, Keys, Put, PutBegin, RequestHeader, Scan,
+};
 
 /// A request, borrowing from its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub enum Request<'a> {
         /// Number of the first row that is wanted.
         from: u32,
     },
+    /// What the client tells of its searches. Reply: [`crate::Reply::Reported`].
+    Report(ClientReport<'a>),
 }
 
 impl<'a> Request<'a> {
@@ -112,6 +117,7 @@ impl<'a> Request<'a> {
             Request::Regions => RequestKind::Regions,
             Request::Tree { .. } => RequestKind::Tree,
             Request::Table { .. } => RequestKind::Table,
+            Request::Report(_) => RequestKind::Report,
         }
     }
 
@@ -143,6 +149,7 @@ impl<'a> Request<'a> {
                 writer.u32(*from)?;
                 writer.reserved(4)?;
             }
+            Request::Report(report) => report.encode(&mut writer)?,
         }
         writer.complete();
         Ok(())
@@ -193,6 +200,7 @@ impl<'a> Request<'a> {
                 reader.reserved(4)?;
                 Request::Table { from }
             }
+            RequestKind::Report => Request::Report(ClientReport::decode(reader)?),
         })
     }
 }

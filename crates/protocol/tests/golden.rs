@@ -68,7 +68,29 @@ fn requests() -> Vec<Request<'static>> {
         Request::Regions,
         Request::Tree { from: 3 },
         Request::Table { from: 2 },
+        Request::Report(report()),
     ]
+}
+
+fn report() -> ClientReport<'static> {
+    ClientReport {
+        client: 0x0102_0304_0506_0708,
+        settings_revision: 3,
+        interval_ns: 1_000_000_001,
+        estimates: ClientEstimates {
+            server_ns: 30_000,
+            read_ns: 6_000,
+            rtt_ns: 5_000,
+            one_sided_ns: 0,
+            reads_thousandths: 1_250,
+            share_millionths: Some(250_000),
+        },
+        in_hand: 16,
+        transport: ReportTransport::Shm,
+        policy: ReportPolicy::Paper,
+        counts: ClientCounts::from_array(std::array::from_fn(|at| 100 + at as u64)),
+        name: "17@host",
+    }
 }
 
 fn refusals() -> Vec<Refusal> {
@@ -212,6 +234,11 @@ fn replies(pairs: &[PairStatus]) -> Vec<Reply<'_>> {
             rows: TreeRows::List(&[MEGANODE]),
         }),
         Reply::Table(TableReport { revision: 77, rows_all: 9, rows: TableRows::List(&TABLE) }),
+        Reply::Reported(ClientReportReply { settings_revision: 0, values: SettingValues::List(&[]) }),
+        Reply::Reported(ClientReportReply {
+            settings_revision: 4,
+            values: SettingValues::List(&[("client_selector_policy", "paper"), ("other", "")]),
+        }),
         Reply::Elsewhere(Route { low: b"low", high: Some(b"lower"), pair: PairId(3) }),
         Reply::Elsewhere(Route { low: b"", high: None, pair: PairId(4) }),
         Reply::Regions(RegionsReply {

@@ -33,6 +33,7 @@ fn walk_reply(message: &[u8]) -> Option<Vec<u8>> {
         Reply::Regions(regions) => assert_eq!(regions.pairs.iter().count(), regions.pairs.len()),
         Reply::Tree(tree) => assert_eq!(tree.rows.iter().count(), tree.rows.len()),
         Reply::Table(table) => assert_eq!(table.rows.iter().count(), table.rows.len()),
+        Reply::Reported(reported) => assert_eq!(reported.values.iter().count(), reported.values.len()),
         _ => {}
     }
     let mut again = Vec::new();
@@ -69,11 +70,31 @@ fn condition() -> impl Strategy<Value = Condition> {
     ]
 }
 
+/// A report of any figures.
+fn report(figure: u64, small: u32, known: bool) -> ClientReport<'static> {
+    ClientReport {
+        client: figure,
+        settings_revision: figure.rotate_left(7),
+        interval_ns: figure >> 3,
+        estimates: ClientEstimates {
+            server_ns: figure,
+            reads_thousandths: small,
+            share_millionths: known.then_some(small % 1_000_001),
+            ..ClientEstimates::default()
+        },
+        in_hand: small,
+        transport: ReportTransport::ALL[small as usize % ReportTransport::ALL.len()],
+        policy: ReportPolicy::ALL[small as usize % ReportPolicy::ALL.len()],
+        counts: ClientCounts::from_array(std::array::from_fn(|at| figure.wrapping_mul(at as u64))),
+        name: if known { "17@h\u{f6}st" } else { "" },
+    }
+}
+
 /// An encoded request of any kind.
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let header = (any::<u64>(), any::<u32>())
         .prop_map(|(id, pair)| RequestHeader { id: RequestId(id), pair: PairId(pair) });
-    (header, 0..20, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
+    (header, 0..21, name(), condition(), key(), vec(key(), 0..20), any::<(u32, u32, u64, bool, bool)>())
         .prop_map(|(header, kind, name, condition, key, keys, (a, b, c, d, e))| {
             let mut out = Vec::new();
             let key = key.as_slice();
@@ -101,6 +122,7 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
                 16 => Request::Regions,
                 17 => Request::Tree { from: a },
                 19 => Request::Table { from: a },
+                20 => Request::Report(report(c, a, d)),
                 14 => Request::Hello(Hello {
                     version: PROTOCOL_VERSION,
                     name: "näme",
@@ -173,7 +195,7 @@ proptest! {
     /// Random bytes seldom have a kind; these always do.
     #[test]
     fn decode_random_body_gives_a_message_or_an_error(
-        kind in 0u8..22, status in 0u8..20, body in vec(prop_oneof![Just(0u8), any::<u8>()], 12..300)
+        kind in 0u8..24, status in 0u8..20, body in vec(prop_oneof![Just(0u8), any::<u8>()], 12..300)
     ) {
         let request: Vec<u8> = [&[kind, 0, 0, 0][..], &body].concat();
         if let Some(again) = walk_request(&request) {
@@ -238,6 +260,29 @@ proptest! {
             message.truncate(cut.index(message.len() + 1));
             walk_reply(&message);
         }
+    }
+
+    #[test]
+    fn decode_a_damaged_answer_to_a_report_gives_one_or_an_error(
+        revision in any::<u64>(), texts in vec(("[a-z_]{0,30}", ".{0,30}"), 0..20),
+        at in any::<Index>(), byte in any::<u8>(), cut in any::<Index>()
+    ) {
+        let list: Vec<_> = texts.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        let reply = Reply::Reported(ClientReportReply {
+            settings_revision: revision,
+            values: SettingValues::fitting(&list),
+        });
+        let mut message = Vec::new();
+        reply.encode(&header(), &mut message).unwrap();
+        prop_assert_eq!(Reply::decode(&message), Ok((header(), reply)));
+        prop_assert_eq!(walk_reply(&message), Some(message.clone()));
+        let at = at.index(message.len());
+        message[at] = byte;
+        if let Some(again) = walk_reply(&message) {
+            prop_assert_eq!(&again, &message);
+        }
+        message.truncate(cut.index(message.len() + 1));
+        walk_reply(&message);
     }
 
     #[test]

@@ -21,6 +21,7 @@
 
 mod adaptive;
 mod decision;
+mod decisions;
 mod paper;
 mod path_cost;
 mod reads_table;
@@ -29,5 +30,6 @@ mod settings;
 mod window;
 
 pub use decision::{Decision, MeganodeId, Obstacle, Question, Reason, SearchKind, SearchPath};
-pub use selector::{Decisions, Estimates, Sample, Selector};
+pub use decisions::Decisions;
+pub use selector::{Estimates, Sample, Selector};
 pub use settings::{Policy, SETTINGS, SelectorError, SelectorSettings};

@@ -29,6 +29,11 @@ impl ReadsTable {
         ReadsTable { initial, all: initial, rows: vec![None; MEGANODES_MAX].into() }
     }
 
+    /// Another figure is expected as long as none was measured: after the next [`ReadsTable::clear`].
+    pub(crate) fn set_initial(&mut self, initial: f64) {
+        self.initial = initial;
+    }
+
     pub(crate) fn clear(&mut self) {
         self.all = self.initial;
         self.rows.fill(None);

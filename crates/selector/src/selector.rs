@@ -5,6 +5,7 @@ use rand_xoshiro::rand_core::Rng;
 
 use crate::adaptive::{Balance, Choice};
 use crate::decision::{Decision, MeganodeId, Question, Reason, SearchKind, SearchPath};
+use crate::decisions::Decisions;
 use crate::paper::PaperRule;
 use crate::reads_table::ReadsTable;
 use crate::settings::{Policy, SelectorSettings};
@@ -46,45 +47,6 @@ pub enum Sample {
     },
 }
 
-/// How often what was decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Decisions {
-    /// Searches for the server.
-    pub server: u64,
-    /// Searches for the client.
-    pub one_sided: u64,
-    /// Of both, those that explored.
-    pub explored: u64,
-    /// Of those for the server, those that only it could do.
-    pub only_server: u64,
-}
-
-impl Decisions {
-    fn count(&mut self, decision: Decision) {
-        match decision.path {
-            SearchPath::Server => self.server += 1,
-            SearchPath::OneSided => self.one_sided += 1,
-        }
-        self.explored += u64::from(decision.reason == Reason::Exploration);
-        self.only_server += u64::from(matches!(decision.reason, Reason::OnlyServer(_)));
-    }
-
-    /// Adds those of another connection.
-    pub fn add(&mut self, other: &Decisions) {
-        self.server += other.server;
-        self.one_sided += other.one_sided;
-        self.explored += other.explored;
-        self.only_server += other.only_server;
-    }
-
-    /// Share of the searches that went to the server.
-    #[must_use]
-    pub fn server_share(&self) -> Option<f64> {
-        let all = self.server + self.one_sided;
-        (all > 0).then(|| self.server as f64 / all as f64)
-    }
-}
-
 /// What is known of a connection, in nanoseconds; of latencies those of searches of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimates {
@@ -107,6 +69,16 @@ enum Rule {
     Paper(PaperRule),
     Adaptive(Box<[Balance; SearchKind::COUNT]>),
     Fixed,
+}
+
+impl Rule {
+    fn new(settings: &SelectorSettings) -> Rule {
+        match settings.policy {
+            Policy::Paper => Rule::Paper(PaperRule::new(settings)),
+            Policy::Adaptive => Rule::Adaptive(Box::default()),
+            Policy::Fixed => Rule::Fixed,
+        }
+    }
 }
 
 /// The weight of a new latency in the figures that are only reported.
@@ -138,11 +110,7 @@ impl Selector {
     #[must_use]
     pub fn new(settings: SelectorSettings, random: Xoshiro256PlusPlus) -> Selector {
         assert_eq!(settings.check(), Ok(()), "the settings were not checked");
-        let rule = match settings.policy {
-            Policy::Paper => Rule::Paper(PaperRule::new(&settings)),
-            Policy::Adaptive => Rule::Adaptive(Box::default()),
-            Policy::Fixed => Rule::Fixed,
-        };
+        let rule = Rule::new(&settings);
         Selector {
             reads: ReadsTable::new(settings.reads_initial),
             settings,
@@ -156,6 +124,28 @@ impl Selector {
             was_reset: false,
             decisions: Decisions::default(),
         }
+    }
+
+    /// Other constants from now on. What was measured is kept as long as the policy stays, and with the
+    /// paper's the length of its averages.
+    ///
+    /// # Panics
+    /// As [`Selector::new`].
+    pub fn set_settings(&mut self, settings: &SelectorSettings) {
+        assert_eq!(settings.check(), Ok(()), "the settings were not checked");
+        let before = std::mem::replace(&mut self.settings, settings.clone());
+        let keeps_averages = before.samples == settings.samples
+            && before.outlier_deviations.to_bits() == settings.outlier_deviations.to_bits();
+        if before.policy != settings.policy || (settings.policy == Policy::Paper && !keeps_averages) {
+            self.rule = Rule::new(settings);
+        }
+        self.reads.set_initial(settings.reads_initial);
+    }
+
+    /// The constants in force.
+    #[must_use]
+    pub fn settings(&self) -> &SelectorSettings {
+        &self.settings
     }
 
     /// Decides who does a search.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use cell_terms::setting::{Applies, Bounds, Setting, Settings};
+use cell_terms::setting::{Applies, Bounds, Setting, SettingError, Settings, Value};
 
 /// By which rule the selector decides; the crate's text says what each optimises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,14 +84,14 @@ pub const SETTINGS: &[Setting] = &[
                   fixed share (fixed).",
         default: "adaptive",
         bounds: Bounds::Choice(Policy::NAMES),
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_fixed_share",
         meaning: "Share of the searches that go to the server with the policy `fixed`.",
         default: "0.5",
         bounds: Bounds::Real { min: 0.0, max: 1.0 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_exploration",
@@ -99,42 +99,42 @@ pub const SETTINGS: &[Setting] = &[
                   estimated to be the worse one.",
         default: "0.01",
         bounds: Bounds::Real { min: 0.0, max: 0.5 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_idle",
         meaning: "What was measured on a connection is forgotten when nothing was searched by it for so long.",
         default: "3 s",
         bounds: Bounds::Milliseconds { min: 1, max: 3_600_000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_reads",
         meaning: "One-sided reads that a search is expected to need as long as none was measured.",
         default: "5",
         bounds: Bounds::Real { min: 1.0, max: 64.0 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_samples",
         meaning: "Samples of a moving average of the policy `paper`.",
         default: "100",
         bounds: Bounds::Integer { min: 10, max: WINDOW_MAX as u64 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_outlier",
         meaning: "The policy `paper` discards a sample that is off its average by so many standard deviations.",
         default: "3",
         bounds: Bounds::Real { min: 1.0, max: 1000.0 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_interval",
         meaning: "How often the policy `adaptive` changes the share of the searches that go to the server.",
         default: "5 ms",
         bounds: Bounds::Milliseconds { min: 1, max: 1000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_wait_weight",
@@ -143,7 +143,7 @@ pub const SETTINGS: &[Setting] = &[
                   wait that it adds to others.",
         default: "8",
         bounds: Bounds::Real { min: 1.0, max: 1000.0 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
     Setting {
         name: "client_selector_read_cpu_ns",
@@ -151,7 +151,7 @@ pub const SETTINGS: &[Setting] = &[
                   to the server would; counted once for each other operation that the client has in hand.",
         default: "500",
         bounds: Bounds::Integer { min: 0, max: 1_000_000 },
-        applies: Applies::Restart,
+        applies: Applies::Live,
     },
 ];
 
@@ -201,6 +201,41 @@ impl SelectorSettings {
             wait_weight: settings.real("client_selector_wait_weight"),
             read_cpu_ns: settings.integer("client_selector_read_cpu_ns") as f64,
         }
+    }
+
+    /// Sets one constant from the text that people write. False: no setting of the selector has this name.
+    ///
+    /// # Errors
+    /// The text is not of the setting's kind, or out of its bounds; nothing is changed then.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<bool, SettingError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else { return Ok(false) };
+        let number = match setting.parse(text)? {
+            Value::Integer(number) => number,
+            Value::Real(number) => {
+                match setting.name {
+                    "client_selector_fixed_share" => self.fixed_share = number,
+                    "client_selector_exploration" => self.exploration = number,
+                    "client_selector_reads" => self.reads_initial = number,
+                    "client_selector_outlier" => self.outlier_deviations = number,
+                    "client_selector_wait_weight" => self.wait_weight = number,
+                    _ => return Ok(false),
+                }
+                return Ok(true);
+            }
+            Value::Text(policy) => {
+                self.policy = policy.parse().expect("a choice is one of the policies");
+                return Ok(true);
+            }
+            Value::Flag(_) => return Ok(false),
+        };
+        match setting.name {
+            "client_selector_idle" => self.idle_ns = number.saturating_mul(1_000_000),
+            "client_selector_interval" => self.interval_ns = number.saturating_mul(1_000_000),
+            "client_selector_samples" => self.samples = u32::try_from(number).unwrap_or(WINDOW_MAX),
+            "client_selector_read_cpu_ns" => self.read_cpu_ns = number as f64,
+            _ => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// Checks constants that did not come from [`Settings`], which checks them itself.
@@ -258,6 +293,37 @@ mod tests {
             (settings.exploration, settings.idle_ns, settings.reads_initial),
             (0.01, 3_000_000_000, 5.0)
         );
+    }
+
+    #[test]
+    fn set_of_each_declared_setting_is_what_the_settings_would_give() {
+        let others = [
+            ("client_selector_policy", "paper"),
+            ("client_selector_fixed_share", "0.25"),
+            ("client_selector_exploration", "0.1"),
+            ("client_selector_idle", "1 s"),
+            ("client_selector_reads", "2.5"),
+            ("client_selector_samples", "50"),
+            ("client_selector_outlier", "4"),
+            ("client_selector_interval", "9 ms"),
+            ("client_selector_wait_weight", "2"),
+            ("client_selector_read_cpu_ns", "77"),
+        ];
+        assert_eq!(
+            others.map(|(name, _)| name).as_slice(),
+            SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>()
+        );
+        for (name, text) in others {
+            let mut declared = Settings::new(&[SETTINGS]);
+            declared.set(name, text, cell_terms::setting::Source::Admin).unwrap();
+            let mut set = SelectorSettings::default();
+            assert_eq!(set.set(name, text), Ok(true));
+            assert_eq!(set, SelectorSettings::from_settings(&declared), "{name}");
+            assert_ne!(set, SelectorSettings::default(), "{name}");
+            let before = set.clone();
+            assert!(set.set(name, "-3").is_err() && set == before, "{name}");
+        }
+        assert_eq!(SelectorSettings::default().set("client_selector_luck", "1"), Ok(false));
     }
 
     #[test]

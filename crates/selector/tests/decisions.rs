@@ -77,7 +77,7 @@ fn obstacle_leaves_the_server_alone_and_is_told() {
             assert_eq!(decision.path, SearchPath::Server);
             assert_eq!(decision.reason, Reason::OnlyServer(obstacle));
         }
-        assert_eq!((selector.decisions().only_server, selector.decisions().server), (3, 3));
+        assert_eq!((selector.decisions().only_server(), selector.decisions().server), (3, 3));
     }
 }
 
@@ -106,7 +106,7 @@ fn paper_explores_its_part_of_the_searches() {
     let mut selector = of_policy(Policy::Paper);
     share_after(&mut selector, &mut 1, 10_000_000_000, (60_000, 10_000, 3));
     let decisions = selector.decisions();
-    let part = decisions.explored as f64 / (decisions.server + decisions.one_sided) as f64;
+    let part = decisions.exploration as f64 / (decisions.server + decisions.one_sided) as f64;
     assert!((0.007..0.013).contains(&part), "{part}");
 }
 
@@ -119,7 +119,7 @@ fn adaptive_takes_the_cheaper_path_and_explores_a_part_of_the_time() {
         let share = share_after(&mut selector, &mut 1, 2_000_000_000, costs);
         let worse = if server_side { 1.0 - share } else { share };
         assert!(worse < 0.0125, "{costs:?}: {share}");
-        assert!(selector.decisions().explored > 10, "{costs:?}");
+        assert!(selector.decisions().exploration > 10, "{costs:?}");
     }
 }
 
@@ -250,4 +250,25 @@ proptest! {
         let alive = taken > 0 && taken < 20_000;
         prop_assert!(alive, "{taken}");
     }
+}
+
+#[test]
+fn set_settings_keeps_what_was_measured_while_the_policy_stays() {
+    let mut selector = of_policy(Policy::Adaptive);
+    let mut now_ns = 1;
+    share_after(&mut selector, &mut now_ns, 1_000_000_000, (20_000, 15_000, 3));
+    let known = selector.estimates();
+    assert!(known.share.is_some());
+    selector.set_settings(&SelectorSettings { exploration: 0.3, ..SelectorSettings::default() });
+    assert_eq!(selector.estimates(), known);
+    let share = share_after(&mut selector, &mut now_ns, 1_000_000_000, (20_000, 15_000, 3));
+    assert!((0.1..0.4).contains(&(1.0 - share)), "more is explored: {share}");
+
+    let fixed = SelectorSettings { policy: Policy::Fixed, fixed_share: 0.25, ..SelectorSettings::default() };
+    selector.set_settings(&fixed);
+    let share = share_after(&mut selector, &mut now_ns, 100_000_000, (20_000, 15_000, 3));
+    assert!((0.2..0.3).contains(&share), "{share}");
+    selector.set_settings(&SelectorSettings::default());
+    let decision = selector.decide(&question(now_ns));
+    assert_eq!((decision.reason, selector.estimates().share), (Reason::NotEnoughSamples, None));
 }

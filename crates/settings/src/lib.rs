@@ -6,7 +6,7 @@
 //! | `registry` | every declaration, by section; the table as Markdown and as JSON |
 //! | `source` | the configuration file and `CELL_*` variables |
 //! | `rule` | what must hold between several settings |
-//! | `store` | the values in force: revisions, compare-and-set, subscribers |
+//! | `store` | the values in force: those given and those tuned; revisions, subscribers |
 
 mod registry;
 mod rule;
@@ -16,4 +16,4 @@ mod store;
 pub use registry::{Registry, Section};
 pub use rule::{Conflict, check_rules};
 pub use source::{SourceError, read_environment, read_file};
-pub use store::{Author, Reloaded, SettingChange, SettingsRevision, SettingsStore, UpdateError, WantedValue};
+pub use store::{Author, SettingChange, SettingsRevision, SettingsStore, Taken, TunedValues, UpdateError};

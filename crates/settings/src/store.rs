@@ -1,6 +1,8 @@
-//! The values in force while a process runs. A change makes a revision; subscribers get each revision, in
-//! order. Only settings that apply live can change.
+//! The values in force while a process runs: those that its sources gave, and over them those that the
+//! cluster was tuned to. A change makes a revision; subscribers get each revision, in order. Only settings
+//! that apply live can change.
 
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use cell_terms::setting::{Applies, SettingError, Settings, Source};
@@ -40,29 +42,13 @@ pub struct SettingsRevision {
     pub changes: Vec<SettingChange>,
 }
 
-/// A value that somebody wants.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct WantedValue<'a> {
-    /// The setting.
-    pub name: &'a str,
-    /// The value as people write it.
-    pub text: &'a str,
-    /// Where it is from.
-    pub source: Source,
-}
+/// Values that the cluster was tuned to, by the settings' names, as people write them.
+pub type TunedValues = BTreeMap<String, String>;
 
 /// Why nothing was changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// Somebody else was faster: read the settings again.
-    #[error("the settings are at revision {current}, and the change was made for revision {expected}")]
-    Stale {
-        /// What the caller knew.
-        expected: u64,
-        /// What is in force.
-        current: u64,
-    },
     /// The setting is unknown, or its value out of bounds.
     #[error(transparent)]
     Setting(#[from] SettingError),
@@ -94,6 +80,10 @@ fn effect(applies: Applies) -> &'static str {
 type Subscriber = Box<dyn FnMut(&SettingsRevision, &Settings) + Send>;
 
 struct State {
+    /// What the sources gave.
+    given: Settings,
+    tuned: TunedValues,
+    /// What is in force: both.
     settings: Settings,
     revision: u64,
     subscribers: Vec<Subscriber>,
@@ -106,18 +96,20 @@ pub struct SettingsStore {
 
 /// What became of a new set of values.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reloaded {
+pub struct Taken {
     /// The revision, if anything changed.
     pub revision: Option<SettingsRevision>,
-    /// Values that differ and do not apply live: they stay as they were.
+    /// Values that are wrong, or do not apply live: those settings stay as they were.
     pub refused: Vec<UpdateError>,
 }
 
 impl SettingsStore {
     /// The values that a process starts with, as revision 0.
     #[must_use]
-    pub fn new(settings: Settings) -> SettingsStore {
-        SettingsStore { state: Mutex::new(State { settings, revision: 0, subscribers: Vec::new() }) }
+    pub fn new(given: Settings) -> SettingsStore {
+        let settings = given.clone();
+        let (tuned, subscribers) = (TunedValues::new(), Vec::new());
+        SettingsStore { state: Mutex::new(State { given, tuned, settings, revision: 0, subscribers }) }
     }
 
     /// The values in force and their revision.
@@ -127,59 +119,78 @@ impl SettingsStore {
         (state.settings.clone(), state.revision)
     }
 
+    /// The values that the sources gave: what is in force where nothing is tuned.
+    #[must_use]
+    pub fn given(&self) -> Settings {
+        self.state().given.clone()
+    }
+
     /// Calls `subscriber` with each later revision and the values then in force, in order. It is called while
     /// the store is locked: it must neither wait nor call the store.
     pub fn subscribe(&self, subscriber: impl FnMut(&SettingsRevision, &Settings) + Send + 'static) {
         self.state().subscribers.push(Box::new(subscriber));
     }
 
-    /// Changes some settings, all of them or none, if the revision is still the one that the caller knows.
-    /// `None`: they have these values already.
+    /// Whether the cluster can be tuned to these values, all of them; what would differ from the values in
+    /// force.
     ///
     /// # Errors
-    /// See [`UpdateError`].
-    pub fn update(
-        &self,
-        expected: u64,
-        author: Author,
-        wanted: &[WantedValue<'_>],
-    ) -> Result<Option<SettingsRevision>, UpdateError> {
-        let mut state = self.state();
-        if expected != state.revision {
-            return Err(UpdateError::Stale { expected, current: state.revision });
+    /// Everything that is wrong: a setting that is unknown or does not apply live, a value out of bounds; if
+    /// each alone is right, a contradiction.
+    pub fn check(&self, tuned: &TunedValues) -> Result<Vec<SettingChange>, Vec<UpdateError>> {
+        let state = self.state();
+        let (next, refused) = state.tuned_to(tuned);
+        if !refused.is_empty() {
+            return Err(refused);
         }
-        let (next, changes) = state.plan(wanted)?;
-        Ok(state.commit(author, next, changes))
+        check_rules(&next).map_err(|conflict| vec![conflict.into()])?;
+        Ok(state.changes(&next))
     }
 
-    /// Takes over what the same sources say now, `wanted`, as far as it applies live. A value that was set at
-    /// run time stays.
+    /// Puts the values into force that the cluster is tuned to, and gives back those that it is no longer.
+    /// What this process cannot take (the setting is unknown here, or does not apply live) it leaves out.
+    ///
+    /// # Errors
+    /// [`UpdateError::Conflict`] with the values that this process was given; nothing is changed then.
+    pub fn tune(&self, author: Author, tuned: &TunedValues) -> Result<Taken, UpdateError> {
+        let mut state = self.state();
+        let (next, refused) = state.tuned_to(tuned);
+        check_rules(&next)?;
+        state.tuned.clone_from(tuned);
+        Ok(Taken { revision: state.commit(author, next), refused })
+    }
+
+    /// Takes over what the same sources say now, `wanted`, as far as it applies live. A value that the
+    /// cluster was tuned to stays in force.
     ///
     /// # Errors
     /// [`UpdateError::Conflict`]; nothing is changed then.
-    pub fn reload(&self, author: Author, wanted: &Settings) -> Result<Reloaded, UpdateError> {
+    pub fn reload(&self, author: Author, wanted: &Settings) -> Result<Taken, UpdateError> {
         let mut state = self.state();
+        let mut given = state.given.clone();
         let mut refused = Vec::new();
-        let mut live = Vec::new();
         for setting in wanted.declarations() {
-            let (Some(old), Some(new)) = (state.settings.get(setting.name), wanted.get(setting.name)) else {
-                continue;
-            };
-            if old.1 == Source::Admin || old.0 == new.0 {
+            let name = setting.name;
+            let (Some(old), Some(new)) = (state.given.get(name), wanted.get(name)) else { continue };
+            if old.0 == new.0 {
                 continue;
             }
-            let (name, text, source) = (setting.name, wanted.shown(setting.name), new.1);
+            let (text, source) = (wanted.shown(name), new.1);
             match setting.applies {
-                Applies::Live => live.push((name, text, source)),
+                Applies::Live => drop(given.overrule(name, &text, source)?),
                 applies => {
-                    let old = state.settings.shown(name);
+                    let old = state.given.shown(name);
                     refused.push(UpdateError::NotLive { name, old, new: text, applies });
                 }
             }
         }
-        let values = live.iter().map(|(name, text, source)| WantedValue { name, text, source: *source });
-        let (next, changes) = state.plan(&values.collect::<Vec<_>>())?;
-        Ok(Reloaded { revision: state.commit(author, next, changes), refused })
+        let before = std::mem::replace(&mut state.given, given);
+        let next = state.tuned_to(&state.tuned).0;
+        if let Err(conflict) = check_rules(&next) {
+            state.given = before;
+            return Err(conflict.into());
+        }
+        Ok(Taken { revision: state.commit(author, next), refused })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -189,32 +200,41 @@ impl SettingsStore {
 }
 
 impl State {
-    /// The values after a change, and what differs.
-    fn plan(&self, wanted: &[WantedValue<'_>]) -> Result<(Settings, Vec<SettingChange>), UpdateError> {
-        let mut next = self.settings.clone();
-        let mut changes = Vec::new();
-        for WantedValue { name, text, source } in wanted {
-            let setting = next.overrule(name, text, *source)?;
-            let name = setting.name;
-            if self.settings.get(name).map(|old| old.0) == next.get(name).map(|new| new.0) {
-                continue;
+    /// The given values with tuned ones over them, and what cannot be taken of those.
+    fn tuned_to(&self, tuned: &TunedValues) -> (Settings, Vec<UpdateError>) {
+        let mut next = self.given.clone();
+        let mut refused = Vec::new();
+        for (name, text) in tuned {
+            let mut tried = next.clone();
+            match tried.overrule(name, text, Source::Admin) {
+                Ok(setting) if setting.applies == Applies::Live => next = tried,
+                Ok(setting) => refused.push(UpdateError::NotLive {
+                    name: setting.name,
+                    old: self.given.shown(setting.name),
+                    new: tried.shown(setting.name),
+                    applies: setting.applies,
+                }),
+                Err(error) => refused.push(error.into()),
             }
-            let (old, new) = (self.settings.shown(name), next.shown(name));
-            if setting.applies != Applies::Live {
-                return Err(UpdateError::NotLive { name, old, new, applies: setting.applies });
-            }
-            changes.push(SettingChange { name, old, new, source: *source });
         }
-        check_rules(&next)?;
-        Ok((next, changes))
+        (next, refused)
     }
 
-    fn commit(
-        &mut self,
-        author: Author,
-        next: Settings,
-        changes: Vec<SettingChange>,
-    ) -> Option<SettingsRevision> {
+    /// What differs from the values in force.
+    fn changes(&self, next: &Settings) -> Vec<SettingChange> {
+        let differs = |name| self.settings.get(name).map(|old| old.0) != next.get(name).map(|new| new.0);
+        let names = next.declarations().map(|setting| setting.name).filter(|name| differs(name));
+        let change = |name| SettingChange {
+            name,
+            old: self.settings.shown(name),
+            new: next.shown(name),
+            source: next.get(name).map_or(Source::Default, |new| new.1),
+        };
+        names.map(change).collect()
+    }
+
+    fn commit(&mut self, author: Author, next: Settings) -> Option<SettingsRevision> {
+        let changes = self.changes(&next);
         self.settings = next;
         if changes.is_empty() {
             return None;
@@ -247,6 +267,8 @@ mod tests {
         LIVE,
         Setting { name: "size", applies: Applies::Restart, ..LIVE },
         Setting { name: "more", ..LIVE },
+        Setting { name: "client_retry_shortest", default: "1 s", ..LIVE },
+        Setting { name: "client_retry_longest", default: "2 s", ..LIVE },
     ];
 
     fn author() -> Author {
@@ -257,52 +279,64 @@ mod tests {
         SettingsStore::new(Settings::new(&[DECLARED]))
     }
 
-    fn value<'a>(name: &'a str, text: &'a str) -> WantedValue<'a> {
-        WantedValue { name, text, source: Source::Admin }
+    fn values(values: &[(&str, &str)]) -> TunedValues {
+        values.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
     }
 
     #[test]
-    fn update_of_live_settings_makes_a_revision_that_subscribers_get() {
+    fn tune_of_live_settings_makes_a_revision_that_subscribers_get() {
         let store = store();
         let (sender, heard) = mpsc::channel();
         store.subscribe(move |revision, settings| {
             sender.send((revision.clone(), settings.integer("age"))).unwrap();
         });
-        let wanted = [value("age", "2 s"), value("more", "60 m")]; // the second is what it is
-        let revision = store.update(0, author(), &wanted).unwrap().unwrap();
+        let tuned = values(&[("age", "2 s"), ("more", "60 m")]); // the second is what it is
+        assert_eq!(store.check(&tuned).unwrap().len(), 1);
+        let taken = store.tune(author(), &tuned).unwrap();
+        let revision = taken.revision.unwrap();
         let change =
             SettingChange { name: "age", old: "1 h".into(), new: "2 s".into(), source: Source::Admin };
         assert_eq!(revision, SettingsRevision { number: 1, author: author(), changes: vec![change] });
-        assert_eq!(heard.try_recv(), Ok((revision, 2_000)));
-        assert_eq!(store.update(1, author(), &wanted), Ok(None));
+        assert_eq!((heard.try_recv(), taken.refused), (Ok((revision, 2_000)), vec![]));
+        assert_eq!(store.tune(author(), &tuned).unwrap().revision, None);
         assert!(heard.try_recv().is_err());
-        assert_eq!(store.current().1, 1);
+        // What is no longer tuned goes back to what the process was given.
+        assert_eq!(store.tune(author(), &values(&[])).unwrap().revision.unwrap().changes[0].new, "1 h");
+        assert_eq!((store.current().0.integer("age"), store.current().1), (3_600_000, 2));
     }
 
     #[test]
-    fn update_that_is_refused_changes_nothing() {
+    fn check_names_everything_that_is_wrong() {
         let store = store();
-        let stale = store.update(4, author(), &[value("age", "2 s")]);
-        assert_eq!(stale, Err(UpdateError::Stale { expected: 4, current: 0 }));
-        for (wanted, words) in [
-            (
-                [value("age", "2 s"), value("size", "2 s")],
-                "`size` stays 1 h and does not become 2 s: a change",
-            ),
-            ([value("age", "2 s"), value("ages", "2 s")], "did you mean `age`"),
-            ([value("age", "2 s"), value("more", "0")], "a time from 1 ms to 24 h"),
-        ] {
-            let error = store.update(0, author(), &wanted).unwrap_err();
-            assert!(error.to_string().contains(words), "{error}");
-            let (settings, revision) = store.current();
-            assert_eq!((settings.integer("age"), revision), (3_600_000, 0));
+        let wrong = values(&[("age", "2 s"), ("ages", "2 s"), ("more", "0"), ("size", "2 s")]);
+        let errors = store.check(&wrong).unwrap_err();
+        let words: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        for (said, wanted) in words.iter().zip([
+            "did you mean `age`",
+            "a time from 1 ms to 24 h",
+            "`size` stays 1 h and does not become 2 s: a change",
+        ]) {
+            assert!(said.contains(wanted), "{said}");
         }
+        let contrary = store.check(&values(&[("client_retry_shortest", "3 s")])).unwrap_err();
+        assert!(matches!(contrary.as_slice(), [UpdateError::Conflict(_)]), "{contrary:?}");
+        assert_eq!(store.current().1, 0);
     }
 
     #[test]
-    fn reload_takes_what_is_live_names_the_rest_and_leaves_what_was_set_at_run_time() {
+    fn tune_takes_what_it_can_and_names_the_rest() {
         let store = store();
-        store.update(0, author(), &[value("more", "5 s")]).unwrap();
+        let taken = store.tune(author(), &values(&[("age", "2 s"), ("size", "2 s"), ("new", "1")])).unwrap();
+        assert_eq!((taken.refused.len(), store.current().0.integer("age")), (2, 2_000));
+        let contrary = store.tune(author(), &values(&[("client_retry_shortest", "3 s")]));
+        assert!(matches!(contrary, Err(UpdateError::Conflict(_))));
+        assert_eq!(store.current().0.integer("age"), 2_000, "nothing is changed");
+    }
+
+    #[test]
+    fn reload_takes_what_is_live_names_the_rest_and_leaves_what_the_cluster_is_tuned_to() {
+        let store = store();
+        store.tune(author(), &values(&[("more", "5 s")])).unwrap();
         let mut wanted = Settings::new(&[DECLARED]);
         for (name, text) in [("age", "3 s"), ("size", "4 s"), ("more", "6 s")] {
             wanted.set(name, text, Source::File).unwrap();
@@ -313,6 +347,9 @@ mod tests {
         assert!(matches!(reloaded.refused.as_slice(), [UpdateError::NotLive { name: "size", .. }]));
         let (settings, revision) = store.current();
         assert_eq!((settings.integer("age"), settings.integer("more"), revision), (3_000, 5_000, 2));
+        // The file's value was kept for when the tuning ends.
+        store.tune(author(), &values(&[])).unwrap();
+        assert_eq!(store.current().0.integer("more"), 6_000);
         // A line that was taken out of the file again.
         let reloaded = store.reload(author(), &Settings::new(&[DECLARED])).unwrap();
         assert_eq!(reloaded.refused, []);
@@ -320,33 +357,25 @@ mod tests {
     }
 
     #[test]
-    fn update_by_many_at_once_loses_no_change_and_subscribers_see_one_unbroken_chain() {
+    fn tune_by_many_at_once_is_seen_as_one_unbroken_chain() {
         const THREADS: u64 = 4;
         const EACH: u64 = 200;
         let store = Arc::new(store());
-        store.update(0, author(), &[value("age", "1")]).unwrap();
         let (sender, heard) = mpsc::channel();
         store.subscribe(move |revision, _| sender.send(revision.clone()).unwrap());
-        let raise = |store: &SettingsStore| {
-            loop {
-                let (settings, revision) = store.current();
-                let text = (settings.integer("age") + 1).to_string();
-                match store.update(revision, author(), &[value("age", &text)]) {
-                    Ok(_) => return,
-                    Err(UpdateError::Stale { expected, current }) => assert!(current > expected),
-                    Err(error) => panic!("{error}"),
-                }
-            }
-        };
         std::thread::scope(|scope| {
-            for _ in 0..THREADS {
-                scope.spawn(|| (0..EACH).for_each(|_| raise(&store)));
+            for thread in 1..=THREADS {
+                let store = &store;
+                scope.spawn(move || {
+                    for nth in 1..=EACH {
+                        let text = (thread * 1_000 + nth).to_string();
+                        store.tune(author(), &values(&[("age", &text)])).unwrap();
+                    }
+                });
             }
         });
-        let (settings, revision) = store.current();
-        assert_eq!((settings.integer("age"), revision), (1 + THREADS * EACH, 1 + THREADS * EACH));
         let chain: Vec<SettingsRevision> = heard.try_iter().collect();
-        assert_eq!(chain.len() as u64, THREADS * EACH);
+        assert_eq!((chain.len() as u64, store.current().1), (THREADS * EACH, THREADS * EACH));
         for pair in chain.windows(2) {
             assert_eq!(pair[1].number, pair[0].number + 1);
             assert_eq!(pair[1].changes[0].old, pair[0].changes[0].new);

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use cell_pair::{AdoptionRange, PairError};
 use cell_recovery::{SplitAnswer, SplitName};
 use cell_terms::{ExtentOffset, PairId, Pointer, SlotIndex};
+use serde::Serialize;
 
 use super::notice_row::NoticeRow;
 
@@ -50,7 +51,7 @@ pub(crate) struct SplitOutcome {
 }
 
 /// Splits of meganodes since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SplitCounts {
     /// Begun.
     pub begun: u64,

@@ -2,6 +2,8 @@
 //! thread, socket or file in here: one loop (`crate::driver`) steps it, in the node and in the simulator.
 
 mod checkpointing;
+mod client_report_table;
+mod client_reports;
 mod control;
 mod read;
 mod read_queue;
@@ -29,15 +31,18 @@ use cell_wal::{LogDevice, LogEvent, WalError};
 
 use crate::command::Command;
 use crate::directory::{MeganodeAt, Range};
+use crate::latency::{Arrival, Latencies};
 use crate::outbox::{PairAt, ReplyList};
-use crate::pairs::Pairs;
+use crate::pairs::{Pairs, WaitingMessage};
 use crate::settings::WorkerOptions;
 use crate::snapshot::{ClusterSnapshot, FailureKind, OperationCounts};
 use crate::split::Splits;
 use crate::table_view::TableView;
+use crate::tree_shape::TreeSampler;
 
 pub use registrations::pair_regions;
 
+use client_report_table::ClientReports;
 use read_queue::ReadQueue;
 use registrations::RegionRegistrations;
 use session_table::SessionTable;
@@ -107,11 +112,13 @@ pub struct Worker {
     pairs: Pairs,
     splits: Splits,
     /// Writes that wait for splits, in their order.
-    parked: VecDeque<(ConnectionId, Vec<u8>)>,
+    parked: VecDeque<WaitingMessage>,
     parked_bytes: usize,
     has_work: bool,
     reads: ReadQueue,
     regions: RegionRegistrations,
+    client_reports: ClientReports,
+    tree_sampler: TreeSampler,
     table: Arc<TableView>,
     cluster: Arc<ClusterSnapshot>,
     connections: HashMap<ConnectionId, Connection>,
@@ -119,6 +126,9 @@ pub struct Worker {
     streams: Streams,
     commands: Vec<Command>,
     operations: OperationCounts,
+    latencies: Latencies,
+    /// Of the request that is carried out.
+    arrival: Arrival,
     progress: Arc<Progress>,
     checking: bool,
     started_ns: u64,
@@ -154,6 +164,8 @@ impl Worker {
             has_work: false,
             reads: ReadQueue::default(),
             regions: RegionRegistrations::default(),
+            client_reports: ClientReports::default(),
+            tree_sampler: TreeSampler::default(),
             table: Arc::default(),
             cluster: Arc::default(),
             connections: HashMap::new(),
@@ -161,6 +173,8 @@ impl Worker {
             streams: Streams::default(),
             commands: Vec::new(),
             operations: OperationCounts::default(),
+            latencies: Latencies::default(),
+            arrival: Arrival::default(),
             progress,
             checking: false,
             started_ns: now_ns,
@@ -236,6 +250,7 @@ impl Worker {
     /// A client is gone; its streams end, what it asked for is carried out.
     pub fn closed(&mut self, connection: ConnectionId) {
         self.connections.remove(&connection);
+        self.client_reports.forget(connection);
         self.streams.close_connection(connection);
     }
 
@@ -243,6 +258,7 @@ impl Worker {
     pub fn tick(&mut self, now_ns: u64, lease_until_ns: u64) {
         self.now_ns = now_ns;
         self.lease_until_ns = lease_until_ns;
+        self.latencies.tick(now_ns);
         // Before its first lease a process has nothing to lose; afterwards it ends with its lease, recovering
         // or not, so that its clients look elsewhere.
         self.leased |= lease_until_ns > 0 || self.phase != WorkerPhase::Recovering;
@@ -259,8 +275,15 @@ impl Worker {
         if self.phase == WorkerPhase::Serving {
             self.splits.tick(&mut self.pairs, now_ns);
         }
+        self.client_reports.tick(now_ns);
+        self.tree_sampler.tick(&self.pairs, now_ns);
         self.sessions_tick();
         self.pairs.all().for_each(|at| self.checkpoint_tick(at));
+    }
+
+    /// A turn took so long, and the next one follows it at once: how long requests wait is seen by that.
+    pub(crate) fn turned(&mut self, took_ns: u64) {
+        self.latencies.turned(took_ns);
     }
 
     /// The time, between ticks.
@@ -280,18 +303,18 @@ impl Worker {
 
     /// A message of a client. Replies and commands are collected; see [`Worker::release`].
     pub fn message(&mut self, connection: ConnectionId, message: &[u8]) {
-        match self.handle(connection, message) {
-            Handled::Done => {}
-            Handled::Waits(wait) => self.wait(wait, connection, message.to_vec()),
+        let arrived_ns = self.now_ns;
+        if let Handled::Waits(wait) = self.handle(connection, message, arrived_ns) {
+            self.wait(wait, WaitingMessage { connection, arrived_ns, message: message.to_vec() });
         }
     }
 
-    fn wait(&mut self, wait: Wait, connection: ConnectionId, message: Vec<u8>) {
+    fn wait(&mut self, wait: Wait, waiting: WaitingMessage) {
         match wait {
-            Wait::Log(at) => self.pairs.push_backlog(at, connection, message),
+            Wait::Log(at) => self.pairs.push_backlog(at, waiting),
             Wait::Split => {
-                self.parked_bytes += message.len() + 64;
-                self.parked.push_back((connection, message));
+                self.parked_bytes += waiting.message.len() + 64;
+                self.parked.push_back(waiting);
             }
         }
     }
@@ -331,9 +354,10 @@ impl Worker {
 
     fn drain_parked(&mut self) {
         self.parked_bytes = 0;
-        for (connection, message) in std::mem::take(&mut self.parked) {
-            if let Handled::Waits(wait) = self.handle(connection, &message) {
-                self.wait(wait, connection, message);
+        for waiting in std::mem::take(&mut self.parked) {
+            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
+            if let Handled::Waits(wait) = self.handle(connection, message, arrived_ns) {
+                self.wait(wait, waiting);
             }
         }
     }
@@ -433,7 +457,9 @@ impl Worker {
             }
         };
         let (mut of, mut stamp) = (PairAt(0), stamp_of(PairAt(0)));
-        ready.for_each_mut(|at, reply| {
+        let (latencies, now_ns) = (&mut self.latencies, self.now_ns);
+        ready.for_each_mut(|at, arrival, reply| {
+            latencies.answered(arrival, now_ns);
             if at != of {
                 (of, stamp) = (at, stamp_of(at));
             }
@@ -500,14 +526,15 @@ impl Worker {
 
     fn drain_backlog(&mut self, at: PairAt) {
         self.draining = true;
-        while let Some((connection, message)) = self.pairs.pop_backlog(at) {
-            match self.handle(connection, &message) {
+        while let Some(waiting) = self.pairs.pop_backlog(at) {
+            let WaitingMessage { connection, arrived_ns, ref message } = waiting;
+            match self.handle(connection, message, arrived_ns) {
                 Handled::Done => {}
                 Handled::Waits(Wait::Log(now)) if now == at => {
-                    self.pairs.unpop_backlog(at, connection, message);
+                    self.pairs.unpop_backlog(at, waiting);
                     break;
                 }
-                Handled::Waits(wait) => self.wait(wait, connection, message),
+                Handled::Waits(wait) => self.wait(wait, waiting),
             }
         }
         self.draining = false;

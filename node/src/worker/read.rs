@@ -52,7 +52,9 @@ impl Worker {
             return self.refuse(connection, header, refusal);
         }
         self.reads.keys.extend_from_slice(key);
-        self.reads.items.push(QueuedRead { connection, header, key_end: self.reads.keys.len(), wants_value });
+        let key_end = self.reads.keys.len();
+        let arrival = self.arrival;
+        self.reads.items.push(QueuedRead { connection, header, arrival, key_end, wants_value });
         if self.reads.items.len() == BATCH {
             self.carry_out_reads();
         }
@@ -64,6 +66,7 @@ impl Worker {
             return;
         }
         let mut reads = std::mem::take(&mut self.reads);
+        let arrival_of_other = self.arrival;
         let mut located = [Located::default(); BATCH];
         let mut places = [None; BATCH];
         let mut keys: [&[u8]; BATCH] = [&[]; BATCH];
@@ -74,6 +77,7 @@ impl Worker {
         }
         let searched = self.pairs.locate(&keys[..reads.items.len()], &mut places, &mut located);
         for (((item, located), place), key) in reads.items.iter().zip(&located).zip(places).zip(keys) {
+            self.arrival = item.arrival;
             if let Err(error) = searched {
                 self.broken(item.connection, item.header, error);
                 continue;
@@ -90,6 +94,7 @@ impl Worker {
                 self.answer_search(item.connection, item.header, pair, located);
             }
         }
+        self.arrival = arrival_of_other;
         reads.items.clear();
         reads.keys.clear();
         self.reads = reads;
@@ -152,7 +157,7 @@ impl Worker {
             Ok(()) if needs.len() > 1 => {
                 // The reply's header is that of the first key's pair.
                 needs.sort_by_key(|need: &Dependence| need.pair != first);
-                self.pairs.push_joint(connection, needs, std::mem::take(&mut message));
+                self.pairs.push_joint(connection, self.arrival, needs, std::mem::take(&mut message));
             }
             Ok(()) => {
                 let depends_on = needs.first().copied().unwrap_or(Dependence::on(first, Csn::ZERO));
@@ -184,8 +189,9 @@ impl Worker {
     }
 
     fn push_encoded(&mut self, connection: ConnectionId, depends_on: Dependence, message: &[u8]) {
+        let arrival = self.arrival;
         let list = self.pairs.list(depends_on);
-        list.push(connection, depends_on.pair, |bytes| bytes.extend_from_slice(message));
+        list.push(connection, depends_on.pair, arrival, |bytes| bytes.extend_from_slice(message));
     }
 
     pub(super) fn key_refusal(&self, key: &[u8]) -> Option<Refusal> {
@@ -261,7 +267,7 @@ impl Pairs {
         cell_tree::search_across(&meganodes[..count], &among[..count], &mut found[..count]);
         for (member, found) in members[..count].iter().zip(found) {
             let (Some(place), found) = (places[*member], found?) else { continue };
-            located[*member] = self.pair(place.pair).located(&found);
+            located[*member] = self.pair(place.pair).located(place.slot, &found);
         }
         Ok(())
     }

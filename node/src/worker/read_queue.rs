@@ -3,6 +3,8 @@
 use cell_fabric::ConnectionId;
 use cell_protocol::RequestHeader;
 
+use crate::latency::Arrival;
+
 /// Their keys lie one behind the other.
 #[derive(Debug, Default)]
 pub(super) struct ReadQueue {
@@ -15,6 +17,7 @@ pub(super) struct ReadQueue {
 pub(super) struct QueuedRead {
     pub(super) connection: ConnectionId,
     pub(super) header: RequestHeader,
+    pub(super) arrival: Arrival,
     pub(super) key_end: usize,
     pub(super) wants_value: bool,
 }

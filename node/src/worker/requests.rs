@@ -8,12 +8,14 @@ use cell_protocol::{
 
 use super::{Handled, IDLE_MS, SERVER_NAME, Wait, Worker, WorkerPhase};
 use crate::directory::MeganodeAt;
+use crate::latency::Arrival;
 use crate::limits::{IN_FLIGHT_MAX, STREAM_CREDIT_BYTES, STREAMS_MAX};
 use crate::outbox::PairAt;
 use crate::pairs::Dependence;
 
 impl Worker {
-    pub(super) fn handle(&mut self, connection: ConnectionId, message: &[u8]) -> Handled {
+    /// Handles a message that came at this time.
+    pub(super) fn handle(&mut self, connection: ConnectionId, message: &[u8], arrived_ns: u64) -> Handled {
         if matches!(self.phase, WorkerPhase::Failed(_)) {
             return Handled::Done;
         }
@@ -34,7 +36,11 @@ impl Worker {
         } else {
             match self.must_wait(connection, header, &request) {
                 Err(wait) => return Handled::Waits(wait),
-                Ok(there) => self.carry_out(connection, header, &request, there),
+                Ok(there) => {
+                    self.arrival = Arrival::new(&request, arrived_ns);
+                    self.carry_out(connection, header, &request, there);
+                    self.arrival = Arrival::default();
+                }
             }
         }
         Handled::Done
@@ -128,6 +134,7 @@ impl Worker {
             Request::Regions => self.regions(connection, header),
             Request::Tree { from } => self.tree(connection, header, *from),
             Request::Table { from } => self.table(connection, header, *from),
+            Request::Report(report) => self.report(connection, header, report),
             Request::Chunk(_) | Request::Credit { .. } | Request::Cancel => {}
         }
     }
@@ -189,8 +196,9 @@ impl Worker {
         reply: &Reply<'_>,
     ) {
         let reply_header = self.reply_header(header, depends_on.pair);
+        let arrival = self.arrival;
         let list = self.pairs.list(depends_on);
-        list.push(connection, depends_on.pair, |bytes| {
+        list.push(connection, depends_on.pair, arrival, |bytes| {
             reply
                 .encode(&reply_header, bytes)
                 .expect("a worker's replies fit the wire: sizes are checked before");

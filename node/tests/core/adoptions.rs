@@ -116,7 +116,7 @@ pub(crate) fn first_router_and_an_adoption_take_different_slots() {
     let options = WorkerOptions { pair: PairOptions { split_fill_percent: 10, ..OPTIONS.pair }, ..OPTIONS };
     let upper = |number: u64| format!("key 9 {number:05}").into_bytes();
     for held_from in 0..24 {
-        let mut world = World::new(1, eight, options);
+        let mut world = World::new(1, eight, options.clone());
         let first = begin_split(&mut world, 1, b"v");
         let mut number = first;
         let mut put = |world: &mut World| {

@@ -23,7 +23,7 @@ pub(crate) fn freed_rests_from_a_time_after_the_free() {
     assert_eq!(world.delete(world.name(2, 2), b"key"), Replied::Deleted);
     let freed = resting_bytes(&world);
     assert!(freed >= 1_000, "the extent rests: {freed} bytes");
-    world.stop(10 * MS);
+    world.pass(10 * MS);
     let told_ns = world.now_ns();
     world.turn();
     while resting_bytes(&world) > 0 {

@@ -4,6 +4,7 @@
 
 mod across;
 mod adoptions;
+mod client_reports;
 mod crashes;
 mod delayed;
 mod driver;
@@ -16,4 +17,5 @@ mod operations;
 mod room;
 mod sessions;
 mod splits;
+mod tree_shape;
 mod world;

@@ -54,6 +54,7 @@ pub(crate) const OPTIONS: WorkerOptions = WorkerOptions {
     checkpoint_log_bytes_min: 1 << 40,
     checkpoint_age_ns: u64::MAX,
     session_idle_ns: u64::MAX,
+    client_settings: None,
 };
 
 /// A reply, owned.
@@ -245,7 +246,7 @@ impl World {
     /// A first process with so many pairs.
     pub(crate) fn new(pairs: u32, geometry: PairGeometry, options: WorkerOptions) -> World {
         let (disk, sim) = (SimDisk::new(5), Sim::new(3));
-        let mut process = Process::begin(&disk, &sim, options);
+        let mut process = Process::begin(&disk, &sim, options.clone());
         let session = process.environment.sessions.open(process.lease).unwrap();
         let new = NewPair { incarnation: process.lease, node: NODE, geometry };
         let mut stores = Vec::new();
@@ -267,7 +268,7 @@ impl World {
     pub(crate) fn restart(&mut self) {
         self.process.disk.kill();
         let pairs = u32::try_from(self.process.devices.len()).unwrap();
-        let mut process = Process::begin(&self.disk, &self.sim, self.options);
+        let mut process = Process::begin(&self.disk, &self.sim, self.options.clone());
         self.take_over(&mut process, (1..=pairs).map(PairId));
         self.process = process;
         self.greet();
@@ -290,7 +291,7 @@ impl World {
         self.process.disk.kill();
         let mut processes: Vec<Process> = Vec::new();
         for pairs in lists {
-            let mut process = Process::begin(&self.disk, &self.sim, self.options);
+            let mut process = Process::begin(&self.disk, &self.sim, self.options.clone());
             self.take_over(&mut process, pairs.iter().copied().map(PairId));
             processes.push(process);
         }
@@ -515,7 +516,7 @@ impl World {
         self.process.held = pair;
     }
 
-    /// Time passes without a turn.
+    /// Time passes without a turn: the worker is not told.
     pub(crate) fn pass(&mut self, for_ns: u64) {
         self.process.now_ns += for_ns;
     }
@@ -577,11 +578,6 @@ impl World {
         (outcome.violations > 0).then_some(outcome.first_violation)
     }
 
-    /// The worker's thread is stopped for so long: the time goes on, and the worker is not told.
-    pub(crate) fn stop(&mut self, ns: u64) {
-        self.process.now_ns += ns;
-    }
-
     /// The time of the worker's machine.
     pub(crate) fn now_ns(&self) -> u64 {
         self.process.now_ns
@@ -592,7 +588,7 @@ impl World {
         self.told.remove(&id)
     }
 
-    /// The answer to a request, waited for.
+    /// A write's name in the session.
     pub(crate) fn name(&self, number: u64, floor: u64) -> WriteName {
         let (number, floor) = (OperationNumber(number), OperationNumber(floor));
         WriteName { session: self.session, number, floor }

@@ -13,7 +13,7 @@ use cell_recovery::RecoveryError;
 use cell_terms::NodeId;
 use cell_terms::setting::Settings;
 use cell_wal::WalError;
-use cell_web::WebError;
+use cell_web::{HttpServer, Sources, WebError};
 use clap::{ArgMatches, Args};
 
 use crate::args::Global;
@@ -53,15 +53,13 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     let resolve = move || Ok(resolve(&given, supervised)?.0);
     let configuration = Configuration::new(settings.clone(), filter, resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
-    cell_web::HttpServer::check_address(http).map_err(explain_web)?;
+    HttpServer::check_address(http).map_err(explain_web)?;
     let partition = Partition::default();
     partition.set(arguments.partitioned);
     let wishes = hear(supervised, &partition)?;
-    let handle = start(&settings, listen, partition)?;
+    let (handle, coordinator) = start(&settings, listen, partition)?;
     handle.follow(configuration.store());
-    let watch = handle.watch();
-    let web = cell_web::HttpServer::start(http, Arc::new(move || watch.snapshot()));
-    let web = web.map_err(explain_web)?;
+    let web = serve_http(http, &handle, &configuration, coordinator)?;
     attend(&handle, &wishes, &configuration, supervised);
     let ended = handle.wait();
     web.shutdown();
@@ -81,10 +79,38 @@ fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, 
 }
 
 fn explain_web(error: WebError) -> Failure {
-    Failure::usage(format!("{:#}", anyhow::Error::new(error))).next("give another http_address")
+    let next = match error {
+        WebError::Tokens(_) => "mend the file that http_tokens_file names: `ROLE NAME SHA256` a line",
+        _ => "give another http_address",
+    };
+    Failure::usage(format!("{:#}", anyhow::Error::new(error))).next(next)
 }
 
-fn start(settings: &Settings, listen: SocketAddr, partition: Partition) -> anyhow::Result<NodeHandle> {
+/// Serves the node's HTTP, with all that its routes are made from.
+fn serve_http(
+    address: SocketAddr,
+    handle: &NodeHandle,
+    configuration: &Configuration,
+    coordinator: Arc<dyn Coordinator>,
+) -> anyhow::Result<HttpServer> {
+    let (watch, store) = (handle.watch(), configuration.store());
+    let folder = store.current().0.text("data_dir").to_owned();
+    let sources = Sources::new(Arc::new(move || watch.snapshot()))
+        .coordinator(coordinator)
+        .settings(store.clone(), settings::REGISTRY)
+        .data_folder(Path::new(&folder))
+        .fabric(handle.address())
+        .tree(handle.tree_look());
+    let server = HttpServer::start(address, sources).map_err(explain_web)?;
+    tracing::info!("console at http://{}/console/", server.address());
+    Ok(server)
+}
+
+fn start(
+    settings: &Settings,
+    listen: SocketAddr,
+    partition: Partition,
+) -> anyhow::Result<(NodeHandle, Arc<dyn Coordinator>)> {
     if !listen.ip().is_loopback() {
         // The fabric refuses it too, but only after the data folder is made.
         return Err(explain(NodeError::Fabric(FabricError::NotLoopback { address: listen })).into());
@@ -102,15 +128,13 @@ fn start(settings: &Settings, listen: SocketAddr, partition: Partition) -> anyho
         partition: partition.clone(),
         settings: settings.clone(),
     };
-    let coordinator = coordinator(settings, data, partition)?;
-    cell_node::start(options, coordinator).map_err(|error| explain(error).into())
+    let coordinator = coordinator(settings, partition)?;
+    let handle = cell_node::start(options, coordinator.clone()).map_err(explain)?;
+    Ok((handle, coordinator))
 }
 
-fn coordinator(
-    settings: &Settings,
-    data: &Path,
-    partition: Partition,
-) -> anyhow::Result<Arc<dyn Coordinator>> {
+fn coordinator(settings: &Settings, partition: Partition) -> anyhow::Result<Arc<dyn Coordinator>> {
+    let data = Path::new(settings.text("data_dir"));
     if settings.text("coordinator_address") == EMBEDDED {
         let embedded = Embedded::open(&data.join("coordinator")).map_err(|error| explain(error.into()))?;
         return Ok(Arc::new(embedded));

@@ -1,9 +1,7 @@
 //! `cell status`: what the nodes say of themselves.
 
-use std::io::{self, IsTerminal, Write};
-use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::io::{self, Write};
+use std::time::Duration;
 
 use cell_client::NodeStatus;
 use cell_protocol::{OwnedState, PairActivity, PairStatus, StatusReport};
@@ -11,52 +9,25 @@ use cell_terms::{NodeId, PairId};
 use clap::Args;
 use serde_json::{Value, json};
 
-use crate::args::{Global, ServerArgs, parse_time};
+use crate::args::{Global, ServerArgs};
 use crate::exit::{Exit, classify};
 use crate::members::{Member, members};
 use crate::output::{message, number, table};
-use crate::signal;
 use crate::store::Store;
+use crate::watch::WatchArgs;
 
 /// Arguments of `cell status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Again and again until a signal
-    #[arg(long, short)]
-    watch: bool,
-    /// How often with --watch
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_time)]
-    interval: Duration,
+    #[command(flatten)]
+    watch: WatchArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
 
 /// Prints the status; exit code 5 if a node is not healthy, 4 if none answers.
 pub(crate) fn run(global: &Global, arguments: &StatusArgs) -> anyhow::Result<Exit> {
-    if !arguments.watch {
-        return once(global, arguments);
-    }
-    let stop = signal::stop_flag()?;
-    let is_screen = io::stdout().is_terminal() && !global.json;
-    let mut last = Exit::Ok;
-    while !stop.load(Ordering::Relaxed) {
-        let began = Instant::now();
-        if is_screen {
-            print!("\x1b[H\x1b[2J");
-        }
-        last = match once(global, arguments) {
-            Ok(exit) => exit,
-            Err(error) if crate::exit::is_broken_pipe(&error) => return Err(error),
-            Err(error) => {
-                message::error(&error, global.json);
-                classify(&error).0
-            }
-        };
-        while began.elapsed() < arguments.interval && !stop.load(Ordering::Relaxed) {
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-    Ok(last)
+    arguments.watch.run(global, || once(global, arguments))
 }
 
 /// A node's answer.

@@ -49,6 +49,7 @@ impl Announcer {
         let details = json!({
             "nodes": rows().map(row).collect::<Vec<_>>(),
             "coordinator": plan.coordinator().to_string(), "dir": plan.dir(),
+            "console": format!("http://{}/console/", plan.http(0)),
             "drills": plan.allows_drills(), "messages": messages,
         });
         self.say("up", &banner(plan, pids, messages), &details);
@@ -60,6 +61,7 @@ fn banner(plan: &Plan, pids: &[u32], messages: Option<&Path>) -> String {
     let count = if pids.len() == 1 { String::new() } else { format!(", {} nodes", pids.len()) };
     let mut text = format!("cell {version} is up{count}. Data in {}.\n\n", plan.dir().display());
     let mut row = |name: &str, what: &str| text.push_str(&format!("  {name:<13} {what}\n"));
+    row("console", &format!("http://{}/console/", plan.http(0)));
     for (node, pid) in (0u16..).zip(pids) {
         let (fabric, http) = (plan.fabric(node), plan.http(node));
         row(&format!("node {node}"), &format!("{fabric}   http://{http}/readyz?verbose   pid {pid}"));
@@ -98,6 +100,7 @@ mod tests {
             "3 nodes",
             "127.0.0.1:7302",
             "http://127.0.0.1:7382",
+            "console       http://127.0.0.1:7380/console/",
             "pid 13",
             "/data/drill.socket",
             "messages      /data/messages",

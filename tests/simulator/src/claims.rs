@@ -107,8 +107,8 @@ impl Node {
             }
             ControlEffect::TakeOver(jobs) => self.claims.jobs.push(jobs),
             ControlEffect::Create => self.create(now_ns),
-            // How many pairs a host has memory for is the plan's.
-            ControlEffect::HoldGrowth(_) => {}
+            // How many pairs a host has memory for is the plan's; there is no memory budget, and no operator.
+            ControlEffect::HoldGrowth(_) | ControlEffect::Tune(_) => {}
             ControlEffect::Check { connection, header, targets } => {
                 self.check((connection, header), &targets, now_ns, news);
             }

@@ -53,7 +53,8 @@ struct Arguments {
     #[arg(long, default_value_t = 0)]
     processes: usize,
     /// Plant a defect that the checks must find; the sweep then succeeds if a seed fails. Several, with
-    /// commas between them, are planted in turn. Only in builds with RUSTFLAGS="--cfg cell_mutants".
+    /// commas between them, are planted in turn. Only in builds with
+    /// RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants.
     #[arg(long, value_parser = parse_mutant, value_delimiter = ',')]
     mutant: Vec<Mutant>,
     /// Plant each defect that there is in turn. Only in such builds.
@@ -74,7 +75,7 @@ fn main() -> ExitCode {
         ..RunOptions::default()
     };
     if (options.mutant.is_some() || arguments.mutants) && cfg!(not(cell_mutants)) {
-        eprintln!("this build has no mutants: build with RUSTFLAGS=\"--cfg cell_mutants\"");
+        eprintln!("this build has no mutants: build with RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants");
         return ExitCode::FAILURE;
     }
     if arguments.seed.is_some() && arguments.mutant.len() > 1 {

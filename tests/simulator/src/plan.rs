@@ -303,6 +303,7 @@ fn worker_options(
             split_fill_percent: random.pick(&[8, 8, 15, 30, 85]),
             compaction_permille: Random::new(seed ^ 0x7265_6275).pick(&[0, 400, 400, 750]),
         },
+        client_settings: None,
     }
 }
 

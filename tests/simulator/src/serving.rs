@@ -44,7 +44,7 @@ impl Node {
     /// From here on there is a worker, which has no pairs yet.
     pub(crate) fn begin_worker(&mut self, identity: WorkerIdentity, clock_ns: u64) {
         let Some(endpoint) = self.serving.endpoint.take() else { return };
-        let worker = Worker::new(identity, self.plan.worker, self.progress.clone(), clock_ns);
+        let worker = Worker::new(identity, self.plan.worker.clone(), self.progress.clone(), clock_ns);
         let driver = Driver::new(worker, WatchedEndpoint::new(endpoint)).within(REPLIES_MAX);
         self.serving.driver = Some(driver);
     }

@@ -103,6 +103,31 @@ mod tests {
         assert_eq!(cache.get(pointer(3)), None);
     }
 
+    /// Uniform searches of a tree whose lowest inner level is four times as large as the cache.
+    #[test]
+    fn get_levels_that_every_search_passes_stay_and_the_rest_of_the_room_serves_the_lowest() {
+        const FANOUT: u64 = 16;
+        const LOWEST: u64 = FANOUT * FANOUT * FANOUT;
+        let mut cache = NodeCache::new(usize::try_from(LOWEST / 4 * 64).unwrap());
+        let (mut hits, mut random) = ([0_u32; 4], 1_u64);
+        for search in 0..40_000 {
+            random = random.wrapping_mul(0x5851_F42D_4C95_7F2D).wrapping_add(1);
+            let leaf_parent = (random >> 33) % LOWEST;
+            for (level, width) in [LOWEST, FANOUT * FANOUT, FANOUT, 1].into_iter().enumerate() {
+                let at = pointer((u64::try_from(level).unwrap() << 20) | (leaf_parent * width / LOWEST));
+                match cache.get(at).is_some() {
+                    true if search >= 20_000 => hits[level] += 1,
+                    true => {}
+                    false => cache.insert(at, &[1; 8]),
+                }
+            }
+        }
+        assert_eq!(hits[2..], [20_000; 2], "the upper levels never leave");
+        assert!(hits[1] > 19_000, "{hits:?}");
+        // Without any level threshold the lowest level gets what room is left: a fifth of its nodes.
+        assert!((3_000..5_500).contains(&hits[0]), "{hits:?}");
+    }
+
     #[test]
     fn insert_of_no_room_or_of_another_size_keeps_nothing() {
         let mut cache = NodeCache::new(0);

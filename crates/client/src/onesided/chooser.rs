@@ -2,7 +2,8 @@
 //! what it is told of searches and reads.
 
 use cell_selector::{
-    Decision, Decisions, Estimates, Question, Sample, SearchKind, SearchPath, Selector, SelectorSettings,
+    Decision, Decisions, Estimates, Policy, Question, Sample, SearchKind, SearchPath, Selector,
+    SelectorSettings,
 };
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
@@ -68,6 +69,22 @@ impl Chooser {
             self.selectors.push(Selector::new(self.settings.clone(), random));
         }
         &mut self.selectors[link.index()]
+    }
+
+    /// The selector of a connection on whose searches something was decided.
+    pub(super) fn selector(&self, link: LinkId) -> Option<&Selector> {
+        self.selectors.get(link.index())
+    }
+
+    /// By which rule is decided.
+    pub(super) fn policy(&self) -> Policy {
+        self.settings.policy
+    }
+
+    /// Other constants from now on.
+    pub(super) fn set_settings(&mut self, settings: &SelectorSettings) {
+        self.settings.clone_from(settings);
+        self.selectors.iter_mut().for_each(|selector| selector.set_settings(settings));
     }
 
     /// Whether the meganode of a search can change the decision.

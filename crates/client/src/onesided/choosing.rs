@@ -1,6 +1,10 @@
 //! What the reader tells its selectors, and asks them.
 
-use cell_selector::{MeganodeId, Obstacle, Question, Sample, SearchKind};
+use cell_protocol::ClientCounts;
+use cell_selector::{
+    Decisions, Estimates, MeganodeId, Obstacle, Policy, Question, Sample, SearchKind, Selector,
+    SelectorSettings,
+};
 use cell_tree::NodeIndex;
 
 use super::chooser::{SelectorReport, kind_of};
@@ -128,6 +132,33 @@ impl Reader {
             reads: operation.reads,
         };
         chooser.on_sample(regions.pair(*pair).link, now_ns, sample);
+    }
+
+    /// What was counted by a connection, but for decisions.
+    pub(crate) fn counts_of(&self, link: LinkId) -> ClientCounts {
+        self.context.counts_of(link)
+    }
+
+    /// What was decided on searches by a connection.
+    pub(crate) fn decisions_of(&self, link: LinkId) -> Option<&Decisions> {
+        self.chooser.as_ref()?.selector(link).map(Selector::decisions)
+    }
+
+    /// What is known of a connection.
+    pub(crate) fn estimates_of(&self, link: LinkId) -> Option<Estimates> {
+        self.chooser.as_ref()?.selector(link).map(Selector::estimates)
+    }
+
+    /// By which rule is decided; none if all goes this way.
+    pub(crate) fn policy(&self) -> Option<Policy> {
+        self.chooser.as_ref().map(super::chooser::Chooser::policy)
+    }
+
+    /// Other constants from now on.
+    pub(crate) fn set_selector_settings(&mut self, settings: &SelectorSettings) {
+        if let Some(chooser) = &mut self.chooser {
+            chooser.set_settings(settings);
+        }
     }
 
     /// What the selectors have done and know.

@@ -2,6 +2,7 @@
 
 use cell_fabric::RemoteRead;
 use cell_memory::extent::ExtentReader;
+use cell_protocol::ClientCounts;
 use cell_terms::Pointer;
 
 use super::cache::NodeCache;
@@ -9,6 +10,7 @@ use super::counter::OneSidedCounters;
 use super::reads::{ReadOwner, Reads};
 use super::regions::{PairAt, Regions};
 use crate::ClientOptions;
+use crate::link_id::LinkId;
 
 /// The operation cannot go on by reads: the server is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,8 @@ pub(crate) struct ReadContext {
     /// Of what is looked at in place.
     pub(super) extents: ExtentReader,
     pub(super) counters: OneSidedCounters,
+    /// By connection, for its reports.
+    counts: Vec<ClientCounts>,
     pub(super) cache_inner: bool,
     pub(super) scan_entries_max: u32,
     /// Counts the registrations that were known: a header that was read under earlier ones says nothing of
@@ -41,10 +45,36 @@ impl ReadContext {
             cache: NodeCache::new(options.cache_bytes),
             extents: ExtentReader::new(),
             counters: OneSidedCounters::default(),
+            counts: vec![ClientCounts::default()],
             cache_inner: options.cache_inner,
             scan_entries_max: u32::MAX,
             registrations: 0,
             region_unknown: false,
+        }
+    }
+
+    /// There is one more connection.
+    pub(super) fn add_link(&mut self) {
+        self.reads.push(Reads::default());
+        self.counts.push(ClientCounts::default());
+    }
+
+    /// What was counted by a connection.
+    pub(super) fn counts_of(&self, link: LinkId) -> ClientCounts {
+        self.counts.get(link.index()).copied().unwrap_or_default()
+    }
+
+    /// Counts by the connection that leads to a pair.
+    #[inline]
+    pub(super) fn count(&mut self, pair: PairAt, which: impl Fn(&mut ClientCounts) -> &mut u64) {
+        self.count_by(self.regions.pair(pair).link, which);
+    }
+
+    /// Counts by a connection.
+    #[inline]
+    pub(super) fn count_by(&mut self, link: LinkId, which: impl Fn(&mut ClientCounts) -> &mut u64) {
+        if let Some(counts) = self.counts.get_mut(link.index()) {
+            *which(counts) += 1;
         }
     }
 
@@ -53,6 +83,7 @@ impl ReadContext {
         let reads = self.reads.get_mut(link.index()).ok_or(AskServer)?;
         self.counters.reads += 1;
         reads.push(read, owner);
+        self.count_by(link, |counts| &mut counts.reads);
         Ok(())
     }
 

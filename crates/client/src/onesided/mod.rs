@@ -55,7 +55,7 @@ use chooser::{Chooser, kind_of_read};
 use context::{AskServer, ReadContext};
 use mapping::Mapping;
 use operation::{ReadOperation, ReadState};
-use reads::{ReadOwner, Reads};
+use reads::ReadOwner;
 use regions::{PairAt, PairRow, Regions, WatermarkSource};
 use trust::Trust;
 use walk::Walk;
@@ -129,7 +129,7 @@ impl Reader {
     pub(crate) fn on_welcome(&mut self, link: LinkId, scan_entries_max: u32) {
         while self.workers.len() <= link.index() {
             self.workers.push(Worker::default());
-            self.context.reads.push(Reads::default());
+            self.context.add_link();
         }
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
@@ -442,7 +442,10 @@ impl Reader {
                 self.answered_links.insert(link);
                 words
             }
-            Err(failure) => return self.read_failed(link, owner, failure),
+            Err(failure) => {
+                self.context.count_by(link, |counts| &mut counts.other);
+                return self.read_failed(link, owner, failure);
+            }
         };
         match owner {
             ReadOwner::None => {}

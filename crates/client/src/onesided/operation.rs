@@ -281,6 +281,9 @@ impl ReadOperation {
             let pointer =
                 walk.pointer(&context.regions).filter(|_| walk.is_above_leaves() && context.cache_inner);
             let Some(words) = pointer.and_then(|pointer| context.cache.get(pointer)) else {
+                if pointer.is_some() {
+                    context.count(at.pair, |counts| &mut counts.cache_misses);
+                }
                 let owner = self.owner(slot, lookup, 0);
                 return self.post(at.pair, context.regions.node_read(&at), owner, context);
             };
@@ -293,6 +296,7 @@ impl ReadOperation {
                 &context.regions,
             );
             context.counters.cached += 1;
+            context.count(at.pair, |counts| &mut counts.cache_hits);
             if outcome == NodeOutcome::Invalid || outcome == NodeOutcome::Fence {
                 pointer.into_iter().for_each(|pointer| context.forget(pointer));
             }
@@ -380,6 +384,7 @@ impl ReadOperation {
         outcome: NodeOutcome,
         context: &mut ReadContext,
     ) -> Result<bool, AskServer> {
+        let pair = self.lookups[lookup].walk.location().map(|at| at.pair);
         match outcome {
             NodeOutcome::Descend => return Ok(true),
             NodeOutcome::RightLink { parent } => {
@@ -391,6 +396,7 @@ impl ReadOperation {
             NodeOutcome::Snapshot => self.on_leaf(slot, context)?,
             NodeOutcome::Torn => {
                 context.counters.torn += 1;
+                pair.into_iter().for_each(|pair| context.count(pair, |counts| &mut counts.torn));
                 self.lookups[lookup].retries += 1;
                 return if self.lookups[lookup].retries > RETRIES_MAX { Err(AskServer) } else { Ok(true) };
             }
@@ -401,8 +407,10 @@ impl ReadOperation {
             NodeOutcome::Invalid | NodeOutcome::Fence => {
                 if outcome == NodeOutcome::Invalid {
                     context.counters.invalid += 1;
+                    pair.into_iter().for_each(|pair| context.count(pair, |counts| &mut counts.stale));
                 } else {
                     context.counters.fence += 1;
+                    pair.into_iter().for_each(|pair| context.count(pair, |counts| &mut counts.fence));
                 }
                 for &parent in self.lookups[lookup].walk.parents() {
                     context.forget(parent);

@@ -1,6 +1,6 @@
 //! Whether what an operation has read may be told: clock, watermark and trust, looked at after its last read.
 
-use cell_protocol::{Bound, Entry, EntryValue, Found};
+use cell_protocol::{Bound, ClientCounts, Entry, EntryValue, Found};
 use cell_terms::Csn;
 use cell_terms::mutant::{Mutant, planted};
 
@@ -55,6 +55,14 @@ impl Reader {
         self.begin_held(now_ns);
     }
 
+    /// Counts by the connection that leads to the first pair that an operation depends on.
+    #[inline]
+    fn count(&mut self, slot: u16, which: impl Fn(&mut ClientCounts) -> &mut u64) {
+        if let Some((pair, _)) = self.operations[usize::from(slot)].needs.first() {
+            self.context.count(*pair, which);
+        }
+    }
+
     /// Those whose wait is over are looked at again.
     fn look_at_waiting(&mut self, now_ns: u64) {
         let operations = &self.operations;
@@ -66,18 +74,21 @@ impl Reader {
         match self.decide(slot, now_ns) {
             Validation::Answer => {
                 self.on_one_sided_search(slot, now_ns);
+                self.count(slot, |counts| &mut counts.one_sided);
                 let operation = &self.operations[usize::from(slot)];
                 let ended = answer(operation).map_or(Ended::Server, Ended::Done);
                 self.end(slot, ended);
             }
             Validation::Overrun => {
                 self.context.counters.clock += 1;
+                self.count(slot, |counts| &mut counts.slow);
                 let outcome = self.operations[usize::from(slot)].begin_again(slot, now_ns, &mut self.context);
                 self.on_step(slot, outcome);
             }
             Validation::NotCovered => self.wait_for_watermark(slot, now_ns),
             Validation::NotTrusted => {
                 self.context.counters.trust += 1;
+                self.count(slot, |counts| &mut counts.trust);
                 self.wait_for_trust(slot, now_ns);
             }
         }
@@ -127,6 +138,7 @@ impl Reader {
                 }
             }
             self.operations[usize::from(slot)].needs = needs;
+            self.count(slot, |counts| &mut counts.watermark);
         }
         self.operations[usize::from(slot)].state = ReadState::Waiting;
         self.waiting.push(slot);

@@ -11,5 +11,6 @@ mod model;
 mod moves;
 mod nodes;
 mod repeats;
+mod reports;
 mod rig;
 mod streams;

@@ -158,7 +158,7 @@ impl Rig {
 }
 
 pub(crate) fn options() -> ClientOptions {
-    ClientOptions { search: Search::Server, ..ClientOptions::default() }
+    ClientOptions { search: Search::Server, report_ms: 0, ..ClientOptions::default() }
 }
 
 pub(crate) fn put<'a>(key: &'a [u8], value: &'a [u8]) -> Operation<'a> {

@@ -11,9 +11,10 @@ use std::ops::Bound as Limit;
 use cell_client::Fate;
 use cell_protocol::stream::CHUNK_BYTES_MAX;
 use cell_protocol::{
-    Bound, CheckReport, Chunk, Condition, Entry, EntryValue, Found, HelloReply, Limits, PageWriter,
-    PairStatuses, Refusal, Reply, ReplyHeader, Request, RequestHeader, RequestId, Scan, StatusReport,
-    TableReport, TableRows, ValueBegin, ValuesWriter, WriteName, reply::VALUE_INLINE_BYTES_MAX,
+    Bound, CheckReport, Chunk, ClientReportReply, Condition, Entry, EntryValue, Found, HelloReply, Limits,
+    PageWriter, PairStatuses, Refusal, Reply, ReplyHeader, Request, RequestHeader, RequestId, Scan,
+    SettingValues, StatusReport, TableReport, TableRows, ValueBegin, ValuesWriter, WriteName,
+    reply::VALUE_INLINE_BYTES_MAX,
 };
 use cell_terms::{Csn, Epoch, Incarnation, NodeId, OperationNumber, PairId, SessionId, Version};
 
@@ -140,6 +141,11 @@ pub(crate) fn encode(id: RequestId, reply: &Reply<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     reply.encode(&header(id), &mut out).unwrap();
     out
+}
+
+/// The answer to a report: nothing is set.
+pub(crate) fn reported() -> Reply<'static> {
+    Reply::Reported(ClientReportReply { settings_revision: 0, values: SettingValues::List(&[]) })
 }
 
 pub(crate) fn refusal(id: RequestId, refusal: Refusal) -> Vec<u8> {
@@ -277,6 +283,8 @@ impl Server {
             }
             Request::Scan(scan) => out.push(self.page(id, &scan)),
             Request::Table { .. } => out.push(empty_table(id)),
+            Request::Regions => out.push(refusal(id, Refusal::Recovering)),
+            Request::Report(_) => out.push(encode(id, &reported())),
             Request::Status => {
                 let pairs = PairStatuses::List(&[]);
                 let (node, incarnation) = (NodeId(1), Incarnation(1));

@@ -9,7 +9,7 @@ use crate::yard::Yard;
 
 fn options(fixed_share: f64) -> ClientOptions {
     let selector = SelectorSettings { policy: Policy::Fixed, fixed_share, ..SelectorSettings::default() };
-    ClientOptions { search: Search::Auto, selector, ..ClientOptions::default() }
+    ClientOptions { search: Search::Auto, selector, ..crate::yard::options() }
 }
 
 #[test]
@@ -61,14 +61,14 @@ fn lease_that_is_over_leaves_the_server_alone() {
     yard.run();
     assert_eq!(yard.asked, [RequestKind::Get]);
     let decisions = yard.core.selector_report().unwrap().decisions;
-    assert_eq!((decisions.only_server, decisions.one_sided), (1, 0));
+    assert_eq!((decisions.only_server(), decisions.one_sided), (1, 0));
 }
 
 #[test]
 fn meganodes_behind_a_cached_router_are_told_apart() {
     let selector =
         SelectorSettings { policy: Policy::Paper, exploration: 0.0, ..SelectorSettings::default() };
-    let options = ClientOptions { search: Search::Auto, selector, ..ClientOptions::default() };
+    let options = ClientOptions { search: Search::Auto, selector, ..crate::yard::options() };
     let mut yard = Yard::with(options, routed_owner(), true);
     yard.submit(&Operation::Get { key: &key(150) });
     yard.run();

@@ -1,7 +1,8 @@
 //! The one-sided path, step by step: a core that searches a memory which the test holds in its hands, with
 //! torn reads, splits under way, reuse, watermarks behind, leases that end and clocks that jump.
 //!
-//! Built with `RUSTFLAGS="--cfg cell_mutants"`, each rule is taken out in turn, and its test must fail.
+//! Built with `RUSTC_WORKSPACE_WRAPPER=tests/rustc-with-mutants`, each rule is taken out in turn, and its
+//! test must fail.
 
 #![allow(clippy::unwrap_used, reason = "a test's helper may give up")]
 #![allow(clippy::cast_possible_truncation, reason = "a test's memory is small")]

@@ -50,7 +50,7 @@ pub(crate) struct Yard {
 }
 
 pub(crate) fn options() -> ClientOptions {
-    ClientOptions { search: Search::Client, ..ClientOptions::default() }
+    ClientOptions { search: Search::Client, report_ms: 0, ..ClientOptions::default() }
 }
 
 /// What a reply of the first pair's owner says besides its answer; it promises nothing of its lease.

@@ -61,6 +61,7 @@ impl ReadOperation {
         let leaf = self.confirming[from].leaf;
         let Ok(node) = NodeRef::new(context.regions.pair(leaf.pair).geometry, leaf.node, words) else {
             context.counters.torn += 1;
+            context.count(leaf.pair, |counts| &mut counts.torn);
             self.lookups[lookup].retries += 1;
             let may_retry = self.lookups[lookup].retries <= RETRIES_MAX;
             return if may_retry {
@@ -75,6 +76,7 @@ impl ReadOperation {
                 continue;
             }
             context.counters.crc += 1;
+            context.count(leaf.pair, |counts| &mut counts.stale);
             if self.request.kind == ReadKind::Scan {
                 return self.begin_again(slot, self.begun_ns, context); // a page is planned leaf by leaf
             }

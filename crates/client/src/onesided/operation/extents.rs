@@ -65,6 +65,7 @@ impl ReadOperation {
             }
             None => {
                 context.counters.crc += 1;
+                context.count(pair, |counts| &mut counts.stale);
                 self.retry(slot, lookup, context)
             }
         }

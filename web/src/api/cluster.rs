@@ -3,14 +3,20 @@
 //! Times in incidents are milliseconds of CLOCK_BOOTTIME of whoever wrote them; on one machine all read the
 //! same clock. Zero: not yet.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use cell_cluster::{PairRow, Trouble, number};
 use cell_node::{ClusterSnapshot, NodeSnapshot};
 use cell_terms::{Incarnation, NodeId};
 use serde::Serialize;
 
-use crate::status::milliseconds;
+use crate::api::params::Params;
+use crate::clock::milliseconds;
+use crate::problem::Problem;
+use crate::shared::Shared;
 
 /// What a node knows of its cluster, as it is, with who tells it.
 #[derive(Debug, Serialize)]
@@ -25,9 +31,20 @@ pub(crate) struct ClusterDocument<'a> {
     cluster: &'a ClusterSnapshot,
 }
 
-pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> ClusterDocument<'_> {
+fn document(snapshot: &NodeSnapshot, age: Duration) -> ClusterDocument<'_> {
     let NodeSnapshot { node, incarnation, cluster, .. } = snapshot;
     ClusterDocument { version: 1, age_ms: milliseconds(age), node: *node, incarnation: *incarnation, cluster }
+}
+
+/// `GET /api/v1/cluster`.
+pub(crate) async fn get_cluster(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    params.scope()?; // a node tells what it has seen itself
+    params.end()?;
+    let (snapshot, age) = shared.look();
+    Ok(axum::Json(document(&snapshot, age)).into_response())
 }
 
 /// Pairs that are not served, and why, in words; none if all are.
@@ -41,7 +58,7 @@ pub(crate) fn troubles(snapshot: &NodeSnapshot) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::tests::snapshot;
+    use crate::api::status::tests::snapshot;
 
     #[test]
     fn document_of_a_node_that_has_seen_nothing_is_whole() {

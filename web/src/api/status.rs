@@ -1,9 +1,17 @@
 //! The snapshot as JSON, for programs and for `cell status`.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
 use cell_node::NodeSnapshot;
 use serde::Serialize;
+
+use crate::api::params::Params;
+use crate::clock::milliseconds;
+use crate::problem::Problem;
+use crate::shared::Shared;
 
 /// Grows when a field changes its meaning or goes away; new fields may come without.
 pub(crate) const STATUS_VERSION: u32 = 1;
@@ -17,17 +25,27 @@ pub(crate) struct StatusDocument<'a> {
     snapshot: &'a NodeSnapshot,
 }
 
-pub(crate) fn document(snapshot: &NodeSnapshot, age: Duration) -> StatusDocument<'_> {
+fn document(snapshot: &NodeSnapshot, age: Duration) -> StatusDocument<'_> {
     StatusDocument { version: STATUS_VERSION, age_ms: milliseconds(age), snapshot }
 }
 
-pub(crate) fn milliseconds(age: Duration) -> u64 {
-    u64::try_from(age.as_millis()).unwrap_or(u64::MAX)
+/// `GET /api/v1/status`.
+pub(crate) async fn get_status(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    params.scope()?; // a node tells of itself alone
+    params.end()?;
+    let (snapshot, age) = shared.look();
+    Ok(axum::Json(document(&snapshot, age)).into_response())
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use cell_node::{FailureKind, NodeState, OperationCounts, PairSnapshot, RecoveryProgress};
+    use cell_node::{
+        FailureKind, NodeState, OperationCounts, OperationLatencies, PairSnapshot, RecoveryProgress,
+        SplitCounts,
+    };
     use cell_terms::{Counter, CounterKind, CounterValue, Csn, Durability, Incarnation, NodeId, PairId};
 
     use super::*;
@@ -59,6 +77,9 @@ pub(crate) mod tests {
             memory_ready_bytes_given: 2 << 20,
             backing: ["2 MiB", "4 KiB"],
             operations: OperationCounts { get: 10, put: 5, ..OperationCounts::default() },
+            latencies: OperationLatencies::default(),
+            splits: SplitCounts::default(),
+            cpu_ns: [5, 3],
             counters: vec![CounterValue { counter: &PAYLOAD, value: 4096.0 }],
             pairs: vec![PairSnapshot {
                 pair: PairId(1),
@@ -67,6 +88,9 @@ pub(crate) mod tests {
                 huge_page_bytes: 2 << 20,
                 ..PairSnapshot::default()
             }],
+            tree: std::sync::Arc::default(),
+            clients: Vec::new(),
+            client_totals: cell_node::ClientTotals::default(),
             cluster: std::sync::Arc::default(),
         }
     }

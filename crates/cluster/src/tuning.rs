@@ -1,0 +1,265 @@
+//! Settings that were changed for the whole cluster while it runs: the values in force, and who changed what.
+//! A change is one transaction, made for the revision that its author has seen; nodes follow the row by their
+//! watch, and a node that starts finds it there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::attempts::Attempts;
+use crate::coordinator::{Coordinator, parse, text};
+use crate::error::ClusterError;
+use crate::request::{KeyCondition, Transaction, TransactionOutcome};
+
+/// Where the values lie that are in force.
+pub(crate) const KEY_TUNING: &str = "tuning/current";
+/// Under which the changes lie, by their revisions.
+const KEY_CHANGES: &str = "tuning/change/";
+/// Changes that are kept.
+const CHANGES_MAX: u64 = 200;
+/// Longest row of values, in bytes: what the coordinator takes, with some room.
+const ROW_BYTES_MAX: usize = 30 << 10;
+/// Longest reason, and longest name of an author, in bytes.
+pub const WORDS_BYTES_MAX: usize = 500;
+
+/// A value that is in force on all nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunedValue {
+    /// As people write it.
+    pub text: String,
+    /// When it ends, in milliseconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_ms: Option<u64>,
+    /// What is in force after that; none: what each node was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+/// The values in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TuningRow {
+    /// Counts the changes; 0: there was none.
+    pub revision: u64,
+    /// By the settings' names.
+    pub values: BTreeMap<String, TunedValue>,
+}
+
+/// One setting of a change. None: what each node was started with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunedSetting {
+    /// Its name.
+    pub name: String,
+    /// The value before.
+    pub old: Option<String>,
+    /// The value from then on.
+    pub new: Option<String>,
+}
+
+/// Settings that were changed together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TuningChange {
+    /// The revision that it made.
+    pub revision: u64,
+    /// Tells this change from another of the same revision: drawn by its author.
+    pub id: u64,
+    /// When, in milliseconds since 1970, by its author's clock.
+    pub at_unix_ms: u64,
+    /// Who.
+    pub who: String,
+    /// Why, in the author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// When it ends by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expires_unix_ms: Option<u64>,
+    /// Of which change it takes the values back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverts: Option<u64>,
+    /// What.
+    pub settings: Vec<TunedSetting>,
+}
+
+/// A change that somebody wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WantedTuning {
+    /// As in [`TuningChange`].
+    pub id: u64,
+    /// As in [`TuningChange`].
+    pub at_unix_ms: u64,
+    /// As in [`TuningChange`], cut at [`WORDS_BYTES_MAX`].
+    pub who: String,
+    /// As in [`TuningChange`], cut at [`WORDS_BYTES_MAX`].
+    pub reason: Option<String>,
+    /// As in [`TuningChange`].
+    pub expires_unix_ms: Option<u64>,
+    /// As in [`TuningChange`].
+    pub reverts: Option<u64>,
+    /// By the settings' names; none takes a value back.
+    pub values: BTreeMap<String, Option<String>>,
+}
+
+/// What became of a wanted change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Tuned {
+    /// It is in force, or will be wherever a node looks.
+    Changed(TuningChange),
+    /// All values are what they were: nothing was written.
+    Unchanged,
+    /// Somebody else was faster: this revision is in force.
+    Stale(u64),
+}
+
+impl TuningRow {
+    /// The row after a wanted change, and what of it differs.
+    #[must_use]
+    pub fn after(&self, wanted: &WantedTuning) -> (TuningRow, Vec<TunedSetting>) {
+        let mut row = TuningRow { revision: self.revision + 1, values: self.values.clone() };
+        let mut settings = Vec::new();
+        for (name, new) in &wanted.values {
+            let known = self.values.get(name);
+            let old = known.map(|value| value.text.clone());
+            let expires = known.and_then(|value| value.expires_unix_ms);
+            // What is taken back has no end.
+            let expires_then = new.as_ref().and(wanted.expires_unix_ms);
+            if old == *new && expires == expires_then {
+                continue;
+            }
+            match new {
+                None => drop(row.values.remove(name)),
+                Some(text) => {
+                    let after = match known {
+                        // What was to end anyway ends as it was to.
+                        Some(value) if value.expires_unix_ms.is_some() => value.after.clone(),
+                        _ => old.clone(),
+                    };
+                    let after = wanted.expires_unix_ms.and(after);
+                    let value =
+                        TunedValue { text: text.clone(), expires_unix_ms: wanted.expires_unix_ms, after };
+                    row.values.insert(name.clone(), value);
+                }
+            }
+            settings.push(TunedSetting { name: name.clone(), old, new: new.clone() });
+        }
+        (row, settings)
+    }
+
+    /// What takes back the values whose time is over; none if there are none.
+    #[must_use]
+    pub fn expired(&self, now_unix_ms: u64) -> Option<BTreeMap<String, Option<String>>> {
+        let over = |value: &TunedValue| value.expires_unix_ms.is_some_and(|at| at <= now_unix_ms);
+        let values = self.values.iter().filter(|(_, value)| over(value));
+        let values: BTreeMap<_, _> =
+            values.map(|(name, value)| (name.clone(), value.after.clone())).collect();
+        (!values.is_empty()).then_some(values)
+    }
+}
+
+/// The tuning. Clones share the coordinator.
+#[derive(Clone)]
+pub struct Tuning {
+    coordinator: Arc<dyn Coordinator>,
+}
+
+impl Tuning {
+    /// The tuning that `coordinator` holds.
+    #[must_use]
+    pub fn new(coordinator: Arc<dyn Coordinator>) -> Tuning {
+        Tuning { coordinator }
+    }
+
+    /// The values in force.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn current(&self) -> Result<TuningRow, ClusterError> {
+        Ok(self.read()?.0)
+    }
+
+    fn read(&self) -> Result<(TuningRow, KeyCondition), ClusterError> {
+        let key = KEY_TUNING.to_owned();
+        match self.coordinator.read(KEY_TUNING)? {
+            None => Ok((TuningRow::default(), KeyCondition::Absent { key })),
+            Some(entry) => {
+                let row = parse("the tuning", &entry.value)?;
+                Ok((row, KeyCondition::Revision { key, revision: entry.revision }))
+            }
+        }
+    }
+
+    /// The last changes, the newest first.
+    ///
+    /// # Errors
+    /// See [`Coordinator::call`].
+    pub fn changes(&self) -> Result<Vec<TuningChange>, ClusterError> {
+        let entries = self.coordinator.list(KEY_CHANGES)?.entries;
+        let rows = entries.iter().rev().map(|entry| parse("a change of the tuning", &entry.value));
+        rows.collect()
+    }
+
+    /// Changes values if the revision is still the one that the author has seen.
+    ///
+    /// # Errors
+    /// [`ClusterError::TooLong`] for more values than a row takes; else see [`Coordinator::call`].
+    pub fn change(&self, expected: u64, wanted: &WantedTuning) -> Result<Tuned, ClusterError> {
+        let mut attempts = Attempts::default();
+        while attempts.left() {
+            let (row, condition) = self.read()?;
+            if row.revision != expected {
+                // Possibly by this very change, whose answer was lost.
+                return match self.own(expected + 1, wanted.id)? {
+                    Some(change) => Ok(Tuned::Changed(change)),
+                    None => Ok(Tuned::Stale(row.revision)),
+                };
+            }
+            let (row, settings) = row.after(wanted);
+            if settings.is_empty() {
+                return Ok(Tuned::Unchanged);
+            }
+            let change = TuningChange {
+                revision: row.revision,
+                id: wanted.id,
+                at_unix_ms: wanted.at_unix_ms,
+                who: cut(&wanted.who),
+                reason: wanted.reason.as_deref().map(cut),
+                expires_unix_ms: wanted.expires_unix_ms,
+                reverts: wanted.reverts,
+                settings,
+            };
+            let value = text(&row);
+            if value.len() > ROW_BYTES_MAX {
+                return Err(ClusterError::TooLong { what: "the tuning" });
+            }
+            let mut write = Transaction::new()
+                .when(condition)
+                .put(KEY_TUNING, value)
+                .put(change_key(row.revision), text(&change));
+            if let Some(old) = row.revision.checked_sub(CHANGES_MAX).filter(|old| *old > 0) {
+                write = write.delete(change_key(old));
+            }
+            match self.coordinator.transact(write) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(Tuned::Changed(change)),
+                Ok(TransactionOutcome::Refused { .. }) => attempts.outrun(),
+                Err(ClusterError::OutcomeUnknown(_)) => attempts.unheard(),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(ClusterError::Contended { what: "the tuning" })
+    }
+
+    /// The change that made a revision, if it is this author's.
+    fn own(&self, revision: u64, id: u64) -> Result<Option<TuningChange>, ClusterError> {
+        let Some(entry) = self.coordinator.read(&change_key(revision))? else { return Ok(None) };
+        let change: TuningChange = parse("a change of the tuning", &entry.value)?;
+        Ok(Some(change).filter(|change| change.id == id))
+    }
+}
+
+/// Keys sort as revisions do.
+fn change_key(revision: u64) -> String {
+    format!("{KEY_CHANGES}{revision:016x}")
+}
+
+fn cut(words: &str) -> String {
+    words[..words.floor_char_boundary(WORDS_BYTES_MAX)].to_owned()
+}

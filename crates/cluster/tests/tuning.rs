@@ -1,0 +1,154 @@
+//! Settings that are changed for the whole cluster: for the revision that was seen, once, however often the
+//! coordinator is not heard; by many at a time; for a while.
+
+#![allow(clippy::unwrap_used, reason = "a helper of a test that fails fails the test")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use cell_cluster::{ClusterError, Fault, Sim, Tuned, Tuning, TuningRow, WantedTuning, Watch};
+
+fn wanted(id: u64, values: &[(&str, Option<&str>)]) -> WantedTuning {
+    let owned = |(name, text): &(&str, Option<&str>)| ((*name).to_owned(), text.map(str::to_owned));
+    WantedTuning {
+        id,
+        at_unix_ms: 1_000 + id,
+        who: "an operator".to_owned(),
+        values: values.iter().map(owned).collect(),
+        ..WantedTuning::default()
+    }
+}
+
+fn tuning(sim: &Sim) -> Tuning {
+    Tuning::new(Arc::new(sim.link()))
+}
+
+fn texts(row: &TuningRow) -> Vec<(&str, &str)> {
+    row.values.iter().map(|(name, value)| (name.as_str(), value.text.as_str())).collect()
+}
+
+#[test]
+fn change_of_the_revision_seen_is_in_force_and_told_by_the_watch() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    let mut watch = Watch::new(Arc::new(sim.link()));
+    watch.look().unwrap();
+    assert_eq!((watch.view().tuning.revision, tuning.changes().unwrap().len()), (0, 0));
+    let first = wanted(1, &[("a", Some("1 s")), ("b", Some("2"))]);
+    assert!(matches!(tuning.change(0, &first).unwrap(), Tuned::Changed(change) if change.revision == 1));
+    assert_eq!(tuning.change(0, &wanted(2, &[("a", None)])).unwrap(), Tuned::Stale(1));
+    assert_eq!(tuning.change(1, &wanted(2, &[("b", Some("2"))])).unwrap(), Tuned::Unchanged);
+    let second = tuning.change(1, &wanted(3, &[("a", None), ("c", None)])).unwrap();
+    let Tuned::Changed(second) = second else { panic!("{second:?}") };
+    assert_eq!((second.revision, second.settings.len()), (2, 1));
+    assert_eq!(second.settings[0].old.as_deref(), Some("1 s"));
+    assert!(watch.look().unwrap().changed);
+    assert_eq!((watch.view().tuning.revision, texts(&watch.view().tuning)), (2, vec![("b", "2")]));
+    let mut late = Watch::new(Arc::new(sim.link()));
+    late.look().unwrap();
+    assert_eq!(late.view().tuning, tuning.current().unwrap());
+    let revisions: Vec<_> = tuning.changes().unwrap().iter().map(|change| change.revision).collect();
+    assert_eq!(revisions, [2, 1]);
+}
+
+#[test]
+fn change_whose_answer_is_lost_is_made_once_and_its_author_is_told() {
+    let faults = [
+        vec![Fault::None, Fault::AnswerLost],
+        vec![Fault::None, Fault::Lost],
+        vec![Fault::None, Fault::Late],
+        vec![Fault::None, Fault::Delayed { calls: 2 }],
+        vec![Fault::None, Fault::AnswerLost, Fault::AnswerLost, Fault::None],
+    ];
+    for faults in faults {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        link.plan(faults.clone());
+        let author = Tuning::new(Arc::new(link));
+        // A read whose answer is lost is the author's to repeat.
+        let change = loop {
+            match author.change(0, &wanted(9, &[("a", Some("1"))])) {
+                Ok(change) => break change,
+                Err(error) => assert!(error.is_transient(), "{faults:?}: {error}"),
+            }
+        };
+        assert!(matches!(change, Tuned::Changed(change) if change.id == 9), "{faults:?}");
+        let row = tuning(&sim).current().unwrap();
+        assert_eq!((row.revision, texts(&row)), (1, vec![("a", "1")]), "{faults:?}");
+        assert_eq!(tuning(&sim).changes().unwrap().len(), 1, "{faults:?}");
+    }
+}
+
+#[test]
+fn change_for_a_while_gives_back_what_was_before() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    tuning.change(0, &wanted(1, &[("a", Some("1"))])).unwrap();
+    let until = |id, at, text| WantedTuning {
+        expires_unix_ms: Some(at),
+        ..wanted(id, &[("a", Some(text)), ("b", Some(text))])
+    };
+    tuning.change(1, &until(2, 5_000, "2")).unwrap();
+    // Changed again before its time is over: it ends as it was to end.
+    tuning.change(2, &until(3, 6_000, "3")).unwrap();
+    let row = tuning.current().unwrap();
+    assert_eq!((row.expired(5_999), texts(&row)), (None, vec![("a", "3"), ("b", "3")]));
+    let back = row.expired(6_000).unwrap();
+    let before = BTreeMap::from([("a".to_owned(), Some("1".to_owned())), ("b".to_owned(), None)]);
+    assert_eq!(back, before);
+    tuning.change(3, &WantedTuning { id: 4, values: back, ..WantedTuning::default() }).unwrap();
+    let row = tuning.current().unwrap();
+    assert_eq!((texts(&row), row.expired(u64::MAX)), (vec![("a", "1")], None));
+}
+
+#[test]
+fn change_for_a_while_that_takes_back_what_is_not_tuned_is_none() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    let back = WantedTuning { expires_unix_ms: Some(5_000), ..wanted(1, &[("a", None)]) };
+    assert_eq!(tuning.change(0, &back).unwrap(), Tuned::Unchanged);
+}
+
+#[test]
+fn changes_are_kept_up_to_a_bound_and_rows_up_to_a_size() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    for revision in 0..230_u64 {
+        let value = revision.to_string();
+        tuning.change(revision, &wanted(revision, &[("a", Some(&value))])).unwrap();
+    }
+    let changes = tuning.changes().unwrap();
+    assert_eq!((changes.len(), changes[0].revision, changes[199].revision), (200, 230, 31));
+    let long = "x".repeat(40 << 10);
+    let refused = tuning.change(230, &wanted(1, &[("a", Some(&long))]));
+    assert!(matches!(refused, Err(ClusterError::TooLong { .. })), "{refused:?}");
+    let mut wordy = wanted(1, &[("a", Some("1"))]);
+    wordy.reason = Some("ä".repeat(2_000));
+    let Tuned::Changed(change) = tuning.change(230, &wordy).unwrap() else { panic!("it is another value") };
+    assert!(change.reason.is_some_and(|reason| reason.len() <= cell_cluster::WORDS_BYTES_MAX));
+}
+
+#[test]
+fn change_by_many_at_a_time_loses_none() {
+    const THREADS: u64 = 4;
+    const EACH: u64 = 50;
+    let sim = Sim::new(1);
+    let count = |tuning: &Tuning, id: u64| loop {
+        let row = tuning.current().unwrap();
+        let known: u64 = row.values.get("count").map_or(0, |value| value.text.parse().unwrap());
+        let next = (known + 1).to_string();
+        match tuning.change(row.revision, &wanted(id, &[("count", Some(&next))])).unwrap() {
+            Tuned::Changed(_) => return,
+            Tuned::Stale(current) => assert!(current > row.revision),
+            Tuned::Unchanged => panic!("every count is another value"),
+        }
+    };
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let tuning = tuning(&sim);
+            scope.spawn(move || (0..EACH).for_each(|nth| count(&tuning, thread << 32 | nth)));
+        }
+    });
+    let row = tuning(&sim).current().unwrap();
+    assert_eq!((row.revision, texts(&row)), (THREADS * EACH, vec![("count", "200")]));
+}

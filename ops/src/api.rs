@@ -1,0 +1,240 @@
+//! The admin API as commands use it: blocking requests to the first node that answers.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+use ureq::http::{Method, Request, Response};
+use ureq::{Agent, Body};
+
+use crate::exit::{Exit, Failure};
+
+/// An answer that is longer is not read.
+const ANSWER_BYTES_MAX: u64 = 16 << 20;
+/// How long a node may take to answer. It gives its peers a fraction of it.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Which nodes' admin API to ask.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ApiArgs {
+    /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster
+    #[arg(long, value_name = "HOST:PORT", env = "CELL_HTTP", default_value = "127.0.0.1:7080")]
+    pub(crate) http: String,
+    /// A token of the admin API, where the cluster wants one
+    #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+}
+
+/// The admin API of the nodes that were named.
+pub(crate) struct Api {
+    agent: Agent,
+    nodes: Vec<String>,
+    token: Option<String>,
+}
+
+/// A node's answer.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) document: Value,
+    /// The document's revision, where it has one.
+    pub(crate) etag: Option<String>,
+}
+
+impl Api {
+    pub(crate) fn new(arguments: &ApiArgs) -> Api {
+        let config = Agent::config_builder()
+            .timeout_global(Some(DEADLINE))
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .proxy(None)
+            .user_agent(concat!("cell/", env!("CARGO_PKG_VERSION")))
+            .build();
+        let nodes = arguments.http.split(',').map(str::trim).filter(|node| !node.is_empty());
+        let nodes = nodes.map(|node| node.trim_start_matches("http://").trim_end_matches('/').to_owned());
+        Api { agent: config.into(), nodes: nodes.collect(), token: arguments.token.clone() }
+    }
+
+    /// `GET path`.
+    ///
+    /// # Errors
+    /// No node answers, or the answer is a problem.
+    pub(crate) fn get(&self, path: &str) -> Result<Answer, Failure> {
+        self.send(&Method::GET, path, &[], None)
+    }
+
+    /// A request, with headers and a JSON body if there is one. It goes to the next node only if the one
+    /// before cannot be reached: what a node may have done is not done twice.
+    ///
+    /// # Errors
+    /// As for [`Api::get`].
+    pub(crate) fn send(
+        &self,
+        method: &Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: Option<&Value>,
+    ) -> Result<Answer, Failure> {
+        let mut unreachable = Vec::new();
+        for node in &self.nodes {
+            let mut request = Request::builder().method(method).uri(format!("http://{node}{path}"));
+            for (name, value) in headers {
+                request = request.header(*name, *value);
+            }
+            if let Some(token) = &self.token {
+                request = request.header("authorization", format!("Bearer {token}"));
+            }
+            let sent = match body {
+                Some(document) => {
+                    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
+                        request = request.header("content-type", "application/json");
+                    }
+                    request.body(document.to_string()).map(|request| self.agent.run(request))
+                }
+                None => request.body(()).map(|request| self.agent.run(request)),
+            };
+            let sent = sent.map_err(|error| {
+                Failure::usage(format!("{node:?} is no HTTP address, or the token is none: {error}"))
+            })?;
+            match sent {
+                Ok(response) => return answer(node, response),
+                Err(error) if was_not_sent(&error) => unreachable.push(format!("{node}: {error}")),
+                Err(error) => return Err(no_answer(&format!("{node} did not answer: {error}"))),
+            }
+        }
+        Err(no_answer(&format!("no node's admin API can be reached ({})", unreachable.join("; "))))
+    }
+}
+
+/// Whether the node surely knows nothing of the request.
+fn was_not_sent(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::ConnectionFailed => true,
+        ureq::Error::Io(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+        ureq::Error::Timeout(stage) => matches!(stage, ureq::Timeout::Connect | ureq::Timeout::Resolve),
+        _ => false,
+    }
+}
+
+fn no_answer(what: &str) -> Failure {
+    Failure::new(Exit::Unreachable, what)
+        .next("name living nodes with --http HOST:PORT,…; `cell dev` prints their addresses")
+}
+
+fn answer(node: &str, response: Response<Body>) -> Result<Answer, Failure> {
+    let (head, mut body) = response.into_parts();
+    let etag = head.headers.get("etag").and_then(|etag| etag.to_str().ok()).map(str::to_owned);
+    let text = body.with_config().limit(ANSWER_BYTES_MAX).read_to_string();
+    let text = text.map_err(|error| no_answer(&format!("the answer of {node} broke off: {error}")))?;
+    let document = serde_json::from_str::<Value>(&text);
+    if !head.status.is_success() {
+        return Err(problem(node, head.status.as_u16(), document.as_ref().ok()));
+    }
+    let document = document.map_err(|error| {
+        let what = format!("{node} does not answer as a node of Cell does: {error}");
+        Failure::new(Exit::Error, what).next("is that the HTTP address of a node?")
+    })?;
+    Ok(Answer { document, etag })
+}
+
+/// A problem document in words.
+fn problem(node: &str, status: u16, document: Option<&Value>) -> Failure {
+    let text = |name: &str| document.and_then(|it| it[name].as_str()).filter(|text| !text.is_empty());
+    let what =
+        text("detail").or(text("title")).map_or_else(|| format!("HTTP status {status}"), str::to_owned);
+    let details = document.and_then(|it| it["errors"].as_array()).map_or(&[][..], Vec::as_slice);
+    let details: String = details.iter().map(|error| format!("; {}", detail(error))).collect();
+    let exit = match status {
+        404 | 409 | 412 => Exit::NotFound,
+        503 | 504 => Exit::Unreachable,
+        400..500 => Exit::Usage,
+        _ => Exit::Error,
+    };
+    let what = if details.is_empty() { what.as_str() } else { what.trim_end_matches('.') };
+    let failure = Failure::new(exit, format!("{node} answers: {what}{details}"));
+    match text("next") {
+        Some(next) => failure.next(next),
+        None => failure,
+    }
+}
+
+fn detail(error: &Value) -> String {
+    let at = error["pointer"].as_str().unwrap_or_default().trim_start_matches('/');
+    let words = error["detail"].as_str().unwrap_or_default();
+    if at.is_empty() || words.contains(at) { words.to_owned() } else { format!("{at}: {words}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+    use std::thread;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn api(http: &str) -> Api {
+        Api::new(&ApiArgs { http: http.to_owned(), token: Some("secret".to_owned()) })
+    }
+
+    /// A server that answers one request with `response`; gives what was asked.
+    fn answering(response: &'static str) -> (String, thread::JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let served = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            while !asked.windows(4).any(|end| end == b"\r\n\r\n") {
+                let mut part = [0; 1024];
+                let count = stream.read(&mut part).unwrap();
+                asked.extend_from_slice(&part[..count]);
+            }
+            stream.write_all(response.as_bytes()).unwrap();
+            String::from_utf8(asked).unwrap()
+        });
+        (address, served)
+    }
+
+    #[test]
+    fn get_from_a_dead_node_goes_to_the_next() {
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (address, served) = answering(
+            "HTTP/1.1 200 OK\r\netag: \"7\"\r\ncontent-length: 7\r\nconnection: close\r\n\r\n{\"a\":1}",
+        );
+        let Answer { document, etag } = api(&format!("{dead},{address}")).get("/api/v1/nodes").unwrap();
+        assert_eq!((document, etag.as_deref()), (json!({"a": 1}), Some("\"7\"")));
+        let asked = served.join().unwrap();
+        assert!(asked.starts_with("GET /api/v1/nodes HTTP/1.1\r\n"), "{asked}");
+        assert!(asked.contains("authorization: Bearer secret\r\n"), "{asked}");
+    }
+
+    #[test]
+    fn get_when_nobody_is_there_is_unreachable_and_says_what_next() {
+        let dead = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let failure = api(&dead.to_string()).get("/").unwrap_err();
+        assert_eq!(failure.exit, Exit::Unreachable);
+        assert!(failure.what.contains(&dead.to_string()) && failure.next.is_some(), "{failure:?}");
+    }
+
+    #[test]
+    fn problem_has_the_details_of_what_is_wrong() {
+        let document = json!({
+            "title": "Not valid", "detail": "nothing was changed.", "next": "`cell settings` lists the bounds",
+            "errors": [{"pointer": "/client_cache_bytes", "detail": "takes at most 1 GiB"}],
+        });
+        let failure = problem("n", 422, Some(&document));
+        assert_eq!(failure.what, "n answers: nothing was changed; client_cache_bytes: takes at most 1 GiB");
+        assert_eq!((failure.exit, failure.next.is_some()), (Exit::Usage, true));
+        assert_eq!(problem("n", 412, None).exit, Exit::NotFound);
+        assert_eq!(problem("n", 502, None).what, "n answers: HTTP status 502");
+    }
+
+    #[test]
+    fn answer_that_is_no_json_asks_whether_it_is_a_node() {
+        let (address, served) =
+            answering("HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi");
+        let failure = api(&address).get("/").unwrap_err();
+        assert_eq!(failure.next.as_deref(), Some("is that the HTTP address of a node?"));
+        served.join().unwrap();
+    }
+}

@@ -1,0 +1,174 @@
+//! `cell events`: what happened in the cluster, as the admin API tells it; with `--follow`, what happens.
+
+use std::io::{self, Write};
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::api::{Api, ApiArgs};
+use crate::args::Global;
+use crate::exit::{Exit, Failure, classify, is_broken_pipe};
+use crate::output::message;
+use crate::signal;
+
+/// How often a follower asks.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Arguments of `cell events`.
+#[derive(Debug, Args)]
+pub(crate) struct EventsArgs {
+    /// The newest so many
+    #[arg(long, value_name = "COUNT", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    limit: u16,
+    /// Of this kind alone: node_state, member_left, incident, takeover, split, checkpoint, setting, drill, …
+    #[arg(long, value_name = "KIND")]
+    kind: Option<String>,
+    /// Of this node alone
+    #[arg(long, value_name = "NODE")]
+    node: Option<u32>,
+    /// Then what happens, until a signal; with --json a line each
+    #[arg(long, short)]
+    follow: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// What is read of `/api/v1/events`: newest first.
+#[derive(Debug, Deserialize)]
+struct Document {
+    events: Vec<Value>,
+    last_id: Option<String>,
+    #[serde(default)]
+    missing: Vec<Missing>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Event {
+    at_unix_ms: u64,
+    node: u32,
+    kind: String,
+    severity: String,
+    text: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Missing {
+    node: u32,
+    address: String,
+    why: String,
+}
+
+/// Prints events, oldest first; exit code 6 if a node did not answer.
+pub(crate) fn run(global: &Global, arguments: &EventsArgs) -> anyhow::Result<Exit> {
+    let api = Api::new(&arguments.api);
+    let (document, whole) = ask(&api, arguments, None)?;
+    if global.json && !arguments.follow {
+        message::print_json(whole)?;
+    } else {
+        print(global, &document)?;
+    }
+    for Missing { node, address, why } in &document.missing {
+        message::warning(&format!("what node {node} at {address} has seen alone is not shown: {why}"));
+    }
+    if arguments.follow {
+        return follow(global, arguments, &api, document.last_id);
+    }
+    Ok(if document.missing.is_empty() { Exit::Ok } else { Exit::Partial })
+}
+
+/// What happens, until a signal. A node that does not answer is told, and asked again.
+fn follow(
+    global: &Global,
+    arguments: &EventsArgs,
+    api: &Api,
+    mut last: Option<String>,
+) -> anyhow::Result<Exit> {
+    let stop = signal::stop_flag()?;
+    let mut exit = Exit::Ok;
+    while !stop.load(Ordering::Relaxed) {
+        let began = Instant::now();
+        exit = match ask(api, arguments, last.as_deref()) {
+            Ok((document, _)) => {
+                print(global, &document)?;
+                last = document.last_id.or(last);
+                Exit::Ok
+            }
+            Err(error) if is_broken_pipe(&error) => return Err(error),
+            Err(error) => {
+                message::error(&error, global.json);
+                classify(&error).0
+            }
+        };
+        while began.elapsed() < PERIOD && !stop.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+    Ok(exit)
+}
+
+fn ask(api: &Api, arguments: &EventsArgs, after: Option<&str>) -> anyhow::Result<(Document, Value)> {
+    let mut path = format!("/api/v1/events?limit={}", arguments.limit);
+    if let Some(kind) = &arguments.kind {
+        if !kind.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_') {
+            return Err(Failure::usage(format!("{kind:?} is no kind of events")).into());
+        }
+        path.push_str(&format!("&kind={kind}"));
+    }
+    if let Some(node) = arguments.node {
+        path.push_str(&format!("&node={node}"));
+    }
+    if let Some(after) = after {
+        path.push_str(&format!("&after={after}"));
+    }
+    let whole = api.get(&path)?.document;
+    let document = Document::deserialize(&whole).map_err(not_understood)?;
+    Ok((document, whole))
+}
+
+fn not_understood(error: serde_json::Error) -> Failure {
+    let what = format!("the node tells of events in a way that is not understood: {error}");
+    Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
+}
+
+fn print(global: &Global, document: &Document) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    for event in document.events.iter().rev() {
+        if global.json {
+            writeln!(out, "{event}")?;
+        } else {
+            writeln!(out, "{}", line(&Event::deserialize(event).map_err(not_understood)?))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+/// `04:41:55 UTC  warning   node 2  member_left  node-2 has left: its lease is gone`.
+fn line(event: &Event) -> String {
+    let Event { at_unix_ms, node, kind, severity, text } = event;
+    let second = at_unix_ms / 1_000 % 86_400;
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    let text = text.escape_debug();
+    format!("{hour:02}:{minute:02}:{second:02} UTC  {severity:<8}  node {node:<3} {kind:<13}  {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn line_has_the_time_of_the_day_and_no_control_characters() {
+        let event = Event {
+            at_unix_ms: 86_399_000,
+            node: 2,
+            kind: "split".to_owned(),
+            severity: "info".to_owned(),
+            text: "a\u{1b}b".to_owned(),
+        };
+        assert_eq!(line(&event), "23:59:59 UTC  info      node 2   split          a\\u{1b}b");
+    }
+}

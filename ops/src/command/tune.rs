@@ -1,0 +1,514 @@
+//! `cell tune`: settings of the whole cluster that change while it runs, by the admin API.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::{Args, Subcommand, value_parser};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use ureq::http::Method;
+
+use crate::api::{Answer, Api, ApiArgs};
+use crate::args::{Global, parse_time};
+use crate::exit::{Exit, Failure};
+use crate::output::{message, number, table};
+
+const PATH: &str = "/api/v1/tuning";
+
+/// Arguments of `cell tune`.
+#[derive(Debug, Args)]
+pub(crate) struct TuneArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum What {
+    /// List settings with their values
+    Ls(LsArgs),
+    /// Print the values of settings
+    Get(GetArgs),
+    /// Change settings on all nodes, all or none
+    Set(SetArgs),
+    /// Show what is not as the defaults are
+    Diff(PlainArgs),
+    /// Show who changed what, when and why
+    History(HistoryArgs),
+    /// Take a change back
+    Revert(RevertArgs),
+}
+
+#[derive(Debug, Args)]
+struct PlainArgs {
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct LsArgs {
+    /// Only settings whose name or meaning has this word
+    #[arg(value_name = "WORD")]
+    word: Option<String>,
+    /// Only settings that change while nodes run
+    #[arg(long)]
+    live: bool,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct GetArgs {
+    /// The settings
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<String>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+/// How a change is made.
+#[derive(Debug, Args)]
+struct ChangeArgs {
+    /// Check it and say what it would do
+    #[arg(long)]
+    dry_run: bool,
+    /// Why, for the history
+    #[arg(long, value_name = "WORDS")]
+    reason: Option<String>,
+    /// The revision that you have seen: if another one is in force, nothing is changed [default: the one in
+    /// force]
+    #[arg(long, value_name = "N")]
+    revision: Option<u64>,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct SetArgs {
+    /// The settings' new values
+    #[arg(value_name = "NAME=VALUE", required_unless_present = "unset")]
+    values: Vec<String>,
+    /// A setting that is again what each node was started with; more than once for several
+    #[arg(long, value_name = "NAME")]
+    unset: Vec<String>,
+    /// How long the values hold; then those before are in force again
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    lasts: Option<Duration>,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+#[derive(Debug, Args)]
+struct HistoryArgs {
+    /// Changes to show at most, the newest first
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = value_parser!(u16).range(1..=200))]
+    limit: u16,
+    #[command(flatten)]
+    api: ApiArgs,
+}
+
+#[derive(Debug, Args)]
+struct RevertArgs {
+    /// The revision that the change made; `cell tune history` lists them
+    #[arg(value_name = "REVISION")]
+    reverted: u64,
+    #[command(flatten)]
+    change: ChangeArgs,
+}
+
+/// What is read of `/api/v1/tuning`.
+#[derive(Debug, Deserialize)]
+struct Document {
+    at_unix_ms: u64,
+    revision: String,
+    settings: Vec<Setting>,
+    nodes: Vec<Node>,
+    #[serde(default)]
+    missing: Vec<Missing>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct Setting {
+    name: String,
+    value: String,
+    default: String,
+    source: String,
+    applies: String,
+    meaning: String,
+    expires_unix_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Node {
+    node: u32,
+    in_force: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct Missing {
+    node: u32,
+    address: String,
+    why: String,
+}
+
+/// What is read of an answer to a change.
+#[derive(Debug, Deserialize)]
+struct Made {
+    at_unix_ms: u64,
+    revision: String,
+    changes: Vec<Change>,
+    dry_run: bool,
+    expires_unix_ms: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Change {
+    name: String,
+    old: Option<String>,
+    new: Option<String>,
+}
+
+/// What is read of `/api/v1/tuning/history`.
+#[derive(Debug, Deserialize)]
+struct History {
+    at_unix_ms: u64,
+    changes: Vec<HistoryRow>,
+}
+
+#[derive(Debug, Deserialize)]
+struct HistoryRow {
+    revision: String,
+    at_unix_ms: u64,
+    who: String,
+    reason: Option<String>,
+    changes: Vec<Change>,
+    reverted_by: Option<String>,
+    expires_unix_ms: Option<u64>,
+}
+
+/// Runs one of the subcommands. Exit code 6 if a node that was asked what it has in force did not answer.
+pub(crate) fn run(global: &Global, arguments: &TuneArgs) -> anyhow::Result<Exit> {
+    match &arguments.what {
+        What::Ls(arguments) => list(global, arguments),
+        What::Get(arguments) => get(global, arguments),
+        What::Set(arguments) => set(global, arguments),
+        What::Diff(arguments) => diff(global, &arguments.api),
+        What::History(arguments) => history(global, arguments),
+        What::Revert(arguments) => revert(global, arguments),
+    }
+}
+
+fn list(global: &Global, arguments: &LsArgs) -> anyhow::Result<Exit> {
+    let word = arguments.word.as_deref().unwrap_or_default().to_lowercase();
+    let is_wanted = |setting: &Setting| {
+        let has_word = format!("{} {}", setting.name, setting.meaning).to_lowercase().contains(&word);
+        has_word && (!arguments.live || setting.applies == "live")
+    };
+    show(global, &arguments.api, is_wanted, "No setting fits; `cell tune ls` lists all.\n")
+}
+
+fn diff(global: &Global, api: &ApiArgs) -> anyhow::Result<Exit> {
+    let differs = |setting: &Setting| setting.value != setting.default || setting.source == "admin";
+    show(global, api, differs, "Every setting is as its default is.\n")
+}
+
+/// Prints the settings that are wanted, and which nodes do not have their values in force.
+fn show(
+    global: &Global,
+    api: &ApiArgs,
+    is_wanted: impl Fn(&Setting) -> bool,
+    none: &str,
+) -> anyhow::Result<Exit> {
+    let mut document = Api::new(api).get(PATH)?.document;
+    let parsed: Document = parse(&document)?;
+    if global.json {
+        let wanted: Vec<bool> = parsed.settings.iter().map(&is_wanted).collect();
+        let mut wanted = wanted.into_iter();
+        if let Some(rows) = document["settings"].as_array_mut() {
+            rows.retain(|_| wanted.next().unwrap_or(false));
+        }
+        message::print_json(document)?;
+    } else {
+        let shown: Vec<_> = parsed.settings.iter().filter(|setting| is_wanted(setting)).collect();
+        print(&if shown.is_empty() { none.to_owned() } else { settings_text(&shown, parsed.at_unix_ms) })?;
+    }
+    Ok(told_of_nodes(&parsed))
+}
+
+/// Says on stderr which nodes have other values in force, or say nothing.
+fn told_of_nodes(document: &Document) -> Exit {
+    let late: Vec<_> = document.nodes.iter().filter(|node| !node.in_force).collect();
+    for Node { node, .. } in late {
+        message::warning(&format!("revision {} is not in force on node {node} yet", document.revision));
+    }
+    for Missing { node, address, why } in &document.missing {
+        message::warning(&format!("what node {node} at {address} has in force is not known: {why}"));
+    }
+    if document.missing.is_empty() { Exit::Ok } else { Exit::Partial }
+}
+
+fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
+    let row = |setting: &&Setting| {
+        vec![
+            setting.name.clone(),
+            setting.value.escape_debug().to_string(),
+            setting.default.escape_debug().to_string(),
+            match setting.source.as_str() {
+                "admin" => "tuned".to_owned(),
+                source => source.to_owned(),
+            },
+            setting.applies.clone(),
+            setting.expires_unix_ms.map_or_else(|| "-".to_owned(), |at| span(now_unix_ms, at)),
+        ]
+    };
+    let headings = ["setting", "value", "default", "from", "applies", "ends in"];
+    table::plain(&headings, &[], settings.iter().map(row).collect())
+}
+
+fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
+    let document = Api::new(&arguments.api).get(PATH)?.document;
+    let parsed: Document = parse(&document)?;
+    let mut found = Vec::new();
+    for name in &arguments.names {
+        let at = parsed.settings.iter().position(|setting| setting.name == *name);
+        found.push(at.ok_or_else(|| {
+            let what = format!("there is no setting `{name}`");
+            Failure::new(Exit::NotFound, what).next("`cell tune ls` lists every setting")
+        })?);
+    }
+    if global.json {
+        let rows: Vec<_> = found.iter().map(|at| document["settings"][*at].clone()).collect();
+        message::print_json(json!({"revision": parsed.revision, "settings": rows}))?;
+    } else {
+        let values = found.iter().map(|at| &parsed.settings[*at]);
+        let line = |setting: &Setting| match arguments.names.len() {
+            1 => format!("{}\n", setting.value),
+            _ => format!("{}={}\n", setting.name, setting.value),
+        };
+        print(&values.map(line).collect::<String>())?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn set(global: &Global, arguments: &SetArgs) -> anyhow::Result<Exit> {
+    let patch = patch(&arguments.values, &arguments.unset)?;
+    let mut query = arguments.change.query();
+    if let Some(lasts) = arguments.lasts {
+        let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
+        query.push(format!("ttl_seconds={seconds}"));
+    }
+    arguments.change.send(global, &Method::PATCH, PATH, &query, &patch)
+}
+
+/// The merge patch of `NAME=VALUE` and of names whose values are taken back.
+fn patch(values: &[String], unset: &[String]) -> Result<Value, Failure> {
+    let mut patch = Map::new();
+    let mut put = |name: &str, value: Value| match patch.insert(name.to_owned(), value) {
+        None => Ok(()),
+        Some(_) => Err(Failure::usage(format!("`{name}` is given twice"))),
+    };
+    for given in values {
+        let Some((name, value)) = given.split_once('=') else {
+            let next = "`--unset NAME` takes a value back";
+            return Err(Failure::usage(format!("a change is NAME=VALUE, not `{given}`")).next(next));
+        };
+        put(name.trim(), value.trim().into())?;
+    }
+    unset.iter().try_for_each(|name| put(name, Value::Null))?;
+    Ok(Value::Object(patch))
+}
+
+fn revert(global: &Global, arguments: &RevertArgs) -> anyhow::Result<Exit> {
+    let body = json!({"revision": arguments.reverted.to_string()});
+    let query = arguments.change.query();
+    arguments.change.send(global, &Method::POST, &format!("{PATH}:revert"), &query, &body)
+}
+
+impl ChangeArgs {
+    fn query(&self) -> Vec<String> {
+        let reason = self.reason.as_ref().map(|reason| format!("reason={}", encoded(reason)));
+        self.dry_run.then(|| "dry_run=1".to_owned()).into_iter().chain(reason).collect()
+    }
+
+    /// Sends a change for the revision that was seen, and prints what it did.
+    fn send(
+        &self,
+        global: &Global,
+        method: &Method,
+        path: &str,
+        query: &[String],
+        body: &Value,
+    ) -> anyhow::Result<Exit> {
+        let api = Api::new(&self.api);
+        let seen = match self.revision {
+            Some(revision) => format!("\"{revision}\""),
+            None => api.get(PATH)?.etag.ok_or_else(|| {
+                Failure::new(Exit::Error, "the node does not tell the revision of its settings")
+                    .next("take the `cell` of the node's version")
+            })?,
+        };
+        let path = if query.is_empty() { path.to_owned() } else { format!("{path}?{}", query.join("&")) };
+        let Answer { document, .. } = api.send(method, &path, &[("if-match", &seen)], Some(body))?;
+        let made: Made = parse(&document)?;
+        if global.json {
+            message::print_json(document)?;
+        } else {
+            print(&made_text(&made))?;
+        }
+        Ok(Exit::Ok)
+    }
+}
+
+fn made_text(made: &Made) -> String {
+    if made.changes.is_empty() {
+        return format!("Nothing changes: revision {} has these values already.\n", made.revision);
+    }
+    let row = |change: &Change| {
+        let [before, then] = [&change.old, &change.new].map(|value| shown(value.as_deref()));
+        vec![change.name.clone(), before, then]
+    };
+    let rows = made.changes.iter().map(row).collect();
+    let mut text = table::plain(&["setting", "before", "then"], &[], rows);
+    if let Some(at) = made.expires_unix_ms {
+        text.push_str(&format!("for {}, then as before\n", span(made.at_unix_ms, at)));
+    }
+    text.push_str(&match made.dry_run {
+        true => format!("Nothing was changed: revision {} stays in force.\n", made.revision),
+        false => format!(
+            "Revision {}: nodes take it over at their next look; `cell tune diff` names those that have not.\n",
+            made.revision
+        ),
+    });
+    text
+}
+
+fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
+    let path = format!("{PATH}/history?limit={}", arguments.limit);
+    let document = Api::new(&arguments.api).get(&path)?.document;
+    let parsed: History = parse(&document)?;
+    if global.json {
+        message::print_json(document)?;
+    } else {
+        print(&history_text(&parsed))?;
+    }
+    Ok(Exit::Ok)
+}
+
+fn history_text(history: &History) -> String {
+    if history.changes.is_empty() {
+        return "Nothing was changed yet.\n".to_owned();
+    }
+    let row = |row: &HistoryRow| {
+        let change = |it: &Change| {
+            let [old, new] = [&it.old, &it.new].map(|value| shown(value.as_deref()));
+            format!("{} {old} -> {new}", it.name)
+        };
+        let mut notes: Vec<String> =
+            row.reason.iter().map(|reason| reason.escape_debug().to_string()).collect();
+        let held = row.expires_unix_ms.map(|at| format!("for {}", span(row.at_unix_ms, at)));
+        let reverted = row.reverted_by.as_ref().map(|by| format!("taken back by {by}"));
+        notes.extend(held.into_iter().chain(reverted));
+        vec![
+            row.revision.clone(),
+            span(row.at_unix_ms, history.at_unix_ms),
+            row.who.escape_debug().to_string(),
+            row.changes.iter().map(change).collect::<Vec<_>>().join(", "),
+            if notes.is_empty() { "-".to_owned() } else { notes.join("; ") },
+        ]
+    };
+    let rows = history.changes.iter().map(row).collect();
+    table::plain(&["revision", "age", "who", "what", "why"], &[0], rows)
+}
+
+/// A value, or that each node goes by what it was started with.
+fn shown(value: Option<&str>) -> String {
+    value.map_or_else(|| "(as started)".to_owned(), |value| value.escape_debug().to_string())
+}
+
+/// The time between two moments in milliseconds since 1970.
+fn span(from_unix_ms: u64, to_unix_ms: u64) -> String {
+    match to_unix_ms.saturating_sub(from_unix_ms) / 1000 {
+        0 => "0 s".to_owned(),
+        seconds @ 1..60 => format!("{seconds} s"),
+        seconds => number::time(Duration::from_secs(seconds)),
+    }
+}
+
+/// Text as the value of a query's parameter.
+fn encoded(text: &str) -> String {
+    let byte = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(byte).collect()
+}
+
+fn print(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+fn parse<'a, T: Deserialize<'a>>(document: &'a Value) -> Result<T, Failure> {
+    T::deserialize(document).map_err(|error| {
+        let what = format!("the node tells of its settings in a way that is not understood: {error}");
+        Failure::new(Exit::Error, what).next("take the `cell` of the node's version")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patch_has_values_and_what_is_taken_back() {
+        let given = ["a=1 s".to_owned(), "b = x=y".to_owned()];
+        assert_eq!(patch(&given, &["c".to_owned()]).unwrap(), json!({"a": "1 s", "b": "x=y", "c": null}));
+        let twice = patch(&given, &["a".to_owned()]).unwrap_err();
+        assert_eq!((twice.exit, twice.what.as_str()), (Exit::Usage, "`a` is given twice"));
+        assert!(patch(&["a".to_owned()], &[]).unwrap_err().next.unwrap().contains("--unset"));
+    }
+
+    #[test]
+    fn encoded_leaves_nothing_that_a_query_means_otherwise() {
+        assert_eq!(encoded("more room & 50%+ü"), "more%20room%20%26%2050%25%2B%C3%BC");
+    }
+
+    #[test]
+    fn made_text_says_what_changed_and_for_how_long() {
+        let document = json!({
+            "at_unix_ms": 1_000, "revision": "8", "dry_run": false, "expires_unix_ms": 601_000,
+            "changes": [{"name": "a", "old": null, "new": "2 s"}],
+        });
+        let made: Made = parse(&document).unwrap();
+        let text = made_text(&made);
+        assert!(text.contains("(as started)") && text.contains("2 s"), "{text}");
+        assert!(text.contains("for 10 min 0 s, then as before\nRevision 8: nodes"), "{text}");
+        assert!(made_text(&Made { dry_run: true, ..made }).ends_with("revision 8 stays in force.\n"));
+    }
+
+    #[test]
+    fn history_text_has_a_row_for_each_change() {
+        let document = json!({"at_unix_ms": 125_000, "changes": [{
+            "revision": "3", "at_unix_ms": 5_000, "who": "op\u{1b}", "reason": "why", "reverted_by": "4",
+            "expires_unix_ms": null, "changes": [{"name": "a", "old": "1", "new": null}],
+        }]});
+        let text = history_text(&parse(&document).unwrap());
+        for part in ["2 min 0 s", "a 1 -> (as started)", "why; taken back by 4", "op\\u{1b}"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[test]
+    fn told_of_nodes_is_partial_where_one_is_missing() {
+        let document = |missing: Value| {
+            let whole = json!({
+                "at_unix_ms": 0, "revision": "1", "settings": [], "missing": missing,
+                "nodes": [{"node": 0, "revision": "1", "in_force": true}],
+            });
+            told_of_nodes(&parse(&whole).unwrap())
+        };
+        assert_eq!(document(json!([])), Exit::Ok);
+        assert_eq!(document(json!([{"node": 1, "address": "a", "why": "gone"}])), Exit::Partial);
+    }
+}

@@ -1,0 +1,113 @@
+//! Tests of who may do what: each route with each role, without a token and with one that is not known.
+
+use data_encoding::HEXLOWER;
+use sha2::{Digest, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::access::Role;
+use crate::api::routes::{Place, ROUTES, RouteText};
+use crate::test_cluster::{TestCluster, TestRequest};
+
+const ROLES: [Role; 3] = [Role::Viewer, Role::Operator, Role::Admin];
+
+/// A file in which each role has a token, which is its word.
+fn tokens() -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    let line = |role: Role| {
+        let word = role.word();
+        format!("{word} {word}-1 {}\n", HEXLOWER.encode(&Sha256::digest(word)))
+    };
+    std::fs::write(file.path(), ROLES.map(line).concat()).unwrap();
+    file
+}
+
+fn start(nodes: u32, more: &[(&str, &str)]) -> TestCluster {
+    let file = tokens();
+    let settings = [&[("http_tokens_file", file.path().to_str().unwrap())], more].concat();
+    TestCluster::start_with(nodes, &settings, |sources| sources)
+}
+
+fn with(token: &str, request: TestRequest) -> TestRequest {
+    request.header("authorization", &format!("Bearer {token}"))
+}
+
+/// Without its conditions a request fails later than at its role: nothing is changed.
+fn request(method: &'static str, path: &str) -> TestRequest {
+    match method {
+        "GET" => TestRequest::new(method, path),
+        _ => TestRequest::new(method, path).json("{}"),
+    }
+}
+
+/// A route's path, with an example for each part that is open.
+fn path(route: &RouteText) -> String {
+    let open = route.parameters.iter().filter(|parameter| parameter.place == Place::Path);
+    open.fold(route.path.to_owned(), |path, parameter| {
+        path.replace(&format!("{{{}}}", parameter.name), parameter.example)
+    })
+}
+
+#[test]
+fn routes_each_want_their_role_and_no_less() {
+    let cluster = start(1, &[]);
+    for route in &ROUTES {
+        let (method, path, wanted) = (route.method, &*path(route), route.role);
+        for request in [request(method, path), with("x", request(method, path))] {
+            let answer = cluster.send(0, &request);
+            assert_eq!(answer.problem(), (401, "unauthorised"), "{method} {path}");
+            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
+        }
+        for role in ROLES {
+            let answer = cluster.send(0, &with(role.word(), request(method, path)));
+            let is_refused = answer.status == 401 || answer.body["code"] == "forbidden";
+            assert_eq!(is_refused, role < wanted, "{method} {path} {role:?}: {answer:?}");
+            assert_ne!(answer.body["detail"], "There is no such route.", "{method} {path}");
+            if is_refused {
+                assert_eq!(answer.problem(), (403, "forbidden"));
+            }
+        }
+    }
+}
+
+#[test]
+fn routes_that_are_not_there_tell_nothing_without_a_token() {
+    let cluster = start(1, &[]);
+    assert_eq!(cluster.get(0, "/api/v1/nothing").status, 401);
+    assert_eq!(cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/nothing"))).status, 404);
+    let post = TestRequest::new("POST", "/api/v1/status");
+    assert_eq!(cluster.send(0, &with("viewer", post.clone())).problem(), (403, "forbidden"));
+    assert_eq!(cluster.send(0, &with("operator", post)).status, 405);
+    for path in ["/livez", "/readyz", "/metrics"] {
+        assert_eq!(cluster.get(0, path).status, 200, "{path}");
+    }
+}
+
+#[test]
+fn tokens_name_who_changed_what_and_nodes_ask_each_other_without() {
+    let cluster = start(2, &[]);
+    let change = TestRequest::new("PATCH", "/api/v1/tuning").json(r#"{"fill_percent": 80}"#);
+    let change = change.header("if-match", "\"0\"").header("idempotency-key", "k");
+    assert_eq!(cluster.send(1, &with("operator", change.clone())).status, 200);
+    assert_eq!(cluster.send(1, &with("viewer", change)).problem(), (403, "forbidden"));
+    let document = cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/tuning"))).body;
+    assert_eq!(
+        (document["nodes"].as_array().unwrap().len(), &document["missing"]),
+        (2, &serde_json::json!([]))
+    );
+    let history = TestRequest::new("GET", "/api/v1/tuning/history");
+    assert_eq!(cluster.send(0, &with("viewer", history)).body["changes"][0]["who"], "operator-1");
+    let who = cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/whoami"))).body;
+    assert_eq!((&who["name"], &who["role"]), (&"viewer-1".into(), &"viewer".into()));
+    assert_eq!(who["tokens_required"], true);
+}
+
+#[test]
+fn read_only_node_changes_nothing_for_anybody() {
+    let cluster = start(1, &[("http_read_only", "true")]);
+    for route in ROUTES.iter().filter(|route| route.method != "GET") {
+        let (method, path) = (route.method, &*path(route));
+        let answer = cluster.send(0, &with("admin", request(method, path)));
+        assert_eq!(answer.problem(), (403, "read_only"), "{path}");
+    }
+    assert_eq!(cluster.send(0, &with("admin", TestRequest::new("GET", "/api/v1/tuning"))).status, 200);
+}

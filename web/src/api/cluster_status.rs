@@ -1,0 +1,329 @@
+//! `GET /api/v1/cluster/status`: the cluster in one document, with one sentence that says how it is.
+
+use cell_cluster::Trouble;
+use cell_node::{LatencySummary, NodeSnapshot, SplitCounts};
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::ClusterDocument;
+use crate::api::nodes::{self, NodeRow};
+use crate::api::recoveries::{self, RecoveryRow};
+use crate::api::verdict::{self, Survivable, Unserved, Verdict};
+use crate::api::wal::SyncTimes;
+use crate::event_log::{self, Event};
+use crate::peers::{MissingPeer, NodePart};
+use crate::rates::{OPERATIONS, share};
+use crate::shared::Shared;
+
+/// Events in the document.
+const EVENTS_SHOWN: usize = 10;
+
+/// One kind of operation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct OperationRow {
+    operation: String,
+    per_second: f64,
+    /// At the server, in the last second; of several nodes the slowest one's. Null if there was none.
+    p50_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
+/// Searches a second, as clients report them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+struct Searches {
+    server_per_second: f64,
+    one_sided_per_second: f64,
+    one_sided_share: Option<f64>,
+}
+
+/// What is not durable yet, and how long syncs take: of all pairs together, times of the slowest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct LogFigures {
+    lag_bytes: u64,
+    lag_csn: u64,
+    sync_p50_us: Option<u64>,
+    sync_p99_us: Option<u64>,
+    sync_max_us: Option<u64>,
+}
+
+/// A count of splits since the nodes' starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Splits {
+    begun: u64,
+    finished: u64,
+    aborted: u64,
+    under_way: u64,
+}
+
+impl Splits {
+    pub(crate) fn of(counts: &SplitCounts) -> Splits {
+        let SplitCounts { begun, finished, aborted, under_way, .. } = *counts;
+        Splits { begun, finished, aborted, under_way }
+    }
+
+    pub(crate) fn and(self, other: Splits) -> Splits {
+        Splits {
+            begun: self.begun + other.begun,
+            finished: self.finished + other.finished,
+            aborted: self.aborted + other.aborted,
+            under_way: self.under_way + other.under_way,
+        }
+    }
+}
+
+/// A node's part.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StatusPart {
+    row: NodeRow,
+    operations: Vec<OperationRow>,
+    searches: [f64; 2],
+    log: LogFigures,
+    splits: Splits,
+    recoveries: Vec<RecoveryRow>,
+    events: Vec<Event>,
+}
+
+#[derive(Debug, Serialize)]
+struct Pairs {
+    all: usize,
+    served: usize,
+    unserved: Vec<Unserved>,
+}
+
+#[derive(Debug, Serialize)]
+struct CoordinatorFigures {
+    reachable: bool,
+    /// Of the node's last look, a decimal number.
+    revision: String,
+    seen_ms_ago: Option<u64>,
+}
+
+/// All together.
+#[derive(Debug, Serialize)]
+pub(crate) struct StatusBody {
+    answered_by: u32,
+    verdict: Verdict,
+    faults_survivable: Survivable,
+    nodes: Vec<NodeRow>,
+    pairs: Pairs,
+    operations: Vec<OperationRow>,
+    searches: Searches,
+    log: LogFigures,
+    splits: Splits,
+    recoveries: Vec<RecoveryRow>,
+    coordinator: CoordinatorFigures,
+    events: Vec<Event>,
+    drills_allowed: bool,
+    read_only: bool,
+}
+
+/// See the module's text.
+pub(crate) struct ClusterStatus;
+
+impl ClusterDocument for ClusterStatus {
+    type Part = StatusPart;
+    type Body = StatusBody;
+    const PATH: &'static str = "/api/v1/cluster/status";
+
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> StatusPart {
+        let rates = shared.history().rates().clone();
+        StatusPart {
+            row: nodes::row(snapshot, &rates, shared.sources.fabric),
+            operations: operations(snapshot, &rates.operations),
+            searches: rates.searches,
+            log: log(snapshot),
+            splits: Splits::of(&snapshot.splits),
+            recoveries: recoveries::under_way(snapshot),
+            events: shared.events().iter().rev().take(EVENTS_SHOWN).cloned().collect(),
+        }
+    }
+
+    fn body(
+        shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<StatusPart>>,
+        missing: &[MissingPeer],
+    ) -> StatusBody {
+        let coordinator = shared.coordinator_seen();
+        let coordinator = CoordinatorFigures {
+            reachable: coordinator.reachable,
+            revision: snapshot.cluster.revision.to_string(),
+            seen_ms_ago: coordinator.seen_ms_ago,
+        };
+        together(
+            snapshot,
+            parts,
+            missing,
+            coordinator,
+            (shared.sources.drills_allowed(), shared.is_read_only()),
+        )
+    }
+}
+
+fn together(
+    snapshot: &NodeSnapshot,
+    parts: Vec<NodePart<StatusPart>>,
+    missing: &[MissingPeer],
+    coordinator: CoordinatorFigures,
+    (drills_allowed, read_only): (bool, bool),
+) -> StatusBody {
+    let parts = parts.into_iter().map(|part| part.part);
+    let mut nodes = Vec::new();
+    let mut operations = Vec::new();
+    let (mut log, mut splits, mut searches) = (LogFigures::default(), Splits::default(), [0.0, 0.0]);
+    let (mut recoveries, mut events) = (Vec::new(), Vec::new());
+    for part in parts {
+        nodes.push(NodeRow { is_self: part.row.node == snapshot.node.0, ..part.row });
+        add_operations(&mut operations, part.operations);
+        log = log.and(&part.log);
+        splits = splits.and(part.splits);
+        searches = [searches[0] + part.searches[0], searches[1] + part.searches[1]];
+        recoveries.extend(part.recoveries);
+        events.push(part.events);
+    }
+    let mut events = event_log::merge(events);
+    events.truncate(EVENTS_SHOWN);
+    let unserved = unserved(snapshot);
+    let all = snapshot.cluster.pairs.len();
+    let faults_survivable = verdict::survivable(&nodes, &snapshot.cluster.pairs, &unserved, missing);
+    let verdict = verdict::of(&nodes, all, &unserved, missing, &faults_survivable, coordinator.reachable);
+    let [server_per_second, one_sided_per_second] = searches;
+    let one_sided_share = share(one_sided_per_second, server_per_second + one_sided_per_second);
+    StatusBody {
+        answered_by: snapshot.node.0,
+        verdict,
+        faults_survivable,
+        nodes,
+        pairs: Pairs { all, served: all - unserved.len(), unserved },
+        operations,
+        searches: Searches { server_per_second, one_sided_per_second, one_sided_share },
+        log,
+        splits,
+        recoveries,
+        coordinator,
+        events,
+        drills_allowed,
+        read_only,
+    }
+}
+
+fn operations(snapshot: &NodeSnapshot, rates: &[f64; OPERATIONS.len()]) -> Vec<OperationRow> {
+    let known = &snapshot.latencies;
+    let times = [&known.get, &known.search, &known.put, &known.delete, &known.scan];
+    let micros = |of: &LatencySummary, time: u64| (of.count > 0).then_some(time as f64 / 1e3);
+    let rows = OPERATIONS.iter().zip(rates).zip(times);
+    let row = |((operation, per_second), of): ((&&str, &f64), &LatencySummary)| OperationRow {
+        operation: (*operation).to_owned(),
+        per_second: *per_second,
+        p50_us: micros(of, of.p50_ns),
+        p99_us: micros(of, of.p99_ns),
+    };
+    rows.map(row).collect()
+}
+
+/// Rates add up; of times the slowest node's counts.
+fn add_operations(all: &mut Vec<OperationRow>, more: Vec<OperationRow>) {
+    for row in more {
+        match all.iter_mut().find(|known| known.operation == row.operation) {
+            Some(known) => {
+                known.per_second += row.per_second;
+                known.p50_us = larger(known.p50_us, row.p50_us);
+                known.p99_us = larger(known.p99_us, row.p99_us);
+            }
+            None => all.push(row),
+        }
+    }
+}
+
+fn larger(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).max_by(f64::total_cmp)
+}
+
+fn log(snapshot: &NodeSnapshot) -> LogFigures {
+    let of_pair = |pair: &cell_node::PairSnapshot| {
+        let SyncTimes { p50, p99, max } = SyncTimes::of(pair.sync_us);
+        LogFigures {
+            lag_bytes: pair.log_bytes_pending,
+            lag_csn: pair.csn_appended.0.saturating_sub(pair.csn_durable.0),
+            sync_p50_us: p50,
+            sync_p99_us: p99,
+            sync_max_us: max,
+        }
+    };
+    snapshot.pairs.iter().map(of_pair).fold(LogFigures::default(), |sum, pair| sum.and(&pair))
+}
+
+impl LogFigures {
+    fn and(&self, other: &LogFigures) -> LogFigures {
+        LogFigures {
+            lag_bytes: self.lag_bytes + other.lag_bytes,
+            lag_csn: self.lag_csn + other.lag_csn,
+            sync_p50_us: self.sync_p50_us.max(other.sync_p50_us),
+            sync_p99_us: self.sync_p99_us.max(other.sync_p99_us),
+            sync_max_us: self.sync_max_us.max(other.sync_max_us),
+        }
+    }
+}
+
+/// Pairs that nobody serves, as the node's last look shows them.
+fn unserved(snapshot: &NodeSnapshot) -> Vec<Unserved> {
+    let cluster = &snapshot.cluster;
+    let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
+    let troubles = cluster.pairs.iter().filter_map(|row| {
+        let Trouble { what, next } = Trouble::of(row, lives, &cluster.incidents)?;
+        let passes = next.is_none();
+        let next = next.unwrap_or("Wait: a survivor, or its node once it is back, takes it over.");
+        Some(Unserved { pair: row.pair.0, what, next: next.to_owned(), passes })
+    });
+    troubles.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+    use crate::rates::Rates;
+
+    fn part(node: u32, gets: f64, p99_us: Option<f64>, lag_bytes: u64) -> NodePart<StatusPart> {
+        let snapshot = NodeSnapshot { node: NodeId(node), ..snapshot() };
+        let operation = OperationRow { operation: "get".into(), per_second: gets, p50_us: None, p99_us };
+        let part = StatusPart {
+            row: nodes::row(&snapshot, &Rates::default(), None),
+            operations: vec![operation],
+            searches: [30.0, 10.0],
+            log: LogFigures { lag_bytes, sync_max_us: Some(lag_bytes), ..LogFigures::default() },
+            splits: Splits { begun: 2, finished: 1, aborted: 0, under_way: 1 },
+            recoveries: Vec::new(),
+            events: Vec::new(),
+        };
+        NodePart { node: NodeId(node), part }
+    }
+
+    #[test]
+    fn together_adds_rates_and_takes_the_slowest_times() {
+        let parts = vec![part(1, 10.0, Some(7.0), 100), part(3, 5.0, Some(9.5), 50), part(4, 0.0, None, 0)];
+        let coordinator = CoordinatorFigures { reachable: true, revision: "9".into(), seen_ms_ago: Some(20) };
+        let body = together(&snapshot(), parts, &[], coordinator, (false, true));
+        let body = serde_json::to_value(body).unwrap();
+        assert_eq!((&body["answered_by"], &body["nodes"][1]["is_self"]), (&3.into(), &true.into()));
+        let get = serde_json::json!({"operation": "get", "per_second": 15.0, "p50_us": null, "p99_us": 9.5});
+        assert_eq!(body["operations"], serde_json::json!([get]));
+        assert_eq!(body["searches"]["one_sided_share"], 0.25);
+        assert_eq!((&body["log"]["lag_bytes"], &body["log"]["sync_max_us"]), (&150.into(), &100.into()));
+        assert_eq!(body["splits"]["under_way"], 3);
+        assert_eq!((&body["coordinator"]["seen_ms_ago"], &body["read_only"]), (&20.into(), &true.into()));
+    }
+
+    #[test]
+    fn operations_have_no_times_where_none_was_done() {
+        let mut snapshot = snapshot();
+        snapshot.latencies.put.count = 3;
+        snapshot.latencies.put.p99_ns = 2_500;
+        let rows = operations(&snapshot, &[1.0; OPERATIONS.len()]);
+        assert_eq!(
+            rows.iter().map(|row| row.p99_us).collect::<Vec<_>>(),
+            [None, None, Some(2.5), None, None]
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! `GET /api/v1/drills/preview`: what a fault of a node would stop, before anything is done.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use cell_drill::FaultKind;
+use cell_node::NodeSnapshot;
+use cell_terms::setting::Value;
+use cell_terms::text::counted;
+use serde::{Deserialize, Serialize};
+
+use crate::api::document::Document;
+use crate::api::params::Params;
+use crate::drill::name_of;
+use crate::peers::{Gathered, NodePart};
+use crate::problem::Problem;
+use crate::shared::Shared;
+
+/// What a node serves, out of its row in `/api/v1/nodes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ServedPart {
+    row: Served,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Served {
+    pairs: Vec<u32>,
+    entries: u64,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Preview {
+    node: u32,
+    kind: &'static str,
+    pairs: Vec<u32>,
+    entries: u64,
+    /// Of all entries of the nodes that answered.
+    key_share: f64,
+    /// Nodes that can take over.
+    survivors: Vec<u32>,
+    sentence: String,
+    /// What is to be typed.
+    confirm: String,
+}
+
+/// `GET /api/v1/drills/preview?kind=KIND&node=NODE`.
+pub(crate) async fn get_preview(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let kind = kind(params.text("kind"))?;
+    let node = node(params.text("node"))?;
+    params.end()?;
+    let (snapshot, age) = shared.look();
+    let own = ServedPart { row: served(&snapshot) };
+    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, "/api/v1/nodes?scope=node").await;
+    if let Some(absent) = missing.iter().find(|missing| missing.node == node) {
+        let detail = format!("Node {node} does not say what it serves: {}.", absent.why);
+        return Err(Problem::unavailable(detail).next("a drill begins with a healthy cluster: wait for it"));
+    }
+    let preview = preview(kind, node, &parts, lease_ms(&shared)).ok_or_else(|| {
+        let known: Vec<_> = parts.iter().map(|part| part.node.0.to_string()).collect();
+        Params::refuse("node", format!("no node {node} is there; those that are: {}", known.join(", ")))
+    })?;
+    Ok(axum::Json(Document::of_cluster(preview, age, missing)).into_response())
+}
+
+fn kind(given: Option<String>) -> Result<FaultKind, Problem> {
+    let given = given.unwrap_or_default();
+    let kinds = || FaultKind::ALL.map(FaultKind::word).join(", ");
+    FaultKind::from_word(&given)
+        .ok_or_else(|| Params::refuse("kind", format!("`{given}` is none of {}", kinds())))
+}
+
+fn node(given: Option<String>) -> Result<u32, Problem> {
+    let given = given.unwrap_or_default();
+    given.parse().map_err(|_| Params::refuse("node", format!("`{given}` is no node's number")))
+}
+
+/// How long leases last, where that is known.
+fn lease_ms(shared: &Shared) -> Option<u64> {
+    let (settings, _) = shared.sources.settings.as_ref()?.current();
+    match settings.get("lease_ms") {
+        Some((Value::Integer(ms), _)) => Some(*ms),
+        _ => None,
+    }
+}
+
+fn served(snapshot: &NodeSnapshot) -> Served {
+    Served {
+        pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
+        entries: snapshot.pairs.iter().map(|pair| pair.entries).sum(),
+    }
+}
+
+/// None if the node is not among those that answered.
+fn preview(
+    kind: FaultKind,
+    node: u32,
+    parts: &[NodePart<ServedPart>],
+    lease_ms: Option<u64>,
+) -> Option<Preview> {
+    let own = &parts.iter().find(|part| part.node.0 == node)?.part.row;
+    let all: u64 = parts.iter().map(|part| part.part.row.entries).sum();
+    let mut pairs = own.pairs.clone();
+    pairs.sort_unstable();
+    let survivors: Vec<_> = parts.iter().map(|part| part.node.0).filter(|other| *other != node).collect();
+    #[allow(clippy::cast_precision_loss, reason = "a share")]
+    let key_share = if all == 0 { 0.0 } else { own.entries as f64 / all as f64 };
+    let sentence = sentence(kind, node, pairs.len(), !survivors.is_empty(), lease_ms);
+    let (kind, confirm) = (kind.word(), name_of(node));
+    Some(Preview { node, kind, pairs, entries: own.entries, key_share, survivors, sentence, confirm })
+}
+
+fn sentence(kind: FaultKind, node: u32, pairs: usize, has_survivors: bool, lease_ms: Option<u64>) -> String {
+    if pairs == 0 {
+        return format!("Node {node} owns no pair: its loss stops nothing, and a drill of it shows nothing.");
+    }
+    let owns = counted(pairs as u64, "pair", "pairs");
+    let lease = lease_ms.map_or_else(String::new, |ms| format!(" ({ms} ms)"));
+    let until = match (kind, has_survivors) {
+        (FaultKind::Restart, true) => {
+            "until others have taken them over, or the node has started again".to_owned()
+        }
+        (FaultKind::Restart | FaultKind::Kill, false) => {
+            "until the node has started again and replayed its logs".to_owned()
+        }
+        (FaultKind::Stop | FaultKind::Partition, false) => "until the fault is taken back".to_owned(),
+        (FaultKind::Kill, true) => {
+            format!("until its lease{lease} has ended and the others have replayed its logs")
+        }
+        (FaultKind::Stop | FaultKind::Partition, true) => format!(
+            "until the fault is taken back or, if it lasts longer than the node's lease{lease}, until the \
+             others have replayed its logs"
+        ),
+    };
+    let whose = if pairs == 1 { "Its" } else { "Their" };
+    format!("Node {node} owns {owns}. {whose} keys are not available {until}.")
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    fn part(node: u32, pairs: &[u32], entries: u64) -> NodePart<ServedPart> {
+        let row = Served { pairs: pairs.to_vec(), entries };
+        NodePart { node: NodeId(node), part: ServedPart { row } }
+    }
+
+    #[test]
+    fn preview_counts_what_the_node_serves_and_names_who_is_left() {
+        let parts = [part(0, &[1], 300), part(1, &[5, 2], 100), part(2, &[], 0)];
+        let preview = preview(FaultKind::Kill, 1, &parts, Some(500)).unwrap();
+        assert_eq!((preview.pairs, preview.entries, preview.key_share), (vec![2, 5], 100, 0.25));
+        assert_eq!((preview.survivors, &*preview.confirm), (vec![0, 2], "node-1"));
+        assert!(preview.sentence.contains("owns 2 pairs") && preview.sentence.contains("(500 ms)"));
+        assert!(super::preview(FaultKind::Kill, 7, &parts, None).is_none());
+    }
+
+    #[test]
+    fn preview_of_an_empty_cluster_and_of_a_node_without_pairs() {
+        let parts = [part(0, &[], 0), part(1, &[1], 0)];
+        let preview = preview(FaultKind::Stop, 0, &parts, None).unwrap();
+        assert_eq!(preview.key_share, 0.0);
+        assert!(preview.sentence.contains("owns no pair"));
+    }
+
+    #[test]
+    fn sentence_of_every_kind_says_until_when() {
+        for kind in FaultKind::ALL {
+            for has_survivors in [false, true] {
+                let words = sentence(kind, 3, 1, has_survivors, None);
+                assert!(words.starts_with("Node 3 owns 1 pair. ") && words.contains(" until "), "{words}");
+            }
+        }
+    }
+
+    /// What peers say is a row of `/api/v1/nodes`.
+    #[test]
+    fn served_is_read_out_of_a_nodes_row() {
+        let snapshot = snapshot();
+        let row =
+            serde_json::to_value(crate::api::nodes::row(&snapshot, &crate::rates::Rates::default(), None))
+                .unwrap();
+        assert_eq!(serde_json::from_value::<Served>(row).unwrap(), served(&snapshot));
+    }
+
+    #[test]
+    fn bad_parameters_are_named() {
+        assert_eq!(kind(Some("x".into())).unwrap_err().errors[0].pointer, "/query/kind");
+        assert!(kind(None).unwrap_err().detail.contains("kill, stop"));
+        assert_eq!(node(Some("-1".into())).unwrap_err().errors[0].pointer, "/query/node");
+    }
+}

@@ -1,0 +1,583 @@
+//! Drills over HTTP. A node never runs a drill that is done to itself: such a request goes to another node.
+//! Each node keeps the runs that it ran; a run's name says which node that is.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use cell_cluster::MemberRow;
+use cell_drill::{DrillError, FaultKind, Supervisor};
+use cell_node::NodeSnapshot;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::api::document::{Document, Scope};
+use crate::api::guard::RepeatId;
+use crate::api::params::Params;
+use crate::api::tuning_patch::object;
+use crate::clock::now_unix_ms;
+use crate::drill::{DrillWanted, NotBegun, RunPlace, RunRow, RunState, parameters};
+use crate::peers::{Gathered, others};
+use crate::problem::{FieldProblem, Problem};
+use crate::shared::Shared;
+
+/// How long another node may take to begin or to halt a drill: it asks coordinator and supervisor.
+const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
+/// How long another node may take to show a run.
+const READ_DEADLINE: Duration = Duration::from_secs(1);
+/// What tells requests apart, from the node that one was sent to, to the node that runs the drill.
+const REPEAT_FIELD: &str = "repeat_id";
+const HALT: &str = ":halt";
+
+/// A fault that can be done.
+#[derive(Debug, Serialize)]
+struct KindRow {
+    kind: &'static str,
+    meaning: &'static str,
+    parameters: Value,
+}
+
+/// A node's part: what it ran.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct RunsPart {
+    runs: Vec<RunRow>,
+}
+
+#[derive(Debug, Serialize)]
+struct AllDrills {
+    allowed: bool,
+    why_not: Option<String>,
+    kinds: Vec<KindRow>,
+    runs: Vec<RunRow>,
+}
+
+/// The answer to a request that began or halted one.
+#[derive(Debug, Serialize)]
+struct Begun {
+    operation: String,
+    /// The node that runs it.
+    runner: u32,
+}
+
+/// A run as a long operation.
+#[derive(Debug, Serialize)]
+struct DrillOperation {
+    operation: &'static str,
+    done: bool,
+    #[serde(flatten)]
+    run: RunRow,
+}
+
+/// `GET /api/v1/drills`.
+pub(crate) async fn get_drills(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    params.end()?;
+    let (snapshot, age) = shared.look();
+    let own = RunsPart { runs: shared.drills.rows() };
+    if scope == Scope::Node {
+        return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    let why_not = why_not(&shared).await;
+    let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, "/api/v1/drills?scope=node").await;
+    let mut runs: Vec<_> = parts.into_iter().flat_map(|part| part.part.runs).collect();
+    runs.sort_by_key(|run| std::cmp::Reverse(run.begun_unix_ms));
+    let kind = |kind: FaultKind| KindRow {
+        kind: kind.word(),
+        meaning: kind.meaning(),
+        parameters: parameters(kind),
+    };
+    let kinds = FaultKind::ALL.map(kind).into();
+    let all = AllDrills { allowed: why_not.is_none(), why_not, kinds, runs };
+    Ok(axum::Json(Document::of_cluster(all, age, missing)).into_response())
+}
+
+/// `GET /api/v1/drills/{id}`.
+pub(crate) async fn get_drill(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    params.end()?;
+    let run = find(&shared, &id, scope).await?;
+    let (_, age) = shared.look();
+    Ok(axum::Json(Document::of_node(run, age)).into_response())
+}
+
+/// A drill as `GET /api/v1/operations/{id}` shows it; none if no drill has such a name.
+pub(crate) async fn operation(shared: &Shared, id: &str) -> Option<Result<Response, Problem>> {
+    runner_of(id)?;
+    let answer = |run: RunRow| {
+        let (_, age) = shared.look();
+        let shown = DrillOperation { operation: "drill", done: run.state.is_over(), run };
+        axum::Json(Document::of_node(shown, age)).into_response()
+    };
+    Some(find(shared, id, Scope::Cluster).await.map(answer))
+}
+
+/// `POST /api/v1/drills`: begins one.
+pub(crate) async fn post_drills(
+    State(shared): State<Arc<Shared>>,
+    repeat_id: Option<Extension<RepeatId>>,
+    mut params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    params.end()?;
+    let mut body = object(&body)?;
+    let repeat_id = match scope {
+        Scope::Cluster => repeat_id.map(|Extension(RepeatId(id))| id),
+        Scope::Node => body.remove(REPEAT_FIELD).and_then(|id| id.as_u64()),
+    };
+    if let Some(why) = why_not(&shared).await {
+        return Err(not_allowed(why));
+    }
+    let wanted = DrillWanted::parse(body.clone())?;
+    let (snapshot, _) = shared.look();
+    if u32::from(wanted.node) == snapshot.node.0 {
+        let survivors: Vec<_> = others(&snapshot).cloned().collect();
+        if scope == Scope::Node || survivors.is_empty() {
+            return Err(no_survivor(wanted.node));
+        }
+        return forward(&shared, survivors, body, repeat_id).await;
+    }
+    begin(shared, snapshot, wanted, repeat_id).await
+}
+
+/// `POST /api/v1/drills/{id}:halt`: takes the fault back and ends the drill.
+pub(crate) async fn post_drill(
+    State(shared): State<Arc<Shared>>,
+    Path(action): Path<String>,
+    mut params: Params,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    params.end()?;
+    let Some(id) = action.strip_suffix(HALT) else { return Err(Problem::method_not_allowed()) };
+    let fields = if body.is_empty() { Map::new() } else { object(&body)? };
+    if let Some(name) = fields.keys().next() {
+        let error = FieldProblem {
+            pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            detail: "there is no such field: a halt needs none".to_owned(),
+            ..FieldProblem::default()
+        };
+        return Err(Problem::bad_request(error).next("send no body, or {}"));
+    }
+    let (snapshot, _) = shared.look();
+    if let Some(run) = shared.drills.find(id) {
+        let before = run.halt();
+        if before.is_over() && before != RunState::Halted {
+            return Err(over(id));
+        }
+        return Ok(accepted(&shared, id.to_owned(), snapshot.node.0));
+    }
+    let runner = runner_of(id).filter(|runner| scope == Scope::Cluster && *runner != snapshot.node.0);
+    let Some(member) = runner.and_then(|runner| member(&snapshot, runner)) else { return Err(unknown(id)) };
+    let path = format!("/api/v1/drills/{id}{HALT}?scope=node");
+    let body = Some("{}".to_owned());
+    let answer = shared.peers.send(&member, Method::POST, &path, body, CHANGE_DEADLINE).await;
+    let (status, bytes) = answer.map_err(|why| unreachable(&member, &why))?;
+    Ok(relayed(status, bytes, id))
+}
+
+/// Begins it here.
+async fn begin(
+    shared: Arc<Shared>,
+    snapshot: Arc<NodeSnapshot>,
+    wanted: DrillWanted,
+    repeat_id: Option<u64>,
+) -> Result<Response, Problem> {
+    let Some(folder) = shared.sources.data_folder.clone() else { return Err(Problem::internal()) };
+    let coordinator = shared.sources.coordinator.clone();
+    let place =
+        RunPlace { folder, runner: snapshot.node.0, lease: snapshot.incarnation, coordinator, now_unix_ms };
+    let registry = Arc::clone(&shared);
+    let begun = tokio::task::spawn_blocking(move || registry.drills.begin(&place, wanted, repeat_id)).await;
+    match begun {
+        Ok(Ok((id, runner))) => Ok(accepted(&shared, id, runner)),
+        Ok(Err(why)) => Err(not_begun(why)),
+        Err(_) => Err(Problem::internal()),
+    }
+}
+
+/// Has another node run it. If one is not reached, or its answer is lost, the next one is asked: a number,
+/// which is drawn if the request has none, tells them that it is the same drill.
+async fn forward(
+    shared: &Shared,
+    survivors: Vec<MemberRow>,
+    mut body: Map<String, Value>,
+    repeat_id: Option<u64>,
+) -> Result<Response, Problem> {
+    let repeat_id = repeat_id.unwrap_or_else(|| RandomState::new().build_hasher().finish());
+    body.insert(REPEAT_FIELD.to_owned(), repeat_id.into());
+    let body = Value::Object(body).to_string();
+    let mut reasons = Vec::new();
+    for member in survivors {
+        let path = "/api/v1/drills?scope=node";
+        match shared.peers.send(&member, Method::POST, path, Some(body.clone()), CHANGE_DEADLINE).await {
+            Ok((status, answer)) => {
+                let begun: Option<Value> = serde_json::from_slice(&answer).ok();
+                let id = begun.as_ref().and_then(|begun| begun["operation"].as_str());
+                let id = id.unwrap_or_default().to_owned();
+                return Ok(relayed(status, answer, &id));
+            }
+            Err(why) => reasons.push(format!("node {}: {why}", member.node.0)),
+        }
+    }
+    let detail = format!("No other node could be asked to run the drill: {}.", reasons.join("; "));
+    Err(Problem::unavailable(detail).next("wait until another node answers, or ask it yourself"))
+}
+
+/// What another node answered, as it is.
+fn relayed(status: StatusCode, body: Bytes, id: &str) -> Response {
+    let is_good = status.is_success();
+    let kind = if is_good { "application/json" } else { "application/problem+json" };
+    let mut response = (status, [(header::CONTENT_TYPE, kind)], body).into_response();
+    if is_good {
+        locate(&mut response, id);
+    }
+    response
+}
+
+fn accepted(shared: &Shared, id: String, runner: u32) -> Response {
+    let (_, age) = shared.look();
+    let begun = Document::of_node(Begun { operation: id.clone(), runner }, age);
+    let mut response = (StatusCode::ACCEPTED, axum::Json(begun)).into_response();
+    locate(&mut response, &id);
+    response
+}
+
+fn locate(response: &mut Response, id: &str) {
+    if let Ok(place) = HeaderValue::from_str(&format!("/api/v1/drills/{id}")) {
+        response.headers_mut().insert(header::LOCATION, place);
+    }
+}
+
+/// A run of this node, or of the node that its name names.
+async fn find(shared: &Shared, id: &str, scope: Scope) -> Result<RunRow, Problem> {
+    if let Some(run) = shared.drills.find(id) {
+        return Ok(run.row());
+    }
+    let (snapshot, _) = shared.look();
+    let runner = runner_of(id).filter(|runner| scope == Scope::Cluster && *runner != snapshot.node.0);
+    let Some(member) = runner.and_then(|runner| member(&snapshot, runner)) else { return Err(unknown(id)) };
+    let path = format!("/api/v1/drills/{id}?scope=node");
+    match shared.peers.send(&member, Method::GET, &path, None, READ_DEADLINE).await {
+        Ok((StatusCode::OK, body)) => serde_json::from_slice(&body)
+            .map_err(|error| unreachable(&member, &format!("its answer cannot be read: {error}"))),
+        Ok((StatusCode::NOT_FOUND, _)) => Err(unknown(id)),
+        Ok((status, _)) => Err(unreachable(&member, &format!("it answers {status}"))),
+        Err(why) => Err(unreachable(&member, &why)),
+    }
+}
+
+/// The node that ran the drill of this name, `drill-NODE-DIGITS`. Other names are none of a drill, and never
+/// part of an address that a peer is asked for.
+fn runner_of(id: &str) -> Option<u32> {
+    let (runner, digits) = id.strip_prefix("drill-")?.split_once('-')?;
+    let is_name = !digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    runner.parse().ok().filter(|_| is_name)
+}
+
+fn member(snapshot: &NodeSnapshot, node: u32) -> Option<MemberRow> {
+    others(snapshot).find(|member| member.node.0 == node).cloned()
+}
+
+/// Why faults cannot be done here, and what to do; none if they can.
+async fn why_not(shared: &Shared) -> Option<String> {
+    let Some(folder) = shared.sources.data_folder.clone() else {
+        return Some("This node has no data folder, and so no supervisor that does faults.".to_owned());
+    };
+    let connected = tokio::task::spawn_blocking(move || Supervisor::connect(&folder).map(drop)).await;
+    match connected {
+        Ok(Ok(())) => None,
+        Ok(Err(DrillError::NoSupervisor { path, why })) => Some(format!(
+            "Faults are done by a supervisor, through {}: {why}. Start the cluster with `cell dev --allow-drills`.",
+            path.display()
+        )),
+        Ok(Err(error)) => Some(error.to_string()),
+        Err(_) => Some("The supervisor could not be asked; the node's log tells more.".to_owned()),
+    }
+}
+
+fn conflict(code: &'static str, detail: String) -> Problem {
+    Problem::new(StatusCode::CONFLICT, code, detail)
+}
+
+fn not_allowed(why: String) -> Problem {
+    let next = "start the cluster with `cell dev --allow-drills`";
+    Problem::new(StatusCode::FORBIDDEN, "drills_not_allowed", why).next(next)
+}
+
+fn no_survivor(node: u16) -> Problem {
+    let detail = format!(
+        "A drill of node {node} is run by another node, and there is none: who runs it must outlive the fault."
+    );
+    conflict("no_survivor", detail)
+        .next(format!("`cell drill run kill --node {node}` runs it in a process of its own"))
+}
+
+fn over(id: &str) -> Problem {
+    conflict("drill_over", format!("The drill {id} has ended already; there is nothing to halt."))
+        .next("GET /api/v1/drills tells how it ended")
+}
+
+fn unknown(id: &str) -> Problem {
+    let detail =
+        format!("There is no drill `{id}`. A node keeps its last runs in memory, until it is restarted.");
+    Problem::not_found(detail).next("GET /api/v1/drills lists those that are kept")
+}
+
+fn unreachable(member: &MemberRow, why: &str) -> Problem {
+    let detail = format!("Node {}, which runs the drill, does not answer: {why}.", member.node.0);
+    Problem::unavailable(detail).next("try again in a second")
+}
+
+fn not_begun(why: NotBegun) -> Problem {
+    match why {
+        NotBegun::Busy(row) => {
+            let detail = format!(
+                "A drill is under way: {} ({} of node {}), run by node {}.",
+                row.id, row.kind, row.node, row.runner
+            );
+            conflict("drill_running", detail).next("wait for its end, or halt it")
+        }
+        NotBegun::Coordinator(error) => {
+            let detail = format!("The coordinator does not say whether another drill runs: {error}.");
+            Problem::unavailable(detail).next("try again in a second")
+        }
+        NotBegun::Drill(error) => not_drilled(error),
+        NotBegun::Thread(error) => {
+            tracing::error!(%error, "no thread for a drill");
+            Problem::internal()
+        }
+    }
+}
+
+/// Why the cluster cannot be drilled now.
+fn not_drilled(error: DrillError) -> Problem {
+    let words = format!("No drill was begun: {error}.");
+    match error {
+        DrillError::NoSuchNode { .. } => {
+            let pointer = "/node".to_owned();
+            let error = FieldProblem { pointer, detail: error.to_string(), ..FieldProblem::default() };
+            let problem = Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", words);
+            Problem { errors: vec![error], ..problem.next("GET /api/v1/nodes lists the nodes") }
+        }
+        DrillError::Unhealthy { .. } => conflict("unhealthy", words)
+            .next("wait until every node serves; `cell drill heal` takes back a fault that was left"),
+        DrillError::NoSupervisor { .. } => not_allowed(words),
+        DrillError::Refused { next, .. } => conflict("refused", words).next(next),
+        _ => Problem::unavailable(words).next("try again in a second"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::thread;
+
+    use cell_drill::drill_socket;
+    use cell_drill::wire::{DrillAnswer, NodeView, Refused, Status};
+    use serde_json::json;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::Sources;
+    use crate::test_cluster::{TestAnswer, TestCluster, TestRequest};
+
+    const DRILLS: &str = "/api/v1/drills";
+
+    /// Nodes without a coordinator, and a supervisor that says once that all is well, then nothing until it
+    /// is let go, and then that it stops.
+    struct Drilled {
+        cluster: TestCluster,
+        let_go: Option<Sender<()>>,
+        _folder: TempDir,
+    }
+
+    impl Drilled {
+        fn start(nodes: u16) -> Drilled {
+            let folder = TempDir::new().unwrap();
+            let (let_go, held) = channel();
+            let listener = UnixListener::bind(drill_socket(folder.path())).unwrap();
+            thread::spawn(move || {
+                supervise(&listener, nodes, &Arc::new((AtomicUsize::new(0), Mutex::new(held))))
+            });
+            let path = folder.path().to_owned();
+            let more = move |sources: Sources| Sources { coordinator: None, ..sources.data_folder(&path) };
+            let cluster = TestCluster::start_with(u32::from(nodes), &[], more);
+            Drilled { cluster, let_go: Some(let_go), _folder: folder }
+        }
+
+        fn post(&self, node: usize, body: Value) -> TestAnswer {
+            self.cluster.send(node, &TestRequest::new("POST", DRILLS).json(&body.to_string()))
+        }
+
+        fn kill(&self, asked: usize, victim: u16) -> TestAnswer {
+            self.post(asked, json!({"kind": "kill", "node": victim, "confirm": format!("node-{victim}")}))
+        }
+
+        /// How a run looks at its end.
+        fn ended(&mut self, node: usize, id: &str) -> Value {
+            drop(self.let_go.take());
+            let deadline = crate::clock::now() + Duration::from_secs(30);
+            loop {
+                let run = self.cluster.get(node, &format!("{DRILLS}/{id}")).body;
+                if run["ended_unix_ms"].is_number() {
+                    return run;
+                }
+                assert!(crate::clock::now() < deadline, "{run}");
+                thread::park_timeout(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn supervise(listener: &UnixListener, nodes: u16, state: &Arc<(AtomicUsize, Mutex<Receiver<()>>)>) {
+        for stream in listener.incoming() {
+            let (stream, state) = (stream.unwrap(), Arc::clone(state));
+            thread::spawn(move || answer(&stream, nodes, &state));
+        }
+    }
+
+    fn answer(mut stream: &UnixStream, nodes: u16, (asked, held): &(AtomicUsize, Mutex<Receiver<()>>)) {
+        let address = "127.0.0.1:1".parse().unwrap();
+        let view = |node| NodeView {
+            node,
+            pid: Some(1),
+            state: "serving".to_owned(),
+            lives: 1,
+            partitioned: false,
+            server: address,
+            http: address,
+        };
+        for line in BufReader::new(stream).lines() {
+            assert_eq!(line.unwrap(), r#"{"do":"status"}"#);
+            let mut said = DrillAnswer::default();
+            if asked.fetch_add(1, Ordering::Relaxed) == 0 {
+                said.status = Some(Status { nodes: (0..nodes).map(view).collect(), ..Status::default() });
+            } else {
+                let _ = held.lock().unwrap().recv(); // nobody holds it any more
+                said.refused = Some(Refused { what: "it stops".to_owned(), next: "start it".to_owned() });
+            }
+            writeln!(stream, "{}", serde_json::to_string(&said).unwrap()).unwrap();
+        }
+    }
+
+    #[test]
+    fn drill_is_seen_at_every_node_until_its_end_and_nobody_begins_another() {
+        let mut drilled = Drilled::start(3);
+        let begun = drilled.kill(0, 1);
+        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(0)), "{begun:?}");
+        let id = begun.body["operation"].as_str().unwrap().to_owned();
+        assert_eq!(begun.header("location"), Some(&*format!("{DRILLS}/{id}")));
+        let busy = drilled.kill(0, 2);
+        assert_eq!(busy.problem(), (409, "drill_running"));
+        assert!(busy.body["detail"].as_str().unwrap().contains(&id));
+        for node in 0..3 {
+            let all = drilled.cluster.get(node, DRILLS).body;
+            assert_eq!(
+                (&all["allowed"], &all["why_not"], &all["missing"]),
+                (&json!(true), &Value::Null, &json!([]))
+            );
+            assert_eq!((&all["runs"][0]["id"], &all["runs"][1]), (&json!(id), &Value::Null));
+            assert_eq!(all["kinds"].as_array().unwrap().len(), FaultKind::ALL.len());
+            let run = drilled.cluster.get(node, &format!("/api/v1/operations/{id}")).body;
+            assert_eq!(
+                (&run["state"], &run["done"], &run["node"]),
+                (&json!("running"), &json!(false), &json!(1))
+            );
+        }
+        let run = drilled.ended(2, &id);
+        assert_eq!(
+            (&run["state"], &run["report"]["verdict"]),
+            (&json!("inconclusive"), &json!("INCONCLUSIVE"))
+        );
+        assert_eq!(run["report"]["reasons"], json!(["it stops; start it"]));
+        let late = drilled.cluster.send(1, &TestRequest::new("POST", &format!("{DRILLS}/{id}:halt")));
+        assert_eq!(late.problem(), (409, "drill_over"));
+    }
+
+    #[test]
+    fn drill_of_the_node_that_is_asked_is_run_by_another_and_halted_through_any() {
+        let mut drilled = Drilled::start(2);
+        let body = json!({"kind": "stop", "node": 1, "confirm": "node-1"}).to_string();
+        let request = TestRequest::new("POST", DRILLS).json(&body).header("idempotency-key", "k");
+        let begun = drilled.cluster.send(1, &request);
+        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(0)), "{begun:?}");
+        let id = begun.body["operation"].as_str().unwrap().to_owned();
+        assert_eq!(begun.header("location"), Some(&*format!("{DRILLS}/{id}")));
+        // Sent again to another node it is the same one.
+        let again = drilled.cluster.send(0, &request);
+        assert_eq!((again.status, &again.body["operation"]), (202, &json!(id)));
+        let halt = TestRequest::new("POST", &format!("{DRILLS}/{id}:halt")).json("{}");
+        assert_eq!(drilled.cluster.send(1, &halt).status, 202);
+        assert_eq!(drilled.cluster.get(1, &format!("{DRILLS}/{id}")).body["state"], "healing");
+        assert_eq!(drilled.ended(1, &id)["state"], "halted");
+        assert_eq!(drilled.cluster.send(0, &halt).status, 202, "once more does no harm");
+    }
+
+    #[test]
+    fn post_what_cannot_be_done_is_refused_with_what_to_do() {
+        let drilled = Drilled::start(1);
+        assert_eq!(drilled.kill(0, 0).problem(), (409, "no_survivor"));
+        let bad = drilled.post(0, json!({"kind": "slow", "node": 1, "rate": 0}));
+        assert_eq!((bad.problem(), bad.pointers()), ((422, "invalid"), vec!["/kind", "/rate"]));
+        let unconfirmed = drilled.post(0, json!({"kind": "kill", "node": 1, "confirm": "node-2"}));
+        assert_eq!(unconfirmed.problem(), (422, "not_confirmed"));
+        let unknown = drilled.kill(0, 1);
+        assert_eq!((unknown.problem(), unknown.pointers()), ((422, "invalid"), vec!["/node"]));
+        let untyped = TestRequest::new("POST", DRILLS).raw(b"{}");
+        assert_eq!(drilled.cluster.send(0, &untyped).problem(), (415, "unsupported_media_type"));
+        for id in ["drill-0-7", "drill-9-7", "drill-x", "..%2Fnodes"] {
+            let answer = drilled.cluster.get(0, &format!("{DRILLS}/{id}"));
+            assert_eq!(answer.problem(), (404, "not_found"), "{id}");
+        }
+        let extra = TestRequest::new("POST", &format!("{DRILLS}/drill-0-7:halt")).json(r#"{"a":1}"#);
+        assert_eq!(drilled.cluster.send(0, &extra).pointers(), ["/a"]);
+    }
+
+    #[test]
+    fn drills_of_a_cluster_that_allows_none_say_why() {
+        let folder = TempDir::new().unwrap();
+        for has_folder in [false, true] {
+            let more =
+                |sources: Sources| if has_folder { sources.data_folder(folder.path()) } else { sources };
+            let cluster = TestCluster::start_with(1, &[], more);
+            let all = cluster.get(0, DRILLS).body;
+            assert_eq!(all["allowed"], false);
+            let why = all["why_not"].as_str().unwrap();
+            assert_eq!(why.contains("cell dev --allow-drills"), has_folder, "{why}");
+            let body = json!({"kind": "kill", "node": 1, "confirm": "node-1"}).to_string();
+            let refused = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
+            assert_eq!(refused.problem(), (403, "drills_not_allowed"));
+            assert_eq!(refused.body["detail"], why);
+        }
+    }
+
+    #[test]
+    fn preview_says_what_stops_and_names_bad_parameters() {
+        let cluster = TestCluster::start(2);
+        let preview = cluster.get(0, &format!("{DRILLS}/preview?kind=kill&node=1")).body;
+        assert_eq!((&preview["confirm"], &preview["survivors"]), (&json!("node-1"), &json!([0])));
+        assert_eq!((&preview["entries"], &preview["key_share"]), (&json!(9), &json!(0.5)));
+        for (query, pointer) in
+            [("kind=x&node=1", "kind"), ("kind=kill&node=7", "node"), ("kind=kill&node=1&a", "a")]
+        {
+            let bad = cluster.get(0, &format!("{DRILLS}/preview?{query}"));
+            assert_eq!((bad.status, bad.pointers()), (400, vec![&*format!("/query/{pointer}")]));
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! `GET /api/v1/events`: what happened in the cluster, newest first.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+
+use crate::api::document::{Document, Scope};
+use crate::api::params::Params;
+use crate::event_log::{self, Event, KINDS};
+use crate::peers::Gathered;
+use crate::problem::Problem;
+use crate::shared::Shared;
+
+/// Events of one answer, at most, and if nothing is said.
+const LIMIT_MAX: u64 = 1_000;
+const LIMIT: u64 = 200;
+
+/// A list of events, newest first.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct EventsPart {
+    events: Vec<Event>,
+}
+
+impl EventsPart {
+    /// This node's.
+    pub(crate) fn own(shared: &Shared) -> EventsPart {
+        EventsPart { events: shared.events().iter().rev().cloned().collect() }
+    }
+
+    pub(crate) fn into_events(self) -> Vec<Event> {
+        self.events
+    }
+}
+
+/// The list, with the ids of its ends.
+#[derive(Debug, Serialize)]
+pub(crate) struct EventsBody {
+    events: Vec<Event>,
+    first_id: Option<String>,
+    last_id: Option<String>,
+}
+
+impl EventsBody {
+    /// Of events that are newest first.
+    pub(crate) fn new(events: Vec<Event>) -> EventsBody {
+        let id = |event: Option<&Event>| event.map(|event| event.id.clone());
+        EventsBody { first_id: id(events.last()), last_id: id(events.first()), events }
+    }
+}
+
+/// What is wanted.
+#[derive(Debug)]
+struct Filter {
+    limit: usize,
+    kind: Option<String>,
+    node: Option<u32>,
+    /// Only what is newer than the event of this id.
+    after: Option<String>,
+}
+
+impl Filter {
+    fn of(params: &mut Params) -> Result<Filter, Problem> {
+        let limit = params.integer("limit", 1..=LIMIT_MAX, LIMIT)?;
+        let kind = params.text("kind");
+        if let Some(kind) = &kind
+            && !KINDS.contains(&kind.as_str())
+        {
+            return Err(Params::refuse(
+                "kind",
+                format!("there is no kind `{kind}`: one of {}", KINDS.join(", ")),
+            ));
+        }
+        let node = match params.text("node") {
+            None => None,
+            Some(text) => match text.parse() {
+                Ok(node) => Some(node),
+                Err(_) => return Err(Params::refuse("node", format!("`{text}` is no number of a node"))),
+            },
+        };
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        Ok(Filter { limit, kind, node, after: params.text("after") })
+    }
+
+    /// Those of a list, newest first, that are wanted. After an event that is not known any more all are new.
+    fn apply(&self, mut events: Vec<Event>) -> Vec<Event> {
+        if let Some(after) = &self.after
+            && let Some(at) = events.iter().position(|event| event.id == *after)
+        {
+            events.truncate(at);
+        }
+        events.retain(|event| {
+            self.kind.as_ref().is_none_or(|kind| *kind == event.kind)
+                && self.node.is_none_or(|node| node == event.node)
+        });
+        events.truncate(self.limit);
+        events
+    }
+}
+
+/// `GET /api/v1/events`.
+pub(crate) async fn get_events(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    let filter = Filter::of(&mut params)?;
+    params.end()?;
+    let (snapshot, age) = shared.look();
+    let own = EventsPart::own(&shared);
+    if scope == Scope::Node {
+        return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
+    let Gathered { parts, missing } = gathered;
+    let all = event_log::merge(parts.into_iter().map(|part| part.part.into_events()));
+    let body = EventsBody::new(filter.apply(all));
+    Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event_log::Severity;
+
+    fn events() -> Vec<Event> {
+        let event = |id: u32, kind: &str| Event {
+            id: id.to_string(),
+            at_unix_ms: u64::from(id),
+            node: id % 2,
+            kind: kind.into(),
+            severity: Severity::Info,
+            text: String::new(),
+            details: serde_json::Value::Null,
+        };
+        vec![event(4, "split"), event(3, "split"), event(2, "setting"), event(1, "split")]
+    }
+
+    fn ids(filter: Filter) -> Vec<String> {
+        filter.apply(events()).into_iter().map(|event| event.id).collect()
+    }
+
+    #[test]
+    fn apply_takes_what_is_wanted_newest_first() {
+        let all = || Filter { limit: 10, kind: None, node: None, after: None };
+        assert_eq!(ids(all()), ["4", "3", "2", "1"]);
+        assert_eq!(ids(Filter { kind: Some("split".into()), limit: 2, ..all() }), ["4", "3"]);
+        assert_eq!(ids(Filter { node: Some(1), ..all() }), ["3", "1"]);
+        assert_eq!(ids(Filter { after: Some("2".into()), ..all() }), ["4", "3"]);
+        assert_eq!(ids(Filter { after: Some("4".into()), ..all() }), [""; 0]);
+        assert_eq!(ids(Filter { after: Some("gone".into()), ..all() }).len(), 4);
+    }
+}

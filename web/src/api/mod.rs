@@ -1,0 +1,38 @@
+//! The routes, one file a resource. A resource that is made for the whole cluster has a part that each node
+//! makes from its own snapshot, and a document that is merged from the parts of all nodes.
+
+#[cfg(test)]
+mod authorisation;
+pub(crate) mod cluster;
+pub(crate) mod cluster_status;
+#[cfg(test)]
+mod contract;
+pub(crate) mod document;
+pub(crate) mod drill_preview;
+pub(crate) mod drills;
+pub(crate) mod events;
+pub(crate) mod gathered;
+pub(crate) mod guard;
+mod key;
+pub(crate) mod kv;
+pub(crate) mod nodes;
+pub(crate) mod openapi;
+pub(crate) mod operations;
+pub(crate) mod params;
+pub(crate) mod recoveries;
+pub(crate) mod regions;
+pub(crate) mod router;
+pub(crate) mod routes;
+pub(crate) mod selector;
+mod sentence;
+pub(crate) mod series;
+mod setting_row;
+pub(crate) mod status;
+mod stream;
+pub(crate) mod tree;
+pub(crate) mod tuning;
+pub(crate) mod tuning_change;
+mod tuning_patch;
+mod verdict;
+pub(crate) mod wal;
+pub(crate) mod whoami;

@@ -1,0 +1,195 @@
+//! `GET /api/v1/nodes`: a row for each node of the cluster, made by the node itself.
+
+use std::net::SocketAddr;
+
+use cell_node::{NodeSnapshot, NodeState};
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::ClusterDocument;
+use crate::history::queue_estimate_us;
+use crate::peers::{MissingPeer, NodePart};
+use crate::rates::Rates;
+use crate::shared::Shared;
+
+/// A node's state and figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeRow {
+    pub(crate) node: u32,
+    /// A decimal number: JavaScript's are too small.
+    pub(crate) incarnation: String,
+    /// Where clients reach it; empty if that is not known.
+    pub(crate) address: String,
+    pub(crate) http: String,
+    /// One word; see `cell_node::NodeState::word`.
+    pub(crate) state: String,
+    pub(crate) state_detail: Option<String>,
+    pub(crate) uptime_ms: u64,
+    pub(crate) lease_remaining_ms: u64,
+    pub(crate) connections: u64,
+    pub(crate) memory: NodeMemory,
+    pub(crate) backing: NodeBacking,
+    /// The pairs that it serves.
+    pub(crate) pairs: Vec<u32>,
+    pub(crate) entries: u64,
+    /// Processors that the process keeps busy; null until two snapshots were seen.
+    pub(crate) cpu_cores_used: Option<f64>,
+    pub(crate) operations_per_second: f64,
+    /// How long a request waits for the worker; null if none came in the last second.
+    pub(crate) queue_estimate_us: Option<f64>,
+    /// Whether it is the node that made the document.
+    #[serde(default)]
+    pub(crate) is_self: bool,
+}
+
+/// What the process may hold, and what holds it, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeMemory {
+    pub(crate) limit_bytes: u64,
+    pub(crate) available_bytes: u64,
+    pub(crate) regions_bytes: u64,
+    pub(crate) ready_bytes: u64,
+    pub(crate) logs_bytes: u64,
+    pub(crate) process_bytes: u64,
+}
+
+/// Which pages back the regions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodeBacking {
+    pub(crate) node_region: String,
+    pub(crate) extent_region: String,
+}
+
+/// A node's part.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct NodesPart {
+    row: NodeRow,
+}
+
+/// The rows of all that answered.
+#[derive(Debug, Serialize)]
+pub(crate) struct NodesBody {
+    nodes: Vec<NodeRow>,
+}
+
+/// `GET /api/v1/nodes`.
+pub(crate) struct Nodes;
+
+impl ClusterDocument for Nodes {
+    type Part = NodesPart;
+    type Body = NodesBody;
+    const PATH: &'static str = "/api/v1/nodes";
+
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> NodesPart {
+        NodesPart { row: row(snapshot, shared.history().rates(), shared.sources.fabric) }
+    }
+
+    fn body(
+        _shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<NodesPart>>,
+        _missing: &[MissingPeer],
+    ) -> NodesBody {
+        NodesBody { nodes: rows(parts, snapshot.node.0) }
+    }
+}
+
+fn rows(parts: Vec<NodePart<NodesPart>>, own: u32) -> Vec<NodeRow> {
+    let row =
+        |NodePart { part, .. }: NodePart<NodesPart>| NodeRow { is_self: part.row.node == own, ..part.row };
+    parts.into_iter().map(row).collect()
+}
+
+/// A node's row of its own snapshot.
+pub(crate) fn row(snapshot: &NodeSnapshot, rates: &Rates, fabric: Option<SocketAddr>) -> NodeRow {
+    let NodeSnapshot { memory, backing: [node_region, extent_region], .. } = snapshot;
+    let member = snapshot.cluster.members.iter().find(|member| member.incarnation == snapshot.incarnation);
+    NodeRow {
+        node: snapshot.node.0,
+        incarnation: snapshot.incarnation.0.to_string(),
+        address: match member {
+            Some(member) => member.fabric.clone(),
+            None => fabric.map(|address| address.to_string()).unwrap_or_default(),
+        },
+        http: member.map(|member| member.http.clone()).unwrap_or_default(),
+        state: snapshot.state.word().to_owned(),
+        state_detail: detail(&snapshot.state),
+        uptime_ms: snapshot.uptime_ms,
+        lease_remaining_ms: snapshot.lease_remaining_ms,
+        connections: snapshot.connections,
+        memory: NodeMemory {
+            limit_bytes: memory.limit,
+            available_bytes: memory.available,
+            regions_bytes: memory.regions,
+            ready_bytes: memory.ready,
+            logs_bytes: memory.logs,
+            process_bytes: memory.process,
+        },
+        backing: NodeBacking {
+            node_region: (*node_region).to_owned(),
+            extent_region: (*extent_region).to_owned(),
+        },
+        pairs: snapshot.pairs.iter().map(|pair| pair.pair.0).collect(),
+        entries: snapshot.pairs.iter().map(|pair| pair.entries).sum(),
+        cpu_cores_used: rates.cpu_cores_used,
+        operations_per_second: rates.operations_all(),
+        queue_estimate_us: queue_estimate_us(snapshot),
+        is_self: false,
+    }
+}
+
+/// What a state's word leaves out, for people.
+fn detail(state: &NodeState) -> Option<String> {
+    match state {
+        NodeState::Recovering(progress) => {
+            let percent = u128::from(progress.bytes_done) * 100;
+            let percent = percent.checked_div(u128::from(progress.bytes_total));
+            Some(match percent {
+                Some(percent) => format!("{}, {} %", progress.stage, percent.min(100)),
+                None => progress.stage.to_owned(),
+            })
+        }
+        NodeState::ReadOnly(reason) => Some(reason.words().to_owned()),
+        NodeState::Failed(kind) => Some(kind.words().to_owned()),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_node::{ReadOnlyReason, RecoveryProgress};
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    #[test]
+    fn row_of_a_snapshot_without_members_has_the_fabrics_own_address() {
+        let row = row(&snapshot(), &Rates::default(), Some("127.0.0.1:7".parse().unwrap()));
+        assert_eq!((row.node, &*row.incarnation, &*row.address, &*row.http), (3, "77", "127.0.0.1:7", ""));
+        assert_eq!((row.pairs, row.entries, row.memory.limit_bytes), (vec![1], 9, 1_000));
+    }
+
+    #[test]
+    fn detail_says_what_the_word_leaves_out() {
+        let progress =
+            RecoveryProgress { stage: "replaying", bytes_done: 1, bytes_total: 4, bytes_per_second: 1.0 };
+        assert_eq!(detail(&NodeState::Recovering(progress)).unwrap(), "replaying, 25 %");
+        let unknown = RecoveryProgress { bytes_total: 0, ..progress };
+        assert_eq!(detail(&NodeState::Recovering(unknown)).unwrap(), "replaying");
+        assert!(detail(&NodeState::ReadOnly(ReadOnlyReason::DiskFull)).unwrap().contains("disk"));
+        assert_eq!(detail(&NodeState::Serving), None);
+    }
+
+    #[test]
+    fn rows_mark_the_answering_node_alone() {
+        let part = |node| {
+            let row = row(&NodeSnapshot { node: NodeId(node), ..snapshot() }, &Rates::default(), None);
+            NodePart { node: NodeId(node), part: NodesPart { row } }
+        };
+        let rows = rows(vec![part(1), part(2)], 2);
+        assert_eq!(
+            rows.iter().map(|row| (row.node, row.is_self)).collect::<Vec<_>>(),
+            [(1, false), (2, true)]
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! `GET /api/v1/operations/{id}`: how far something is that a request has begun, whatever it is.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::Response;
+
+use crate::api::drills;
+use crate::api::params::Params;
+use crate::problem::Problem;
+use crate::shared::Shared;
+
+/// `GET /api/v1/operations/{id}`.
+pub(crate) async fn get_operation(
+    State(shared): State<Arc<Shared>>,
+    Path(id): Path<String>,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    if let Some(drill) = drills::operation(&shared, &id).await {
+        return drill;
+    }
+    Err(Problem::not_found(format!("There is no operation `{id}`.")))
+}

@@ -1,0 +1,184 @@
+//! `GET /api/v1/recoveries`: takeovers that are under way, and what the cluster remembers of earlier ones.
+
+use cell_cluster::{IncidentRow, ShareRow};
+use cell_node::{NodeSnapshot, PairRecovery};
+use cell_terms::Incarnation;
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::ClusterDocument;
+use crate::clock::now_boottime_ms;
+use crate::peers::{MissingPeer, NodePart};
+use crate::shared::Shared;
+
+/// The last stage: the pair is served.
+const SERVING: &str = "serving";
+
+/// A takeover that a node is at.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RecoveryRow {
+    pair: u32,
+    /// Who takes it over.
+    node: u32,
+    stage: String,
+    bytes_done: u64,
+    bytes_total: u64,
+    bytes_per_second: f64,
+}
+
+/// What became of the pairs of one that died. Times are milliseconds of CLOCK_BOOTTIME; 0: not yet.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct Incident {
+    /// Its incarnation, a decimal number.
+    dead: String,
+    /// Null: the pairs had no owner.
+    node: Option<u32>,
+    detected_ms: u64,
+    lease_seen_ms: u64,
+    all_back_ms: Option<u64>,
+    shares: Vec<IncidentShare>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct IncidentShare {
+    pair: u32,
+    /// The incarnation, a decimal number; null while nobody has room for the pair.
+    survivor: Option<String>,
+    survivor_node: Option<u32>,
+    claimed_ms: u64,
+    cut_ms: u64,
+    replayed_ms: u64,
+    replayed_bytes: u64,
+    serving_ms: u64,
+}
+
+/// A node's takeovers.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RecoveriesPart {
+    under_way: Vec<RecoveryRow>,
+}
+
+/// All of them, and the incidents.
+#[derive(Debug, Serialize)]
+pub(crate) struct RecoveriesBody {
+    under_way: Vec<RecoveryRow>,
+    incidents: Vec<Incident>,
+    now_boottime_ms: u64,
+}
+
+/// See the module's text.
+pub(crate) struct Recoveries;
+
+impl ClusterDocument for Recoveries {
+    type Part = RecoveriesPart;
+    type Body = RecoveriesBody;
+    const PATH: &'static str = "/api/v1/recoveries";
+
+    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> RecoveriesPart {
+        RecoveriesPart { under_way: under_way(snapshot) }
+    }
+
+    fn body(
+        _shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<RecoveriesPart>>,
+        _missing: &[MissingPeer],
+    ) -> RecoveriesBody {
+        let incidents = snapshot.cluster.incidents.iter();
+        RecoveriesBody {
+            under_way: parts.into_iter().flat_map(|part| part.part.under_way).collect(),
+            incidents: incidents.map(|incident| in_full(incident, snapshot)).collect(),
+            now_boottime_ms: now_boottime_ms(),
+        }
+    }
+}
+
+/// The takeovers of one node.
+pub(crate) fn under_way(snapshot: &NodeSnapshot) -> Vec<RecoveryRow> {
+    let row = |PairRecovery { pair, progress }: &PairRecovery| RecoveryRow {
+        pair: pair.0,
+        node: snapshot.node.0,
+        stage: progress.stage.to_owned(),
+        bytes_done: progress.bytes_done,
+        bytes_total: progress.bytes_total,
+        bytes_per_second: progress.bytes_per_second,
+    };
+    // One whose pair is served is over, though the node may remember it.
+    let under_way = snapshot.cluster.recoveries.iter().filter(|one| one.progress.stage != SERVING);
+    under_way.map(row).collect()
+}
+
+fn in_full(incident: &IncidentRow, snapshot: &NodeSnapshot) -> Incident {
+    let members = &snapshot.cluster.members;
+    let node = |survivor: Incarnation| {
+        members.iter().find(|member| member.incarnation == survivor).map(|member| member.node.0)
+    };
+    let share = |share: &ShareRow| IncidentShare {
+        pair: share.pair.0,
+        survivor: share.survivor.map(|survivor| survivor.0.to_string()),
+        survivor_node: share.survivor.and_then(node),
+        claimed_ms: share.times.claimed_ms,
+        cut_ms: share.times.cut_ms,
+        replayed_ms: share.times.replayed_ms,
+        replayed_bytes: share.times.replayed_bytes,
+        serving_ms: share.times.serving_ms,
+    };
+    Incident {
+        dead: incident.dead.0.to_string(),
+        node: (incident.dead != Incarnation(0)).then_some(incident.node.0),
+        detected_ms: incident.detected_ms,
+        lease_seen_ms: incident.lease_seen_ms,
+        all_back_ms: incident.is_over().then_some(incident.over_ms),
+        shares: incident.plan.iter().map(share).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use cell_cluster::ShareTimes;
+    use cell_node::{ClusterSnapshot, RecoveryProgress};
+    use cell_terms::{NodeId, PairId};
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    #[test]
+    fn under_way_is_what_is_not_served_yet() {
+        let recovery = |pair, stage| {
+            let progress = RecoveryProgress { stage, ..RecoveryProgress::default() };
+            PairRecovery { pair: PairId(pair), progress }
+        };
+        let recoveries = vec![recovery(1, "serving"), recovery(2, "replaying")];
+        let cluster = Arc::new(ClusterSnapshot { recoveries, ..ClusterSnapshot::default() });
+        let rows = under_way(&NodeSnapshot { cluster, ..snapshot() });
+        assert_eq!(rows.iter().map(|row| row.pair).collect::<Vec<_>>(), [2]);
+    }
+
+    #[test]
+    fn incident_is_shown_with_its_shares() {
+        let times = ShareTimes { serving_ms: 90, replayed_bytes: 7, ..ShareTimes::default() };
+        let plan = vec![
+            ShareRow { pair: PairId(4), survivor: Some(Incarnation(8)), times, ..ShareRow::default() },
+            ShareRow { pair: PairId(5), survivor: None, ..ShareRow::default() },
+        ];
+        let row = IncidentRow {
+            dead: Incarnation(u64::MAX),
+            node: NodeId(2),
+            claimed_by: Incarnation(8),
+            lease_seen_ms: 10,
+            detected_ms: 20,
+            claimed_ms: 21,
+            over_ms: 0,
+            plan,
+        };
+        let incident = serde_json::to_value(in_full(&row, &snapshot())).unwrap();
+        assert_eq!((&incident["dead"], &incident["node"]), (&"18446744073709551615".into(), &2.into()));
+        assert!(incident["all_back_ms"].is_null());
+        assert_eq!(
+            (&incident["shares"][0]["survivor"], &incident["shares"][0]["serving_ms"]),
+            (&"8".into(), &90.into())
+        );
+        assert!(incident["shares"][1]["survivor"].is_null());
+    }
+}

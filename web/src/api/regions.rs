@@ -1,0 +1,161 @@
+//! `GET /api/v1/regions`: the two regions of each pair, with their owner and how full they are.
+
+use std::collections::BTreeMap;
+
+use cell_cluster::{PairRow, Trouble};
+use cell_node::NodeSnapshot;
+use cell_terms::RegionKind;
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::ClusterDocument;
+use crate::peers::{MissingPeer, NodePart};
+use crate::shared::Shared;
+
+/// A region.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct RegionRow {
+    region: u32,
+    /// `node` or `extent`.
+    kind: &'static str,
+    pair: u32,
+    /// The node that owns it now.
+    node: Option<u32>,
+    /// The owner's incarnation, a decimal number.
+    owner: Option<String>,
+    epoch: u64,
+    bytes: u64,
+    /// Null while its owner does not tell.
+    used_bytes: Option<u64>,
+    /// `served` or `unserved`.
+    state: &'static str,
+    /// Why it is not served.
+    what: Option<String>,
+}
+
+/// What the owner of pairs knows of them: bytes used of the node region and of the extent region, by pair.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct RegionsPart {
+    used: BTreeMap<u32, [u64; 2]>,
+}
+
+/// The rows.
+#[derive(Debug, Serialize)]
+pub(crate) struct RegionsBody {
+    regions: Vec<RegionRow>,
+}
+
+/// See the module's text.
+pub(crate) struct Regions;
+
+impl ClusterDocument for Regions {
+    type Part = RegionsPart;
+    type Body = RegionsBody;
+    const PATH: &'static str = "/api/v1/regions";
+
+    fn part(_shared: &Shared, snapshot: &NodeSnapshot) -> RegionsPart {
+        let used = snapshot
+            .pairs
+            .iter()
+            .map(|pair| (pair.pair.0, [pair.tree_nodes * pair.tree_node_bytes, pair.extent_allocated_bytes]));
+        RegionsPart { used: used.collect() }
+    }
+
+    fn body(
+        _shared: &Shared,
+        snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<RegionsPart>>,
+        _missing: &[MissingPeer],
+    ) -> RegionsBody {
+        let rows = snapshot.cluster.pairs.iter();
+        RegionsBody { regions: rows.flat_map(|pair| rows_of(pair, snapshot, &parts)).collect() }
+    }
+}
+
+fn rows_of(pair: &PairRow, snapshot: &NodeSnapshot, parts: &[NodePart<RegionsPart>]) -> [RegionRow; 2] {
+    let cluster = &snapshot.cluster;
+    let member = |owner| cluster.members.iter().find(|member| member.incarnation == owner);
+    let trouble = Trouble::of(pair, |owner| member(owner).is_some(), &cluster.incidents);
+    let node = pair.owner.and_then(member).map(|member| member.node);
+    let used =
+        parts.iter().filter(|part| Some(part.node) == node).find_map(|part| part.part.used.get(&pair.pair.0));
+    [RegionKind::Node, RegionKind::Extent].map(|kind| {
+        let (name, bytes, at) = match kind {
+            RegionKind::Node => ("node", pair.geometry.node_region_bytes, 0),
+            RegionKind::Extent => ("extent", pair.geometry.extent_region_bytes, 1),
+        };
+        RegionRow {
+            region: pair.region(kind).0,
+            kind: name,
+            pair: pair.pair.0,
+            node: node.map(|node| node.0),
+            owner: pair.owner.map(|owner| owner.0.to_string()),
+            epoch: u64::from(pair.epoch.0),
+            bytes,
+            used_bytes: used.map(|used| used[at]),
+            state: if trouble.is_none() { "served" } else { "unserved" },
+            what: trouble.as_ref().map(|trouble| trouble.what.clone()),
+        }
+    })
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use cell_cluster::{MemberRow, PairGeometry, PairState};
+    use cell_node::ClusterSnapshot;
+    use cell_terms::{Epoch, Incarnation, NodeId, PairId};
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    pub(crate) fn pair_row(pair: u32, owner: u64) -> PairRow {
+        PairRow {
+            pair: PairId(pair),
+            node_region: PairId(pair).node_region(),
+            extent_region: PairId(pair).extent_region(),
+            owner: Some(Incarnation(owner)),
+            node: NodeId(3),
+            served_by: None,
+            host: None,
+            epoch: Epoch(1),
+            state: PairState::Serving,
+            place: None,
+            geometry: PairGeometry {
+                node_region_bytes: 4_000,
+                extent_region_bytes: 6_000,
+                slot_bytes: 2,
+                node_bytes: 1,
+            },
+            history: Vec::new(),
+            checkpoint: None,
+            trusted: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn rows_have_the_owner_s_figures_and_say_what_is_not_served() {
+        let member = MemberRow {
+            incarnation: Incarnation(77),
+            node: NodeId(3),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        };
+        let pairs = vec![pair_row(1, 77), pair_row(2, 78)];
+        let cluster = ClusterSnapshot { members: vec![member], pairs, ..ClusterSnapshot::default() };
+        let snapshot = NodeSnapshot { cluster: Arc::new(cluster), ..snapshot() };
+        let part = RegionsPart { used: BTreeMap::from([(1, [100, 200])]) };
+        let parts = [NodePart { node: NodeId(3), part }];
+        let rows: Vec<RegionRow> =
+            snapshot.cluster.pairs.iter().flat_map(|pair| rows_of(pair, &snapshot, &parts)).collect();
+        assert_eq!(
+            rows.iter().map(|row| row.used_bytes).collect::<Vec<_>>(),
+            [Some(100), Some(200), None, None]
+        );
+        assert_eq!((rows[0].node, rows[0].state, rows[0].kind), (Some(3), "served", "node"));
+        assert_eq!((rows[3].node, rows[3].state, rows[3].bytes), (None, "unserved", 6_000));
+        assert_eq!(rows[2].what.as_deref(), Some("orphaned: its owner has died"));
+    }
+}

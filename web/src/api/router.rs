@@ -1,0 +1,141 @@
+//! Routes and what is done for every request.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, patch, post};
+
+use crate::access::{Caller, Role};
+use crate::api::cluster_status::ClusterStatus;
+use crate::api::guard::{self, require};
+use crate::api::nodes::Nodes;
+use crate::api::recoveries::Recoveries;
+use crate::api::regions::Regions;
+use crate::api::selector::SelectorPairs;
+use crate::api::wal::Wal;
+use crate::api::{
+    cluster, drill_preview, drills, events, gathered, kv, openapi, operations, selector, series, status,
+    stream, tree, tuning, tuning_change, whoami,
+};
+use crate::exposition::Format;
+use crate::problem::{self, Problem};
+use crate::shared::Shared;
+use crate::{console, health, host, metrics, status_page};
+
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/", get(console::to_console))
+        .route("/console", get(console::to_console))
+        .route("/console/", get(console::get_document))
+        .route("/console/{*path}", get(console::get_file))
+        .route("/status", get(status_page::get_page))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics_text))
+        .route("/api/openapi.json", get(openapi::get_document))
+        .route("/api/v1/status", get(status::get_status))
+        .route("/api/v1/cluster", get(cluster::get_cluster))
+        .route("/api/v1/cluster/status", get(gathered::get::<ClusterStatus>))
+        .route("/api/v1/nodes", get(gathered::get::<Nodes>))
+        .route("/api/v1/regions", get(gathered::get::<Regions>))
+        .route("/api/v1/wal", get(gathered::get::<Wal>))
+        .route("/api/v1/recoveries", get(gathered::get::<Recoveries>))
+        .route("/api/v1/events", get(events::get_events))
+        .route("/api/v1/series", get(series::get_series))
+        .route("/api/v1/stream", get(stream::get_stream))
+        .route("/api/v1/selector/pairs", get(gathered::get::<SelectorPairs>))
+        .route("/api/v1/selector/pairs/{client}/{node}/series", get(selector::get_series))
+        .route("/api/v1/tree/buckets", get(tree::get_buckets))
+        .route("/api/v1/tree/locate", get(tree::get_locate))
+        .route("/api/v1/tree/meganodes/{id}", get(tree::get_meganode))
+        .route("/api/v1/tree/meganodes/{id}/nodes/{index}", get(tree::get_tree_node))
+        .route("/api/v1/kv", get(kv::get_page))
+        .route("/api/v1/kv/{key}", get(kv::get_value))
+        .route("/api/v1/drills", get(drills::get_drills))
+        .route("/api/v1/drills", require(Role::Admin, post(drills::post_drills)))
+        .route("/api/v1/drills/preview", get(drill_preview::get_preview))
+        .route("/api/v1/drills/{id}", get(drills::get_drill))
+        .route("/api/v1/drills/{id}", require(Role::Admin, post(drills::post_drill)))
+        .route("/api/v1/operations/{id}", get(operations::get_operation))
+        .route("/api/v1/tuning", get(tuning::get_tuning))
+        .route("/api/v1/tuning", require(Role::Operator, patch(tuning_change::patch_tuning)))
+        .route("/api/v1/tuning:revert", require(Role::Operator, post(tuning_change::post_revert)))
+        .route("/api/v1/tuning/schema", get(tuning::get_schema))
+        .route("/api/v1/tuning/history", get(tuning::get_history))
+        .route("/api/v1/whoami", get(whoami::get_whoami))
+        .fallback(async || Problem::no_route())
+        .method_not_allowed_fallback(async || Problem::method_not_allowed())
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), guard::guard_changes))
+        .layer(middleware::from_fn_with_state(Arc::clone(&shared), name_and_guard))
+        .with_state(shared)
+}
+
+/// Names each request, and turns away those that were meant for another host.
+async fn name_and_guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+    let name = shared.name_request();
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let mut response = if host.is_some_and(host::is_local) {
+        match caller(&shared, request.uri().path(), request.headers()).await {
+            Ok(caller) => {
+                request.extensions_mut().insert(caller);
+                next.run(request).await
+            }
+            Err(problem) => {
+                let bearer = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
+                (bearer, problem).into_response()
+            }
+        }
+    } else {
+        Problem::host_refused().into_response()
+    };
+    response = problem::complete(response, &name);
+    let headers = response.headers_mut();
+    if let Ok(name) = HeaderValue::from_str(&name) {
+        headers.insert("x-request-id", name);
+    }
+    headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Who sends a request; to what is not of the API, anybody may.
+async fn caller(shared: &Shared, path: &str, headers: &HeaderMap) -> Result<Caller, Problem> {
+    match path.starts_with(guard::API) {
+        true => shared.caller(headers).await,
+        false => Ok(Caller::anonymous()),
+    }
+}
+
+async fn livez() -> &'static str {
+    "ok\n"
+}
+
+async fn readyz(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (snapshot, age) = shared.look();
+    let checks = health::checks(&snapshot, age);
+    let code = if health::is_ready(&checks) { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    let is_verbose = request
+        .uri()
+        .query()
+        .is_some_and(|query| query.split('&').any(|part| part == "verbose" || part.starts_with("verbose=")));
+    let text = match (is_verbose, code) {
+        (true, _) => health::verbose(&checks),
+        (false, StatusCode::OK) => "ready\n".into(),
+        (false, _) => "not ready; /readyz?verbose tells why\n".into(),
+    };
+    (code, text).into_response()
+}
+
+async fn metrics_text(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Result<Response, Problem> {
+    let format = Format::wanted(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    let (snapshot, age) = shared.look();
+    let text = metrics::render(snapshot, age).map_err(|error| {
+        tracing::error!(%error, "metrics could not be rendered");
+        Problem::internal()
+    })?;
+    Ok(([(header::CONTENT_TYPE, format.content_type())], format.write(text)).into_response())
+}

@@ -1,0 +1,313 @@
+//! Every route of the API in words: what it answers, whom it answers, and what it takes. The document that
+//! describes the API is made from this table, and tests hold it and the router to each other, both ways.
+
+use crate::access::Role;
+
+/// A route.
+#[derive(Debug)]
+pub(crate) struct RouteText {
+    pub(crate) method: &'static str,
+    /// As the router has it; `{id}:halt` is the router's `{id}`.
+    pub(crate) path: &'static str,
+    /// The least role that it wants.
+    pub(crate) role: Role,
+    /// What it belongs to.
+    pub(crate) tag: &'static str,
+    pub(crate) summary: &'static str,
+    pub(crate) parameters: &'static [Parameter],
+    /// A body that it takes, as an example; none if it takes none.
+    pub(crate) body: Option<&'static str>,
+    /// The status of its answer.
+    pub(crate) success: u16,
+}
+
+/// What a request takes besides its body.
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    pub(crate) name: &'static str,
+    pub(crate) place: Place,
+    pub(crate) takes: Takes,
+    pub(crate) is_required: bool,
+    pub(crate) meaning: &'static str,
+    /// A value that is taken.
+    pub(crate) example: &'static str,
+}
+
+/// Where a parameter stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In the path.
+    Path,
+    /// In the query.
+    Query,
+    /// Among the headers.
+    Header,
+}
+
+/// What a parameter's value may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// A whole number within bounds.
+    Integer(u64, u64),
+    /// `0` or `1`.
+    Flag,
+    /// Bytes as hexadecimal digits, two a byte.
+    Hex,
+    /// One of these.
+    Choice(&'static [&'static str]),
+    /// Any text, or what the meaning says.
+    Text,
+}
+
+const fn query(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
+    Parameter { name, place: Place::Query, takes, is_required: false, meaning, example }
+}
+
+const fn needed(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
+    Parameter { is_required: true, ..query(name, takes, meaning, example) }
+}
+
+const fn path(name: &'static str, takes: Takes, meaning: &'static str, example: &'static str) -> Parameter {
+    Parameter { place: Place::Path, ..needed(name, takes, meaning, example) }
+}
+
+const fn header(
+    name: &'static str,
+    is_required: bool,
+    meaning: &'static str,
+    example: &'static str,
+) -> Parameter {
+    Parameter { place: Place::Header, is_required, ..query(name, Takes::Text, meaning, example) }
+}
+
+const SCOPE: Parameter = query(
+    "scope",
+    Takes::Choice(&["cluster", "node"]),
+    "node: the part of the node that is asked, alone.",
+    "node",
+);
+const IF_MATCH: Parameter =
+    header("If-Match", true, "The revision that was seen, as the ETag of /api/v1/tuning has it.", "\"0\"");
+const REPEAT: Parameter =
+    header("Idempotency-Key", false, "A repeat with the same key is not done again.", "a-key-of-my-own");
+const DRY_RUN: Parameter = query("dry_run", Takes::Flag, "1: check it, and change nothing.", "1");
+const REASON: Parameter =
+    query("reason", Takes::Text, "Why, for the history; at most 500 bytes.", "a%20reason");
+const DRILL: Parameter = path("id", Takes::Text, "The drill's name, as its begin was answered.", "drill-0-1");
+const NODE: Parameter = query("node", Takes::Text, "A node's number, or all.", "all");
+const KIND_OF_FAULT: Takes = Takes::Choice(&["kill", "stop", "restart", "partition"]);
+
+const fn get(
+    path: &'static str,
+    tag: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+) -> RouteText {
+    RouteText { method: "GET", path, role: Role::Viewer, tag, summary, parameters, body: None, success: 200 }
+}
+
+/// Every route below `/api/`.
+pub(crate) static ROUTES: [RouteText; 31] = [
+    get("/api/openapi.json", "api", "This document.", &[]),
+    get(
+        "/api/v1/cluster/status",
+        "cluster",
+        "The cluster in one document, with a sentence that says how it is.",
+        &[SCOPE],
+    ),
+    get("/api/v1/cluster", "cluster", "Members, pairs and incidents as this node saw them last.", &[SCOPE]),
+    get("/api/v1/status", "cluster", "This node's own figures.", &[SCOPE]),
+    get("/api/v1/nodes", "cluster", "A row for each node.", &[SCOPE]),
+    get("/api/v1/regions", "cluster", "The regions of each pair: owner, epoch, size, how full.", &[SCOPE]),
+    get(
+        "/api/v1/wal",
+        "cluster",
+        "How far the logs of each pair are, and what a replay would cost.",
+        &[SCOPE],
+    ),
+    get(
+        "/api/v1/recoveries",
+        "cluster",
+        "Takeovers under way, and what is remembered of earlier ones.",
+        &[SCOPE],
+    ),
+    get(
+        "/api/v1/events",
+        "cluster",
+        "What happened, newest first.",
+        &[
+            SCOPE,
+            query("limit", Takes::Integer(1, 1_000), "At most so many.", "20"),
+            query("kind", Takes::Choice(&crate::event_log::KINDS), "Of this kind alone.", "split"),
+            query("node", Takes::Integer(0, u32::MAX as u64), "Of this node alone.", "0"),
+            query("after", Takes::Text, "Only what is newer than the event of this id.", "1-1"),
+        ],
+    ),
+    get(
+        "/api/v1/series",
+        "cluster",
+        "Figures over time: a second each for ten minutes, ten each for six hours.",
+        &[
+            SCOPE,
+            needed("names", Takes::Text, "Names of series, with commas between them.", "ops_get,entries"),
+            NODE,
+            query("step", Takes::Integer(1, 10), "Seconds of a figure: 1 or 10.", "1"),
+            query(
+                "seconds",
+                Takes::Integer(1, 21_600),
+                "How far back, at most what the step is kept for.",
+                "60",
+            ),
+            query(
+                "last",
+                Takes::Integer(0, u64::MAX),
+                "The last step's number; without it the newest.",
+                "1700000000",
+            ),
+        ],
+    ),
+    get(
+        "/api/v1/stream",
+        "cluster",
+        "Documents as server-sent events, each topic once a second.",
+        &[
+            needed(
+                "topics",
+                Takes::Text,
+                "Of status, selector, recoveries, events and tuning, with commas between them.",
+                "status,events",
+            ),
+            header("Last-Event-ID", false, "The id of the last event that was seen.", "1700000000000"),
+        ],
+    ),
+    get("/api/v1/selector/pairs", "selector", "How each client searches each server, and why.", &[SCOPE]),
+    get(
+        "/api/v1/selector/pairs/{client}/{node}/series",
+        "selector",
+        "A client and a server over time.",
+        &[
+            path("client", Takes::Text, "The client's number.", "1"),
+            path("node", Takes::Text, "The server's number.", "0"),
+            query("seconds", Takes::Integer(1, 600), "How far back.", "60"),
+            SCOPE,
+        ],
+    ),
+    get(
+        "/api/v1/tree/buckets",
+        "tree",
+        "The key space in ranges: owner, entries, fill, reads and writes a second.",
+        &[
+            SCOPE,
+            query("columns", Takes::Integer(1, 512), "At most so many.", "64"),
+            query("from", Takes::Hex, "Keys from this one on.", "61"),
+            query("to", Takes::Hex, "Keys before this one.", "7a"),
+        ],
+    ),
+    get(
+        "/api/v1/tree/meganodes/{id}",
+        "tree",
+        "A meganode: its levels and its slot.",
+        &[path("id", Takes::Text, "PAIR.SLOT", "1.0"), SCOPE],
+    ),
+    get(
+        "/api/v1/tree/meganodes/{id}/nodes/{index}",
+        "tree",
+        "A tree node: its fences and the first of its keys.",
+        &[
+            path("id", Takes::Text, "PAIR.SLOT", "1.0"),
+            path("index", Takes::Text, "Its place in the slot.", "0"),
+            SCOPE,
+        ],
+    ),
+    get(
+        "/api/v1/tree/locate",
+        "tree",
+        "Where a key is, and by which tree nodes a search comes to it.",
+        &[needed("key", Takes::Hex, "The key.", "61"), SCOPE],
+    ),
+    get(
+        "/api/v1/kv",
+        "data",
+        "Entries in order.",
+        &[
+            query("prefix", Takes::Hex, "Keys that begin with this.", "61"),
+            query("from", Takes::Hex, "Keys from this one on, or down.", "6162"),
+            query("reverse", Takes::Flag, "1: downwards.", "0"),
+            query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
+        ],
+    ),
+    get("/api/v1/kv/{key}", "data", "One entry.", &[path("key", Takes::Hex, "The key.", "61")]),
+    get("/api/v1/tuning", "tuning", "Every setting with its value for the cluster.", &[SCOPE]),
+    get("/api/v1/tuning/schema", "tuning", "What each setting takes.", &[]),
+    get(
+        "/api/v1/tuning/history",
+        "tuning",
+        "Who changed what, when and why.",
+        &[query("limit", Takes::Integer(1, 200), "At most so many.", "20")],
+    ),
+    RouteText {
+        role: Role::Operator,
+        body: Some("{\"client_selector_exploration\": \"0.02\"}"),
+        method: "PATCH",
+        ..get(
+            "/api/v1/tuning",
+            "tuning",
+            "Changes settings on all nodes, all or none; null gives back what each node was started with.",
+            &[
+                IF_MATCH,
+                REPEAT,
+                DRY_RUN,
+                REASON,
+                query("ttl_seconds", Takes::Integer(1, 604_800), "Only for so long.", "60"),
+            ],
+        )
+    },
+    RouteText {
+        role: Role::Operator,
+        body: Some("{\"revision\": \"1\"}"),
+        method: "POST",
+        ..get("/api/v1/tuning:revert", "tuning", "Takes a change back.", &[IF_MATCH, REPEAT, DRY_RUN, REASON])
+    },
+    get(
+        "/api/v1/drills",
+        "drills",
+        "Whether drills are allowed, their kinds, and the runs of all nodes.",
+        &[SCOPE],
+    ),
+    get(
+        "/api/v1/drills/preview",
+        "drills",
+        "What a fault of a node would stop.",
+        &[
+            needed("kind", KIND_OF_FAULT, "The fault.", "kill"),
+            needed("node", Takes::Integer(0, u32::MAX as u64), "Whose.", "0"),
+        ],
+    ),
+    get("/api/v1/drills/{id}", "drills", "One run: timeline, the clients' lane, report.", &[DRILL, SCOPE]),
+    RouteText {
+        role: Role::Admin,
+        body: Some("{\"kind\": \"kill\", \"node\": 0, \"confirm\": \"node-0\"}"),
+        method: "POST",
+        success: 202,
+        ..get("/api/v1/drills", "drills", "Begins a drill; the node's name must be typed.", &[REPEAT, SCOPE])
+    },
+    RouteText {
+        role: Role::Admin,
+        body: Some("{}"),
+        method: "POST",
+        success: 202,
+        ..get(
+            "/api/v1/drills/{id}:halt",
+            "drills",
+            "Takes the fault back and ends the drill.",
+            &[DRILL, REPEAT, SCOPE],
+        )
+    },
+    get(
+        "/api/v1/operations/{id}",
+        "api",
+        "How far something is that a request has begun.",
+        &[path("id", Takes::Text, "Its name.", "drill-0-1")],
+    ),
+    get("/api/v1/whoami", "api", "Who the caller is to this node, and what they may do.", &[]),
+];

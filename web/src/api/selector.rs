@@ -1,0 +1,358 @@
+//! `GET /api/v1/selector/pairs`: how each client searches each server, what it measures and why it decides as
+//! it does, as the clients report it to the servers; and the same over time.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse, Response};
+use cell_node::NodeSnapshot;
+use serde::{Deserialize, Serialize};
+
+use crate::api::document::{Document, Scope};
+use crate::api::gathered::ClusterDocument;
+use crate::api::params::Params;
+use crate::api::sentence;
+use crate::api::series::{Mark, marks};
+use crate::clock::{milliseconds, now_unix_ms};
+use crate::peers::{MissingPeer, NodePart};
+use crate::problem::Problem;
+use crate::selector_history::{ClientHistory, SAMPLES_MAX, SelectorSample, share};
+use crate::shared::Shared;
+
+/// A client and a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PairRow {
+    /// A decimal number: JavaScript's are too small.
+    pub(crate) client: String,
+    pub(crate) client_name: String,
+    pub(crate) transport: String,
+    /// The server.
+    pub(crate) node: u32,
+    /// Age of the client's last report.
+    pub(crate) age_ms: u64,
+    pub(crate) policy: String,
+    pub(crate) settings_revision: String,
+    pub(crate) searches_per_second: f64,
+    pub(crate) one_sided_share: Option<f64>,
+    pub(crate) ratio_10s: Option<f64>,
+    pub(crate) l_s_ns: Option<u64>,
+    pub(crate) l_r_ns: Option<u64>,
+    pub(crate) rtt_ns: Option<u64>,
+    pub(crate) m: Option<f64>,
+    pub(crate) one_sided_ns: Option<u64>,
+    /// The server's queue as the client sees it: `l_s - RTT`.
+    pub(crate) queue_estimate_ns: Option<u64>,
+    pub(crate) decision: DecisionRow,
+    pub(crate) reasons: Reasons,
+    pub(crate) cache_hits_per_second: f64,
+    pub(crate) cache_hit_share: Option<f64>,
+    pub(crate) reads_per_search: Option<f64>,
+    pub(crate) retries: Retries,
+    pub(crate) fallbacks_per_second: f64,
+    pub(crate) in_hand: u32,
+}
+
+/// Where a client searches now.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct DecisionRow {
+    /// `server` or `one_sided`: where most searches go.
+    pub(crate) path: String,
+    /// The two sides of the paper's inequality: `l_s - RTT` and `m (l_r - RTT)`.
+    pub(crate) server_side_ns: Option<u64>,
+    pub(crate) one_sided_side_ns: Option<u64>,
+    pub(crate) sentence: String,
+}
+
+macro_rules! rates {
+    ($(#[$doc:meta])* $name:ident { $($field:ident),+ }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+        pub(crate) struct $name { $(pub(crate) $field: f64,)+ }
+
+        impl $name {
+            fn of(client: &ClientHistory) -> $name {
+                $name { $($field: client.per_second(client.counts.$field),)+ }
+            }
+        }
+    };
+}
+
+rates! {
+    /// Decisions a second, by reason.
+    Reasons {
+        estimate, exploration, fixed_share, not_enough_samples, idle_reset, not_registered, not_permitted,
+        not_trusted
+    }
+}
+rates! {
+    /// What was tried again, a second, by cause.
+    Retries { torn, stale, fence, slow, watermark, trust, other }
+}
+
+/// A node's part: its clients.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct PairsPart {
+    pub(crate) pairs: Vec<PairRow>,
+    /// Clients for which there was no room.
+    pub(crate) clients_dropped: u64,
+}
+
+/// One client and server, over time.
+#[derive(Debug, Serialize, Deserialize)]
+struct SeriesPart {
+    client: String,
+    node: u32,
+    step_ms: u64,
+    times_unix_ms: Vec<u64>,
+    series: Series,
+    /// When settings were changed.
+    marks: Vec<Mark>,
+}
+
+macro_rules! series {
+    ($($name:ident),+) => {
+        /// By name, one figure a step; null where nothing is known.
+        #[derive(Debug, Serialize, Deserialize)]
+        struct Series { $($name: Vec<Option<f64>>,)+ }
+
+        impl Series {
+            fn of(samples: &[&SelectorSample]) -> Series {
+                Series { $($name: samples.iter().map(|sample| figure::$name(sample)).collect(),)+ }
+            }
+        }
+    };
+}
+
+series! {
+    l_s_ns, l_r_ns, rtt_ns, m, one_sided_share, searches_per_second, queue_estimate_ns, one_sided_ns,
+    cache_hit_share, fallbacks_per_second
+}
+
+/// What each series shows of a sample.
+mod figure {
+    use crate::selector_history::SelectorSample as Sample;
+
+    pub(super) fn l_s_ns(sample: &Sample) -> Option<f64> {
+        sample.server_ns()
+    }
+    pub(super) fn l_r_ns(sample: &Sample) -> Option<f64> {
+        sample.read_ns()
+    }
+    pub(super) fn rtt_ns(sample: &Sample) -> Option<f64> {
+        sample.rtt_ns()
+    }
+    pub(super) fn m(sample: &Sample) -> Option<f64> {
+        sample.reads()
+    }
+    pub(super) fn one_sided_share(sample: &Sample) -> Option<f64> {
+        sample.one_sided_share()
+    }
+    pub(super) fn searches_per_second(sample: &Sample) -> Option<f64> {
+        sample.searches_per_second()
+    }
+    pub(super) fn queue_estimate_ns(sample: &Sample) -> Option<f64> {
+        sample.queue_estimate_ns()
+    }
+    pub(super) fn one_sided_ns(sample: &Sample) -> Option<f64> {
+        sample.one_sided_ns()
+    }
+    pub(super) fn cache_hit_share(sample: &Sample) -> Option<f64> {
+        sample.cache_hit_share()
+    }
+    pub(super) fn fallbacks_per_second(sample: &Sample) -> Option<f64> {
+        sample.fallbacks_per_second()
+    }
+}
+
+/// `GET /api/v1/selector/pairs`.
+pub(crate) struct SelectorPairs;
+
+impl ClusterDocument for SelectorPairs {
+    type Part = PairsPart;
+    type Body = PairsPart;
+    const PATH: &'static str = "/api/v1/selector/pairs";
+
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> PairsPart {
+        let age_ms = milliseconds(shared.look().1);
+        let clients = shared.selectors();
+        PairsPart {
+            pairs: clients.live().map(|it| row(it, snapshot.node.0, age_ms)).collect(),
+            clients_dropped: clients.dropped() + snapshot.client_totals.dropped,
+        }
+    }
+
+    fn body(
+        _shared: &Shared,
+        _snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<PairsPart>>,
+        _missing: &[MissingPeer],
+    ) -> PairsPart {
+        all(parts.into_iter().map(|part| part.part))
+    }
+}
+
+fn all(parts: impl Iterator<Item = PairsPart>) -> PairsPart {
+    let mut all = PairsPart { pairs: Vec::new(), clients_dropped: 0 };
+    for part in parts {
+        all.pairs.extend(part.pairs);
+        all.clients_dropped += part.clients_dropped;
+    }
+    all.pairs.sort_by(|one, other| {
+        (&one.client_name, &one.client, one.node).cmp(&(&other.client_name, &other.client, other.node))
+    });
+    all
+}
+
+/// `GET /api/v1/selector/pairs/{client}/{node}/series`.
+pub(crate) async fn get_series(
+    State(shared): State<Arc<Shared>>,
+    Path((client_text, node_text)): Path<(String, String)>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let seconds = params.integer("seconds", 1..=SAMPLES_MAX as u64, 120)?;
+    let scope = params.scope()?;
+    params.end()?;
+    let none = || Problem::not_found(format!("Node {node_text} has not heard of client {client_text}."));
+    let (Ok(client), Ok(node)) = (client_text.parse::<u64>(), node_text.parse::<u32>()) else {
+        return Err(none());
+    };
+    let (snapshot, age) = shared.look();
+    if node == snapshot.node.0 || scope == Scope::Node {
+        let marks = marks(&shared.events(), now_unix_ms().saturating_sub(seconds * 1_000));
+        let own = shared.selectors().client(client).map(|it| series(it, snapshot.node.0, seconds, marks));
+        let own = own.filter(|_| node == snapshot.node.0).ok_or_else(none)?;
+        return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    let member = snapshot.cluster.members.iter().find(|member| member.node.0 == node).ok_or_else(none)?;
+    let path = format!("/api/v1/selector/pairs/{client}/{node}/series?seconds={seconds}&scope=node");
+    let part: SeriesPart = shared.peers.ask(member, &path).await.map_err(|why| {
+        Problem::unavailable(format!("Node {node} does not tell of client {client}: {why}."))
+    })?;
+    Ok(axum::Json(Document::of_node(part, age)).into_response())
+}
+
+fn series(client: &ClientHistory, node: u32, seconds: u64, marks: Vec<Mark>) -> SeriesPart {
+    let samples: Vec<_> = client.samples(usize::try_from(seconds).unwrap_or(SAMPLES_MAX)).collect();
+    SeriesPart {
+        client: client.latest.client.to_string(),
+        node,
+        step_ms: 1_000,
+        times_unix_ms: samples.iter().map(|sample| sample.at_unix_ms).collect(),
+        series: Series::of(&samples),
+        marks,
+    }
+}
+
+/// A live client's row; the snapshot that showed it is `age_ms` old.
+fn row(client: &ClientHistory, node: u32, age_ms: u64) -> PairRow {
+    let latest = &client.latest;
+    let counts = &client.counts;
+    let known = &latest.estimates;
+    let some = |figure: u64| (figure > 0).then_some(figure);
+    let (server_ns, read_ns, rtt_ns) = (some(known.server_ns), some(known.read_ns), some(known.rtt_ns));
+    let m = (known.reads_thousandths > 0).then(|| f64::from(known.reads_thousandths) / 1e3);
+    PairRow {
+        client: latest.client.to_string(),
+        client_name: latest.name.to_string(),
+        transport: latest.transport.name().to_owned(),
+        node,
+        age_ms: latest.age_ms + age_ms,
+        policy: latest.policy.name().to_owned(),
+        settings_revision: latest.settings_revision.to_string(),
+        searches_per_second: client.per_second(counts.searches()),
+        one_sided_share: share(counts.one_sided, counts.searches()),
+        ratio_10s: client.ratio_10s(),
+        l_s_ns: server_ns,
+        l_r_ns: read_ns,
+        rtt_ns,
+        m,
+        one_sided_ns: some(known.one_sided_ns),
+        queue_estimate_ns: server_ns.zip(rtt_ns).map(|(server_ns, rtt_ns)| server_ns.saturating_sub(rtt_ns)),
+        decision: decision(client),
+        reasons: Reasons::of(client),
+        cache_hits_per_second: client.per_second(counts.cache_hits),
+        cache_hit_share: share(counts.cache_hits, counts.cache_hits + counts.cache_misses),
+        reads_per_search: share(counts.reads, counts.one_sided),
+        retries: Retries::of(client),
+        fallbacks_per_second: client.per_second(counts.fallbacks),
+        in_hand: latest.in_hand,
+    }
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a time; a cast of a float saturates"
+)]
+fn decision(client: &ClientHistory) -> DecisionRow {
+    let known = &client.latest.estimates;
+    let over_rtt =
+        |figure: u64| (figure > 0 && known.rtt_ns > 0).then(|| figure.saturating_sub(known.rtt_ns));
+    let server_side_ns = over_rtt(known.server_ns);
+    let one_sided_side_ns = over_rtt(known.read_ns)
+        .map(|over_ns| (f64::from(known.reads_thousandths) / 1e3 * over_ns as f64) as u64);
+    let (path, sentence) = sentence::of(&sentence::Facts {
+        policy: client.latest.policy,
+        counts: &client.counts,
+        server_ns: known.server_ns,
+        one_sided_ns: known.one_sided_ns,
+        sides_ns: server_side_ns.zip(one_sided_side_ns),
+        share: known.share_millionths.map(|share| f64::from(share) / 1e6),
+    });
+    DecisionRow { path: path.to_owned(), server_side_ns, one_sided_side_ns, sentence }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selector_history::SelectorHistory;
+    use crate::selector_history::tests::client;
+
+    fn history(seconds: u64) -> SelectorHistory {
+        let mut history = SelectorHistory::default();
+        (1..=seconds).for_each(|second| history.observe(second * 1_000, &[client(u64::MAX, second)]));
+        history
+    }
+
+    #[test]
+    fn row_has_the_figures_of_the_contract_under_its_names() {
+        let row = serde_json::to_value(row(history(3).live().next().unwrap(), 2, 40)).unwrap();
+        assert_eq!(row["client"], "18446744073709551615");
+        assert_eq!(
+            (&row["client_name"], &row["transport"], &row["node"]),
+            (&"17@host".into(), &"tcp".into(), &2.into())
+        );
+        assert_eq!((&row["age_ms"], &row["l_s_ns"], &row["m"]), (&140.into(), &30_000.into(), &2.0.into()));
+        assert_eq!((&row["searches_per_second"], &row["one_sided_share"]), (&40.0.into(), &0.25.into()));
+        assert_eq!((&row["queue_estimate_ns"], &row["reasons"]["estimate"]), (&25_000.into(), &40.0.into()));
+        assert_eq!(row["decision"]["server_side_ns"], 25_000);
+        assert_eq!(row["decision"]["one_sided_side_ns"], 2_000);
+        assert_eq!(row["decision"]["path"], "server");
+        assert_eq!(row["retries"]["torn"], 0.0);
+        assert_eq!(row["settings_revision"], "0");
+    }
+
+    #[test]
+    fn series_has_a_figure_for_each_second_and_null_where_nothing_is_known() {
+        let mut history = history(3);
+        history.observe(4_000, &[]);
+        let series =
+            serde_json::to_value(series(history.client(u64::MAX).unwrap(), 2, 2, Vec::new())).unwrap();
+        assert_eq!(series["times_unix_ms"], serde_json::json!([3_000, 4_000]));
+        assert_eq!(series["series"]["searches_per_second"], serde_json::json!([40.0, null]));
+        assert_eq!(series["series"]["l_s_ns"], serde_json::json!([30_000.0, null]));
+        assert_eq!((&series["step_ms"], &series["marks"]), (&1_000.into(), &serde_json::json!([])));
+    }
+
+    #[test]
+    fn all_of_several_nodes_is_by_client_and_node() {
+        let history = history(1);
+        let part = |node| PairsPart {
+            pairs: history.live().map(|client| row(client, node, 0)).collect(),
+            clients_dropped: u64::from(node),
+        };
+        let all = all([part(5), part(1)].into_iter());
+        assert_eq!(all.pairs.iter().map(|row| row.node).collect::<Vec<_>>(), [1, 5]);
+        assert_eq!(all.clients_dropped, 6);
+    }
+}

@@ -1,0 +1,278 @@
+//! `GET /api/v1/series`: figures over time, of one node or of all together, with the times at which settings
+//! were changed.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::api::document::{Document, Scope};
+use crate::api::params::Params;
+use crate::clock::now_unix_ms;
+use crate::event_log::EventLog;
+use crate::history::{KINDS, NodeHistory, SEARCHES_ONE_SIDED, SEARCHES_SERVER, STEPS, SeriesKind, Together};
+use crate::peers::{Gathered, NodePart};
+use crate::problem::Problem;
+use crate::rates::share;
+use crate::shared::Shared;
+
+/// When settings were changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Mark {
+    at_unix_ms: u64,
+    revision: String,
+    names: Vec<String>,
+}
+
+/// A node's figures by name and step.
+#[derive(Debug, Serialize, Deserialize)]
+struct SeriesPart {
+    series: Vec<Figures>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Figures {
+    name: String,
+    values: Vec<Option<f64>>,
+}
+
+#[derive(Debug, Serialize)]
+struct SeriesBody {
+    step_ms: u64,
+    times_unix_ms: Vec<u64>,
+    series: Vec<Series>,
+    marks: Vec<Mark>,
+}
+
+#[derive(Debug, Serialize)]
+struct Series {
+    name: &'static str,
+    unit: &'static str,
+    node: Whose,
+    values: Vec<Option<f64>>,
+}
+
+/// Of one node, or of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    Node(u32),
+    All,
+}
+
+impl Serialize for Whose {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Whose::Node(node) => to.serialize_u32(*node),
+            Whose::All => to.serialize_str("all"),
+        }
+    }
+}
+
+/// Which steps are wanted, by their numbers: seconds since 1970 by the step.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    step_s: u64,
+    last: u64,
+    count: u64,
+}
+
+impl Window {
+    fn numbers(self) -> impl Iterator<Item = u64> {
+        self.last.saturating_sub(self.count - 1)..=self.last
+    }
+}
+
+/// `GET /api/v1/series`.
+pub(crate) async fn get_series(
+    State(shared): State<Arc<Shared>>,
+    mut params: Params,
+) -> Result<Response, Problem> {
+    let scope = params.scope()?;
+    let wanted = kinds(&params.text("names").unwrap_or_default())?;
+    let whose = whose(params.text("node").as_deref())?;
+    let step_s = params.integer("step", 1..=10, 1)?;
+    let Some((_, rows)) = STEPS.iter().find(|(step, _)| *step == step_s) else {
+        return Err(Params::refuse("step", "steps are of 1 or 10 seconds".to_owned()));
+    };
+    let kept_s = step_s * *rows as u64;
+    let seconds = params.integer("seconds", step_s..=kept_s, 600.min(kept_s))?;
+    // Of a step that is just over, not every node has its figure yet.
+    let newest = (now_unix_ms() / 1_000 / step_s).saturating_sub(1);
+    let last = params.integer("last", 0..=newest, newest.saturating_sub(u64::from(step_s == 1)))?;
+    params.end()?;
+    let window = Window { step_s, last, count: seconds / step_s };
+    let (snapshot, age) = shared.look();
+    let asked = with_parts(&wanted);
+    let own = part(&shared.history(), &asked, window);
+    if scope == Scope::Node {
+        return Ok(axum::Json(Document::of_node(own, age)).into_response());
+    }
+    let names: Vec<&str> = asked.iter().map(|kind| kind.name).collect();
+    let path = format!(
+        "/api/v1/series?scope=node&names={}&step={step_s}&seconds={seconds}&last={last}",
+        names.join(",")
+    );
+    let Gathered { mut parts, missing } = shared.peers.gather(&snapshot, own, &path).await;
+    if let Whose::Node(node) = whose {
+        parts.retain(|part| part.node.0 == node);
+    }
+    let times_unix_ms: Vec<u64> = window.numbers().map(|number| number * step_s * 1_000).collect();
+    let body = SeriesBody {
+        step_ms: step_s * 1_000,
+        series: wanted.into_iter().map(|kind| together(kind, whose, &parts, window)).collect(),
+        marks: marks(&shared.events(), times_unix_ms.first().copied().unwrap_or_default()),
+        times_unix_ms,
+    };
+    Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
+}
+
+fn kinds(names: &str) -> Result<Vec<&'static SeriesKind>, Problem> {
+    let names = names.split(',').filter(|name| !name.is_empty());
+    let kind = |name: &str| {
+        let known = KINDS.iter().find(|kind| kind.name == name);
+        known.ok_or_else(|| {
+            let all: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+            Params::refuse("names", format!("there is no series `{name}`: {}", all.join(", ")))
+        })
+    };
+    let kinds: Vec<&SeriesKind> = names.map(kind).collect::<Result<_, _>>()?;
+    if kinds.is_empty() {
+        return Err(Params::refuse(
+            "names",
+            "names of series are wanted, with commas between them".to_owned(),
+        ));
+    }
+    if kinds.len() > KINDS.len() {
+        return Err(Params::refuse("names", "a name is given more than once".to_owned()));
+    }
+    Ok(kinds)
+}
+
+fn whose(node: Option<&str>) -> Result<Whose, Problem> {
+    match node {
+        None | Some("all") => Ok(Whose::All),
+        Some(text) => text
+            .parse()
+            .map(Whose::Node)
+            .map_err(|_| Params::refuse("node", format!("`{text}` is neither a node's number nor all"))),
+    }
+}
+
+fn kind(name: &str) -> &'static SeriesKind {
+    KINDS.iter().find(|kind| kind.name == name).expect("one of those that are kept")
+}
+
+/// The kinds that nodes are asked for: a share of all cannot be made of shares.
+fn with_parts(wanted: &[&'static SeriesKind]) -> Vec<&'static SeriesKind> {
+    let mut asked = wanted.to_vec();
+    if wanted.iter().any(|kind| kind.together == Together::OneSidedShare) {
+        asked.extend([SEARCHES_SERVER, SEARCHES_ONE_SIDED].map(kind));
+    }
+    asked
+}
+
+fn part(history: &NodeHistory, kinds: &[&'static SeriesKind], window: Window) -> SeriesPart {
+    let figures = |kind: &&'static SeriesKind| {
+        let at = KINDS.iter().position(|known| known.name == kind.name).unwrap_or(0);
+        let values = window.numbers().map(|number| history.figure(window.step_s, number, at));
+        Figures { name: kind.name.to_owned(), values: values.collect() }
+    };
+    SeriesPart { series: kinds.iter().map(figures).collect() }
+}
+
+fn together(
+    kind: &'static SeriesKind,
+    whose: Whose,
+    parts: &[NodePart<SeriesPart>],
+    window: Window,
+) -> Series {
+    let figures = |name: &str, at: usize| -> Vec<f64> {
+        let of_node = |part: &NodePart<SeriesPart>| {
+            let series = part.part.series.iter().find(|series| series.name == name)?;
+            *series.values.get(at)?
+        };
+        parts.iter().filter_map(of_node).collect()
+    };
+    let sum = |figures: Vec<f64>| (!figures.is_empty()).then(|| figures.iter().sum::<f64>());
+    let value = |at| match kind.together {
+        Together::Sum => sum(figures(kind.name, at)),
+        Together::Largest => figures(kind.name, at).into_iter().max_by(f64::total_cmp),
+        Together::OneSidedShare => {
+            let one_sided = sum(figures(SEARCHES_ONE_SIDED, at))?;
+            share(one_sided, one_sided + sum(figures(SEARCHES_SERVER, at))?)
+        }
+    };
+    let count = usize::try_from(window.count).unwrap_or(0);
+    Series { name: kind.name, unit: kind.unit, node: whose, values: (0..count).map(value).collect() }
+}
+
+/// Changes of settings since a time, oldest first.
+pub(crate) fn marks(events: &EventLog, since_unix_ms: u64) -> Vec<Mark> {
+    let settings = events.iter().filter(|event| event.kind == "setting" && event.at_unix_ms >= since_unix_ms);
+    let mark = |event: &crate::event_log::Event| Mark {
+        at_unix_ms: event.at_unix_ms,
+        revision: event.details["revision"].as_str().unwrap_or_default().to_owned(),
+        names: serde_json::from_value(event.details["names"].clone()).unwrap_or_default(),
+    };
+    settings.map(mark).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_terms::NodeId;
+
+    use super::*;
+
+    fn of_node(node: u32, all: &[(&str, &[Option<f64>])]) -> NodePart<SeriesPart> {
+        let figures = |(name, values): &(&str, &[Option<f64>])| Figures {
+            name: (*name).to_owned(),
+            values: values.to_vec(),
+        };
+        NodePart { node: NodeId(node), part: SeriesPart { series: all.iter().map(figures).collect() } }
+    }
+
+    #[test]
+    fn together_adds_takes_the_largest_and_makes_the_share_of_all() {
+        let window = Window { step_s: 1, last: 9, count: 3 };
+        let parts = [
+            of_node(
+                1,
+                &[
+                    ("ops_get", &[Some(1.0), None, None]),
+                    ("sync_p99_us", &[Some(5.0), Some(7.0), None]),
+                    (SEARCHES_SERVER, &[Some(90.0), Some(0.0), None]),
+                    (SEARCHES_ONE_SIDED, &[Some(0.0), Some(0.0), None]),
+                ],
+            ),
+            of_node(
+                2,
+                &[
+                    ("ops_get", &[Some(2.0), Some(4.0), None]),
+                    ("sync_p99_us", &[Some(6.0), None, None]),
+                    (SEARCHES_SERVER, &[Some(0.0), Some(0.0), None]),
+                    (SEARCHES_ONE_SIDED, &[Some(10.0), Some(0.0), None]),
+                ],
+            ),
+        ];
+        let values = |name| together(kind(name), Whose::All, &parts, window).values;
+        assert_eq!(values("ops_get"), [Some(3.0), Some(4.0), None]);
+        assert_eq!(values("sync_p99_us"), [Some(6.0), Some(7.0), None]);
+        assert_eq!(values("one_sided_share"), [Some(0.1), None, None]);
+    }
+
+    #[test]
+    fn kinds_that_are_not_kept_are_named() {
+        assert_eq!(kinds("ops_get,entries").unwrap().len(), 2);
+        for wrong in ["", ",", "ops_get,nothing"] {
+            assert_eq!(kinds(wrong).unwrap_err().errors[0].pointer, "/query/names", "{wrong}");
+        }
+        assert!(whose(Some("x")).is_err() && whose(Some("3")).unwrap() == Whose::Node(3));
+    }
+
+    #[test]
+    fn whose_figures_they_are_is_a_number_or_all() {
+        let text = |whose| serde_json::to_string(&whose).unwrap();
+        assert_eq!((text(Whose::All), text(Whose::Node(3))), ("\"all\"".into(), "3".into()));
+    }
+}

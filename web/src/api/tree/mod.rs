@@ -1,0 +1,24 @@
+//! `/api/v1/tree/…`: where keys live, and how full the meganodes are.
+
+mod axis;
+mod buckets;
+mod locate;
+mod meganode;
+mod part;
+
+pub(crate) use buckets::get_buckets;
+pub(crate) use locate::{get_locate, place};
+pub(crate) use meganode::{get_meganode, get_tree_node};
+
+use cell_node::LookError;
+
+use crate::problem::Problem;
+
+/// A look that came to nothing for now.
+fn explain(error: LookError) -> Problem {
+    let next = match error {
+        LookError::Busy => "ask again when the node serves",
+        _ => "ask again",
+    };
+    Problem::unavailable(format!("The meganode cannot be looked at: {error}.")).next(next)
+}

@@ -1,0 +1,141 @@
+//! `GET /api/v1/wal`: how far the logs of each pair are, and what a replay would cost.
+
+use cell_node::{NodeSnapshot, PairSnapshot};
+use serde::{Deserialize, Serialize};
+
+use crate::api::gathered::ClusterDocument;
+use crate::peers::{MissingPeer, NodePart};
+use crate::rates::{PairRates, share};
+use crate::shared::Shared;
+
+/// A pair's logs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct WalRow {
+    pub(crate) pair: u32,
+    pub(crate) node: u32,
+    pub(crate) epoch: u64,
+    /// Decimal numbers: JavaScript's are too small.
+    pub(crate) csn_appended: String,
+    pub(crate) csn_durable: String,
+    pub(crate) csn_checkpointed: String,
+    /// What is appended and not durable.
+    pub(crate) lag_csn: u64,
+    pub(crate) lag_bytes: u64,
+    pub(crate) log_bytes_since_checkpoint: u64,
+    pub(crate) batches_per_second: f64,
+    pub(crate) bytes_per_batch: Option<f64>,
+    pub(crate) sync_us: SyncTimes,
+    /// At the rate of the last takeover that the node has seen; null if it has seen none.
+    pub(crate) replay_seconds_estimate: Option<f64>,
+    pub(crate) checkpoint_running: bool,
+    pub(crate) checkpoints: u64,
+}
+
+/// Of the last second; null if nothing was synced.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct SyncTimes {
+    pub(crate) p50: Option<u64>,
+    pub(crate) p99: Option<u64>,
+    pub(crate) max: Option<u64>,
+}
+
+impl SyncTimes {
+    pub(crate) fn of([p50, p99, max]: [u64; 3]) -> SyncTimes {
+        let some = |time: u64| (max > 0).then_some(time);
+        SyncTimes { p50: some(p50), p99: some(p99), max: some(max) }
+    }
+}
+
+/// The pairs of one node, or of all.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct WalPart {
+    pairs: Vec<WalRow>,
+}
+
+/// See the module's text.
+pub(crate) struct Wal;
+
+impl ClusterDocument for Wal {
+    type Part = WalPart;
+    type Body = WalPart;
+    const PATH: &'static str = "/api/v1/wal";
+
+    fn part(shared: &Shared, snapshot: &NodeSnapshot) -> WalPart {
+        let history = shared.history();
+        let rate = replay_rate(snapshot);
+        let row = |pair: &PairSnapshot| {
+            let rates = history.rates().pairs.get(&pair.pair).copied().unwrap_or_default();
+            row(pair, snapshot.node.0, rates, rate)
+        };
+        WalPart { pairs: snapshot.pairs.iter().map(row).collect() }
+    }
+
+    fn body(
+        _shared: &Shared,
+        _snapshot: &NodeSnapshot,
+        parts: Vec<NodePart<WalPart>>,
+        _missing: &[MissingPeer],
+    ) -> WalPart {
+        let mut pairs: Vec<WalRow> = parts.into_iter().flat_map(|part| part.part.pairs).collect();
+        pairs.sort_by_key(|row| row.pair);
+        WalPart { pairs }
+    }
+}
+
+fn row(pair: &PairSnapshot, node: u32, rates: PairRates, replay_rate: Option<f64>) -> WalRow {
+    WalRow {
+        pair: pair.pair.0,
+        node,
+        epoch: u64::from(pair.epoch.0),
+        csn_appended: pair.csn_appended.0.to_string(),
+        csn_durable: pair.csn_durable.0.to_string(),
+        csn_checkpointed: pair.csn_checkpointed.0.to_string(),
+        lag_csn: pair.csn_appended.0.saturating_sub(pair.csn_durable.0),
+        lag_bytes: pair.log_bytes_pending,
+        log_bytes_since_checkpoint: pair.log_bytes_since_checkpoint,
+        batches_per_second: rates.batches,
+        bytes_per_batch: share(rates.bytes, rates.batches),
+        sync_us: SyncTimes::of(pair.sync_us),
+        replay_seconds_estimate: replay_rate
+            .map(|bytes_per_second| pair.log_bytes_since_checkpoint as f64 / bytes_per_second),
+        checkpoint_running: pair.checkpoint_running,
+        checkpoints: pair.checkpoints,
+    }
+}
+
+/// Bytes a second at which the cluster has replayed logs of late: those of the newest takeover that is over.
+fn replay_rate(snapshot: &NodeSnapshot) -> Option<f64> {
+    let shares = snapshot.cluster.incidents.iter().flat_map(|incident| &incident.plan);
+    let over = shares.map(|share| &share.times).filter(|times| times.replayed_ms > times.cut_ms);
+    let newest = over.filter(|times| times.replayed_bytes > 0).max_by_key(|times| times.replayed_ms)?;
+    Some(newest.replayed_bytes as f64 * 1e3 / (newest.replayed_ms - newest.claimed_ms).max(1) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    #[test]
+    fn row_has_the_lag_and_no_figure_that_nobody_knows() {
+        let mut pair = snapshot().pairs[0];
+        pair.csn_appended.0 = 60;
+        let rates = PairRates { batches: 4.0, bytes: 8_192.0 };
+        let row = serde_json::to_value(row(&pair, 3, rates, None)).unwrap();
+        assert_eq!(
+            (&row["csn_appended"], &row["lag_csn"], &row["node"]),
+            (&"60".into(), &19.into(), &3.into())
+        );
+        assert_eq!(row["bytes_per_batch"], 2_048.0);
+        assert_eq!(row["sync_us"], serde_json::json!({"p50": null, "p99": null, "max": null}));
+        assert!(row["replay_seconds_estimate"].is_null());
+    }
+
+    #[test]
+    fn row_estimates_a_replay_at_the_rate_that_was_seen() {
+        let mut pair = snapshot().pairs[0];
+        pair.log_bytes_since_checkpoint = 3_000;
+        let row = row(&pair, 3, PairRates::default(), Some(1_500.0));
+        assert_eq!((row.replay_seconds_estimate, row.bytes_per_batch), (Some(2.0), None));
+    }
+}

@@ -1,0 +1,32 @@
+//! `GET /api/v1/whoami`: who the caller is to this node, and what they may do.
+
+use std::sync::Arc;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+
+use crate::access::{Caller, Role};
+use crate::api::document::Document;
+use crate::api::params::Params;
+use crate::problem::Problem;
+use crate::shared::Shared;
+
+#[derive(Debug, Serialize)]
+struct WhoAmI {
+    name: String,
+    role: Role,
+    tokens_required: bool,
+}
+
+/// `GET /api/v1/whoami`.
+pub(crate) async fn get_whoami(
+    State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
+    params: Params,
+) -> Result<Response, Problem> {
+    params.end()?;
+    let who = WhoAmI { name: caller.name, role: caller.role, tokens_required: shared.wants_tokens() };
+    Ok(axum::Json(Document::of_node(who, shared.look().1)).into_response())
+}

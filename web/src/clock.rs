@@ -1,0 +1,27 @@
+//! The times that the web shows. Nothing is decided by them but ages.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::time::{ClockId, clock_gettime};
+
+#[allow(clippy::disallowed_methods, reason = "web is a shell: it shows ages")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Milliseconds since 1970, for people: nothing is decided by them.
+#[allow(clippy::disallowed_methods, reason = "web is a shell: it shows when something was")]
+pub(crate) fn now_unix_ms() -> u64 {
+    milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+/// Milliseconds of CLOCK_BOOTTIME, the clock of the cluster's incidents.
+pub(crate) fn now_boottime_ms() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    u64::try_from(now.tv_sec * 1_000 + now.tv_nsec / 1_000_000).unwrap_or(0)
+}
+
+/// A time in whole milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

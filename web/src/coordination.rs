@@ -1,0 +1,151 @@
+//! The coordinator as handlers ask it: on threads that may block, a few at a time, for a bounded time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use cell_cluster::{ClusterError, Coordinator};
+use tokio::sync::Semaphore;
+
+use crate::problem::Problem;
+
+/// Calls under way at a time; further ones wait. A coordinator that hangs holds no more threads than these.
+const CALLS_MAX: usize = 8;
+/// How long a handler that changes something waits. A call of the coordinator has a deadline of its own, and
+/// is made again a few times.
+pub(crate) const CHANGE_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Why the coordinator has not done what was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Unanswered {
+    /// The node has none.
+    #[error("this node has no coordinator")]
+    Absent,
+    /// It has not answered in time. The call goes on.
+    #[error("the coordinator did not answer within {} ms", patience.as_millis())]
+    Late {
+        /// How long it was given.
+        patience: Duration,
+    },
+    /// It failed.
+    #[error(transparent)]
+    Failed(#[from] ClusterError),
+    /// The call panicked.
+    #[error("the call failed; the node's log tells more")]
+    Panicked,
+}
+
+/// The cluster's coordinator.
+#[derive(Clone)]
+pub(crate) struct Coordination {
+    coordinator: Option<Arc<dyn Coordinator>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Coordination {
+    /// Over the coordinator that the node was given.
+    pub(crate) fn new(coordinator: Option<Arc<dyn Coordinator>>) -> Coordination {
+        Coordination { coordinator, permits: Arc::new(Semaphore::new(CALLS_MAX)) }
+    }
+
+    /// Calls `ask` on a thread that may block, and waits for it at most `patience`.
+    ///
+    /// # Errors
+    /// See [`Unanswered`]. After [`Unanswered::Late`] it may still be carried out.
+    pub(crate) async fn call<T: Send + 'static>(
+        &self,
+        patience: Duration,
+        ask: impl FnOnce(Arc<dyn Coordinator>) -> Result<T, ClusterError> + Send + 'static,
+    ) -> Result<T, Unanswered> {
+        let coordinator = self.coordinator.clone().ok_or(Unanswered::Absent)?;
+        let permits = Arc::clone(&self.permits);
+        let called = async {
+            let permit = permits.acquire_owned().await.map_err(|_| Unanswered::Panicked)?;
+            let call = move || {
+                let answer = ask(coordinator);
+                drop(permit); // held by the thread, also when nobody waits for it any more
+                answer
+            };
+            match tokio::task::spawn_blocking(call).await {
+                Ok(answer) => Ok(answer?),
+                Err(_) => Err(Unanswered::Panicked),
+            }
+        };
+        tokio::time::timeout(patience, called).await.unwrap_or(Err(Unanswered::Late { patience }))
+    }
+}
+
+/// What a change answers that the coordinator has not made.
+impl From<Unanswered> for Problem {
+    fn from(error: Unanswered) -> Problem {
+        let down = |detail| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "coordinator_down", detail);
+        let words = format!("The coordinator has not done it: {}", in_words(&error));
+        match &error {
+            Unanswered::Failed(ClusterError::TooLong { .. }) => {
+                Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "too_long", words)
+                    .next("take values back that are not needed any more, then try again")
+            }
+            Unanswered::Late { .. } | Unanswered::Failed(ClusterError::OutcomeUnknown(_)) => {
+                down(format!("{words}. The change may still be made."))
+                    .next("read /api/v1/tuning again before you repeat it")
+            }
+            Unanswered::Failed(error) if !error.is_transient() => {
+                tracing::error!(error = words, "the coordinator failed");
+                down(format!("{words}. Nothing was changed.")).next("look into the coordinator's log")
+            }
+            _ => down(format!("{words}. Nothing was changed."))
+                .next("see whether its process runs (`coordinator_address`), then try again"),
+        }
+    }
+}
+
+/// An error with its causes.
+pub(crate) fn in_words(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        let text = inner.to_string();
+        if !words.ends_with(&text) {
+            words = format!("{words}: {text}");
+        }
+        cause = inner.source();
+    }
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use cell_cluster::Sim;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn call_that_hangs_is_late_and_frees_its_thread_when_it_ends() {
+        let coordination = Coordination::new(Some(Arc::new(Sim::new(1).link())));
+        let (release, held) = mpsc::channel::<()>();
+        let patience = Duration::from_millis(1);
+        let hangs = move |_| Ok(held.recv().is_err());
+        let late = coordination.call(patience, hangs).await;
+        assert!(matches!(late, Err(Unanswered::Late { .. })));
+        drop(release);
+        let all = u32::try_from(CALLS_MAX).unwrap();
+        drop(coordination.permits.acquire_many(all).await.unwrap()); // its thread has ended
+        let key = coordination.call(CHANGE_PATIENCE, |coordinator| coordinator.read("x")).await;
+        assert_eq!(key.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn call_of_a_coordinator_that_is_away_says_what_and_what_next() {
+        let link = Sim::new(1).link();
+        link.set_cut(true);
+        let coordination = Coordination::new(Some(Arc::new(link)));
+        let error = coordination.call(CHANGE_PATIENCE, |coordinator| coordinator.read("x")).await;
+        let problem = Problem::from(error.unwrap_err());
+        assert_eq!((problem.status.as_u16(), problem.code), (503, "coordinator_down"));
+        assert!(problem.detail.contains("has not done it: ") && problem.next.is_some(), "{problem:?}");
+        let absent = Coordination::new(None).call(CHANGE_PATIENCE, |_| Ok(())).await;
+        assert!(matches!(absent, Err(Unanswered::Absent)));
+    }
+}

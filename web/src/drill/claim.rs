@@ -1,0 +1,120 @@
+//! One drill at a time in a cluster: a row of the coordinator that names it, and that goes with the lease of
+//! the node that runs it.
+
+use std::thread;
+use std::time::Duration;
+
+use cell_cluster::{ClusterError, Coordinator, KeyCondition, Transaction, TransactionOutcome};
+use cell_terms::Incarnation;
+use serde::{Deserialize, Serialize};
+
+const KEY: &str = "web/drill";
+/// Tries of one call, against others that come and go.
+const TRIES: usize = 5;
+/// Between tries to take the row away while the coordinator is not reached.
+const AGAIN: Duration = Duration::from_secs(1);
+const RELEASES_MAX: usize = 60;
+
+/// The drill that runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ClaimRow {
+    pub(crate) id: String,
+    /// The node that runs it.
+    pub(crate) runner: u32,
+    pub(crate) kind: String,
+    /// The node that it is done to.
+    pub(crate) node: u16,
+    /// What tells it from other requests, if it may be sent again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) repeat_id: Option<u64>,
+}
+
+impl ClaimRow {
+    /// Whether both come of one request, which was sent twice.
+    pub(crate) fn is_same(&self, other: &ClaimRow) -> bool {
+        self.repeat_id.is_some() && self.repeat_id == other.repeat_id
+    }
+
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("plain structures with text keys")
+    }
+
+    /// Writes the row, unless another drill has it: that one.
+    pub(crate) fn take(
+        &self,
+        coordinator: &dyn Coordinator,
+        lease: Incarnation,
+    ) -> Result<Option<ClaimRow>, ClusterError> {
+        for _ in 0..TRIES {
+            let absent = KeyCondition::Absent { key: KEY.to_owned() };
+            let put = Transaction::new().when(absent).put_leased(KEY, self.text(), lease);
+            match coordinator.transact(put) {
+                Ok(TransactionOutcome::Applied { .. }) => return Ok(None),
+                Ok(TransactionOutcome::Refused { .. }) | Err(ClusterError::OutcomeUnknown(_)) => {}
+                Err(error) => return Err(error),
+            }
+            let found = coordinator.read(KEY)?;
+            let found = found.and_then(|row| serde_json::from_str::<ClaimRow>(&row.value).ok());
+            match found {
+                Some(row) if row == *self => return Ok(None),
+                Some(row) => return Ok(Some(row)),
+                None => {}
+            }
+        }
+        Err(ClusterError::Contended { what: "the drill" })
+    }
+
+    fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
+        let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
+        coordinator.transact(Transaction::new().when(own).delete(KEY)).map(drop)
+    }
+
+    /// Takes the row away. Blocks while the coordinator is not reached, for a minute or so.
+    pub(crate) fn release(&self, coordinator: &dyn Coordinator) {
+        for _ in 0..RELEASES_MAX {
+            match self.try_release(coordinator) {
+                Ok(()) => return,
+                Err(error) => tracing::warn!(%error, "the drill's row could not be taken away yet"),
+            }
+            thread::park_timeout(AGAIN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{Fault, Sim};
+
+    use super::*;
+
+    fn row(id: &str) -> ClaimRow {
+        ClaimRow { id: id.to_owned(), runner: 1, kind: "kill".to_owned(), node: 0, repeat_id: None }
+    }
+
+    #[test]
+    fn take_is_granted_to_one_until_it_releases_or_its_lease_ends() {
+        let sim = Sim::new(1);
+        let link = sim.link();
+        let lease = link.grant(1_000).unwrap().lease;
+        assert_eq!(row("a").take(&link, lease).unwrap(), None);
+        assert_eq!(row("a").take(&link, lease).unwrap(), None, "it is its own already");
+        assert_eq!(row("b").take(&link, lease).unwrap(), Some(row("a")));
+        row("b").release(&link); // not its own: stays
+        assert_eq!(row("b").take(&link, lease).unwrap(), Some(row("a")));
+        row("a").release(&link);
+        assert_eq!(row("b").take(&link, lease).unwrap(), None);
+        sim.advance(2_000_000_000);
+        let lease = link.grant(1_000).unwrap().lease;
+        assert_eq!(row("c").take(&link, lease).unwrap(), None, "b's lease has ended");
+    }
+
+    #[test]
+    fn take_whose_answer_is_lost_knows_its_own_row() {
+        let link = Sim::new(1).link();
+        let lease = link.grant(1_000).unwrap().lease;
+        link.plan([Fault::AnswerLost]);
+        assert_eq!(row("a").take(&link, lease).unwrap(), None);
+        link.plan([Fault::NotReached]);
+        assert!(row("b").take(&link, lease).is_err());
+    }
+}

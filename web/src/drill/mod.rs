@@ -1,0 +1,12 @@
+//! Drills that this node runs: a fault on purpose to another node, on a thread of its own, with the core that
+//! `cell drill` has, too. Runs are kept in memory; that one runs in the cluster at a time is a row of the
+//! coordinator.
+
+mod claim;
+mod registry;
+mod run;
+mod wanted;
+
+pub(crate) use registry::{Drills, NotBegun, RunPlace};
+pub(crate) use run::{RunRow, RunSeen, RunState};
+pub(crate) use wanted::{DrillWanted, name_of, parameters};

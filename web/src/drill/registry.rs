@@ -1,0 +1,246 @@
+//! The drills of this node: begins them, one at a time in the cluster, and keeps the last ones.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+use cell_cluster::{ClusterError, Coordinator};
+use cell_drill::DrillError;
+use cell_terms::Incarnation;
+
+use crate::drill::claim::ClaimRow;
+use crate::drill::run::{Run, RunRow, RunSeen};
+use crate::drill::wanted::DrillWanted;
+
+/// Runs that are kept; the oldest go first.
+const RUNS_MAX: usize = 50;
+/// How long the end of this node waits until faults are taken back.
+const HEAL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What a drill needs of the node that runs it.
+#[derive(Clone)]
+pub(crate) struct RunPlace {
+    /// The cluster's folder, with the supervisor's socket.
+    pub(crate) folder: PathBuf,
+    /// The node.
+    pub(crate) runner: u32,
+    /// Its lease.
+    pub(crate) lease: Incarnation,
+    pub(crate) coordinator: Option<Arc<dyn Coordinator>>,
+    /// The wall clock.
+    pub(crate) now_unix_ms: fn() -> u64,
+}
+
+/// Why a drill was not begun.
+#[derive(Debug)]
+pub(crate) enum NotBegun {
+    /// Another one runs.
+    Busy(ClaimRow),
+    /// The coordinator does not say whether another one runs.
+    Coordinator(ClusterError),
+    /// The cluster cannot be drilled now.
+    Drill(DrillError),
+    /// There is no thread.
+    Thread(io::Error),
+}
+
+/// The drills of this node. Dropping it halts what runs.
+#[derive(Default)]
+pub(crate) struct Drills {
+    /// Held while one is begun.
+    beginning: Mutex<()>,
+    /// The newest last.
+    runs: Mutex<VecDeque<Arc<Run>>>,
+}
+
+impl Drills {
+    /// All that are kept, the newest first.
+    pub(crate) fn rows(&self) -> Vec<RunRow> {
+        self.runs().iter().rev().map(|run| run.row()).collect()
+    }
+
+    /// How far each is, the oldest first.
+    pub(crate) fn seen(&self) -> Vec<RunSeen> {
+        self.runs().iter().map(|run| run.seen()).collect()
+    }
+
+    /// The run of this name.
+    pub(crate) fn find(&self, id: &str) -> Option<Arc<Run>> {
+        self.runs().iter().find(|run| run.id == id).cloned()
+    }
+
+    /// Begins a drill on a thread of its own, unless the same request has begun one before: then that one is
+    /// meant. Its name and the node that runs it. Blocks for calls of coordinator and supervisor.
+    pub(crate) fn begin(
+        &self,
+        place: &RunPlace,
+        wanted: DrillWanted,
+        repeat_id: Option<u64>,
+    ) -> Result<(String, u32), NotBegun> {
+        let _one = self.beginning.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_same = |run: &&Arc<Run>| repeat_id.is_some() && run.repeat_id == repeat_id;
+        if let Some(before) = self.runs().iter().find(is_same) {
+            return Ok((before.id.clone(), place.runner));
+        }
+        let id = format!("drill-{}-{:016x}", place.runner, RandomState::new().build_hasher().finish());
+        let (kind, node) = (wanted.kind.word().to_owned(), wanted.node);
+        let claim = ClaimRow { id: id.clone(), runner: place.runner, kind, node, repeat_id };
+        if let Some(run) = self.runs().iter().find(|run| !run.state().is_over()) {
+            let row = run.row();
+            return Err(NotBegun::Busy(ClaimRow {
+                id: row.id,
+                kind: row.kind,
+                node: run.wanted.node,
+                ..claim
+            }));
+        }
+        let coordinator = place.coordinator.as_deref();
+        let other = coordinator.map(|coordinator| claim.take(coordinator, place.lease)).transpose();
+        match other.map_err(NotBegun::Coordinator)?.flatten() {
+            Some(other) if other.is_same(&claim) => return Ok((other.id, other.runner)),
+            Some(other) => return Err(NotBegun::Busy(other)),
+            None => {}
+        }
+        let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
+        let begun = start(place, Arc::clone(&run), claim.clone());
+        if begun.is_err()
+            && let Some(coordinator) = coordinator
+        {
+            claim.release(coordinator);
+        }
+        begun?;
+        self.keep(run);
+        Ok((id, place.runner))
+    }
+
+    fn keep(&self, run: Arc<Run>) {
+        let mut runs = self.runs();
+        if runs.len() >= RUNS_MAX {
+            runs.pop_front();
+        }
+        runs.push_back(run);
+    }
+
+    /// The node ends: halts what runs, and waits until its fault is taken back.
+    pub(crate) fn halt_all(&self) {
+        let runs: Vec<_> = self.runs().iter().filter(|run| !run.halt().is_over()).cloned().collect();
+        for run in runs {
+            if !run.wait_healed(HEAL_PATIENCE) {
+                tracing::error!(run = run.id, "the fault may last; `cell drill heal` takes it back");
+            }
+        }
+    }
+
+    fn runs(&self) -> MutexGuard<'_, VecDeque<Arc<Run>>> {
+        self.runs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Drills {
+    fn drop(&mut self) {
+        self.halt_all();
+    }
+}
+
+/// Starts the drill's thread, if the cluster can be drilled now.
+fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotBegun> {
+    let drill = run.wanted.drill(place.folder.clone());
+    drill.check().map_err(NotBegun::Drill)?;
+    let coordinator = place.coordinator.clone();
+    let body = move || {
+        tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
+        let result = drill.run(run.halt_flag(), &|notice| run.hear(notice));
+        if let Some(coordinator) = coordinator {
+            claim.release(&*coordinator);
+        }
+        run.end(result);
+        tracing::info!(run = run.id, state = ?run.state(), "the drill has ended");
+    };
+    thread::Builder::new().name("drill".into()).spawn(body).map_err(NotBegun::Thread)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::Sim;
+    use cell_drill::FaultKind;
+
+    use super::*;
+    use crate::drill::run::tests::run;
+    use crate::drill::wanted::tests::wanted;
+
+    fn place(sim: &Sim, folder: &str) -> RunPlace {
+        let link = sim.link();
+        let lease = link.grant(60_000).unwrap().lease;
+        RunPlace {
+            folder: folder.into(),
+            runner: 2,
+            lease,
+            coordinator: Some(Arc::new(link)),
+            now_unix_ms: || 1_000,
+        }
+    }
+
+    #[test]
+    fn begin_without_a_supervisor_leaves_nothing_behind() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        for _ in 0..2 {
+            let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+            assert!(matches!(refused, Err(NotBegun::Drill(DrillError::NoSupervisor { .. }))), "{refused:?}");
+        }
+        assert!(drills.rows().is_empty());
+    }
+
+    #[test]
+    fn begin_while_another_runs_names_it_wherever_it_runs() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let row = |id: &str| ClaimRow {
+            id: id.to_owned(),
+            runner: 0,
+            kind: "kill".to_owned(),
+            node: 1,
+            repeat_id: Some(9),
+        };
+        let coordinator = place.coordinator.clone().unwrap();
+        assert_eq!(row("drill-0-7").take(&*coordinator, place.lease).unwrap(), None);
+        let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(refused, Err(NotBegun::Busy(busy)) if busy == row("drill-0-7")));
+        let again = drills.begin(&place, wanted(FaultKind::Kill, 1), Some(9));
+        assert_eq!(again.unwrap(), ("drill-0-7".to_owned(), 0), "the same request, sent again");
+        row("drill-0-7").release(&*coordinator);
+        drills.keep(Arc::new(run("drill-2-1", 1)));
+        let refused = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(refused, Err(NotBegun::Busy(busy)) if busy.id == "drill-2-1" && busy.runner == 2));
+    }
+
+    #[test]
+    fn begin_of_the_same_request_is_the_run_that_it_began() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let wanted = || wanted(FaultKind::Kill, 1);
+        drills.keep(Arc::new(Run::new("drill-2-1".to_owned(), wanted(), Some(9), 2, || 1_000)));
+        let same = drills.begin(&place, wanted(), Some(9));
+        assert_eq!(same.unwrap(), ("drill-2-1".to_owned(), 2));
+        for other in [None, Some(8)] {
+            assert!(matches!(drills.begin(&place, wanted(), other), Err(NotBegun::Busy(_))));
+        }
+    }
+
+    #[test]
+    fn rows_are_the_last_ones_the_newest_first() {
+        let drills = Drills::default();
+        for number in 0..=RUNS_MAX {
+            let run = run(&number.to_string(), 1);
+            run.end(Err(DrillError::Interrupted));
+            drills.keep(Arc::new(run));
+        }
+        let rows = drills.rows();
+        assert_eq!((rows.len(), &*rows[0].id, &*rows[RUNS_MAX - 1].id), (RUNS_MAX, "50", "1"));
+        assert!(drills.find("0").is_none() && drills.find("1").is_some());
+    }
+}

@@ -1,0 +1,336 @@
+//! One drill: how far it is, and what it found.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cell_cluster::boottime_ns;
+use cell_drill::{DrillError, DrillVerdict, LanePoint, Moment, Notice, Report};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::drill::wanted::DrillWanted;
+
+/// How far a drill is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RunState {
+    /// Before the fault, or while it lasts.
+    Running,
+    /// The fault is over; not everything is back.
+    Healing,
+    /// Everything acknowledged is read back.
+    Verifying,
+    /// `PASS`.
+    Passed,
+    /// `FAIL`.
+    Failed,
+    /// `INCONCLUSIVE`, or it could not be run to its end.
+    Inconclusive,
+    /// Somebody halted it.
+    Halted,
+}
+
+impl RunState {
+    /// Whether it has ended.
+    pub(crate) fn is_over(self) -> bool {
+        !matches!(self, RunState::Running | RunState::Healing | RunState::Verifying)
+    }
+}
+
+/// How far a run is, in short.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RunSeen {
+    pub(crate) id: String,
+    pub(crate) kind: &'static str,
+    /// The node that it is done to.
+    pub(crate) node: u32,
+    pub(crate) state: RunState,
+}
+
+/// A run as JSON; times `at_ms` count from its begin.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct RunRow {
+    pub(crate) id: String,
+    pub(crate) kind: String,
+    /// The node that it is done to.
+    pub(crate) node: u32,
+    /// The node that runs it.
+    pub(crate) runner: u32,
+    pub(crate) state: RunState,
+    pub(crate) begun_unix_ms: u64,
+    pub(crate) ended_unix_ms: Option<u64>,
+    timeline: Vec<MomentRow>,
+    lane: Vec<LaneRow>,
+    /// What `cell drill run --json` prints; of a run that did not come to its end the verdict and why.
+    pub(crate) report: Option<Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct MomentRow {
+    name: String,
+    at_ms: u64,
+    pair: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct LaneRow {
+    at_ms: u64,
+    attempted: u64,
+    succeeded: u64,
+    p99_us: Option<u64>,
+}
+
+/// A run. Its thread writes what it is told, handlers read it.
+pub(crate) struct Run {
+    pub(crate) id: String,
+    pub(crate) wanted: DrillWanted,
+    /// What tells it from other requests, if it may be sent again.
+    pub(crate) repeat_id: Option<u64>,
+    runner: u32,
+    now_unix_ms: fn() -> u64,
+    begun_unix_ms: u64,
+    begun_ns: u64,
+    halt: AtomicBool,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+struct Progress {
+    state: RunState,
+    fault_lasts: bool,
+    timeline: Vec<Moment>,
+    lane: Vec<LanePoint>,
+    /// What could not be taken back, and why.
+    troubles: Vec<String>,
+    ended_unix_ms: Option<u64>,
+    report: Option<Value>,
+}
+
+impl Run {
+    /// It begins now, at the node `runner`; `now_unix_ms` is the wall clock, for people.
+    pub(crate) fn new(
+        id: String,
+        wanted: DrillWanted,
+        repeat_id: Option<u64>,
+        runner: u32,
+        now_unix_ms: fn() -> u64,
+    ) -> Run {
+        let progress = Progress {
+            state: RunState::Running,
+            fault_lasts: false,
+            timeline: Vec::new(),
+            lane: Vec::new(),
+            troubles: Vec::new(),
+            ended_unix_ms: None,
+            report: None,
+        };
+        Run {
+            id,
+            wanted,
+            repeat_id,
+            runner,
+            now_unix_ms,
+            begun_unix_ms: now_unix_ms(),
+            begun_ns: boottime_ns(),
+            halt: AtomicBool::new(false),
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Set when it is to end before its end.
+    pub(crate) fn halt_flag(&self) -> &AtomicBool {
+        &self.halt
+    }
+
+    /// How far it is.
+    pub(crate) fn state(&self) -> RunState {
+        self.progress().state
+    }
+
+    /// Ends it, and takes the fault back. How far it was.
+    pub(crate) fn halt(&self) -> RunState {
+        let mut progress = self.progress();
+        let before = progress.state;
+        if !before.is_over() {
+            self.halt.store(true, Ordering::Relaxed);
+            progress.state = RunState::Healing;
+        }
+        before
+    }
+
+    /// Waits until no fault of it lasts; whether that is so.
+    pub(crate) fn wait_healed(&self, patience: Duration) -> bool {
+        let lasts = |progress: &mut Progress| progress.fault_lasts && !progress.state.is_over();
+        let (_guard, timeout) = self
+            .changed
+            .wait_timeout_while(self.progress(), patience, lasts)
+            .unwrap_or_else(PoisonError::into_inner);
+        !timeout.timed_out()
+    }
+
+    /// Takes in what the drill tells.
+    pub(crate) fn hear(&self, notice: Notice) {
+        let is_halted = self.halt.load(Ordering::Relaxed);
+        let mut progress = self.progress();
+        match notice {
+            Notice::Injecting { .. } => progress.fault_lasts = true,
+            Notice::Moments(moments) => progress.timeline = moments,
+            Notice::Lane(point) => progress.lane.push(point),
+            Notice::Healing => {
+                progress.fault_lasts = false;
+                progress.state = RunState::Healing;
+            }
+            Notice::ReadingBack if !is_halted => progress.state = RunState::Verifying,
+            Notice::NotHealed(why) => {
+                progress.fault_lasts = false;
+                progress.troubles.push(format!("the fault could not be taken back: {why}"));
+            }
+            _ => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// It has ended.
+    pub(crate) fn end(&self, result: Result<Report, DrillError>) {
+        let is_halted = self.halt.load(Ordering::Relaxed);
+        let mut progress = self.progress();
+        let mut reasons = std::mem::take(&mut progress.troubles);
+        (progress.state, progress.report) = match result {
+            Ok(report) => (state_of(report.verdict()), Some(report.to_json())),
+            Err(error) => {
+                if !matches!(error, DrillError::Interrupted) {
+                    reasons.push(in_words(&error));
+                }
+                let state = if is_halted { RunState::Halted } else { RunState::Inconclusive };
+                let told = json!({"verdict": DrillVerdict::Inconclusive.word(), "reasons": reasons});
+                (state, (!reasons.is_empty()).then_some(told))
+            }
+        };
+        progress.fault_lasts = false;
+        progress.ended_unix_ms = Some((self.now_unix_ms)());
+        self.changed.notify_all();
+    }
+
+    /// How far it is, in short.
+    pub(crate) fn seen(&self) -> RunSeen {
+        let (kind, node) = (self.wanted.kind.word(), u32::from(self.wanted.node));
+        RunSeen { id: self.id.clone(), kind, node, state: self.state() }
+    }
+
+    /// As JSON.
+    pub(crate) fn row(&self) -> RunRow {
+        let progress = self.progress();
+        let at_ms = |at_ns: u64| at_ns.saturating_sub(self.begun_ns) / 1_000_000;
+        let moment = |moment: &Moment| MomentRow {
+            name: moment.event.word().to_owned(),
+            at_ms: at_ms(moment.at_ns),
+            pair: moment.pair,
+        };
+        let step = |point: &LanePoint| LaneRow {
+            at_ms: at_ms(point.at_ns),
+            attempted: point.attempted,
+            succeeded: point.succeeded,
+            p99_us: point.p99_us,
+        };
+        RunRow {
+            id: self.id.clone(),
+            kind: self.wanted.kind.word().to_owned(),
+            node: u32::from(self.wanted.node),
+            runner: self.runner,
+            state: progress.state,
+            begun_unix_ms: self.begun_unix_ms,
+            ended_unix_ms: progress.ended_unix_ms,
+            timeline: progress.timeline.iter().map(moment).collect(),
+            lane: progress.lane.iter().map(step).collect(),
+            report: progress.report.clone(),
+        }
+    }
+
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn state_of(verdict: DrillVerdict) -> RunState {
+    match verdict {
+        DrillVerdict::Pass => RunState::Passed,
+        DrillVerdict::Fail => RunState::Failed,
+        DrillVerdict::Inconclusive => RunState::Inconclusive,
+    }
+}
+
+/// An error, and what helps.
+fn in_words(error: &DrillError) -> String {
+    match error {
+        DrillError::Refused { what, next } => format!("{what}; {next}"),
+        DrillError::Client(error) => cell_terms::text::with_causes(error),
+        _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use cell_drill::{DrillEvent, FaultKind};
+
+    use super::*;
+    use crate::drill::wanted::tests::wanted;
+
+    /// A run of this node and name.
+    pub(crate) fn run(id: &str, node: u16) -> Run {
+        Run::new(id.to_owned(), wanted(FaultKind::Kill, node), None, 2, || 1_000)
+    }
+
+    fn injecting() -> Notice {
+        Notice::Injecting { fault: FaultKind::Kill, node: 1 }
+    }
+
+    #[test]
+    fn row_has_what_the_drill_told_in_times_from_its_begin() {
+        let run = run("drill-2-1", 1);
+        let at_ns = run.begun_ns + 250_000_000;
+        run.hear(injecting());
+        run.hear(Notice::Moments(vec![Moment { at_ns, event: DrillEvent::LeaseEnded, pair: None }]));
+        run.hear(Notice::Lane(LanePoint { at_ns, attempted: 400, succeeded: 265, p99_us: None }));
+        let row = serde_json::to_value(run.row()).unwrap();
+        assert_eq!((&row["state"], &row["runner"], &row["node"]), (&"running".into(), &2.into(), &1.into()));
+        let moment = json!({"name": "lease_ended", "at_ms": 250, "pair": null});
+        assert_eq!((&row["timeline"], &row["report"]), (&json!([moment]), &Value::Null));
+        let step = json!({"at_ms": 250, "attempted": 400, "succeeded": 265, "p99_us": null});
+        assert_eq!(row["lane"], json!([step]));
+        run.hear(Notice::Healing);
+        assert_eq!(run.state(), RunState::Healing);
+        run.hear(Notice::ReadingBack);
+        assert_eq!(run.state(), RunState::Verifying);
+    }
+
+    #[test]
+    fn halt_ends_without_a_report_unless_the_fault_is_still_there() {
+        for trouble in [None, Some("the supervisor is gone".to_owned())] {
+            let run = run("a", 1);
+            run.hear(injecting());
+            assert!(!run.wait_healed(Duration::ZERO));
+            assert_eq!(run.halt(), RunState::Running);
+            assert!(run.halt_flag().load(Ordering::Relaxed));
+            let has_trouble = trouble.is_some();
+            run.hear(trouble.map_or(Notice::Healing, Notice::NotHealed));
+            assert!(run.wait_healed(Duration::ZERO));
+            run.end(Err(DrillError::Interrupted));
+            assert_eq!((run.state(), run.halt()), (RunState::Halted, RunState::Halted));
+            let row = run.row();
+            assert_eq!((row.report.is_some(), row.ended_unix_ms.is_some()), (has_trouble, true));
+        }
+    }
+
+    #[test]
+    fn end_that_came_too_early_says_why() {
+        let run = run("a", 1);
+        run.end(Err(DrillError::Unhealthy { node: 0, state: "down".to_owned() }));
+        let row = run.row();
+        assert_eq!(row.state, RunState::Inconclusive);
+        let report = row.report.unwrap();
+        assert_eq!(report["verdict"], "INCONCLUSIVE");
+        assert!(report["reasons"][0].as_str().unwrap().contains("node 0 is down"));
+    }
+}

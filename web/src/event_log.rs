@@ -1,0 +1,453 @@
+//! What happened at a node and in its cluster, as the differences between one snapshot and the next. A pure
+//! core: it is shown a snapshot with the time, once a second.
+//!
+//! Every node sees what happens in the cluster, so such an event has an id that is made of what happened:
+//! where the lists of several nodes are put together, it is one event, with the time of whoever saw it first.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use cell_cluster::{IncidentRow, MemberRow, Trouble};
+use cell_node::{ClusterSnapshot, NodeSnapshot, NodeState};
+use cell_terms::{Incarnation, NodeId};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::drill::{RunSeen, RunState};
+use crate::words::counted;
+
+/// Events that are kept.
+const EVENTS_MAX: usize = 1_000;
+
+/// How much it matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    /// As it should be.
+    Info,
+    /// Something is lost that comes back.
+    Warning,
+    /// Something is not served.
+    Critical,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) id: String,
+    pub(crate) at_unix_ms: u64,
+    /// Where it happened, or to whom.
+    pub(crate) node: u32,
+    /// One of [`KINDS`].
+    pub(crate) kind: String,
+    pub(crate) severity: Severity,
+    pub(crate) text: String,
+    /// The same, for programs.
+    pub(crate) details: Value,
+}
+
+/// Kinds of events.
+pub(crate) const KINDS: [&str; 10] = [
+    "node_state",
+    "read_only",
+    "member_joined",
+    "member_left",
+    "incident",
+    "takeover",
+    "split",
+    "checkpoint",
+    "setting",
+    "drill",
+];
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct EventLog {
+    last: Option<Arc<NodeSnapshot>>,
+    drills: Vec<RunSeen>,
+    events: VecDeque<Event>,
+    numbered: u64,
+}
+
+/// What is new of one look, by its time.
+struct Look<'a> {
+    log: &'a mut EventLog,
+    at_unix_ms: u64,
+}
+
+impl EventLog {
+    /// A look at the node.
+    pub(crate) fn observe(&mut self, at_unix_ms: u64, snapshot: &Arc<NodeSnapshot>) {
+        let before = self.last.replace(Arc::clone(snapshot));
+        let mut look = Look { log: self, at_unix_ms };
+        look.state(before.as_deref(), snapshot);
+        let Some(before) = before else { return };
+        look.work(&before, snapshot);
+        // Until the node has looked at its cluster for the first time, it is not known what is new.
+        if before.cluster.revision > 0 && before.cluster.revision != snapshot.cluster.revision {
+            look.members(&before.cluster, &snapshot.cluster);
+            look.incidents(&before.cluster, &snapshot.cluster);
+            look.troubles(&before.cluster, &snapshot.cluster);
+            look.settings(&before, snapshot);
+        }
+    }
+
+    /// A look at the drills that the node runs and ran.
+    pub(crate) fn observe_drills(&mut self, at_unix_ms: u64, runs: Vec<RunSeen>) {
+        let before = std::mem::take(&mut self.drills);
+        let mut look = Look { log: self, at_unix_ms };
+        for run in &runs {
+            let then = before.iter().find(|then| then.id == run.id);
+            look.drill(then, run);
+        }
+        self.drills = runs;
+    }
+
+    /// The events that are kept, oldest first.
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
+        self.events.iter()
+    }
+}
+
+impl Look<'_> {
+    fn push(
+        &mut self,
+        id: String,
+        node: NodeId,
+        (kind, severity): (&'static str, Severity),
+        text: String,
+        details: Value,
+    ) {
+        debug_assert!(KINDS.contains(&kind), "{kind}");
+        if self.log.events.len() == EVENTS_MAX {
+            self.log.events.pop_front();
+        }
+        let (at_unix_ms, node, kind) = (self.at_unix_ms, node.0, kind.to_owned());
+        self.log.events.push_back(Event { id, at_unix_ms, node, kind, severity, text, details });
+    }
+
+    /// An event that this node alone sees.
+    fn own(&mut self, of: &NodeSnapshot, kind: (&'static str, Severity), text: String, details: Value) {
+        self.log.numbered += 1;
+        let id = format!("{}-{}", of.incarnation.0, self.log.numbered);
+        self.push(id, of.node, kind, text, details);
+    }
+
+    fn state(&mut self, before: Option<&NodeSnapshot>, now: &NodeSnapshot) {
+        let word = now.state.word();
+        if before.is_some_and(|before| before.state.word() == word) {
+            return;
+        }
+        let kind = match &now.state {
+            NodeState::ReadOnly(_) => ("read_only", Severity::Warning),
+            NodeState::Failed(_) => ("node_state", Severity::Critical),
+            _ => ("node_state", Severity::Info),
+        };
+        let text = match &now.state {
+            NodeState::ReadOnly(reason) => format!("{}: {}", now.node, reason.words()),
+            NodeState::Failed(kind) => format!("{}: {}", now.node, kind.words()),
+            _ => format!("{} is {word}", now.node),
+        };
+        let from = before.map(|before| before.state.word());
+        self.own(now, kind, text, json!({"from": from, "to": word}));
+    }
+
+    /// Splits and checkpoints.
+    fn work(&mut self, before: &NodeSnapshot, now: &NodeSnapshot) {
+        let finished = now.splits.finished.saturating_sub(before.splits.finished);
+        if finished > 0 {
+            let text = format!("{} of meganodes finished", counted(finished, "split"));
+            self.own(now, ("split", Severity::Info), text, json!({"finished": finished}));
+        }
+        let aborted = now.splits.aborted.saturating_sub(before.splits.aborted);
+        if aborted > 0 {
+            let text = format!("{} came to nothing, and was undone", counted(aborted, "split"));
+            self.own(now, ("split", Severity::Warning), text, json!({"aborted": aborted}));
+        }
+        for pair in &now.pairs {
+            let then = before.pairs.iter().find(|then| then.pair == pair.pair && then.epoch == pair.epoch);
+            if then.is_some_and(|then| pair.checkpoints > then.checkpoints) {
+                let text = format!("{}: a checkpoint up to CSN {}", pair.pair, pair.csn_checkpointed.0);
+                let details = json!({"pair": pair.pair.0, "csn": pair.csn_checkpointed.0.to_string()});
+                self.own(now, ("checkpoint", Severity::Info), text, details);
+            }
+        }
+    }
+
+    fn members(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for member in missing(&now.members, &before.members) {
+            let (node, incarnation) = (member.node, member.incarnation.0);
+            let details = json!({"incarnation": incarnation.to_string(), "http": member.http});
+            let kind = ("member_joined", Severity::Info);
+            self.push(format!("joined-{incarnation}"), node, kind, format!("{node} joined"), details);
+        }
+        for member in missing(&before.members, &now.members) {
+            let (node, incarnation) = (member.node, member.incarnation.0);
+            let text = format!("{node} has left: its lease is gone");
+            let details = json!({"incarnation": incarnation.to_string()});
+            let kind = ("member_left", Severity::Warning);
+            self.push(format!("left-{incarnation}"), node, kind, text, details);
+        }
+    }
+
+    fn incidents(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for incident in &now.incidents {
+            let dead = incident.dead;
+            let then = before.incidents.iter().find(|then| then.dead == dead);
+            let name = match dead {
+                Incarnation(0) => "nobody's pairs".to_owned(),
+                _ => incident.node.to_string(),
+            };
+            let of = format!("{}-{}", dead.0, incident.claimed_ms);
+            if then.is_none() {
+                let pairs = incident.plan.len();
+                let text = format!("{name}: gone, {} to be taken over", counted(pairs as u64, "pair"));
+                let details = json!({"dead": dead.0.to_string(), "pairs": pairs});
+                let kind = ("incident", Severity::Critical);
+                self.push(format!("incident-{of}"), incident.node, kind, text, details);
+            }
+            self.takeovers(then, incident, now, &of);
+            if incident.is_over() && then.is_none_or(|then| !then.is_over()) {
+                let took = incident.over_ms.saturating_sub(incident.detected_ms);
+                let text =
+                    format!("{name}: every pair is back or reported, {took} ms after the loss was seen");
+                let details = json!({"dead": dead.0.to_string(), "took_ms": took});
+                let kind = ("incident", Severity::Info);
+                self.push(format!("over-{of}"), incident.node, kind, text, details);
+            }
+        }
+    }
+
+    fn takeovers(
+        &mut self,
+        then: Option<&IncidentRow>,
+        now: &IncidentRow,
+        cluster: &ClusterSnapshot,
+        of: &str,
+    ) {
+        for share in now.plan.iter().filter(|share| share.times.serving_ms > 0) {
+            let served =
+                |then: &IncidentRow| then.share(share.pair).is_some_and(|then| then.times.serving_ms > 0);
+            if then.is_some_and(served) {
+                continue;
+            }
+            let member = cluster.members.iter().find(|member| Some(member.incarnation) == share.survivor);
+            let node = member.map_or(now.node, |member| member.node);
+            let took = share.times.serving_ms.saturating_sub(now.detected_ms);
+            let text = format!("{} is served by {node}, {took} ms after the loss was seen", share.pair);
+            let details =
+                json!({"pair": share.pair.0, "took_ms": took, "replayed_bytes": share.times.replayed_bytes});
+            let kind = ("takeover", Severity::Info);
+            self.push(format!("takeover-{}-{of}", share.pair.0), node, kind, text, details);
+        }
+    }
+
+    /// Pairs that cannot be served and do not come back by themselves.
+    fn troubles(&mut self, before: &ClusterSnapshot, now: &ClusterSnapshot) {
+        for row in &now.pairs {
+            let then = before.pairs.iter().find(|then| then.pair == row.pair);
+            let then = then.and_then(|then| trouble(then, before));
+            let Some(trouble) = trouble(row, now).filter(|trouble| trouble.next.is_some()) else { continue };
+            if then.as_ref() != Some(&trouble) {
+                let text = format!("{} is {}", row.pair, trouble.what);
+                let details = json!({"pair": row.pair.0, "next": trouble.next});
+                let id = format!("trouble-{}-{}", row.pair.0, row.epoch.0);
+                self.push(id, row.node, ("takeover", Severity::Critical), text, details);
+            }
+        }
+    }
+
+    fn drill(&mut self, then: Option<&RunSeen>, now: &RunSeen) {
+        let RunSeen { id, kind, node, state } = now;
+        let node = NodeId(*node);
+        let details = || json!({"run": id, "fault": kind});
+        if then.is_none() {
+            let text = format!("a drill begins: {kind} of {node}");
+            self.push(format!("begun-{id}"), node, ("drill", Severity::Warning), text, details());
+        }
+        if !state.is_over() || then.is_some_and(|then| then.state.is_over()) {
+            return;
+        }
+        let (severity, words) = match state {
+            RunState::Passed => (Severity::Info, "passed: nothing acknowledged was lost"),
+            RunState::Halted => (Severity::Info, "was halted"),
+            RunState::Failed => (Severity::Critical, "failed: something acknowledged is missing or wrong"),
+            _ => (Severity::Warning, "has shown nothing"),
+        };
+        let text = format!("the drill of {node} {words}");
+        self.push(format!("over-{id}"), node, ("drill", severity), text, details());
+    }
+
+    fn settings(&mut self, before: &NodeSnapshot, now: &NodeSnapshot) {
+        let (then, row) = (&before.cluster.tuning, &now.cluster.tuning);
+        if row.revision == then.revision {
+            return;
+        }
+        let names = then.values.keys().chain(row.values.keys());
+        let mut names: Vec<&String> =
+            names.filter(|name| then.values.get(*name) != row.values.get(*name)).collect();
+        names.sort();
+        names.dedup();
+        let word = |name: &&String| match row.values.get(*name) {
+            Some(value) => format!("{name} is {}", value.text),
+            None => format!("{name} is as it was given"),
+        };
+        let words: Vec<String> = names.iter().map(word).collect();
+        let text = format!("settings, revision {}: {}", row.revision, words.join(", "));
+        let details = json!({"revision": row.revision.to_string(), "names": names});
+        self.push(format!("setting-{}", row.revision), now.node, ("setting", Severity::Info), text, details);
+    }
+}
+
+fn trouble(row: &cell_cluster::PairRow, cluster: &ClusterSnapshot) -> Option<Trouble> {
+    let lives = |owner| cluster.members.iter().any(|member| member.incarnation == owner);
+    Trouble::of(row, lives, &cluster.incidents)
+}
+
+/// Those of `all` that are not among `others`.
+fn missing<'a>(all: &'a [MemberRow], others: &'a [MemberRow]) -> impl Iterator<Item = &'a MemberRow> {
+    all.iter().filter(|member| !others.iter().any(|other| other.incarnation == member.incarnation))
+}
+
+/// The lists of several nodes as one, newest first: of several with one id the earliest counts.
+pub(crate) fn merge(lists: impl IntoIterator<Item = Vec<Event>>) -> Vec<Event> {
+    let mut all: Vec<Event> = lists.into_iter().flatten().collect();
+    all.sort_by(|a, b| a.id.cmp(&b.id).then(a.at_unix_ms.cmp(&b.at_unix_ms)));
+    all.dedup_by(|later, earlier| later.id == earlier.id);
+    all.sort_by(|a, b| b.at_unix_ms.cmp(&a.at_unix_ms).then_with(|| b.id.cmp(&a.id)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_cluster::{ShareRow, ShareTimes, TunedValue};
+    use cell_node::ReadOnlyReason;
+    use cell_terms::PairId;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+
+    fn member(node: u32) -> MemberRow {
+        MemberRow {
+            incarnation: Incarnation(70 + u64::from(node)),
+            node: NodeId(node),
+            fabric: String::new(),
+            http: String::new(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        }
+    }
+
+    fn incident(over_ms: u64, serving_ms: u64) -> IncidentRow {
+        let times = ShareTimes { serving_ms, ..ShareTimes::default() };
+        let survivor = Some(Incarnation(71));
+        IncidentRow {
+            dead: Incarnation(72),
+            node: NodeId(2),
+            claimed_by: Incarnation(71),
+            lease_seen_ms: 0,
+            detected_ms: 100,
+            claimed_ms: 101,
+            over_ms,
+            plan: vec![ShareRow { pair: PairId(4), survivor, times, ..ShareRow::default() }],
+        }
+    }
+
+    #[test]
+    fn observe_drills_tells_begin_and_end_once() {
+        let run = |state| RunSeen { id: "drill-0-7".to_owned(), kind: "kill", node: 1, state };
+        let mut log = EventLog::default();
+        for state in [RunState::Running, RunState::Verifying, RunState::Passed, RunState::Passed] {
+            log.observe_drills(1, vec![run(state)]);
+        }
+        let told: Vec<_> = log.iter().map(|event| (event.id.as_str(), event.severity)).collect();
+        assert_eq!(told, [("begun-drill-0-7", Severity::Warning), ("over-drill-0-7", Severity::Info)]);
+        assert!(log.iter().all(|event| event.kind == "drill" && event.node == 1));
+        let mut log = EventLog::default();
+        log.observe_drills(1, vec![run(RunState::Failed)]);
+        let last = log.iter().next_back().map(|event| (event.severity, log.iter().count()));
+        assert_eq!(last, Some((Severity::Critical, 2)), "it was over within one second");
+    }
+
+    /// What the log says of each further look at a cluster that looks so.
+    fn told(looks: Vec<ClusterSnapshot>) -> Vec<Vec<(String, String)>> {
+        let mut log = EventLog::default();
+        let mut known = 0;
+        let looks = looks.into_iter().enumerate().map(|(at, cluster)| {
+            let cluster = Arc::new(ClusterSnapshot { revision: 1 + at as u64, ..cluster });
+            log.observe(1_000 * at as u64, &Arc::new(NodeSnapshot { cluster, ..snapshot() }));
+            let new = log.iter().skip(known).map(|event| (event.kind.clone(), event.text.clone())).collect();
+            known = log.iter().count();
+            new
+        });
+        looks.skip(1).collect()
+    }
+
+    fn texts(told: &[(String, String)]) -> Vec<&str> {
+        told.iter().map(|(_, text)| text.as_str()).collect()
+    }
+
+    #[test]
+    fn a_death_is_told_from_the_lease_to_the_last_pair() {
+        let members = |nodes: &[u32]| nodes.iter().copied().map(member).collect::<Vec<_>>();
+        let look = |nodes: &[u32], incidents| ClusterSnapshot {
+            members: members(nodes),
+            incidents,
+            ..ClusterSnapshot::default()
+        };
+        let told = told(vec![
+            look(&[1, 2], vec![]),
+            look(&[1], vec![]),
+            look(&[1], vec![incident(0, 0)]),
+            look(&[1], vec![incident(0, 350)]),
+            look(&[1, 2], vec![incident(400, 350)]),
+            look(&[1, 2], vec![incident(400, 350)]),
+        ]);
+        assert_eq!(texts(&told[0]), ["node-2 has left: its lease is gone"]);
+        assert_eq!(texts(&told[1]), ["node-2: gone, 1 pair to be taken over"]);
+        assert_eq!(texts(&told[2]), ["pair-4 is served by node-1, 250 ms after the loss was seen"]);
+        assert_eq!(
+            texts(&told[3]),
+            ["node-2 joined", "node-2: every pair is back or reported, 300 ms after the loss was seen"]
+        );
+        assert!(told[4].is_empty());
+    }
+
+    #[test]
+    fn states_splits_checkpoints_and_settings_are_told() {
+        let mut log = EventLog::default();
+        let mut node = snapshot();
+        node.cluster = Arc::new(ClusterSnapshot { revision: 1, ..ClusterSnapshot::default() });
+        log.observe(1, &Arc::new(node.clone()));
+        node.state = NodeState::ReadOnly(ReadOnlyReason::DiskFull);
+        node.splits.finished += 2;
+        node.pairs[0].checkpoints += 1;
+        let mut cluster = ClusterSnapshot { revision: 2, ..ClusterSnapshot::default() };
+        cluster.tuning.revision = 1;
+        let value = TunedValue { text: "0.02".into(), expires_unix_ms: None, after: None };
+        cluster.tuning.values.insert("selector.exploration".into(), value);
+        node.cluster = Arc::new(cluster);
+        log.observe(2, &Arc::new(node));
+        let kinds: Vec<&str> = log.iter().map(|event| event.kind.as_str()).collect();
+        assert_eq!(kinds, ["node_state", "read_only", "split", "checkpoint", "setting"]);
+        let last = log.iter().next_back().unwrap();
+        assert_eq!(last.text, "settings, revision 1: selector.exploration is 0.02");
+        assert!(log.iter().all(|event| KINDS.contains(&event.kind.as_str())));
+    }
+
+    #[test]
+    fn merge_takes_an_event_that_several_saw_once_with_its_first_time() {
+        let event = |id: &str, at_unix_ms| Event {
+            id: id.into(),
+            at_unix_ms,
+            node: 0,
+            kind: "split".into(),
+            severity: Severity::Info,
+            text: String::new(),
+            details: Value::Null,
+        };
+        let merged = merge([vec![event("a", 5), event("b", 9)], vec![event("a", 4), event("c", 7)]]);
+        let rows: Vec<_> = merged.iter().map(|event| (event.id.as_str(), event.at_unix_ms)).collect();
+        assert_eq!(rows, [("b", 9), ("c", 7), ("a", 4)]);
+    }
+}

@@ -1,0 +1,262 @@
+//! What the other nodes say over HTTP. Each is asked for its own part of a document, all at a time, with a
+//! short deadline: whoever does not answer is listed as missing, and the rest is shown.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, Method, Request, StatusCode, header};
+use cell_cluster::{Coordinator, MemberRow};
+use cell_node::NodeSnapshot;
+use cell_terms::NodeId;
+use http_body_util::{BodyExt, Limited};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinSet;
+
+use crate::peer_secret::{PEER_HEADER, PeerSecret};
+
+/// How long a peer may take.
+pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
+/// A peer's answer that is longer is not read.
+const ANSWER_BYTES_MAX: usize = 4 << 20;
+/// Peers that are asked at a time: as many as a cluster has nodes.
+const PEERS_MAX: usize = 64;
+/// A connection that is not used for so long is closed.
+const IDLE: Duration = Duration::from_secs(30);
+
+/// A node whose answer is not in a document.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MissingPeer {
+    pub(crate) node: u32,
+    /// Its HTTP address.
+    pub(crate) address: String,
+    pub(crate) why: String,
+}
+
+/// One node's part of a document.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct NodePart<T> {
+    pub(crate) node: NodeId,
+    pub(crate) part: T,
+}
+
+/// The parts of all nodes that answered, in the order of their numbers, and who did not.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Gathered<T> {
+    pub(crate) parts: Vec<NodePart<T>>,
+    pub(crate) missing: Vec<MissingPeer>,
+}
+
+/// The other members' HTTP.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    client: Client<HttpConnector, Body>,
+    secret: PeerSecret,
+}
+
+impl Peers {
+    /// The peers in the cluster that `coordinator` serves.
+    pub(crate) fn new(coordinator: Option<Arc<dyn Coordinator>>) -> Peers {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(PEER_DEADLINE));
+        connector.set_nodelay(true);
+        let mut builder = Client::builder(TokioExecutor::new());
+        let client = builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
+        Peers { client, secret: PeerSecret::new(coordinator) }
+    }
+
+    /// Whether a request comes from another node of the cluster.
+    pub(crate) async fn is_peer(&self, headers: &HeaderMap) -> bool {
+        self.secret.is_in(headers).await
+    }
+
+    /// Asks every other living member for `GET path`, and puts this node's own part to what they say. The
+    /// members are those of the node's last look: the coordinator need not be there. `path` has the query
+    /// with it, and `scope=node`: a peer answers for itself and asks nobody.
+    pub(crate) async fn gather<T>(&self, snapshot: &NodeSnapshot, own: T, path: &str) -> Gathered<T>
+    where
+        T: DeserializeOwned + Send + 'static,
+    {
+        let mut parts = vec![NodePart { node: snapshot.node, part: own }];
+        let mut missing = Vec::new();
+        let mut asked = JoinSet::new();
+        for member in others(snapshot).take(PEERS_MAX) {
+            let (peers, member, path) = (self.clone(), member.clone(), path.to_owned());
+            asked.spawn(async move {
+                let answer = peers.ask(&member, &path).await;
+                (member, answer)
+            });
+        }
+        while let Some(answered) = asked.join_next().await {
+            match answered {
+                Ok((member, Ok(part))) => parts.push(NodePart { node: member.node, part }),
+                Ok((member, Err(why))) => {
+                    missing.push(MissingPeer { node: member.node.0, address: member.http, why });
+                }
+                Err(error) => tracing::error!(%error, "asking a peer failed"),
+            }
+        }
+        parts.sort_by_key(|part| part.node);
+        missing.sort_by_key(|peer| peer.node);
+        Gathered { parts, missing }
+    }
+
+    /// What one member says to `GET path`, or why that is not known.
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, member: &MemberRow, path: &str) -> Result<T, String> {
+        let (status, body) = self.send(member, Method::GET, path, None, PEER_DEADLINE).await?;
+        if status != StatusCode::OK {
+            return Err(format!("it answers {status}"));
+        }
+        serde_json::from_slice(&body).map_err(|error| format!("its answer cannot be read: {error}"))
+    }
+
+    /// A request to one member: status and body of its answer. A body is JSON.
+    pub(crate) async fn send(
+        &self,
+        member: &MemberRow,
+        method: Method,
+        path: &str,
+        body: Option<String>,
+        deadline: Duration,
+    ) -> Result<(StatusCode, Bytes), String> {
+        if member.http.is_empty() {
+            return Err("it has no HTTP address".to_owned());
+        }
+        let exchange = async {
+            let mut request = Request::builder().method(method).uri(format!("http://{}{path}", member.http));
+            if let Some(secret) = self.secret.get().await {
+                request = request.header(PEER_HEADER, secret);
+            }
+            let body = match body {
+                Some(json) => {
+                    request = request.header(header::CONTENT_TYPE, "application/json");
+                    Body::from(json)
+                }
+                None => Body::empty(),
+            };
+            let request = request.body(body).map_err(|error| format!("it cannot be asked: {error}"))?;
+            let response = self.client.request(request).await;
+            let response = response.map_err(|error| in_words(&error))?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+            let body = body.map_err(|error| format!("its answer broke off: {error}"))?;
+            Ok((status, body.to_bytes()))
+        };
+        match tokio::time::timeout(deadline, exchange).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("no answer within {} ms", deadline.as_millis())),
+        }
+    }
+}
+
+/// The other members that live, by the node's last look.
+pub(crate) fn others(snapshot: &NodeSnapshot) -> impl Iterator<Item = &MemberRow> {
+    snapshot.cluster.members.iter().filter(|member| member.incarnation != snapshot.incarnation)
+}
+
+/// The innermost cause, which tells a refused connection from one that broke.
+fn in_words(error: &hyper_util::client::legacy::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    if error.is_connect() { format!("it cannot be reached: {cause}") } else { cause.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use cell_cluster::Sim;
+    use cell_node::ClusterSnapshot;
+    use cell_terms::Incarnation;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::api::status::tests::snapshot;
+    use crate::{HttpServer, Sources};
+
+    fn member(node: u32, http: &str) -> MemberRow {
+        MemberRow {
+            incarnation: Incarnation(70 + u64::from(node)),
+            node: NodeId(node),
+            fabric: String::new(),
+            http: http.to_owned(),
+            pid: 1,
+            memory_limit_bytes: 0,
+        }
+    }
+
+    /// A node of a cluster with these members.
+    fn node_of(node: u32, members: Vec<MemberRow>) -> NodeSnapshot {
+        let cluster = Arc::new(ClusterSnapshot { members, ..ClusterSnapshot::default() });
+        let incarnation = Incarnation(70 + u64::from(node));
+        NodeSnapshot { node: NodeId(node), incarnation, cluster, ..snapshot() }
+    }
+
+    fn serve(node: u32, coordinator: &Sim) -> HttpServer {
+        let snapshot = Arc::new(node_of(node, Vec::new()));
+        let sources =
+            Sources::new(Arc::new(move || snapshot.clone())).coordinator(Arc::new(coordinator.link()));
+        HttpServer::start("127.0.0.1:0".parse().unwrap(), sources).unwrap()
+    }
+
+    async fn gather(peers: &Peers, snapshot: &NodeSnapshot) -> Gathered<Value> {
+        peers.gather(snapshot, Value::Null, "/api/v1/status?scope=node").await
+    }
+
+    fn nodes<T>(gathered: &Gathered<T>) -> (Vec<u32>, Vec<u32>) {
+        let answered = gathered.parts.iter().map(|part| part.node.0);
+        (answered.collect(), gathered.missing.iter().map(|peer| peer.node).collect())
+    }
+
+    #[tokio::test]
+    async fn gather_has_who_answers_and_names_who_does_not() {
+        let coordinator = Sim::new(1);
+        let (first, second) = (serve(1, &coordinator), serve(2, &coordinator));
+        // One that takes connections and says nothing, one that is not there, one without HTTP.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let members = vec![
+            member(0, "127.0.0.1:1"),
+            member(1, &first.address().to_string()),
+            member(2, &second.address().to_string()),
+            member(3, &silent.local_addr().unwrap().to_string()),
+            member(4, &gone.to_string()),
+            member(5, ""),
+        ];
+        let peers = Peers::new(Some(Arc::new(coordinator.link())));
+        let gathered = gather(&peers, &node_of(0, members)).await;
+        assert_eq!(nodes(&gathered), (vec![0, 1, 2], vec![3, 4, 5]));
+        assert_eq!(gathered.parts[2].part["node"], 2);
+        let why = |at: usize| gathered.missing[at].why.as_str();
+        assert_eq!((why(0), why(2)), ("no answer within 200 ms", "it has no HTTP address"));
+        assert!(why(1).starts_with("it cannot be reached: "), "{}", why(1));
+    }
+
+    #[tokio::test]
+    async fn gather_without_a_coordinator_still_has_the_peers_of_the_last_look() {
+        let coordinator = Sim::new(1);
+        let first = serve(1, &coordinator);
+        let members = vec![member(1, &first.address().to_string())];
+        coordinator.cut_power();
+        let peers = Peers::new(Some(Arc::new(coordinator.link())));
+        assert_eq!(nodes(&gather(&peers, &node_of(0, members)).await), (vec![0, 1], vec![]));
+    }
+
+    #[tokio::test]
+    async fn ask_what_is_no_answer_of_that_kind_tells_why() {
+        let coordinator = Sim::new(1);
+        let first = serve(1, &coordinator);
+        let peers = Peers::new(None);
+        let member = member(1, &first.address().to_string());
+        let error = peers.ask::<Value>(&member, "/api/v1/nothing").await.unwrap_err();
+        assert_eq!(error, "it answers 404 Not Found");
+        let error = peers.ask::<Vec<u32>>(&member, "/api/v1/status").await.unwrap_err();
+        assert!(error.starts_with("its answer cannot be read: "), "{error}");
+    }
+}
