@@ -1,11 +1,12 @@
 //! Drills on real processes, as a user runs them: faults of every kind on a cluster of three nodes and on one
-//! node, over every transport; each must pass.
+//! node, over every transport; each must pass. Once over HTTP, of the node that is asked.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use cell_tests::program::{self, Said};
 use cell_tests::server::Server;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Faults, and how long they last: longer than a lease, so that survivors take over; and one that is over
 /// before anyone can.
@@ -127,6 +128,90 @@ fn drills_of_an_only_node_pass_over_each_transport() {
         wait_healthy(&server);
         pass(&server, 0, *fault, TRANSPORTS[number % TRANSPORTS.len()]);
     }
+}
+
+/// How long a drill over HTTP may take.
+const HTTP_DRILL: Duration = Duration::from_secs(150);
+
+/// What a node answers to a request over HTTP, which must be of this status.
+fn answered(answer: Option<(u16, String)>, expected: u16) -> Value {
+    let (status, body) = answer.expect("the node answers");
+    assert_eq!(status, expected, "{body}");
+    serde_json::from_str(&body).expect("it is JSON")
+}
+
+/// Begins a drill by asking a node; its path and the node that runs it. Until the cluster is well it is asked
+/// again.
+fn begin_over_http(server: &Server, asked: u16, wanted: &Value) -> (String, u16) {
+    for _ in 0..=UNHEALTHY_STARTS_MAX {
+        wait_healthy(server);
+        let answer = server.http_post(asked, "/api/v1/drills", &wanted.to_string());
+        if !answer.as_ref().is_some_and(|(status, body)| *status == 409 && body.contains("unhealthy")) {
+            let begun = answered(answer, 202);
+            let id = begun["operation"].as_str().expect("it has a name");
+            let runner = begun["runner"].as_u64().and_then(|runner| u16::try_from(runner).ok());
+            return (format!("/api/v1/drills/{id}"), runner.expect("a node's number"));
+        }
+    }
+    panic!("the cluster is unwell each time");
+}
+
+/// Looks at a run until it is as wanted.
+#[allow(clippy::disallowed_methods, reason = "a test of real processes has real time")]
+fn run_until(server: &Server, node: u16, path: &str, is_wanted: impl Fn(&Value) -> bool) -> Value {
+    let deadline = Instant::now() + HTTP_DRILL;
+    loop {
+        let run = answered(server.http_of(node, path), 200);
+        if is_wanted(&run) {
+            return run;
+        }
+        assert!(run["ended_unix_ms"].is_null() && Instant::now() < deadline, "{run}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The node that is asked dies of it; another one runs the drill, and everybody can look on.
+#[test]
+fn drill_over_http_of_the_node_that_is_asked_passes_and_another_is_halted() {
+    let server = Server::start_with(&[&["--nodes", "3"], &FLAGS[..]].concat());
+    let owner = |owned: &BTreeMap<u64, Vec<u64>>| {
+        let owner = owned.iter().find(|(_, pairs)| !pairs.is_empty()).map(|(node, _)| *node);
+        u16::try_from(owner.expect("somebody owns a pair")).expect("a node's number")
+    };
+    let owned = wait_healthy(&server);
+    let victim = owner(&owned);
+    let preview = server.http_of(victim, &format!("/api/v1/drills/preview?kind=kill&node={victim}"));
+    let preview = answered(preview, 200);
+    assert_eq!(preview["pairs"].as_array().map(Vec::len), owned.get(&u64::from(victim)).map(Vec::len));
+    let kill = json!({"kind": "kill", "node": victim, "down_ms": 1200, "before_ms": 300, "rate": 1000,
+        "confirm": preview["confirm"]});
+    let (path, runner) = begin_over_http(&server, victim, &kill);
+    assert_ne!(runner, victim, "it would die with its own drill");
+    let second = answered(server.http_post(runner, "/api/v1/drills", &kill.to_string()), 409);
+    assert_eq!(second["code"], "drill_running", "{second}");
+    let run = run_until(&server, runner, &path, |run| run["ended_unix_ms"].is_number());
+    assert_eq!((&run["state"], &run["report"]["verdict"]), (&json!("passed"), &json!("PASS")), "{run}");
+    assert_eq!(run["report"]["found"], run["report"]["acknowledged"], "{run}");
+    assert!(run["report"]["writes_during_fault"].as_u64() >= Some(WRITES_MIN), "{run}");
+    let attempts = |run: &Value| {
+        let steps = run["lane"].as_array().expect("it has a lane").iter();
+        steps.filter_map(|step| step["attempted"].as_u64()).sum::<u64>()
+    };
+    assert!(attempts(&run) >= run["report"]["operations"].as_u64().expect("a number"), "{run}");
+
+    let victim = owner(&wait_healthy(&server));
+    let stop =
+        json!({"kind": "stop", "node": victim, "down_ms": 60_000, "confirm": format!("node-{victim}")});
+    let (path, runner) = begin_over_http(&server, victim, &stop);
+    let is_detected = |run: &Value| {
+        run["timeline"].as_array().is_some_and(|told| told.iter().any(|moment| moment["name"] == "detected"))
+    };
+    run_until(&server, runner, &path, is_detected);
+    let halted = answered(server.http_post(runner, &format!("{path}:halt"), "{}"), 202);
+    assert!(path.ends_with(halted["operation"].as_str().expect("it has a name")), "{halted}");
+    let run = run_until(&server, runner, &path, |run| run["ended_unix_ms"].is_number());
+    assert_eq!((&run["state"], &run["report"]), (&json!("halted"), &Value::Null), "{run}");
+    wait_healthy(&server);
 }
 
 /// Meganodes of 128 small tree nodes, and a tree that grows from drill to drill: nodes die within splits, and

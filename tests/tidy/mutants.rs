@@ -49,19 +49,28 @@ fn catchers(text: &str) -> Vec<(String, String)> {
     rows.collect()
 }
 
-/// The folders of the crates whose tests `tests/run` runs with defects built in.
-fn crates_run() -> Vec<String> {
+/// The test programs that `tests/run` runs with defects built in, besides the libraries' own tests.
+fn programs_run() -> Vec<String> {
     let run = fs::read_to_string(root().join("tests/run")).expect("it is there");
-    let line = run.lines().find(|line| line.trim().starts_with("local crates=("));
-    let line = line.expect("tests/run names the crates of the mutants' tests");
-    let packages = line.split("-p cell-").skip(1);
-    let names = packages.map(|rest| rest.split([' ', ')']).next().unwrap_or_default());
-    let places = names.flat_map(|name| [format!("{name}/"), format!("crates/{name}/")]);
-    places.filter(|place| root().join(place).join("Cargo.toml").is_file()).collect()
+    let line = run.lines().find_map(|line| line.trim().strip_prefix("for program in "));
+    let line = line.expect("tests/run names the programs of the mutants' tests");
+    line.trim_end_matches("; do").split(' ').map(str::to_owned).collect()
+}
+
+/// Whether a file's tests are among those: of a library, or of one of the programs.
+fn is_run(file: &str, programs: &[String]) -> bool {
+    let inner = file.split_once("/tests/").map(|(_, inner)| inner).or_else(|| file.strip_prefix("tests/"));
+    match inner {
+        Some(inner) => {
+            let program = inner.split('/').next().unwrap_or_default();
+            programs.iter().any(|name| name == program.trim_end_matches(".rs"))
+        }
+        None => file.contains("/src/"),
+    }
 }
 
 /// What is wrong with a test that is named as a catcher.
-fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], crates: &[String]) -> Option<String> {
+fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], programs: &[String]) -> Option<String> {
     let (file, test) = catcher.split_once("::")?;
     let Some(source) = all.iter().find(|source| source.path == file) else {
         return Some(format!("{file} is not there"));
@@ -70,7 +79,7 @@ fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], crates: &[Str
         return Some(format!("{file} has no test {test}"));
     }
     let is_of_filter = test.contains("mutant") || file.ends_with("/tests/mutants.rs");
-    if !is_of_filter || !crates.iter().any(|folder| file.starts_with(folder)) {
+    if !is_of_filter || !is_run(file, programs) {
         return Some(format!("tests/run does not run {catcher} with defects built in"));
     }
     let plants = ["ALL", &defect.variant].iter().any(|what| source.text.contains(&format!("Mutant::{what}")));
@@ -79,7 +88,7 @@ fn fault_of_test(catcher: &str, defect: &Declared, all: &[Source], crates: &[Str
 
 #[test]
 fn mutants_each_have_a_catcher_in_the_run() {
-    let (all, crates) = (sources(), crates_run());
+    let (all, programs) = (sources(), programs_run());
     let defects: Vec<Declared> = all.iter().flat_map(declared).collect();
     assert!(defects.len() > 30, "{} defects were found", defects.len());
     let table = catchers(&fs::read_to_string(root().join(TABLE)).expect("the table is there"));
@@ -99,7 +108,7 @@ fn mutants_each_have_a_catcher_in_the_run() {
             None => violations.push(format!("{TABLE} lacks {} of {}", defect.name, defect.file)),
             Some([SIMULATOR]) if defect.file.starts_with(SIMULATED) => {}
             Some([catcher]) if catcher.contains("::") => {
-                let fault = fault_of_test(catcher, defect, &all, &crates);
+                let fault = fault_of_test(catcher, defect, &all, &programs);
                 violations.extend(fault.map(|fault| format!("{}: {fault}", defect.name)));
             }
             Some(others) => violations.push(format!("{}: {others:?} is no catcher", defect.name)),

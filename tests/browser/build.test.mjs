@@ -1,0 +1,17 @@
+// What is committed in `web/console/dist` is what the sources build, and the sources pass the type checker.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { fileURLToPath } from "node:url";
+import { test } from "node:test";
+
+const folder = fileURLToPath(new URL("../../web/console", import.meta.url));
+const skip = existsSync(`${folder}/node_modules`) ? false : "npm ci in web/console first";
+
+for (const [name, script] of [["dist_is_what_the_sources_build", "verify"], ["sources_pass_the_type_checker", "check"]]) {
+  test(name, { skip }, () => {
+    const run = spawnSync("npm", ["run", "--silent", script], { cwd: folder, encoding: "utf8" });
+    assert.equal(run.status, 0, `${run.stdout}\n${run.stderr}`);
+  });
+}

@@ -1,0 +1,120 @@
+// The console that a real node serves, on a cluster of three under load.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Browser, follow, keep, obstacle, PAGES, settled } from "./browser.mjs";
+import { Cluster, clusterObstacle } from "./cluster.mjs";
+
+const lacking = obstacle ?? clusterObstacle;
+/** Pages of which a node serves all data; the others may say that a route is not there. */
+const SERVED = new Set(["overview", "selector", "nodes", "durability", "events", "tree", "recovery", "tuning", "data"]);
+const ENTRIES = Array.from({ length: 3000 }, (_, index) => [`word-${String(index).padStart(5, "0")}`, `value of ${index}`]);
+
+if (lacking) {
+  test("console_of_a_cluster", () => console.log(`SKIPPED: the console of a cluster: ${lacking}`));
+} else {
+  describe("cluster", () => {
+    let cluster;
+    let browser;
+    before(async () => {
+      cluster = await Cluster.start();
+      await cluster.load(ENTRIES);
+      await cluster.drive();
+      browser = await Browser.start();
+    });
+    after(async () => {
+      await browser?.close();
+      assert.equal(await cluster?.close(), 0, "the cluster ends in order");
+    });
+
+    async function opened(t, node, name) {
+      const page = await browser.page(t, cluster.url(node));
+      const response = await page.goto(`${cluster.url(node)}/console/${name}`);
+      assert.equal(response.status(), 200);
+      return page;
+    }
+
+    /** What the overview shows under a name, as text; empty while it is not there. */
+    const tile = (page, name) => page.locator(".tile").filter({ hasText: name }).locator(".tile-value").first().innerText();
+
+    test("overview_of_each_node_shows_all_three_and_operations_that_move", async (t) => {
+      for (const { node } of cluster.nodes) {
+        const page = await opened(t, node, "overview");
+        const rows = page.getByRole("table", { name: "Nodes", exact: true }).locator("tbody tr");
+        await rows.nth(2).waitFor();
+        assert.deepEqual(await rows.locator("th").allInnerTexts(), ["node 0", "node 1", "node 2"]);
+        await page.locator(".live:not(.live-off)").first().waitFor();
+        // more than none, and not the same all the time
+        const rate = page.locator(".tile").filter({ hasText: "last second, all nodes" }).locator(".tile-value");
+        await rate.filter({ hasText: /[1-9]/ }).waitFor();
+        const seen = await rate.innerText();
+        await page.waitForFunction((before) => {
+          const tiles = [...document.querySelectorAll(".tile")].filter((one) => one.textContent.includes("last second, all nodes"));
+          return tiles.some((one) => one.querySelector(".tile-value").innerText !== before);
+        }, seen);
+        assert.notEqual(await tile(page, "Entries"), "0");
+        await keep(page, `cluster-overview-${node}`);
+        assert.deepEqual(page.troubles, []);
+      }
+    });
+
+    test("pages_of_a_node_make_no_error_and_ask_nobody_else", async (t) => {
+      const page = await opened(t, 1, "overview");
+      for (const name of PAGES) {
+        await t.test(name, async () => {
+          await follow(page, name);
+          if (SERVED.has(name)) await settled(page);
+          else await page.waitForFunction(() => document.querySelector("h1") && !document.querySelector(".state-loading"));
+          await keep(page, `cluster-${name}`);
+          assert.deepEqual(page.troubles, []);
+        });
+      }
+    });
+
+    test("setting_changed_in_the_browser_is_in_force_on_all_nodes_and_moves_the_selector", async (t) => {
+      const page = await opened(t, 0, "tuning?find=client_selector_exploration");
+      const field = page.getByRole("textbox", { name: "client_selector_exploration" });
+      await field.fill("0.5");
+      await page.getByLabel("Reason, for the history").fill("to see the other path");
+      await page.getByRole("button", { name: "Apply it" }).click();
+      await page.getByText("to see the other path").first().waitFor();
+      await page.getByText("in force on all 3 nodes").first().waitFor();
+      await keep(page, "cluster-tuning-applied");
+      // half of the searches, or of their time, goes to the worse path now: a hundredth went there before
+      const selector = await opened(t, 2, "selector");
+      await selector.waitForFunction(() => {
+        const text = document.querySelector("#main").innerText;
+        const figure = (name) => Number.parseFloat(new RegExp(`^${name}\\s+([\\d.,]+)`, "m").exec(text)?.[1].replaceAll(",", "") ?? "0");
+        return figure("exploration") > 0.05 * figure("estimate") && figure("estimate") > 0;
+      });
+      await keep(selector, "cluster-selector-exploring");
+      await page.getByRole("button", { name: /^Revert revision/ }).first().click();
+      await page.getByText("taken back by").first().waitFor();
+      assert.deepEqual([page.troubles, selector.troubles], [[], []]);
+    });
+
+    test("node_killed_in_the_browser_is_followed_to_the_report", async (t) => {
+      // where the entries are: other nodes' loss stops nothing
+      const { nodes } = await (await fetch(`${cluster.url(0)}/api/v1/nodes`)).json();
+      const { node } = nodes.reduce((most, one) => (one.entries > most.entries ? one : most));
+      const page = await opened(t, (node + 1) % 3, `recovery?kind=kill&node=${node}`);
+      await page.getByText(`Node ${node} owns`).first().waitFor();
+      await page.getByRole("button", { name: "Run this drill…" }).click();
+      const dialog = page.getByRole("dialog");
+      await dialog.getByRole("textbox").fill(`node-${node}`);
+      await dialog.getByRole("button", { name: "Kill it" }).click();
+      await dialog.waitFor({ state: "detached" });
+      await page.getByRole("heading", { name: `Drill: kill of node ${node}` }).waitFor();
+      await page.locator("#drill-run .gantt-row").first().waitFor();
+      await keep(page, "cluster-drill-running");
+      await page.getByRole("heading", { name: "PASS" }).waitFor();
+      await keep(page, "cluster-drill-report");
+      // what happened is among the events of a survivor, and all is served again
+      const events = await opened(t, (node + 2) % 3, "events");
+      await events.getByText(`node-${node} has left`).first().waitFor();
+      const overview = await opened(t, (node + 2) % 3, "overview");
+      await overview.getByText("All 3 nodes serve").first().waitFor();
+      assert.deepEqual([page.troubles, events.troubles, overview.troubles], [[], [], []]);
+    });
+  });
+}

@@ -1,0 +1,269 @@
+// What an operator does, on a mock of a node: keys, links, zoom, settings, a drill, a stream that breaks.
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { after, before, describe, test } from "node:test";
+import { Browser, keep, obstacle, PARALLEL, says, settled, violations } from "./browser.mjs";
+
+describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
+  let browser;
+  before(async () => { browser = await Browser.start(); });
+  after(async () => { await browser?.close(); });
+
+  async function opened(t, path, options = {}) {
+    const { page, mock } = await browser.onMock(t, path, options);
+    await ready(page);
+    return { page, mock };
+  }
+
+  /** Until the console listens to keys: what it does before is lost. It sets the title after that. */
+  const ready = (page) => page.waitForFunction(() => document.title.endsWith("– Cell"));
+  const heading = (page, name) => page.getByRole("heading", { level: 1, name, exact: true }).waitFor();
+  const query = (page, name) => new URL(page.url()).searchParams.get(name);
+  const sound = (page) => assert.deepEqual(page.troubles, []);
+
+  test("keys_go_to_every_page_and_show_help", async (t) => {
+    const { page } = await opened(t, "/", { hasClock: true });
+    await page.clock.setFixedTime(new Date()); // the second key of a pair comes in time, however slow the machine is
+    for (const [letter, name] of Object.entries({
+      t: "Tree", s: "Selector", n: "Nodes & regions", l: "Durability", r: "Recovery & drills", u: "Tuning", e: "Events", d: "Data", a: "API", o: "Overview",
+    })) {
+      await page.keyboard.press("g");
+      await page.keyboard.press(letter);
+      await heading(page, name);
+    }
+    await page.keyboard.press("?");
+    await page.getByRole("dialog", { name: "Keys" }).waitFor();
+    assert.deepEqual(await violations(page, "dialog"), []);
+    await page.keyboard.press("Escape");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    await page.keyboard.press("/");
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "search");
+    await page.keyboard.press("Escape");
+    assert.notEqual(await page.evaluate(() => document.activeElement?.id), "search");
+    sound(page);
+  });
+
+  test("keyboard_alone_reaches_the_page_by_the_skip_link_and_searches_a_setting", async (t) => {
+    const { page } = await opened(t, "/console/overview");
+    await page.keyboard.press("Tab");
+    assert.equal(await page.evaluate(() => document.activeElement?.textContent), "Skip to the page");
+    await page.keyboard.press("Enter");
+    assert.equal(await page.evaluate(() => document.activeElement?.id), "main");
+    await page.keyboard.press("/");
+    await page.keyboard.type("selector_expl");
+    await page.getByRole("option", { name: /client_selector_exploration/ }).waitFor();
+    await page.keyboard.press("Enter");
+    await heading(page, "Tuning");
+    assert.equal(query(page, "find"), "client_selector_exploration");
+    sound(page);
+  });
+
+  test("theme_chosen_is_kept", async (t) => {
+    const { page } = await opened(t, "/console/overview");
+    await page.keyboard.press("b");
+    await page.keyboard.press("b");
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    await page.reload();
+    await ready(page);
+    assert.equal(await page.evaluate(() => document.documentElement.dataset.theme), "dark");
+    sound(page);
+  });
+
+  test("tree_arrows_choose_enter_opens_and_the_url_holds_it", async (t) => {
+    const { page } = await opened(t, "/console/tree");
+    const bands = page.getByRole("group", { name: /Key space/ });
+    await page.locator(".meganode").first().waitFor();
+    await bands.focus();
+    for (let step = 0; step < 3; step += 1) await page.keyboard.press("ArrowRight");
+    await page.keyboard.press("Enter");
+    await page.waitForFunction(() => new URLSearchParams(location.search).has("meganode"));
+    const id = query(page, "meganode");
+    await page.getByRole("heading", { name: `Meganode ${id}` }).waitFor();
+    await page.getByText("Slot map").waitFor();
+    await page.locator("canvas.slot-map").click({ position: { x: 20, y: 5 } });
+    await page.getByRole("heading", { name: /^Tree node/ }).waitFor();
+    assert.deepEqual(await violations(page, "#main"), []);
+    await page.goto(page.url());
+    await page.getByRole("heading", { name: /^Tree node/ }).waitFor();
+    await keep(page, "tree-meganode");
+    sound(page);
+  });
+
+  test("tree_drag_zooms_and_back_undoes_it", async (t) => {
+    const { page } = await opened(t, "/console/tree");
+    await page.locator(".meganode").first().waitFor();
+    const before = await page.locator(".meganode").count();
+    const box = await page.locator(".bands").boundingBox();
+    await page.mouse.move(box.x + box.width * 0.3, box.y + 60);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.45, box.y + 60, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction((count) => {
+      const shown = document.querySelectorAll(".meganode").length;
+      return shown > 0 && shown < count;
+    }, before);
+    assert.ok(query(page, "from") && query(page, "to"));
+    await page.getByRole("button", { name: "Show as a table" }).click();
+    await page.getByRole("rowheader").first().waitFor();
+    await page.goBack();
+    await page.waitForFunction((count) => document.querySelectorAll(".meganode").length >= count, before);
+    sound(page);
+  });
+
+  test("selector_another_m_is_a_replay_of_what_was_recorded", async (t) => {
+    const { page } = await opened(t, "/console/selector");
+    await page.getByRole("link", { name: /% / }).nth(1).click();
+    await page.waitForFunction(() => new URLSearchParams(location.search).has("pair"));
+    await says(page, "Replay, not a forecast");
+    const slider = page.getByRole("slider", { name: "m, reads a search" });
+    await slider.focus();
+    await page.keyboard.press("Home");
+    await page.waitForFunction(() => new URLSearchParams(location.search).get("m") === "1");
+    await says(page, "with m = 1.0");
+    // with one read a search, one-sided is cheaper at least as often as before
+    const values = await page.locator("#what-another-m-would-decide dd .figure").allTextContents();
+    assert.ok(Number.parseFloat(values[0]) >= Number.parseFloat(values[1]), values.join(", "));
+    assert.deepEqual(await violations(page, "#main"), []);
+    sound(page);
+  });
+
+  test("tuning_checks_then_applies_and_reverts", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=client_selector_exploration");
+    const field = page.getByRole("textbox", { name: "client_selector_exploration" });
+    await field.fill("0.7");
+    await page.getByRole("button", { name: "Check only" }).click();
+    await says(page, "It takes a number from 0 to 0.5");
+    assert.equal(await field.getAttribute("aria-invalid"), "true");
+    await field.fill("0.05");
+    await page.getByLabel("Reason, for the history").fill("to see the other path");
+    await page.getByRole("button", { name: "Check only" }).click();
+    await says(page, "Checked: the nodes would take 1 change");
+    assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.01);
+    assert.deepEqual(await violations(page, "#main"), []);
+    await page.getByRole("button", { name: "Apply it" }).click();
+    await says(page, "to see the other path");
+    assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.05);
+    await keep(page, "tuning-applied");
+    await page.getByRole("button", { name: /^Revert revision/ }).first().click();
+    await says(page, "taken back by");
+    assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.01);
+    sound(page);
+  });
+
+  test("tuning_that_another_one_overtook_shows_what_changed", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=client_selector_wait_weight");
+    await page.getByRole("textbox", { name: "client_selector_wait_weight" }).fill("12");
+    mock.scenario = "conflict";
+    await page.getByRole("button", { name: "Apply it" }).click();
+    await says(page, "Settings changed while you were editing");
+    await page.getByRole("alert").getByRole("listitem").filter({ hasText: "split_fill_percent is 80 (85 before)" }).waitFor();
+    assert.equal(mock.world.tuning.number("client_selector_wait_weight"), 8);
+    await keep(page, "tuning-conflict");
+    await page.getByRole("button", { name: /keep my changes/ }).click();
+    await page.getByRole("button", { name: "Apply it" }).click();
+    await page.waitForFunction(() => document.querySelector(".change-bar") === null);
+    assert.equal(mock.world.tuning.number("client_selector_wait_weight"), 12);
+    sound(page);
+  });
+
+  test("drill_runs_only_after_the_name_was_typed_and_ends_with_a_report", async (t) => {
+    const { page, mock } = await opened(t, "/console/recovery?kind=kill&node=1");
+    await says(page, "Node 1 owns");
+    await page.getByRole("button", { name: "Run this drill…" }).click();
+    const dialog = page.getByRole("dialog");
+    const run = dialog.getByRole("button", { name: "Kill it" });
+    assert.equal(await run.isDisabled(), true);
+    await dialog.getByRole("textbox").fill("node-2");
+    assert.equal(await run.isDisabled(), true);
+    await dialog.getByRole("textbox").fill("node-1");
+    assert.deepEqual(await violations(page, "dialog"), []);
+    await keep(page, "drill-confirm");
+    await run.click();
+    await dialog.waitFor({ state: "detached" });
+    await page.getByRole("heading", { name: "Drill: kill of node 1" }).waitFor();
+    await page.locator(".gantt-replay").first().waitFor();
+    await keep(page, "drill-running");
+    await page.getByRole("heading", { name: "PASS" }).waitFor();
+    assert.deepEqual(await violations(page, "#main"), []);
+    await keep(page, "drill-report");
+    const post = mock.requests.find((request) => request.method === "POST" && request.path === "/api/v1/drills");
+    assert.match(post.headers["idempotency-key"], /^[0-9a-f]{32}$/);
+    sound(page);
+  });
+
+  test("events_filter_lives_in_the_url_and_files_have_what_is_shown", async (t) => {
+    const { page } = await opened(t, "/console/events");
+    await says(page, "was split at");
+    await page.getByLabel("Kind").selectOption("checkpoint");
+    await page.waitForFunction(() => new URLSearchParams(location.search).get("kind") === "checkpoint");
+    await says(page, "A checkpoint of pair");
+    await page.waitForFunction(() => !document.body.innerText.includes("was split at"));
+    await settled(page); // what is listed anew with the filter is there
+    const rows = await page.locator("tbody tr").count();
+    assert.ok(rows > 0);
+    for (const [button, count] of [["Save as JSON lines", (text) => text.trimEnd().split("\n").length], ["Save as CSV", (text) => text.trimEnd().split("\r\n").length - 1]]) {
+      const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: button }).click()]);
+      const text = readFileSync(await download.path(), "utf8");
+      assert.equal(count(text), rows, button);
+    }
+    sound(page);
+  });
+
+  test("data_seeks_shows_a_value_and_goes_further_and_back", async (t) => {
+    const { page, mock } = await opened(t, "/console/data");
+    await page.getByLabel(/Key or prefix/).fill("cedar-01");
+    await page.getByRole("button", { name: "List this prefix" }).click();
+    await page.getByRole("link", { name: "cedar-0100" }).waitFor();
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.getByRole("link", { name: "cedar-0150" }).waitFor();
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.getByRole("link", { name: "cedar-0100" }).click();
+    await says(page, "Where it lives");
+    await says(page, "a value of cedar-0100");
+    await keep(page, "data-entry");
+    assert.deepEqual(await violations(page, "#main"), []);
+    await page.goto(`${mock.url}/console/data?key=${Buffer.from("nothing").toString("hex")}`);
+    await says(page, "There is no such key");
+    sound(page);
+  });
+
+  test("api_tries_a_get", async (t) => {
+    const { page } = await opened(t, "/console/api");
+    await page.getByText("/api/v1/nodes").click();
+    await page.locator("details[open]").getByRole("button", { name: "Try it" }).click();
+    await says(page, '"operations_per_second"');
+    assert.deepEqual(await violations(page, "details[open]"), []);
+    sound(page);
+  });
+
+  test("stream_that_breaks_is_taken_up_again_with_the_last_id", async (t) => {
+    const { page, mock } = await opened(t, "/console/overview");
+    await page.locator(".live:not(.live-off)").first().waitFor();
+    const again = page.waitForRequest((request) => new URL(request.url()).pathname === "/api/v1/stream");
+    mock.cutStreams();
+    assert.match((await again).headers()["last-event-id"] ?? "", /^\d+$/);
+    await (await again).response();
+    await page.waitForFunction(() => document.querySelector(".live-off") === null);
+    assert.equal(mock.streams.size, 1, "one stream a tab");
+    sound(page);
+  });
+
+  test("narrow_screen_has_a_drawer_with_all_pages", async (t) => {
+    const { page } = await opened(t, "/console/overview");
+    await page.setViewportSize({ width: 390, height: 844 });
+    await page.getByRole("button", { name: "Pages" }).click();
+    await keep(page, "drawer-narrow");
+    assert.deepEqual(await violations(page, "dialog"), []);
+    await page.getByRole("dialog").getByRole("link", { name: /Durability/ }).click();
+    await heading(page, "Durability");
+    await page.getByRole("dialog").waitFor({ state: "detached" });
+    sound(page);
+  });
+
+  test("unknown_page_says_so", async (t) => {
+    const { page } = await opened(t, "/console/nothing");
+    await says(page, "There is no page /console/nothing");
+    sound(page);
+  });
+});
