@@ -24,6 +24,7 @@ pub mod random;
 pub mod redis;
 pub mod restart;
 pub mod rival;
+pub mod selector;
 pub mod served;
 pub mod split;
 pub mod takeover;

@@ -1,11 +1,11 @@
 //! `cargo run --release -p cell-benches -- BENCH [--entries N] [--json]`, where BENCH is one of checkpoint,
-//! local, onesided, put, restart, split, takeover, memory: one row a figure.
+//! local, onesided, put, restart, selector, split, takeover, memory: one row a figure.
 
 use std::process::ExitCode;
 
 use cell_benches::figure::Report;
 use cell_benches::options::{BenchError, Cli, Command};
-use cell_benches::{checkpoint, footprint, local, onesided, pages, put, restart, split, takeover};
+use cell_benches::{checkpoint, footprint, local, onesided, pages, put, restart, selector, split, takeover};
 use clap::Parser;
 
 fn run(cli: &Cli) -> Result<(), BenchError> {
@@ -20,6 +20,7 @@ fn run(cli: &Cli) -> Result<(), BenchError> {
         Command::Put(options) => put::run(options, &mut Report::new(&mut out, options.json)),
         Command::Onesided(options) => onesided::run(options, &mut Report::new(&mut out, options.json)),
         Command::Restart(options) => restart::run(options, &mut Report::new(&mut out, options.json)),
+        Command::Selector(options) => selector::run(options, &mut Report::new(&mut out, options.json)),
         Command::Split(options) => split::run(options, &mut Report::new(&mut out, options.json)),
         Command::Takeover(options) => takeover::run(options, &mut Report::new(&mut out, options.json)),
         Command::MemoryOf(arguments) => {

@@ -27,6 +27,9 @@ pub enum Command {
     Put(Options),
     /// Reads of a served store by its clients, one-sided and by messages, beside local reads and Redis
     Onesided(Options),
+    /// What `search = auto` reaches of the best fixed share of server-side searches, while a competitor takes
+    /// the worker's core
+    Selector(Options),
     /// Starting empty, from the log after a kill, from the image after a stop
     Restart(Options),
     /// Random inserts while meganodes split and checkpoints are taken beside the same without checkpoints

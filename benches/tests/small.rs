@@ -100,6 +100,19 @@ fn restart_small_prints_every_figure() {
 }
 
 #[test]
+fn selector_small_prints_every_figure() {
+    let rows = rows("selector");
+    let wanted = [
+        "selector/adaptive, search x1, tcp, core taken 0 %",
+        "selector/paper, get x16, tcp, core taken 50 %",
+        "selector/adaptive, YCSB E x16, shm, core taken 100 %",
+        "selector/adaptive, get x16, shm, 1 s after the core was taken",
+        "selector/adaptive, get x16, shm, 1 s after the core was given back",
+    ];
+    assert_rows("selector", &rows, &wanted);
+}
+
+#[test]
 fn takeover_small_prints_every_figure() {
     let rows = rows("takeover");
     let wanted = [
