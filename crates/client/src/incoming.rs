@@ -338,8 +338,7 @@ impl ClientCore {
                 self.links[link].control.push_back(Control::Credit { stream, bytes });
             }
             Ok(Progress::Whole(item)) => {
-                let link = self.pending.get(slot).link;
-                self.links[link].reporting.counts.server += 1;
+                self.on_server_search(slot, now_ns);
                 self.finish(slot, now_ns, Ok(Output::Value(Some(item))));
             }
             Err(why @ AttemptError::Damaged { .. }) => {

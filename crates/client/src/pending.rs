@@ -182,6 +182,8 @@ pub(crate) struct PendingTable {
     free: Vec<OperationSlot>,
     /// Slots that hold parts of operations.
     parts: usize,
+    /// Slots that hold writes.
+    writes: usize,
     max: usize,
     attempt: u64,
     /// Waits that were begun, the earliest first, each with its slot. One that its operation has left since
@@ -201,6 +203,7 @@ impl PendingTable {
             slots: Vec::new(),
             free: Vec::new(),
             parts: 0,
+            writes: 0,
             max,
             attempt: 0,
             waits: BinaryHeap::new(),
@@ -213,6 +216,11 @@ impl PendingTable {
     /// Operations, parts of others not counted.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len() - self.parts
+    }
+
+    /// Operations of [`PendingTable::len`] that read.
+    pub(crate) fn reads(&self) -> usize {
+        self.len() - self.writes
     }
 
     /// Whether one more operation may be taken in; completions that were not taken count.
@@ -244,6 +252,7 @@ impl PendingTable {
         (pending.ticket, pending.state) = (Ticket(self.next_ticket), PendingState::Ready);
         (pending.kind, pending.routing_key) = (kind, routing_key);
         (pending.submitted_ns, pending.deadline_ns) = (submitted_ns, deadline_ns);
+        self.writes += usize::from(pending.is_write());
         self.next_ticket += 1;
         self.deadline_ns = self.deadline_ns.min(deadline_ns);
         Ok(slot)
@@ -344,6 +353,7 @@ impl PendingTable {
     /// Frees an operation's slot: as good as new, but for its buffers and what [`PendingTable::begin`] sets.
     pub(crate) fn end(&mut self, slot: OperationSlot) {
         let pending = &mut self.slots[usize::from(slot)];
+        self.writes -= usize::from(pending.is_write());
         (pending.state, pending.id, pending.name) = (PendingState::Free, RequestId(0), None);
         (pending.link, pending.hops, pending.attempts) = (LinkId::BOOTSTRAP, 0, 0);
         (pending.fate_open, pending.last) = (false, None);

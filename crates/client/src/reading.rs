@@ -52,7 +52,7 @@ impl ClientCore {
                 RouteTarget::NoOwner => return false,
             };
         }
-        let in_hand = u32::try_from(self.pending.len().saturating_sub(1)).unwrap_or(u32::MAX);
+        let in_hand = u32::try_from(self.pending.reads().saturating_sub(1)).unwrap_or(u32::MAX);
         reader.choose(link, now_ns, operation, in_hand)
     }
 

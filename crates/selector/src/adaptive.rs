@@ -2,7 +2,9 @@
 //! towards the path on which a search costs all clients less.
 //!
 //! - What a search costs: its mean latency; the wait in its queue once more, because those behind it wait for
-//!   it as long; and for each other operation that its client has in hand, the client's processor time.
+//!   it as long; and for each other read that its client has in hand, the client's processor time.
+//! - What goes wrong on the way counts: a one-sided search that waits for a watermark or a lease costs its
+//!   wait, and one that ends at the server costs what was lost and the server's search.
 //! - The share moves by its log odds. The step halves when the direction turns and grows while it lasts, so
 //!   that many clients that see the same do not all change sides.
 //! - Between two paths that cost the same any share is right, and the drawn one stays where it is.
@@ -33,12 +35,18 @@ const STEP_SHRINKAGE: f64 = 0.5;
 /// The first estimates lead so far at most: all clients may have begun together, at the server.
 const FIRST_ODDS_MAX: f64 = 1.5;
 
-/// The log odds stay within these bounds: a share of 0.999.
-const ODDS_MAX: f64 = 7.0;
+/// The log odds stay within these bounds, a share of 1e-6: what is drawn of a path that takes a thousand times
+/// as long costs nothing then. It takes 23 of the longest steps from there to the middle.
+const ODDS_MAX: f64 = 14.0;
 
-/// A path that was not taken for so long is taken, if so many searches have gone by since.
+/// A path that was not taken for so long is taken, if so many searches have gone by since. The longer a search
+/// takes on it, the longer it rests, up to the second bound.
 const EXPLORE_EVERY_NS: u64 = 50_000_000;
+const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
+
+/// A longer pause between two searches counts as one of this length: a client that rests explores no more for it.
+const PAUSE_NS_MAX: u64 = 20_000_000;
 
 /// A search by an idle server takes at most so many times the lowest read latency: who meets a server that is
 /// busy all the time does not take the wait for a part of the way.
@@ -46,6 +54,9 @@ const SERVER_RTTS_MAX: f64 = 3.0;
 
 /// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
 const QUEUE_FROM: f64 = 1.5;
+
+/// So many earlier searches count in what searches lose by waits.
+const LOST_MEMORY: f64 = 64.0;
 
 /// By how much the log odds of a meganode move with the logarithm of its reads: where both paths are used,
 /// the meganodes that take fewer reads are read one-sided first.
@@ -87,9 +98,17 @@ pub(crate) struct Balance {
     in_place: u32,
     reads_mean: f64,
     is_in_place: bool,
-    /// When each path was taken last, and searches since.
+    /// One-sided searches that were done since the last interval, and what they lost by waits and at servers.
+    done: u32,
+    lost_ns: u64,
+    lost_mean_ns: f64,
+    /// Time with searches, which pauses are not part of; and when the last search was decided on.
+    active_ns: u64,
+    asked_ns: u64,
+    /// When each path was taken last by that time, searches since, and after how long it is taken again.
     taken_ns: [u64; 2],
     since_taken: [u32; 2],
+    explore_after_ns: [u64; 2],
 }
 
 impl Balance {
@@ -102,8 +121,25 @@ impl Balance {
     #[inline]
     pub(crate) fn on_one_sided(&mut self, latency_ns: u64, reads: u32) {
         self.one_sided.push(latency_ns);
+        self.done += 1;
         self.reads += u64::from(reads);
         self.in_place += u32::from(reads == 0);
+    }
+
+    /// A one-sided search that was measured in place has waited so long besides.
+    pub(crate) fn on_wait(&mut self, waited_ns: u64) {
+        self.lost_ns = self.lost_ns.saturating_add(waited_ns);
+    }
+
+    /// A one-sided search was given to the server after so long. `was_measured`: in place, before that.
+    pub(crate) fn on_fallback(&mut self, latency_ns: u64, was_measured: bool) {
+        let server_ns = whole_ns(self.server.mean_ns().unwrap_or(0.0));
+        let cost_ns = latency_ns.saturating_add(server_ns);
+        if was_measured {
+            self.on_wait(cost_ns);
+        } else {
+            self.one_sided.push(cost_ns);
+        }
     }
 
     /// Decides on a search. `draw` is between 0 and 1; `reads_ratio` is what the search's meganode takes of
@@ -122,21 +158,23 @@ impl Balance {
         if now_ns.saturating_sub(self.folded_ns) >= settings.interval_ns {
             self.fold(now_ns, rtt_ns, settings);
         }
-        let choice = self.draw(now_ns, draw, reads_ratio);
+        self.active_ns += now_ns.saturating_sub(self.asked_ns).min(PAUSE_NS_MAX);
+        self.asked_ns = now_ns;
+        let choice = self.draw(draw, reads_ratio);
         let (Choice::Estimated(path) | Choice::Explored(path) | Choice::Unknown(path)) = choice;
         let (taken, left) = if path == SearchPath::Server { (0, 1) } else { (1, 0) };
-        self.taken_ns[taken] = now_ns;
+        self.taken_ns[taken] = self.active_ns;
         self.since_taken[taken] = 0;
         self.since_taken[left] = self.since_taken[left].saturating_add(1);
         choice
     }
 
-    fn draw(&self, now_ns: u64, draw: f64, reads_ratio: f64) -> Choice {
+    fn draw(&self, draw: f64, reads_ratio: f64) -> Choice {
         if !self.is_known {
             return Choice::Unknown(self.first(draw));
         }
         for (at, path) in [(0, SearchPath::Server), (1, SearchPath::OneSided)] {
-            let long_ago = now_ns.saturating_sub(self.taken_ns[at]) >= EXPLORE_EVERY_NS;
+            let long_ago = self.active_ns - self.taken_ns[at] >= self.explore_after_ns[at];
             if long_ago && self.since_taken[at] >= EXPLORE_EVERY_SEARCHES {
                 return Choice::Explored(path);
             }
@@ -182,6 +220,11 @@ impl Balance {
         self.read.fold();
         let (server_ns, one_sided_ns) = self.costs(one_sided_count, rtt_ns, settings);
         (self.in_hand, self.searches, self.reads, self.in_place) = (0, 0, 0, 0);
+        (self.done, self.lost_ns) = (0, 0);
+        self.explore_after_ns = [&self.server, &self.one_sided].map(|path| {
+            let every_ns = path.mean_ns().unwrap_or(0.0) / settings.exploration; // none of 0: the longest
+            whole_ns(every_ns).clamp(EXPLORE_EVERY_NS, EXPLORE_EVERY_NS_MAX)
+        });
         let pull = (one_sided_ns / server_ns).ln();
         if self.is_known {
             self.move_odds(pull);
@@ -199,16 +242,19 @@ impl Balance {
     /// What a search costs on either path.
     fn costs(&mut self, one_sided_count: u32, rtt_ns: f64, settings: &SelectorSettings) -> (f64, f64) {
         let in_hand = self.in_hand as f64 / f64::from(self.searches.max(1));
-        if one_sided_count > 0 {
-            let count = f64::from(one_sided_count);
-            self.reads_mean = self.reads as f64 / count;
-            self.is_in_place = 2.0 * f64::from(self.in_place) > count;
+        if self.done > 0 {
+            let done = f64::from(self.done);
+            self.reads_mean = self.reads as f64 / done;
+            self.is_in_place = 2.0 * f64::from(self.in_place) > done;
         }
+        let count = f64::from(one_sided_count);
+        let fresh_ns = self.lost_ns as f64 / count.max(1.0);
+        self.lost_mean_ns += (fresh_ns - self.lost_mean_ns) * count / (count + LOST_MEMORY);
         let mean_ns = |cost: &PathCost| cost.mean_ns().unwrap_or(0.0);
         let (server_ns, one_sided_ns) = (mean_ns(&self.server), mean_ns(&self.one_sided));
         if self.is_in_place {
             // No queue, and the client does nothing else meanwhile.
-            return (server_ns, one_sided_ns * (1.0 + in_hand));
+            return (server_ns, one_sided_ns * (1.0 + in_hand) + self.lost_mean_ns);
         }
         // An idle server's search takes its processor's time besides the way there and back.
         let lowest_ns = self.server.lowest_ns().map_or(rtt_ns, |lowest_ns| lowest_ns as f64);
@@ -216,7 +262,8 @@ impl Balance {
         let wait_ns = |mean_ns: f64, lowest_ns: f64| (mean_ns - QUEUE_FROM * lowest_ns).max(0.0);
         let weight = settings.wait_weight - 1.0;
         let read_ns = weight * wait_ns(mean_ns(&self.read), rtt_ns) + in_hand * settings.read_cpu_ns;
-        (server_ns + weight * wait_ns(server_ns, lowest_ns), one_sided_ns + self.reads_mean * read_ns)
+        let one_sided_ns = one_sided_ns + self.lost_mean_ns + self.reads_mean * read_ns;
+        (server_ns + weight * wait_ns(server_ns, lowest_ns), one_sided_ns)
     }
 
     fn move_odds(&mut self, pull: f64) {
@@ -226,6 +273,11 @@ impl Balance {
         self.direction = direction;
         self.odds = (self.odds + self.step * pull.clamp(-1.0, 1.0)).clamp(-ODDS_MAX, ODDS_MAX);
     }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a cast of a float saturates")]
+fn whole_ns(ns: f64) -> u64 {
+    ns as u64
 }
 
 fn share_of(odds: f64) -> f64 {

@@ -36,6 +36,10 @@ impl SearchKind {
     /// How many kinds there are.
     pub(crate) const COUNT: usize = 3;
 
+    /// All of them; of kinds that are as frequent, the last one counts.
+    pub(crate) const ALL: [SearchKind; SearchKind::COUNT] =
+        [SearchKind::Scan, SearchKind::MultiGet, SearchKind::Point];
+
     pub(crate) fn index(self) -> usize {
         match self {
             SearchKind::Point => 0,
@@ -71,7 +75,8 @@ pub struct Question {
     pub meganode: Option<MeganodeId>,
     /// Whether one-sided reads are possible.
     pub one_sided: Result<(), Obstacle>,
-    /// Operations that the client has in hand besides this one.
+    /// Reads that the client has in hand besides this one; writes wait for the server's disk, not for the
+    /// client's processor.
     pub in_hand: u32,
 }
 

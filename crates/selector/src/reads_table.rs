@@ -9,24 +9,42 @@ const MEGANODES_MAX: usize = 256;
 /// A new figure counts this much.
 const WEIGHT: f64 = 1.0 / 32.0;
 
+/// A moving mean of numbers of reads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MeanReads(f64);
+
+impl MeanReads {
+    pub(crate) fn new(reads: f64) -> MeanReads {
+        MeanReads(reads)
+    }
+
+    pub(crate) fn push(&mut self, reads: u32) {
+        self.0 += WEIGHT * (f64::from(reads) - self.0);
+    }
+
+    pub(crate) fn get(self) -> f64 {
+        self.0
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Row {
     meganode: MeganodeId,
-    reads: f64,
+    reads: MeanReads,
 }
 
 /// See the module's text. A meganode takes the row of another one whose number ends like its own.
 #[derive(Clone, Debug)]
 pub(crate) struct ReadsTable {
     initial: f64,
-    all: f64,
+    all: MeanReads,
     rows: Box<[Option<Row>]>,
 }
 
 impl ReadsTable {
     /// A table of nothing but what is expected.
     pub(crate) fn new(initial: f64) -> ReadsTable {
-        ReadsTable { initial, all: initial, rows: vec![None; MEGANODES_MAX].into() }
+        ReadsTable { initial, all: MeanReads::new(initial), rows: vec![None; MEGANODES_MAX].into() }
     }
 
     /// Another figure is expected as long as none was measured: after the next [`ReadsTable::clear`].
@@ -35,7 +53,7 @@ impl ReadsTable {
     }
 
     pub(crate) fn clear(&mut self) {
-        self.all = self.initial;
+        self.all = MeanReads::new(self.initial);
         self.rows.fill(None);
     }
 
@@ -47,12 +65,11 @@ impl ReadsTable {
 
     /// A search has taken so many reads.
     pub(crate) fn push(&mut self, meganode: Option<MeganodeId>, reads: u32) {
-        let reads = f64::from(reads);
-        self.all += WEIGHT * (reads - self.all);
+        self.all.push(reads);
         let Some(meganode) = meganode else { return };
         let row = &mut self.rows[ReadsTable::row_of(meganode)];
         match row {
-            Some(row) if row.meganode == meganode => row.reads += WEIGHT * (reads - row.reads),
+            Some(row) if row.meganode == meganode => row.reads.push(reads),
             _ => *row = Some(Row { meganode, reads: self.all }),
         }
     }
@@ -62,7 +79,7 @@ impl ReadsTable {
         let row = meganode.and_then(|meganode| {
             self.rows[ReadsTable::row_of(meganode)].filter(|row| row.meganode == meganode)
         });
-        row.map_or(self.all, |row| row.reads)
+        row.map_or(self.all, |row| row.reads).get()
     }
 }
 

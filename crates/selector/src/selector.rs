@@ -45,9 +45,25 @@ pub enum Sample {
         /// How long it took.
         latency_ns: u64,
     },
+    /// A search in place could not be answered at once: its owner's watermark or lease was waited for.
+    Wait {
+        /// What kind it was.
+        kind: SearchKind,
+        /// How long it took besides.
+        waited_ns: u64,
+    },
+    /// A one-sided search could not be answered: the server is asked now.
+    Fallback {
+        /// What kind it was.
+        kind: SearchKind,
+        /// From its begin until now.
+        latency_ns: u64,
+        /// It was done in place, and measured.
+        in_place: bool,
+    },
 }
 
-/// What is known of a connection, in nanoseconds; of latencies those of searches of one key.
+/// What is known of a connection, in nanoseconds; of the kind of search that it has most of.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Estimates {
     /// `l_s`.
@@ -84,6 +100,9 @@ impl Rule {
 /// The weight of a new latency in the figures that are only reported.
 const REPORT_WEIGHT: f64 = 1.0 / 64.0;
 
+/// When so many searches of a kind were counted, all counts are halved.
+const RECENT_MAX: u32 = 4096;
+
 /// See the crate's text.
 #[derive(Clone, Debug)]
 pub struct Selector {
@@ -99,6 +118,8 @@ pub struct Selector {
     used_ns: u64,
     /// The history was dropped, and both paths have not been measured since.
     was_reset: bool,
+    /// Searches by kind, the recent ones above all.
+    recent: [u32; SearchKind::COUNT],
     decisions: Decisions,
 }
 
@@ -122,6 +143,7 @@ impl Selector {
             one_sided_ns: 0.0,
             used_ns: 0,
             was_reset: false,
+            recent: [0; SearchKind::COUNT],
             decisions: Decisions::default(),
         }
     }
@@ -157,6 +179,11 @@ impl Selector {
             Ok(()) => self.choose(question),
         };
         self.decisions.count(decision);
+        let recent = &mut self.recent[question.kind.index()];
+        *recent += 1;
+        if *recent > RECENT_MAX {
+            self.recent.iter_mut().for_each(|count| *count /= 2);
+        }
         decision
     }
 
@@ -170,7 +197,8 @@ impl Selector {
                 Decision { path, reason: Reason::FixedShare }
             }
             Rule::Paper(rule) => {
-                match rule.choose(self.rtt_ns as f64, self.reads.expected(question.meganode)) {
+                let reads = self.reads.expected(question.meganode);
+                match rule.choose(question.kind, self.rtt_ns as f64, reads) {
                     Err(path) => Decision { path, reason: unknown },
                     Ok(path) if draw < self.settings.exploration => {
                         Decision { path: path.other(), reason: Reason::Exploration }
@@ -214,22 +242,30 @@ impl Selector {
             Sample::Server { kind, latency_ns } => {
                 follow(&mut self.server_ns, latency_ns);
                 match &mut self.rule {
-                    Rule::Paper(rule) => rule.server.push(latency_ns),
+                    Rule::Paper(rule) => rule.on_server(kind, latency_ns),
                     Rule::Adaptive(balances) => balances[kind.index()].server.push(latency_ns),
                     Rule::Fixed => {}
                 }
             }
             Sample::Read { kind, latency_ns } => self.on_read(kind, latency_ns),
             Sample::OneSided { kind, meganode, latency_ns, reads } => {
-                if kind == SearchKind::Point {
-                    self.reads.push(meganode, reads);
-                }
+                self.on_reads(kind, meganode, reads);
                 self.on_one_sided(kind, latency_ns, reads);
             }
             Sample::InPlace { kind, latency_ns } => {
                 self.on_read(kind, latency_ns);
-                self.reads.push(None, 1);
+                self.on_reads(kind, None, 1);
                 self.on_one_sided(kind, latency_ns, 0);
+            }
+            Sample::Wait { kind, waited_ns } => {
+                if let Rule::Adaptive(balances) = &mut self.rule {
+                    balances[kind.index()].on_wait(waited_ns);
+                }
+            }
+            Sample::Fallback { kind, latency_ns, in_place } => {
+                if let Rule::Adaptive(balances) = &mut self.rule {
+                    balances[kind.index()].on_fallback(latency_ns, in_place);
+                }
             }
         }
     }
@@ -238,9 +274,17 @@ impl Selector {
         self.rtt_ns = self.rtt_ns.min(latency_ns);
         follow(&mut self.read_ns, latency_ns);
         match &mut self.rule {
-            Rule::Paper(rule) => rule.read.push(latency_ns),
+            Rule::Paper(rule) => rule.on_read(kind, latency_ns),
             Rule::Adaptive(balances) => balances[kind.index()].read.push(latency_ns),
             Rule::Fixed => {}
+        }
+    }
+
+    fn on_reads(&mut self, kind: SearchKind, meganode: Option<MeganodeId>, reads: u32) {
+        if kind == SearchKind::Point {
+            self.reads.push(meganode, reads);
+        } else if let Rule::Paper(rule) = &mut self.rule {
+            rule.on_reads(kind, reads);
         }
     }
 
@@ -258,14 +302,26 @@ impl Selector {
         self.used_ns = self.used_ns.max(now_ns);
         if idle {
             self.was_reset = true;
-            self.reads.clear();
-            match &mut self.rule {
-                Rule::Paper(rule) => rule.clear(),
-                Rule::Adaptive(balances) => **balances = Default::default(),
-                Rule::Fixed => {}
-            }
-            (self.server_ns, self.read_ns, self.one_sided_ns) = (0.0, 0.0, 0.0);
+            self.drop_history();
         }
+    }
+
+    /// The connection is a new one, perhaps to another server or over something else: what was measured says
+    /// nothing of it. What was decided stays counted.
+    pub fn on_connection(&mut self) {
+        self.drop_history();
+        self.rtt_ns = u64::MAX;
+    }
+
+    fn drop_history(&mut self) {
+        self.reads.clear();
+        match &mut self.rule {
+            Rule::Paper(rule) => rule.clear(),
+            Rule::Adaptive(balances) => **balances = Default::default(),
+            Rule::Fixed => {}
+        }
+        (self.server_ns, self.read_ns, self.one_sided_ns) = (0.0, 0.0, 0.0);
+        self.recent = [0; SearchKind::COUNT];
     }
 
     /// How often what was decided, since the start.
@@ -278,21 +334,19 @@ impl Selector {
     #[must_use]
     pub fn estimates(&self) -> Estimates {
         let known = |mean_ns: f64| (mean_ns > 0.0).then_some(mean_ns);
-        let (server, read) = match &self.rule {
-            Rule::Paper(rule) => (rule.server.mean(), rule.read.mean()),
+        let kind = SearchKind::ALL.into_iter().max_by_key(|kind| self.recent[kind.index()]);
+        let kind = kind.unwrap_or(SearchKind::Point);
+        let (server, read, share) = match &self.rule {
+            Rule::Paper(rule) => (rule.server_ns(kind), rule.read_ns(kind), None),
             Rule::Adaptive(balances) => {
-                (balances[SearchKind::Point.index()].server.mean_ns(), known(self.read_ns))
+                let Balance { server, read, .. } = &balances[kind.index()];
+                (server.mean_ns(), read.mean_ns(), balances[kind.index()].share())
             }
-            Rule::Fixed => (known(self.server_ns), known(self.read_ns)),
-        };
-        let share = match &self.rule {
-            Rule::Paper(_) => None,
-            Rule::Adaptive(balances) => balances[SearchKind::Point.index()].share(),
-            Rule::Fixed => Some(self.settings.fixed_share),
+            Rule::Fixed => (None, None, Some(self.settings.fixed_share)),
         };
         Estimates {
             server_ns: server.or(known(self.server_ns)),
-            read_ns: read,
+            read_ns: read.or(known(self.read_ns)),
             one_sided_ns: known(self.one_sided_ns),
             rtt_ns: (self.rtt_ns < u64::MAX).then_some(self.rtt_ns as f64),
             reads: self.reads.expected(None),

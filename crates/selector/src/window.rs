@@ -1,5 +1,5 @@
-//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded, and all of
-//! them when more are discarded than kept.
+//! A moving average of latencies, as the paper has it: the last `n` samples, outliers discarded; it tells when
+//! more are discarded than kept.
 
 /// Below so many samples nothing is an outlier: their deviation says nothing.
 const OUTLIER_SAMPLES_MIN: u32 = 10;
@@ -49,18 +49,16 @@ impl Window {
         (self.len > 0).then(|| self.sum as f64 / self.len as f64)
     }
 
-    /// Takes a sample in, unless it is an outlier.
-    pub(crate) fn push(&mut self, latency_ns: u64) {
+    /// Takes a sample in, unless it is an outlier. False: more of a period's samples are outliers than not, so
+    /// what was measured before says nothing of now.
+    pub(crate) fn push(&mut self, latency_ns: u64) -> bool {
         let latency_ns = latency_ns.min(LATENCY_NS_MAX);
         if self.kept + self.discarded >= u32::try_from(self.samples.len()).unwrap_or(u32::MAX) {
             (self.kept, self.discarded) = (0, 0);
         }
         if self.is_outlier(latency_ns) {
             self.discarded += 1;
-            if 2 * self.discarded as usize > self.samples.len() {
-                self.clear();
-            }
-            return;
+            return 2 * self.discarded as usize <= self.samples.len();
         }
         self.kept += 1;
         let square = |sample: u64| u128::from(sample) * u128::from(sample);
@@ -75,6 +73,7 @@ impl Window {
         self.next = (self.next + 1) % self.samples.len();
         self.sum += u128::from(latency_ns);
         self.sum_of_squares += square(latency_ns);
+        true
     }
 
     fn is_outlier(&self, latency_ns: u64) -> bool {
@@ -112,7 +111,9 @@ mod tests {
         assert!(window.mean().unwrap() < 1010.0, "one slow sample is an outlier");
         let mut needed = 0;
         while window.mean().is_none_or(|mean| mean < 4000.0) {
-            window.push(5000 + needed % 10);
+            if !window.push(5000 + needed % 10) {
+                window.clear();
+            }
             needed += 1;
         }
         assert!((51..=110).contains(&needed), "a new level is taken over within a period: {needed}");

@@ -123,6 +123,106 @@ fn adaptive_takes_the_cheaper_path_and_explores_a_part_of_the_time() {
     }
 }
 
+/// The server takes 4 ms, as where another process has its core, and a search in place 2 us.
+#[test]
+fn adaptive_spends_a_part_of_the_time_on_a_path_that_is_very_slow_also_across_pauses() {
+    let mut selector = of_policy(Policy::Adaptive);
+    let mut now_ns = 1;
+    share_after(&mut selector, &mut now_ns, 4_000_000_000, (4_000_000, 2_000, 0));
+    let (before, mut active_ns) = (selector.decisions().server, 0);
+    for _ in 0..40 {
+        now_ns += 500_000_000; // another client's turn
+        let began_ns = now_ns;
+        share_after(&mut selector, &mut now_ns, 40_000_000, (4_000_000, 2_000, 0));
+        active_ns += now_ns - began_ns;
+    }
+    let part = (selector.decisions().server - before) as f64 * 4e6 / active_ns as f64;
+    assert!(part > 0.0 && part < 0.025, "{part}");
+}
+
+/// Each one-sided search is begun, takes 5 us, and is given to the server, which takes 20 us.
+#[test]
+fn adaptive_leaves_a_path_whose_searches_all_end_at_the_server() {
+    for in_place in [false, true] {
+        let mut selector = of_policy(Policy::Adaptive);
+        let mut now_ns = 1;
+        for _ in 0..40_000 {
+            if selector.decide(&question(now_ns)).path == SearchPath::OneSided {
+                now_ns += 5_000;
+                if in_place {
+                    selector.on_sample(now_ns, Sample::InPlace { kind: POINT, latency_ns: 1_000 });
+                }
+                selector.on_sample(now_ns, Sample::Fallback { kind: POINT, latency_ns: 5_000, in_place });
+            }
+            now_ns += 20_000;
+            selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 20_000 });
+        }
+        let share = selector.decisions().server_share().unwrap();
+        assert!(share > 0.9, "in place {in_place}: {share}");
+    }
+}
+
+/// Each search in place takes 1 us and waits 90 us for its watermark; the server takes 40 us.
+#[test]
+fn adaptive_counts_what_a_search_in_place_waits() {
+    let mut selector = of_policy(Policy::Adaptive);
+    let mut now_ns = 1;
+    for _ in 0..40_000 {
+        match selector.decide(&question(now_ns)).path {
+            SearchPath::Server => {
+                now_ns += 40_000;
+                selector.on_sample(now_ns, Sample::Server { kind: POINT, latency_ns: 40_000 });
+            }
+            SearchPath::OneSided => {
+                now_ns += 91_000;
+                selector.on_sample(now_ns, Sample::InPlace { kind: POINT, latency_ns: 1_000 });
+                selector.on_sample(now_ns, Sample::Wait { kind: POINT, waited_ns: 90_000 });
+            }
+        }
+    }
+    let share = selector.decisions().server_share().unwrap();
+    assert!(share > 0.9, "{share}");
+}
+
+#[test]
+fn connection_that_is_new_has_no_history_and_keeps_what_was_decided() {
+    for policy in [Policy::Paper, Policy::Adaptive] {
+        let mut selector = of_policy(policy);
+        let mut now_ns = 1;
+        share_after(&mut selector, &mut now_ns, 100_000_000, (20_000, 300, 3));
+        let decided = *selector.decisions();
+        assert_eq!(selector.estimates().rtt_ns, Some(300.0));
+        selector.on_connection();
+        let estimates = selector.estimates();
+        assert_eq!((estimates.rtt_ns, estimates.server_ns, estimates.read_ns), (None, None, None));
+        assert_eq!(*selector.decisions(), decided);
+        assert_eq!(selector.decide(&question(now_ns)).reason, Reason::NotEnoughSamples);
+    }
+}
+
+#[test]
+fn estimates_are_those_of_the_kind_that_is_searched_most() {
+    for policy in [Policy::Paper, Policy::Adaptive] {
+        let mut selector = of_policy(policy);
+        for at in 0..1_000_u64 {
+            let now_ns = 1 + at * 1_000_000;
+            let kind = if at % 10 == 0 { POINT } else { SearchKind::Scan };
+            let latency_ns = if kind == POINT { 20_000 } else { 500_000 };
+            let path = selector.decide(&Question { kind, ..question(now_ns) }).path;
+            selector.on_sample(
+                now_ns + 1,
+                match path {
+                    SearchPath::Server => Sample::Server { kind, latency_ns },
+                    SearchPath::OneSided => Sample::OneSided { kind, meganode: None, latency_ns, reads: 3 },
+                },
+            );
+            selector.on_sample(now_ns + 2, Sample::Read { kind, latency_ns: latency_ns / 3 });
+        }
+        let server_ns = selector.estimates().server_ns.unwrap();
+        assert!((450_000.0..=550_000.0).contains(&server_ns), "{policy}: {server_ns}");
+    }
+}
+
 #[test]
 fn adaptive_follows_a_step_within_a_second_also_where_stalls_are_what_changes() {
     let mut selector = of_policy(Policy::Adaptive);

@@ -76,6 +76,13 @@ impl Chooser {
         self.selectors.get(link.index())
     }
 
+    /// A server has welcomed the client, by a new connection.
+    pub(super) fn on_connection(&mut self, link: LinkId) {
+        if let Some(selector) = self.selectors.get_mut(link.index()) {
+            selector.on_connection();
+        }
+    }
+
     /// By which rule is decided.
     pub(super) fn policy(&self) -> Policy {
         self.settings.policy

@@ -116,22 +116,36 @@ impl Reader {
     pub(super) fn on_one_sided_search(&mut self, slot: u16, now_ns: u64) {
         let Some(chooser) = &mut self.chooser else { return };
         let operation = &self.operations[usize::from(slot)];
-        let Some((pair, _)) = operation.needs.first() else { return };
-        if operation.is_in_place || !operation.went_straight() {
-            return;
+        if operation.is_in_place && operation.went_straight() {
+            return; // measured when it had begun
         }
-        let regions = &self.context.regions;
-        let meganode = operation.location().map(|at| {
-            let pointer = regions.pair(at.pair).geometry.pointer(at.slot, NodeIndex::ROOT);
-            MeganodeId(pointer.0)
-        });
-        let sample = Sample::OneSided {
-            kind: kind_of_read(operation.kind()),
-            meganode,
-            latency_ns: now_ns.saturating_sub(operation.begun_ns),
-            reads: operation.reads,
+        let Some((pair, _)) = operation.needs.first() else { return };
+        let (kind, regions) = (kind_of_read(operation.kind()), &self.context.regions);
+        let latency_ns = now_ns.saturating_sub(operation.begun_ns);
+        let sample = if operation.is_in_place {
+            Sample::Wait { kind, waited_ns: latency_ns }
+        } else {
+            let meganode = operation.location().map(|at| {
+                let pointer = regions.pair(at.pair).geometry.pointer(at.slot, NodeIndex::ROOT);
+                MeganodeId(pointer.0)
+            });
+            Sample::OneSided { kind, meganode, latency_ns, reads: operation.reads }
         };
         chooser.on_sample(regions.pair(*pair).link, now_ns, sample);
+    }
+
+    /// An operation goes to the server after all.
+    pub(super) fn on_fallback(&mut self, slot: u16, now_ns: u64) {
+        let Some(chooser) = &mut self.chooser else { return };
+        let operation = &self.operations[usize::from(slot)];
+        // One that has not come to a leaf yet goes by the connection to the root.
+        let link = match operation.needs.first() {
+            Some((pair, _)) => self.context.regions.pair(*pair).link,
+            None => LinkId::BOOTSTRAP,
+        };
+        let (kind, in_place) = (kind_of_read(operation.kind()), operation.is_in_place);
+        let latency_ns = now_ns.saturating_sub(operation.begun_ns);
+        chooser.on_sample(link, now_ns, Sample::Fallback { kind, latency_ns, in_place });
     }
 
     /// What was counted by a connection, but for decisions.

@@ -134,6 +134,10 @@ impl Reader {
         let worker = &mut self.workers[link.index()];
         worker.scan_entries_max = scan_entries_max.max(1);
         worker.is_up = true;
+        if let Some(chooser) = &mut self.chooser {
+            chooser.on_connection(link);
+        }
+        let worker = &mut self.workers[link.index()];
         if matches!(worker.registration, RegistrationState::Unavailable { .. }) {
             worker.registration = RegistrationState::Wanted;
         }
@@ -370,6 +374,12 @@ impl Reader {
         self.ended.push_back((slot, ended));
     }
 
+    /// Reads do not answer it: the server is to be asked.
+    fn fall_back(&mut self, slot: u16, now_ns: u64) {
+        self.on_fallback(slot, now_ns);
+        self.end(slot, Ended::Server);
+    }
+
     fn give_up_held(&mut self) {
         for slot in self.held.iter().copied().collect::<Vec<_>>() {
             self.end(slot, Ended::Server);
@@ -466,7 +476,7 @@ impl Reader {
 
     fn on_step(&mut self, slot: u16, outcome: Result<(), AskServer>) {
         if outcome == Err(AskServer) {
-            return self.end(slot, Ended::Server);
+            return self.fall_back(slot, self.now_ns);
         }
         if self.operations[usize::from(slot)].state == ReadState::Validating {
             self.validating.push(slot);

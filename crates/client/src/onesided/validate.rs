@@ -126,7 +126,7 @@ impl Reader {
         let due = at_once || now_ns >= operation.due_ns;
         if due {
             if operation.waits > WAITS_MAX {
-                return self.end(slot, Ended::Server);
+                return self.fall_back(slot, now_ns);
             }
             self.context.counters.watermark += 1;
             operation.due_ns = now_ns.saturating_add(WAIT_SHORTEST_NS << operation.waits.min(WAITS_MAX));
@@ -148,7 +148,7 @@ impl Reader {
     fn wait_for_trust(&mut self, slot: u16, now_ns: u64) {
         let operation = &mut self.operations[usize::from(slot)];
         if operation.waits > WAITS_MAX {
-            return self.end(slot, Ended::Server);
+            return self.fall_back(slot, now_ns);
         }
         operation.waits += 1;
         operation.state = ReadState::Waiting;
