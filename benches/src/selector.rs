@@ -39,8 +39,10 @@ const VALUE: &[u8] = &[b'v'; 100];
 const PERIOD: Duration = Duration::from_millis(4);
 /// How much of the worker's core is taken, in percent of the competitor's time.
 const LOADS: [u32; 3] = [0, 50, 100];
-/// After a step in load: when the rate is looked at, and for how long.
+/// After a step in load: when the rate is looked at; it is for half as long.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Steps of each contender.
+const STEPS: usize = 4;
 
 /// What part of its operations a workload has, in percent.
 struct Mix {
@@ -180,26 +182,12 @@ impl Bench<'_> {
             }
         }
         self.competitor.take(0);
-        let fixed = &contenders[..contenders.len() - 2];
-        let best = (0..fixed.len()).max_by(|a, b| fixed[*a].rate(0).total_cmp(&fixed[*b].rate(0)));
-        let best = best.unwrap_or(0);
-        let rules = contenders[contenders.len() - 2..].iter().zip(["paper", "adaptive"]);
-        for (contender, rule) in rules {
-            let name = format!(
-                "selector/{rule}, {} x{}, {}, core taken {load} %",
-                mix.name,
-                mix.in_flight,
-                word(transport)
-            );
-            let rival = format!("best fixed share, {} % by the server", best * 10);
-            let goal = if rule == "adaptive" { Goal::AtLeast(0.97) } else { Goal::None };
-            report.add(Figure::beside(name, "op/s", contender.rate(1), rival, fixed[best].rate(1), goal))?;
-        }
-        Ok(())
+        let what = format!("{} x{}, {}, core taken {load} %", mix.name, mix.in_flight, word(transport));
+        report_rules(&contenders, &what, 0.97, report)
     }
 
     /// Both rules while the competitor comes and goes: the rate a second after each step beside that of the
-    /// best fixed share at that load.
+    /// best fixed share at that load. Picked by half of the steps and compared by the other, as in `compare`.
     fn step_in_load(
         &self,
         transport: Transport,
@@ -207,31 +195,26 @@ impl Bench<'_> {
         report: &mut Report<'_>,
     ) -> Result<(), BenchError> {
         let settled = if self.rounds < 5 { SLICE } else { SETTLED };
-        let mut contenders = self.contenders(transport)?;
         for load in [100, 0] {
-            for contender in &mut contenders {
-                self.competitor.take(100 - load);
-                self.work(contender, mix, settled)?;
-                self.competitor.take(load);
-                self.work(contender, mix, settled)?;
-                let rate = self.work(contender, mix, settled / 2)?;
-                contender.rates.push(rate);
+            let mut contenders = self.contenders(transport)?;
+            for _ in 0..STEPS {
+                for contender in &mut contenders {
+                    self.competitor.take(100 - load);
+                    self.work(contender, mix, settled)?;
+                    self.competitor.take(load);
+                    self.work(contender, mix, settled)?;
+                    let rate = self.work(contender, mix, settled / 2)?;
+                    contender.rates.push(rate);
+                }
             }
-            let rate_of = |at: usize| contenders[at].rates.last().copied().unwrap_or_default();
-            let fixed = contenders.len() - 2;
-            let best = (0..fixed).max_by(|a, b| rate_of(*a).total_cmp(&rate_of(*b))).unwrap_or(0);
-            for (at, rule) in [(fixed, "paper"), (fixed + 1, "adaptive")] {
-                let name = format!(
-                    "selector/{rule}, {} x{}, {}, 1 s after the core was {}",
-                    mix.name,
-                    mix.in_flight,
-                    word(transport),
-                    if load == 0 { "given back" } else { "taken" }
-                );
-                let rival = format!("best fixed share, {} % by the server", best * 10);
-                let goal = if rule == "adaptive" { Goal::AtLeast(0.95) } else { Goal::None };
-                report.add(Figure::beside(name, "op/s", rate_of(at), rival, rate_of(best), goal))?;
-            }
+            let what = format!(
+                "{} x{}, {}, 1 s after the core was {}",
+                mix.name,
+                mix.in_flight,
+                word(transport),
+                if load == 0 { "given back" } else { "taken" }
+            );
+            report_rules(&contenders, &what, 0.95, report)?;
         }
         self.competitor.take(0);
         Ok(())
@@ -265,6 +248,26 @@ impl Bench<'_> {
             }
         }
     }
+}
+
+/// Both rules, the last two contenders, beside the best fixed share of the others: it is picked by the even
+/// rates of each and compared by the odd ones.
+fn report_rules(
+    contenders: &[Contender],
+    what: &str,
+    goal: f64,
+    report: &mut Report<'_>,
+) -> Result<(), BenchError> {
+    let (fixed, rules) = contenders.split_at(contenders.len() - 2);
+    let best = (0..fixed.len()).max_by(|a, b| fixed[*a].rate(0).total_cmp(&fixed[*b].rate(0)));
+    let best = best.unwrap_or(0);
+    for (contender, rule) in rules.iter().zip(["paper", "adaptive"]) {
+        let rival = format!("best fixed share, {} % by the server", best * 10);
+        let goal = if rule == "adaptive" { Goal::AtLeast(goal) } else { Goal::None };
+        let name = format!("selector/{rule}, {what}");
+        report.add(Figure::beside(name, "op/s", contender.rate(1), rival, fixed[best].rate(1), goal))?;
+    }
+    Ok(())
 }
 
 fn operation<'k>(mix: &Mix, key: &'k [u8], random: &mut impl Rng) -> Operation<'k> {

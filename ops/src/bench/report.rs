@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cell_client::{Estimates, OneSidedCounters, SelectorReport};
+use cell_client::{Decisions, Estimates, OneSidedCounters, SelectorReport};
 use cell_terms::CounterValue;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -96,6 +96,36 @@ impl PhaseResult {
         (!self.selectors.is_empty()).then_some(all)
     }
 
+    /// Who searched. Where the client had no choice its counters and the latencies of its reads tell: what they
+    /// do not tell is unknown. None if nothing was read.
+    fn searches(&self) -> Option<SelectorReport> {
+        if let Some(report) = self.selector() {
+            return Some(report);
+        }
+        let reads = [Kind::Read, Kind::Scan].iter().filter_map(|kind| self.kinds.get(kind));
+        let (count, sum_ns) = reads.fold((0, 0.0), |(count, sum_ns), latencies| {
+            let own = latencies.count();
+            (count + own, sum_ns + latencies.histogram.mean() * own as f64)
+        });
+        let mean_ns = (count > 0).then(|| sum_ns / count as f64)?;
+        let (decisions, estimates) = match &self.one_sided {
+            None => (
+                Decisions { server: count, ..Decisions::default() },
+                Estimates { server_ns: Some(mean_ns), share: Some(1.0), ..Estimates::default() },
+            ),
+            Some(counters) => (
+                Decisions { server: counters.fell_back, one_sided: counters.done, ..Decisions::default() },
+                Estimates {
+                    one_sided_ns: Some(mean_ns),
+                    reads: counters.reads as f64 / counters.done.max(1) as f64,
+                    share: Some(0.0),
+                    ..Estimates::default()
+                },
+            ),
+        };
+        Some(SelectorReport { decisions, estimates })
+    }
+
     /// Operations of all kinds.
     pub(crate) fn operations(&self) -> u64 {
         self.kinds.values().map(Latencies::count).sum()
@@ -124,7 +154,7 @@ impl PhaseResult {
             "operations": self.operations(),
             "operations_per_second": per_second(self.operations(), self.elapsed),
             "kinds": kinds,
-            "selector": self.selector().map(|report| selector_json(&report)),
+            "selector": self.searches().map(|report| selector_json(&report)),
             "one_sided": self.one_sided.map(|counters| {
                 let named = |value: CounterValue| (value.counter.name.to_owned(), json!(value.value));
                 counters.values().into_iter().map(named).collect::<serde_json::Map<_, _>>()
@@ -148,7 +178,7 @@ impl PhaseResult {
         };
         let headings = ["operation", "count", "rate", "p50", "p99", "p99.9", "max", "missed"];
         let mut text = table::plain(&headings, &[1, 2, 3, 4, 5, 6, 7], self.kinds.iter().map(row).collect());
-        if let Some(report) = self.selector() {
+        if let Some(report) = self.searches() {
             text.push_str(&selector_text(&report));
         }
         if let Some(counters) = &self.one_sided {
@@ -216,5 +246,28 @@ mod tests {
         let p50 = document["kinds"]["read"]["latency_ns"]["p50"].as_u64().unwrap();
         assert!((499_000..=502_000).contains(&p50), "{p50}");
         assert!(total.to_table().contains("2,000"));
+    }
+
+    #[test]
+    fn searches_without_a_choice_are_told_by_counters_and_latencies() {
+        let mut phase = PhaseResult::default();
+        for _ in 0..10 {
+            phase.kinds.entry(Kind::Read).or_default().record(Duration::from_micros(30));
+            phase.kinds.entry(Kind::Update).or_default().record(Duration::from_millis(9));
+        }
+        let told = phase.to_json()["selector"].clone();
+        assert_eq!((told["server_share"].as_f64(), told["server"].as_u64()), (Some(1.0), Some(10)));
+        let server_ns = told["server_latency_ns"].as_f64().unwrap();
+        assert!((29_900.0..30_100.0).contains(&server_ns), "{server_ns}");
+        assert!(told["one_sided_latency_ns"].is_null());
+
+        phase.one_sided =
+            Some(OneSidedCounters { done: 8, fell_back: 2, reads: 24, ..OneSidedCounters::default() });
+        let told = phase.to_json()["selector"].clone();
+        assert_eq!(
+            (told["server_share"].as_f64(), told["reads_per_search"].as_f64()),
+            (Some(0.2), Some(3.0))
+        );
+        assert!(told["server_latency_ns"].is_null() && told["one_sided_latency_ns"].is_f64());
     }
 }
