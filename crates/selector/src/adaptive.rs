@@ -46,7 +46,7 @@ const EXPLORE_EVERY_NS_MAX: u64 = 500_000_000;
 const EXPLORE_EVERY_SEARCHES: u32 = 32;
 
 /// A longer pause between two searches counts as one of this length: a client that rests explores no more for it.
-const PAUSE_NS_MAX: u64 = 20_000_000;
+const PAUSE_NS_MAX: u64 = 5_000_000;
 
 /// A search by an idle server takes at most so many times the lowest read latency: who meets a server that is
 /// busy all the time does not take the wait for a part of the way.
@@ -54,6 +54,13 @@ const SERVER_RTTS_MAX: f64 = 3.0;
 
 /// Beyond so many times the lowest latency the mean one tells of a queue; below, of how searches differ.
 const QUEUE_FROM: f64 = 1.5;
+
+/// Where nearly all searches take one path, one of so many is decided on and the others follow it: with searches
+/// of a microsecond even a decision costs.
+pub(crate) const FOLLOWERS: u32 = 7;
+
+/// Shares of the worse path below which that is so.
+const FOLLOWED_SHARE_MAX: f64 = 0.01;
 
 /// So many earlier searches count in what searches lose by waits.
 const LOST_MEMORY: f64 = 64.0;
@@ -169,6 +176,12 @@ impl Balance {
         choice
     }
 
+    /// How many searches of the same kind may follow a choice that was estimated.
+    pub(crate) fn followers(&self) -> u32 {
+        let worse = self.share_explored.min(1.0 - self.share_explored);
+        if self.is_known && worse < FOLLOWED_SHARE_MAX { FOLLOWERS } else { 0 }
+    }
+
     fn draw(&self, draw: f64, reads_ratio: f64) -> Choice {
         if !self.is_known {
             return Choice::Unknown(self.first(draw));
@@ -180,6 +193,14 @@ impl Balance {
             }
         }
         let (mut share, mut explored) = (self.share, self.share_explored);
+        if self.followers() > 0 {
+            // One draw is for all that follow it.
+            let of_all = |share: f64| {
+                let worse = share.min(1.0 - share) * f64::from(1 + FOLLOWERS);
+                if share < 0.5 { worse } else { 1.0 - worse }
+            };
+            (share, explored) = (of_all(share), of_all(explored));
+        }
         if (reads_ratio - 1.0).abs() > 0.05 {
             share = share_of(self.odds + MEGANODE_WEIGHT * reads_ratio.ln());
             explored = share.clamp(explored.min(1.0 - explored), explored.max(1.0 - explored));

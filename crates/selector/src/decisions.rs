@@ -52,6 +52,14 @@ impl Decisions {
         *by_reason += 1;
     }
 
+    /// Counts a decision by the estimates.
+    #[inline]
+    pub(crate) fn count_estimate(&mut self, path: SearchPath) -> Decision {
+        let decision = Decision { path, reason: Reason::Estimate };
+        self.count(decision);
+        decision
+    }
+
     /// Of those for the server, those that only it could do.
     #[must_use]
     pub fn only_server(&self) -> u64 {

@@ -100,6 +100,18 @@ impl Rule {
 /// The weight of a new latency in the figures that are only reported.
 const REPORT_WEIGHT: f64 = 1.0 / 64.0;
 
+/// Searches that follow a decision: see [`Balance::followers`].
+#[derive(Clone, Copy, Debug)]
+struct Followers {
+    left: u32,
+    kind: SearchKind,
+    path: SearchPath,
+}
+
+impl Followers {
+    const NONE: Followers = Followers { left: 0, kind: SearchKind::Point, path: SearchPath::Server };
+}
+
 /// When so many searches of a kind were counted, all counts are halved.
 const RECENT_MAX: u32 = 4096;
 
@@ -120,6 +132,7 @@ pub struct Selector {
     was_reset: bool,
     /// Searches by kind, the recent ones above all.
     recent: [u32; SearchKind::COUNT],
+    followers: Followers,
     decisions: Decisions,
 }
 
@@ -144,6 +157,7 @@ impl Selector {
             used_ns: 0,
             was_reset: false,
             recent: [0; SearchKind::COUNT],
+            followers: Followers::NONE,
             decisions: Decisions::default(),
         }
     }
@@ -161,6 +175,7 @@ impl Selector {
         if before.policy != settings.policy || (settings.policy == Policy::Paper && !keeps_averages) {
             self.rule = Rule::new(settings);
         }
+        self.followers = Followers::NONE;
         self.reads.set_initial(settings.reads_initial);
     }
 
@@ -173,6 +188,18 @@ impl Selector {
     /// Decides who does a search.
     #[inline]
     pub fn decide(&mut self, question: &Question) -> Decision {
+        let Followers { left, kind, path } = self.followers;
+        let is_idle = question.now_ns.saturating_sub(self.used_ns) >= self.settings.idle_ns;
+        if left > 0 && kind == question.kind && question.one_sided.is_ok() && !is_idle {
+            self.followers.left -= 1;
+            self.used_ns = self.used_ns.max(question.now_ns);
+            return self.decisions.count_estimate(path);
+        }
+        self.decide_anew(question)
+    }
+
+    fn decide_anew(&mut self, question: &Question) -> Decision {
+        self.followers = Followers::NONE;
         self.forget_after_idle(question.now_ns);
         let decision = match question.one_sided {
             Err(obstacle) => Decision { path: SearchPath::Server, reason: Reason::OnlyServer(obstacle) },
@@ -214,7 +241,11 @@ impl Selector {
                 };
                 let known = (ratio, self.rtt_ns as f64);
                 match balance.choose(question.now_ns, question.in_hand, draw, known, &self.settings) {
-                    Choice::Estimated(path) => Decision { path, reason: Reason::Estimate },
+                    Choice::Estimated(path) => {
+                        let left = balance.followers();
+                        self.followers = Followers { left, kind: question.kind, path };
+                        Decision { path, reason: Reason::Estimate }
+                    }
                     Choice::Explored(path) => Decision { path, reason: Reason::Exploration },
                     Choice::Unknown(path) => Decision { path, reason: unknown },
                 }
@@ -252,6 +283,8 @@ impl Selector {
                 self.on_reads(kind, meganode, reads);
                 self.on_one_sided(kind, latency_ns, reads);
             }
+            // It comes right after its decision: of those that follow one, the last is measured.
+            Sample::InPlace { .. } if self.followers.left > 0 => {}
             Sample::InPlace { kind, latency_ns } => {
                 self.on_read(kind, latency_ns);
                 self.on_reads(kind, None, 1);
@@ -321,6 +354,7 @@ impl Selector {
             Rule::Fixed => {}
         }
         (self.server_ns, self.read_ns, self.one_sided_ns) = (0.0, 0.0, 0.0);
+        self.followers = Followers::NONE;
         self.recent = [0; SearchKind::COUNT];
     }
 

@@ -137,7 +137,7 @@ fn adaptive_spends_a_part_of_the_time_on_a_path_that_is_very_slow_also_across_pa
         active_ns += now_ns - began_ns;
     }
     let part = (selector.decisions().server - before) as f64 * 4e6 / active_ns as f64;
-    assert!(part > 0.0 && part < 0.025, "{part}");
+    assert!(part > 0.0 && part < 0.03, "{part}");
 }
 
 /// Each one-sided search is begun, takes 5 us, and is given to the server, which takes 20 us.
