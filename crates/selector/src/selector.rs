@@ -82,7 +82,7 @@ pub struct Estimates {
 
 #[derive(Clone, Debug)]
 enum Rule {
-    Paper(PaperRule),
+    Paper(Box<PaperRule>),
     Adaptive(Box<[Balance; SearchKind::COUNT]>),
     Fixed,
 }
@@ -90,7 +90,7 @@ enum Rule {
 impl Rule {
     fn new(settings: &SelectorSettings) -> Rule {
         match settings.policy {
-            Policy::Paper => Rule::Paper(PaperRule::new(settings)),
+            Policy::Paper => Rule::Paper(Box::new(PaperRule::new(settings))),
             Policy::Adaptive => Rule::Adaptive(Box::default()),
             Policy::Fixed => Rule::Fixed,
         }
