@@ -46,3 +46,8 @@ export function unreachable(why: string): ApiProblem {
   const next = "See whether its process runs (cell status), or open the console of another node.";
   return new ApiProblem(0, "unreachable", `This node does not answer: ${why}.`, next, null, []);
 }
+
+/** An answer came, but not one that can be read. */
+export function broken(why: string): ApiProblem {
+  return new ApiProblem(0, "broken_answer", `The answer cannot be read: ${why}.`, "If it stays so, look at what lies between this browser and the node.", null, []);
+}

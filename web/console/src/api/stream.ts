@@ -1,4 +1,4 @@
-// The one stream of server-sent events of this tab. It is read by fetch, because EventSource cannot send a token.
+// A stream of server-sent events. It is read by fetch, because EventSource cannot send a token.
 // It connects again by itself, with the id of the last event that it has seen.
 
 import { headersWithToken } from "./client";
@@ -21,12 +21,12 @@ const SILENCE_MAX_MS = 15000;
 
 export class Stream {
   private topics: string[] = [];
-  private lastId: string | null = null;
   private attempt: AbortController | null = null;
   private retryMs = RETRY_SHORTEST_MS;
   private timer: ReturnType<typeof setTimeout> | undefined;
 
-  constructor(private readonly listener: StreamListener) {}
+  /** `lastId` is of the event after which it goes on. */
+  constructor(private readonly listener: StreamListener, private lastId: string | null = null) {}
 
   /** Connects anew if other topics are wanted. */
   setTopics(topics: string[]): void {
@@ -35,10 +35,14 @@ export class Stream {
     this.restart();
   }
 
-  restart(): void {
+  stop(): void {
     clearTimeout(this.timer);
     this.attempt?.abort();
     this.attempt = null;
+  }
+
+  restart(): void {
+    this.stop();
     if (this.topics.length > 0) void this.connect();
   }
 
@@ -63,14 +67,17 @@ export class Stream {
     const headers = headersWithToken({ accept: "text/event-stream" });
     if (this.lastId !== null) headers["last-event-id"] = this.lastId;
     const path = `/api/v1/stream?topics=${this.topics.join(",")}`;
-    const response = await fetch(path, { headers, signal: attempt.signal, cache: "no-store" });
-    if (!response.ok || !response.body) return problemOf(response);
+    const unlessSilent = <T>(step: Promise<T>): Promise<T> => {
+      const silence = setTimeout(() => attempt.abort(), SILENCE_MAX_MS);
+      return step.finally(() => clearTimeout(silence));
+    };
+    const response = await unlessSilent(fetch(path, { headers, signal: attempt.signal, cache: "no-store" }));
+    if (!response.ok || !response.body) return unlessSilent(problemOf(response));
     this.listener.onState("open", null);
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     const lines = new EventLines((event) => this.take(event));
     for (;;) {
-      const silence = setTimeout(() => attempt.abort(), SILENCE_MAX_MS);
-      const { done, value } = await reader.read().finally(() => clearTimeout(silence));
+      const { done, value } = await unlessSilent(reader.read());
       if (done) return unreachable("the stream ended");
       this.retryMs = RETRY_SHORTEST_MS;
       this.listener.onSign();

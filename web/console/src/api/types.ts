@@ -138,7 +138,7 @@ export interface Located extends Document {
 export interface SelectorPair {
   client: string; client_name: string; transport: string; node: number; age_ms: number; policy: string;
   settings_revision: string; searches_per_second: number; one_sided_share: number | null; ratio_10s: number | null;
-  l_s_ns: number | null; l_r_ns: number | null; rtt_ns: number | null; m: number; one_sided_ns: number | null;
+  l_s_ns: number | null; l_r_ns: number | null; rtt_ns: number | null; m: number | null; one_sided_ns: number | null;
   queue_estimate_ns: number | null;
   decision: {
     path: "server" | "one_sided"; server_side_ns: number | null; one_sided_side_ns: number | null; sentence: string;

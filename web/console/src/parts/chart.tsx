@@ -1,13 +1,14 @@
 // Lines over time by uPlot, with names and last values in words above, marks of changed settings, and the same
 // figures as a table.
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import uPlot from "uplot";
 import type { Mark } from "../api/types";
 import { shownTheme } from "../state/theme";
 import { useStore } from "../state/store";
 import { byUnit, clockTime, inWords } from "./format";
 import { Table } from "./table";
+import { slugOf, TwinButton, useTwin } from "./twin";
 
 export interface Line {
   name: string; values: (number | null)[];
@@ -79,14 +80,13 @@ function optionsFor(props: ChartProps, width: number, marks: Mark[]): uPlot.Opti
 }
 
 export function Chart(props: ChartProps) {
-  const [isTable, setTable] = useState(false);
+  const name = slugOf(props.title);
+  const [isTable] = useTwin(name);
   return (
     <figure class="chart">
       <figcaption class="chart-head">
         <span class="chart-title">{props.title}</span>
-        <button class="button button-quiet button-small" type="button" aria-pressed={isTable} onClick={() => setTable(!isTable)}>
-          Table
-        </button>
+        <TwinButton name={name} of={props.title} />
       </figcaption>
       {isTable ? <Twin {...props} /> : <Plot {...props} />}
       {(props.marks?.length ?? 0) > 0 && <MarkList marks={props.marks!} />}
@@ -100,6 +100,8 @@ function Plot(props: ChartProps) {
   const [cursor, setCursor] = useState<number | null>(null);
   const theme = useStore(shownTheme);
   const { times, lines, marks = [] } = props;
+  // drawn anew when figures came, not each time that something beside them changed
+  const data = useMemo(() => dataOf(times, lines), [times, ...lines.map((line) => line.values)]);
   const shape = `${theme} ${props.unit} ${lines.map((line) => `${line.name}${line.colour}`).join()} ${marks.map((mark) => mark.at_unix_ms).join()}`;
 
   useEffect(() => {
@@ -107,7 +109,7 @@ function Plot(props: ChartProps) {
     if (!element) return;
     const options = optionsFor(props, Math.max(element.clientWidth, 120), marks);
     options.hooks = { setCursor: [(at) => setCursor(at.cursor.idx ?? null)] };
-    const made = new uPlot(options, dataOf(times, lines), element);
+    const made = new uPlot(options, data, element);
     plot.current = made;
     const resize = new ResizeObserver(() => made.setSize({ width: Math.max(element.clientWidth, 120), height: props.height ?? 160 }));
     resize.observe(element);
@@ -117,7 +119,7 @@ function Plot(props: ChartProps) {
       plot.current = null;
     };
   }, [shape]);
-  useEffect(() => plot.current?.setData(dataOf(times, lines)), [times, lines]);
+  useEffect(() => plot.current?.setData(data), [data]);
 
   const at = cursor !== null && cursor < times.length ? cursor : null;
   return (
@@ -160,7 +162,7 @@ function Legend({ lines, unit, at, time }: { lines: Line[]; unit: string; at: nu
   );
 }
 
-function MarkList({ marks }: { marks: Mark[] }) {
+export function MarkList({ marks }: { marks: Mark[] }) {
   return (
     <p class="quiet chart-marks">
       Settings changed: {marks.slice(-3).map((mark) => `${clockTime(mark.at_unix_ms)} ${mark.names.join(", ")}`).join("; ")}
@@ -168,9 +170,9 @@ function MarkList({ marks }: { marks: Mark[] }) {
   );
 }
 
-/** The same figures in rows, newest first; at most sixty. */
 interface TwinRow { time: number; index: number }
 
+/** The same figures in rows, newest first; at most sixty. */
 function Twin({ title, unit, times, lines }: ChartProps) {
   const step = Math.max(1, Math.ceil(times.length / 60));
   const rows: TwinRow[] = times.map((time, index) => ({ time, index })).filter(({ index }) => (times.length - 1 - index) % step === 0).reverse();

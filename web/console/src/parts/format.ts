@@ -13,6 +13,10 @@ export function digits(value: number): string {
   return value.toPrecision(2);
 }
 
+/** A number that may not be known. */
+export const digitsOf = (value: number | null | undefined): string =>
+  value === null || value === undefined ? "–" : digits(value);
+
 export const whole = (value: number | null | undefined): string =>
   value === null || value === undefined ? "–" : Math.round(value).toLocaleString("en-US");
 

@@ -11,6 +11,7 @@ import { useNow } from "../state/clock";
 import { setTheme, theme, type Theme } from "../state/theme";
 import { useStore } from "../state/store";
 import { usePlace } from "../state/url";
+import { Boundary } from "./boundary";
 import { KEYS, useKeys } from "./keys";
 import { pageOf, PAGES, type Page } from "./pages";
 import { Search } from "./search";
@@ -49,17 +50,12 @@ export function Shell() {
       <main class="main" id="main" tabIndex={-1} ref={main}>
         <Unreachable />
         <WantedToken />
-        {page ? <PageBody key={page.path} page={page} /> : <NotFound path={path} />}
+        {page ? <Boundary key={page.path}><page.view /></Boundary> : <NotFound path={path} />}
       </main>
       {isHelp && <KeyHelp onClose={() => setHelp(false)} />}
-      {isMenu && <Dialog title="Pages" isDrawer onClose={() => setMenu(false)}><Navigation here={page} /></Dialog>}
+      {isMenu && <Dialog title="Pages" isDrawer onClose={() => setMenu(false)}><Navigation here={page} onFollow={() => setMenu(false)} /></Dialog>}
     </div>
   );
-}
-
-function PageBody({ page }: { page: Page }) {
-  const View = page.view;
-  return <View />;
 }
 
 function TopBar({ onMenu, onHelp, onTheme }: { onMenu(): void; onHelp(): void; onTheme(): void }) {
@@ -117,11 +113,11 @@ function LiveSign() {
   );
 }
 
-function Navigation({ here }: { here: Page | null }) {
+function Navigation({ here, onFollow }: { here: Page | null; onFollow?(): void }) {
   return (
     <nav class="nav" aria-label="Pages">
       {PAGES.map((page) => (
-        <a key={page.path} href={page.path} aria-current={page === here ? "page" : undefined}>
+        <a key={page.path} href={page.path} aria-current={page === here ? "page" : undefined} onClick={onFollow}>
           {page.name}
           <span class="keys" aria-hidden="true">g {page.letter}</span>
         </a>

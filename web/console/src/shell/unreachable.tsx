@@ -1,6 +1,5 @@
 // The node that served this page is silent: what is known, and where else to look. Any node answers for all.
 
-import { useRef } from "preact/hooks";
 import type { NodeRow } from "../api/types";
 import { age } from "../parts/format";
 import { useNow } from "../state/clock";
@@ -9,12 +8,11 @@ import { useStore } from "../state/store";
 import { usePlace } from "../state/url";
 
 export function Unreachable() {
-  const { heardAt, problem } = useStore(connection);
+  const { heardAt, listensSince, problem } = useStore(connection);
   const status = useTopic("status");
-  const { path } = usePlace();
+  const { path, query } = usePlace();
   const now = useNow();
-  const openedAt = useRef(Date.now());
-  const since = heardAt ?? openedAt.current;
+  const since = Math.max(heardAt ?? 0, listensSince);
   if (now - since <= STALE_AFTER_MS || problem?.isUnauthorised) return null;
   const others = (status.data?.nodes ?? []).filter((node) => node.node !== status.data?.answered_by && node.http);
   return (
@@ -23,12 +21,12 @@ export function Unreachable() {
         <strong>The node that served this page is silent.</strong>{" "}
         {problem?.detail} {heardAt === null ? "It has sent nothing yet." : `It was heard ${age(now - heardAt)}.`} The page goes on trying.
       </p>
-      {others.length > 0 && <p>Next: every node serves this console. {others.map((node) => <Elsewhere key={node.node} node={node} path={path} />)}</p>}
+      {others.length > 0 && <p>Next: every node serves this console. {others.map((node) => <Elsewhere key={node.node} node={node} place={query.size > 0 ? `${path}?${query}` : path} />)}</p>}
       {others.length === 0 && <p>Next: open the console of another node, or run <code>cell status</code>.</p>}
     </div>
   );
 }
 
-function Elsewhere({ node, path }: { node: NodeRow; path: string }) {
-  return <><a href={`http://${node.http}${path}`}>Open it on node {node.node}</a>{" "}</>;
+function Elsewhere({ node, place }: { node: NodeRow; place: string }) {
+  return <><a href={`http://${node.http}${place}`}>Open it on node {node.node}</a>{" "}</>;
 }

@@ -4,10 +4,11 @@
 import { useEffect } from "preact/hooks";
 import type { EventRow, EventsDocument, RecoveriesDocument, SelectorDocument, Status, TuningDocument } from "../api/types";
 import type { ApiProblem } from "../api/problem";
-import { Stream } from "../api/stream";
+import { SharedStream } from "../api/shared_stream";
 import { token } from "../api/token";
 import { useNow } from "./clock";
 import { createStore, useStore, type Store } from "./store";
+import { visible } from "./visible";
 
 export interface Topics {
   status: Status; selector: SelectorDocument; recoveries: RecoveriesDocument; events: EventsDocument;
@@ -22,9 +23,12 @@ export interface Received<T> { document: T; receivedAt: number }
 export const STALE_AFTER_MS = 5000;
 const EVENTS_KEPT = 500;
 
-export interface Connection { isOpen: boolean; heardAt: number | null; problem: ApiProblem | null }
+/** `listensSince`: a hidden tab does not listen, and is not told of silence when it is shown again. */
+export interface Connection { isOpen: boolean; heardAt: number | null; listensSince: number; problem: ApiProblem | null }
 
-export const connection = createStore<Connection>({ isOpen: false, heardAt: null, problem: null });
+export const connection = createStore<Connection>({ isOpen: false, heardAt: null, listensSince: Date.now(), problem: null });
+
+visible.subscribe(() => connection.set({ ...connection.get(), isOpen: false, listensSince: Date.now() }));
 
 const stores: { [T in Topic]: Store<Received<Topics[T]> | null> } = {
   status: createStore<Received<Status> | null>(null),
@@ -49,13 +53,13 @@ function keepEvents(document: EventsDocument): void {
   arrivedEvents.set(all.slice(0, EVENTS_KEPT));
 }
 
-const stream = new Stream({
+const stream = new SharedStream({
   onEvent({ topic, data }) {
     if (!isTopic(topic)) return;
     (stores[topic] as Store<unknown>).set({ document: data, receivedAt: Date.now() });
     if (topic === "events") keepEvents(data as EventsDocument);
   },
-  onSign: () => connection.set({ isOpen: true, heardAt: Date.now(), problem: null }),
+  onSign: () => connection.set({ ...connection.get(), isOpen: true, heardAt: Date.now(), problem: null }),
   onState(state, problem) {
     const before = connection.get();
     connection.set({ ...before, isOpen: state === "open", problem: problem ?? (state === "open" ? null : before.problem) });

@@ -2,10 +2,12 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ask, isProblem } from "../api/client";
-import type { ApiProblem } from "../api/problem";
+import { broken, type ApiProblem } from "../api/problem";
 import { token } from "../api/token";
 import { useNow } from "./clock";
 import { STALE_AFTER_MS } from "./live";
+import { useStore } from "./store";
+import { visible } from "./visible";
 
 export interface Resource<T> {
   data: T | null; etag: string | null; problem: ApiProblem | null; isLoading: boolean; ageMs: number;
@@ -15,17 +17,19 @@ export interface Resource<T> {
 
 interface Kept<T> { path: string; data: T | null; etag: string | null; problem: ApiProblem | null; receivedAt: number }
 
-/** `path` null asks for nothing. `everyMs` 0 asks once. */
+/** `path` null asks for nothing. `everyMs` 0 asks once. A tab that is hidden does not ask again. */
 export function useResource<T extends { age_ms?: number }>(path: string | null, everyMs = 0): Resource<T> {
   const [kept, keep] = useState<Kept<T> | null>(null);
   const [round, setRound] = useState(0);
   const now = useNow();
+  const isVisible = useStore(visible);
+  const isAsking = everyMs === 0 || isVisible;
   const latest = useRef<Kept<T> | null>(null);
   latest.current = kept;
 
   useEffect(() => token.subscribe(() => setRound((count) => count + 1)), []);
   useEffect(() => {
-    if (path === null) return;
+    if (path === null || !isAsking) return;
     const leave = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     const look = async () => {
@@ -34,18 +38,19 @@ export function useResource<T extends { age_ms?: number }>(path: string | null, 
         const { document, etag, receivedAt } = await ask<T>(path, { signal: leave.signal });
         if (!leave.signal.aborted) keep({ path, data: document, etag, problem: null, receivedAt });
       } catch (error) {
-        if (leave.signal.aborted || !isProblem(error)) return;
+        if (leave.signal.aborted) return;
         const { data = null, etag = null, receivedAt = 0 } = before ?? {};
-        keep({ path, data, etag, problem: error, receivedAt });
+        keep({ path, data, etag, problem: isProblem(error) ? error : broken(String(error)), receivedAt });
+      } finally {
+        if (everyMs > 0 && !leave.signal.aborted) timer = setTimeout(look, everyMs);
       }
-      if (everyMs > 0 && !leave.signal.aborted) timer = setTimeout(look, everyMs);
     };
     void look();
     return () => {
       leave.abort();
       clearTimeout(timer);
     };
-  }, [path, everyMs, round]);
+  }, [path, everyMs, round, isAsking]);
 
   const shown = kept?.path === path ? kept : null;
   const ageMs = shown?.data ? Math.max(0, now - shown.receivedAt) + (shown.data.age_ms ?? 0) : 0;

@@ -9,6 +9,8 @@ export interface Histories extends Resource<SeriesDocument> {
   values(name: string): (number | null)[];
 }
 
+const NONE: (number | null)[] = [];
+
 export function useSeries(names: string[], seconds: number, node: number | "all" = "all", everyMs = 2000): Histories {
   const step = seconds > 600 ? 10 : 1;
   const path = names.length === 0 ? null : `series?names=${names.join(",")}&seconds=${seconds}&step=${step}&node=${node}`;
@@ -17,6 +19,6 @@ export function useSeries(names: string[], seconds: number, node: number | "all"
   return {
     ...resource,
     times: data?.times_unix_ms ?? [],
-    values: (name) => data?.series.find((one) => one.name === name)?.values ?? [],
+    values: (name) => data?.series.find((one) => one.name === name)?.values ?? NONE,
   };
 }

@@ -27,11 +27,12 @@ export function createStore<T>(initial: T): Store<T> {
 
 export function useStore<T>(store: Store<T>): T {
   const [, redraw] = useState(0);
+  const shown = store.get();
   useEffect(() => {
-    const seen = store.get();
     const release = store.subscribe(() => redraw((count) => count + 1));
-    if (!Object.is(seen, store.get())) redraw((count) => count + 1);
+    // it may have changed after it was drawn and before it was followed
+    if (!Object.is(shown, store.get())) redraw((count) => count + 1);
     return release;
   }, [store]);
-  return store.get();
+  return shown;
 }

@@ -1,5 +1,6 @@
 // Light or dark: as the system says, or as was chosen here.
 
+import { keep, kept as keptValue } from "./storage";
 import { createStore } from "./store";
 
 export type Theme = "auto" | "light" | "dark";
@@ -8,7 +9,7 @@ const NAME = "cell.theme";
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 function kept(): Theme {
-  const value = localStorage.getItem(NAME);
+  const value = keptValue("localStorage", NAME);
   return value === "light" || value === "dark" ? value : "auto";
 }
 
@@ -25,8 +26,7 @@ function apply(): void {
 }
 
 export function setTheme(chosen: Theme): void {
-  if (chosen === "auto") localStorage.removeItem(NAME);
-  else localStorage.setItem(NAME, chosen);
+  keep("localStorage", NAME, chosen === "auto" ? null : chosen);
   theme.set(chosen);
   apply();
 }

@@ -1,7 +1,7 @@
 // One route: parameters, answers, and for GET a try.
 
 import { useState } from "preact/hooks";
-import { isProblem, send } from "../../api/client";
+import { exchange, isProblem } from "../../api/client";
 import { Table } from "../../parts/table";
 import { resolved, type OpenApi, type Parameter, type RouteObject } from "./openapi";
 
@@ -80,10 +80,11 @@ function urlOf(route: RouteObject, inputs: Parameter[], value: (name: string) =>
 /** A stream has no end: it is cut after its first piece. */
 async function answerOf(url: string): Promise<Shown> {
   try {
-    const response = await send(url);
-    const type = response.headers.get("content-type") ?? "";
-    const text = type.includes("event-stream") ? await firstPiece(response) : await response.text();
-    return { status: response.status, type, text: pretty(text, type).slice(0, SHOWN_MAX) };
+    return await exchange(url, {}, async (response) => {
+      const type = response.headers.get("content-type") ?? "";
+      const text = type.includes("event-stream") ? await firstPiece(response) : await response.text();
+      return { status: response.status, type, text: pretty(text, type).slice(0, SHOWN_MAX) };
+    });
   } catch (error) {
     return { status: 0, type: "", text: isProblem(error) ? error.detail : String(error) };
   }

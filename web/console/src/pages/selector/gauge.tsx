@@ -6,13 +6,14 @@ import { inWords, nanoseconds } from "../../parts/format";
 
 export function Gauge({ pair }: { pair: SelectorPair }) {
   const { server_side_ns: server, one_sided_side_ns: oneSided, path, sentence } = pair.decision;
+  const isKnown = server !== null && oneSided !== null;
   const top = Math.max(Math.abs(server ?? 0), Math.abs(oneSided ?? 0), 1);
   return (
     <div class="gauge">
       <p class="gauge-sentence" role="status"><span class={`gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
       {server === null && oneSided === null && <p class="quiet">There are not enough samples yet. They come with the next searches.</p>}
-      <Bar name="l_s − RTT" says="the wait at the server" value={server} top={top} kind="server" isLess={path === "server"} />
-      <Bar name="m (l_r − RTT)" says="the waits of m reads" value={oneSided} top={top} kind="one_sided" isLess={path === "one_sided"} />
+      <Bar name="l_s − RTT" says="the wait at the server" value={server} top={top} kind="server" isLess={isKnown && server < oneSided} />
+      <Bar name="m (l_r − RTT)" says="the waits of m reads" value={oneSided} top={top} kind="one_sided" isLess={isKnown && oneSided < server} />
     </div>
   );
 }

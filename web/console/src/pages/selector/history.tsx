@@ -1,10 +1,14 @@
 // Ten minutes of what the selector measured, in charts that share one time axis.
 
+import { useMemo } from "preact/hooks";
 import type { SelectorSeries } from "../../api/types";
 import { Chart } from "../../parts/chart";
 
+const NONE: (number | null)[] = [];
+
 export function History({ series }: { series: SelectorSeries }) {
-  const values = (name: string) => series.series[name] ?? [];
+  const values = (name: string) => series.series[name] ?? NONE;
+  const other = useMemo(() => otherSide(series), [series]);
   const common = { times: series.times_unix_ms, marks: series.marks, sync: "selector", height: 120 };
   return (
     <div class="columns">
@@ -15,7 +19,7 @@ export function History({ series }: { series: SelectorSeries }) {
       ]} />
       <Chart {...common} title="Queues: the two sides" unit="ns" lines={[
         { name: "l_s − RTT", values: values("queue_estimate_ns"), colour: "--server" },
-        { name: "m (l_r − RTT)", values: otherSide(series), colour: "--one-sided", dash: [6, 3] },
+        { name: "m (l_r − RTT)", values: other, colour: "--one-sided", dash: [6, 3] },
       ]} />
       <Chart {...common} title="Share of one-sided searches" unit="share" topMin={1} lines={[
         { name: "one-sided", values: values("one_sided_share"), colour: "--one-sided" },

@@ -2,10 +2,11 @@
 
 import type { SelectorPair } from "../../api/types";
 import { Figure } from "../../parts/figure";
-import { age, digits, inWords, nanoseconds, perSecond, share, shortened } from "../../parts/format";
+import { age, digitsOf, inWords, nanoseconds, perSecond, share, shortened } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 import { urlWith } from "../../state/url";
+import { STALE_AFTER_MS } from "../../state/live";
 import { pairName } from "./page";
 
 interface Props { pairs: SelectorPair[]; chosen: SelectorPair | null }
@@ -44,12 +45,13 @@ export function Matrix({ pairs, chosen }: Props) {
 
 function Cell({ pair, isChosen }: { pair: SelectorPair; isChosen: boolean }) {
   const part = pair.one_sided_share;
+  const isSilent = pair.age_ms > STALE_AFTER_MS;
   return (
     <a
-      class={isChosen ? "matrix-cell is-chosen" : "matrix-cell"} href={urlWith({ pair: pairName(pair) })} aria-current={isChosen ? "true" : undefined}
+      class={`matrix-cell${isChosen ? " is-chosen" : ""}${isSilent ? " is-silent" : ""}`} href={urlWith({ pair: pairName(pair) })} aria-current={isChosen ? "true" : undefined}
       style={{ "--part": `${(part ?? 0) * 100}%` }} title={pair.decision.sentence}
     >
-      <b>{inWords(share(part))}</b> <span class="unit">{inWords(perSecond(pair.searches_per_second))}</span>
+      <b>{inWords(share(part))}</b> <span class="unit">{isSilent ? age(pair.age_ms) : inWords(perSecond(pair.searches_per_second))}</span>
     </a>
   );
 }
@@ -67,7 +69,7 @@ export function PairTable({ pairs, chosen }: Props) {
         { name: "l_s", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.l_s_ns)} /> },
         { name: "l_r", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.l_r_ns)} /> },
         { name: "RTT", isNumber: true, cell: (pair) => <Figure value={nanoseconds(pair.rtt_ns)} /> },
-        { name: "m", isNumber: true, cell: (pair) => digits(pair.m) },
+        { name: "m", isNumber: true, cell: (pair) => digitsOf(pair.m) },
         { name: "cache hits", isNumber: true, cell: (pair) => <Figure value={share(pair.cache_hit_share)} /> },
         { name: "fallbacks", isNumber: true, cell: (pair) => <Figure value={perSecond(pair.fallbacks_per_second)} /> },
         { name: "in hand", isNumber: true, cell: (pair) => pair.in_hand },

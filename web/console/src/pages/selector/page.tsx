@@ -6,7 +6,7 @@ import { PageFrame } from "../../parts/page";
 import { Panel } from "../../parts/panel";
 import { Empty } from "../../parts/states";
 import { Segments } from "../../parts/choice";
-import { useTopic } from "../../state/live";
+import { STALE_AFTER_MS, useTopic } from "../../state/live";
 import { setQuery, useParam } from "../../state/url";
 import { Matrix, PairTable } from "./matrix";
 import { PairView } from "./pair";
@@ -17,6 +17,7 @@ export function Selector() {
   const topic = useTopic("selector");
   const chosen = useChosen(topic.data);
   const isTable = useParam("view") === "table";
+  const chosenAgeMs = topic.ageMs + (chosen?.age_ms ?? 0);
   return (
     <PageFrame title="Selector" says="Who does the searches: the server, or the client with one-sided reads.">
       <Panel
@@ -33,7 +34,7 @@ export function Selector() {
         {(topic.data?.clients_dropped ?? 0) > 0 && <p class="quiet">{topic.data?.clients_dropped} clients more are not listed: the nodes keep a bounded number.</p>}
       </Panel>
       {topic.data && !chosen && topic.data.pairs.length > 0 && <Empty>The client of this address has reported nothing lately. Choose another one above.</Empty>}
-      {chosen && <PairView key={pairName(chosen)} pair={chosen} ageMs={topic.ageMs + chosen.age_ms} isStale={topic.isStale} />}
+      {chosen && <PairView key={pairName(chosen)} pair={chosen} ageMs={chosenAgeMs} isStale={chosenAgeMs > STALE_AFTER_MS} />}
     </PageFrame>
   );
 }

@@ -2,13 +2,16 @@
 
 import type { SelectorPair, SelectorSeries } from "../../api/types";
 import { Figure, Tile, Tiles } from "../../parts/figure";
-import { age, digits, inWords, nanoseconds, perSecond, share } from "../../parts/format";
+import { age, digitsOf, inWords, nanoseconds, perSecond, share } from "../../parts/format";
 import { Panel } from "../../parts/panel";
 import { useResource, type Resource } from "../../state/resource";
 import { Gauge } from "./gauge";
 import { History } from "./history";
 import { Phase } from "./phase";
+import { TwinButton, useTwin } from "../../parts/twin";
+import { useTriedM } from "./tried";
 import { Replay } from "./replay";
+import { SampleTable } from "./sample_table";
 import { samplesOf } from "./samples";
 
 export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: number; isStale: boolean }) {
@@ -16,6 +19,9 @@ export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: 
   const series = useResource<SelectorSeries>(`${path}?seconds=120`, 1000);
   const long = useResource<SelectorSeries>(`${path}?seconds=600`, 5000);
   const samples = samplesOf(series.data);
+  const marks = series.data?.marks ?? [];
+  const tried = useTriedM(pair.m);
+  const [isTable] = useTwin("samples");
   const name = `${pair.client_name} and node ${pair.node}`;
   return (
     <>
@@ -25,13 +31,14 @@ export function PairView({ pair, ageMs, isStale }: { pair: SelectorPair; ageMs: 
         <PolicyNote policy={pair.policy} />
       </Panel>
       <div class="columns">
-        <Panel title="Where the decision turns" window="one sample a second, last 120 s" source={series}>
-          {series.data && <Phase samples={samples} m={pair.m} />}
+        <Panel title="Where the decision turns" window="one sample a second, last 120 s" source={series} actions={<TwinButton name="samples" of="the samples" />}>
+          {series.data && <Phase samples={samples} marks={marks} m={pair.m} tried={tried} />}
         </Panel>
         <Panel title="What another m would decide" window="replay of the last 120 s, not a forecast" source={series}>
-          {series.data && <Replay samples={samples} m={pair.m} />}
+          {series.data && <Replay samples={samples} marks={marks} m={pair.m} tried={tried} />}
         </Panel>
       </div>
+      {isTable && <Panel title="Samples" window="newest first, last 120 s" source={series}><SampleTable samples={samples} marks={marks} m={tried.shown} /></Panel>}
       <Panel title="History" window="one point a second, last 10 min" source={long}>
         {long.data && <History series={long.data} />}
       </Panel>
@@ -46,7 +53,7 @@ function Estimates({ pair }: { pair: SelectorPair }) {
       <Tile name="l_s" value={nanoseconds(pair.l_s_ns)} window="search by the server" />
       <Tile name="l_r" value={nanoseconds(pair.l_r_ns)} window="one-sided read" />
       <Tile name="RTT" value={nanoseconds(pair.rtt_ns)} window="lowest read seen" />
-      <Tile name="m" value={{ number: digits(pair.m), unit: "reads" }} window="a search, mean" />
+      <Tile name="m" value={{ number: digitsOf(pair.m), unit: pair.m === null ? "" : "reads" }} window="a search, mean" />
       <Tile name="One-sided" value={share(pair.one_sided_share)} window="of searches, last second" note={inWords(perSecond(pair.searches_per_second))} />
     </Tiles>
   );
@@ -73,11 +80,11 @@ function Reasons({ pair, source }: { pair: SelectorPair; source: Pick<Resource<o
         <Bars title="Reasons of decisions" rows={list(pair.reasons)} />
         <Bars title="Reads that were tried again" rows={list(pair.retries)} />
         <dl class="facts">
-          <dt>Reads a search</dt><dd>{pair.reads_per_search === null ? "–" : digits(pair.reads_per_search)}</dd>
+          <dt>Reads a search</dt><dd>{digitsOf(pair.reads_per_search)}</dd>
           <dt>Cache hits</dt><dd><Figure value={share(pair.cache_hit_share)} />, <Figure value={perSecond(pair.cache_hits_per_second)} /></dd>
           <dt>Left to the server</dt><dd><Figure value={perSecond(pair.fallbacks_per_second)} /></dd>
           <dt>In hand</dt><dd>{pair.in_hand} operations</dd>
-          <dt>Reported</dt><dd>{age(pair.age_ms)}</dd>
+          <dt>Reported</dt><dd>{age(source.ageMs)}</dd>
         </dl>
       </div>
     </Panel>

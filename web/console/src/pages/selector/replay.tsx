@@ -4,34 +4,37 @@
 import { clockTime, inWords, share } from "../../parts/format";
 import { Figure } from "../../parts/figure";
 import { Empty } from "../../parts/states";
-import { setQuery, useParam } from "../../state/url";
-import { isServerSide, type Sample } from "./samples";
+import type { Mark } from "../../api/types";
+import { MarkList } from "../../parts/chart";
+import { isServerSide, marked, type Sample } from "./samples";
+import { M_MAX, M_MIN, M_STEP, type Tried } from "./tried";
 
-const M_MAX = 16;
+interface ReplayProps { samples: Sample[]; marks: Mark[]; m: number | null; tried: Tried }
 
-export function Replay({ samples, m }: { samples: Sample[]; m: number }) {
-  const tried = Number(useParam("m")) || null;
-  const shown = tried ?? m;
-  if (samples.length === 0) return <Empty>There is nothing to replay yet.</Empty>;
+export function Replay({ samples, marks, m, tried }: ReplayProps) {
+  const shown = tried.shown ?? samples[samples.length - 1]?.m;
+  if (samples.length === 0 || shown === undefined) return <Empty>There is nothing to replay yet: no second has all of l_s, l_r, RTT and m.</Empty>;
+  const changes = marked(samples, marks);
   const oneSided = (by: (sample: Sample) => number) => weightedShare(samples, (sample) => !isServerSide(sample, by(sample)));
   return (
     <div class="stack">
       <label class="field">
-        <span>m, reads a search: <b>{shown.toFixed(1)}</b> {tried === null ? "as measured" : `instead of ${m.toFixed(1)}`}</span>
+        <span>m, reads a search: <b>{shown.toFixed(1)}</b> {tried.m === null ? "as measured" : m === null ? "" : `instead of ${m.toFixed(1)}`}</span>
         <input
-          type="range" min="1" max={M_MAX} step="0.1" value={shown} aria-label="m, reads a search"
-          onInput={(event) => setQuery({ m: event.currentTarget.value })}
+          type="range" min={M_MIN} max={M_MAX} step={M_STEP} value={shown} aria-label="m, reads a search"
+          onInput={(event) => tried.set(Number(event.currentTarget.value))}
         />
       </label>
-      <Lane samples={samples} title={`with m = ${shown.toFixed(1)}`} isServer={(sample) => isServerSide(sample, shown)} />
-      <Lane samples={samples} title="with m as measured" isServer={(sample) => isServerSide(sample, sample.m)} />
+      <Lane samples={samples} changes={changes.map((one) => one.index)} title={`with m = ${shown.toFixed(1)}`} isServer={(sample) => isServerSide(sample, shown)} />
+      <Lane samples={samples} changes={changes.map((one) => one.index)} title="with m as measured" isServer={(sample) => isServerSide(sample, sample.m)} />
+      {changes.length > 0 && <MarkList marks={changes.map((one) => one.mark)} />}
       <dl class="facts">
         <dt>One-sided by the rule, m = {shown.toFixed(1)}</dt><dd><Figure value={share(oneSided(() => shown))} /></dd>
         <dt>One-sided by the rule, m measured</dt><dd><Figure value={share(oneSided((sample) => sample.m))} /></dd>
         <dt>One-sided as it was</dt><dd><Figure value={share(measuredShare(samples))} /></dd>
       </dl>
       <p class="quiet">Replay, not a forecast: {samples.length} recorded seconds, each weighed by its searches. Had the decisions differed, the latencies would have, too.</p>
-      {tried !== null && <p><button class="button button-small" type="button" onClick={() => setQuery({ m: null })}>Back to the measured m</button></p>}
+      {tried.m !== null && <p><button class="button button-small" type="button" onClick={() => tried.set(null)}>Back to the measured m</button></p>}
     </div>
   );
 }
@@ -47,7 +50,9 @@ function measuredShare(samples: Sample[]): number | null {
   return all === 0 ? null : known.reduce((sum, one) => sum + one.searches * (one.share ?? 0), 0) / all;
 }
 
-function Lane({ samples, title, isServer }: { samples: Sample[]; title: string; isServer(sample: Sample): boolean }) {
+interface LaneProps { samples: Sample[]; changes: number[]; title: string; isServer(sample: Sample): boolean }
+
+function Lane({ samples, changes, title, isServer }: LaneProps) {
   const width = 100 / samples.length;
   const server = samples.filter(isServer).length;
   const words = `${title}: server in ${server} of ${samples.length} seconds, ${inWords(share(1 - server / samples.length))} one-sided`;
@@ -61,6 +66,7 @@ function Lane({ samples, title, isServer }: { samples: Sample[]; title: string; 
             y={isServer(one) ? 5 : 0} height="5"
           ><title>{clockTime(one.at)}</title></rect>
         ))}
+        {changes.map((index) => <rect key={index} class="lane-mark" x={index * width} width="0.5" y="0" height="10" />)}
       </svg>
     </div>
   );
