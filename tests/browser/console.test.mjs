@@ -145,7 +145,11 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await says(page, "to see the other path");
     assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.05);
     await keep(page, "tuning-applied");
+    await says(page, "Applied: 1 change");
     await page.getByRole("button", { name: /^Revert revision/ }).first().click();
+    await says(page, "Taking back revision");
+    assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.05, "it was shown only");
+    await page.getByRole("button", { name: "Take it back" }).click();
     await says(page, "taken back by");
     assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.01);
     sound(page);

@@ -67,7 +67,7 @@ export function status(world, now) {
     },
     splits: splits(world), recoveries: world.drill?.recoveries(now) ?? [],
     coordinator: { reachable: true, revision: String(48_112 + Math.floor((now - world.begun) / 5000)), seen_ms_ago: 40 },
-    events: [...world.events].reverse().slice(0, 10), drills_allowed: world.scenario !== "no-drills", read_only: world.scenario === "forbidden",
+    events: [...world.events].sort((a, b) => b.at_unix_ms - a.at_unix_ms).slice(0, 10), drills_allowed: world.scenario !== "no-drills", read_only: world.scenario === "read-only",
   });
 }
 
@@ -81,7 +81,7 @@ export function regions(world, now) {
     const share = { pair, node, owner: node === null ? null : String(9007199254740993n + BigInt(node)), epoch: 3 + (pair % 4), state: node === null ? "unserved" : "served", what: node === null ? "claimed, its logs are being replayed" : null };
     return [
       { ...share, region: pair * 2, kind: "node", bytes: 512 * MIB, used_bytes: world.isEmpty ? 8 * MIB : Math.round((90 + noise("n", pair) * 180) * MIB) },
-      { ...share, region: pair * 2 + 1, kind: "extent", bytes: 2048 * MIB, used_bytes: world.isEmpty ? MIB : Math.round((400 + noise("e", pair) * 900) * MIB) },
+      { ...share, region: pair * 2 + 1, kind: "extent", bytes: 2048 * MIB, used_bytes: pair === 5 ? null : world.isEmpty ? MIB : Math.round((400 + noise("e", pair) * 900) * MIB) },
     ];
   });
   return head(now, { regions: rows.filter((row) => world.scenario !== "missing" || row.node !== 2), missing: missingOf(world) });
@@ -95,7 +95,7 @@ export function wal(world, now) {
       pair, node: world.ownerOf(pair), epoch: 3 + (pair % 4), csn_appended: String(appended), csn_durable: String(appended - lag),
       csn_checkpointed: String(appended - 412_000), lag_csn: lag, lag_bytes: lag * 190, log_bytes_since_checkpoint: Math.round((40 + ((now / 1000 + pair * 20) % 120)) * MIB),
       batches_per_second: load(world, `batch${pair}`, now, 820), bytes_per_batch: load(world, `bpb${pair}`, now, 9200),
-      sync_us: { p50: wave(`s50${pair}`, now, 320), p99: wave(`s99${pair}`, now, 1500), max: wave(`smax${pair}`, now, 5100) },
+      sync_us: pair === 6 ? { p50: null, p99: null, max: null } : { p50: wave(`s50${pair}`, now, 320), p99: wave(`s99${pair}`, now, 1500), max: wave(`smax${pair}`, now, 5100) },
       replay_seconds_estimate: 0.3 + ((now / 60_000 + pair * 0.2) % 1.1), checkpoint_running: pair === 4, checkpoints: 11 + pair,
     };
   });
@@ -110,7 +110,7 @@ export function events(world, now, query) {
   const after = query.get("after");
   const kind = query.get("kind");
   const node = query.get("node");
-  let list = [...world.events].reverse();
+  let list = [...world.events].sort((a, b) => b.at_unix_ms - a.at_unix_ms);
   if (after) list = list.slice(0, Math.max(0, list.findIndex((one) => one.id === after)));
   if (kind) list = list.filter((one) => one.kind === kind);
   if (node) list = list.filter((one) => String(one.node) === node);
@@ -152,12 +152,32 @@ export function buckets(world, now, query) {
   return head(now, {
     low: shown[0] ? key(shown[0].one.low) : key(""), high: shown.at(-1)?.high ?? null, meganodes_all: all.length,
     entries_all: world.isEmpty ? 0 : all.reduce((sum, one) => sum + one.entries, 0), levels_max: 4, splits: splits(world),
-    buckets: shown.map(({ one, high }, index) => bucket(world, one, high, index, now)),
+    buckets: grouped(shown.map(({ one, high }, index) => bucket(world, one, high, index, now)), from || to),
     routers: [{ id: "1.0", pair: 1, node: world.ownerOf(1) ?? 0, height: 2, entries: all.length, fill: 0.06 }], missing: missingOf(world),
   });
 }
 
+/** Of all keys, the last three meganodes are one column, as those of a larger store are. */
+function grouped(list, isZoomed) {
+  if (isZoomed || list.length < 8) return list;
+  const three = list.slice(-3);
+  const sum = (read) => three.reduce((total, one) => total + read(one), 0);
+  const isTold = three.every((one) => one.state === "entries" || one.state === "splitting");
+  return [...list.slice(0, -3), {
+    ...three[0], high: three[2].high, meganodes: 3, entries: sum((one) => one.entries), bytes: sum((one) => one.bytes), tree_nodes: sum((one) => one.tree_nodes),
+    tree_nodes_all: sum((one) => one.tree_nodes_all), fill: sum((one) => one.fill) / 3, pair: null, id: null, state: isTold ? "entries" : three.find((one) => one.state !== "entries").state,
+  }];
+}
+
+/** A range whose owner does not answer, or that nobody owns: nothing is known of what is in it. */
+const untold = (one, high, owner) => ({
+  low: key(one.low), high, meganodes: 0, entries: 0, bytes: 0, tree_nodes: 0, tree_nodes_all: 0, fill: 0, height: 0, node: owner, pair: one.pair,
+  state: owner === null ? "unserved" : "not told", writes_per_second: null, reads_per_second: null, id: null,
+});
+
 function bucket(world, one, high, index, now) {
+  const silent = world.ownerOf(one.pair);
+  if (silent === null || !present(world).includes(silent)) return untold(one, high, silent);
   const entries = world.isEmpty ? 0 : one.entries;
   const fill = Math.min(0.98, 0.08 + entries / 14_000);
   const owner = world.ownerOf(one.pair);
@@ -165,7 +185,7 @@ function bucket(world, one, high, index, now) {
   return {
     low: key(one.low), high, meganodes: 1, entries, bytes: entries * (120 + (one.slot % 7) * 60), tree_nodes: Math.round(TREE_NODES * fill),
     tree_nodes_all: TREE_NODES, fill, height: entries > 6000 ? 4 : 3, node: owner, pair: one.pair,
-    state: world.isEmpty ? "entries" : index === 9 ? "splitting" : index === 20 ? "adopting" : "entries",
+    state: world.isEmpty ? "entries" : index === 9 ? "splitting" : "entries",
     writes_per_second: load(world, `w${one.slot}`, now, 520 * hot), reads_per_second: load(world, `r${one.slot}`, now, 1900 * (index % 7 === 2 ? 5 : 1)),
     id: `${one.pair}.${one.slot}`,
   };

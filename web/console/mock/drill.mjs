@@ -6,11 +6,19 @@ const STEPS = { detected: 620, lease_ended: 840, claimed: 905, cut: 990, replaye
 const DOWN_MS = 3000;
 const REPLAY_BYTES = 61_000_000;
 
+const COMMON = {
+  before_ms: { min: 0, max: 60_000, default: 2000, unit: "ms", meaning: "Traffic before the fault." },
+  threads: { min: 1, max: 16, default: 4, unit: null, meaning: "Clients; every second one searches the servers' memory itself." },
+  rate: { min: 1, max: 20_000, default: 2000, unit: "operations/s", meaning: "Operations a second, all clients together." },
+  keep: { default: false, meaning: "The drill's entries stay in the store; without it a drill that passes removes them." },
+};
+const lasting = (min) => ({ down_ms: { min, max: 60_000, default: 3000, unit: "ms", meaning: "How long it lasts." }, ...COMMON });
+
 export const KINDS = [
-  { kind: "kill", meaning: "kill -9, and nobody in its place for a while.", parameters: { down_ms: { min: 0, max: 60_000, default: 3000 } } },
-  { kind: "stop", meaning: "SIGSTOP past its lease, then SIGCONT: it must not be believed.", parameters: { down_ms: { min: 100, max: 60_000, default: 5000 } } },
-  { kind: "restart", meaning: "An ordered stop and a new start.", parameters: {} },
-  { kind: "partition", meaning: "Cut off from clients, peers and the coordinator, then let back.", parameters: { down_ms: { min: 100, max: 60_000, default: 4000 } } },
+  { kind: "kill", meaning: "kill -9, and nobody in its place for a while.", parameters: lasting(0) },
+  { kind: "stop", meaning: "SIGSTOP past its lease, then SIGCONT: it must not be believed.", parameters: lasting(100) },
+  { kind: "restart", meaning: "An ordered stop and a new start.", parameters: COMMON },
+  { kind: "partition", meaning: "Cut off from clients, peers and the coordinator, then let back.", parameters: lasting(100) },
 ];
 
 export class Drill {
@@ -118,7 +126,8 @@ export class Drill {
       verdict: "PASS", reasons: [], fault: this.kind, node: this.node, writes_during_fault: 1884, acknowledged: 9120, found: 9120, lost: 0, stale: 0, phantom: 0,
       not_linearizable: 0, undecided: 0, histories: 2400, unknown: 3, refused: 41, operations: 18_212, unavailable_ms_max: 2070, unavailable_ms_p99: 2010,
       detected_ms: STEPS.detected, lease_ended_ms: STEPS.lease_ended, claimed_ms: STEPS.claimed, first_served_ms: STEPS.serving, served_ms: STEPS.serving + 90, all_back_ms: STEPS.serving + 90, replayed_bytes: REPLAY_BYTES * 2,
-      ways: { one_sided: { lost: 0, stale: 0, phantom: 0 }, server: { lost: 0, stale: 0, phantom: 0 }, scan: { lost: 0, stale: 0, phantom: 0 } },
+      ways: { one_sided: { found: 9120, lost: 0, stale: 0, phantom: 0 }, server: { found: 9120, lost: 0, stale: 0, phantom: 0 }, scan: { found: 9120, lost: 0, stale: 0, phantom: 0 } },
+      wrong: [], slowest: [{ key: "drill/00f1\\x00a", what: "put", ms: 2070 }, { key: "drill/0a02\\x00b", what: "get", ms: 2010 }],
     };
   }
 }

@@ -11,7 +11,7 @@ import * as selector from "./selector.mjs";
 import { Tuning } from "./tuning.mjs";
 import { World } from "./world.mjs";
 
-export const SCENARIOS = ["normal", "empty", "loading", "missing", "silent", "unauthorised", "forbidden", "conflict", "unavailable", "no-drills"];
+export const SCENARIOS = ["normal", "empty", "loading", "missing", "silent", "unauthorised", "forbidden", "conflict", "unavailable", "no-drills", "read-only"];
 
 const DIST = new URL("../dist/", import.meta.url);
 const TYPES = { js: "text/javascript; charset=utf-8", css: "text/css; charset=utf-8", svg: "image/svg+xml", html: "text/html; charset=utf-8" };
@@ -25,6 +25,10 @@ class Mock {
     this.operations = new Map();
     this.streams = new Set();
     this.requests = [];
+    /** Paths whose answers are spoilt: "text" is no JSON, "cut" ends in the middle, "stalled" never ends. */
+    this.spoilt = new Map();
+    /** Documents that are changed before they are sent, by path. */
+    this.changed = new Map();
     this.lastStreamId = 0;
     this.server = createServer((request, response) => void this.handle(request, response));
     this.timer = setInterval(() => this.tick(), 1000);
@@ -71,10 +75,12 @@ class Mock {
 
   async handle(request, response) {
     const url = new URL(request.url, "http://localhost");
-    this.requests.push({ method: request.method, path: url.pathname, headers: request.headers });
+    const seen = { method: request.method, path: url.pathname, query: url.search, headers: request.headers, body: "" };
+    this.requests.push(seen);
     if (this.requests.length > 5000) this.requests.shift();
     let body = "";
     for await (const piece of request) body += piece;
+    seen.body = body;
     if (url.pathname === "/mock/scenario") {
       this.scenario = body.trim();
       return this.json(response, 200, { scenario: this.scenario });
@@ -112,13 +118,23 @@ class Mock {
     const path = url.pathname.replace(/^\/api\/(v1\/)?/, "");
     if (path === "stream") return this.stream(request, response, url);
     if ((this.scenario === "loading" || this.scenario === "silent") && path !== "openapi.json") return; // never answers
+    if (this.spoilt.has(path)) return this.spoil(response, this.spoilt.get(path));
     const isWrite = request.method !== "GET";
+    if (isWrite && this.scenario === "read-only") return this.problem(response, 403, "read_only", "This node takes no changes.", "Ask another node.");
     if (isWrite && (this.scenario === "forbidden" || role === "viewer")) return this.problem(response, 403, "forbidden", "This needs the role operator; your token has viewer.", "Ask whoever keeps the tokens for one with more rights.");
     if (isWrite) return this.write(request, response, url, path, body);
     const document = this.read(path, url.searchParams, role);
     if (document === null) return this.problem(response, 404, "not_found", "There is no such thing here.", "Look it up in the list again.");
     const headers = path === "tuning" ? { etag: `"${document.revision}"` } : {};
+    this.changed.get(path)?.(document);
     this.json(response, 200, document, headers);
+  }
+
+  spoil(response, how) {
+    response.writeHead(200, { "content-type": "application/json", ...(how === "cut" ? { "content-length": "5000" } : {}) });
+    if (how === "text") return response.end("<html>a proxy's page</html>");
+    response.write('{"version": 1, "pai');
+    if (how === "cut") setTimeout(() => response.destroy(), 50);
   }
 
   read(path, query, role) {
@@ -129,7 +145,7 @@ class Mock {
       wal: () => documents.wal(world, now), recoveries: () => documents.recoveries(world, now), events: () => documents.events(world, now, query),
       series: () => documents.series(world, now, query), "tree/buckets": () => documents.buckets(world, now, query),
       "tree/locate": () => documents.locate(world, now, query.get("key") ?? ""), "selector/pairs": () => selector.pairs(world, now),
-      tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, { changes: world.tuning.history }),
+      tuning: () => world.tuning.document(now), "tuning/history": () => documents.head(now, { changes: world.tuning.history.slice(0, Number(query.get("limit") ?? 50)) }),
       drills: () => this.drills(now), "drills/preview": () => documents.head(now, preview(world, query.get("kind"), Number(query.get("node")))),
       kv: () => documents.kvPage(world, now, query), whoami: () => documents.head(now, { name: role, role, tokens_required: this.scenario === "unauthorised" }),
       "openapi.json": () => openapi,
@@ -171,14 +187,14 @@ class Mock {
       tuning.apply({ split_fill_percent: "80" }, "another operator", "more room", null);
     }
     if (condition !== `"${tuning.revision}"`) return this.problem(response, 412, "stale_revision", `Settings changed meanwhile: they are at revision ${tuning.revision}.`, "Read them again, and decide anew.");
+    const isDry = url.searchParams.get("dry_run") === "1";
     if (path === "tuning:revert") {
-      const changes = tuning.revert(String(document.revision));
+      const changes = tuning.revert(String(document.revision), isDry);
       if (!changes) return this.problem(response, 404, "not_found", "There is no such revision.", null);
-      return this.json(response, 200, documents.head(Date.now(), { revision: tuning.revision, changes, dry_run: false, expires_unix_ms: null }));
+      return this.json(response, 200, documents.head(Date.now(), { revision: tuning.revision, changes, dry_run: isDry, expires_unix_ms: null }));
     }
     const errors = tuning.errors(document);
     if (errors.length > 0) return this.problem(response, 422, "invalid", "The change was not made: some values cannot be taken.", "Correct them; nothing was changed.", errors);
-    const isDry = url.searchParams.get("dry_run") === "1";
     const ttl = Number(url.searchParams.get("ttl_seconds") ?? 0);
     const changes = isDry ? tuning.changesOf(document) : tuning.apply(document, "admin", url.searchParams.get("reason"), ttl);
     this.json(response, 200, documents.head(Date.now(), { revision: tuning.revision, changes, dry_run: isDry, expires_unix_ms: ttl ? Date.now() + ttl * 1000 : null }));

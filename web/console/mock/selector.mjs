@@ -8,6 +8,10 @@ const CLIENTS = [
   { client: "9007199254741001", client_name: "web-frontend-1", transport: "tcp", policy: "adaptive" },
   { client: "9007199254741005", client_name: "web-frontend-2", transport: "tcp", policy: "paper" },
   { client: "9007199254741009", client_name: "7730@reporting", transport: "verbs", policy: "fixed" },
+  // one that is told who searches has no estimates
+  { client: "9007199254741013", client_name: "backup", transport: "tcp", policy: "server" },
+  // one that has reported nothing for a while
+  { client: "9007199254741017", client_name: "batch-night", transport: "tcp", policy: "adaptive", silentMs: 9000 },
 ];
 
 function sample(client, node, now, exploration) {
@@ -21,12 +25,24 @@ function sample(client, node, now, exploration) {
   return { rtt, l_r, l_s, m, server, oneSided, share: Math.min(1 - exploration, Math.max(exploration, lean)), searches: wave(`${name}n`, now, 12_000) };
 }
 
-function pair(world, client, node, now) {
+function without(client, node, now, world) {
+  return {
+    ...client, node, age_ms: 400, settings_revision: world.tuning.revision, searches_per_second: 220, one_sided_share: 0, ratio_10s: 0,
+    l_s_ns: null, l_r_ns: null, rtt_ns: null, m: null, one_sided_ns: null, queue_estimate_ns: null,
+    decision: { path: "server", server_side_ns: null, one_sided_side_ns: null, sentence: "server-side: the client was told so" },
+    reasons: { estimate: 0, exploration: 0, fixed_share: 220, not_enough_samples: 0, idle_reset: 0, not_registered: 0, not_permitted: 0, not_trusted: 0 },
+    cache_hits_per_second: 0, cache_hit_share: null, reads_per_search: null,
+    retries: { torn: 0, stale: 0, fence: 0, slow: 0, watermark: 0, trust: 0, other: 0 }, fallbacks_per_second: 0, in_hand: 2,
+  };
+}
+
+function pair(world, { silentMs = 0, ...client }, node, now) {
+  if (client.policy === "server") return without(client, node, now, world);
   const at = sample(client, node, now, world.tuning.number("client_selector_exploration"));
   const isServer = at.server < at.oneSided;
   const gap = Math.abs(at.server - at.oneSided) / 1000;
   return {
-    ...client, node, age_ms: 300 + Math.floor(noise(node, client.client, Math.floor(now / 1000)) * 700), settings_revision: world.tuning.revision,
+    ...client, node, age_ms: silentMs + 300 + Math.floor(noise(node, client.client, Math.floor(now / 1000)) * 700), settings_revision: world.tuning.revision,
     searches_per_second: at.searches, one_sided_share: at.share, ratio_10s: at.share, l_s_ns: at.l_s, l_r_ns: at.l_r, rtt_ns: at.rtt, m: at.m,
     one_sided_ns: at.m * at.l_r, queue_estimate_ns: at.server,
     decision: {
@@ -51,7 +67,8 @@ export function series(world, now, clientId, node, seconds) {
   const last = Math.floor(now / 1000) * 1000;
   const times = Array.from({ length: seconds }, (_, index) => last - (seconds - 1 - index) * 1000);
   const at = times.map((time) => sample(client, node, time, world.tuning.numberAt("client_selector_exploration", time)));
-  const list = (read) => at.map(read);
+  // a client without estimates has none of these; of another one, a second is not known now and then
+  const list = (read) => at.map((one, index) => (client.policy === "server" ? null : index % 37 === 5 ? null : read(one)));
   return head(now, {
     client: clientId, node, step_ms: 1000, times_unix_ms: times, marks: world.tuning.marks(times[0]),
     series: {

@@ -110,10 +110,11 @@ export class Tuning {
     return changes;
   }
 
-  revert(revision) {
+  revert(revision, isDry) {
     const row = this.history.find((one) => one.revision === revision);
     if (!row) return null;
     const patch = Object.fromEntries(row.changes.map((change) => [change.name, change.old === this.of.get(change.name).default ? null : change.old]));
+    if (isDry) return this.changesOf(patch);
     const changes = this.apply(patch, "admin", `revert of ${revision}`, null);
     row.reverted_by = this.revision;
     return changes;

@@ -58,7 +58,7 @@ export interface NodesDocument extends Document { nodes: NodeRow[] }
 
 export interface RegionRow {
   region: number; kind: "node" | "extent"; pair: number; node: number | null; owner: string | null; epoch: number;
-  bytes: number; used_bytes: number; state: string; what: string | null;
+  bytes: number; used_bytes: number | null; state: string; what: string | null;
 }
 
 export interface RegionsDocument extends Document { regions: RegionRow[] }
@@ -87,7 +87,11 @@ export interface RecoveriesDocument extends Document {
   under_way: RecoveryRow[]; incidents: Incident[]; now_boottime_ms: number;
 }
 
-export interface EventsDocument extends Document { events: EventRow[]; first_id: string | null; last_id: string | null }
+export interface EventsDocument extends Document {
+  events: EventRow[]; first_id: string | null; last_id: string | null;
+  /** Not all that fit are in it; how many there are. */
+  truncated?: boolean; total?: number;
+}
 
 export interface Mark { at_unix_ms: number; revision: string; names: string[] }
 
@@ -179,7 +183,10 @@ export interface TuningHistoryRow {
 
 export interface TuningHistory extends Document { changes: TuningHistoryRow[] }
 
-export interface DrillKind { kind: string; meaning: string; parameters: unknown }
+/** A number has bounds; one without is a flag. */
+export interface DrillParameter { min?: number; max?: number; default: number | boolean; unit?: string | null; meaning?: string }
+
+export interface DrillKind { kind: string; meaning: string; parameters: Record<string, DrillParameter> }
 
 export type DrillState = "running" | "healing" | "verifying" | "passed" | "failed" | "inconclusive" | "halted";
 
@@ -191,7 +198,13 @@ export interface DrillRun {
   report: DrillReport | null;
 }
 
-export type DrillReport = Record<string, unknown> & { verdict?: string; reasons?: string[] };
+export type DrillReport = Record<string, unknown> & {
+  verdict?: string; reasons?: string[];
+  /** How the keys were read back: one-sided, by servers, by a scan. */
+  ways?: Record<string, { found?: number; lost: number; stale: number; phantom: number }>;
+  wrong?: { key: string; what: string; ms?: number }[];
+  slowest?: { key: string; what: string; ms?: number }[];
+};
 
 export interface DrillsDocument extends Document {
   allowed: boolean; why_not: string | null; kinds: DrillKind[]; runs: DrillRun[];

@@ -7,7 +7,9 @@ import { Table } from "./table";
 
 export const levelOf = (severity: EventRow["severity"]): Level | "info" => severity;
 
-export function EventTable({ events, withDay = false, caption = "Events" }: { events: EventRow[]; withDay?: boolean; caption?: string }) {
+interface EventTableProps { events: EventRow[]; withDay?: boolean; withDetails?: boolean; caption?: string }
+
+export function EventTable({ events, withDay = false, withDetails = false, caption = "Events" }: EventTableProps) {
   return (
     <Table
       caption={caption} rows={events} rowKey={(event) => event.id}
@@ -19,8 +21,21 @@ export function EventTable({ events, withDay = false, caption = "Events" }: { ev
         { name: "severity", cell: (event) => <Badge level={levelOf(event.severity)}>{event.severity}</Badge> },
         { name: "node", cell: (event) => `node ${event.node}` },
         { name: "kind", isMinor: true, cell: (event) => <span class="tag">{event.kind.replaceAll("_", " ")}</span> },
-        { name: "what", cell: (event) => <span class="event-text">{event.text}</span> },
+        { name: "what", cell: (event) => <><span class="event-text">{event.text}</span>{withDetails && <Details details={event.details} />}</> },
       ]}
     />
+  );
+}
+
+function Details({ details }: { details: EventRow["details"] | null | undefined }) {
+  const entries = Object.entries(details ?? {});
+  if (entries.length === 0) return null;
+  return (
+    <details class="event-details">
+      <summary>Details</summary>
+      <dl class="facts">
+        {entries.map(([name, value]) => [<dt key={name}>{name.replaceAll("_", " ")}</dt>, <dd key={`${name}=`} class="mono">{typeof value === "string" ? value : JSON.stringify(value)}</dd>])}
+      </dl>
+    </details>
   );
 }

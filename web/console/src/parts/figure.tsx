@@ -1,7 +1,8 @@
 // A number with its unit, and a tile that shows one with its window and age.
 
 import type { ComponentChildren } from "preact";
-import { inWords, type Figure as FigureText } from "./format";
+import { age, inWords, type Figure as FigureText } from "./format";
+import type { Source } from "./panel";
 import { Spark } from "./spark";
 
 export function Figure({ value }: { value: FigureText }) {
@@ -34,7 +35,16 @@ export function Tile({ name, value, window, note, values, href, level = "ok" }: 
     : <div class={`tile tile-${level}`}>{body}</div>;
 }
 
-/** `narrow` fits five in a row where there are four else. */
-export function Tiles({ children, narrow }: { children: ComponentChildren; narrow?: boolean }) {
-  return <div class={narrow ? "tiles tiles-narrow" : "tiles"}>{children}</div>;
+interface TilesProps {
+  children: ComponentChildren;
+  /** Five fit in a row where there are four else. */
+  narrow?: boolean;
+  /** For tiles that stand in no panel: they are greyed when it is stale. */
+  source?: Pick<Source, "isStale" | "ageMs">;
+}
+
+export function Tiles({ children, narrow, source }: TilesProps) {
+  const tiles = <div class={narrow ? "tiles tiles-narrow" : "tiles"}>{children}</div>;
+  if (!source?.isStale) return tiles;
+  return <div class="stack-tight is-stale">{tiles}<p class="quiet">Stale: these figures are from {age(source.ageMs)}.</p></div>;
 }

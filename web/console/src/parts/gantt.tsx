@@ -1,6 +1,6 @@
 // Phases on a time axis: a row for each pair, signs for moments. The same as a table below.
 
-import { inWords, milliseconds } from "./format";
+import { inWords, microseconds, milliseconds } from "./format";
 import { Table } from "./table";
 import { ticks } from "./ticks";
 
@@ -22,8 +22,8 @@ export const PHASES: [string, string][] = [
 
 const words = new Map(PHASES);
 
-/** A piece of time, and the part of the operations in it that succeeded. */
-export interface LaneColumn { at: number; width: number; part: number }
+/** A piece of time: the part of the operations in it that succeeded, and how long the slow ones took. */
+export interface LaneColumn { at: number; width: number; part: number; p99Us: number | null }
 
 interface GanttProps { title: string; rows: GanttRow[]; from: number; to: number; lane?: LaneColumn[] }
 
@@ -31,6 +31,8 @@ export function Gantt({ title, rows, from, to, lane = [] }: GanttProps) {
   const width = Math.max(1, to - from);
   const left = (at: number) => `${((Math.min(Math.max(at, from), to) - from) / width) * 100}%`;
   const span = (phase: Phase) => `${((Math.min(phase.to, to) - Math.max(phase.from, from)) / width) * 100}%`;
+  const seen = lane.filter((one) => one.at + one.width > from && one.at < to);
+  const slowest = Math.max(0, ...seen.map((one) => one.p99Us ?? 0));
   return (
     <div class="stack-tight">
       <div class="gantt" role="img" aria-label={`${title}. The table below has the same figures.`}>
@@ -51,14 +53,27 @@ export function Gantt({ title, rows, from, to, lane = [] }: GanttProps) {
             </span>
           </div>
         ))}
-        {lane.length > 0 && (
+        {seen.length > 0 && (
           <div class="gantt-row gantt-lane">
-            <span class="gantt-name">clients</span>
+            <span class="gantt-name">succeeded</span>
             <span class="gantt-track">
-              {lane.filter((one) => one.at + one.width > from && one.at < to).map((one) => (
+              {seen.map((one) => (
                 <span
                   key={one.at} class={one.part < 0.99 ? "lane-bad" : "lane-good"} title={`${Math.round(one.part * 100)} % succeeded`}
                   style={{ left: left(one.at), width: span({ kind: "", from: one.at, to: one.at + one.width }), height: `${Math.max(2, one.part * 100)}%` }}
+                />
+              ))}
+            </span>
+          </div>
+        )}
+        {slowest > 0 && (
+          <div class="gantt-row gantt-lane">
+            <span class="gantt-name">p99 to {inWords(microseconds(slowest))}</span>
+            <span class="gantt-track">
+              {seen.filter((one) => one.p99Us !== null).map((one) => (
+                <span
+                  key={one.at} class="lane-latency" title={`p99 ${inWords(microseconds(one.p99Us))}`}
+                  style={{ left: left(one.at), width: span({ kind: "", from: one.at, to: one.at + one.width }), height: `${Math.max(2, (one.p99Us! / slowest) * 100)}%` }}
                 />
               ))}
             </span>
@@ -82,12 +97,12 @@ export function Gantt({ title, rows, from, to, lane = [] }: GanttProps) {
 interface MomentRow { name: string; what: string; at: number }
 
 /** Every moment of every row, in the order of time. */
-export function GanttTable({ title, rows }: { title: string; rows: MomentRow[] }) {
+export function GanttTable({ title, rows, since = "after the fault" }: { title: string; rows: MomentRow[]; since?: string }) {
   return (
     <Table
       caption={title} rows={[...rows].sort((a, b) => a.at - b.at)} rowKey={(row) => `${row.name} ${row.what}`}
       columns={[
-        { name: "after the fault", isNumber: true, cell: (row) => inWords(milliseconds(row.at)) },
+        { name: since, isNumber: true, cell: (row) => inWords(milliseconds(row.at)) },
         { name: "what", cell: (row) => row.what.replaceAll("_", " ") },
         { name: "where", cell: (row) => row.name },
       ]}

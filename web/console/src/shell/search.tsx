@@ -13,15 +13,15 @@ const HITS_MAX = 12;
 
 function hitsOf(typed: string, settings: string[]): Hit[] {
   const low = typed.trim().toLowerCase();
-  if (low === "") return PAGES.map((page) => ({ words: page.name, kind: `page · g ${page.letter}`, url: page.path }));
-  const pages = PAGES.filter((page) => page.name.toLowerCase().includes(low))
+  if (typed === "") return PAGES.map((page) => ({ words: page.name, kind: `page · g ${page.letter}`, url: page.path }));
+  const pages = PAGES.filter((page) => low !== "" && page.name.toLowerCase().includes(low))
     .map((page) => ({ words: page.name, kind: "page", url: page.path }));
-  const found = settings.filter((name) => name.includes(low.replaceAll(" ", "_")))
+  const found = settings.filter((name) => low !== "" && name.includes(low.replaceAll(" ", "_")))
     .map((name) => ({ words: name, kind: "setting", url: `/console/tuning?find=${encodeURIComponent(name)}` }));
-  const hex = hexOfTyped(typed.trim());
+  const hex = hexOfTyped(typed); // as it was typed: keys may begin and end with spaces
   const keys = [
-    { words: typed.trim(), kind: "key, its value", url: `/console/data?key=${hex}` },
-    { words: typed.trim(), kind: "keys with this prefix", url: `/console/data?prefix=${hex}` },
+    { words: typed, kind: "key, its value", url: `/console/data?key=${hex}` },
+    { words: typed, kind: "keys with this prefix", url: `/console/data?prefix=${hex}` },
   ];
   return [...pages, ...found.slice(0, HITS_MAX - 4), ...keys];
 }

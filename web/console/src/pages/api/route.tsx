@@ -3,13 +3,15 @@
 import { useState } from "preact/hooks";
 import { exchange, isProblem } from "../../api/client";
 import { Table } from "../../parts/table";
+import { useInList } from "../../state/url";
 import { resolved, type OpenApi, type Parameter, type RouteObject } from "./openapi";
 
 const SHOWN_MAX = 20_000;
 
 export function Route({ route, root }: { route: RouteObject; root: OpenApi }) {
+  const [isOpen, open] = useInList("open", `${route.method} ${route.path}`);
   return (
-    <details class="route">
+    <details class="route" open={isOpen} onToggle={(event) => { if (event.currentTarget.open !== isOpen) open(event.currentTarget.open); }}>
       <summary>
         <span class={`method method-${route.method.toLowerCase()}`}>{route.method}</span> <code>{route.path}</code>{" "}
         <span class="quiet">{route.operation.summary}</span>

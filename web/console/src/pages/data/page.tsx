@@ -9,11 +9,27 @@ import { Panel } from "../../parts/panel";
 import { Empty } from "../../parts/states";
 import { Table } from "../../parts/table";
 import { useResource } from "../../state/resource";
-import { setQuery, urlWith, usePlace } from "../../state/url";
+import { place, setQuery, urlWith, usePlace } from "../../state/url";
 import { EntryView } from "./entry";
 import { textOfHex } from "./hex";
 
 const PAGE = 50;
+/** Beginnings of the pages before this one, in the address as `pages`. The first page has none: it is FIRST. */
+const PAGES_KEPT = 50;
+const FIRST = "first";
+
+const before = (): string[] => (place.get().query.get("pages") ?? "").split(",").filter(Boolean);
+
+function goOn(next: string | null): void {
+  const here = place.get().query.get("from") ?? FIRST;
+  setQuery({ from: next, pages: [...before(), here].slice(-PAGES_KEPT).join(",") }, true);
+}
+
+function goBack(): void {
+  const pages = before();
+  const last = pages.pop() ?? FIRST;
+  setQuery({ from: last === FIRST ? null : last, pages: pages.join(",") }, true);
+}
 
 export function Data() {
   const { query } = usePlace();
@@ -28,11 +44,11 @@ export function Data() {
       <Panel
         title="Entries" window={page.data ? `${plural(page.data.entries.length, "entry", "entries")}${prefix ? ` with the prefix ${textOfHex(prefix)}` : ""}` : ""} source={page}
         actions={<>
-          <Segments label="Order" value={isReverse ? "back" : "forth"} options={[["forth", "Ascending"], ["back", "Descending"]] as const} onChange={(order) => setQuery({ order: order === "back" ? order : null, from: null })} />
+          <Segments label="Order" value={isReverse ? "back" : "forth"} options={[["forth", "Ascending"], ["back", "Descending"]] as const} onChange={(order) => setQuery({ order: order === "back" ? order : null, from: null, pages: null })} />
           <button class="button button-small" type="button" onClick={page.reload}>Read again</button>
         </>}
       >
-        {page.data && <Rows page={page.data} chosen={key} isFiltered={prefix !== null || from !== null} isLater={from !== null} />}
+        {page.data && <Rows page={page.data} chosen={key} isFiltered={prefix !== null || from !== null} isLater={from !== null} hasBefore={query.has("pages")} />}
       </Panel>
     </PageFrame>
   );
@@ -45,8 +61,8 @@ function SeekForm({ prefix }: { prefix: string | null }) {
     const typed = hexOfTyped(String(new FormData(form).get("typed") ?? ""));
     const how = (event.submitter as HTMLButtonElement | null)?.value ?? "prefix";
     if (how === "key") setQuery({ key: typed || null }, true);
-    else if (how === "from") setQuery({ from: typed || null, prefix: null, key: null }, true);
-    else setQuery({ prefix: typed || null, from: null, key: null }, true);
+    else if (how === "from") setQuery({ from: typed || null, prefix: null, key: null, pages: null }, true);
+    else setQuery({ prefix: typed || null, from: null, key: null, pages: null }, true);
   };
   return (
     <form class="panel" onSubmit={submit} aria-label="Seek">
@@ -60,9 +76,9 @@ function SeekForm({ prefix }: { prefix: string | null }) {
   );
 }
 
-interface RowsProps { page: KvPage; chosen: string | null; isFiltered: boolean; isLater: boolean }
+interface RowsProps { page: KvPage; chosen: string | null; isFiltered: boolean; isLater: boolean; hasBefore: boolean }
 
-function Rows({ page, chosen, isFiltered, isLater }: RowsProps) {
+function Rows({ page, chosen, isFiltered, isLater, hasBefore }: RowsProps) {
   if (page.entries.length === 0) {
     return isFiltered ? <Empty>No key fits here. Keys compare byte by byte.</Empty> : <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it:</Empty>;
   }
@@ -78,9 +94,9 @@ function Rows({ page, chosen, isFiltered, isLater }: RowsProps) {
         ]}
       />
       <nav class="row" aria-label="Pages of entries">
-        <button class="button" type="button" onClick={() => setQuery({ from: null }, true)} disabled={!isLater}>First page</button>
-        <button class="button" type="button" onClick={() => history.back()} disabled={!isLater}>Previous</button>
-        <button class="button" type="button" disabled={page.next === null} onClick={() => setQuery({ from: page.next }, true)}>Next</button>
+        <button class="button" type="button" onClick={() => setQuery({ from: null, pages: null }, true)} disabled={!isLater}>First page</button>
+        <button class="button" type="button" onClick={goBack} disabled={!hasBefore}>Previous</button>
+        <button class="button" type="button" disabled={page.next === null} onClick={() => goOn(page.next)}>Next</button>
         {page.next === null && <span class="quiet">This is the end.</span>}
       </nav>
     </>

@@ -5,7 +5,7 @@ import { Chart } from "../../parts/chart";
 import { Tile, Tiles } from "../../parts/figure";
 import { bytes, bytesRate, digits, inWords, microseconds, perSecond } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
-import { Panel } from "../../parts/panel";
+import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
 import { useTopic } from "../../state/live";
 import { useResource } from "../../state/resource";
@@ -20,7 +20,7 @@ export function Durability() {
   const series = useSeries(NAMES, 600);
   return (
     <PageFrame title="Durability" says="A write is answered when it is in both logs of its pair, on stable storage.">
-      {wal.data && <Figures document={wal.data} maxUs={status.data?.log.sync_max_us ?? null} />}
+      {wal.data && <Figures document={wal.data} source={wal} maxUs={status.data?.log.sync_max_us ?? null} />}
       <Panel title="Logs by pair" window="CSN: commit sequence number" source={wal}>
         {wal.data && wal.data.pairs.length === 0 && <Empty command="cell load words.tsv --key 1 --value 2">No pair has a log yet. Write something:</Empty>}
         {wal.data && wal.data.pairs.length > 0 && <LogTable rows={wal.data.pairs} />}
@@ -35,16 +35,17 @@ export function Durability() {
   );
 }
 
-function Figures({ document, maxUs }: { document: WalDocument; maxUs: number | null }) {
+function Figures({ document, source, maxUs }: { document: WalDocument; source: Source; maxUs: number | null }) {
   const { pairs } = document;
   const sum = (read: (pair: WalDocument["pairs"][number]) => number) => pairs.reduce((total, pair) => total + read(pair), 0);
   const replays = pairs.map((pair) => pair.replay_seconds_estimate).filter((value): value is number => value !== null);
-  const worst = Math.max(0, ...pairs.map((pair) => pair.sync_us.p99 ?? 0));
+  const syncs = pairs.map((pair) => pair.sync_us.p99).filter((value): value is number => value !== null);
+  const worst = syncs.length === 0 ? null : Math.max(...syncs);
   return (
-    <Tiles narrow>
+    <Tiles narrow source={source}>
       <Tile name="Not yet durable" value={bytes(sum((pair) => pair.lag_bytes))} window="now" note={`${sum((pair) => pair.lag_csn)} commits`} />
       <Tile name="Written" value={bytesRate(sum((pair) => pair.batches_per_second * (pair.bytes_per_batch ?? 0)))} window="last second" note={`${inWords(perSecond(sum((pair) => pair.batches_per_second)))} batches`} />
-      <Tile name="Sync, p99" value={microseconds(pairs.length === 0 ? null : worst)} window="slowest pair, last second" note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
+      <Tile name="Sync, p99" value={microseconds(worst)} window={worst === null ? "no sync in the last second" : "slowest pair, last second"} note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
       <Tile name="Longest replay" value={{ number: replays.length === 0 ? "–" : digits(Math.max(...replays)), unit: replays.length === 0 ? "" : "s" }} window="estimate, if a node died now" />
       <Tile name="Checkpoints" value={{ number: String(pairs.filter((pair) => pair.checkpoint_running).length), unit: "running" }} window="now" note={`${sum((pair) => pair.checkpoints)} since start`} />
     </Tiles>

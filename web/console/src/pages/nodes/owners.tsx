@@ -3,19 +3,26 @@
 import type { RecoveriesDocument, RegionRow } from "../../api/types";
 import { duration } from "../../parts/format";
 import { nodeColour } from "../../parts/node_name";
+import { Table } from "../../parts/table";
+import { useTwin } from "../../parts/twin";
 
 interface Piece { from: number; to: number; node: number | null }
 
 /** Time before the first incident that is shown, as a part of all. */
 const LEAD_MS = 10_000;
+/** When a later owner took over is not told: it has this part of the axis at its end. */
+const END_SHARE = 0.06;
 
 export function Owners({ document, regions }: { document: RecoveriesDocument; regions: RegionRow[] }) {
   const { incidents, now_boottime_ms: now } = document;
   if (incidents.length === 0) return <p class="quiet">No pair has changed hands in the cluster's memory.</p>;
   const begin = Math.min(...incidents.map((incident) => incident.detected_ms)) - LEAD_MS;
   const pairs = [...new Set(incidents.flatMap((incident) => incident.shares.map((share) => share.pair)))].sort((a, b) => a - b);
+  const [isTable] = useTwin("owners");
+  const all = pairs.flatMap((pair) => piecesOf(pair, document, regions, begin).map((piece) => ({ pair, ...piece })));
   const place = (at: number) => `${((at - begin) / (now - begin)) * 100}%`;
   return (
+    <div class="stack-tight">
     <div class="gantt" role="img" aria-label={pairs.map((pair) => `pair ${pair}: ${words(piecesOf(pair, document, regions, begin))}`).join("; ")}>
       {pairs.map((pair) => (
         <div key={pair} class="gantt-row">
@@ -32,12 +39,26 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
       ))}
       <div class="row row-between quiet"><span>{duration(now - begin)} ago</span><span>now</span></div>
     </div>
+    {isTable && (
+      <div class="twin">
+        <Table
+          caption="Owners over time" rows={all} rowKey={(row) => `${row.pair} ${row.from}`}
+          columns={[
+            { name: "pair", cell: (row) => `pair ${row.pair}` },
+            { name: "from", cell: (row) => `${duration(now - row.from)} ago` },
+            { name: "to", cell: (row) => (row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
+            { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : `node ${row.node}`) },
+          ]}
+        />
+      </div>
+    )}
+    </div>
   );
 }
 
 const words = (pieces: Piece[]): string => pieces.map((piece) => (piece.node === null ? "nobody" : `node ${piece.node}`)).join(", then ");
 
-/** From the first incident on: the dead node's, nobody's until it is served, the survivor's. */
+/** From the first incident on: the dead node's, nobody's until it is served, the survivor's; at the end the owner of now. */
 function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesDocument, regions: RegionRow[], begin: number): Piece[] {
   const mine = incidents.flatMap((incident) => incident.shares.filter((share) => share.pair === pair).map((share) => ({ incident, share })))
     .sort((a, b) => a.incident.detected_ms - b.incident.detected_ms);
@@ -49,6 +70,11 @@ function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesD
     [at, node] = [share.serving_ms || now, share.survivor_node];
   }
   const owner = regions.find((region) => region.pair === pair)?.node;
-  pieces.push({ from: at, to: now, node: owner === undefined || at < now - LEAD_MS ? node : owner });
+  if (owner === undefined || owner === node) pieces.push({ from: at, to: now, node });
+  else if (node === null) pieces.push({ from: at, to: now, node: owner }); // the survivor's name went with its incarnation
+  else {
+    const turn = Math.max(at, now - (now - begin) * END_SHARE);
+    pieces.push({ from: at, to: turn, node }, { from: turn, to: now, node: owner });
+  }
   return pieces.filter((piece) => piece.to > piece.from);
 }

@@ -3,6 +3,7 @@
 import type { NodesDocument, RegionsDocument } from "../../api/types";
 import { PageFrame } from "../../parts/page";
 import { Panel } from "../../parts/panel";
+import { TwinButton } from "../../parts/twin";
 import { useTopic } from "../../state/live";
 import { useResource } from "../../state/resource";
 import { MemoryBars } from "./memory";
@@ -18,7 +19,7 @@ export function Nodes() {
     <PageFrame title="Nodes & regions" says="Processes with their memory and leases, and who owns which pair.">
       <Panel title="Nodes" source={nodes}>{nodes.data && <NodeTable nodes={nodes.data.nodes} />}</Panel>
       <Panel title="Memory" window="of each node's limit" source={nodes} saysMissing={false}>{nodes.data && <MemoryBars nodes={nodes.data.nodes} />}</Panel>
-      <Panel title="Owners over time" window="pairs that changed hands; others stayed" source={recoveries} saysMissing={false}>
+      <Panel title="Owners over time" window="pairs that changed hands; others stayed" source={recoveries} saysMissing={false} actions={<TwinButton name="owners" of="the owners" />}>
         {recoveries.data && <Owners document={recoveries.data} regions={regions.data?.regions ?? []} />}
       </Panel>
       <Panel title="Addresses and pages" source={nodes} saysMissing={false}>{nodes.data && <AddressTable nodes={nodes.data.nodes} />}</Panel>

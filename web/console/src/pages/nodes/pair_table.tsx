@@ -9,7 +9,7 @@ import { Empty } from "../../parts/states";
 import { setQuery, useParam } from "../../state/url";
 import { Segments } from "../../parts/choice";
 
-const fill = (region: RegionRow): number | null => (region.bytes === 0 ? null : region.used_bytes / region.bytes);
+const fill = (region: RegionRow): number | null => (region.bytes === 0 || region.used_bytes === null ? null : region.used_bytes / region.bytes);
 
 export function PairTable({ regions }: { regions: RegionRow[] }) {
   const only = useParam("state") === "troubled";
@@ -36,9 +36,15 @@ function Rows({ rows }: { rows: RegionRow[] }) {
         { name: "state", cell: (region) => <StateBadge state={region.state} /> },
         { name: "used", isNumber: true, cell: (region) => inWords(bytes(region.used_bytes)) },
         { name: "of", isNumber: true, cell: (region) => inWords(bytes(region.bytes)) },
-        { name: "full", cell: (region) => <span class="fill"><span class="fill-track"><span style={{ width: `${(fill(region) ?? 0) * 100}%` }} /></span>{inWords(share(fill(region)))}</span> },
+        { name: "full", cell: (region) => <Fill part={fill(region)} /> },
         { name: "what", cell: (region) => <span class="event-text">{region.what ?? ""}</span> },
       ]}
     />
   );
+}
+
+/** A part that is not known has no bar: an empty one would say 0 %. */
+function Fill({ part }: { part: number | null }) {
+  if (part === null) return <span class="quiet">not known</span>;
+  return <span class="fill"><span class="fill-track"><span style={{ width: `${part * 100}%` }} /></span>{inWords(share(part))}</span>;
 }

@@ -1,6 +1,6 @@
 // The overview's tables: operations, nodes, pairs that nobody serves, recoveries, last events.
 
-import type { RecoveryRow, Status } from "../../api/types";
+import type { OperationRow, RecoveryRow, Status } from "../../api/types";
 import { Badge, StateBadge } from "../../parts/badge";
 import { EventTable } from "../../parts/event_table";
 import { Figure } from "../../parts/figure";
@@ -10,6 +10,7 @@ import { Panel, type Source } from "../../parts/panel";
 import { Spark } from "../../parts/spark";
 import { Table } from "../../parts/table";
 import type { Histories } from "../../state/series";
+import type { Range } from "./range";
 
 export function Unserved({ status }: { status: Status }) {
   const { unserved } = status.pairs;
@@ -25,19 +26,27 @@ export function Unserved({ status }: { status: Status }) {
   );
 }
 
-export function Operations({ status, histories, source }: { status: Status; histories: Histories; source: Source }) {
+interface OperationsProps { status: Status; histories: Histories; range: Range; source: Source }
+
+/** What clients do themselves passes the servers by: it has a rate, but no latency of a server. */
+const ONE_SIDED = "one-sided search";
+
+const seriesOf = (operation: string): string => (operation === ONE_SIDED ? "searches_one_sided" : `ops_${operation}`);
+
+export function Operations({ status, histories, range, source }: OperationsProps) {
+  const oneSided: OperationRow = { operation: ONE_SIDED, per_second: status.searches.one_sided_per_second, p50_us: null, p99_us: null };
   return (
     <Panel title="Operations" window="last second; latencies as the server measures them" source={source} saysMissing={false}>
       <Table
-        caption="Operations of all nodes" rows={status.operations} rowKey={(row) => row.operation}
+        caption="Operations of all nodes" rows={[...status.operations, oneSided]} rowKey={(row) => row.operation}
         columns={[
           { name: "operation", cell: (row) => row.operation },
           { name: "rate", isNumber: true, cell: (row) => <Figure value={perSecond(row.per_second)} /> },
           { name: "p50", isNumber: true, cell: (row) => <Figure value={microseconds(row.p50_us)} /> },
           { name: "p99", isNumber: true, cell: (row) => <Figure value={microseconds(row.p99_us)} /> },
           {
-            name: "5 min", isMinor: true,
-            cell: (row) => <Spark label={`${row.operation}, rate`} values={histories.values(`ops_${row.operation}`)} />,
+            name: range.short, isMinor: true,
+            cell: (row) => <Spark label={`${row.operation}, rate`} values={histories.values(seriesOf(row.operation))} />,
           },
         ]}
       />

@@ -2,23 +2,26 @@
 
 import type { Status } from "../../api/types";
 import { Tile, Tiles } from "../../parts/figure";
-import { bytes, count, microseconds, perSecond, share, whole } from "../../parts/format";
+import { bytes, count, inWords, microseconds, perSecond, plural, share, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Empty, Loading, MissingNote, ProblemNote, StaleNote } from "../../parts/states";
 import { Verdict } from "../../parts/verdict";
 import { useTopic } from "../../state/live";
 import { useSeries, type Histories } from "../../state/series";
 import { Histories as Charts } from "./charts";
+import { useRange } from "./range";
 import { LastEvents, NodeStrip, Operations, Recoveries, Unserved } from "./lists";
 
+/** The first six are all that is done to the store. */
 const NAMES = [
-  "ops_get", "ops_search", "ops_put", "ops_delete", "ops_scan", "latency_get_p50_us", "latency_get_p99_us",
+  "ops_get", "ops_search", "ops_put", "ops_delete", "ops_scan", "searches_one_sided", "latency_get_p50_us", "latency_get_p99_us",
   "latency_put_p50_us", "latency_put_p99_us", "one_sided_share", "log_lag_bytes", "splits_finished",
 ];
 
 export function Overview() {
   const status = useTopic("status");
-  const histories = useSeries(NAMES, 300);
+  const range = useRange();
+  const histories = useSeries(NAMES, range.seconds, "all", range.everyMs);
   return (
     <PageFrame title="Overview" says="How the cluster is now.">
       {!status.data && (status.problem ? <ProblemNote problem={status.problem} /> : <Loading what="the cluster's status" />)}
@@ -34,10 +37,10 @@ export function Overview() {
             <Recoveries rows={status.data.recoveries} />
           </div>
           <div class="columns">
-            <Operations status={status.data} histories={histories} source={status} />
+            <Operations status={status.data} histories={histories} range={range} source={status} />
             <NodeStrip status={status.data} source={status} />
           </div>
-          <Charts histories={histories} />
+          <Charts histories={histories} range={range} />
           <LastEvents status={status.data} source={status} />
         </>
       )}
@@ -47,19 +50,21 @@ export function Overview() {
 
 function IfEmpty({ status }: { status: Status }) {
   const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
-  if (entries > 0 || (status.missing?.length ?? 0) > 0) return null;
+  const isWhole = (status.missing?.length ?? 0) === 0 && status.pairs.all > 0 && status.pairs.served === status.pairs.all;
+  if (entries > 0 || !isWhole) return null; // what is not served is not told of: that is not empty
   return <Empty command="cell load words.tsv --key 1 --value 2">The store is empty. Fill it, then watch this page:</Empty>;
 }
 
 function Figures({ status, histories }: { status: Status; histories: Histories }) {
   const of = (operation: string) => status.operations.find((row) => row.operation === operation);
-  const total = status.operations.reduce((sum, row) => sum + row.per_second, 0);
+  const served = status.operations.reduce((sum, row) => sum + row.per_second, 0);
+  const oneSided = status.searches.one_sided_per_second;
   const entries = status.nodes.reduce((sum, node) => sum + node.entries, 0);
   const { searches, log, splits } = status;
   const unserved = status.pairs.all - status.pairs.served;
   return (
     <Tiles>
-      <Tile name="Operations" value={perSecond(total)} window="last second, all nodes" values={sumOf(histories, NAMES.slice(0, 5))} />
+      <Tile name="Operations" value={perSecond(served + oneSided)} window="last second, all nodes" note={`${inWords(perSecond(oneSided))} one-sided`} values={sumOf(histories, NAMES.slice(0, 6))} />
       <Tile name="Get, p99" value={microseconds(of("get")?.p99_us)} window="served by CPU" values={histories.values("latency_get_p99_us")} />
       <Tile name="Put, p99" value={microseconds(of("put")?.p99_us)} window="until durable" values={histories.values("latency_put_p99_us")} />
       <Tile
@@ -74,7 +79,7 @@ function Figures({ status, histories }: { status: Status; histories: Histories }
       <Tile name="Entries" value={count(entries)} window="now" note={`${whole(splits.finished)} splits done`} href="/console/tree" />
       <Tile
         name="Under way" value={{ number: String(splits.under_way + status.recoveries.length), unit: "" }} window="now"
-        note={`${splits.under_way} splits, ${status.recoveries.length} recoveries`} href="/console/recovery"
+        note={`${plural(splits.under_way, "split")}, ${plural(status.recoveries.length, "recovery", "recoveries")}`} href="/console/recovery"
       />
     </Tiles>
   );

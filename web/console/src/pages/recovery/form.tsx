@@ -9,20 +9,22 @@ import { Dialog } from "../../parts/dialog";
 import { count, inWords, plural, share } from "../../parts/format";
 import { Loading, ProblemNote } from "../../parts/states";
 import { useTopic } from "../../state/live";
+import { useWhyNot } from "../../state/permission";
 import { useResource, type Resource } from "../../state/resource";
 import { setQuery, useParam } from "../../state/url";
 import { isRunning } from "./page";
-
-/** How long a fault lasts if nothing else is said. */
-const DOWN_MS = 3000;
+import { ParameterFields, useParameters, type DrillValues } from "./parameters";
 
 export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
   const status = useTopic("status");
   const kind = useParam("kind") ?? drills.kinds[0]?.kind ?? "kill";
   const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
   const node = useParam("node") ?? nodes[nodes.length - 1] ?? "";
-  const [downMs, setDownMs] = useState(DOWN_MS);
-  const [isAsked, ask] = useState(false);
+  const chosen = drills.kinds.find((one) => one.kind === kind);
+  const { values, wrong } = useParameters(chosen);
+  const whyNot = useWhyNot("admin");
+  // what was asked for stays what it was while the dialog is open, whatever the page behind it shows
+  const [asked, askFor] = useState<Asked | null>(null);
   const preview = useResource<DrillPreview>(drills.allowed && node ? `drills/preview?kind=${kind}&node=${node}` : null, 5000);
   if (!drills.allowed) return <NotAllowed why={drills.why_not} />;
   const running = drills.runs.some(isRunning);
@@ -31,15 +33,18 @@ export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun
       <div class="row">
         <Select label="Fault" value={kind} options={drills.kinds.map((one) => [one.kind, one.kind] as const)} onChange={(value) => setQuery({ kind: value })} />
         <Select label="Node" value={node} options={nodes.map((one) => [one, `node ${one}`] as const)} onChange={(value) => setQuery({ node: value })} />
-        <label class="field">
-          <span>Lasts, ms</span>
-          <input type="number" min={0} max={60000} step={100} value={downMs} onInput={(event) => setDownMs(Number(event.currentTarget.value))} />
-        </label>
-        <button class="button button-danger" type="button" disabled={running || !preview.data} onClick={() => ask(true)}>Run this drill…</button>
       </div>
-      <p class="quiet">{drills.kinds.find((one) => one.kind === kind)?.meaning}{running && " A drill is under way; wait for its end or halt it."}</p>
+      {chosen && <ParameterFields kind={chosen} values={values} wrong={wrong} />}
+      <p>
+        <button
+          class="button button-danger" type="button" disabled={running || whyNot !== null || wrong.length > 0 || !preview.data}
+          onClick={() => preview.data && askFor({ preview: preview.data, values })}
+        >Run this drill…</button>
+      </p>
+      {whyNot && <p class="notice notice-info">{whyNot}</p>}
+      <p class="quiet">{chosen?.meaning}{running && " A drill is under way; wait for its end or halt it."}</p>
       <Blast preview={preview} />
-      {isAsked && preview.data && <Confirm preview={preview.data} downMs={downMs} onClose={() => ask(false)} onBegun={onBegun} />}
+      {asked && <Confirm {...asked} onClose={() => askFor(null)} onBegun={onBegun} />}
     </div>
   );
 }
@@ -67,9 +72,11 @@ function Blast({ preview }: { preview: Resource<DrillPreview> }) {
   );
 }
 
-interface ConfirmProps { preview: DrillPreview; downMs: number; onClose(): void; onBegun(): void }
+interface Asked { preview: DrillPreview; values: DrillValues }
 
-function Confirm({ preview, downMs, onClose, onBegun }: ConfirmProps) {
+interface ConfirmProps extends Asked { onClose(): void; onBegun(): void }
+
+function Confirm({ preview, values, onClose, onBegun }: ConfirmProps) {
   const [typed, setTyped] = useState("");
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [isSent, setSent] = useState(false);
@@ -79,7 +86,7 @@ function Confirm({ preview, downMs, onClose, onBegun }: ConfirmProps) {
     setSent(true);
     setProblem(null);
     try {
-      const body = { kind: preview.kind, node: preview.node, down_ms: preview.kind === "restart" ? null : downMs, confirm: typed };
+      const body = { kind: preview.kind, node: preview.node, confirm: typed, ...values };
       const { document } = await ask<{ operation: string }>("drills", { method: "POST", body, headers: { "idempotency-key": key } });
       setQuery({ run: document.operation }, true);
       onBegun();

@@ -35,7 +35,7 @@ function One({ incident, now }: { incident: Incident; now: number }) {
       <p class="quiet">
         Replayed: {inWords(bytes(replayed))}. {incident.shares.map((share) => `Pair ${share.pair}: ${share.survivor_node === null ? "nobody yet" : `node ${share.survivor_node}`}`).join("; ")}.
       </p>
-      <details><summary>Figures</summary><div class="twin"><GanttTable title="Incident" rows={moments} /></div></details>
+      <details><summary>Figures</summary><div class="twin"><GanttTable title="Incident" rows={moments} since="after it was detected" /></div></details>
     </div>
   );
 }

@@ -14,7 +14,7 @@ export function laneOf(run: DrillRun, injected: number): LaneColumn[] {
   return run.lane.flatMap((point, index) => {
     const part = rate(point);
     const next = run.lane[index + 1]?.at_ms ?? point.at_ms + (point.at_ms - (run.lane[index - 1]?.at_ms ?? point.at_ms));
-    return part === null ? [] : [{ at: point.at_ms - injected, width: next - point.at_ms, part }];
+    return part === null ? [] : [{ at: point.at_ms - injected, width: next - point.at_ms, part, p99Us: point.p99_us }];
   });
 }
 
@@ -23,7 +23,7 @@ export function LaneNote({ lane, injected }: { lane: LanePoint[]; injected: numb
   const worst = lane.reduce<number | null>((least, point) => Math.min(least ?? 1, rate(point) ?? 1), null);
   return (
     <details>
-      <summary>Clients: the height of a column is the part of the operations that succeeded; lowest {inWords(share(worst))}. Figures</summary>
+      <summary>Clients: the height of a column is the part of the operations that succeeded, lowest {inWords(share(worst))}; below it their p99. Figures</summary>
       <div class="twin">
         <Table
           caption="Clients of the drill" rows={lane} rowKey={(point) => point.at_ms}

@@ -29,7 +29,7 @@ export function Recovery() {
       <Panel title="Drill" window="a fault on purpose, under load, with a proof that nothing acknowledged was lost" source={drills}>
         {drills.data && <DrillForm drills={drills.data} onBegun={drills.reload} />}
       </Panel>
-      {chosen && <RunView key={chosen.id} run={chosen} source={drills} underWay={recoveries.data?.under_way ?? []} onChange={drills.reload} />}
+      {chosen && drills.data && <RunView key={chosen.id} run={chosen} source={drills} nowUnixMs={drills.data.at_unix_ms + drills.ageMs} underWay={recoveries.data?.under_way ?? []} onChange={drills.reload} />}
       {drills.data && drills.data.runs.length > 0 && <Panel title="Drills so far" source={drills}><Runs runs={drills.data.runs} chosen={chosen} /></Panel>}
       <Panel title="Incidents" window="times count from when the death was detected" source={recoveries}>
         {recoveries.data && <IncidentList document={recoveries.data} />}

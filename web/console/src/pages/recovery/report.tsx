@@ -3,6 +3,7 @@
 import type { DrillReport, Level } from "../../api/types";
 import { Sign } from "../../parts/badge";
 import { bytes, inWords, milliseconds, whole } from "../../parts/format";
+import { Table } from "../../parts/table";
 
 const LEVELS: Record<string, Level> = { PASS: "ok", FAIL: "critical", INCONCLUSIVE: "warning" };
 const SAYS: Record<string, string> = {
@@ -31,6 +32,9 @@ export function Report({ report }: { report: DrillReport }) {
         <List title="From the fault on" entries={times(["detected_ms", "lease_ended_ms", "claimed_ms", "first_served_ms", "served_ms", "all_back_ms"])} />
         <List title="What clients saw" entries={[...times(["unavailable_ms_max", "unavailable_ms_p99"]), ["replayed", inWords(bytes(number(report, "replayed_bytes")))]]} />
       </div>
+      <Ways ways={report.ways} />
+      <Keys title="Keys that are wrong" rows={report.wrong} />
+      <Keys title="Longest waits" rows={report.slowest} />
       <details class="report-raw"><summary>The whole report as JSON</summary><pre class="json">{JSON.stringify(report, null, 2)}</pre></details>
     </section>
   );
@@ -41,6 +45,42 @@ function List({ title, entries }: { title: string; entries: Entry[] }) {
     <div>
       <h4>{title}</h4>
       <dl class="facts">{entries.map(([name, words]) => [<dt key={name}>{name}</dt>, <dd key={`${name}=`} class="number">{words}</dd>])}</dl>
+    </div>
+  );
+}
+
+/** Each acknowledged key is read back in three ways. */
+function Ways({ ways }: { ways: DrillReport["ways"] }) {
+  const rows = Object.entries(ways ?? {});
+  if (rows.length === 0) return null;
+  return (
+    <div class="report-raw">
+      <Table
+        caption="Read back, by way" isCaptionShown rows={rows} rowKey={([way]) => way}
+        columns={[
+          { name: "way", cell: ([way]) => way.replaceAll("_", " ") },
+          ...(["found", "lost", "stale", "phantom"] as const).map((name) => ({
+            name, isNumber: true, cell: ([, counts]: (typeof rows)[number]) => whole(counts[name]),
+          })),
+        ]}
+      />
+    </div>
+  );
+}
+
+function Keys({ title, rows = [] }: { title: string; rows?: NonNullable<DrillReport["slowest"]> }) {
+  if (rows.length === 0) return null;
+  const hasTimes = rows.some((row) => row.ms !== undefined);
+  return (
+    <div class="report-raw">
+      <Table
+        caption={title} isCaptionShown rows={rows} rowKey={(row) => `${row.key} ${row.what}`}
+        columns={[
+          { name: "key", cell: (row) => <code>{row.key}</code> },
+          { name: "what", cell: (row) => <span class="event-text">{row.what}</span> },
+          ...(hasTimes ? [{ name: "waited", isNumber: true, cell: (row: (typeof rows)[number]) => inWords(milliseconds(row.ms)) }] : []),
+        ]}
+      />
     </div>
   );
 }

@@ -1,6 +1,7 @@
 // One drill: how far it is, its Gantt chart, how clients fared, and its report.
 
 import { useState } from "preact/hooks";
+import { TwinButton, useTwin } from "../../parts/twin";
 import { ask, idempotencyKey, isProblem } from "../../api/client";
 import type { ApiProblem } from "../../api/problem";
 import type { DrillRun, RecoveryRow } from "../../api/types";
@@ -8,7 +9,6 @@ import { Gantt, GanttTable } from "../../parts/gantt";
 import { clockTime } from "../../parts/format";
 import { Panel, type Source } from "../../parts/panel";
 import { ProblemNote } from "../../parts/states";
-import { useNow } from "../../state/clock";
 import { isRunning } from "./page";
 import { laneOf, LaneNote } from "./lane";
 import { Report } from "./report";
@@ -20,12 +20,16 @@ const STATES: Record<string, string> = {
   inconclusive: "too little happened to show anything.", halted: "the fault was taken back.",
 };
 
-interface RunProps { run: DrillRun; source: Source; underWay: RecoveryRow[]; onChange(): void }
+interface RunProps {
+  run: DrillRun; source: Source;
+  /** The servers' time. This browser's clock may stand elsewhere. */
+  nowUnixMs: number;
+  underWay: RecoveryRow[]; onChange(): void;
+}
 
-export function RunView({ run, source, underWay, onChange }: RunProps) {
-  const now = useNow();
-  const [isTable, setTable] = useState(false);
-  const elapsed = (run.ended_unix_ms ?? now) - run.begun_unix_ms;
+export function RunView({ run, source, nowUnixMs, underWay, onChange }: RunProps) {
+  const [isTable] = useTwin("drill");
+  const elapsed = (run.ended_unix_ms ?? nowUnixMs) - run.begun_unix_ms;
   const timeline = timelineOf(run, elapsed, isRunning(run) ? underWay : []);
   const title = `Drill: ${run.kind} of node ${run.node}`;
   const from = timeline.injected === null ? 0 : -Math.min(timeline.injected, timeline.to * 0.08);
@@ -33,7 +37,7 @@ export function RunView({ run, source, underWay, onChange }: RunProps) {
     <Panel
       title={title} id="drill-run" window={`begun ${clockTime(run.begun_unix_ms)}, times count from the fault`} source={source}
       actions={<>
-        <button class="button button-small" type="button" aria-pressed={isTable} onClick={() => setTable(!isTable)}>Table</button>
+        <TwinButton name="drill" of="the drill" />
         {isRunning(run) && <Halt id={run.id} onDone={onChange} />}
       </>}
     >

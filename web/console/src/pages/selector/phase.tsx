@@ -110,7 +110,7 @@ function Regions({ x, y, m, right, top }: LineProps) {
       <polygon class="phase-area-server" points={`${x(0)},${y(0)} ${turn} ${corner}${x(right)},${y(0)}`} />
       <text class="phase-side" x={x(0) + 8} y={y(top) + 16}>one-sided is cheaper</text>
       <text class="phase-side" x={x(right) - 6} y={y(0) - 8} text-anchor="end">server is cheaper</text>
-      <text class="phase-side" x={x(edge) - 6} y={y(edge * m) + 14} text-anchor="end">slope m = {m.toFixed(1)}</text>
+      <text class="phase-side" x={x(edge * 0.5) + 8} y={y(edge * 0.5 * m) + 16}>slope m = {m.toFixed(1)}</text>
     </>
   );
 }

@@ -5,13 +5,19 @@ import type { BucketsDocument } from "../../api/types";
 import { Segments } from "../../parts/choice";
 import { keyText, shortened } from "../../parts/format";
 import { nodeColour } from "../../parts/node_name";
-import { setQuery, useParam } from "../../state/url";
+import { TwinButton, useTwin } from "../../parts/twin";
+import { setQuery, useParam, useRestingParam } from "../../state/url";
 import { at, axisOf, owners, type Axis, type Placed } from "./axis";
 import { BucketCard } from "./bucket_card";
+import { useHeat, type HeatOf } from "./heat";
 import { HeatStrip } from "./heat_strip";
-import type { HeatOf } from "./heat";
+import { HeatTable } from "./heat_table";
 import { Icicle } from "./icicle";
 import type { Measure } from "./page";
+import { zoomIn, zoomOut } from "./zoom";
+
+/** In the address, the bucket of the lowest key: its key has no bytes. */
+const FIRST = "first";
 
 /** Less than this part of the axis is a click, no drag. */
 const DRAG_MIN = 0.01;
@@ -19,11 +25,17 @@ const DRAG_MIN = 0.01;
 export function Bands({ document, measure }: { document: BucketsDocument; measure: Measure }) {
   const axis = useMemo(() => axisOf(document, measure), [document, measure]);
   const of = (useParam("heat") === "reads" ? "reads" : "writes") as HeatOf;
-  const [chosen, choose] = useState<string | null>(null);
+  const rows = useHeat(document);
+  const [isTable] = useTwin("heat");
+  const [inUrl, choose] = useRestingParam("chosen");
+  const [pointed, point] = useState<string | null>(null);
+  const chosen = inUrl === FIRST ? "" : inUrl;
   const [brush, setBrush] = useState<[number, number] | null>(null);
   const area = useRef<HTMLDivElement>(null);
   const opened = useParam("meganode");
-  const current = axis.buckets.find((one) => one.bucket.low.hex === chosen) ?? null;
+  const placed = (low: string | null) => (low === null ? null : axis.buckets.find((one) => one.bucket.low.hex === low) ?? null);
+  const current = placed(chosen);
+  const shown = placed(pointed) ?? current;
 
   const share = (event: PointerEvent) => {
     const box = area.current!.getBoundingClientRect();
@@ -36,7 +48,7 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
   };
   const onMove = (event: PointerEvent) => {
     if (brush) setBrush([brush[0], share(event)]);
-    else choose(at(axis, share(event))?.bucket.low.hex ?? null);
+    else point(at(axis, share(event))?.bucket.low.hex ?? null);
   };
   const onUp = (event: PointerEvent) => {
     if (!brush) return;
@@ -46,8 +58,9 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
     else zoom(axis, left, right);
   };
   const onKeyDown = (event: KeyboardEvent) => {
-    const moved = onAxisKey(event.key, axis, current, choose);
-    if (moved) event.preventDefault();
+    if (event.ctrlKey || event.altKey || event.metaKey) return;
+    const isMine = onAxisKey(event.key, axis, current, (low) => { point(null); choose(low || FIRST); });
+    if (isMine) event.preventDefault();
   };
   return (
     <div class="stack-tight">
@@ -56,19 +69,20 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
           label="Heat of" value={of} options={[["writes", "Writes"], ["reads", "Reads by servers"]] as const}
           onChange={(value) => setQuery({ heat: value === "writes" ? null : value })}
         />
-        <span class="quiet">Drag to zoom. Click or Enter opens a meganode.</span>
+        <span class="quiet">Drag to zoom. Click or Enter opens a meganode. <TwinButton name="heat" of="the heat" /></span>
       </div>
       <div
         class="bands" ref={area} tabIndex={0} role="group" aria-label="Key space. Arrows move over the meganodes, Enter opens, plus and minus zoom. The table below has the same figures."
-        onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onKeyDown={onKeyDown}
+        onPointerDown={onDown} onPointerMove={onMove} onPointerUp={onUp} onPointerCancel={() => setBrush(null)} onPointerLeave={() => point(null)} onKeyDown={onKeyDown}
       >
-        <HeatStrip document={document} axis={axis} of={of} />
+        <HeatStrip document={document} axis={axis} rows={rows} of={of} />
         <OwnerStrip axis={axis} />
-        <Icicle axis={axis} chosen={chosen} opened={opened} />
+        <Icicle axis={axis} chosen={shown?.bucket.low.hex ?? null} opened={opened} />
         {brush && <span class="brush" style={{ left: `${Math.min(...brush) * 100}%`, width: `${Math.abs(brush[1] - brush[0]) * 100}%` }} />}
       </div>
       <AxisEnds document={document} />
-      <BucketCard bucket={current?.bucket ?? null} />
+      <BucketCard bucket={shown?.bucket ?? null} isPointed={pointed !== null} />
+      {isTable && <HeatTable rows={rows} />}
     </div>
   );
 }
@@ -76,12 +90,12 @@ export function Bands({ document, measure }: { document: BucketsDocument; measur
 function open(place: Placed | null): void {
   if (!place) return;
   if (place.bucket.id) setQuery({ meganode: place.bucket.id, tree_node: null }, true);
-  else setQuery({ from: place.bucket.low.hex || null, to: place.bucket.high?.hex ?? null }, true);
+  else zoomIn(place.bucket.low.hex || null, place.bucket.high?.hex ?? null);
 }
 
 function zoom(axis: Axis, left: number, right: number): void {
   const [first, last] = [at(axis, left), at(axis, Math.max(left, right - 1e-6))];
-  setQuery({ from: first?.bucket.low.hex || null, to: last?.bucket.high?.hex ?? null }, true);
+  zoomIn(first?.bucket.low.hex || null, last?.bucket.high?.hex ?? null);
 }
 
 /** Whether the key meant something here. */
@@ -94,7 +108,7 @@ function onAxisKey(key: string, axis: Axis, current: Placed | null, choose: (low
   else if (key === "Home") go(0);
   else if (key === "End") go(last);
   else if (key === "Enter") open(current);
-  else if (key === "-") setQuery({ from: null, to: null }, true);
+  else if (key === "-") zoomOut();
   else if (key === "+" && current) zoom(axis, axis.buckets[Math.max(0, index - 2)]!.left, axis.buckets[Math.min(last, index + 2)]!.right);
   else return false;
   return true;

@@ -17,10 +17,10 @@ export function BucketTable({ document }: { document: BucketsDocument }) {
             name: "meganode",
             cell: (bucket) => bucket.id
               ? <a href={urlWith({ meganode: bucket.id, tree_node: null })}>{bucket.id}</a>
-              : <a href={urlWith({ from: bucket.low.hex || null, to: bucket.high?.hex ?? null })}>{bucket.meganodes} of them</a>,
+              : <a href={urlWith({ from: bucket.low.hex || null, to: bucket.high?.hex ?? null })}>{bucket.meganodes === 0 ? "not known" : `${bucket.meganodes} of them`}</a>,
           },
           { name: "owner", cell: (bucket) => (bucket.node === null ? "nobody" : `node ${bucket.node}`) },
-          { name: "pair", isNumber: true, cell: (bucket) => bucket.pair ?? "several" },
+          { name: "pair", isNumber: true, cell: (bucket) => bucket.pair ?? (bucket.meganodes > 1 ? "several" : "–") },
           { name: "entries", isNumber: true, cell: (bucket) => whole(bucket.entries) },
           { name: "size", isNumber: true, cell: (bucket) => <Figure value={bytes(bucket.bytes)} /> },
           { name: "full", isNumber: true, cell: (bucket) => <Figure value={share(bucket.fill)} /> },

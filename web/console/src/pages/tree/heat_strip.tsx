@@ -6,41 +6,48 @@ import { inWords, perSecond } from "../../parts/format";
 import { shownTheme } from "../../state/theme";
 import { useStore } from "../../state/store";
 import type { Axis } from "./axis";
-import { HEAT_ROWS, rateAt, useHeat, type HeatOf, type HeatRow } from "./heat";
+import { HEAT_SECONDS, rateAt, type HeatOf, type HeatRow } from "./heat";
 
-const ROW_PIXELS = 2;
+const SECOND_PIXELS = 2;
 
-export function HeatStrip({ document, axis, of }: { document: BucketsDocument; axis: Axis; of: HeatOf }) {
+export const hottest = (rows: HeatRow[], of: HeatOf): number => Math.max(1, ...rows.map((row) => Math.max(0, ...row[of])));
+
+interface StripProps { document: BucketsDocument; axis: Axis; rows: HeatRow[]; of: HeatOf }
+
+export function HeatStrip({ document, axis, rows, of }: StripProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
-  const rows = useHeat(document, of);
   const theme = useStore(shownTheme);
-  const top = Math.max(1, ...rows.map((row) => Math.max(0, ...row.rates)));
+  const top = hottest(rows, of);
   useEffect(() => {
-    if (canvas.current) paint(canvas.current, axis, rows, top);
+    if (canvas.current) paint(canvas.current, axis, rows, of, top);
   }, [document, axis, of, theme]);
-  const all = rows[0]?.rates.reduce((sum, rate) => sum + rate, 0) ?? 0;
+  const all = rows[0]?.[of].reduce((sum, rate) => sum + rate, 0) ?? 0;
+  const seconds = rows.length === 0 ? 0 : Math.round((rows[0]!.at - rows[rows.length - 1]!.at) / 1000) + 1;
   return (
     <div class="band band-heat">
-      <canvas ref={canvas} role="img" aria-label={`${of} by key over the last minute: ${inWords(perSecond(all))} now, hottest range ${inWords(perSecond(top))}`} />
-      <span class="band-label">{of} of the last {rows.length} s, newest on top; darkest is {inWords(perSecond(top))}</span>
+      <canvas ref={canvas} role="img" aria-label={`${of} by key over the last ${seconds} s: ${inWords(perSecond(all))} now, hottest range ${inWords(perSecond(top))}`} />
+      <span class="band-label">{of} of the last {seconds} s, newest on top; darkest is {inWords(perSecond(top))}</span>
     </div>
   );
 }
 
-function paint(canvas: HTMLCanvasElement, axis: Axis, rows: HeatRow[], top: number): void {
+/** A row stands where its time is: seconds from which nothing came stay empty. */
+function paint(canvas: HTMLCanvasElement, axis: Axis, rows: HeatRow[], of: HeatOf, top: number): void {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
   canvas.width = width;
-  canvas.height = HEAT_ROWS * ROW_PIXELS;
+  canvas.height = HEAT_SECONDS * SECOND_PIXELS;
   const context = canvas.getContext("2d");
   if (!context) return;
   const colour = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim();
-  rows.forEach((row, index) => {
+  const newest = rows[0]?.at ?? 0;
+  for (const row of rows) {
+    const y = Math.round((newest - row.at) / 1000) * SECOND_PIXELS;
     for (const { bucket, left, right } of axis.buckets) {
-      const rate = rateAt(row, bucket.low.hex);
+      const rate = rateAt(row, of, bucket.low.hex);
       if (rate <= 0) continue;
       // a root, because rates of ranges differ by orders of magnitude
       context.fillStyle = `rgba(${colour}, ${(0.08 + 0.92 * Math.sqrt(rate / top)).toFixed(3)})`;
-      context.fillRect(left * width, index * ROW_PIXELS, Math.max(1, (right - left) * width - 1), ROW_PIXELS);
+      context.fillRect(left * width, y, Math.max(1, (right - left) * width - 1), SECOND_PIXELS);
     }
-  });
+  }
 }

@@ -15,7 +15,7 @@ export function Icicle({ axis, chosen, opened }: IcicleProps) {
       ))}
       <div class="meganodes">
         {axis.buckets.map((place) => (
-          <Meganode key={place.bucket.low.hex} place={place} isChosen={place.bucket.low.hex === chosen} isOpened={place.bucket.id !== undefined && place.bucket.id === opened} />
+          <Meganode key={place.bucket.low.hex} place={place} isChosen={place.bucket.low.hex === chosen} isOpened={opened !== null && place.bucket.id === opened} />
         ))}
       </div>
     </div>
@@ -25,7 +25,7 @@ export function Icicle({ axis, chosen, opened }: IcicleProps) {
 function Meganode({ place, isChosen, isOpened }: { place: Placed; isChosen: boolean; isOpened: boolean }) {
   const { bucket, left, right } = place;
   const width = right - left;
-  const classes = ["meganode", isChosen && "is-chosen", isOpened && "is-opened", bucket.node === null && "is-unserved"];
+  const classes = ["meganode", isChosen && "is-chosen", isOpened && "is-opened", bucket.node === null ? "is-unserved" : bucket.state === "not told" && "is-untold"];
   return (
     <span class={classes.filter(Boolean).join(" ")} style={{ left: `${left * 100}%`, width: `${width * 100}%` }}>
       <span class="meganode-fill" style={{ height: `${Math.min(1, bucket.fill) * 100}%` }} />

@@ -5,6 +5,7 @@ import { Figure } from "../../parts/figure";
 import { keyText, share, whole } from "../../parts/format";
 import { Panel } from "../../parts/panel";
 import { Table } from "../../parts/table";
+import { TwinButton, useTwin } from "../../parts/twin";
 import { useResource } from "../../state/resource";
 import { setQuery, urlWith, useParam } from "../../state/url";
 import { SlotMap } from "./slot_map";
@@ -50,9 +51,12 @@ function Facts({ meganode }: { meganode: Meganode }) {
 
 function Levels({ meganode }: { meganode: Meganode }) {
   const rows = [...meganode.levels].sort((a, b) => b.level - a.level);
+  const [isTable] = useTwin("fill");
   return (
+    <div class="stack-tight">
+    <p class="row row-between"><b>Levels, from the root down</b><TwinButton name="fill" of="how full" /></p>
     <Table
-      caption="Levels, from the root down" isCaptionShown rows={rows} rowKey={(row) => row.level}
+      caption="Levels, from the root down" rows={rows} rowKey={(row) => row.level}
       columns={[
         { name: "level", cell: (row) => (row.level === 0 ? "0, leaves" : String(row.level)) },
         { name: "tree nodes", isNumber: true, cell: (row) => whole(row.nodes) },
@@ -60,6 +64,24 @@ function Levels({ meganode }: { meganode: Meganode }) {
         { name: "how full: 0 to 100 %", cell: (row) => <Histogram counts={row.fill_histogram} /> },
       ]}
     />
+    {isTable && <FillTable rows={rows} />}
+    </div>
+  );
+}
+
+/** The histograms as numbers: tree nodes of a level by how full they are. */
+function FillTable({ rows }: { rows: Meganode["levels"] }) {
+  const tenths = Array.from({ length: Math.max(0, ...rows.map((row) => row.fill_histogram.length)) }, (_, tenth) => tenth);
+  return (
+    <div class="twin">
+      <Table
+        caption="Tree nodes by how full they are" rows={tenths} rowKey={(tenth) => tenth}
+        columns={[
+          { name: "full", unit: "%", cell: (tenth) => `${tenth * 10} to ${tenth * 10 + 10}` },
+          ...rows.map((row) => ({ name: `level ${row.level}`, isNumber: true, cell: (tenth: number) => whole(row.fill_histogram[tenth] ?? 0) })),
+        ]}
+      />
+    </div>
   );
 }
 

@@ -5,7 +5,7 @@ import { Segments } from "../../parts/choice";
 import { Tile, Tiles } from "../../parts/figure";
 import { count, hexOfTyped, keyText, share, shortened, whole } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
-import { Panel } from "../../parts/panel";
+import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
 import { useResource } from "../../state/resource";
 import { setQuery, useParam, usePlace } from "../../state/url";
@@ -13,6 +13,7 @@ import { Bands } from "./bands";
 import { BucketTable } from "./bucket_table";
 import { MeganodeView } from "./meganode";
 import { LocateForm } from "./locate";
+import { showAll, zoomIn, zoomOut } from "./zoom";
 
 export type Measure = "entries" | "bytes";
 const COLUMNS = 256;
@@ -29,7 +30,7 @@ export function Tree() {
   const buckets = useResource<BucketsDocument>(bucketsPath(from, to), 1000);
   return (
     <PageFrame title="Tree" says="All keys from left to right: who writes them, who owns them, how full their meganodes are.">
-      {buckets.data && <Figures document={buckets.data} />}
+      {buckets.data && <Figures document={buckets.data} source={buckets} />}
       <Panel
         title="Key space" window={rangeWords(buckets.data)} source={buckets}
         actions={<Controls isZoomed={from !== null || to !== null} />}
@@ -47,12 +48,12 @@ function rangeWords(document: BucketsDocument | null): string {
   return `${shortened(keyText(document.low), 24)} to ${shortened(keyText(document.high), 24)}`;
 }
 
-function Figures({ document }: { document: BucketsDocument }) {
+function Figures({ document, source }: { document: BucketsDocument; source: Source }) {
   const { buckets, splits } = document;
   const nodes = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes, 0);
   const all = buckets.reduce((sum, bucket) => sum + bucket.tree_nodes_all, 0);
   return (
-    <Tiles narrow>
+    <Tiles narrow source={source}>
       <Tile name="Entries" value={count(document.entries_all)} window="now, whole store" />
       <Tile name="Meganodes" value={count(document.meganodes_all)} window="now, whole store" />
       <Tile name="Height" value={{ number: whole(document.levels_max), unit: "levels" }} window="highest meganode" />
@@ -68,7 +69,8 @@ function Controls({ isZoomed }: { isZoomed: boolean }) {
   const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
   return (
     <>
-      {isZoomed && <button class="button button-small" type="button" onClick={() => setQuery({ from: null, to: null }, true)}>Show all keys</button>}
+      {isZoomed && <button class="button button-small" type="button" onClick={zoomOut}>Zoom out</button>}
+      {isZoomed && <button class="button button-small" type="button" onClick={showAll}>Show all keys</button>}
       <Segments
         label="Width by" value={measure} options={[["entries", "Width: entries"], ["bytes", "bytes"]] as const}
         onChange={(value) => setQuery({ width: value === "entries" ? null : value })}
@@ -77,16 +79,21 @@ function Controls({ isZoomed }: { isZoomed: boolean }) {
   );
 }
 
+/** Whether every range was told of and is served: only then no entry means that there is none. */
+const isWhole = ({ buckets, missing = [] }: BucketsDocument): boolean =>
+  missing.length === 0 && buckets.every((bucket) => bucket.node !== null && bucket.state !== "not told" && bucket.state !== "unserved");
+
 function KeySpace({ document, isZoomed }: { document: BucketsDocument; isZoomed: boolean }) {
   const measure = (useParam("width") === "bytes" ? "bytes" : "entries") as Measure;
   const isTable = useParam("view") === "table";
+  if (document.buckets.length === 0 && !isWhole(document)) return <Empty>No meganode is told of by the nodes that answer.</Empty>;
   if (document.buckets.length === 0) return <Empty command="cell load words.tsv --key 1 --value 2">No meganode is told of here. A store that was filled looks different:</Empty>;
   return (
     <div class="stack">
-      {document.entries_all === 0 && <Empty command="cell load words.tsv --key 1 --value 2">The tree is empty. Fill it:</Empty>}
+      {document.entries_all === 0 && isWhole(document) && <Empty command="cell load words.tsv --key 1 --value 2">The tree is empty. Fill it:</Empty>}
       <Bands document={document} measure={measure} />
       <div class="row row-between">
-        <ZoomForm key={isZoomed ? "zoomed" : "all"} document={document} />
+        <ZoomForm key={isZoomed ? `${document.low.hex} ${document.high?.hex}` : "all"} document={document} />
         <button class="button button-small" type="button" aria-pressed={isTable} onClick={() => setQuery({ view: isTable ? null : "table" })}>
           {isTable ? "Hide the table" : "Show as a table"}
         </button>
@@ -100,8 +107,8 @@ function ZoomForm({ document }: { document: BucketsDocument }) {
   const submit = (event: Event) => {
     event.preventDefault();
     const form = new FormData(event.currentTarget as HTMLFormElement);
-    const hex = (name: string) => hexOfTyped(String(form.get(name) ?? "").trim()) || null;
-    setQuery({ from: hex("from"), to: hex("to") }, true);
+    const hex = (name: string) => hexOfTyped(String(form.get(name) ?? "")) || null;
+    zoomIn(hex("from"), hex("to"));
   };
   return (
     <form class="row" onSubmit={submit}>

@@ -3,6 +3,8 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Meganode } from "../../api/types";
 import { whole } from "../../parts/format";
+import { Table } from "../../parts/table";
+import { TwinButton, useTwin } from "../../parts/twin";
 import { shownTheme } from "../../state/theme";
 import { useStore } from "../../state/store";
 import { setQuery } from "../../state/url";
@@ -23,6 +25,7 @@ export function SlotMap({ meganode, chosen }: { meganode: Meganode; chosen: numb
   const canvas = useRef<HTMLCanvasElement>(null);
   const slots = useMemo(() => bytesOf(meganode.slots), [meganode.slots]);
   const theme = useStore(shownTheme);
+  const [isTable] = useTwin("slot");
   const columns = columnsFor(slots.length);
   const counts = USES.map((_, use) => slots.reduce((sum, slot) => sum + (slot === use ? 1 : 0), 0));
   useEffect(() => {
@@ -37,15 +40,33 @@ export function SlotMap({ meganode, chosen }: { meganode: Meganode; chosen: numb
   };
   return (
     <figure class="stack-tight">
-      <figcaption><b>Slot map</b> <span class="quiet">{whole(slots.length)} tree nodes, {columns} a row; click one</span></figcaption>
+      <figcaption><b>Slot map</b> <span class="quiet">{whole(slots.length)} tree nodes, {columns} a row; click one</span> <TwinButton name="slot" of="the slot map" /></figcaption>
       <canvas ref={canvas} class="slot-map" onClick={onClick} role="img" aria-label={USES.map((use, index) => `${use.name} ${whole(counts[index])}`).join(", ")} />
       <ul class="legend">
         {USES.map((use, index) => (
           <li key={use.name}><span class="node-chip" style={{ background: `var(${use.colour})` }} />{use.name} <b>{whole(counts[index])}</b></li>
         ))}
       </ul>
+      {isTable && <SlotTable slots={slots} columns={columns} />}
       <Chooser slots={slots.length} chosen={chosen} />
     </figure>
+  );
+}
+
+/** A row of the table is a row of the map. */
+function SlotTable({ slots, columns }: { slots: Uint8Array; columns: number }) {
+  const rows = Array.from({ length: Math.ceil(slots.length / columns) }, (_, row) => row * columns);
+  const uses = (first: number, use: number) => slots.subarray(first, first + columns).reduce((sum, slot) => sum + (slot === use ? 1 : 0), 0);
+  return (
+    <div class="twin">
+      <Table
+        caption="Uses of tree nodes" rows={rows} rowKey={(first) => first}
+        columns={[
+          { name: "tree nodes", cell: (first) => `${first} to ${Math.min(first + columns, slots.length) - 1}` },
+          ...USES.map(({ name }, use) => ({ name, isNumber: true, cell: (first: number) => uses(first, use) })),
+        ]}
+      />
+    </div>
   );
 }
 

@@ -1,8 +1,8 @@
 // One tree node as a reader finds it: version, fences, keys, the right link.
 
 import type { TreeNode } from "../../api/types";
-import { keyText, shortened } from "../../parts/format";
-import { ProblemNote, Loading } from "../../parts/states";
+import { age, keyText, shortened } from "../../parts/format";
+import { Loading, ProblemNote, StaleNote } from "../../parts/states";
 import { useResource } from "../../state/resource";
 import { urlWith } from "../../state/url";
 
@@ -11,8 +11,10 @@ export function TreeNodeCard({ meganode, index }: { meganode: string; index: str
   if (!node.data) return node.problem ? <ProblemNote problem={node.problem} /> : <Loading what="the tree node" />;
   const { data } = node;
   return (
-    <section class="card" aria-label={`Tree node ${index}`}>
-      <h3>Tree node {data.index}</h3>
+    <section class={node.isStale ? "card is-stale" : "card"} aria-label={`Tree node ${index}`}>
+      <h3>Tree node {data.index} <span class="panel-window">{age(node.ageMs)}</span></h3>
+      {node.problem && <ProblemNote problem={node.problem} />}
+      {node.isStale && !node.problem && <StaleNote ageMs={node.ageMs} />}
       <dl class="facts">
         <dt>Level</dt><dd>{data.level === 0 ? "0, a leaf" : data.level}</dd>
         <dt>Version</dt><dd>{String(data.version)}</dd>

@@ -1,6 +1,6 @@
 // What was edited, together: check it, say why and for how long, apply all or none.
 
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { ask, isProblem } from "../../api/client";
 import type { ApiProblem } from "../../api/problem";
 import type { TuningAnswer, TuningDocument } from "../../api/types";
@@ -13,14 +13,17 @@ import { differences, type Draft } from "./draft";
 
 const LIVES = [["", "until it is changed"], ["60", "1 minute"], ["600", "10 minutes"], ["3600", "1 hour"], ["86400", "1 day"]] as const;
 
-interface BarProps { draft: Draft; tuning: Resource<TuningDocument>; mayChange: boolean }
+interface BarProps { draft: Draft; tuning: Resource<TuningDocument>; mayChange: boolean; onApplied(answer: TuningAnswer): void }
 
-export function ChangeBar({ draft, tuning, mayChange }: BarProps) {
+export function ChangeBar({ draft, tuning, mayChange, onApplied }: BarProps) {
   const [reason, setReason] = useState("");
   const [life, setLife] = useState<string>("");
   const [answer, setAnswer] = useState<TuningAnswer | null>(null);
   const [problem, setProblem] = useState<ApiProblem | null>(null);
   const [isSent, setSent] = useState(false);
+
+  // what was checked is no more what would be sent
+  useEffect(() => setAnswer(null), [draft.values, reason, life]);
 
   const send = async (isDry: boolean) => {
     setSent(true);
@@ -30,12 +33,15 @@ export function ChangeBar({ draft, tuning, mayChange }: BarProps) {
     if (isDry) query.set("dry_run", "1");
     if (reason) query.set("reason", reason);
     if (life) query.set("ttl_seconds", life);
+    const headers: Record<string, string> = { "if-match": draft.base?.etag ?? "" };
+    if (!isDry) headers["idempotency-key"] = draft.key(query.toString());
     try {
       const { document } = await ask<TuningAnswer>(`tuning?${query}`, {
-        method: "PATCH", body: draft.values, contentType: "application/merge-patch+json", headers: { "if-match": draft.base?.etag ?? "" },
+        method: "PATCH", body: draft.values, contentType: "application/merge-patch+json", headers,
       });
-      setAnswer(document);
-      if (!isDry) {
+      if (isDry) setAnswer(document);
+      else {
+        onApplied(document);
         draft.clear();
         tuning.reload();
       }

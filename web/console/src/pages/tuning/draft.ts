@@ -1,6 +1,7 @@
 // Values that were typed and not yet applied, and the revision that they were typed over.
 
 import { useRef, useState } from "preact/hooks";
+import { idempotencyKey } from "../../api/client";
 import type { FieldError } from "../../api/problem";
 import type { Setting, TuningDocument } from "../../api/types";
 import type { Resource } from "../../state/resource";
@@ -12,6 +13,8 @@ export interface Draft {
   values: Values; names: string[]; errors: FieldError[];
   /** What was in force when the first value was typed: the condition of the change. */
   base: { etag: string; settings: Setting[] } | null;
+  /** Of the values as they are now: they are applied once, also if they are sent again. */
+  key(more: string): string;
   edit(setting: Setting, value: string | null): void;
   leave(name: string): void;
   clear(): void;
@@ -24,6 +27,7 @@ export function useDraft(tuning: Resource<TuningDocument>): Draft {
   const [values, setValues] = useState<Values>({});
   const [errors, setErrors] = useState<FieldError[]>([]);
   const base = useRef<Draft["base"]>(null);
+  const keyed = useRef({ of: "", key: "" });
   const names = Object.keys(values);
   const drop = (name: string) => {
     const { [name]: _, ...rest } = values;
@@ -32,6 +36,11 @@ export function useDraft(tuning: Resource<TuningDocument>): Draft {
   };
   return {
     values, names, errors, base: base.current,
+    key(more) {
+      const of = JSON.stringify([values, base.current?.etag, more]);
+      if (keyed.current.of !== of) keyed.current = { of, key: idempotencyKey() };
+      return keyed.current.key;
+    },
     edit(setting, value) {
       if (!base.current && tuning.data && tuning.etag) base.current = { etag: tuning.etag, settings: tuning.data.settings };
       setErrors([]);

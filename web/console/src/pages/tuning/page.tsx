@@ -2,11 +2,13 @@
 
 import type { ComponentChild } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import type { Setting, TuningDocument, WhoAmI } from "../../api/types";
+import type { Setting, TuningAnswer, TuningDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { PageFrame } from "../../parts/page";
 import { Panel } from "../../parts/panel";
+import { dayAndTime, plural } from "../../parts/format";
 import { Empty } from "../../parts/states";
+import { useWhyNot } from "../../state/permission";
 import { useResource } from "../../state/resource";
 import { useSeries } from "../../state/series";
 import { setQuery, usePlace } from "../../state/url";
@@ -19,17 +21,19 @@ interface Filter { find: string; section: string; only: string }
 
 export function Tuning() {
   const tuning = useResource<TuningDocument>("tuning", 3000);
-  const who = useResource<WhoAmI>("whoami");
   const draft = useDraft(tuning);
   const filter = useFilter();
   const shown = (tuning.data?.settings ?? []).filter((setting) => isShown(setting, filter, draft.values));
   const names = [...new Set(shown.flatMap((setting) => (setting.series ? [setting.series] : [])))].slice(0, 16);
   const series = useSeries(names, 300, "all", 5000);
-  const mayChange = who.data === null || who.data.role !== "viewer";
+  const whyNot = useWhyNot("operator");
+  const mayChange = whyNot === null;
+  const [applied, setApplied] = useState<TuningAnswer | null>(null);
   return (
     <PageFrame title="Tuning" says="Settings of nodes and clients. A change of a live one reaches all nodes at once, and clients within a second.">
-      {!mayChange && <div class="notice notice-info">Your role is viewer: you can read settings, not change them.</div>}
-      {draft.names.length > 0 && <ChangeBar draft={draft} tuning={tuning} mayChange={mayChange} />}
+      {whyNot && <div class="notice notice-info">{whyNot}</div>}
+      {applied && <Applied answer={applied} onSeen={() => setApplied(null)} />}
+      {draft.names.length > 0 && <ChangeBar draft={draft} tuning={tuning} mayChange={mayChange} onApplied={setApplied} />}
       <Panel title="Settings" window={tuning.data ? `revision ${tuning.data.revision}` : ""} source={tuning} actions={<InForce document={tuning.data} />}>
         {tuning.data && <Filters settings={tuning.data.settings} filter={filter} />}
         {tuning.data && shown.length === 0 && <Empty>No setting fits the filter.</Empty>}
@@ -37,8 +41,22 @@ export function Tuning() {
           <SettingRow key={setting.name} setting={setting} draft={draft} mayChange={mayChange} values={setting.series ? series.values(setting.series) : null} />
         )} />
       </Panel>
-      <HistoryPanel revision={tuning.data?.revision ?? null} etag={tuning.etag} mayChange={mayChange} onChanged={tuning.reload} />
+      <HistoryPanel revision={tuning.data?.revision ?? null} etag={tuning.etag} mayChange={mayChange} onReverted={(answer) => { setApplied(answer); tuning.reload(); }} onStale={tuning.reload} />
     </PageFrame>
+  );
+}
+
+/** Stays until it was seen: what was applied is gone from the bar that applied it. */
+function Applied({ answer, onSeen }: { answer: TuningAnswer; onSeen(): void }) {
+  return (
+    <div class="notice notice-info row row-between" role="status">
+      <p>
+        <strong>Applied: {plural(answer.changes.length, "change")}, revision {answer.revision}.</strong>{" "}
+        {answer.changes.map((change) => `${change.name} is ${change.new ?? "its default"}`).join(", ")}
+        {answer.expires_unix_ms !== null && `, until ${dayAndTime(answer.expires_unix_ms)}`}.
+      </p>
+      <button class="button button-small" type="button" onClick={onSeen}>Seen</button>
+    </div>
   );
 }
 

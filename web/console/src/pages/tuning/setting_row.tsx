@@ -1,7 +1,7 @@
 // One setting: what it is, its value and where that comes from, and the figure that it moves.
 
 import type { Setting } from "../../api/types";
-import { clockTime } from "../../parts/format";
+import { dayAndTime } from "../../parts/format";
 import { Spark } from "../../parts/spark";
 import { Marked } from "../../parts/marked";
 import { errorOf, type Draft } from "./draft";
@@ -47,7 +47,7 @@ function Value({ setting, draft, mayChange }: Omit<RowProps, "values">) {
       {error && <p class="setting-error" id={`error-${setting.name}`} role="alert">{error.detail}</p>}
       <p class="quiet">
         {isEdited ? `now ${setting.value}` : SOURCES[setting.source] ?? setting.source}
-        {setting.expires_unix_ms !== null && `, until ${clockTime(setting.expires_unix_ms)}`}
+        {setting.expires_unix_ms !== null && `, until ${dayAndTime(setting.expires_unix_ms)}`}
         {isLive && setting.source === "admin" && !isEdited && <> <button class="button button-quiet button-small" type="button" onClick={() => draft.edit(setting, null)}>Take back</button></>}
         {isEdited && <> <button class="button button-quiet button-small" type="button" onClick={() => draft.leave(setting.name)}>Undo</button></>}
       </p>
