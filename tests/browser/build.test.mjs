@@ -2,7 +2,9 @@
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
-import { existsSync } from "node:fs";
+import { cpSync, existsSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { test } from "node:test";
 
@@ -15,3 +17,13 @@ for (const [name, script] of [["dist_is_what_the_sources_build", "verify"], ["so
     assert.equal(run.status, 0, `${run.stdout}\n${run.stderr}`);
   });
 }
+
+test("packed_file_that_is_another_one_is_noticed", { skip }, (t) => {
+  const dist = mkdtempSync(join(tmpdir(), "cell-console-dist-"));
+  t.after(() => rmSync(dist, { recursive: true, force: true }));
+  cpSync(join(folder, "dist"), dist, { recursive: true });
+  cpSync(join(dist, "icon.svg.gz"), join(dist, "console.css.gz"));
+  const run = spawnSync("node", ["build.mjs", "--verify", `--dist=${dist}`], { cwd: folder, encoding: "utf8" });
+  assert.notEqual(run.status, 0);
+  assert.match(run.stderr, /console\.css\.gz/);
+});

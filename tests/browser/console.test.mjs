@@ -80,7 +80,7 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await page.waitForFunction(() => new URLSearchParams(location.search).has("meganode"));
     const id = query(page, "meganode");
     await page.getByRole("heading", { name: `Meganode ${id}` }).waitFor();
-    await page.getByText("Slot map").waitFor();
+    await page.getByText("Slot map", { exact: true }).waitFor();
     await page.locator("canvas.slot-map").click({ position: { x: 20, y: 5 } });
     await page.getByRole("heading", { name: /^Tree node/ }).waitFor();
     assert.deepEqual(await violations(page, "#main"), []);
@@ -250,6 +250,208 @@ describe("console", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
     await (await again).response();
     await page.waitForFunction(() => document.querySelector(".live-off") === null);
     assert.equal(mock.streams.size, 1, "one stream a tab");
+    sound(page);
+  });
+
+  test("tabs_share_one_stream_and_the_next_one_reads_when_the_reader_is_closed", async (t) => {
+    const { page, mock } = await opened(t, "/console/overview");
+    const live = (one) => one.locator(".live:not(.live-off)").first().waitFor();
+    await live(page);
+    const second = await browser.page(t, mock.url);
+    await second.goto(`${mock.url}/console/selector`);
+    await says(second, "web-frontend-1"); // a topic that the first one does not follow
+    await live(second);
+    assert.equal(mock.streams.size, 1);
+    await page.close();
+    await second.waitForTimeout(2500);
+    await live(second);
+    assert.equal(mock.streams.size, 1);
+    sound(second);
+  });
+
+  test("hidden_tab_asks_for_nothing_until_it_is_shown_again", async (t) => {
+    const { page, mock } = await opened(t, "/console/durability");
+    await says(page, "Logs by pair");
+    const turn = (isHidden) => page.evaluate((value) => {
+      Object.defineProperty(document, "hidden", { value, configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }, isHidden);
+    await turn(true);
+    await page.waitForTimeout(500);
+    const before = mock.requests.length;
+    await page.waitForTimeout(2500);
+    assert.equal(mock.requests.length, before, JSON.stringify(mock.requests.slice(before).map((one) => one.path)));
+    assert.equal(mock.streams.size, 0);
+    await turn(false);
+    await page.locator(".live:not(.live-off)").first().waitFor();
+    assert.ok(mock.requests.length > before);
+    sound(page);
+  });
+
+  test("slider_moves_the_address_when_it_rests_and_the_line_is_a_slider_too", async (t) => {
+    const { page } = await opened(t, "/console/selector");
+    const line = page.getByRole("slider", { name: "m, the slope of the decision line" });
+    await line.waitFor();
+    const changes = await page.evaluate(async () => {
+      const slider = document.querySelector("input[type=range]");
+      const replace = history.replaceState.bind(history);
+      let count = 0;
+      history.replaceState = (...rest) => { count += 1; replace(...rest); };
+      for (let m = 2; m < 8; m += 0.1) {
+        slider.value = m.toFixed(1);
+        slider.dispatchEvent(new Event("input", { bubbles: true }));
+        await new Promise((resolve) => setTimeout(resolve, 5));
+      }
+      await new Promise((resolve) => setTimeout(resolve, 600));
+      return count;
+    });
+    assert.ok(changes >= 1 && changes <= 5, `${changes} changes of the address`);
+    const before = Number(await line.getAttribute("aria-valuenow"));
+    await line.focus();
+    await page.keyboard.press("PageUp");
+    await page.waitForFunction((m) => Math.abs(Number(new URLSearchParams(location.search).get("m")) - m - 1) < 0.01, before);
+    // a drag to the plot's upper left is a steep line
+    const box = await page.locator("svg.phase").boundingBox();
+    const knob = await page.locator(".phase-grip-knob").boundingBox();
+    await page.mouse.move(knob.x + knob.width / 2, knob.y + knob.height / 2);
+    await page.mouse.down();
+    await page.mouse.move(box.x + box.width * 0.2, box.y + box.height * 0.1, { steps: 4 });
+    await page.mouse.up();
+    await page.waitForFunction((m) => Number(new URLSearchParams(location.search).get("m")) > m + 1, before);
+    sound(page);
+  });
+
+  test("tree_minus_steps_out_and_leaves_the_browsers_own_keys_alone", async (t) => {
+    const { page } = await opened(t, "/console/tree");
+    await page.locator(".meganode").first().waitFor();
+    const bands = page.getByRole("group", { name: /Key space/ });
+    await bands.focus();
+    const ranges = [];
+    for (let step = 0; step < 2; step += 1) {
+      for (let right = 0; right < 4; right += 1) await page.keyboard.press("ArrowRight");
+      await page.waitForFunction(() => new URLSearchParams(location.search).has("chosen"));
+      const before = page.url();
+      await page.keyboard.press("+");
+      await page.waitForFunction((url) => new URL(url).searchParams.get("from") !== new URLSearchParams(location.search).get("from") || new URL(url).searchParams.get("to") !== new URLSearchParams(location.search).get("to"), before);
+      ranges.push(`${query(page, "from")}-${query(page, "to")}`);
+    }
+    await bands.press("Control+Minus");
+    assert.equal(`${query(page, "from")}-${query(page, "to")}`, ranges[1]);
+    await bands.press("-");
+    assert.equal(`${query(page, "from")}-${query(page, "to")}`, ranges[0]);
+    await bands.press("-");
+    assert.equal(query(page, "from"), null);
+    sound(page);
+  });
+
+  test("overview_counts_one_sided_searches_and_looks_back_for_hours", async (t) => {
+    const { page, mock } = await opened(t, "/console/overview");
+    await page.getByRole("rowheader", { name: "one-sided search" }).waitFor();
+    await page.locator(".tile").filter({ hasText: /one-sided$/ }).first().waitFor();
+    await page.getByRole("button", { name: "6 h", exact: true }).click();
+    await page.getByRole("heading", { name: "Last six hours" }).waitFor();
+    assert.equal(query(page, "range"), "6h");
+    assert.ok(mock.requests.some((request) => request.path === "/api/v1/series" && request.query.includes("seconds=21600&step=10")));
+    sound(page);
+  });
+
+  test("tuning_that_is_sent_again_has_the_same_idempotency_key", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=client_selector_exploration");
+    const field = page.getByRole("textbox", { name: "client_selector_exploration" });
+    await field.fill("0.05");
+    mock.spoilt.set("tuning", "cut");
+    await page.getByRole("button", { name: "Apply it" }).click();
+    await says(page, "The answer cannot be read");
+    mock.spoilt.clear();
+    await page.getByRole("button", { name: "Apply it" }).click();
+    await says(page, "Applied: 1 change");
+    const keys = mock.requests.filter((request) => request.method === "PATCH").map((request) => request.headers["idempotency-key"]);
+    assert.equal(keys.length, 2);
+    assert.match(keys[0], /^[0-9a-f]{32}$/);
+    assert.equal(keys[0], keys[1]);
+    sound(page);
+  });
+
+  test("drill_strikes_what_the_dialog_was_opened_for", async (t) => {
+    const { page, mock } = await opened(t, "/console/recovery?kind=kill&node=1&rate=500");
+    await says(page, "Node 1 owns");
+    await page.getByRole("button", { name: "Run this drill…" }).click();
+    await page.evaluate(() => {
+      history.replaceState(null, "", "?kind=stop&node=2");
+      dispatchEvent(new PopStateEvent("popstate"));
+    });
+    await says(page, "SIGSTOP past its lease"); // the page behind it is another one now
+    const dialog = page.getByRole("dialog");
+    await dialog.getByRole("textbox").fill("node-1");
+    await dialog.getByRole("button", { name: "Kill it" }).click();
+    await dialog.waitFor({ state: "detached" });
+    const sent = JSON.parse(mock.requests.find((request) => request.method === "POST" && request.path === "/api/v1/drills").body);
+    assert.deepEqual(sent, { kind: "kill", node: 1, confirm: "node-1", down_ms: 3000, before_ms: 2000, threads: 4, rate: 500, keep: false });
+    sound(page);
+  });
+
+  test("drill_out_of_bounds_cannot_be_begun", async (t) => {
+    const { page } = await opened(t, "/console/recovery?kind=kill&node=1");
+    await says(page, "Node 1 owns");
+    await page.getByRole("spinbutton", { name: /^Clients/ }).fill("17");
+    await page.waitForFunction(() => [...document.querySelectorAll("button")].some((button) => button.textContent === "Run this drill…" && button.disabled));
+    sound(page);
+  });
+
+  /** Presses Tab until this has the focus. */
+  async function tabTo(page, locator, most = 80) {
+    for (let press = 0; press < most; press += 1) {
+      if (await locator.evaluate((element) => element === document.activeElement)) return;
+      await page.keyboard.press("Tab");
+    }
+    assert.fail("it is not reached by Tab");
+  }
+
+  test("keyboard_alone_starts_a_drill", async (t) => {
+    const { page } = await opened(t, "/console/recovery?kind=kill&node=1");
+    await says(page, "Node 1 owns");
+    await page.locator("#main").focus();
+    await tabTo(page, page.getByRole("button", { name: "Run this drill…" }));
+    await page.keyboard.press("Enter");
+    const dialog = page.getByRole("dialog");
+    await dialog.waitFor();
+    await tabTo(page, dialog.getByRole("textbox"), 10);
+    await page.keyboard.type("node-1");
+    await page.keyboard.press("Enter");
+    await dialog.waitFor({ state: "detached" });
+    await page.getByRole("heading", { name: "Drill: kill of node 1" }).waitFor();
+    sound(page);
+  });
+
+  test("keyboard_alone_changes_a_setting", async (t) => {
+    const { page, mock } = await opened(t, "/console/tuning?find=client_selector_exploration");
+    const field = page.getByRole("textbox", { name: "client_selector_exploration" });
+    await field.waitFor();
+    await page.locator("#main").focus();
+    await tabTo(page, field);
+    await page.keyboard.press("Control+a");
+    await page.keyboard.type("0.04");
+    const apply = page.getByRole("button", { name: "Apply it" });
+    for (let press = 0; press < 80 && !(await apply.evaluate((element) => element === document.activeElement)); press += 1) await page.keyboard.press("Shift+Tab");
+    await page.keyboard.press("Enter");
+    await says(page, "Applied: 1 change");
+    assert.equal(mock.world.tuning.number("client_selector_exploration"), 0.04);
+    sound(page);
+  });
+
+  test("link_into_the_middle_of_the_data_knows_its_pages", async (t) => {
+    const { page, mock } = await opened(t, "/console/data?prefix=63656461722d");
+    for (const first of ["cedar-0050", "cedar-0100"]) {
+      await page.getByRole("button", { name: "Next" }).click();
+      await page.getByRole("link", { name: first }).waitFor();
+    }
+    const address = page.url();
+    await page.goto(`${mock.url}/console/nodes`);
+    await page.goto(address);
+    await page.getByRole("button", { name: "Previous" }).click();
+    await page.getByRole("link", { name: "cedar-0050" }).waitFor();
+    await page.goto(`${mock.url}/console/data?prefix=5c0ac3a9ff61`);
+    assert.equal(await page.getByLabel(/Key or prefix/).inputValue(), "\\\\\\x0aé\\xffa");
     sound(page);
   });
 

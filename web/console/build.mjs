@@ -8,7 +8,8 @@ import { gunzipSync, gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
-const dist = join(here, "dist");
+/** `--dist=FOLDER` for tests. */
+const dist = process.argv.find((one) => one.startsWith("--dist="))?.slice(7) ?? join(here, "dist");
 /** Most bytes of all files together, compressed. */
 const COMPRESSED_MAX = 150 * 1024;
 

@@ -25,9 +25,10 @@ class Mock {
     this.operations = new Map();
     this.streams = new Set();
     this.requests = [];
-    /** Paths whose answers are spoilt: "text" is no JSON, "cut" ends in the middle, "stalled" never ends. */
+    this.tokens = { ...TOKENS };
+    /** Paths whose answers are spoilt: "text" is no JSON, "cut" ends in the middle, "stalled" never ends, "silent" never begins. */
     this.spoilt = new Map();
-    /** Documents that are changed before they are sent, by path. */
+    /** Documents that are changed before they are sent, by path or by topic of the stream. */
     this.changed = new Map();
     this.lastStreamId = 0;
     this.server = createServer((request, response) => void this.handle(request, response));
@@ -54,6 +55,7 @@ class Mock {
   push(stream, now) {
     for (const topic of stream.topics) {
       const document = this.topic(topic, now, stream);
+      if (document) this.changed.get(topic)?.(document);
       if (document) stream.response.write(`event: ${topic}\nid: ${++this.lastStreamId}\ndata: ${JSON.stringify(document)}\n\n`);
     }
   }
@@ -108,7 +110,7 @@ class Mock {
 
   role(request) {
     if (this.scenario !== "unauthorised") return "admin";
-    return TOKENS[(request.headers.authorization ?? "").replace("Bearer ", "")] ?? null;
+    return this.tokens[(request.headers.authorization ?? "").replace("Bearer ", "")] ?? null;
   }
 
   api(request, response, url, body) {
@@ -116,7 +118,7 @@ class Mock {
     if (!role) return this.problem(response, 401, "unauthorised", "Tokens are configured on this node, and this request has none that it knows.", "Send a token with the role viewer or higher.");
     if (this.scenario === "unavailable") return this.problem(response, 503, "not_serving", "This node is starting: it waits for its lease.", "Try again in a second, or ask another node.");
     const path = url.pathname.replace(/^\/api\/(v1\/)?/, "");
-    if (path === "stream") return this.stream(request, response, url);
+    if (path === "stream" && this.spoilt.get(path) !== "silent") return this.stream(request, response, url);
     if ((this.scenario === "loading" || this.scenario === "silent") && path !== "openapi.json") return; // never answers
     if (this.spoilt.has(path)) return this.spoil(response, this.spoilt.get(path));
     const isWrite = request.method !== "GET";
@@ -131,6 +133,7 @@ class Mock {
   }
 
   spoil(response, how) {
+    if (how === "silent") return;
     response.writeHead(200, { "content-type": "application/json", ...(how === "cut" ? { "content-length": "5000" } : {}) });
     if (how === "text") return response.end("<html>a proxy's page</html>");
     response.write('{"version": 1, "pai');

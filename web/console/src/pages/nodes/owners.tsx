@@ -23,35 +23,35 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
   const place = (at: number) => `${((at - begin) / (now - begin)) * 100}%`;
   return (
     <div class="stack-tight">
-    <div class="gantt" role="img" aria-label={pairs.map((pair) => `pair ${pair}: ${words(piecesOf(pair, document, regions, begin))}`).join("; ")}>
-      {pairs.map((pair) => (
-        <div key={pair} class="gantt-row">
-          <span class="gantt-name">pair {pair}</span>
-          <span class="gantt-track">
-            {piecesOf(pair, document, regions, begin).map((piece) => (
-              <span
-                key={piece.from} class={piece.node === null ? "owner is-nobody" : "owner"} title={piece.node === null ? "nobody" : `node ${piece.node}`}
-                style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: piece.node === null ? undefined : nodeColour(piece.node) }}
-              >{piece.to - piece.from > (now - begin) * 0.06 && piece.node !== null ? `node ${piece.node}` : ""}</span>
-            ))}
-          </span>
-        </div>
-      ))}
-      <div class="row row-between quiet"><span>{duration(now - begin)} ago</span><span>now</span></div>
-    </div>
-    {isTable && (
-      <div class="twin">
-        <Table
-          caption="Owners over time" rows={all} rowKey={(row) => `${row.pair} ${row.from}`}
-          columns={[
-            { name: "pair", cell: (row) => `pair ${row.pair}` },
-            { name: "from", cell: (row) => `${duration(now - row.from)} ago` },
-            { name: "to", cell: (row) => (row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
-            { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : `node ${row.node}`) },
-          ]}
-        />
+      <div class="gantt" role="img" aria-label={pairs.map((pair) => `pair ${pair}: ${words(piecesOf(pair, document, regions, begin))}`).join("; ")}>
+        {pairs.map((pair) => (
+          <div key={pair} class="gantt-row">
+            <span class="gantt-name">pair {pair}</span>
+            <span class="gantt-track">
+              {piecesOf(pair, document, regions, begin).map((piece) => (
+                <span
+                  key={piece.from} class={piece.node === null ? "owner is-nobody" : "owner"} title={piece.node === null ? "nobody" : `node ${piece.node}`}
+                  style={{ left: place(piece.from), width: `${((piece.to - piece.from) / (now - begin)) * 100}%`, background: piece.node === null ? undefined : nodeColour(piece.node) }}
+                >{piece.to - piece.from > (now - begin) * 0.06 && piece.node !== null ? `node ${piece.node}` : ""}</span>
+              ))}
+            </span>
+          </div>
+        ))}
+        <div class="row row-between quiet"><span>{duration(now - begin)} ago</span><span>now</span></div>
       </div>
-    )}
+      {isTable && (
+        <div class="twin">
+          <Table
+            caption="Owners over time" rows={all} rowKey={(row) => `${row.pair} ${row.from}`}
+            columns={[
+              { name: "pair", cell: (row) => `pair ${row.pair}` },
+              { name: "from", cell: (row) => `${duration(now - row.from)} ago` },
+              { name: "to", cell: (row) => (row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
+              { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : `node ${row.node}`) },
+            ]}
+          />
+        </div>
+      )}
     </div>
   );
 }

@@ -35,23 +35,23 @@ export function Phase({ samples, marks, m: measured, tried }: PhaseProps) {
     <figure class="stack-tight">
       <svg ref={svg} class="phase" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} role="group" aria-label={words}>
         <g aria-hidden="true">
-        <Regions x={x} y={y} m={m} right={right} top={top} />
-        {tried.m !== null && measured !== null && <DecisionLine x={x} y={y} m={measured} right={right} top={top} kind="phase-measured" />}
-        <Axes x={x} y={y} right={right} top={top} />
-        <path class="phase-trail" d={trail} />
-        {samples.map((one, index) => (
-          <circle
-            key={one.at} class={isServerSide(one, m) ? "phase-server" : "phase-one-sided"} cx={x(one.read)} cy={y(one.server)} r="2.6"
-            opacity={0.15 + 0.75 * (index / samples.length)}
-          />
-        ))}
-        <circle class="phase-now" cx={x(last.read)} cy={y(last.server)} r="6" />
-        <text class="phase-label" x={Math.min(x(last.read) + 10, WIDTH - 34)} y={y(last.server) - 8}>now</text>
-        {marked(samples, marks).map(({ sample, mark }) => (
-          <rect key={mark.revision} class="phase-mark" x={x(sample.read) - 6} y={y(sample.server) - 6} width="12" height="12">
-            <title>{clockTime(mark.at_unix_ms)} {mark.names.join(", ")}</title>
-          </rect>
-        ))}
+          <Regions x={x} y={y} m={m} right={right} top={top} />
+          {tried.m !== null && measured !== null && <DecisionLine x={x} y={y} m={measured} right={right} top={top} kind="phase-measured" />}
+          <Axes x={x} y={y} right={right} top={top} />
+          <path class="phase-trail" d={trail} />
+          {samples.map((one, index) => (
+            <circle
+              key={one.at} class={isServerSide(one, m) ? "phase-server" : "phase-one-sided"} cx={x(one.read)} cy={y(one.server)} r="2.6"
+              opacity={0.15 + 0.75 * (index / samples.length)}
+            />
+          ))}
+          <circle class="phase-now" cx={x(last.read)} cy={y(last.server)} r="6" />
+          <text class="phase-label" x={Math.min(x(last.read) + 10, WIDTH - 34)} y={y(last.server) - 8}>now</text>
+          {marked(samples, marks).map(({ sample, mark }) => (
+            <rect key={mark.revision} class="phase-mark" x={x(sample.read) - 6} y={y(sample.server) - 6} width="12" height="12">
+              <title>{clockTime(mark.at_unix_ms)} {mark.names.join(", ")}</title>
+            </rect>
+          ))}
         </g>
         <Grip x={x} y={y} m={m} right={right} top={top} slopeAt={slopeAt} onMove={tried.set} />
       </svg>

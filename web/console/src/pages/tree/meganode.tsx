@@ -54,17 +54,17 @@ function Levels({ meganode }: { meganode: Meganode }) {
   const [isTable] = useTwin("fill");
   return (
     <div class="stack-tight">
-    <p class="row row-between"><b>Levels, from the root down</b><TwinButton name="fill" of="how full" /></p>
-    <Table
-      caption="Levels, from the root down" rows={rows} rowKey={(row) => row.level}
-      columns={[
-        { name: "level", cell: (row) => (row.level === 0 ? "0, leaves" : String(row.level)) },
-        { name: "tree nodes", isNumber: true, cell: (row) => whole(row.nodes) },
-        { name: "entries", isNumber: true, cell: (row) => whole(row.entries) },
-        { name: "how full: 0 to 100 %", cell: (row) => <Histogram counts={row.fill_histogram} /> },
-      ]}
-    />
-    {isTable && <FillTable rows={rows} />}
+      <p class="row row-between"><b>Levels, from the root down</b><TwinButton name="fill" of="how full" /></p>
+      <Table
+        caption="Levels, from the root down" rows={rows} rowKey={(row) => row.level}
+        columns={[
+          { name: "level", cell: (row) => (row.level === 0 ? "0, leaves" : String(row.level)) },
+          { name: "tree nodes", isNumber: true, cell: (row) => whole(row.nodes) },
+          { name: "entries", isNumber: true, cell: (row) => whole(row.entries) },
+          { name: "how full: 0 to 100 %", cell: (row) => <Histogram counts={row.fill_histogram} /> },
+        ]}
+      />
+      {isTable && <FillTable rows={rows} />}
     </div>
   );
 }

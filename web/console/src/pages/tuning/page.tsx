@@ -49,7 +49,7 @@ export function Tuning() {
 /** Stays until it was seen: what was applied is gone from the bar that applied it. */
 function Applied({ answer, onSeen }: { answer: TuningAnswer; onSeen(): void }) {
   return (
-    <div class="notice notice-info row row-between" role="status">
+    <div class="notice notice-info notice-row" role="status">
       <p>
         <strong>Applied: {plural(answer.changes.length, "change")}, revision {answer.revision}.</strong>{" "}
         {answer.changes.map((change) => `${change.name} is ${change.new ?? "its default"}`).join(", ")}

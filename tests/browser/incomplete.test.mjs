@@ -1,0 +1,239 @@
+// What the console shows when answers are incomplete, late, broken or refused, on a mock of a node.
+
+import assert from "node:assert/strict";
+import { after, before, describe, test } from "node:test";
+import { Browser, follow, obstacle, PARALLEL, says, violations } from "./browser.mjs";
+
+/** A client that is told who searches: it reports no estimates. */
+const TOLD = "9007199254741013/0";
+/** A client that has not reported for some seconds. */
+const SILENT = "9007199254741017/0";
+
+describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () => {
+  let browser;
+  before(async () => { browser = await Browser.start(); });
+  after(async () => { await browser?.close(); });
+
+  const sound = (page) => assert.deepEqual(page.troubles, []);
+  const lacks = async (page, text) => assert.equal((await page.locator("#main").innerText()).includes(text), false, `the page says "${text}"`);
+
+  async function opened(t, path, { prepare = () => {}, ...options } = {}) {
+    const { page, mock } = await browser.onMock(t, "/console/api", options);
+    prepare(mock);
+    await page.goto(`${mock.url}/console/${path}`);
+    return { page, mock };
+  }
+
+  test("selector_of_a_client_without_estimates_shows_dashes", async (t) => {
+    const { page } = await opened(t, `selector?pair=${TOLD}`);
+    await says(page, "server-side: the client was told so");
+    await says(page, "There are not enough samples yet");
+    await says(page, "There is nothing to replay yet");
+    assert.equal(await page.locator(".tile").filter({ hasText: "a search, mean" }).locator(".tile-value").innerText(), "–");
+    assert.deepEqual(await violations(page, "#main"), []);
+    await page.getByRole("button", { name: "All figures" }).click();
+    await page.getByRole("table", { name: "Clients and servers" }).waitFor();
+    sound(page);
+  });
+
+  test("selector_of_a_client_that_went_silent_is_stale_by_its_own_age", async (t) => {
+    const { page } = await opened(t, `selector?pair=${SILENT}`);
+    await page.locator("#now.is-stale").waitFor();
+    await says(page, "Nothing new has come");
+    sound(page);
+  });
+
+  test("selector_calls_the_smaller_side_less_whatever_the_policy_does", async (t) => {
+    const prepare = (mock) => mock.changed.set("selector", ({ pairs }) => pairs.forEach(({ decision }) => Object.assign(decision, { path: "server", server_side_ns: 9000, one_sided_side_ns: 4000 })));
+    const { page } = await opened(t, "selector?pair=9007199254741009/0", { prepare });
+    await page.locator(".gauge-row").filter({ hasText: "m (l_r" }).getByText("less", { exact: true }).waitFor();
+    assert.equal(await page.getByText("less", { exact: true }).count(), 1);
+    sound(page);
+  });
+
+  test("page_that_cannot_be_drawn_says_so_and_the_others_go_on", async (t) => {
+    const { page } = await opened(t, "durability", { prepare: (mock) => mock.changed.set("wal", (document) => { document.pairs = null; }) });
+    await says(page, "This page could not be drawn");
+    await follow(page, "nodes");
+    await says(page, "Pairs and regions");
+    sound(page);
+  });
+
+  for (const how of ["text", "cut", "stalled"]) {
+    test(`answer_that_is_${how}_is_told_and_asked_for_again`, async (t) => {
+      const { page, mock } = await opened(t, "durability", { hasClock: true, prepare: (one) => one.spoilt.set("wal", how) });
+      const step = setInterval(() => void page.clock.runFor(1000).catch(() => {}), 300); // the limit of 8 s, on the page's clock
+      t.after(() => clearInterval(step));
+      await says(page, how === "stalled" ? "its answer did not end within 8 s" : "The answer cannot be read");
+      mock.spoilt.clear();
+      await says(page, "Syncs by pair");
+      await page.waitForFunction(() => document.querySelector(".notice-critical") === null);
+      sound(page);
+    });
+  }
+
+  test("stream_that_never_answers_is_given_up", async (t) => {
+    const { page, mock } = await opened(t, "overview", { hasClock: true, prepare: (one) => one.spoilt.set("stream", "silent") });
+    const streams = () => mock.requests.filter((request) => request.path === "/api/v1/stream").length;
+    await page.waitForRequest((request) => request.url().includes("/stream")).catch(() => {});
+    await says(page, "Loading");
+    const before = streams();
+    await page.clock.runFor(16_000);
+    await page.clock.runFor(3000);
+    for (let tries = 0; tries < 100 && streams() <= before; tries += 1) await new Promise((resolve) => setTimeout(resolve, 50));
+    assert.ok(streams() > before, "it is asked again");
+    mock.spoilt.clear();
+    sound(page);
+  });
+
+  test("grouped_buckets_are_not_marked_as_opened", async (t) => {
+    const { page } = await opened(t, "tree");
+    await page.getByText("×3").filter({ visible: true }).first().waitFor();
+    assert.equal(await page.locator(".meganode.is-opened").count(), 0);
+    sound(page);
+  });
+
+  test("ranges_of_a_node_that_does_not_answer_are_hatched", async (t) => {
+    const { page } = await opened(t, "tree", { scenario: "missing" });
+    await page.locator(".meganode.is-untold").first().waitFor();
+    sound(page);
+  });
+
+  test("owner_of_a_served_pair_is_the_one_of_now_though_the_survivor_is_gone", async (t) => {
+    const prepare = (mock) => mock.world.incidents.push({
+      dead: "9", node: 2, detected_ms: 1_000_000, lease_seen_ms: 1_000_300, all_back_ms: 1_002_000,
+      shares: [{ pair: 3, survivor: "8", survivor_node: null, claimed_ms: 1_000_400, cut_ms: 1_000_500, replayed_ms: 1_001_000, replayed_bytes: 9, serving_ms: 1_002_000 }],
+    });
+    const { page } = await opened(t, "nodes?tables=owners", { prepare });
+    const owners = page.getByRole("table", { name: "Owners over time" });
+    await page.waitForFunction(() => document.querySelector("#owners-over-time tbody tr:last-child td:last-child")?.textContent === "node 2");
+    assert.deepEqual(await owners.locator("tbody td:last-child").allInnerTexts(), ["node 2", "nobody", "node 2"]);
+    sound(page);
+  });
+
+  test("region_whose_use_is_not_known_has_no_bar", async (t) => {
+    const { page } = await opened(t, "nodes");
+    const row = page.getByRole("row").filter({ hasText: "not known" });
+    await row.first().waitFor();
+    assert.equal(await row.locator(".fill-track").count(), 0);
+    sound(page);
+  });
+
+  test("store_that_is_not_served_whole_is_not_called_empty", async (t) => {
+    const prepare = (mock) => {
+      mock.changed.set("status", (document) => {
+        document.nodes.forEach((node) => { node.entries = 0; });
+        document.pairs.served = 3;
+      });
+      mock.changed.set("tree/buckets", (document) => {
+        document.entries_all = 0;
+        document.buckets.forEach((bucket) => Object.assign(bucket, { node: null, state: "unserved", entries: 0 }));
+      });
+    };
+    const { page } = await opened(t, "overview", { prepare });
+    await says(page, "3 of 6");
+    await lacks(page, "The store is empty");
+    await follow(page, "tree");
+    await page.locator(".meganode.is-unserved").first().waitFor();
+    await lacks(page, "The tree is empty");
+    sound(page);
+  });
+
+  test("pair_without_syncs_has_no_latency", async (t) => {
+    const prepare = (mock) => mock.changed.set("wal", ({ pairs }) => pairs.forEach((pair) => { pair.sync_us = { p50: null, p99: null, max: null }; }));
+    const { page } = await opened(t, "durability", { prepare });
+    await says(page, "no sync in the last second");
+    await lacks(page, "0 ns");
+    sound(page);
+  });
+
+  test("tiles_outside_panels_are_grey_and_tell_their_age_when_they_are_stale", async (t) => {
+    const { page, mock } = await opened(t, "tree", { hasClock: true });
+    await page.locator(".tiles").first().waitFor();
+    mock.scenario = "silent";
+    await page.clock.fastForward(7000);
+    await page.locator(".is-stale > .tiles").waitFor();
+    await says(page, "Stale: these figures are from");
+    mock.scenario = "normal";
+    sound(page);
+  });
+
+  test("drill_is_drawn_by_the_servers_clock", async (t) => {
+    const { page, mock } = await opened(t, "recovery?kind=kill&node=1", { hasClock: true });
+    await page.clock.setSystemTime(Date.now() + 3_600_000);
+    await says(page, "What it stops");
+    await fetch(`${mock.url}/api/v1/drills`, { method: "POST", body: JSON.stringify({ kind: "kill", node: 1, confirm: "node-1" }) });
+    await page.locator(".gantt-phase.is-open").first().waitFor();
+    const ticks = await page.locator("#drill-run .gantt-tick").allInnerTexts();
+    assert.deepEqual(ticks.filter((tick) => /min|h/.test(tick)), []);
+    sound(page);
+  });
+
+  test("token_that_is_entered_again_is_tried_again", async (t) => {
+    const { page, mock } = await opened(t, "nodes", { scenario: "unauthorised" });
+    const enter = async () => {
+      await page.getByLabel("Token").first().fill("late-token");
+      await page.getByRole("button", { name: "Use it in this tab" }).first().click();
+    };
+    await says(page, "This node wants a token");
+    await enter();
+    await page.waitForFunction(() => sessionStorage.getItem("cell.token") === "late-token");
+    await says(page, "This node wants a token");
+    mock.tokens["late-token"] = "viewer"; // the node has read its file of tokens again
+    await enter();
+    await says(page, "Pairs and regions");
+    await says(page, "node 0");
+    sound(page);
+  });
+
+  test("node_that_takes_no_changes_says_so_before_anything_is_typed", async (t) => {
+    const { page } = await opened(t, "tuning?find=client_selector_exploration", { scenario: "read-only" });
+    await says(page, "This node takes no changes over HTTP");
+    assert.equal(await page.getByRole("textbox", { name: "client_selector_exploration" }).count(), 0);
+    await follow(page, "recovery");
+    await says(page, "This node takes no changes over HTTP");
+    assert.equal(await page.getByRole("button", { name: "Run this drill…" }).isDisabled(), true);
+    sound(page);
+  });
+
+  test("role_that_does_not_suffice_disables_the_form", async (t) => {
+    const prepare = (mock) => mock.changed.set("whoami", (document) => { document.role = "operator"; });
+    const { page } = await opened(t, "recovery", { prepare });
+    await says(page, "Your role is operator: this needs the role admin");
+    assert.equal(await page.getByRole("button", { name: "Run this drill…" }).isDisabled(), true);
+    await follow(page, "tuning");
+    await page.getByRole("textbox", { name: "client_selector_exploration" }).waitFor();
+    sound(page);
+  });
+
+  test("events_by_severity_are_sought_in_all_that_are_kept", async (t) => {
+    const prepare = (mock) => {
+      for (let index = 0; index < 400; index += 1) mock.world.event("split", "info", 0, `Meganode 1.${index} was split.`, Date.now() - 10_000 + index, { meganode: `1.${index}` });
+    };
+    const { page, mock } = await opened(t, "events", { prepare });
+    await says(page, "The list is cut");
+    await page.getByRole("button", { name: "Show 200 more" }).click();
+    await page.waitForFunction(() => new URLSearchParams(location.search).get("limit") === "400");
+    await page.goto(`${mock.url}/console/events?severity=warning`);
+    await says(page, "Writes are refused");
+    await page.goto(`${mock.url}/console/events?find=${encodeURIComponent("1.399 was")}`);
+    await says(page, "Meganode 1.399 was split");
+    assert.equal(await page.locator("tbody tr").count(), 1);
+    await page.getByText("Details", { exact: true }).click();
+    await says(page, "1.399");
+    sound(page);
+  });
+
+  test("storage_that_is_blocked_does_not_stop_the_console", async (t) => {
+    const { page, mock } = await browser.onMock(t, "/console/api");
+    await page.addInitScript(() => {
+      const blocked = () => { throw new DOMException("blocked", "SecurityError"); };
+      for (const name of ["localStorage", "sessionStorage"]) Object.defineProperty(window, name, { get: blocked });
+    });
+    await page.goto(`${mock.url}/console/overview`);
+    await says(page, "All 3 nodes serve");
+    await page.keyboard.press("b");
+    await page.waitForFunction(() => document.documentElement.dataset.theme === "light");
+    sound(page);
+  });
+});
