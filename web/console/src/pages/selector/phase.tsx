@@ -88,7 +88,7 @@ function Grip({ slopeAt, onMove, ...line }: GripProps) {
   };
   return (
     <g
-      class="phase-grip" role="slider" tabIndex={0} aria-label="m, the slope of the decision line" aria-valuemin={M_MIN} aria-valuemax={M_MAX}
+      class="phase-grip" role="slider" tabindex={0} aria-label="m, the slope of the decision line" aria-valuemin={M_MIN} aria-valuemax={M_MAX}
       aria-valuenow={Number(m.toFixed(1))} aria-valuetext={`${m.toFixed(1)} reads a search`} onKeyDown={onKeyDown}
       onPointerDown={(event) => { if (event.button === 0) event.currentTarget.setPointerCapture(event.pointerId); }}
       onPointerMove={(event) => { if (event.currentTarget.hasPointerCapture(event.pointerId)) onMove(slopeAt(event)); }}

@@ -22,7 +22,7 @@ export function HeatStrip({ document, axis, rows, of }: StripProps) {
     if (canvas.current) paint(canvas.current, axis, rows, of, top);
   }, [document, axis, of, theme]);
   const all = rows[0]?.[of].reduce((sum, rate) => sum + rate, 0) ?? 0;
-  const seconds = rows.length === 0 ? 0 : Math.round((rows[0]!.at - rows[rows.length - 1]!.at) / 1000) + 1;
+  const seconds = rows.length === 0 ? 0 : Math.min(HEAT_SECONDS, Math.round((rows[0]!.at - rows[rows.length - 1]!.at) / 1000) + 1);
   return (
     <div class="band band-heat">
       <canvas ref={canvas} role="img" aria-label={`${of} by key over the last ${seconds} s: ${inWords(perSecond(all))} now, hottest range ${inWords(perSecond(top))}`} />
@@ -31,7 +31,10 @@ export function HeatStrip({ document, axis, rows, of }: StripProps) {
   );
 }
 
-/** A row stands where its time is: seconds from which nothing came stay empty. */
+/** Rows this far apart have seconds between them from which nothing came. */
+const GAP_MS = 2500;
+
+/** A row reaches from its time back to that of the one before; a gap stays empty. */
 function paint(canvas: HTMLCanvasElement, axis: Axis, rows: HeatRow[], of: HeatOf, top: number): void {
   const width = Math.max(1, Math.round(canvas.clientWidth * devicePixelRatio));
   canvas.width = width;
@@ -40,14 +43,17 @@ function paint(canvas: HTMLCanvasElement, axis: Axis, rows: HeatRow[], of: HeatO
   if (!context) return;
   const colour = getComputedStyle(document.documentElement).getPropertyValue("--heat").trim();
   const newest = rows[0]?.at ?? 0;
-  for (const row of rows) {
-    const y = Math.round((newest - row.at) / 1000) * SECOND_PIXELS;
+  const place = (at: number) => Math.round(((newest - at) / 1000) * SECOND_PIXELS);
+  rows.forEach((row, index) => {
+    const before = rows[index + 1]?.at ?? 0;
+    const y = place(row.at);
+    const height = row.at - before > GAP_MS ? SECOND_PIXELS : place(before) - y;
     for (const { bucket, left, right } of axis.buckets) {
       const rate = rateAt(row, of, bucket.low.hex);
       if (rate <= 0) continue;
       // a root, because rates of ranges differ by orders of magnitude
       context.fillStyle = `rgba(${colour}, ${(0.08 + 0.92 * Math.sqrt(rate / top)).toFixed(3)})`;
-      context.fillRect(left * width, y, Math.max(1, (right - left) * width - 1), SECOND_PIXELS);
+      context.fillRect(left * width, y, Math.max(1, (right - left) * width - 1), height);
     }
-  }
+  });
 }

@@ -1,5 +1,6 @@
 // Tree: where keys live and how full their meganodes are, on one key axis.
 
+import { useRef } from "preact/hooks";
 import type { BucketsDocument } from "../../api/types";
 import { Segments } from "../../parts/choice";
 import { Tile, Tiles } from "../../parts/figure";
@@ -7,7 +8,7 @@ import { count, hexOfTyped, keyText, share, shortened, whole } from "../../parts
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
-import { useResource } from "../../state/resource";
+import { useResource, type Resource } from "../../state/resource";
 import { setQuery, useParam, usePlace } from "../../state/url";
 import { Bands } from "./bands";
 import { BucketTable } from "./bucket_table";
@@ -27,7 +28,7 @@ export function Tree() {
   const { query } = usePlace();
   const [from, to] = [query.get("from"), query.get("to")];
   const meganode = query.get("meganode");
-  const buckets = useResource<BucketsDocument>(bucketsPath(from, to), 1000);
+  const buckets = useShownUntilNext(useResource<BucketsDocument>(bucketsPath(from, to), 1000));
   return (
     <PageFrame title="Tree" says="All keys from left to right: who writes them, who owns them, how full their meganodes are.">
       {buckets.data && <Figures document={buckets.data} source={buckets} />}
@@ -41,6 +42,14 @@ export function Tree() {
       <LocateForm />
     </PageFrame>
   );
+}
+
+/** The last range stays until the next one has come: the bands keep their place and the focus. */
+function useShownUntilNext(buckets: Resource<BucketsDocument>): Resource<BucketsDocument> {
+  const last = useRef<BucketsDocument | null>(null);
+  if (buckets.data) last.current = buckets.data;
+  else if (buckets.problem) last.current = null;
+  return { ...buckets, data: buckets.data ?? last.current };
 }
 
 function rangeWords(document: BucketsDocument | null): string {
