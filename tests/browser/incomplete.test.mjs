@@ -119,6 +119,16 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  test("node_that_is_absent_has_dashes_and_no_address", async (t) => {
+    const { page } = await opened(t, "nodes", { prepare: (mock) => { mock.world.hasAbsent = true; } });
+    const row = page.getByRole("table", { name: "Nodes", exact: true }).getByRole("row").filter({ hasText: "node 3" });
+    await row.getByText("absent").waitFor();
+    assert.equal((await row.innerText()).includes("0 ms"), false);
+    assert.equal(await page.getByRole("table", { name: "Addresses" }).getByText("node 3").count(), 0);
+    assert.deepEqual(await violations(page, "#main"), []);
+    sound(page);
+  });
+
   test("store_that_is_not_served_whole_is_not_called_empty", async (t) => {
     const prepare = (mock) => {
       mock.changed.set("status", (document) => {
@@ -170,7 +180,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   });
 
   test("token_that_is_entered_again_is_tried_again", async (t) => {
-    const { page, mock } = await opened(t, "nodes", { scenario: "unauthorised" });
+    const { page, mock } = await opened(t, "data", { scenario: "unauthorised" });
     const enter = async () => {
       await page.getByLabel("Token").first().fill("late-token");
       await page.getByRole("button", { name: "Use it in this tab" }).first().click();
@@ -181,8 +191,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     await says(page, "This node wants a token");
     mock.tokens["late-token"] = "viewer"; // the node has read its file of tokens again
     await enter();
-    await says(page, "Pairs and regions");
-    await says(page, "node 0");
+    await says(page, "amber-0000"); // it was asked for once, and is asked for again
     sound(page);
   });
 

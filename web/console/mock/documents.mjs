@@ -31,6 +31,14 @@ function nodeRow(world, node, now) {
   };
 }
 
+/** A node that has left: its lease has ended, and nothing more is known of it. */
+const absentRow = (world) => ({
+  node: 3, incarnation: "9007199254740996", address: "", http: "", state: "absent", state_detail: "its lease has ended", uptime_ms: 0, lease_remaining_ms: 0,
+  connections: 0, cpu_cores_used: null, memory: { limit_bytes: 0, available_bytes: 0, regions_bytes: 0, ready_bytes: 0, logs_bytes: 0, process_bytes: 0 },
+  backing: { node_region: "", extent_region: "" }, pairs: [], entries: 0, operations_per_second: 0, queue_estimate_us: null, is_self: false, age_ms: 0,
+  absent_since_unix_ms: world.begun - 7_200_000,
+});
+
 const OPERATIONS = [["get", 71_000, 21, 96], ["search", 18_000, 26, 110], ["put", 31_000, 410, 1900], ["delete", 2100, 395, 1800], ["scan", 640, 180, 900]];
 
 function verdictOf(world) {
@@ -58,7 +66,8 @@ export function status(world, now) {
     },
     operations: OPERATIONS.map(([operation, mean, p50, p99]) => ({
       operation, per_second: load(world, operation, now, mean),
-      p50_us: world.isEmpty ? null : wave(`${operation}50`, now, p50), p99_us: world.isEmpty ? null : wave(`${operation}99`, now, p99),
+      p50_us: world.isEmpty ? null : wave(`${operation}50`, now, p50), p99_us: world.isEmpty ? null : wave(`${operation}99`, now, p99), p999_us: world.isEmpty ? null : wave(`${operation}999`, now, p99 * 2.4),
+      max_us: world.isEmpty ? null : wave(`${operation}max`, now, p99 * 5),
     })),
     searches: { server_per_second: server, one_sided_per_second: oneSided, one_sided_share: world.isEmpty ? null : oneSided / (server + oneSided) },
     log: {
@@ -73,7 +82,7 @@ export function status(world, now) {
 
 const splits = (world) => ({ begun: world.splitsFinished + 2, finished: world.splitsFinished, aborted: 1, under_way: world.isEmpty ? 0 : 1 });
 
-export const nodes = (world, now) => head(now, { nodes: present(world).map((node) => nodeRow(world, node, now)), missing: missingOf(world) });
+export const nodes = (world, now) => head(now, { nodes: [...present(world).map((node) => nodeRow(world, node, now)), ...(world.hasAbsent ? [absentRow(world)] : [])], missing: missingOf(world) });
 
 export function regions(world, now) {
   const rows = [1, 2, 3, 4, 5, 6].flatMap((pair) => {

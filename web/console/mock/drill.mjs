@@ -118,7 +118,7 @@ export class Drill {
       const attempted = 400;
       lane.push({ at_ms: at, attempted, succeeded: isDown ? 265 : attempted, p99_us: isDown ? 48_000 : 1900 + noise("lane", at) * 600 });
     }
-    return { id: this.id, kind: this.kind, node: this.node, runner: this.survivor(0), state: this.state, begun_unix_ms: this.begun, ended_unix_ms: this.ended, timeline, lane, report: this.state === "passed" ? this.report() : null };
+    return { id: this.id, kind: this.kind, node: this.node, runner: this.survivor(0), state: this.state, begun_unix_ms: this.begun, ended_unix_ms: this.ended, timeline, lane, who: "admin", halted_by: this.halted ? "admin" : null, report: this.state === "passed" ? this.report() : null };
   }
 
   report() {

@@ -19,7 +19,13 @@ export interface NodeRow {
   uptime_ms: number; lease_remaining_ms: number; connections: number; cpu_cores_used: number | null; memory: Memory;
   backing: { node_region: string; extent_region: string }; pairs: number[]; entries: number;
   operations_per_second: number; queue_estimate_us: number | null; is_self: boolean;
+  /** How long its figures stand still. */
+  age_ms?: number;
+  /** Of a node whose lease has ended: since when. Its row has no figures. */
+  absent_since_unix_ms?: number | null;
 }
+
+export const isAbsent = (node: NodeRow): boolean => node.state === "absent" || typeof node.absent_since_unix_ms === "number";
 
 export interface RecoveryRow {
   pair: number; node: number; stage: string; bytes_done: number; bytes_total: number; bytes_per_second: number;
@@ -30,7 +36,9 @@ export interface EventRow {
   details: Record<string, unknown>;
 }
 
-export interface OperationRow { operation: string; per_second: number; p50_us: number | null; p99_us: number | null }
+export interface OperationRow {
+  operation: string; per_second: number; p50_us: number | null; p99_us: number | null; p999_us?: number | null; max_us?: number | null;
+}
 
 export interface Splits { begun: number; finished: number; aborted: number; under_way: number }
 
@@ -193,6 +201,8 @@ export type DrillState = "running" | "healing" | "verifying" | "passed" | "faile
 export interface DrillRun {
   id: string; kind: string; node: number; /** The node that runs it. */ runner: number; state: DrillState;
   begun_unix_ms: number; ended_unix_ms: number | null;
+  /** Who began it, and who halted it. */
+  who?: string | null; halted_by?: string | null;
   timeline: { name: string; at_ms: number; pair: number | null }[];
   lane: { at_ms: number; attempted: number; succeeded: number; p99_us: number | null }[];
   report: DrillReport | null;

@@ -16,11 +16,11 @@ interface PanelProps {
   /** The time over which the figures were measured, and other facts that hold for all of them. */
   window?: string;
   source?: Source; actions?: ComponentChildren; children?: ComponentChildren; id?: string; wide?: boolean;
-  /** The page shows already whose answer is missing. */
-  saysMissing?: boolean;
+  /** False: the page, or the panel before it, says already whose answer is missing, and that it is stale. */
+  saysState?: boolean;
 }
 
-export function Panel({ title, window, source, actions, children, id, wide, saysMissing = true }: PanelProps) {
+export function Panel({ title, window, source, actions, children, id, wide, saysState = true }: PanelProps) {
   const name = id ?? title.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const isStale = source?.isStale ?? false;
   return (
@@ -34,20 +34,20 @@ export function Panel({ title, window, source, actions, children, id, wide, says
         </span>
         {actions && <div class="panel-actions">{actions}</div>}
       </header>
-      <Body title={title} source={source} saysMissing={saysMissing}>{children}</Body>
+      <Body title={title} source={source} saysState={saysState}>{children}</Body>
     </section>
   );
 }
 
-function Body({ title, source, saysMissing, children }: Pick<PanelProps, "title" | "source" | "children" | "saysMissing">) {
+function Body({ title, source, saysState, children }: Pick<PanelProps, "title" | "source" | "children" | "saysState">) {
   if (!source) return <>{children}</>;
   const { data, problem, isStale, ageMs } = source;
   if (!data) return problem ? <ProblemNote problem={problem} /> : <Loading what={title.toLowerCase()} />;
   return (
     <>
       {problem && <ProblemNote problem={problem} />}
-      {isStale && !problem && <StaleNote ageMs={ageMs} />}
-      {saysMissing && <MissingNote missing={data.missing} />}
+      {isStale && !problem && saysState && <StaleNote ageMs={ageMs} />}
+      {saysState && <MissingNote missing={data.missing} />}
       {children}
     </>
   );

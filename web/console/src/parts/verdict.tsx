@@ -1,6 +1,6 @@
 // The sentence that says how the cluster is.
 
-import type { Status } from "../api/types";
+import { isAbsent, type Status } from "../api/types";
 import { Sign } from "./badge";
 import { age } from "./format";
 
@@ -12,7 +12,7 @@ export function Verdict({ status, ageMs }: { status: Status; ageMs: number }) {
       <h2 aria-live="polite"><span class="unseen">{verdict.level}: </span>{verdict.sentence}</h2>
       <span class="live">node {status.answered_by} answers · {age(ageMs)}</span>
       <p>
-        {faults.nodes === 0 ? "No node may fail now." : `${faults.nodes} of ${status.nodes.length} nodes may fail now.`} {faults.why}
+        {faults.nodes === 0 ? "No node may fail now." : `${faults.nodes} of ${status.nodes.filter((node) => !isAbsent(node)).length} nodes may fail now.`} {faults.why}
       </p>
     </section>
   );

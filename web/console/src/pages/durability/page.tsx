@@ -26,7 +26,7 @@ export function Durability() {
         {wal.data && wal.data.pairs.length > 0 && <LogTable rows={wal.data.pairs} />}
       </Panel>
       {(wal.data?.pairs.length ?? 0) > 0 && (
-        <Panel title="Syncs by pair" window="last second" source={wal} saysMissing={false}><SyncTable rows={wal.data!.pairs} /></Panel>
+        <Panel title="Syncs by pair" window="last second" source={wal} saysState={false}><SyncTable rows={wal.data!.pairs} /></Panel>
       )}
       <Panel title="Last ten minutes" window="one point a second, all nodes" source={series}>
         {series.times.length < 2 ? <Empty>The history begins now.</Empty> : <Charts series={series} />}

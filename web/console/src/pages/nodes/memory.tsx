@@ -1,6 +1,6 @@
 // Where a node's memory goes, as a bar of its limit.
 
-import type { Memory, NodeRow } from "../../api/types";
+import { isAbsent, type Memory, type NodeRow } from "../../api/types";
 import { bytes, inWords, share } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 
@@ -12,7 +12,7 @@ const PARTS: [keyof Memory, string, string][] = [
 export function MemoryBars({ nodes }: { nodes: NodeRow[] }) {
   return (
     <div class="stack-tight">
-      {nodes.map((node) => <Bar key={node.node} node={node} />)}
+      {nodes.filter((node) => !isAbsent(node)).map((node) => <Bar key={node.node} node={node} />)}
       <ul class="legend">
         {PARTS.map(([name, says, colour]) => <li key={name}><span class="node-chip" style={{ background: `var(${colour})` }} />{says}</li>)}
         <li><span class="node-chip memory-free" />available</li>

@@ -1,11 +1,26 @@
 // One row a node.
 
-import type { NodeRow } from "../../api/types";
+import { isAbsent, type NodeRow } from "../../api/types";
 import { StateBadge } from "../../parts/badge";
 import { Figure } from "../../parts/figure";
-import { digits, duration, inWords, count, microseconds, milliseconds, perSecond } from "../../parts/format";
+import { age, dayAndTime, digits, duration, inWords, count, microseconds, milliseconds, perSecond } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
+import { STALE_AFTER_MS } from "../../state/live";
+
+/** A node that is absent has no figures: a dash is no zero. */
+const ifThere = <T,>(node: NodeRow, shown: T): T | string => (isAbsent(node) ? "–" : shown);
+
+function Standing({ node }: { node: NodeRow }) {
+  return (
+    <>
+      <StateBadge state={node.state} />
+      {node.state_detail && <div class="quiet event-text">{node.state_detail}</div>}
+      {typeof node.absent_since_unix_ms === "number" && <div class="quiet">since {dayAndTime(node.absent_since_unix_ms)}</div>}
+      {(node.age_ms ?? 0) > STALE_AFTER_MS && <div class="quiet">figures from {age(node.age_ms!)}</div>}
+    </>
+  );
+}
 
 export function NodeTable({ nodes }: { nodes: NodeRow[] }) {
   return (
@@ -13,12 +28,12 @@ export function NodeTable({ nodes }: { nodes: NodeRow[] }) {
       caption="Nodes" rows={nodes} rowKey={(node) => node.node}
       columns={[
         { name: "node", cell: (node) => <><NodeName node={node.node} />{node.is_self && <> <span class="tag">answers you</span></>}</> },
-        { name: "state", cell: (node) => <><StateBadge state={node.state} />{node.state_detail && <div class="quiet event-text">{node.state_detail}</div>}</> },
-        { name: "lease", isNumber: true, cell: (node) => <Figure value={milliseconds(node.lease_remaining_ms)} /> },
-        { name: "up", isNumber: true, cell: (node) => duration(node.uptime_ms) },
+        { name: "state", cell: (node) => <Standing node={node} /> },
+        { name: "lease", isNumber: true, cell: (node) => ifThere(node, <Figure value={milliseconds(node.lease_remaining_ms)} />) },
+        { name: "up", isNumber: true, cell: (node) => ifThere(node, duration(node.uptime_ms)) },
         { name: "pairs", cell: (node) => node.pairs.join(", ") || "none" },
-        { name: "entries", isNumber: true, cell: (node) => inWords(count(node.entries)) },
-        { name: "operations", isNumber: true, cell: (node) => <Figure value={perSecond(node.operations_per_second)} /> },
+        { name: "entries", isNumber: true, cell: (node) => ifThere(node, inWords(count(node.entries))) },
+        { name: "operations", isNumber: true, cell: (node) => ifThere(node, <Figure value={perSecond(node.operations_per_second)} />) },
         { name: "queue", isNumber: true, cell: (node) => <Figure value={microseconds(node.queue_estimate_us)} /> },
         { name: "CPU", unit: "cores", isNumber: true, cell: (node) => (node.cpu_cores_used === null ? "–" : digits(node.cpu_cores_used)) },
       ]}
@@ -29,7 +44,7 @@ export function NodeTable({ nodes }: { nodes: NodeRow[] }) {
 export function AddressTable({ nodes }: { nodes: NodeRow[] }) {
   return (
     <Table
-      caption="Addresses" rows={nodes} rowKey={(node) => node.node}
+      caption="Addresses" rows={nodes.filter((node) => !isAbsent(node))} rowKey={(node) => node.node}
       columns={[
         { name: "node", cell: (node) => <NodeName node={node.node} /> },
         { name: "connections", isNumber: true, cell: (node) => node.connections },

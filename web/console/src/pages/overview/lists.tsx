@@ -1,6 +1,6 @@
 // The overview's tables: operations, nodes, pairs that nobody serves, recoveries, last events.
 
-import type { OperationRow, RecoveryRow, Status } from "../../api/types";
+import { isAbsent, type OperationRow, type RecoveryRow, type Status } from "../../api/types";
 import { Badge, StateBadge } from "../../parts/badge";
 import { EventTable } from "../../parts/event_table";
 import { Figure } from "../../parts/figure";
@@ -36,7 +36,7 @@ const seriesOf = (operation: string): string => (operation === ONE_SIDED ? "sear
 export function Operations({ status, histories, range, source }: OperationsProps) {
   const oneSided: OperationRow = { operation: ONE_SIDED, per_second: status.searches.one_sided_per_second, p50_us: null, p99_us: null };
   return (
-    <Panel title="Operations" window="last second; latencies as the server measures them" source={source} saysMissing={false}>
+    <Panel title="Operations" window="last second; latencies as the server measures them" source={source} saysState={false}>
       <Table
         caption="Operations of all nodes" rows={[...status.operations, oneSided]} rowKey={(row) => row.operation}
         columns={[
@@ -44,6 +44,12 @@ export function Operations({ status, histories, range, source }: OperationsProps
           { name: "rate", isNumber: true, cell: (row) => <Figure value={perSecond(row.per_second)} /> },
           { name: "p50", isNumber: true, cell: (row) => <Figure value={microseconds(row.p50_us)} /> },
           { name: "p99", isNumber: true, cell: (row) => <Figure value={microseconds(row.p99_us)} /> },
+          ...(status.operations.some((row) => row.p999_us !== undefined)
+            ? [{ name: "p99.9", isNumber: true, cell: (row: OperationRow) => <Figure value={microseconds(row.p999_us)} /> }]
+            : []),
+          ...(status.operations.some((row) => row.max_us !== undefined)
+            ? [{ name: "max", isNumber: true, isMinor: true, cell: (row: OperationRow) => <Figure value={microseconds(row.max_us)} /> }]
+            : []),
           {
             name: range.short, isMinor: true,
             cell: (row) => <Spark label={`${row.operation}, rate`} values={histories.values(seriesOf(row.operation))} />,
@@ -56,16 +62,16 @@ export function Operations({ status, histories, range, source }: OperationsProps
 
 export function NodeStrip({ status, source }: { status: Status; source: Source }) {
   return (
-    <Panel title="Nodes" source={source} saysMissing={false} actions={<a href="/console/nodes">All about nodes</a>}>
+    <Panel title="Nodes" source={source} saysState={false} actions={<a href="/console/nodes">All about nodes</a>}>
       <Table
         caption="Nodes" rows={status.nodes} rowKey={(row) => row.node}
         columns={[
           { name: "node", cell: (row) => <NodeName node={row.node} /> },
           { name: "state", cell: (row) => <StateBadge state={row.state} /> },
-          { name: "pairs", isNumber: true, cell: (row) => row.pairs.length },
-          { name: "operations", isNumber: true, cell: (row) => <Figure value={perSecond(row.operations_per_second)} /> },
-          { name: "entries", isNumber: true, isMinor: true, cell: (row) => inWords(count(row.entries)) },
-          { name: "lease", isNumber: true, isMinor: true, cell: (row) => <Figure value={milliseconds(row.lease_remaining_ms)} /> },
+          { name: "pairs", isNumber: true, cell: (row) => (isAbsent(row) ? "–" : row.pairs.length) },
+          { name: "operations", isNumber: true, cell: (row) => (isAbsent(row) ? "–" : <Figure value={perSecond(row.operations_per_second)} />) },
+          { name: "entries", isNumber: true, isMinor: true, cell: (row) => (isAbsent(row) ? "–" : inWords(count(row.entries))) },
+          { name: "lease", isNumber: true, isMinor: true, cell: (row) => (isAbsent(row) ? "–" : <Figure value={milliseconds(row.lease_remaining_ms)} />) },
         ]}
       />
       <p class="quiet">
@@ -94,7 +100,7 @@ export function Recoveries({ rows }: { rows: RecoveryRow[] }) {
 
 export function LastEvents({ status, source }: { status: Status; source: Source }) {
   return (
-    <Panel title="Last events" window="newest first" source={source} saysMissing={false} actions={<a href="/console/events">All events</a>}>
+    <Panel title="Last events" window="newest first" source={source} saysState={false} actions={<a href="/console/events">All events</a>}>
       {status.events.length === 0 ? <p class="quiet">Nothing has happened since the nodes started.</p> : <EventTable events={status.events} />}
     </Panel>
   );

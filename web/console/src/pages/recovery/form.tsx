@@ -3,7 +3,7 @@
 import { useState } from "preact/hooks";
 import { ask, idempotencyKey, isProblem } from "../../api/client";
 import type { ApiProblem } from "../../api/problem";
-import type { DrillPreview, DrillsDocument } from "../../api/types";
+import { isAbsent, type DrillPreview, type DrillsDocument } from "../../api/types";
 import { Select } from "../../parts/choice";
 import { Dialog } from "../../parts/dialog";
 import { count, inWords, plural, share } from "../../parts/format";
@@ -18,7 +18,7 @@ import { ParameterFields, useParameters, type DrillValues } from "./parameters";
 export function DrillForm({ drills, onBegun }: { drills: DrillsDocument; onBegun(): void }) {
   const status = useTopic("status");
   const kind = useParam("kind") ?? drills.kinds[0]?.kind ?? "kill";
-  const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
+  const nodes = status.data?.nodes.filter((node) => !isAbsent(node)).map((node) => String(node.node)) ?? [];
   const node = useParam("node") ?? nodes[nodes.length - 1] ?? "";
   const chosen = drills.kinds.find((one) => one.kind === kind);
   const { values, wrong } = useParameters(chosen);

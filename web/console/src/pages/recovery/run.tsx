@@ -35,13 +35,13 @@ export function RunView({ run, source, nowUnixMs, underWay, onChange }: RunProps
   const from = timeline.injected === null ? 0 : -Math.min(timeline.injected, timeline.to * 0.08);
   return (
     <Panel
-      title={title} id="drill-run" window={`begun ${clockTime(run.begun_unix_ms)}, times count from the fault`} source={source}
+      title={title} id="drill-run" window={`begun ${clockTime(run.begun_unix_ms)}${run.who ? ` by ${run.who}` : ""}, times count from the fault`} source={source}
       actions={<>
         <TwinButton name="drill" of="the drill" />
         {isRunning(run) && <Halt id={run.id} onDone={onChange} />}
       </>}
     >
-      <p role="status" class="drill-state"><b>{run.state}</b>: {STATES[run.state] ?? ""}</p>
+      <p role="status" class="drill-state"><b>{run.state}</b>: {STATES[run.state] ?? ""}{run.halted_by && ` Halted by ${run.halted_by}.`}</p>
       {run.timeline.length === 0 && <p class="quiet">Clients write and read for a moment before the fault.</p>}
       {run.timeline.length > 0 && <Gantt title={title} rows={timeline.rows} from={from} to={timeline.to} lane={laneOf(run, timeline.injected ?? 0)} />}
       {isTable && <div class="twin"><GanttTable title={title} rows={timeline.moments} /></div>}

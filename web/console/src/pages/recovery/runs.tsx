@@ -14,6 +14,7 @@ export function Runs({ runs, chosen }: { runs: DrillRun[]; chosen: DrillRun | nu
         { name: "begun", cell: (run) => <a href={urlWith({ run: run.id })}>{dayAndTime(run.begun_unix_ms)}</a> },
         { name: "fault", cell: (run) => run.kind },
         { name: "node", cell: (run) => `node ${run.node}` },
+        ...(runs.some((run) => run.who) ? [{ name: "who", cell: (run: DrillRun) => run.who ?? "–" }] : []),
         { name: "state", cell: (run) => <StateBadge state={run.state} /> },
         { name: "lasted", isNumber: true, cell: (run) => (run.ended_unix_ms === null ? "–" : duration(run.ended_unix_ms - run.begun_unix_ms)) },
       ]}
