@@ -105,10 +105,20 @@ export function wal(world, now) {
       csn_checkpointed: String(appended - 412_000), lag_csn: lag, lag_bytes: lag * 190, log_bytes_since_checkpoint: Math.round((40 + ((now / 1000 + pair * 20) % 120)) * MIB),
       batches_per_second: load(world, `batch${pair}`, now, 820), bytes_per_batch: load(world, `bpb${pair}`, now, 9200),
       sync_us: pair === 6 ? { p50: null, p99: null, max: null } : { p50: wave(`s50${pair}`, now, 320), p99: wave(`s99${pair}`, now, 1500), max: wave(`smax${pair}`, now, 5100) },
+      lag_seconds: lag === 0 ? 0 : noise("lagtime", pair, Math.floor(now / 1000)) * 0.004, segments: 3 + pair,
       replay_seconds_estimate: 0.3 + ((now / 60_000 + pair * 0.2) % 1.1), checkpoint_running: pair === 4, checkpoints: 11 + pair,
     };
   });
-  return head(now, { pairs: world.isEmpty ? rows.slice(0, 0) : rows, missing: missingOf(world) });
+  return head(now, { pairs: world.isEmpty ? rows.slice(0, 0) : rows, sync_heat: syncHeat(world, now), missing: missingOf(world) });
+}
+
+/** Ranges double from 64 us on; most syncs take some 300 us, few of them milliseconds. */
+function syncHeat(world, now) {
+  const ends = [...Array.from({ length: 12 }, (_, index) => 64 * 2 ** index), null];
+  const last = Math.floor(now / 10_000) * 10_000;
+  const times = Array.from({ length: 60 }, (_, index) => last - (59 - index) * 10_000);
+  const syncs = (time, bucket) => Math.round(world.isEmpty ? 0 : wave(`heat${bucket}`, time, 5000) * Math.exp(-((bucket - 3) ** 2) / 1.6) + (bucket > 4 && bucket < 8 ? noise("slow", bucket, time) * 9 : 0));
+  return { times_unix_ms: times, bucket_ends_us: ends, counts: times.map((time, index) => (index === 20 ? null : ends.map((_, bucket) => syncs(time, bucket)))) };
 }
 
 export const recoveries = (world, now) =>

@@ -76,9 +76,21 @@ export interface WalRow {
   lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number;
   bytes_per_batch: number | null; sync_us: { p50: number | null; p99: number | null; max: number | null };
   replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
+  /** How long the oldest write that is not durable waits. */
+  lag_seconds?: number | null;
+  /** Files of the log. */
+  segments?: number | null;
 }
 
-export interface WalDocument extends Document { pairs: WalRow[] }
+/** Syncs by how long they took, over time: `counts` has a row a time and a column a range; null: not known. */
+export interface SyncHeat {
+  times_unix_ms: number[];
+  /** Where each range ends; null: it has no end. */
+  bucket_ends_us: (number | null)[];
+  counts: (number[] | null)[];
+}
+
+export interface WalDocument extends Document { pairs: WalRow[]; sync_heat?: SyncHeat | null }
 
 /** Times are milliseconds of CLOCK_BOOTTIME; 0 is "not yet". */
 export interface IncidentShare {

@@ -12,7 +12,7 @@ export function Badge({ level, children }: { level: Level | "info"; children: st
   return <span class={`badge badge-${level}`}><Sign level={level} />{children}</span>;
 }
 
-const BAD = new Set(["failed", "down", "dead", "unserved", "damaged", "lost", "unreachable", "absent"]);
+const BAD = new Set(["failed", "down", "dead", "unserved", "damaged", "lost", "unreachable"]);
 const GOOD = new Set(["serving", "served", "owned", "published", "passed", "live", "ok"]);
 
 /** A state's word, with what it means for an operator. */

@@ -88,11 +88,13 @@ export function Chart(props: ChartProps) {
         <span class="chart-title">{props.title}</span>
         <TwinButton name={name} of={props.title} />
       </figcaption>
-      {isTable ? <Twin {...props} /> : <Plot {...props} />}
+      {isTable ? <Twin {...props} /> : isEmpty(props.lines) ? <p class="state">No figure is known of this time.</p> : <Plot {...props} />}
       {(props.marks?.length ?? 0) > 0 && <MarkList marks={props.marks!} />}
     </figure>
   );
 }
+
+const isEmpty = (lines: Line[]): boolean => lines.every((line) => line.values.every((value) => value === null));
 
 function Plot(props: ChartProps) {
   const holder = useRef<HTMLDivElement>(null);

@@ -42,6 +42,9 @@ export const nanoseconds = (value: number | null | undefined): Figure =>
 export const microseconds = (value: number | null | undefined): Figure =>
   nanoseconds(value === null || value === undefined ? null : value * 1000);
 
+export const seconds = (value: number | null | undefined): Figure =>
+  nanoseconds(value === null || value === undefined ? null : value * 1e9);
+
 export const milliseconds = (value: number | null | undefined): Figure =>
   scaled(value, [[3_600_000, "h"], [60_000, "min"], [1000, "s"], [0, "ms"]]);
 

@@ -21,6 +21,8 @@ interface TableProps<T> {
 
 const classes = (...names: (string | false | undefined)[]): string => names.filter(Boolean).join(" ");
 
+const keyOf = (column: { name: string; unit?: string }): string => `${column.name} ${column.unit ?? ""}`;
+
 export function Table<T>({ caption, columns, rows, rowKey, isChosen, rowClass, isCaptionShown }: TableProps<T>) {
   return (
     <div class="table-scroll" tabIndex={0} role="group" aria-label={caption}>
@@ -29,7 +31,7 @@ export function Table<T>({ caption, columns, rows, rowKey, isChosen, rowClass, i
         <thead>
           <tr>
             {columns.map((column) => (
-              <th key={column.name} scope="col" class={classes(column.isNumber && "number", column.isMinor && "minor")}>
+              <th key={keyOf(column)} scope="col" class={classes(column.isNumber && "number", column.isMinor && "minor")}>
                 {column.isUnnamed ? <span class="unseen">{column.name}</span> : column.name}
                 {column.unit && <span class="unit"> {column.unit}</span>}
               </th>
@@ -42,8 +44,8 @@ export function Table<T>({ caption, columns, rows, rowKey, isChosen, rowClass, i
               {columns.map((column, index) => {
                 const cell = classes(column.isNumber && "number", column.isMinor && "minor");
                 return index === 0
-                  ? <th key={column.name} scope="row" class={cell}>{column.cell(row)}</th>
-                  : <td key={column.name} class={cell}>{column.cell(row)}</td>;
+                  ? <th key={keyOf(column)} scope="row" class={cell}>{column.cell(row)}</th>
+                  : <td key={keyOf(column)} class={cell}>{column.cell(row)}</td>;
               })}
             </tr>
           ))}

@@ -3,7 +3,7 @@
 import type { WalRow } from "../../api/types";
 import { Badge } from "../../parts/badge";
 import { Figure } from "../../parts/figure";
-import { bytes, digits, microseconds, perSecond, whole } from "../../parts/format";
+import { bytes, microseconds, perSecond, seconds, whole } from "../../parts/format";
 import { NodeName } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 
@@ -19,10 +19,15 @@ export function LogTable({ rows }: { rows: WalRow[] }) {
         { name: "epoch", isNumber: true, cell: (row) => row.epoch },
         { name: "appended", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_appended) },
         { name: "durable", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_durable) },
-        { name: "lag", isNumber: true, cell: (row) => <><Figure value={bytes(row.lag_bytes)} /> <span class="quiet">{whole(row.lag_csn)} commits</span></> },
+        { name: "lag", isNumber: true, cell: (row) => <Figure value={bytes(row.lag_bytes)} /> },
+        { name: "lag", unit: "commits", isNumber: true, cell: (row) => whole(row.lag_csn) },
+        ...(rows.some((row) => row.lag_seconds !== undefined)
+          ? [{ name: "lag", unit: "time", isNumber: true, cell: (row: WalRow) => <Figure value={seconds(row.lag_seconds)} /> }]
+          : []),
         { name: "checkpointed", unit: "CSN", isNumber: true, cell: (row) => grouped(row.csn_checkpointed) },
         { name: "log since", isNumber: true, cell: (row) => <Figure value={bytes(row.log_bytes_since_checkpoint)} /> },
-        { name: "replay would take", isNumber: true, cell: (row) => <Figure value={{ number: row.replay_seconds_estimate === null ? "–" : digits(row.replay_seconds_estimate), unit: row.replay_seconds_estimate === null ? "" : "s" }} /> },
+        ...(rows.some((row) => row.segments !== undefined) ? [{ name: "segments", isNumber: true, cell: (row: WalRow) => whole(row.segments) }] : []),
+        { name: "replay would take", isNumber: true, cell: (row) => <Figure value={seconds(row.replay_seconds_estimate)} /> },
       ]}
     />
   );

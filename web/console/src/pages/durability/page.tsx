@@ -3,14 +3,16 @@
 import type { WalDocument } from "../../api/types";
 import { Chart } from "../../parts/chart";
 import { Tile, Tiles } from "../../parts/figure";
-import { bytes, bytesRate, digits, inWords, microseconds, perSecond } from "../../parts/format";
+import { bytes, bytesRate, inWords, microseconds, perSecond, seconds } from "../../parts/format";
 import { PageFrame } from "../../parts/page";
 import { Panel, type Source } from "../../parts/panel";
 import { Empty } from "../../parts/states";
 import { useTopic } from "../../state/live";
 import { useResource } from "../../state/resource";
 import { useSeries } from "../../state/series";
+import { TwinButton } from "../../parts/twin";
 import { LogTable, SyncTable } from "./log_table";
+import { SyncHeatMap } from "./sync_heat";
 
 const NAMES = ["log_bytes", "log_batches", "sync_p50_us", "sync_p99_us", "sync_max_us", "log_lag_bytes", "replies_held"];
 
@@ -27,6 +29,11 @@ export function Durability() {
       </Panel>
       {(wal.data?.pairs.length ?? 0) > 0 && (
         <Panel title="Syncs by pair" window="last second" source={wal} saysState={false}><SyncTable rows={wal.data!.pairs} /></Panel>
+      )}
+      {wal.data?.sync_heat && (
+        <Panel title="Sync latency over time" window="all nodes; darker is more syncs" source={wal} saysState={false} actions={<TwinButton name="syncs" of="the syncs" />}>
+          <SyncHeatMap heat={wal.data.sync_heat} times={series.times} p50={series.values("sync_p50_us")} p99={series.values("sync_p99_us")} max={series.values("sync_max_us")} />
+        </Panel>
       )}
       <Panel title="Last ten minutes" window="one point a second, all nodes" source={series}>
         {series.times.length < 2 ? <Empty>The history begins now.</Empty> : <Charts series={series} />}
@@ -46,7 +53,7 @@ function Figures({ document, source, maxUs }: { document: WalDocument; source: S
       <Tile name="Not yet durable" value={bytes(sum((pair) => pair.lag_bytes))} window="now" note={`${sum((pair) => pair.lag_csn)} commits`} />
       <Tile name="Written" value={bytesRate(sum((pair) => pair.batches_per_second * (pair.bytes_per_batch ?? 0)))} window="last second" note={`${inWords(perSecond(sum((pair) => pair.batches_per_second)))} batches`} />
       <Tile name="Sync, p99" value={microseconds(worst)} window={worst === null ? "no sync in the last second" : "slowest pair, last second"} note={maxUs === null ? undefined : `max ${inWords(microseconds(maxUs))}`} />
-      <Tile name="Longest replay" value={{ number: replays.length === 0 ? "–" : digits(Math.max(...replays)), unit: replays.length === 0 ? "" : "s" }} window="estimate, if a node died now" />
+      <Tile name="Longest replay" value={seconds(replays.length === 0 ? null : Math.max(...replays))} window="estimate, if a node died now" />
       <Tile name="Checkpoints" value={{ number: String(pairs.filter((pair) => pair.checkpoint_running).length), unit: "running" }} window="now" note={`${sum((pair) => pair.checkpoints)} since start`} />
     </Tiles>
   );

@@ -6,12 +6,16 @@ import { nodeColour } from "../../parts/node_name";
 import { Table } from "../../parts/table";
 import { useTwin } from "../../parts/twin";
 
-interface Piece { from: number; to: number; node: number | null }
+interface Piece {
+  from: number; to: number; node: number | null;
+  /** It is told that this owner came, or went, but not when. */
+  isBeginUnknown?: boolean; isEndUnknown?: boolean;
+}
 
 /** Time before the first incident that is shown, as a part of all. */
 const LEAD_MS = 10_000;
 /** When a later owner took over is not told: it has this part of the axis at its end. */
-const END_SHARE = 0.06;
+const END_SHARE = 0.08;
 
 export function Owners({ document, regions }: { document: RecoveriesDocument; regions: RegionRow[] }) {
   const { incidents, now_boottime_ms: now } = document;
@@ -45,8 +49,8 @@ export function Owners({ document, regions }: { document: RecoveriesDocument; re
             caption="Owners over time" rows={all} rowKey={(row) => `${row.pair} ${row.from}`}
             columns={[
               { name: "pair", cell: (row) => `pair ${row.pair}` },
-              { name: "from", cell: (row) => `${duration(now - row.from)} ago` },
-              { name: "to", cell: (row) => (row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
+              { name: "from", cell: (row) => (row.isBeginUnknown ? "not told" : `${duration(now - row.from)} ago`) },
+              { name: "to", cell: (row) => (row.isEndUnknown ? "not told" : row.to >= now ? "now" : `${duration(now - row.to)} ago`) },
               { name: "owner", cell: (row) => (row.node === null ? <b>nobody</b> : `node ${row.node}`) },
             ]}
           />
@@ -74,7 +78,7 @@ function piecesOf(pair: number, { incidents, now_boottime_ms: now }: RecoveriesD
   else if (node === null) pieces.push({ from: at, to: now, node: owner }); // the survivor's name went with its incarnation
   else {
     const turn = Math.max(at, now - (now - begin) * END_SHARE);
-    pieces.push({ from: at, to: turn, node }, { from: turn, to: now, node: owner });
+    pieces.push({ from: at, to: turn, node, isEndUnknown: true }, { from: turn, to: now, node: owner, isBeginUnknown: true });
   }
   return pieces.filter((piece) => piece.to > piece.from);
 }

@@ -4,6 +4,9 @@ import type { SelectorPair } from "../../api/types";
 import { Figure } from "../../parts/figure";
 import { inWords, nanoseconds } from "../../parts/format";
 
+/** Its searches go one way whatever they cost. */
+export const isTold = (policy: string): boolean => policy === "server" || policy === "client";
+
 export function Gauge({ pair }: { pair: SelectorPair }) {
   const { server_side_ns: server, one_sided_side_ns: oneSided, path, sentence } = pair.decision;
   const isKnown = server !== null && oneSided !== null;
@@ -11,7 +14,7 @@ export function Gauge({ pair }: { pair: SelectorPair }) {
   return (
     <div class="gauge">
       <p class="gauge-sentence" role="status"><span class={`gauge-dot gauge-${path}`} aria-hidden="true" />{sentence}</p>
-      {server === null && oneSided === null && <p class="quiet">There are not enough samples yet. They come with the next searches.</p>}
+      {server === null && oneSided === null && <p class="quiet">{isTold(pair.policy) ? "This client is told who searches: it measures nothing to compare." : "There are not enough samples yet. They come with the next searches."}</p>}
       <Bar name="l_s − RTT" says="the wait at the server" value={server} top={top} kind="server" isLess={isKnown && server < oneSided} />
       <Bar name="m (l_r − RTT)" says="the waits of m reads" value={oneSided} top={top} kind="one_sided" isLess={isKnown && oneSided < server} />
     </div>

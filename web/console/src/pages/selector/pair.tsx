@@ -64,8 +64,8 @@ function PolicyNote({ policy }: { policy: string }) {
     paper: "The policy is paper: a search goes to the server if and only if the left side is smaller.",
     adaptive: "The policy is adaptive: it moves a share of the searches by what they cost all clients. The two sides show where it pulls, not a decision for each search.",
     fixed: "The policy is fixed: a set share goes to the server, whatever the two sides say.",
-    client: "The client searches always itself; the two sides are shown for comparison.",
-    server: "The server does all searches; the two sides are shown for comparison.",
+    client: "The policy is client: the client does all searches itself.",
+    server: "The policy is server: the server does all searches.",
   };
   return <p class="quiet prose">{words[policy] ?? `The policy is ${policy}.`} <a href="/console/tuning?find=client_selector">Change its settings</a></p>;
 }

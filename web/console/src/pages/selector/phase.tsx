@@ -102,6 +102,8 @@ function Grip({ slopeAt, onMove, ...line }: GripProps) {
 
 function Regions({ x, y, m, right, top }: LineProps) {
   const edge = edgeOf({ m, right, top });
+  // beside the knob of the line, where there is room
+  const knob = { x: x(edge * 0.9), y: y(edge * 0.9 * m), isLeft: x(edge * 0.9) < WIDTH / 2 };
   const turn = `${x(edge)},${y(edge * m)}`;
   const corner = edge < right ? `${x(right)},${y(top)} ` : "";
   return (
@@ -110,7 +112,7 @@ function Regions({ x, y, m, right, top }: LineProps) {
       <polygon class="phase-area-server" points={`${x(0)},${y(0)} ${turn} ${corner}${x(right)},${y(0)}`} />
       <text class="phase-side" x={x(0) + 8} y={y(top) + 16}>one-sided is cheaper</text>
       <text class="phase-side" x={x(right) - 6} y={y(0) - 8} text-anchor="end">server is cheaper</text>
-      <text class="phase-side" x={x(edge * 0.5) + 8} y={y(edge * 0.5 * m) + 16}>slope m = {m.toFixed(1)}</text>
+      <text class="phase-side" x={knob.x + (knob.isLeft ? 12 : -12)} y={knob.y - 4} text-anchor={knob.isLeft ? "start" : "end"}>slope m = {m.toFixed(1)}</text>
     </>
   );
 }

@@ -23,10 +23,10 @@ export function HeatTable({ rows }: { rows: HeatRow[] }) {
           { name: "time", cell: (row) => clockTime(row.at) },
           { name: "writes", isNumber: true, cell: (row) => <Figure value={perSecond(sum(row.writes))} /> },
           { name: "most writes from key", cell: (row) => <span class="mono">{hottestKey(row, "writes")}</span> },
-          { name: "there", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.writes))} /> },
+          { name: "writes there", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.writes))} /> },
           { name: "reads", isNumber: true, cell: (row) => <Figure value={perSecond(sum(row.reads))} /> },
           { name: "most reads from key", cell: (row) => <span class="mono">{hottestKey(row, "reads")}</span> },
-          { name: "at that place", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.reads))} /> },
+          { name: "reads there", isNumber: true, cell: (row) => <Figure value={perSecond(Math.max(0, ...row.reads))} /> },
         ]}
       />
     </div>
