@@ -27,7 +27,7 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
   test("selector_of_a_client_without_estimates_shows_dashes", async (t) => {
     const { page } = await opened(t, `selector?pair=${TOLD}`);
     await says(page, "server-side: the client was told so");
-    await says(page, "There are not enough samples yet");
+    await says(page, "This client is told who searches");
     await says(page, "There is nothing to replay yet");
     assert.equal(await page.locator(".tile").filter({ hasText: "a search, mean" }).locator(".tile-value").innerText(), "–");
     assert.deepEqual(await violations(page, "#main"), []);

@@ -56,7 +56,7 @@ class Mock {
     for (const topic of stream.topics) {
       const document = this.topic(topic, now, stream);
       if (document) this.changed.get(topic)?.(document);
-      if (document) stream.response.write(`event: ${topic}\nid: ${++this.lastStreamId}\ndata: ${JSON.stringify(document)}\n\n`);
+      if (document) stream.response.write(`event: ${topic}\n${topic === "events" ? `id: ${++this.lastStreamId}\n` : ""}data: ${JSON.stringify(document)}\n\n`);
     }
   }
 
@@ -225,7 +225,7 @@ class Mock {
   stream(request, response, url) {
     const topics = (url.searchParams.get("topics") ?? "").split(",").filter(Boolean);
     response.writeHead(200, { "content-type": "text/event-stream", "cache-control": "no-store" });
-    response.write("retry: 1000\n\n");
+    response.write(`retry: 1000\nid: ${this.lastStreamId}\n\n`); // a first id without an event
     const stream = { response, topics, since: Number.isFinite(Number(request.headers["last-event-id"])) ? Date.now() - 60_000 : 0 };
     this.streams.add(stream);
     response.on("close", () => this.streams.delete(stream));

@@ -190,7 +190,11 @@ export interface TuningDocument extends Document {
   revision: string; settings: Setting[]; nodes: { node: number; revision: string; in_force: boolean }[];
 }
 
-export interface SettingChange { name: string; old: string | null; new: string | null }
+export interface SettingChange {
+  name: string; old: string | null; new: string | null;
+  /** When the old value would have ended, and what would have come after it. */
+  old_end?: { expires_unix_ms: number; after?: string } | null;
+}
 
 export interface TuningAnswer extends Document {
   revision: string; changes: SettingChange[]; dry_run: boolean; expires_unix_ms: number | null;

@@ -3,7 +3,7 @@
 import { useRef, useState } from "preact/hooks";
 import { ask, idempotencyKey, isProblem } from "../../api/client";
 import type { ApiProblem } from "../../api/problem";
-import type { TuningAnswer, TuningHistory, TuningHistoryRow } from "../../api/types";
+import type { SettingChange, TuningAnswer, TuningHistory, TuningHistoryRow } from "../../api/types";
 import { dayAndTime } from "../../parts/format";
 import { Panel } from "../../parts/panel";
 import { Table } from "../../parts/table";
@@ -64,13 +64,21 @@ function Checked({ row, answer, onRevert, onLeave }: { row: TuningHistoryRow; an
   return (
     <div class="notice notice-warning" role="status">
       <p><strong>Taking back revision {row.revision} would set:</strong></p>
-      <ul>{answer.changes.map((change) => <li key={change.name}><code>{change.name}</code> {change.old ?? "default"} → <b>{change.new ?? "default"}</b></li>)}</ul>
+      <ul>{answer.changes.map((change) => <li key={change.name}><Change change={change} /></li>)}</ul>
       {answer.changes.length === 0 && <p>Nothing: these values are in force already.</p>}
       <p class="row">
         <button class="button button-main" type="button" onClick={onRevert}>Take it back</button>
         <button class="button" type="button" onClick={onLeave}>Leave it</button>
       </p>
     </div>
+  );
+}
+
+function Change({ change: { name, old, old_end, new: value } }: { change: SettingChange }) {
+  return (
+    <>
+      <code>{name}</code> {old ?? "default"}{old_end && <span class="quiet"> (until {dayAndTime(old_end.expires_unix_ms)})</span>} → <b>{value ?? "default"}</b>
+    </>
   );
 }
 
@@ -84,7 +92,7 @@ function Rows({ rows, mayChange, onRevert }: { rows: TuningHistoryRow[]; mayChan
         { name: "who", cell: (row) => row.who },
         {
           name: "what",
-          cell: (row) => row.changes.map((change) => <div key={change.name} class="event-text"><code>{change.name}</code> {change.old ?? "default"} → <b>{change.new ?? "default"}</b></div>),
+          cell: (row) => row.changes.map((change) => <div key={change.name} class="event-text"><Change change={change} /></div>),
         },
         { name: "why", cell: (row) => <span class="event-text">{row.reason ?? <span class="quiet">no reason given</span>}</span> },
         { name: "holds", isMinor: true, cell: (row) => (row.expires_unix_ms === null ? "until changed" : `until ${dayAndTime(row.expires_unix_ms)}`) },
