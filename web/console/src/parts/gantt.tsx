@@ -25,6 +25,9 @@ const words = new Map(PHASES);
 /** A piece of time: the part of the operations in it that succeeded, and how long the slow ones took. */
 export interface LaneColumn { at: number; width: number; part: number; p99Us: number | null }
 
+/** A few that failed are not an outage. */
+const laneClass = (part: number): string => (part >= 0.99 ? "lane-good" : part >= 0.9 ? "lane-some" : "lane-bad");
+
 interface GanttProps { title: string; rows: GanttRow[]; from: number; to: number; lane?: LaneColumn[] }
 
 export function Gantt({ title, rows, from, to, lane = [] }: GanttProps) {
@@ -59,7 +62,7 @@ export function Gantt({ title, rows, from, to, lane = [] }: GanttProps) {
             <span class="gantt-track">
               {seen.map((one) => (
                 <span
-                  key={one.at} class={one.part < 0.99 ? "lane-bad" : "lane-good"} title={`${Math.round(one.part * 100)} % succeeded`}
+                  key={one.at} class={laneClass(one.part)} title={`${Math.round(one.part * 100)} % succeeded`}
                   style={{ left: left(one.at), width: span({ kind: "", from: one.at, to: one.at + one.width }), height: `${Math.max(2, one.part * 100)}%` }}
                 />
               ))}

@@ -48,7 +48,7 @@ export function AddressTable({ nodes }: { nodes: NodeRow[] }) {
       columns={[
         { name: "node", cell: (node) => <NodeName node={node.node} /> },
         { name: "connections", isNumber: true, cell: (node) => node.connections },
-        { name: "memory stands on", cell: (node) => (node.backing.node_region === node.backing.extent_region ? `${node.backing.node_region} pages` : `${node.backing.node_region} pages, extents ${node.backing.extent_region}`) },
+        { name: "memory stands on", cell: (node) => (node.backing.node_region === "none" ? "no region yet" : node.backing.node_region === node.backing.extent_region ? `${node.backing.node_region} pages` : `${node.backing.node_region} pages, extents ${node.backing.extent_region}`) },
         { name: "fabric", cell: (node) => <span class="mono">{node.address}</span> },
         { name: "HTTP", cell: (node) => <a href={`http://${node.http}/console/nodes`} target="_blank" rel="noreferrer">{node.http}</a> },
         { name: "incarnation", cell: (node) => <span class="mono">{node.incarnation}</span> },

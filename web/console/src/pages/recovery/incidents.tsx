@@ -2,7 +2,7 @@
 
 import type { Incident, RecoveriesDocument } from "../../api/types";
 import { Gantt, GanttTable } from "../../parts/gantt";
-import { bytes, duration, inWords } from "../../parts/format";
+import { bytes, duration, inWords, plural } from "../../parts/format";
 import { incidentRows } from "./timeline";
 
 export function Incidents({ document }: { document: RecoveriesDocument }) {
@@ -21,7 +21,7 @@ export function Incidents({ document }: { document: RecoveriesDocument }) {
 
 function summary(incident: Incident, now: number): string {
   const who = incident.node === null ? `Incarnation ${incident.dead}` : `Node ${incident.node}`;
-  const pairs = `${incident.shares.length} pairs`;
+  const pairs = plural(incident.shares.length, "pair");
   const end = incident.all_back_ms ? `all back after ${duration(incident.all_back_ms - incident.detected_ms)}` : "not all back yet";
   return `${who} died ${duration(now - incident.detected_ms)} ago: ${pairs}, ${end}`;
 }

@@ -9,6 +9,13 @@ const NAMES: Record<string, string> = {
   down_ms: "Lasts", before_ms: "Traffic before", threads: "Clients", rate: "Rate, all clients", keep: "Keep its entries",
 };
 
+/** As a person decides: how long first. What has no name here comes last. */
+function inOrder(kind: DrillKind): [string, DrillParameter][] {
+  const order = Object.keys(NAMES);
+  const rank = (name: string) => (order.includes(name) ? order.indexOf(name) : order.length);
+  return Object.entries(kind.parameters).sort(([a], [b]) => rank(a) - rank(b));
+}
+
 const isFlag = (parameter: DrillParameter): boolean => typeof parameter.default === "boolean";
 
 export function useParameters(kind: DrillKind | undefined): { values: DrillValues; wrong: string[] } {
@@ -30,7 +37,7 @@ export function useParameters(kind: DrillKind | undefined): { values: DrillValue
 export function ParameterFields({ kind, values, wrong }: { kind: DrillKind; values: DrillValues; wrong: string[] }) {
   return (
     <div class="row">
-      {Object.entries(kind.parameters).map(([name, parameter]) => {
+      {inOrder(kind).map(([name, parameter]) => {
         const label = NAMES[name] ?? name.replaceAll("_", " ");
         if (isFlag(parameter)) {
           return (

@@ -25,7 +25,10 @@ export function Report({ report }: { report: DrillReport }) {
     <section class={`verdict verdict-${level}`} aria-label="Report of the drill">
       <Sign level={level} />
       <h3 class="report-verdict">{verdict}</h3>
-      <p>{SAYS[verdict]} {(report.reasons ?? []).join(" ")}</p>
+      <div class="report-says">
+        <p>{SAYS[verdict]}</p>
+        {(report.reasons?.length ?? 0) > 0 && <ul>{report.reasons!.map((reason) => <li key={reason}>{reason}</li>)}</ul>}
+      </div>
       <div class="report-figures">
         <List title="Keys with an acknowledged write" entries={counts(["acknowledged", "found", "lost", "stale", "phantom"])} />
         <List title="Histories" entries={counts(["histories", "not_linearizable", "undecided", "operations", "unknown", "refused", "writes_during_fault"])} />

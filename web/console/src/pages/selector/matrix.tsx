@@ -16,6 +16,8 @@ const isSame = (pair: SelectorPair, chosen: SelectorPair | null): boolean => cho
 export function Matrix({ pairs, chosen }: Props) {
   const nodes = [...new Set(pairs.map((pair) => pair.node))].sort((a, b) => a - b);
   const clients = [...new Map(pairs.map((pair) => [pair.client, pair])).values()].sort((a, b) => a.client_name.localeCompare(b.client_name));
+  // names are what clients say they are: two may say the same
+  const isShared = (client: SelectorPair) => clients.some((other) => other.client !== client.client && other.client_name === client.client_name);
   return (
     <div class="table-scroll">
       <table class="matrix">
@@ -29,7 +31,7 @@ export function Matrix({ pairs, chosen }: Props) {
         <tbody>
           {clients.map((client) => (
             <tr key={client.client}>
-              <th scope="row">{shortened(client.client_name, 28)} <span class="tag">{client.transport}</span> <span class="tag">{client.policy}</span></th>
+              <th scope="row">{shortened(client.client_name, 28)} {isShared(client) && <span class="quiet">…{client.client.slice(-4)} </span>}<span class="tag">{client.transport}</span> <span class="tag">{client.policy}</span></th>
               {nodes.map((node) => {
                 const pair = pairs.find((one) => one.client === client.client && one.node === node);
                 return <td key={node}>{pair ? <Cell pair={pair} isChosen={isSame(pair, chosen)} /> : <span class="quiet">none</span>}</td>;

@@ -2,7 +2,7 @@
 
 import type { SelectorPair, SelectorSeries } from "../../api/types";
 import { Figure, Tile, Tiles } from "../../parts/figure";
-import { age, digitsOf, inWords, nanoseconds, perSecond, share } from "../../parts/format";
+import { age, digitsOf, inWords, nanoseconds, perSecond, plural, share } from "../../parts/format";
 import { Panel } from "../../parts/panel";
 import { useResource, type Resource } from "../../state/resource";
 import { Gauge } from "./gauge";
@@ -83,7 +83,7 @@ function Reasons({ pair, source }: { pair: SelectorPair; source: Pick<Resource<o
           <dt>Reads a search</dt><dd>{digitsOf(pair.reads_per_search)}</dd>
           <dt>Cache hits</dt><dd><Figure value={share(pair.cache_hit_share)} />, <Figure value={perSecond(pair.cache_hits_per_second)} /></dd>
           <dt>Left to the server</dt><dd><Figure value={perSecond(pair.fallbacks_per_second)} /></dd>
-          <dt>In hand</dt><dd>{pair.in_hand} operations</dd>
+          <dt>In hand</dt><dd>{plural(pair.in_hand, "operation")}</dd>
           <dt>Reported</dt><dd>{age(source.ageMs)}</dd>
         </dl>
       </div>

@@ -112,7 +112,7 @@ function Regions({ x, y, m, right, top }: LineProps) {
       <polygon class="phase-area-server" points={`${x(0)},${y(0)} ${turn} ${corner}${x(right)},${y(0)}`} />
       <text class="phase-side" x={x(0) + 8} y={y(top) + 16}>one-sided is cheaper</text>
       <text class="phase-side" x={x(right) - 6} y={y(0) - 8} text-anchor="end">server is cheaper</text>
-      <text class="phase-side" x={knob.x + (knob.isLeft ? 12 : -12)} y={knob.y - 4} text-anchor={knob.isLeft ? "start" : "end"}>slope m = {m.toFixed(1)}</text>
+      <text class="phase-side" x={knob.x + (knob.isLeft ? 12 : -12)} y={Math.min(knob.y - 4, HEIGHT - BOTTOM - 26)} text-anchor={knob.isLeft ? "start" : "end"}>slope m = {m.toFixed(1)}</text>
     </>
   );
 }
