@@ -89,6 +89,7 @@ if (lacking) {
       });
       await keep(selector, "cluster-selector-exploring");
       await page.getByRole("button", { name: /^Revert revision/ }).first().click();
+      await page.getByRole("button", { name: "Take it back" }).click();
       await page.getByText("taken back by").first().waitFor();
       assert.deepEqual([page.troubles, selector.troubles], [[], []]);
     });
