@@ -129,6 +129,26 @@ describe("incomplete", { skip: obstacle ?? false, concurrency: PARALLEL }, () =>
     sound(page);
   });
 
+  test("list_that_was_cut_says_how_many_rows_there_are", async (t) => {
+    const { page } = await opened(t, "nodes", { prepare: (mock) => mock.changed.set("regions", (document) => Object.assign(document, { truncated: true, total: 70_000 })) });
+    await says(page, "not all 70,000 rows are in it");
+    sound(page);
+  });
+
+  test("durability_draws_syncs_where_the_node_tells_them_and_does_without", async (t) => {
+    const { page, mock } = await opened(t, "durability?tables=syncs");
+    await page.getByRole("img", { name: /^Syncs took up to/ }).waitFor();
+    await page.getByRole("table", { name: "Syncs by how long they took" }).waitFor();
+    assert.deepEqual(await violations(page, "#main"), []);
+    mock.changed.set("wal", (document) => {
+      delete document.sync_times;
+      for (const pair of document.pairs) { delete pair.lag_seconds; delete pair.segments; }
+    });
+    await page.getByRole("heading", { name: "Sync latency over time" }).waitFor({ state: "detached" });
+    await says(page, "Logs by pair");
+    sound(page);
+  });
+
   test("store_that_is_not_served_whole_is_not_called_empty", async (t) => {
     const prepare = (mock) => {
       mock.changed.set("status", (document) => {

@@ -109,16 +109,16 @@ export function wal(world, now) {
       replay_seconds_estimate: 0.3 + ((now / 60_000 + pair * 0.2) % 1.1), checkpoint_running: pair === 4, checkpoints: 11 + pair,
     };
   });
-  return head(now, { pairs: world.isEmpty ? rows.slice(0, 0) : rows, sync_heat: syncHeat(world, now), missing: missingOf(world) });
+  return head(now, { pairs: world.isEmpty ? rows.slice(0, 0) : rows, sync_times: syncTimes(world, now), missing: missingOf(world) });
 }
 
-/** Ranges double from 64 us on; most syncs take some 300 us, few of them milliseconds. */
-function syncHeat(world, now) {
-  const ends = [...Array.from({ length: 12 }, (_, index) => 64 * 2 ** index), null];
-  const last = Math.floor(now / 10_000) * 10_000;
-  const times = Array.from({ length: 60 }, (_, index) => last - (59 - index) * 10_000);
-  const syncs = (time, bucket) => Math.round(world.isEmpty ? 0 : wave(`heat${bucket}`, time, 5000) * Math.exp(-((bucket - 3) ** 2) / 1.6) + (bucket > 4 && bucket < 8 ? noise("slow", bucket, time) * 9 : 0));
-  return { times_unix_ms: times, bucket_ends_us: ends, counts: times.map((time, index) => (index === 20 ? null : ends.map((_, bucket) => syncs(time, bucket)))) };
+/** Buckets double from 16 us on; most syncs take some 300 us, few of them milliseconds. The last bucket has no end. */
+function syncTimes(world, now) {
+  const ends = Array.from({ length: 15 }, (_, index) => 16 * 2 ** index);
+  const last = Math.floor(now / 1000) * 1000;
+  const times = Array.from({ length: 120 }, (_, index) => last - (119 - index) * 1000);
+  const count = (time, bucket) => Math.round(wave(`heat${bucket}`, time, 500) * Math.exp(-((bucket - 5) ** 2) / 1.6) + (bucket > 6 && bucket < 10 ? noise("slow", bucket, time) * 2 : 0));
+  return { step_ms: 1000, times_unix_ms: world.isEmpty ? [] : times, ends_us: ends, rows: world.isEmpty ? [] : times.map((time) => Array.from({ length: 16 }, (_, bucket) => count(time, bucket))) };
 }
 
 export const recoveries = (world, now) =>

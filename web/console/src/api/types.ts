@@ -3,7 +3,11 @@
 
 export interface Missing { node: number; address: string; why: string }
 
-export interface Document { version: number; at_unix_ms: number; age_ms?: number; missing?: Missing[] }
+export interface Document {
+  version: number; at_unix_ms: number; age_ms?: number; missing?: Missing[];
+  /** Of a list: whether rows are left out, and how many there are. */
+  truncated?: boolean; total?: number;
+}
 
 export interface Key { text: string; hex: string }
 
@@ -76,21 +80,21 @@ export interface WalRow {
   lag_csn: number; lag_bytes: number; log_bytes_since_checkpoint: number; batches_per_second: number;
   bytes_per_batch: number | null; sync_us: { p50: number | null; p99: number | null; max: number | null };
   replay_seconds_estimate: number | null; checkpoint_running: boolean; checkpoints: number;
-  /** How long the oldest write that is not durable waits. */
+  /** How long what is not durable takes at the rate of the last second; null: nothing was synced in it. */
   lag_seconds?: number | null;
   /** Files of the log. */
   segments?: number | null;
 }
 
-/** Syncs by how long they took, over time: `counts` has a row a time and a column a range; null: not known. */
-export interface SyncHeat {
-  times_unix_ms: number[];
-  /** Where each range ends; null: it has no end. */
-  bucket_ends_us: (number | null)[];
-  counts: (number[] | null)[];
+/** Syncs by how long they took, a row for each of the last seconds. */
+export interface SyncTimes {
+  step_ms: number; times_unix_ms: number[];
+  /** Where buckets end. A row has one count more: of longer times. */
+  ends_us: number[];
+  rows: number[][];
 }
 
-export interface WalDocument extends Document { pairs: WalRow[]; sync_heat?: SyncHeat | null }
+export interface WalDocument extends Document { pairs: WalRow[]; sync_times?: SyncTimes | null }
 
 /** Times are milliseconds of CLOCK_BOOTTIME; 0 is "not yet". */
 export interface IncidentShare {
@@ -109,8 +113,6 @@ export interface RecoveriesDocument extends Document {
 
 export interface EventsDocument extends Document {
   events: EventRow[]; first_id: string | null; last_id: string | null;
-  /** Not all that fit are in it; how many there are. */
-  truncated?: boolean; total?: number;
 }
 
 export interface Mark { at_unix_ms: number; revision: string; names: string[] }

@@ -3,12 +3,12 @@
 import type { ComponentChildren } from "preact";
 import type { ApiProblem } from "../api/problem";
 import type { Missing } from "../api/types";
-import { age } from "./format";
+import { age, whole } from "./format";
 import { Loading, MissingNote, ProblemNote, StaleNote } from "./states";
 
 /** What a panel needs to know of where its data comes from; a resource and a live topic both have it. */
 export interface Source {
-  data: { missing?: Missing[] } | null; problem: ApiProblem | null; ageMs: number; isStale: boolean;
+  data: { missing?: Missing[]; truncated?: boolean; total?: number } | null; problem: ApiProblem | null; ageMs: number; isStale: boolean;
 }
 
 interface PanelProps {
@@ -48,6 +48,7 @@ function Body({ title, source, saysState, children }: Pick<PanelProps, "title" |
       {problem && <ProblemNote problem={problem} />}
       {isStale && !problem && saysState && <StaleNote ageMs={ageMs} />}
       {saysState && <MissingNote missing={data.missing} />}
+      {data.truncated && <p class="notice notice-info" role="status">The list is cut: not all {data.total !== undefined && whole(data.total)} rows are in it.</p>}
       {children}
     </>
   );

@@ -30,9 +30,9 @@ export function Durability() {
       {(wal.data?.pairs.length ?? 0) > 0 && (
         <Panel title="Syncs by pair" window="last second" source={wal} saysState={false}><SyncTable rows={wal.data!.pairs} /></Panel>
       )}
-      {wal.data?.sync_heat && (
-        <Panel title="Sync latency over time" window="all nodes; darker is more syncs" source={wal} saysState={false} actions={<TwinButton name="syncs" of="the syncs" />}>
-          <SyncHeatMap heat={wal.data.sync_heat} times={series.times} p50={series.values("sync_p50_us")} p99={series.values("sync_p99_us")} max={series.values("sync_max_us")} />
+      {(wal.data?.sync_times?.rows.length ?? 0) > 0 && (
+        <Panel title="Sync latency over time" window="all nodes, by second; the stronger, the more syncs" source={wal} saysState={false} actions={<TwinButton name="syncs" of="the syncs" />}>
+          <SyncHeatMap syncs={wal.data!.sync_times!} times={series.times} p50={series.values("sync_p50_us")} p99={series.values("sync_p99_us")} max={series.values("sync_max_us")} />
         </Panel>
       )}
       <Panel title="Last ten minutes" window="one point a second, all nodes" source={series}>

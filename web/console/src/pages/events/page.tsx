@@ -33,7 +33,7 @@ export function Events() {
   const nodes = status.data?.nodes.map((node) => String(node.node)) ?? [];
   return (
     <PageFrame title="Events" says="What the nodes did by themselves, and what was done to them.">
-      <Panel title="Events" window={`${plural(events.length, "event")}, newest first`} source={listed} actions={<Export events={events} />}>
+      <Panel title="Events" window={`${plural(events.length, "event")}, newest first`} source={{ ...listed, data: listed.data && { missing: listed.data.missing } }} actions={<Export events={events} />}>
         <div class="row">
           <Select label="Kind" value={filter.kind} options={[["", "all"], ...KINDS.map((kind) => [kind, kind.replaceAll("_", " ")] as const)]} onChange={(kind) => setQuery({ kind })} />
           <Select label="Node" value={filter.node} options={[["", "all"], ...nodes.map((node) => [node, `node ${node}`] as const)]} onChange={(node) => setQuery({ node })} />

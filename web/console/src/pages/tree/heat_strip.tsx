@@ -1,4 +1,4 @@
-// Heat by key over the last minute: newest on top, darker is more.
+// Heat by key over the last minute: newest on top, the stronger the more.
 
 import { useEffect, useRef } from "preact/hooks";
 import type { BucketsDocument } from "../../api/types";
@@ -26,7 +26,7 @@ export function HeatStrip({ document, axis, rows, of }: StripProps) {
   return (
     <div class="band band-heat">
       <canvas ref={canvas} role="img" aria-label={`${of} by key over the last ${seconds} s: ${inWords(perSecond(all))} now, hottest range ${inWords(perSecond(top))}`} />
-      <span class="band-label">{of} of the last {seconds} s, newest on top; darkest is {inWords(perSecond(top))}</span>
+      <span class="band-label">{of} of the last {seconds} s, newest on top; strongest is {inWords(perSecond(top))}</span>
     </div>
   );
 }
