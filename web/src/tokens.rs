@@ -1,7 +1,8 @@
 //! The tokens that a node knows: their hashes, each with a role and a name, in a file.
 
 use std::collections::BTreeSet;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use axum::http::{HeaderMap, StatusCode, header};
@@ -13,9 +14,12 @@ use crate::access::{Caller, Role};
 use crate::problem::Problem;
 
 /// A longer file is not read.
-const FILE_BYTES_MAX: usize = 1 << 20;
+const FILE_BYTES_MAX: u64 = 1 << 20;
 /// Longest name, in bytes.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Names that the history has for callers without a token.
+const RESERVED_NAMES: [&str; 4] = ["peer", "cell", "admin", "anonymous"];
 
 type Hash = [u8; 32];
 
@@ -62,8 +66,11 @@ impl Tokens {
     /// It cannot be read, a line of it is wrong, or it has no token.
     pub(crate) fn read(path: &Path) -> Result<Tokens, TokensError> {
         let of_file = |error| TokensError::Read { path: path.to_owned(), error };
-        let text = std::fs::read_to_string(path).map_err(of_file)?;
-        if text.len() > FILE_BYTES_MAX {
+        let mut text = String::new();
+        let file = File::open(path).map_err(of_file)?;
+        // One byte more than it may have, and never more, however long it is.
+        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text).map_err(of_file)?;
+        if text.len() as u64 > FILE_BYTES_MAX {
             return Err(of_file(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than 1 MiB")));
         }
         let (mut tokens, mut names, mut hashes) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
@@ -117,6 +124,9 @@ fn parse(line: &str) -> Result<(Hash, Caller), &'static str> {
     if name.len() > NAME_BYTES_MAX {
         return Err("a name has at most 64 bytes");
     }
+    if RESERVED_NAMES.iter().any(|reserved| reserved.eq_ignore_ascii_case(name)) {
+        return Err("the names peer, cell, admin and anonymous are taken by callers without a token");
+    }
     let hash = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok();
     let hash = hash.and_then(|bytes| Hash::try_from(bytes).ok());
     let hash = hash.ok_or("the SHA-256 of a token has 64 hexadecimal digits")?;
@@ -167,11 +177,19 @@ mod tests {
             (format!("viewer x {a}\nadmin y {a}"), "line 2: a line above"),
             (format!("viewer x {a}\nadmin x {}", hash("b")), "line 2: a line above"),
             (format!("viewer {} {a}", "x".repeat(65)), "line 1: a name"),
+            (format!("admin Peer {a}"), "line 1: the names peer, cell"),
+            (format!("admin cell {a}"), "line 1: the names peer, cell"),
+            (format!("admin admin {a}"), "line 1: the names peer, cell"),
+            (format!("viewer anonymous {a}"), "line 1: the names peer, cell"),
             ("# none\n".to_owned(), "has no token"),
         ] {
             let error = read(&text).unwrap_err().to_string();
             assert!(error.contains(wanted), "{error}");
         }
+        let endless = Tokens::read(Path::new("/dev/zero")).unwrap_err();
+        assert!(
+            matches!(endless, TokensError::Read { error, .. } if error.kind() == io::ErrorKind::FileTooLarge)
+        );
         assert!(matches!(Tokens::read(Path::new("/nowhere")), Err(TokensError::Read { .. })));
     }
 }
