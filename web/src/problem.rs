@@ -2,6 +2,7 @@
 //! put into its body on the way out.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -19,6 +20,8 @@ pub(crate) struct Problem {
     pub(crate) next: Option<Cow<'static, str>>,
     /// Which parts of the request are wrong.
     pub(crate) errors: Vec<FieldProblem>,
+    /// After how many seconds it may be tried again.
+    pub(crate) retry_after: Option<u64>,
 }
 
 /// What is wrong with one part of a request.
@@ -44,12 +47,20 @@ impl Problem {
         code: &'static str,
         detail: impl Into<Cow<'static, str>>,
     ) -> Problem {
-        Problem { status, code, detail: detail.into(), next: None, errors: Vec::new() }
+        Problem { status, code, detail: detail.into(), next: None, errors: Vec::new(), retry_after: None }
     }
 
     /// The same, with what to do.
     pub(crate) fn next(self, next: impl Into<Cow<'static, str>>) -> Problem {
         Problem { next: Some(next.into()), ..self }
+    }
+
+    /// The same, to be tried again after this time.
+    pub(crate) fn retry_after(self, time: Duration) -> Problem {
+        Problem {
+            retry_after: Some(time.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX).max(1)),
+            ..self
+        }
     }
 
     /// No such route.
@@ -69,11 +80,11 @@ impl Problem {
         Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail)
     }
 
-    /// The `Host` header names another machine.
+    /// The `Host` header does not name this node.
     pub(crate) fn host_refused() -> Problem {
-        let detail =
-            "The Host header names another machine. This node answers on loopback only; ask localhost.";
+        let detail = "The Host header does not name this node.";
         Problem::new(StatusCode::MISDIRECTED_REQUEST, "host_refused", detail)
+            .next("ask localhost, or have the name put into the node's setting http_hosts")
     }
 
     /// The handler failed.
@@ -108,7 +119,7 @@ impl Problem {
             #[serde(skip_serializing_if = "<[_]>::is_empty")]
             errors: &'a [FieldProblem],
         }
-        let Problem { status, code, detail, next, errors } = self;
+        let Problem { status, code, detail, next, errors, retry_after } = self;
         let (title, next) = (status.canonical_reason(), next.as_deref());
         let status_number = status.as_u16();
         let body = Body {
@@ -125,6 +136,9 @@ impl Problem {
         let mut response = (*status, body).into_response();
         let json = HeaderValue::from_static("application/problem+json");
         response.headers_mut().insert(header::CONTENT_TYPE, json);
+        if let Some(seconds) = retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(*seconds));
+        }
         response
     }
 }

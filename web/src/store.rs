@@ -1,13 +1,18 @@
-//! The store as any client sees it, for what people look up: one client of the cluster, connected when it is
-//! first needed, searching by messages alone. Its calls block, so they run on a thread that may.
+//! The store as any client sees it, for what people look up: a few clients of the cluster, connected when they
+//! are first needed, searching by messages alone. Their calls block, so they run on threads that may.
+//!
+//! A call for a key of a pair that nobody serves takes until its deadline. Others have their own client
+//! meanwhile; if all clients are taken, calls wait for a short time, few at a time, and else are refused.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use axum::http::StatusCode;
 use cell_client::{AttemptError, Client, ClientError, ClientOptions, Search, Transport};
 use cell_protocol::Refusal;
 use cell_terms::text::with_causes;
-use tokio::sync::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::problem::{FieldProblem, Problem};
 
@@ -16,19 +21,33 @@ const DEADLINE_MS: u64 = 3_000;
 /// Time for a connection.
 const CONNECT_MS: u64 = 1_000;
 
-/// The client of one node's web.
+/// Clients, and so calls under way at a time.
+const CLIENTS_MAX: usize = 3;
+/// Calls that wait for a client at a time.
+const WAITING_MAX: usize = 16;
+/// How long a call waits for a client.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The clients of one node's web.
 pub(crate) struct Store {
     fabric: Option<SocketAddr>,
-    kept: Arc<Mutex<Option<Client>>>,
+    /// Those that nobody uses now.
+    idle: Arc<Mutex<Vec<Client>>>,
+    calls: Arc<Semaphore>,
+    waiting: Semaphore,
 }
 
 impl Store {
     /// By way of the node that serves its fabric there.
     pub(crate) fn new(fabric: Option<SocketAddr>) -> Store {
-        Store { fabric, kept: Arc::default() }
+        let (calls, waiting) = (Arc::new(Semaphore::new(CLIENTS_MAX)), Semaphore::new(WAITING_MAX));
+        Store { fabric, idle: Arc::default(), calls, waiting }
     }
 
-    /// Runs `work` with the client; one call runs at a time. `pointer` is where the request names the key.
+    /// Runs `work` with a client. `pointer` is where the request names the key.
+    ///
+    /// # Errors
+    /// 503 `busy`: other calls take too long. Else what the store says.
     pub(crate) async fn call<T: Send + 'static>(
         &self,
         pointer: &'static str,
@@ -37,13 +56,18 @@ impl Store {
         let Some(fabric) = self.fabric else {
             return Err(Problem::unavailable("This node does not tell where clients reach it."));
         };
-        let mut kept = Arc::clone(&self.kept).lock_owned().await;
+        let permit = self.permit(PATIENCE).await?;
+        let idle = Arc::clone(&self.idle);
         let called = tokio::task::spawn_blocking(move || {
-            let client = match &mut *kept {
+            let _permit = permit; // held by the thread, also when nobody waits for it any more
+            let kept = lock(&idle).pop();
+            let mut client = match kept {
                 Some(client) => client,
-                none => none.insert(Client::connect(&fabric.to_string(), options())?),
+                None => Client::connect(&fabric.to_string(), options())?,
             };
-            work(client)
+            let outcome = work(&mut client);
+            lock(&idle).push(client);
+            outcome
         });
         match called.await {
             Ok(outcome) => outcome.map_err(|error| explain(&error, pointer)),
@@ -53,6 +77,27 @@ impl Store {
             }
         }
     }
+
+    /// The right to use a client.
+    async fn permit(&self, patience: Duration) -> Result<OwnedSemaphorePermit, Problem> {
+        if let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() {
+            return Ok(permit);
+        }
+        let _waiting = self.waiting.try_acquire().map_err(|_| busy())?;
+        let waited = tokio::time::timeout(patience, Arc::clone(&self.calls).acquire_owned()).await;
+        waited.ok().and_then(Result::ok).ok_or_else(busy)
+    }
+}
+
+fn busy() -> Problem {
+    let detail = "Other lookups of this node take too long.";
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, "busy", detail)
+        .next("try again in a second, or ask another node")
+        .retry_after(PATIENCE)
+}
+
+fn lock(clients: &Mutex<Vec<Client>>) -> MutexGuard<'_, Vec<Client>> {
+    clients.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn options() -> ClientOptions {
@@ -90,6 +135,8 @@ fn explain(error: &ClientError, pointer: &'static str) -> Problem {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test]
@@ -103,6 +150,25 @@ mod tests {
         }
         let problem = Store::new(None).call("/query/key", |client| client.search(b"k")).await.unwrap_err();
         assert_eq!(problem.status.as_u16(), 503);
+    }
+
+    #[tokio::test]
+    async fn permit_when_all_clients_are_taken_waits_a_bounded_time_in_a_bounded_queue() {
+        let store = Store::new(None);
+        let mut taken = Vec::new();
+        for _ in 0..CLIENTS_MAX {
+            taken.push(store.permit(Duration::ZERO).await.unwrap());
+        }
+        let problem = store.permit(Duration::from_millis(1)).await.unwrap_err();
+        assert_eq!((problem.status.as_u16(), problem.code, problem.retry_after), (503, "busy", Some(1)));
+        let forever = Duration::from_secs(3_600);
+        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(store.permit(forever))).collect();
+        for call in &mut waiting {
+            assert!(call.now_or_never().is_none());
+        }
+        assert_eq!(store.permit(forever).await.unwrap_err().code, "busy", "the queue is full");
+        drop(taken.pop());
+        drop(waiting.swap_remove(0).await.unwrap());
     }
 
     #[test]
