@@ -30,7 +30,8 @@ pub(crate) const SETTINGS: &[Setting] = &[
     },
     Setting {
         name: "http_address",
-        meaning: "Where health checks, metrics and status are served over HTTP; loopback only, so far.",
+        meaning: "Where health checks, metrics, the console and the admin API are served over HTTP. An address that is \
+                  not loopback needs TLS (http_tls_certificate_file) and tokens (http_tokens_file).",
         default: "127.0.0.1:7080",
         bounds: Bounds::Text { max: 256 },
         applies: Applies::Restart,

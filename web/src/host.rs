@@ -1,22 +1,63 @@
-//! Who may be bound and who may be asked: loopback only, until TLS and tokens are there.
+//! Who may be bound and whom requests may name. A web page that points its own name at this machine must not
+//! reach a node: only loopback addresses, `localhost` and names of the settings are taken for this node's.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// Whether an address may be bound.
-pub(crate) fn is_permitted(address: SocketAddr) -> bool {
+/// Whether an address may be bound by whoever serves neither TLS nor asks for tokens.
+pub(crate) fn is_local_address(address: SocketAddr) -> bool {
     address.ip().is_loopback()
 }
 
-/// Whether a `Host` header can mean this machine: a name without a dot (`localhost`, a container's name) or a
-/// loopback address, with or without a port. A web page that points its own name at 127.0.0.1 needs a dot in
-/// it.
-pub(crate) fn is_local(host: &str) -> bool {
-    let name = match host.strip_prefix('[') {
+/// The hosts that requests may name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hosts {
+    /// In small letters.
+    names: Vec<String>,
+    addresses: Vec<IpAddr>,
+    any_address: bool,
+}
+
+impl Hosts {
+    /// `localhost`, loopback addresses, and these names and addresses, which commas separate.
+    pub(crate) fn new(further: &str) -> Hosts {
+        let mut hosts = Hosts::default();
+        for name in further.split(',').map(|name| name_of(name.trim())).filter(|name| !name.is_empty()) {
+            match name.parse() {
+                Ok(address) => hosts.addresses.push(address),
+                Err(_) => hosts.names.push(name.to_ascii_lowercase()),
+            }
+        }
+        hosts
+    }
+
+    /// And the address that is bound. If that is every address of this machine, any address in numbers may be
+    /// named: no page can point an address elsewhere, only a name.
+    pub(crate) fn bound_to(mut self, address: SocketAddr) -> Hosts {
+        self.addresses.push(address.ip());
+        self.any_address = address.ip().is_unspecified();
+        self
+    }
+
+    /// Whether a `Host` header names this node, with or without a port.
+    pub(crate) fn permits(&self, host: &str) -> bool {
+        let name = name_of(host);
+        match name.parse::<IpAddr>() {
+            Ok(address) => address.is_loopback() || self.any_address || self.addresses.contains(&address),
+            Err(_) => {
+                let is_it = |known: &str| known.eq_ignore_ascii_case(name);
+                is_it("localhost") || self.names.iter().any(|known| is_it(known))
+            }
+        }
+    }
+}
+
+/// A host without its port.
+fn name_of(host: &str) -> &str {
+    match host.strip_prefix('[') {
         Some(rest) => rest.split_once(']').map_or(rest, |(name, _)| name),
+        None if host.bytes().filter(|byte| *byte == b':').count() > 1 => host,
         None => host.split_once(':').map_or(host, |(name, _)| name),
-    };
-    let is_label = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
-    is_label || name.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+    }
 }
 
 /// Whether an `Origin` header is of the host that the request was sent to: scheme, then the same name and
@@ -38,16 +79,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn is_local_names_of_this_machine_only() {
+    fn permits_this_machine_and_names_of_the_settings_only() {
+        let hosts = Hosts::new("cell, Cell.example:7080,10.0.0.1");
+        for host in [
+            "localhost",
+            "LOCALHOST:7080",
+            "127.0.0.1:7080",
+            "127.1.2.3",
+            "[::1]:7080",
+            "[::1]",
+            "cell:7080",
+            "cell.EXAMPLE",
+            "10.0.0.1:7080",
+        ] {
+            assert!(hosts.permits(host), "{host}");
+        }
         for host in
-            ["localhost", "LOCALHOST:7080", "127.0.0.1:7080", "127.1.2.3", "cell", "[::1]:7080", "[::1]"]
+            ["", "foo", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.2", "[::2]", "localhost."]
         {
-            assert!(is_local(host), "{host}");
+            assert!(!hosts.permits(host), "{host}");
         }
-        for host in ["", "evil.example", "127.0.0.1.evil.example:7080", "10.0.0.1", "[::2]", "localhost.evil"]
-        {
-            assert!(!is_local(host), "{host}");
-        }
+    }
+
+    /// With a search domain of an attacker, a name without a dot points wherever they like.
+    #[test]
+    fn permits_no_name_without_a_dot_by_itself() {
+        assert!(!Hosts::new("").permits("foo:7080") && !Hosts::default().permits("cell"));
+    }
+
+    #[test]
+    fn permits_the_bound_address_and_any_address_if_all_are_bound() {
+        let one = Hosts::new("").bound_to("10.0.0.1:7080".parse().unwrap());
+        assert!(one.permits("10.0.0.1:7080") && !one.permits("10.0.0.2:7080"));
+        let all = Hosts::new("").bound_to("0.0.0.0:7080".parse().unwrap());
+        assert!(all.permits("10.0.0.2:7080") && !all.permits("evil.example:7080"));
     }
 
     #[test]
@@ -76,7 +141,12 @@ mod tests {
 
     #[test]
     fn is_permitted_loopback_only() {
-        assert!(is_permitted("127.0.0.1:1".parse().unwrap()) && is_permitted("[::1]:1".parse().unwrap()));
-        assert!(!is_permitted("0.0.0.0:1".parse().unwrap()) && !is_permitted("10.1.1.1:1".parse().unwrap()));
+        assert!(
+            is_local_address("127.0.0.1:1".parse().unwrap()) && is_local_address("[::1]:1".parse().unwrap())
+        );
+        assert!(
+            !is_local_address("0.0.0.0:1".parse().unwrap())
+                && !is_local_address("10.1.1.1:1".parse().unwrap())
+        );
     }
 }

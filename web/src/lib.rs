@@ -44,22 +44,26 @@
 //! revision that its author has seen (`If-Match`). Of those with an `Idempotency-Key` that did something the
 //! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
 //!
-//! With a file of tokens (`http_tokens_file`) every route below `/api/` wants one of them (`Authorization:
-//! Bearer`): a viewer's to read, an operator's to change something, an admin's where the router says so.
-//! Health, metrics and the console's files want none, and nodes know each other without.
+//! With a file of tokens (`http_tokens_file`) all but health, metrics and the console's files wants one of them
+//! (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's where the router
+//! says so. Nodes know each other without. Who sends tokens that are not known, or changes something, too often
+//! is answered 429.
 //!
 //! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
-//! in `x-request-id`. Only loopback addresses can be bound, and only requests whose `Host` names one are
-//! answered, so that a web page cannot read a node through a name that it points at 127.0.0.1.
+//! in `x-request-id`. Only loopback addresses can be bound, unless HTTP is served over TLS and asks for tokens.
+//! Only requests whose `Host` names the node are answered (`host`), so that a web page cannot read a node
+//! through a name that it points at it.
 
 mod access;
 mod api;
 mod client_metrics;
 mod clock;
+mod connections;
 mod console;
 mod coordination;
 mod coordinator_watch;
 mod drill;
+mod drill_permission;
 mod event_log;
 mod exposition;
 mod freshness;
@@ -72,7 +76,9 @@ mod metrics;
 mod peer_secret;
 mod peers;
 mod problem;
+mod rate_limit;
 mod rates;
+mod request_limits;
 mod selector_history;
 mod server;
 mod setting;
@@ -82,6 +88,7 @@ mod status_page;
 mod store;
 #[cfg(test)]
 mod test_cluster;
+mod tls;
 mod tokens;
 mod tuning_end;
 mod words;
@@ -89,4 +96,5 @@ mod words;
 pub use server::{HttpServer, WebError};
 pub use setting::SETTINGS;
 pub use source::{Sources, StatusSource};
+pub use tls::TlsError;
 pub use tokens::TokensError;

@@ -1,8 +1,12 @@
 //! The secret by which nodes of one cluster know each other over HTTP. It is a row of the coordinator, made
 //! once, of 32 random bytes: who can read the coordinator could change any row of it as well.
+//!
+//! It is learned in the background, because the coordinator may take longer than a request to a peer has, and
+//! because no request may start a call of it. Until then a node asks its peers without it.
 
-use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use cell_cluster::{ClusterError, Coordinator, KeyCondition, Transaction};
@@ -10,61 +14,91 @@ use data_encoding::HEXLOWER;
 use rustix::rand::{GetRandomFlags, getrandom};
 use subtle::ConstantTimeEq;
 
+use crate::coordination::{Coordination, Unanswered, in_words};
+
 /// The header that a node's requests to its peers carry.
 pub(crate) const PEER_HEADER: &str = "x-cell-peer";
 const KEY: &str = "web/peer-secret";
 const BYTES: usize = 32;
+/// How long one attempt to learn it waits.
+const PATIENCE: Duration = Duration::from_secs(4);
+
+/// What a request's header says of its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerClaim {
+    /// It is no peer, or has no right to say so.
+    NoPeer,
+    /// It is a peer.
+    Peer,
+    /// It says that it is one, and the secret is not known yet.
+    Unknown,
+}
 
 /// The secret, once it is known.
 #[derive(Clone, Default)]
 pub(crate) struct PeerSecret {
-    coordinator: Option<Arc<dyn Coordinator>>,
     known: Arc<OnceLock<String>>,
+    is_asking: Arc<AtomicBool>,
 }
 
 impl PeerSecret {
-    /// Of the cluster that `coordinator` serves; without one there is no secret, and nobody is a peer.
-    pub(crate) fn new(coordinator: Option<Arc<dyn Coordinator>>) -> PeerSecret {
-        PeerSecret { coordinator, known: Arc::default() }
+    /// Reads the secret if it is not known, unless that is under way.
+    pub(crate) async fn learn(&self, coordination: &Coordination) {
+        if self.known.get().is_some() || self.is_asking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // The flag belongs to the call, not to this future, which may end before.
+        let (known, asking) = (Arc::clone(&self.known), Asking(Arc::clone(&self.is_asking)));
+        let read = move |coordinator: Arc<dyn Coordinator>| {
+            let _asking = asking;
+            let secret = read_or_make(&*coordinator)?;
+            let _ = known.set(secret); // known already: it is the same
+            Ok(())
+        };
+        match coordination.call(PATIENCE, read).await {
+            Ok(()) | Err(Unanswered::Absent) => {}
+            Err(error) => tracing::debug!(error = in_words(&error), "the peers' secret is not known yet"),
+        }
     }
 
-    /// The secret. The first call asks the coordinator, on a thread that may block; until it answers there is
-    /// none.
-    pub(crate) async fn get(&self) -> Option<&str> {
-        if self.known.get().is_none()
-            && let Some(coordinator) = self.coordinator.clone()
-        {
-            let known = self.known.clone();
-            let read = tokio::task::spawn_blocking(move || match read_or_make(&*coordinator) {
-                Ok(secret) => drop(known.set(secret)),
-                Err(error) => tracing::debug!(%error, "the peers' secret is not known yet"),
-            });
-            let _ = read.await; // a panic there has been told, and leaves the secret unknown
-        }
+    /// The secret, if it is known. Never waits.
+    pub(crate) fn get(&self) -> Option<&str> {
         self.known.get().map(String::as_str)
     }
 
-    /// Whether a request carries the secret.
-    pub(crate) async fn is_in(&self, headers: &HeaderMap) -> bool {
-        let Some(given) = headers.get(PEER_HEADER) else { return false };
-        let expected = self.get().await;
-        expected.is_some_and(|expected| expected.as_bytes().ct_eq(given.as_bytes()).into())
+    /// Whether a request carries the secret. Never waits.
+    pub(crate) fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
+        match (headers.get(PEER_HEADER), self.get()) {
+            (None, _) => PeerClaim::NoPeer,
+            (Some(_), None) => PeerClaim::Unknown,
+            (Some(given), Some(known)) if known.as_bytes().ct_eq(given.as_bytes()).into() => PeerClaim::Peer,
+            (Some(_), Some(_)) => PeerClaim::NoPeer,
+        }
+    }
+}
+
+/// A call that is under way, also where it was dropped before it began.
+struct Asking(Arc<AtomicBool>);
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 
 /// The row, made if it is not there. Of several nodes that make it at a time one wins.
-fn read_or_make(coordinator: &dyn Coordinator) -> Result<String, Box<dyn Error>> {
+fn read_or_make(coordinator: &dyn Coordinator) -> Result<String, ClusterError> {
     if let Some(row) = coordinator.read(KEY)? {
         return Ok(row.value);
     }
     let mut bytes = [0; BYTES];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty())?;
+    let filled = getrandom(&mut bytes, GetRandomFlags::empty()).expect("the kernel has random bytes");
     assert_eq!(filled, BYTES, "so few random bytes come at once");
     let absent = KeyCondition::Absent { key: KEY.to_owned() };
     coordinator.transact(Transaction::new().when(absent).put(KEY, HEXLOWER.encode(&bytes)))?;
     match coordinator.read(KEY)? {
         Some(row) => Ok(row.value),
-        None => Err(ClusterError::Contended { what: "the peers' secret" }.into()),
+        None => Err(ClusterError::Contended { what: "the peers' secret" }),
     }
 }
 
@@ -80,21 +114,44 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn get_by_two_nodes_is_one_secret_and_opens_to_it_alone() {
+    async fn learn_by_two_nodes_is_one_secret_and_opens_to_it_alone() {
         let sim = Sim::new(7);
-        let secrets = [0, 1].map(|_| PeerSecret::new(Some(Arc::new(sim.link()))));
-        let first = secrets[0].get().await.unwrap().to_owned();
-        assert_eq!((first.len(), secrets[1].get().await), (2 * BYTES, Some(first.as_str())));
-        assert!(secrets[1].is_in(&headers(&first)).await);
-        for wrong in ["", &first[1..], &"0".repeat(2 * BYTES)] {
-            assert!(!secrets[1].is_in(&headers(wrong)).await, "{wrong}");
+        let secrets = [0, 1].map(|_| PeerSecret::default());
+        for secret in &secrets {
+            secret.learn(&Coordination::new(Some(Arc::new(sim.link())))).await;
         }
-        assert!(!secrets[1].is_in(&HeaderMap::new()).await);
+        let first = secrets[0].get().unwrap().to_owned();
+        assert_eq!((first.len(), secrets[1].get()), (2 * BYTES, Some(first.as_str())));
+        assert_eq!(secrets[1].claim_in(&headers(&first)), PeerClaim::Peer);
+        for wrong in ["", &first[1..], &"0".repeat(2 * BYTES)] {
+            assert_eq!(secrets[1].claim_in(&headers(wrong)), PeerClaim::NoPeer, "{wrong}");
+        }
+        assert_eq!(secrets[1].claim_in(&HeaderMap::new()), PeerClaim::NoPeer);
     }
 
     #[tokio::test]
-    async fn without_a_coordinator_nobody_is_a_peer() {
-        let secret = PeerSecret::new(None);
-        assert!(secret.get().await.is_none() && !secret.is_in(&headers("")).await);
+    async fn learn_without_a_coordinator_knows_nobody_and_asks_anew() {
+        let (link, secret) = (Sim::new(7).link(), PeerSecret::default());
+        secret.learn(&Coordination::new(None)).await;
+        link.set_cut(true);
+        let coordination = Coordination::new(Some(Arc::new(link.clone())));
+        secret.learn(&coordination).await;
+        assert_eq!((secret.get(), secret.claim_in(&headers("x"))), (None, PeerClaim::Unknown));
+        link.set_cut(false);
+        secret.learn(&coordination).await;
+        assert_eq!((secret.get().is_some(), secret.claim_in(&headers("x"))), (true, PeerClaim::NoPeer));
+    }
+
+    #[tokio::test]
+    async fn learn_while_one_is_under_way_asks_nobody() {
+        let (coordination, secret) =
+            (Coordination::new(Some(Arc::new(Sim::new(7).link()))), PeerSecret::default());
+        let asking = Asking(Arc::clone(&secret.is_asking));
+        secret.is_asking.store(true, Ordering::Release);
+        secret.learn(&coordination).await;
+        assert_eq!(secret.get(), None);
+        drop(asking);
+        secret.learn(&coordination).await;
+        assert!(secret.get().is_some());
     }
 }

@@ -1,23 +1,26 @@
 //! What the other nodes say over HTTP. Each is asked for its own part of a document, all at a time, with a
 //! short deadline: whoever does not answer is listed as missing, and the rest is shown.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Method, Request, StatusCode, header};
-use cell_cluster::{Coordinator, MemberRow};
+use cell_cluster::MemberRow;
 use cell_node::NodeSnapshot;
 use cell_terms::NodeId;
 use http_body_util::{BodyExt, Limited};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::ClientConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
-use crate::peer_secret::{PEER_HEADER, PeerSecret};
+use crate::coordination::Coordination;
+use crate::peer_secret::{PEER_HEADER, PeerClaim, PeerSecret};
+use crate::tls::trusting_nobody;
 
 /// How long a peer may take.
 pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
@@ -25,8 +28,8 @@ pub(crate) const PEER_DEADLINE: Duration = Duration::from_millis(200);
 const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// Peers that are asked at a time: as many as a cluster has nodes.
 const PEERS_MAX: usize = 64;
-/// A connection that is not used for so long is closed.
-const IDLE: Duration = Duration::from_secs(30);
+/// A connection that is not used for so long is closed, before the peer does so itself.
+const IDLE: Duration = Duration::from_secs(5);
 
 /// A node whose answer is not in a document.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,24 +57,33 @@ pub(crate) struct Gathered<T> {
 /// The other members' HTTP.
 #[derive(Clone)]
 pub(crate) struct Peers {
-    client: Client<HttpConnector, Body>,
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+    scheme: &'static str,
     secret: PeerSecret,
 }
 
 impl Peers {
-    /// The peers in the cluster that `coordinator` serves.
-    pub(crate) fn new(coordinator: Option<Arc<dyn Coordinator>>) -> Peers {
+    /// Peers that are asked over TLS, or without a configuration for it over plain HTTP.
+    pub(crate) fn new(tls: Option<ClientConfig>) -> Peers {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(PEER_DEADLINE));
         connector.set_nodelay(true);
+        connector.enforce_http(false);
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let connector = HttpsConnector::from((connector, tls.unwrap_or_else(trusting_nobody)));
         let mut builder = Client::builder(TokioExecutor::new());
         let client = builder.pool_timer(TokioTimer::new()).pool_idle_timeout(IDLE).build(connector);
-        Peers { client, secret: PeerSecret::new(coordinator) }
+        Peers { client, scheme, secret: PeerSecret::default() }
     }
 
     /// Whether a request comes from another node of the cluster.
-    pub(crate) async fn is_peer(&self, headers: &HeaderMap) -> bool {
-        self.secret.is_in(headers).await
+    pub(crate) fn claim_in(&self, headers: &HeaderMap) -> PeerClaim {
+        self.secret.claim_in(headers)
+    }
+
+    /// Learns the secret of the cluster's nodes if it is not known. Called each second.
+    pub(crate) async fn learn_secret(&self, coordination: &Coordination) {
+        self.secret.learn(coordination).await;
     }
 
     /// Asks every other living member for `GET path`, and puts this node's own part to what they say. The
@@ -127,8 +139,9 @@ impl Peers {
             return Err("it has no HTTP address".to_owned());
         }
         let exchange = async {
-            let mut request = Request::builder().method(method).uri(format!("http://{}{path}", member.http));
-            if let Some(secret) = self.secret.get().await {
+            let address = format!("{}://{}{path}", self.scheme, member.http);
+            let mut request = Request::builder().method(method).uri(address);
+            if let Some(secret) = self.secret.get() {
                 request = request.header(PEER_HEADER, secret);
             }
             let body = match body {
@@ -170,6 +183,7 @@ fn in_words(error: &hyper_util::client::legacy::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::sync::Arc;
 
     use cell_cluster::Sim;
     use cell_node::ClusterSnapshot;
@@ -229,7 +243,7 @@ mod tests {
             member(4, &gone.to_string()),
             member(5, ""),
         ];
-        let peers = Peers::new(Some(Arc::new(coordinator.link())));
+        let peers = Peers::new(None);
         let gathered = gather(&peers, &node_of(0, members)).await;
         assert_eq!(nodes(&gathered), (vec![0, 1, 2], vec![3, 4, 5]));
         assert_eq!(gathered.parts[2].part["node"], 2);
@@ -244,7 +258,7 @@ mod tests {
         let first = serve(1, &coordinator);
         let members = vec![member(1, &first.address().to_string())];
         coordinator.cut_power();
-        let peers = Peers::new(Some(Arc::new(coordinator.link())));
+        let peers = Peers::new(None);
         assert_eq!(nodes(&gather(&peers, &node_of(0, members)).await), (vec![0, 1], vec![]));
     }
 

@@ -1,28 +1,25 @@
-//! The HTTP server of a node: one thread, a bounded number of connections, idle ones closed.
+//! The HTTP server of a node: one thread, which takes connections and observes the node once a second.
 
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
-use tokio::time::{Instant, Sleep, sleep};
+use cell_terms::setting::Settings;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 
 use crate::api::router::router;
+use crate::connections::{ConnectionLimits, Connections};
 use crate::host;
+use crate::setting;
 use crate::shared::Shared;
 use crate::source::Sources;
+use crate::tls::{TlsConfigs, TlsError};
 use crate::tokens::TokensError;
 
-/// Connections at a time; further ones wait in the backlog.
-const CONNECTIONS_MAX: usize = 256;
-/// A connection on which nothing happens for so long is closed.
-const IDLE_MAX: Duration = Duration::from_secs(60);
 /// How long a shutdown waits for responses that are under way.
 const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 
@@ -30,9 +27,10 @@ const SHUTDOWN_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WebError {
-    /// Not a loopback address. Use one, and a tunnel or a proxy in front of it.
+    /// Not a loopback address, without TLS or without tokens.
     #[error(
-        "HTTP on {address} is refused: only loopback addresses can be served until TLS and tokens are built"
+        "HTTP on {address} is refused: an address that is not loopback needs TLS (http_tls_certificate_file, \
+         http_tls_key_file) and tokens (http_tokens_file)"
     )]
     NotLoopback {
         /// What was asked for.
@@ -50,6 +48,9 @@ pub enum WebError {
     /// The file of tokens is none.
     #[error(transparent)]
     Tokens(#[from] TokensError),
+    /// The files of TLS are none.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No thread or no runtime could be had.
     #[error("cannot start the HTTP server's thread")]
     Start(#[source] io::Error),
@@ -59,6 +60,7 @@ pub enum WebError {
 #[derive(Debug)]
 pub struct HttpServer {
     address: SocketAddr,
+    scheme: &'static str,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,7 +72,19 @@ impl HttpServer {
     /// The address is not loopback or cannot be bound, the tokens cannot be read, or the system has no thread
     /// to give.
     pub fn start(address: SocketAddr, sources: Sources) -> Result<HttpServer, WebError> {
-        HttpServer::check_address(address)?;
+        HttpServer::start_within(ConnectionLimits::default(), address, sources)
+    }
+
+    fn start_within(
+        limits: ConnectionLimits,
+        address: SocketAddr,
+        sources: Sources,
+    ) -> Result<HttpServer, WebError> {
+        let settings = sources.settings.as_ref().map(|store| store.given());
+        HttpServer::check_address(address, settings.as_ref())?;
+        let tls = settings.as_ref().map(TlsConfigs::of_settings).transpose()?.flatten();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let (serving, asking) = tls.map(|tls| (tls.server, tls.client)).unzip();
         let bind = |source| WebError::Bind { address, source };
         let listener = std::net::TcpListener::bind(address).map_err(bind)?;
         listener.set_nonblocking(true).map_err(bind)?;
@@ -78,25 +92,40 @@ impl HttpServer {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(WebError::Start)?;
         let (stop, stopped) = oneshot::channel();
-        let shared = Arc::new(Shared::new(sources).guarded()?);
-        let serve = move || runtime.block_on(serve(listener, shared, stopped));
+        let shared = Arc::new(Shared::new(sources).guarded(address, asking)?);
+        let connections = Connections::new(limits, serving);
+        let serve = move || {
+            runtime.block_on(serve(listener, shared, connections, stopped));
+            runtime.shutdown_timeout(SHUTDOWN_MAX); // a thread may wait for a folder that hangs
+        };
         let thread = std::thread::Builder::new().name("cell-web".into()).spawn(serve);
         let thread = thread.map_err(WebError::Start)?;
-        Ok(HttpServer { address, stop: Some(stop), thread: Some(thread) })
+        Ok(HttpServer { address, scheme, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// Whether an address may be served, to be asked before anything else is started.
+    /// Whether an address may be served with these settings, to be asked before anything else is started.
     ///
     /// # Errors
     /// [`WebError::NotLoopback`].
-    pub fn check_address(address: SocketAddr) -> Result<(), WebError> {
-        if host::is_permitted(address) { Ok(()) } else { Err(WebError::NotLoopback { address }) }
+    pub fn check_address(address: SocketAddr, settings: Option<&Settings>) -> Result<(), WebError> {
+        let given = |name| settings.is_some_and(|settings| setting::text(settings, name).is_some());
+        let is_guarded = given(setting::TLS_CERTIFICATE_FILE) && given(setting::TOKENS_FILE);
+        match is_guarded || host::is_local_address(address) {
+            true => Ok(()),
+            false => Err(WebError::NotLoopback { address }),
+        }
     }
 
     /// Where it serves; tells the port if port 0 was asked for.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How its addresses begin: `https` with TLS, else `http`.
+    #[must_use]
+    pub fn scheme(&self) -> &'static str {
+        self.scheme
     }
 
     /// Takes no more connections, finishes responses under way, at most for five seconds.
@@ -122,28 +151,38 @@ impl Drop for HttpServer {
     }
 }
 
-async fn serve(listener: std::net::TcpListener, shared: Arc<Shared>, stopped: oneshot::Receiver<()>) {
-    let listener = match TcpListener::from_std(listener) {
-        Ok(inner) => Bounded { inner, permits: Arc::new(Semaphore::new(CONNECTIONS_MAX)) },
+async fn serve(
+    listener: std::net::TcpListener,
+    shared: Arc<Shared>,
+    mut connections: Connections,
+    mut stopped: oneshot::Receiver<()>,
+) {
+    let mut listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "the HTTP listener cannot be polled"),
     };
+    shared.prepare().await;
     tokio::spawn(observe_each_second(Arc::clone(&shared)));
-    let (drain, draining) = oneshot::channel();
-    let streams = Arc::clone(&shared);
-    let server = axum::serve(listener, router(Arc::clone(&shared))).with_graceful_shutdown(async move {
-        let _ = stopped.await; // a dropped sender is a stop as well
-        streams.stop();
-        let _ = drain.send(());
-    });
-    let overdue = async {
-        let _ = draining.await;
-        sleep(SHUTDOWN_MAX).await;
-    };
-    tokio::select! {
-        result = server => if let Err(error) = result {
-            tracing::error!(%error, "the HTTP server ended");
-        },
-        () = overdue => tracing::warn!("connections were still open after a shutdown's grace; dropped"),
+    let router = router(Arc::clone(&shared));
+    let mut served = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            _ = &mut stopped => break, // a dropped sender is a stop as well
+            Some(_) = served.join_next() => continue,
+            accepted = axum::serve::Listener::accept(&mut listener) => accepted,
+        };
+        // Only now: nobody is closed for a connection that does not come.
+        tokio::select! {
+            _ = &mut stopped => break,
+            () = connections.make_room() => {}
+        }
+        served.spawn(connections.serve(accepted, router.clone(), Arc::clone(&shared)));
+    }
+    drop(listener);
+    shared.stop();
+    let ended = async { while served.join_next().await.is_some() {} };
+    if tokio::time::timeout(SHUTDOWN_MAX, ended).await.is_err() {
+        tracing::warn!("connections were still open after a shutdown's grace; dropped");
     }
     shared.drills.halt_all();
 }
@@ -153,76 +192,9 @@ async fn observe_each_second(shared: Arc<Shared>) {
     loop {
         interval.tick().await;
         shared.observe();
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move { shared.end_tuning().await });
-    }
-}
-
-struct Bounded {
-    inner: TcpListener,
-    permits: Arc<Semaphore>,
-}
-
-impl axum::serve::Listener for Bounded {
-    type Io = Connection;
-    type Addr = SocketAddr;
-
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
-        let permit = Arc::clone(&self.permits).acquire_owned().await.expect("the semaphore is never closed");
-        let (stream, peer) = axum::serve::Listener::accept(&mut self.inner).await;
-        (Connection { stream, idle: Box::pin(sleep(IDLE_MAX)), _permit: permit }, peer)
-    }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.inner.local_addr()
-    }
-}
-
-/// A stream that counts against the bound and fails when nothing happens on it.
-struct Connection {
-    stream: TcpStream,
-    idle: Pin<Box<Sleep>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-impl Connection {
-    /// A result is a sign of life; without one, time runs on.
-    fn timed<T>(&mut self, context: &mut Context<'_>, polled: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
-        if polled.is_ready() {
-            self.idle.as_mut().reset(Instant::now() + IDLE_MAX);
-            return polled;
-        }
-        self.idle.as_mut().poll(context).map(|()| Err(io::ErrorKind::TimedOut.into()))
-    }
-}
-
-impl AsyncRead for Connection {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
-        self.timed(context, polled)
-    }
-}
-
-impl AsyncWrite for Connection {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.timed(context, polled)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
+        let (tuning, learning) = (Arc::clone(&shared), Arc::clone(&shared));
+        tokio::spawn(async move { tuning.end_tuning().await });
+        tokio::spawn(async move { learning.learn().await });
     }
 }
 
@@ -234,9 +206,27 @@ mod tests {
     use crate::api::status::tests::snapshot;
 
     fn start() -> HttpServer {
+        start_within(ConnectionLimits::default())
+    }
+
+    fn start_within(limits: ConnectionLimits) -> HttpServer {
         let source = Arc::new(snapshot());
         let sources = Sources::new(Arc::new(move || Arc::clone(&source)));
-        HttpServer::start("127.0.0.1:0".parse().unwrap(), sources).unwrap()
+        HttpServer::start_within(limits, "127.0.0.1:0".parse().unwrap(), sources).unwrap()
+    }
+
+    /// Sends a byte every 10 ms until the server closes the connection, or for ten seconds.
+    fn is_cut_off_while_dripping(server: &HttpServer, begin: &[u8]) -> bool {
+        let mut stream = std::net::TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_millis(10))).unwrap();
+        stream.write_all(begin).unwrap();
+        (0..1_000).any(|_| {
+            let is_open = |error: io::Error| {
+                matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+            };
+            stream.write_all(b"x").is_err()
+                || stream.read(&mut [0; 1024]).map_or_else(|e| !is_open(e), |n| n == 0)
+        })
     }
 
     fn ask(server: &HttpServer, request: &str) -> String {
@@ -308,6 +298,19 @@ mod tests {
     }
 
     #[test]
+    fn check_address_permits_another_address_with_tls_and_tokens_together_alone() {
+        let address = "0.0.0.0:0".parse().unwrap();
+        let (tls, tokens) = (setting::TLS_CERTIFICATE_FILE, setting::TOKENS_FILE);
+        for (given, is_permitted) in [(&[tls][..], false), (&[tokens], false), (&[tls, tokens], true)] {
+            let mut settings = Settings::new(&[crate::SETTINGS]);
+            let source = cell_terms::setting::Source::Flag;
+            given.iter().for_each(|name| settings.set(name, "file", source).unwrap());
+            let checked = HttpServer::check_address(address, Some(&settings));
+            assert_eq!(checked.is_ok(), is_permitted, "{given:?}");
+        }
+    }
+
+    #[test]
     fn stream_brings_each_topic_and_ends_with_the_server() {
         let server = start();
         let stream = std::net::TcpStream::connect(server.address()).unwrap();
@@ -331,5 +334,35 @@ mod tests {
         stream.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
         server.shutdown();
+    }
+
+    /// 256 clients that sent a byte a minute held all connections for ever.
+    #[test]
+    fn slow_client_that_does_not_end_its_head_is_cut_off() {
+        let limits = ConnectionLimits { head: Duration::from_millis(50), ..ConnectionLimits::default() };
+        let server = start_within(limits);
+        assert!(is_cut_off_while_dripping(&server, b"GET /livez HTTP/1.1\r\nX-Slow: "));
+    }
+
+    #[test]
+    fn slow_client_that_keeps_a_connection_silent_is_cut_off() {
+        let limits = ConnectionLimits { silence: Duration::from_millis(50), ..ConnectionLimits::default() };
+        let server = start_within(limits);
+        assert!(is_cut_off_while_dripping(&server, b"GET /livez HTTP/1.1\r\nX-Slow: "));
+    }
+
+    #[test]
+    fn start_when_all_connections_are_taken_the_most_silent_makes_room() {
+        let limits = ConnectionLimits { count_max: 2, spared: Duration::ZERO, ..ConnectionLimits::default() };
+        let server = start_within(limits);
+        let connect = || std::net::TcpStream::connect(server.address()).unwrap();
+        let mut first = connect();
+        let mut second = connect();
+        second.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(second.read(&mut [0; 1024]).unwrap() > 0);
+        assert!(get(&server, "/livez").starts_with("HTTP/1.1 200"));
+        assert_eq!(first.read(&mut [0; 1]).unwrap(), 0, "it was closed");
+        second.write_all(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+        assert!(second.read(&mut [0; 1024]).unwrap() > 0, "it was not");
     }
 }

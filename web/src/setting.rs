@@ -6,6 +6,20 @@ use cell_terms::setting::{Applies, Bounds, Setting, Settings, Value};
 pub(crate) const TOKENS_FILE: &str = "http_tokens_file";
 /// Whether changes are refused.
 pub(crate) const READ_ONLY: &str = "http_read_only";
+/// Further names of this node.
+pub(crate) const HOSTS: &str = "http_hosts";
+/// How often a caller may change something.
+pub(crate) const CHANGES_PER_SECOND: &str = "http_changes_per_second";
+/// Of nodes without settings; the declaration's default is the same.
+pub(crate) const CHANGES_PER_SECOND_DEFAULT: f64 = 20.0;
+/// The certificates that the server shows.
+pub(crate) const TLS_CERTIFICATE_FILE: &str = "http_tls_certificate_file";
+/// Their key.
+pub(crate) const TLS_KEY_FILE: &str = "http_tls_key_file";
+/// The certificates that peers are trusted by.
+pub(crate) const TLS_TRUST_FILE: &str = "http_tls_trust_file";
+/// Where others find HTTP; a setting of the process.
+const ADVERTISED: &str = "advertise_http_address";
 
 /// Declarations; see `cell settings`.
 pub const SETTINGS: &[Setting] = &[
@@ -25,13 +39,67 @@ pub const SETTINGS: &[Setting] = &[
         bounds: Bounds::Flag,
         applies: Applies::Restart,
     },
+    Setting {
+        name: HOSTS,
+        meaning: "Names, separated by commas, under which people reach this node over HTTP, without ports. \
+                  Requests to other names than these, localhost and loopback addresses are refused, because a \
+                  web page can point its own name at this machine.",
+        default: "",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: CHANGES_PER_SECOND,
+        meaning: "How many requests a second that change something each caller of the admin API may send; twice as \
+                  many at once. Further ones are answered 429.",
+        default: "20",
+        bounds: Bounds::Integer { min: 1, max: 10_000 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: TLS_CERTIFICATE_FILE,
+        meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
+                  needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its peers as \
+                  it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
+        default: "",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: TLS_KEY_FILE,
+        meaning: "A PEM file with the private key of the certificate in http_tls_certificate_file.",
+        default: "",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Restart,
+    },
+    Setting {
+        name: TLS_TRUST_FILE,
+        meaning: "A PEM file with the certificates by which this node trusts its peers: their own, or those that \
+                  signed them. By default that is http_tls_certificate_file, so one certificate for all nodes does.",
+        default: "",
+        bounds: Bounds::Text { max: 4096 },
+        applies: Applies::Restart,
+    },
 ];
 
-/// The file of tokens, if there is one.
-pub(crate) fn tokens_file(settings: &Settings) -> Option<&str> {
-    match settings.get(TOKENS_FILE) {
+/// A text, such as a file, if it was given.
+pub(crate) fn text<'a>(settings: &'a Settings, name: &str) -> Option<&'a str> {
+    match settings.get(name) {
         Some((Value::Text(path), _)) if !path.is_empty() => Some(path),
         _ => None,
+    }
+}
+
+/// Further hosts that requests may name: those of the settings, and where others are told to find this node.
+pub(crate) fn hosts(settings: &Settings) -> String {
+    [HOSTS, ADVERTISED].map(|name| text(settings, name).unwrap_or_default()).join(",")
+}
+
+/// How many changes a second a caller may make.
+pub(crate) fn changes_per_second(settings: &Settings) -> f64 {
+    match settings.get(CHANGES_PER_SECOND) {
+        Some((Value::Integer(count), _)) => *count as f64,
+        _ => CHANGES_PER_SECOND_DEFAULT,
     }
 }
 

@@ -1,14 +1,16 @@
 //! What all handlers share: the sources, the age of the figures, the peers.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, header};
 use cell_cluster::TuningRow;
 use cell_node::{LookError, NodeSnapshot, TreeLook};
+use rustls::ClientConfig;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::access::Caller;
@@ -16,13 +18,17 @@ use crate::clock::{now, now_unix_ms};
 use crate::coordination::Coordination;
 use crate::coordinator_watch::{CoordinatorSeen, CoordinatorWatch};
 use crate::drill::Drills;
+use crate::drill_permission::DrillPermission;
 use crate::event_log::EventLog;
 use crate::freshness::Freshness;
 use crate::history::NodeHistory;
+use crate::host::Hosts;
 use crate::idempotency::Idempotency;
 use crate::kept::Kept;
+use crate::peer_secret::PeerClaim;
 use crate::peers::Peers;
 use crate::problem::Problem;
+use crate::request_limits::RequestLimits;
 use crate::selector_history::SelectorHistory;
 use crate::setting;
 use crate::source::Sources;
@@ -37,8 +43,12 @@ const LOOKS_MAX: usize = 2;
 pub(crate) struct Shared {
     pub(crate) sources: Sources,
     pub(crate) peers: Peers,
+    /// The hosts that requests may name.
+    pub(crate) hosts: Hosts,
+    pub(crate) limits: RequestLimits,
+    pub(crate) drill_permission: DrillPermission,
     pub(crate) store: Store,
-    looks: Semaphore,
+    looks: Arc<Semaphore>,
     pub(crate) coordination: Coordination,
     pub(crate) drills: Drills,
     selectors: Mutex<SelectorHistory>,
@@ -59,6 +69,8 @@ pub(crate) struct Shared {
     requests: AtomicU64,
 }
 
+/// How long a start waits for what others have to say.
+const PREPARATION_MAX: Duration = Duration::from_millis(300);
 /// Streams that are served at a time.
 const STREAMS_MAX: usize = 64;
 
@@ -66,11 +78,13 @@ impl Shared {
     /// Over a node's sources.
     pub(crate) fn new(sources: Sources) -> Shared {
         let freshness = Freshness::new(sources.snapshots.snapshot().uptime_ms, now());
-        let peers = Peers::new(sources.coordinator.clone());
         Shared {
-            peers,
+            peers: Peers::new(None),
+            hosts: Hosts::default(),
+            limits: RequestLimits::new(setting::CHANGES_PER_SECOND_DEFAULT),
+            drill_permission: DrillPermission::new(sources.data_folder.clone()),
             store: Store::new(sources.fabric),
-            looks: Semaphore::new(LOOKS_MAX),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
             coordination: Coordination::new(sources.coordinator.clone()),
             drills: Drills::default(),
             idempotency: Mutex::default(),
@@ -91,30 +105,61 @@ impl Shared {
         }
     }
 
-    /// With the tokens that the settings name; read-only if they say so.
+    /// With the tokens, hosts and limits that the settings name; read-only if they say so. Peers are asked
+    /// over TLS if there is a configuration for it.
     ///
     /// # Errors
     /// The tokens cannot be read.
-    pub(crate) fn guarded(mut self) -> Result<Shared, TokensError> {
+    pub(crate) fn guarded(
+        mut self,
+        address: SocketAddr,
+        tls: Option<ClientConfig>,
+    ) -> Result<Shared, TokensError> {
+        self.peers = Peers::new(tls);
         if let Some(store) = &self.sources.settings {
             let settings = store.given();
-            self.tokens =
-                setting::tokens_file(&settings).map(|path| Tokens::read(Path::new(path))).transpose()?;
+            let tokens = setting::text(&settings, setting::TOKENS_FILE);
+            self.tokens = tokens.map(|path| Tokens::read(Path::new(path))).transpose()?;
             self.is_read_only = setting::is_read_only(&settings);
+            self.hosts = Hosts::new(&setting::hosts(&settings)).bound_to(address);
+            self.limits = RequestLimits::new(setting::changes_per_second(&settings));
         }
         Ok(self)
     }
 
-    /// Who sent a request to the API.
+    /// What is learned before the first request, if it comes soon. It is learned again each second.
+    pub(crate) async fn prepare(&self) {
+        if tokio::time::timeout(PREPARATION_MAX, self.learn()).await.is_err() {
+            tracing::debug!("the coordinator or the data folder did not answer yet");
+        }
+    }
+
+    /// Who sent a request from this address.
     ///
     /// # Errors
-    /// 401: tokens are wanted, and it has none.
-    pub(crate) async fn caller(&self, headers: &HeaderMap) -> Result<Caller, Problem> {
+    /// 401: tokens are wanted, and it has none. 429: too many tokens from there were not known. 503: it says
+    /// that it is a peer, and that is not known yet.
+    pub(crate) fn caller(&self, headers: &HeaderMap, address: IpAddr) -> Result<Caller, Problem> {
         let Some(tokens) = &self.tokens else { return Ok(Caller::local()) };
-        if self.peers.is_peer(headers).await {
-            return Ok(Caller::peer());
+        match self.peers.claim_in(headers) {
+            PeerClaim::Peer => return Ok(Caller::peer()),
+            PeerClaim::Unknown => {
+                let detail = "This node has not learned yet by what its peers are known.";
+                return Err(Problem::unavailable(detail)
+                    .next("try again in a second; the coordinator has to answer this node first")
+                    .retry_after(Duration::from_secs(1)));
+            }
+            PeerClaim::NoPeer => {}
         }
-        tokens.caller(headers)
+        let has_token = headers.contains_key(header::AUTHORIZATION);
+        if has_token {
+            self.limits.check_login(address)?;
+        }
+        let caller = tokens.caller(headers);
+        if has_token && caller.is_err() {
+            self.limits.count_failed_login(address)?;
+        }
+        caller
     }
 
     /// Whether requests to the API need a token.
@@ -151,12 +196,21 @@ impl Shared {
         look: impl FnOnce(&TreeLook) -> Result<T, LookError> + Send + 'static,
     ) -> Result<T, LookError> {
         let Some(tree) = self.sources.tree.clone() else { return Err(LookError::NotServed) };
-        let _permit = self.looks.acquire().await.map_err(|_| LookError::Busy)?;
-        let looked = tokio::task::spawn_blocking(move || look(&tree)).await;
+        let permit = Arc::clone(&self.looks).acquire_owned().await.map_err(|_| LookError::Busy)?;
+        let looked = tokio::task::spawn_blocking(move || {
+            let _permit = permit; // held by the thread, also when nobody waits for it any more
+            look(&tree)
+        });
+        let looked = looked.await;
         looked.unwrap_or_else(|error| {
             tracing::error!(%error, "a look at a meganode panicked");
             Err(LookError::Busy)
         })
+    }
+
+    /// Learns what others have to say, each second. It may take as long as they do.
+    pub(crate) async fn learn(&self) {
+        tokio::join!(self.peers.learn_secret(&self.coordination), self.drill_permission.look());
     }
 
     /// What clients have reported.

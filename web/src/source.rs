@@ -59,12 +59,6 @@ impl Sources {
         Sources { data_folder: Some(folder.to_owned()), ..self }
     }
 
-    /// Whether the supervisor takes drills: then it has its socket in the data folder, which all nodes of a
-    /// supervisor share.
-    pub(crate) fn drills_allowed(&self) -> bool {
-        self.data_folder.as_deref().is_some_and(|folder| cell_drill::drill_socket(folder).exists())
-    }
-
     /// Where clients reach the node's fabric.
     #[must_use]
     pub fn fabric(self, address: SocketAddr) -> Sources {

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::header;
+use axum::http::{StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
 use serde_json::Value;
 
@@ -30,11 +30,24 @@ const HEAD: &str = "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\
     .verdict{font-size:1.25rem;font-weight:600}\
     </style>\n</head>\n<body>\n<h1>Cell</h1>\n";
 
+/// Its route.
+pub(crate) const PATH: &str = "/status";
+
 /// `GET /status`.
 pub(crate) async fn get_page(State(shared): State<Arc<Shared>>) -> Result<Response, Problem> {
     let text = gathered::text::<ClusterStatus>(&shared).await?;
     let status: Value = serde_json::from_slice(&text).map_err(|_| Problem::internal())?;
     Ok(([(header::CONTENT_SECURITY_POLICY, POLICY)], Html(page(&status))).into_response())
+}
+
+/// The page without the right to see it.
+pub(crate) fn refused() -> Response {
+    const TEXT: &str = "<p class=\"verdict\">Tokens are configured on this node.</p>\n\
+        <p>This page wants one of the role viewer or higher, in a header that browsers do not send by \
+        themselves:</p>\n<pre>curl -H \"Authorization: Bearer TOKEN\" ADDRESS/status</pre>\n\
+        <p>The <a href=\"/console/\">console</a> asks for a token and shows the same.</p>\n</body>\n</html>\n";
+    let policy = [(header::CONTENT_SECURITY_POLICY, POLICY)];
+    (StatusCode::UNAUTHORIZED, policy, Html(format!("{HEAD}{TEXT}"))).into_response()
 }
 
 /// A column: its heading, and whether it has numbers.

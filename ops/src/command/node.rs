@@ -53,7 +53,7 @@ pub(crate) fn run(_global: &Global, arguments: &NodeArgs, matches: &ArgMatches) 
     let resolve = move || Ok(resolve(&given, supervised)?.0);
     let configuration = Configuration::new(settings.clone(), filter, resolve);
     let (http, listen) = (address(&settings, "http_address")?, address(&settings, "listen_address")?);
-    HttpServer::check_address(http).map_err(explain_web)?;
+    HttpServer::check_address(http, Some(&settings)).map_err(explain_web)?;
     let partition = Partition::default();
     partition.set(arguments.partitioned);
     let wishes = hear(supervised, &partition)?;
@@ -81,6 +81,10 @@ fn resolve(matches: &ArgMatches, supervised: bool) -> anyhow::Result<(Settings, 
 fn explain_web(error: WebError) -> Failure {
     let next = match error {
         WebError::Tokens(_) => "mend the file that http_tokens_file names: `ROLE NAME SHA256` a line",
+        WebError::Tls(_) => {
+            "mend http_tls_certificate_file, http_tls_key_file and http_tls_trust_file: PEM files"
+        }
+        WebError::NotLoopback { .. } => "give a loopback address as http_address, or TLS and tokens",
         _ => "give another http_address",
     };
     Failure::usage(format!("{:#}", anyhow::Error::new(error))).next(next)
@@ -102,7 +106,7 @@ fn serve_http(
         .fabric(handle.address())
         .tree(handle.tree_look());
     let server = HttpServer::start(address, sources).map_err(explain_web)?;
-    tracing::info!("console at http://{}/console/", server.address());
+    tracing::info!("console at {}://{}/console/", server.scheme(), server.address());
     Ok(server)
 }
 

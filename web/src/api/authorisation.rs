@@ -1,5 +1,8 @@
 //! Tests of who may do what: each route with each role, without a token and with one that is not known.
 
+use std::sync::Arc;
+
+use cell_cluster::Sim;
 use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
@@ -52,11 +55,9 @@ fn routes_each_want_their_role_and_no_less() {
     let cluster = start(1, &[]);
     for route in &ROUTES {
         let (method, path, wanted) = (route.method, &*path(route), route.role);
-        for request in [request(method, path), with("x", request(method, path))] {
-            let answer = cluster.send(0, &request);
-            assert_eq!(answer.problem(), (401, "unauthorised"), "{method} {path}");
-            assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
-        }
+        let answer = cluster.send(0, &request(method, path));
+        assert_eq!(answer.problem(), (401, "unauthorised"), "{method} {path}");
+        assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
         for role in ROLES {
             let answer = cluster.send(0, &with(role.word(), request(method, path)));
             let is_refused = answer.status == 401 || answer.body["code"] == "forbidden";
@@ -99,6 +100,57 @@ fn tokens_name_who_changed_what_and_nodes_ask_each_other_without() {
     let who = cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/whoami"))).body;
     assert_eq!((&who["name"], &who["role"]), (&"viewer-1".into(), &"viewer".into()));
     assert_eq!(who["tokens_required"], true);
+}
+
+#[test]
+fn tokens_that_are_not_known_are_refused_and_soon_too_many() {
+    let cluster = start(1, &[]);
+    let status = TestRequest::new("GET", "/api/v1/status");
+    for _ in 0..10 {
+        assert_eq!(cluster.send(0, &with("x", status.clone())).problem(), (401, "unauthorised"));
+    }
+    let answer = cluster.send(0, &with("x", status.clone()));
+    assert_eq!(answer.problem(), (429, "too_many_failures"));
+    assert!(answer.header("retry-after").is_some() && answer.header("www-authenticate").is_none());
+    assert_eq!(cluster.send(0, &status).status, 401, "none at all is no failure");
+    assert_eq!(cluster.send(0, &with("viewer", status)).status, 200, "others of this machine go on");
+}
+
+#[test]
+fn changes_past_the_limit_are_refused_for_who_makes_them() {
+    let cluster = start(1, &[("http_changes_per_second", "1")]);
+    let change = |role| with(role, TestRequest::new("POST", "/api/v1/tuning:revert").json("{}"));
+    let codes: Vec<_> = (0..20).map(|_| cluster.send(0, &change("operator")).status).collect();
+    assert!(codes.contains(&429), "{codes:?}");
+    assert_ne!(codes[0], 429);
+    assert_ne!(cluster.send(0, &change("admin")).status, 429);
+}
+
+#[test]
+fn status_page_wants_a_token_and_says_how() {
+    let cluster = start(1, &[]);
+    let page = TestRequest::new("GET", "/status");
+    let refused = cluster.send(0, &page);
+    assert_eq!((refused.status, refused.header("content-type")), (401, Some("text/html; charset=utf-8")));
+    assert_eq!(refused.header("www-authenticate"), Some("Bearer"));
+    assert_eq!(cluster.send(0, &with("viewer", page)).status, 200);
+    assert_eq!(cluster.get(0, "/console/").status, 200);
+}
+
+/// The first read of the secret was made by requests, without a bound.
+#[test]
+fn peers_before_the_secret_is_known_are_told_to_come_again() {
+    let cluster =
+        TestCluster::start_with(1, &[("http_tokens_file", tokens().path().to_str().unwrap())], |sources| {
+            sources.coordinator(Arc::new({
+                let link = Sim::new(9).link();
+                link.set_cut(true);
+                link
+            }))
+        });
+    let answer = cluster.send(0, &TestRequest::new("GET", "/api/v1/status").header("x-cell-peer", "x"));
+    assert_eq!((answer.problem(), answer.header("retry-after")), ((503, "unavailable"), Some("1")));
+    assert_eq!(cluster.send(0, &with("viewer", TestRequest::new("GET", "/api/v1/status"))).status, 200);
 }
 
 #[test]

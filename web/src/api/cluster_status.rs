@@ -154,7 +154,7 @@ impl ClusterDocument for ClusterStatus {
             parts,
             missing,
             coordinator,
-            (shared.sources.drills_allowed(), shared.is_read_only()),
+            (shared.drill_permission.is_given(), shared.is_read_only()),
         )
     }
 }

@@ -1,7 +1,9 @@
 //! What every request that changes something goes through before its handler: where it comes from, what its
 //! body is, whether it was done already; and the role that a route wants.
 
+use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::body::{Body, Bytes, to_bytes};
@@ -11,6 +13,7 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::MethodRouter;
+use http_body_util::LengthLimitError;
 use sha2::{Digest, Sha256};
 
 use crate::access::{Caller, Role};
@@ -23,6 +26,8 @@ use crate::shared::Shared;
 pub(crate) const API: &str = "/api/";
 /// Longest body of a request.
 const BODY_BYTES_MAX: usize = 64 << 10;
+/// Time for a body.
+const BODY_PATIENCE: Duration = Duration::from_secs(10);
 /// Longest answer that is kept for repeats.
 const ANSWER_BYTES_MAX: usize = 256 << 10;
 /// Longest `Idempotency-Key`.
@@ -88,6 +93,9 @@ pub(crate) async fn guard_changes(
     if shared.is_read_only() {
         return read_only().into_response();
     }
+    if let Err(problem) = shared.limits.count_change(&caller) {
+        return problem.into_response();
+    }
     match guarded(&shared, &caller, request, next).await {
         Ok(response) => response,
         Err(problem) => problem.into_response(),
@@ -102,12 +110,7 @@ async fn guarded(
 ) -> Result<Response, Problem> {
     let (mut parts, body) = request.into_parts();
     check_origin(&parts.headers)?;
-    let too_large = |_| {
-        let detail = format!("The body is longer than {} KiB.", BODY_BYTES_MAX >> 10);
-        let next = "send less at a time";
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).next(next)
-    };
-    let body = to_bytes(body, BODY_BYTES_MAX).await.map_err(too_large)?;
+    let body = read_body(body, BODY_PATIENCE).await?;
     check_type(&parts.headers, &body)?;
     let Some(key) = key(&parts.headers)? else {
         return Ok(next.run(Request::from_parts(parts, body.into())).await);
@@ -123,6 +126,26 @@ async fn guarded(
     parts.extensions.insert(repeat_id(&under_way.key, &fingerprint));
     let response = next.run(Request::from_parts(parts, body.into())).await;
     Ok(under_way.end(response).await)
+}
+
+/// A whole body. It has `patience` to come.
+async fn read_body(body: Body, patience: Duration) -> Result<Bytes, Problem> {
+    match tokio::time::timeout(patience, to_bytes(body, BODY_BYTES_MAX)).await {
+        Ok(Ok(body)) => Ok(body),
+        Ok(Err(error)) if error.source().is_some_and(|cause| cause.is::<LengthLimitError>()) => {
+            let detail = format!("The body is longer than {} KiB.", BODY_BYTES_MAX >> 10);
+            let next = "send less at a time";
+            Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail).next(next))
+        }
+        Ok(Err(error)) => {
+            let detail = format!("The body broke off: {error}.");
+            Err(Problem::new(StatusCode::BAD_REQUEST, "body_broken", detail).next("send it again"))
+        }
+        Err(_) => {
+            let detail = format!("The body did not come within {} s.", patience.as_secs());
+            Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail).next("send it again"))
+        }
+    }
 }
 
 /// A web page of another host may send a request to this one, though it cannot read the answer.
@@ -231,5 +254,31 @@ impl UnderWay<'_> {
 impl Drop for UnderWay<'_> {
     fn drop(&mut self) {
         self.shared.idempotency().abandon(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use futures_util::stream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn read_body_tells_a_long_one_a_broken_one_and_a_slow_one_apart() {
+        let long = Body::from(vec![b'x'; BODY_BYTES_MAX + 1]);
+        let broken =
+            Body::from_stream(stream::iter([Ok("x"), Err(io::Error::from(io::ErrorKind::BrokenPipe))]));
+        let slow = Body::from_stream(stream::pending::<io::Result<Bytes>>());
+        for (body, patience, status, code) in [
+            (long, BODY_PATIENCE, 413, "body_too_large"),
+            (broken, BODY_PATIENCE, 400, "body_broken"),
+            (slow, Duration::from_millis(1), 408, "body_too_slow"),
+        ] {
+            let problem = read_body(body, patience).await.unwrap_err();
+            assert_eq!((problem.status.as_u16(), problem.code), (status, code), "{}", problem.detail);
+        }
+        assert_eq!(read_body(Body::from("x"), BODY_PATIENCE).await.unwrap(), "x");
     }
 }

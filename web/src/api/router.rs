@@ -1,13 +1,14 @@
 //! Routes and what is done for every request.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, patch, post};
+use axum::{Extension, Router};
 
 use crate::access::{Caller, Role};
 use crate::api::cluster_status::ClusterStatus;
@@ -21,10 +22,11 @@ use crate::api::{
     cluster, drill_preview, drills, events, gathered, kv, openapi, operations, selector, series, status,
     stream, tree, tuning, tuning_change, whoami,
 };
+use crate::connections::PeerAddress;
 use crate::exposition::Format;
 use crate::problem::{self, Problem};
 use crate::shared::Shared;
-use crate::{console, health, host, metrics, status_page};
+use crate::{console, health, metrics, status_page};
 
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     Router::new()
@@ -32,7 +34,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/console", get(console::to_console))
         .route("/console/", get(console::get_document))
         .route("/console/{*path}", get(console::get_file))
-        .route("/status", get(status_page::get_page))
+        .route(status_page::PATH, get(status_page::get_page))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
         .route("/metrics", get(metrics_text))
@@ -74,23 +76,20 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-/// Names each request, and turns away those that were meant for another host.
-async fn name_and_guard(State(shared): State<Arc<Shared>>, mut request: Request, next: Next) -> Response {
+/// Names each request, turns away those that were meant for another host, and finds out who sends it.
+async fn name_and_guard(
+    State(shared): State<Arc<Shared>>,
+    Extension(PeerAddress(peer)): Extension<PeerAddress>,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let name = shared.name_request();
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let mut response = if host.is_some_and(host::is_local) {
-        match caller(&shared, request.uri().path(), request.headers()).await {
-            Ok(caller) => {
-                request.extensions_mut().insert(caller);
-                next.run(request).await
-            }
-            Err(problem) => {
-                let bearer = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
-                (bearer, problem).into_response()
-            }
+    let mut response = match caller(&shared, &request, peer.ip()) {
+        Ok(caller) => {
+            request.extensions_mut().insert(caller);
+            next.run(request).await
         }
-    } else {
-        Problem::host_refused().into_response()
+        Err(problem) => refused(request.uri().path(), problem),
     };
     response = problem::complete(response, &name);
     let headers = response.headers_mut();
@@ -102,11 +101,32 @@ async fn name_and_guard(State(shared): State<Arc<Shared>>, mut request: Request,
     response
 }
 
-/// Who sends a request; to what is not of the API, anybody may.
-async fn caller(shared: &Shared, path: &str, headers: &HeaderMap) -> Result<Caller, Problem> {
-    match path.starts_with(guard::API) {
-        true => shared.caller(headers).await,
-        false => Ok(Caller::anonymous()),
+/// Who sends a request.
+fn caller(shared: &Shared, request: &Request, peer: IpAddr) -> Result<Caller, Problem> {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    if !host.is_some_and(|host| shared.hosts.permits(host)) {
+        return Err(Problem::host_refused());
+    }
+    match is_open(request.uri().path()) {
+        true => Ok(Caller::anonymous()),
+        false => shared.caller(request.headers(), peer),
+    }
+}
+
+/// Whether everybody may ask for it: health, metrics, the console's files, and what is not there.
+fn is_open(path: &str) -> bool {
+    !path.starts_with(guard::API) && path != status_page::PATH
+}
+
+/// What a caller gets who is nobody.
+fn refused(path: &str, problem: Problem) -> Response {
+    if problem.status != StatusCode::UNAUTHORIZED {
+        return problem.into_response();
+    }
+    let bearer = [(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))];
+    match path {
+        status_page::PATH => (bearer, status_page::refused()).into_response(),
+        _ => (bearer, problem).into_response(),
     }
 }
 

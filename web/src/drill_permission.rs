@@ -1,0 +1,57 @@
+//! Whether the supervisor takes drills: then it has its socket in the data folder. A folder that hangs must not
+//! hold the web's one thread, so it is looked at on another one, one look at a time.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is known of it.
+#[derive(Clone, Default)]
+pub(crate) struct DrillPermission {
+    folder: Option<PathBuf>,
+    is_given: Arc<AtomicBool>,
+    is_looking: Arc<AtomicBool>,
+}
+
+impl DrillPermission {
+    /// Of the supervisor with this data folder; without one there are no drills.
+    pub(crate) fn new(folder: Option<PathBuf>) -> DrillPermission {
+        DrillPermission { folder, ..DrillPermission::default() }
+    }
+
+    /// As it was at the last look.
+    pub(crate) fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Relaxed)
+    }
+
+    /// Looks, unless a look is under way.
+    pub(crate) async fn look(&self) {
+        let Some(folder) = self.folder.clone() else { return };
+        if self.is_looking.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (is_given, is_looking) = (Arc::clone(&self.is_given), Arc::clone(&self.is_looking));
+        let look = tokio::task::spawn_blocking(move || {
+            is_given.store(cell_drill::drill_socket(&folder).exists(), Ordering::Relaxed);
+            is_looking.store(false, Ordering::Release);
+        });
+        let _ = look.await; // nothing in it panics
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn look_follows_the_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let permission = DrillPermission::new(Some(folder.path().to_owned()));
+        permission.look().await;
+        assert!(!permission.is_given());
+        std::fs::write(cell_drill::drill_socket(folder.path()), "").unwrap();
+        assert!(!permission.is_given(), "nobody looked");
+        permission.look().await;
+        assert!(permission.is_given());
+    }
+}

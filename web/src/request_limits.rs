@@ -1,0 +1,119 @@
+//! How often callers may fail to show a token, and how often they may change something.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::http::StatusCode;
+
+use crate::access::Caller;
+use crate::clock::now;
+use crate::problem::Problem;
+use crate::rate_limit::RateLimit;
+
+/// Tokens that are not known, a minute and address.
+const FAILURES_PER_MINUTE: f64 = 10.0;
+/// A caller may make the changes of so many seconds at once.
+const BURST_SECONDS: f64 = 2.0;
+
+/// The limits of one node.
+pub(crate) struct RequestLimits {
+    failures: Mutex<RateLimit<IpAddr>>,
+    changes: Mutex<RateLimit<String>>,
+}
+
+impl RequestLimits {
+    /// So many changes a second and caller.
+    pub(crate) fn new(changes_per_second: f64) -> RequestLimits {
+        RequestLimits {
+            failures: Mutex::new(RateLimit::new(FAILURES_PER_MINUTE / 60.0, FAILURES_PER_MINUTE)),
+            changes: Mutex::new(RateLimit::new(changes_per_second, changes_per_second * BURST_SECONDS)),
+        }
+    }
+
+    /// Whether an address may show a token. Loopback addresses always may: all callers of this machine share
+    /// them, and one with a wrong token must not lock the others out.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn check_login(&self, address: IpAddr) -> Result<(), Problem> {
+        if address.to_canonical().is_loopback() {
+            return Ok(());
+        }
+        lock(&self.failures).check(&network_of(address), now()).map_err(too_many_failures)
+    }
+
+    /// Counts a token that is not known.
+    ///
+    /// # Errors
+    /// 429: there were too many before.
+    pub(crate) fn count_failed_login(&self, address: IpAddr) -> Result<(), Problem> {
+        lock(&self.failures).take(&network_of(address), now()).map_err(too_many_failures)
+    }
+
+    /// Counts a request that changes something. Nodes may send each other as many as they like.
+    ///
+    /// # Errors
+    /// 429.
+    pub(crate) fn count_change(&self, caller: &Caller) -> Result<(), Problem> {
+        if *caller == Caller::peer() {
+            return Ok(());
+        }
+        lock(&self.changes).take(&caller.name, now()).map_err(|wait| {
+            let detail = "This caller changes something too often.";
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", detail)
+                .next("wait as long as Retry-After says; `http_changes_per_second` is the limit")
+                .retry_after(wait)
+        })
+    }
+}
+
+/// One caller may have all addresses of an IPv6 network of 64 bits: they are counted together.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
+        address => address,
+    }
+}
+
+fn too_many_failures(wait: Duration) -> Problem {
+    let detail = "This address sent too many tokens that are not known.";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "too_many_failures", detail)
+        .next("wait as long as Retry-After says, and send a token that the node knows")
+        .retry_after(wait)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn check_login_after_too_many_failures_refuses_the_network_but_never_this_machine() {
+        let limits = RequestLimits::new(1.0);
+        let [one, same, other, local] = ["2001:db8::1", "2001:db8::2", "2001:db8:0:1::1", "::ffff:127.0.0.1"]
+            .map(|it| it.parse().unwrap());
+        for address in [one, local] {
+            for _ in 0..10 {
+                limits.count_failed_login(address).unwrap();
+            }
+            assert_eq!(limits.count_failed_login(address).unwrap_err().code, "too_many_failures");
+        }
+        let refused = limits.check_login(same).unwrap_err();
+        assert_eq!((refused.status.as_u16(), refused.retry_after), (429, Some(6)));
+        assert_eq!((limits.check_login(other), limits.check_login(local)), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn count_change_past_the_burst_is_refused_but_for_peers() {
+        let limits = RequestLimits::new(0.5);
+        let count = |caller: Caller| limits.count_change(&caller).map_err(|problem| problem.code);
+        assert_eq!(count(Caller::local()), Ok(()));
+        assert_eq!(count(Caller::local()), Err("too_many_requests"));
+        assert_eq!(count(Caller::anonymous()), Ok(()), "each has a limit of their own");
+        assert!([(); 9].iter().all(|()| count(Caller::peer()).is_ok()));
+    }
+}
