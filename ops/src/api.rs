@@ -1,10 +1,13 @@
 //! The admin API as commands use it: blocking requests to the first node that answers.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
 use ureq::http::{Method, Request, Response};
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::{Agent, Body};
 
 use crate::exit::{Exit, Failure};
@@ -17,17 +20,22 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Which nodes' admin API to ask.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
-    /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster
+    /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster. With
+    /// TLS, https://HOST:PORT
     #[arg(long, value_name = "HOST:PORT", env = "CELL_HTTP", default_value = "127.0.0.1:7080")]
     pub(crate) http: String,
     /// A token of the admin API, where the cluster wants one
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
+    /// A PEM file with the certificates by which nodes are trusted over TLS: their own, or those that signed them
+    #[arg(long, value_name = "FILE", env = "CELL_HTTP_CA")]
+    pub(crate) http_ca: Option<PathBuf>,
 }
 
 /// The admin API of the nodes that were named.
 pub(crate) struct Api {
     agent: Agent,
+    /// Scheme and address of each.
     nodes: Vec<String>,
     token: Option<String>,
 }
@@ -41,17 +49,28 @@ pub(crate) struct Answer {
 }
 
 impl Api {
-    pub(crate) fn new(arguments: &ApiArgs) -> Api {
-        let config = Agent::config_builder()
+    /// The admin API that the arguments name.
+    ///
+    /// # Errors
+    /// The trusted certificates cannot be read, or TLS is wanted without any.
+    pub(crate) fn new(arguments: &ApiArgs) -> Result<Api, Failure> {
+        let nodes = arguments.http.split(',').map(str::trim).filter(|node| !node.is_empty());
+        let nodes: Vec<String> = nodes.map(with_scheme).collect();
+        let mut config = Agent::config_builder()
             .timeout_global(Some(DEADLINE))
             .http_status_as_error(false)
             .max_redirects(0)
             .proxy(None)
-            .user_agent(concat!("cell/", env!("CARGO_PKG_VERSION")))
-            .build();
-        let nodes = arguments.http.split(',').map(str::trim).filter(|node| !node.is_empty());
-        let nodes = nodes.map(|node| node.trim_start_matches("http://").trim_end_matches('/').to_owned());
-        Api { agent: config.into(), nodes: nodes.collect(), token: arguments.token.clone() }
+            .user_agent(concat!("cell/", env!("CARGO_PKG_VERSION")));
+        if let Some(path) = &arguments.http_ca {
+            config = config.tls_config(tls(path)?);
+        } else if nodes.iter().any(|node| node.starts_with("https://")) {
+            let what = "over https, nodes are known by their certificates, and --http-ca is not given";
+            return Err(
+                Failure::usage(what).next("name the file of http_tls_certificate_file with --http-ca FILE")
+            );
+        }
+        Ok(Api { agent: config.build().into(), nodes, token: arguments.token.clone() })
     }
 
     /// `GET path`.
@@ -76,7 +95,7 @@ impl Api {
     ) -> Result<Answer, Failure> {
         let mut unreachable = Vec::new();
         for node in &self.nodes {
-            let mut request = Request::builder().method(method).uri(format!("http://{node}{path}"));
+            let mut request = Request::builder().method(method).uri(format!("{node}{path}"));
             for (name, value) in headers {
                 request = request.header(*name, *value);
             }
@@ -103,6 +122,33 @@ impl Api {
         }
         Err(no_answer(&format!("no node's admin API can be reached ({})", unreachable.join("; "))))
     }
+}
+
+/// A node's address with its scheme, which is HTTP if there is none.
+fn with_scheme(node: &str) -> String {
+    let node = node.trim_end_matches('/');
+    if node.contains("://") { node.to_owned() } else { format!("http://{node}") }
+}
+
+/// TLS that trusts the certificates of a file, and nobody else.
+fn tls(path: &Path) -> Result<TlsConfig, Failure> {
+    let wrong = |why: String| {
+        let what = format!("cannot read certificates of {}: {why}", path.display());
+        Failure::usage(what).next("--http-ca names a PEM file with certificates")
+    };
+    let text = std::fs::read(path).map_err(|error| wrong(error.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&text) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| wrong(error.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(wrong("it has none".to_owned()));
+    }
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = TlsConfig::builder().root_certs(RootCerts::from(certificates));
+    Ok(config.unversioned_rustls_crypto_provider(provider).build())
 }
 
 /// Whether the node surely knows nothing of the request.
@@ -173,8 +219,12 @@ mod tests {
 
     use super::*;
 
+    fn arguments(http: &str) -> ApiArgs {
+        ApiArgs { http: http.to_owned(), token: Some("secret".to_owned()), http_ca: None }
+    }
+
     fn api(http: &str) -> Api {
-        Api::new(&ApiArgs { http: http.to_owned(), token: Some("secret".to_owned()) })
+        Api::new(&arguments(http)).unwrap()
     }
 
     /// A server that answers one request with `response`; gives what was asked.
@@ -206,6 +256,19 @@ mod tests {
         let asked = served.join().unwrap();
         assert!(asked.starts_with("GET /api/v1/nodes HTTP/1.1\r\n"), "{asked}");
         assert!(asked.contains("authorization: Bearer secret\r\n"), "{asked}");
+    }
+
+    #[test]
+    fn new_with_https_wants_certificates_and_names_a_file_without_any() {
+        let failure = Api::new(&arguments("127.0.0.1:1, https://127.0.0.1:2/")).err().unwrap();
+        assert!(failure.what.contains("--http-ca"), "{failure:?}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (path, wanted) in [(file.path(), "it has none"), (Path::new("/nowhere"), "/nowhere: ")] {
+            let arguments = ApiArgs { http_ca: Some(path.to_owned()), ..arguments("https://127.0.0.1:2") };
+            let failure = Api::new(&arguments).err().unwrap();
+            assert!(failure.what.contains(wanted), "{failure:?}");
+        }
+        assert_eq!(api("http://a:1/,b:2").nodes, ["http://a:1", "http://b:2"]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ struct Missing {
 
 /// Prints events, oldest first; exit code 6 if a node did not answer.
 pub(crate) fn run(global: &Global, arguments: &EventsArgs) -> anyhow::Result<Exit> {
-    let api = Api::new(&arguments.api);
+    let api = Api::new(&arguments.api)?;
     let (document, whole) = ask(&api, arguments, None)?;
     if global.json && !arguments.follow {
         message::print_json(whole)?;

@@ -64,7 +64,7 @@ struct Missing {
 
 /// Prints a row for each client and server; exit code 6 if a node did not answer.
 pub(crate) fn run(global: &Global, arguments: &SelectorArgs) -> anyhow::Result<Exit> {
-    let api = Api::new(&arguments.api);
+    let api = Api::new(&arguments.api)?;
     arguments.watch.run(global, || once(global, &api))
 }
 

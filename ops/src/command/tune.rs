@@ -219,7 +219,7 @@ fn show(
     is_wanted: impl Fn(&Setting) -> bool,
     none: &str,
 ) -> anyhow::Result<Exit> {
-    let mut document = Api::new(api).get(PATH)?.document;
+    let mut document = Api::new(api)?.get(PATH)?.document;
     let parsed: Document = parse(&document)?;
     if global.json {
         let wanted: Vec<bool> = parsed.settings.iter().map(&is_wanted).collect();
@@ -266,7 +266,7 @@ fn settings_text(settings: &[&Setting], now_unix_ms: u64) -> String {
 }
 
 fn get(global: &Global, arguments: &GetArgs) -> anyhow::Result<Exit> {
-    let document = Api::new(&arguments.api).get(PATH)?.document;
+    let document = Api::new(&arguments.api)?.get(PATH)?.document;
     let parsed: Document = parse(&document)?;
     let mut found = Vec::new();
     for name in &arguments.names {
@@ -339,7 +339,7 @@ impl ChangeArgs {
         query: &[String],
         body: &Value,
     ) -> anyhow::Result<Exit> {
-        let api = Api::new(&self.api);
+        let api = Api::new(&self.api)?;
         let seen = match self.revision {
             Some(revision) => format!("\"{revision}\""),
             None => api.get(PATH)?.etag.ok_or_else(|| {
@@ -384,7 +384,7 @@ fn made_text(made: &Made) -> String {
 
 fn history(global: &Global, arguments: &HistoryArgs) -> anyhow::Result<Exit> {
     let path = format!("{PATH}/history?limit={}", arguments.limit);
-    let document = Api::new(&arguments.api).get(&path)?.document;
+    let document = Api::new(&arguments.api)?.get(&path)?.document;
     let parsed: History = parse(&document)?;
     if global.json {
         message::print_json(document)?;
