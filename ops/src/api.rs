@@ -20,14 +20,15 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// Which nodes' admin API to ask.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ApiArgs {
-    /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster. With
-    /// TLS, https://HOST:PORT
+    /// HTTP addresses of nodes, separated by commas: the first that answers does so for the whole cluster.
+    /// With TLS, https://HOST:PORT
     #[arg(long, value_name = "HOST:PORT", env = "CELL_HTTP", default_value = "127.0.0.1:7080")]
     pub(crate) http: String,
     /// A token of the admin API, where the cluster wants one
     #[arg(long, value_name = "TOKEN", env = "CELL_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
-    /// A PEM file with the certificates by which nodes are trusted over TLS: their own, or those that signed them
+    /// A PEM file with the certificates by which nodes are trusted over TLS: their own, or those that
+    /// signed them
     #[arg(long, value_name = "FILE", env = "CELL_HTTP_CA")]
     pub(crate) http_ca: Option<PathBuf>,
 }

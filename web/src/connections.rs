@@ -3,7 +3,8 @@
 //! A client that sends a byte now and then must not hold a connection for ever, so signs of life are what the
 //! server writes, never what the client sends. A request's head and a TLS handshake have a deadline, and a
 //! connection on which nothing was written for long is closed. If all connections are taken, the one that was
-//! not written to for the longest time is closed: `/livez` and `/metrics` answer however many clients are slow.
+//! not written to for the longest time is closed: `/livez` and `/metrics` answer however many clients are
+//! slow.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -41,7 +42,8 @@ pub(crate) struct PeerAddress(pub(crate) SocketAddr);
 pub(crate) struct ConnectionLimits {
     /// Connections at a time.
     pub(crate) count_max: usize,
-    /// Time to begin TLS, and for the head of a request; a connection without a request is closed after it, too.
+    /// Time to begin TLS, and for the head of a request; a connection without a request is closed after it,
+    /// too.
     pub(crate) head: Duration,
     /// A connection on which nothing was written for so long is closed.
     pub(crate) silence: Duration,

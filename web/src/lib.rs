@@ -44,15 +44,15 @@
 //! revision that its author has seen (`If-Match`). Of those with an `Idempotency-Key` that did something the
 //! node keeps the last 256 answers, 4 MiB at most, and gives them to repeats.
 //!
-//! With a file of tokens (`http_tokens_file`) all but health, metrics and the console's files wants one of them
-//! (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's where the router
-//! says so. Nodes know each other without. Who sends tokens that are not known, or changes something, too often
-//! is answered 429.
+//! With a file of tokens (`http_tokens_file`) everything but health, metrics and the console's files wants
+//! one of them (`Authorization: Bearer`): a viewer's to read, an operator's to change something, an admin's
+//! where the router says so. Nodes know each other without. Who sends tokens that are not known, or changes
+//! something, too often is answered 429.
 //!
 //! Errors are RFC 9457 `application/problem+json` with `code` and `request_id`; every response carries the id
-//! in `x-request-id`. Only loopback addresses can be bound, unless HTTP is served over TLS and asks for tokens.
-//! Only requests whose `Host` names the node are answered (`host`), so that a web page cannot read a node
-//! through a name that it points at it.
+//! in `x-request-id`. Only loopback addresses can be bound, unless HTTP is served over TLS and asks for
+//! tokens. Only requests whose `Host` names the node are answered (`host`), so that a web page cannot read a
+//! node through a name that it points at it.
 
 mod access;
 mod api;

@@ -1,5 +1,5 @@
-//! The store as any client sees it, for what people look up: a few clients of the cluster, connected when they
-//! are first needed, searching by messages alone. Their calls block, so they run on threads that may.
+//! The store as any client sees it, for what people look up: a few clients of the cluster, connected when
+//! they are first needed, searching by messages alone. Their calls block, so they run on threads that may.
 //!
 //! A call for a key of a pair that nobody serves takes until its deadline. Others have their own client
 //! meanwhile; if all clients are taken, calls wait for a short time, few at a time, and else are refused.
