@@ -346,7 +346,11 @@ mod tests {
 
     #[test]
     fn slow_client_that_keeps_a_connection_silent_is_cut_off() {
-        let limits = ConnectionLimits { silence: Duration::from_millis(50), ..ConnectionLimits::default() };
+        let limits = ConnectionLimits {
+            silence: Duration::from_millis(50),
+            head: Duration::from_secs(3_600),
+            ..ConnectionLimits::default()
+        };
         let server = start_within(limits);
         assert!(is_cut_off_while_dripping(&server, b"GET /livez HTTP/1.1\r\nX-Slow: "));
     }

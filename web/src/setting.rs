@@ -59,8 +59,8 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: TLS_CERTIFICATE_FILE,
         meaning: "A PEM file with the certificate, and those that signed it, with which HTTP is served over TLS 1.3; \
-                  needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its peers \
-                  as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
+                  needs http_tls_key_file. All nodes of a cluster serve TLS or none does: a node asks its \
+                  peers as it serves itself. With TLS and http_tokens_file, http_address need not be loopback.",
         default: "",
         bounds: Bounds::Text { max: 4096 },
         applies: Applies::Restart,
