@@ -136,6 +136,34 @@ fn dropped_puts_never_overwrite_a_later_one() {
     });
 }
 
+/// Two gets waited for room behind a put. The first was answered by the client's own search when the put ended,
+/// woke nobody, and the second slept for ever.
+#[test]
+fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
+    let server = Server::start();
+    let options = ClientOptions {
+        transport: Transport::Shm,
+        search: Search::Client,
+        in_flight_max: 1,
+        queue_max: 0,
+        ..ClientOptions::default()
+    };
+    on_one_thread(async {
+        let client = connect(&server, options).await;
+        client.put(b"key", b"0").await.unwrap();
+        for round in 0..100_u64 {
+            let together = async {
+                let value = round.to_le_bytes();
+                tokio::join!(client.put(b"key", &value), client.get(b"key"), client.get(b"key"))
+            };
+            let ended = tokio::time::timeout(Duration::from_secs(20), together).await;
+            let (put, first, second) = ended.expect("a get that waits for room was not woken");
+            assert!(put.is_ok() && first.unwrap().is_some() && second.unwrap().is_some());
+        }
+        client.close().await;
+    });
+}
+
 #[test]
 fn close_ends_what_is_outstanding_and_says_what_is_known_of_it() {
     let server = Server::start();

@@ -10,14 +10,11 @@ use crate::{ClientError, Operation, Output, Ticket};
 
 /// Submits an operation as soon as the client's queue has room, and waits for its answer.
 pub(super) async fn call(shared: &Shared, operation: &Operation<'_>) -> Result<Output, ClientError> {
-    loop {
-        match shared.begin(operation)? {
-            Begun::Ended(outcome) => return outcome,
-            Begun::Waits(ticket) => {
-                let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
-                return Answer { shared, ticket, is_write, taken: false }.await;
-            }
-            Begun::Full => shared.room().await,
+    match shared.begin(operation).await? {
+        Begun::Ended(outcome) => outcome,
+        Begun::Waits(ticket) => {
+            let is_write = matches!(operation, Operation::Put { .. } | Operation::Delete { .. });
+            Answer { shared, ticket, is_write, taken: false }.await
         }
     }
 }

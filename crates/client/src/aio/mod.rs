@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`Client`] | a handle; clone it into as many tasks as there are |
 //! | `shared` | the blocking client under one lock, and who waits for which operation |
+//! | `room` | who waits for room in the client's queue |
 //! | `pump` | the task that lets operations go on while their futures sleep |
 //! | [`ScanStream`] | the entries of a range; the next page is under way while one is yielded |
 //!
@@ -29,6 +30,7 @@
 
 mod call;
 mod pump;
+mod room;
 mod scan;
 mod shared;
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::room::Room;
 use crate::error::Fate;
 use crate::{ClientError, OneSidedCounters, Operation, Output, Ticket};
 
@@ -24,8 +25,8 @@ pub(super) struct Shared {
     state: Mutex<State>,
     /// The pump has something to do: an operation was submitted, or the client is gone.
     work: Notify,
-    /// Room in the client's queue: one permit for each operation that ended.
-    room: Notify,
+    /// Who waits for room in the client's queue.
+    room: Room,
 }
 
 #[derive(Debug)]
@@ -48,14 +49,12 @@ enum AnswerState {
     Abandoned,
 }
 
-/// What became of an operation that was to be submitted.
+/// What became of an operation that was submitted.
 pub(super) enum Begun {
     /// It has ended already.
     Ended(Result<Output, ClientError>),
     /// Its answer is to come.
     Waits(Ticket),
-    /// The queue is full: nothing was submitted.
-    Full,
 }
 
 /// What the pump does after a turn.
@@ -73,7 +72,7 @@ impl Shared {
     pub(super) fn new(client: crate::Client) -> Result<(Shared, OwnedFd), ClientError> {
         let descriptor = client.wake_descriptor()?;
         let state = State { client: Some(client), answers: HashMap::new(), wakers: Vec::new() };
-        Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Notify::new() }, descriptor))
+        Ok((Shared { state: Mutex::new(state), work: Notify::new(), room: Room::default() }, descriptor))
     }
 
     /// Whoever panicked with the lock in hand has left the client as sound as an unwound call leaves it.
@@ -90,22 +89,31 @@ impl Shared {
         }
     }
 
-    /// Submits an operation. One that the client answers itself is answered at once.
-    pub(super) fn begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
+    /// Submits an operation as soon as the client's queue has room.
+    pub(super) async fn begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
+        let attempt = || match self.try_begin(operation) {
+            Err(ClientError::QueueFull { .. }) => None,
+            begun => Some(begun),
+        };
+        self.room.wait_for(attempt).await
+    }
+
+    /// Submits an operation, if there is room. One that the client answers itself is answered at once.
+    fn try_begin(&self, operation: &Operation<'_>) -> Result<Begun, ClientError> {
         let mut state = self.lock();
         let closed = ClientError::Closed { fate: Fate::NotDone };
         let client = state.client.as_mut().ok_or(closed)?;
-        let ticket = match client.submit(operation) {
-            Ok(ticket) => ticket,
-            Err(ClientError::QueueFull { .. }) => return Ok(Begun::Full),
-            Err(error) => return Err(error),
-        };
-        if let Some(completion) = client.answered_at_once(ticket) {
-            return Ok(Begun::Ended(completion.outcome));
+        let ticket = client.submit(operation)?;
+        let answer = client.answered_at_once(ticket);
+        if answer.is_none() {
+            state.answers.insert(ticket, AnswerState::Awaited(None));
         }
-        state.answers.insert(ticket, AnswerState::Awaited(None));
+        // The look for the answer may have ended others.
         self.hand_out(&mut state);
         self.unlock(state);
+        if let Some(completion) = answer {
+            return Ok(Begun::Ended(completion.outcome));
+        }
         self.work.notify_one();
         Ok(Begun::Waits(ticket))
     }
@@ -136,7 +144,7 @@ impl Shared {
     fn hand_out(&self, state: &mut State) {
         let State { client: Some(client), answers, wakers } = state else { return };
         while let Some(completion) = client.next_completion() {
-            self.room.notify_one();
+            self.room.wake_next();
             let Some(answer) = answers.get_mut(&completion.ticket) else { continue };
             match std::mem::replace(answer, AnswerState::There(completion.outcome)) {
                 AnswerState::Awaited(waker) => wakers.extend(waker),
@@ -175,11 +183,6 @@ impl Shared {
         }
     }
 
-    /// Waits until an operation may have ended since the last look.
-    pub(super) async fn room(&self) {
-        self.room.notified().await;
-    }
-
     /// Waits until the pump has something to do.
     pub(super) async fn work(&self) {
         self.work.notified().await;
@@ -196,7 +199,7 @@ impl Shared {
         }
         self.unlock(state);
         self.work.notify_one();
-        self.room.notify_waiters();
+        self.room.wake_all();
         client
     }
 
