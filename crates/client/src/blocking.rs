@@ -5,7 +5,7 @@ use std::net::ToSocketAddrs;
 use std::time::Duration;
 
 use cell_fabric::{Address, CloseReason, Endpoint, HostEndpoint, Poller};
-use cell_protocol::{Found, Scan};
+use cell_protocol::Scan;
 use cell_terms::Version;
 
 use crate::client_core::ClientCore;
@@ -15,7 +15,7 @@ use crate::error::{AttemptError, ClientError};
 use crate::output::{CheckResult, Completion, Item, NodeStatus, Output, RegionTable, ScanPage, TreeShape};
 use crate::spin::Spin;
 use crate::transport;
-use crate::{ClientOptions, Condition, Operation, Ticket};
+use crate::{ClientOptions, Condition, Operation, Search, Ticket};
 
 /// The fabric's time-outs are judged at least this often.
 pub(crate) const SLEEP_MAX: Duration = Duration::from_millis(100);
@@ -62,12 +62,14 @@ impl Client {
     /// time.
     ///
     /// # Errors
-    /// Nobody answers, something else serves there, or the server does not want this client.
+    /// Nobody answers, something else serves there, the server does not want this client, or the options
+    /// cannot be met.
     pub fn connect(server: &str, mut options: ClientOptions) -> Result<Client, ClientError> {
         if options.name.is_empty() {
             options.name = process_and_host();
         }
         options.selector.check()?;
+        check_cache(&options, cell_memory::total_bytes())?;
         let addresses = resolve_all(server)?;
         let mut endpoint = options.transport.endpoint(&options.shm_users, &options.verbs)?;
         let mut poller = Poller::new()?;
@@ -191,25 +193,6 @@ impl Client {
         self.call(&Operation::Delete { key, condition }).map(Output::into_existed)
     }
 
-    /// Many entries, in the order of the keys; each is as of its own moment. Any number of keys.
-    ///
-    /// # Errors
-    /// See [`ClientError`]; the first error ends the call.
-    pub fn multi_get(&mut self, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, ClientError> {
-        let mut items = Vec::with_capacity(keys.len());
-        for group in groups(keys) {
-            let found = self.call(&Operation::MultiGet { keys: group })?.into_values();
-            for (key, found) in group.iter().zip(found.iter()) {
-                items.push(match found {
-                    Found::Absent => None,
-                    Found::Value { version, value } => Some(Item { version, value: value.to_vec() }),
-                    Found::Large { .. } => self.get(key)?,
-                });
-            }
-        }
-        Ok(items)
-    }
-
     /// The node's status.
     ///
     /// # Errors
@@ -324,13 +307,28 @@ impl Client {
         self.call(&Operation::Scan(scan)).map(Output::into_page)
     }
 
+    /// Asks for a page ahead of its use: [`Client::finish`] waits for it, or [`Client::cancel_read`] gives it
+    /// up. None: there is no room for it now.
+    pub(crate) fn ask_page_ahead(&mut self, scan: Scan<'_>) -> Option<Ticket> {
+        let ticket = self.submit(&Operation::Scan(scan)).ok()?;
+        // Nothing leaves but by a step.
+        self.step();
+        Some(ticket)
+    }
+
+    /// Ends a read whose answer nobody wants, and leaves nothing of it behind.
+    pub(crate) fn cancel_read(&mut self, ticket: Ticket) {
+        let now_ns = self.now_ns();
+        self.driver.core().cancel_read(now_ns, ticket);
+    }
+
     fn call(&mut self, operation: &Operation<'_>) -> Result<Output, ClientError> {
         let ticket = self.submit(operation)?;
         self.finish(ticket)
     }
 
     /// Waits for one operation; its own deadline bounds the wait.
-    fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
+    pub(crate) fn finish(&mut self, ticket: Ticket) -> Result<Output, ClientError> {
         let clock = self.clock;
         if !self.driver.validate(&mut || clock.now_ns()) {
             self.spin.wait_begins(self.now_ns());
@@ -432,6 +430,18 @@ fn process_and_host() -> String {
     format!("{}@{host}", std::process::id())
 }
 
+/// Whether the machine, or this process's control group, has the memory that the cache may take.
+fn check_cache(options: &ClientOptions, memory_bytes: Option<u64>) -> Result<(), ClientError> {
+    let is_used = options.search != Search::Server && options.cache_inner;
+    let cache_bytes = options.cache_bytes as u64;
+    match memory_bytes {
+        Some(memory_bytes) if is_used && cache_bytes > memory_bytes => {
+            Err(ClientError::CacheTooLarge { cache_bytes, memory_bytes })
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Jitter differs between clients; nothing else depends on it.
 fn seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
@@ -474,37 +484,9 @@ fn resolve(server: &str) -> Result<Vec<Address>, ClientError> {
     if addresses.is_empty() { Err(no_address(nonsense())) } else { Ok(addresses) }
 }
 
-/// Keys in groups that fit a message each.
-pub(crate) fn groups<'a, 'b>(keys: &'a [&'b [u8]]) -> impl Iterator<Item = &'a [&'b [u8]]> {
-    const GROUP_BYTES: usize = cell_protocol::MESSAGE_BYTES_MAX / 2;
-    let mut rest = keys;
-    std::iter::from_fn(move || {
-        let mut bytes = 0;
-        let fitting = rest.iter().take(cell_protocol::MULTI_GET_KEYS_MAX).take_while(|key| {
-            bytes += key.len() + 2;
-            bytes <= GROUP_BYTES
-        });
-        // A key that is too long for the wire goes alone and is refused by name.
-        let count = fitting.count().max(1).min(rest.len());
-        let (group, after) = rest.split_at(count);
-        rest = after;
-        (!group.is_empty()).then_some(group)
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn groups_any_keys_are_all_there_in_order() {
-        let long = vec![1; 900];
-        let keys: Vec<&[u8]> = (0..3000).map(|at| if at % 7 == 0 { long.as_slice() } else { b"k" }).collect();
-        let together: Vec<&[u8]> = groups(&keys).flatten().copied().collect();
-        assert_eq!(together, keys);
-        assert!(groups(&keys).all(|group| group.len() <= cell_protocol::MULTI_GET_KEYS_MAX));
-        assert_eq!(groups(&[]).count(), 0);
-    }
 
     #[test]
     fn resolve_names_workers_and_refuses_nonsense() {
@@ -528,5 +510,27 @@ mod tests {
             "{error}"
         );
         assert!(error.to_string().contains(&address.to_string()), "{error}");
+    }
+
+    #[test]
+    fn connect_cache_larger_than_memory_is_refused_by_the_settings_name() {
+        let options = ClientOptions { cache_bytes: usize::MAX, ..ClientOptions::default() };
+        let error = Client::connect("127.0.0.1:1", options).unwrap_err();
+        let ClientError::CacheTooLarge { cache_bytes, memory_bytes } = error else { panic!("{error}") };
+        assert_eq!((cache_bytes, Some(memory_bytes)), (u64::MAX, cell_memory::total_bytes()));
+        let words = error.to_string();
+        for word in ["client_cache_bytes", &u64::MAX.to_string(), &memory_bytes.to_string()] {
+            assert!(words.contains(word), "{words}");
+        }
+    }
+
+    #[test]
+    fn check_cache_that_fits_or_is_not_used_passes() {
+        let options = ClientOptions { cache_bytes: 100, ..ClientOptions::default() };
+        assert!(check_cache(&options, Some(100)).is_ok() && check_cache(&options, None).is_ok());
+        assert!(check_cache(&options, Some(99)).is_err());
+        let by_server = ClientOptions { search: Search::Server, ..options.clone() };
+        let uncached = ClientOptions { cache_inner: false, ..options };
+        assert!(check_cache(&by_server, Some(99)).is_ok() && check_cache(&uncached, Some(99)).is_ok());
     }
 }

@@ -12,7 +12,7 @@ use crate::operation::OperationSlot;
 use crate::peers::TableProgress;
 use crate::pending::PendingState;
 use crate::routing::RouteTarget;
-use crate::{ClientError, Output};
+use crate::{ClientError, Output, Ticket};
 
 /// Hints that an operation follows before it waits.
 const HOPS_MAX: u8 = 8;
@@ -245,6 +245,21 @@ impl ClientCore {
         if let Some((whole, part, outcome)) = self.pending.finish(slot, now_ns, outcome) {
             self.on_part_ended(whole, part, now_ns, outcome);
         }
+    }
+
+    /// Ends a read whose answer nobody wants, and takes its completion. A write goes on: what is known of it
+    /// must be told.
+    pub fn cancel_read(&mut self, now_ns: u64, ticket: Ticket) {
+        let mut slots = std::mem::take(&mut self.scratch);
+        self.pending.collect(&mut slots, |pending| {
+            pending.ticket == ticket && pending.part_of.is_none() && !pending.is_write()
+        });
+        for &slot in &slots {
+            let error = self.pending.get(slot).given_up(now_ns);
+            self.finish(slot, now_ns, Err(error));
+        }
+        self.scratch = slots;
+        self.pending.completion_of(ticket);
     }
 
     /// A part has ended; the last one ends the whole, and so does one that failed.

@@ -87,6 +87,18 @@ pub enum ClientError {
     /// A constant of the selector is out of its bounds, or there is no such policy.
     #[error(transparent)]
     Selector(#[from] cell_selector::SelectorError),
+    /// The cache may grow past the memory that there is. Set a smaller `client_cache_bytes`, or turn
+    /// `client_cache_inner` off.
+    #[error(
+        "client_cache_bytes is {cache_bytes} bytes, and this machine or control group has {memory_bytes} bytes \
+         of memory"
+    )]
+    CacheTooLarge {
+        /// The setting.
+        cache_bytes: u64,
+        /// What machine and control group have.
+        memory_bytes: u64,
+    },
     /// Nobody serves there. Check that the server runs and that the port is its fabric's.
     #[error("cannot reach a Cell server at {server}: {reason}")]
     Unreachable {

@@ -12,6 +12,34 @@
 //! with one-sided reads (the `onesided` folder says what such an answer rests on). Which of them is decided
 //! for each operation by what both cost at present ([`Search::Auto`]), or once and for all ([`Search`]).
 //!
+//! ```no_run
+//! use cell_client::{Bound, Client, ClientError, Operation, Scan, ScanRange, Version};
+//!
+//! # fn example() -> Result<(), ClientError> {
+//! let mut client = Client::connect("127.0.0.1:7400", Default::default())?;
+//! let version: Version = client.put(b"apple", b"green")?;
+//! client.cas(b"apple", version, b"red")?;
+//! for entry in client.scan(ScanRange::prefix(b"a")) {
+//!     println!("{:?}", entry?.key);
+//! }
+//! // Pipelined: many operations are submitted, then their completions are taken.
+//! let page = Scan {
+//!     start: Bound::Included(b"a"),
+//!     end: Bound::Unbounded,
+//!     reverse: false,
+//!     keys_only: true,
+//!     limit_entries: 10,
+//!     limit_bytes: 0,
+//! };
+//! client.submit(&Operation::Scan(page))?;
+//! client.submit(&Operation::Get { key: b"apple" })?;
+//! while let Some(completion) = client.poll(std::time::Duration::from_secs(5)) {
+//!     println!("{:?}", completion.outcome?);
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! What a caller can rely on: each operation ends, at the latest at its deadline. A write is done at most
 //! once, however often it had to be sent. An error says whether the write was surely not done or nobody can
 //! tell ([`ClientError::fate`]). Operations outstanding together are concurrent, whatever their order of
@@ -33,6 +61,7 @@ mod join;
 mod link;
 mod link_id;
 mod links;
+mod multi_get;
 mod onesided;
 mod operation;
 mod options;
@@ -53,9 +82,10 @@ mod stream;
 mod transport;
 
 pub use blocking::Client;
-pub use cell_protocol::{Condition, ReportTransport};
+pub use cell_protocol::{Bound, Condition, Entry, EntryValue, Found, ReportTransport, Scan};
 pub use cell_selector::SETTINGS as SELECTOR_SETTINGS;
 pub use cell_selector::{Decisions, Estimates, Policy, SelectorError, SelectorSettings};
+pub use cell_terms::Version;
 pub use client_core::{ClientCommand, ClientCore};
 pub use connection::ServerInfo;
 pub use driver::Driver;

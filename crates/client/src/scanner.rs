@@ -6,7 +6,7 @@ use std::ops::Bound;
 use cell_protocol::{Entry, EntryValue, Scan};
 use cell_terms::Version;
 
-use crate::{Client, ClientError, Item, ScanPage};
+use crate::{Client, ClientError, Item, ScanPage, Ticket};
 
 /// What to scan. A range that a scan has not finished is a range too: see [`Scanner::resume`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -185,15 +185,20 @@ impl ScanPosition {
 /// snapshot: what is written behind or ahead of it meanwhile may or may not be in it. A value too large for
 /// its page is fetched by a get of its own, so it may be newer, and an entry that is gone by then is left
 /// out.
+///
+/// While the entries of a page are yielded the next page is under way: who wants only a few says so with
+/// [`ScanRange::limit`]. A scanner that is dropped gives it up.
 #[derive(Debug)]
 pub struct Scanner<'a> {
     client: &'a mut Client,
     position: ScanPosition,
+    /// The request for the page at the position, if it is under way.
+    ahead: Option<Ticket>,
 }
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(client: &'a mut Client, range: ScanRange) -> Scanner<'a> {
-        Scanner { client, position: ScanPosition::new(range) }
+        Scanner { client, position: ScanPosition::new(range), ahead: None }
     }
 
     /// What of the range was not yielded yet: scan it to go on, with this client or another; none when the
@@ -204,7 +209,12 @@ impl<'a> Scanner<'a> {
     }
 
     fn next_page(&mut self, range: &ScanRange) -> Result<(), ClientError> {
-        let page = self.client.scan_page(range.request())?;
+        let ahead = self.ahead.take().and_then(|ticket| self.client.finish(ticket).ok());
+        let page = match ahead {
+            Some(output) => output.into_page(),
+            // A page that was asked for ahead may have failed while nobody waited for it: it is asked for anew.
+            None => self.client.scan_page(range.request())?,
+        };
         let mut entries = VecDeque::with_capacity(page.len());
         for entry in page.iter() {
             match PageEntry::of(&entry) {
@@ -216,7 +226,18 @@ impl<'a> Scanner<'a> {
             }
         }
         self.position.on_page(&page, entries);
+        if let Some(range) = self.position.next_range() {
+            self.ahead = self.client.ask_page_ahead(range.request());
+        }
         Ok(())
+    }
+}
+
+impl Drop for Scanner<'_> {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ahead.take() {
+            self.client.cancel_read(ticket);
+        }
     }
 }
 

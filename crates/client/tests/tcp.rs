@@ -17,7 +17,7 @@ use cell_client::{
     ScanRange, Search,
 };
 use cell_fabric::{ConnectionId, Endpoint, Event, Poller, SendError, TcpEndpoint, TcpOptions, Waker};
-use cell_protocol::Refusal;
+use cell_protocol::{MULTI_GET_KEYS_MAX, Refusal};
 use model::{Peer, Server};
 
 enum Order {
@@ -226,6 +226,112 @@ fn scans_page_resume_and_turn_round() {
         assert_eq!(whole.len(), 500);
         assert_eq!(whole[0].key, if reverse { keys[900].clone() } else { keys[11].clone() });
     }
+}
+
+/// Fills a store with so many entries.
+fn fill(client: &mut Client, count: u32) -> Vec<Vec<u8>> {
+    let keys: Vec<Vec<u8>> = (0..count).map(|at| format!("key-{at:05}").into_bytes()).collect();
+    for key in &keys {
+        client.submit(&Operation::Put { key, value: b"value", condition: Condition::Always }).unwrap();
+        if client.outstanding() >= 1000 {
+            while client.poll(Duration::from_secs(5)).is_some() {}
+        }
+    }
+    while client.poll(Duration::from_secs(5)).is_some() {}
+    keys
+}
+
+#[test]
+fn scan_asks_for_the_next_page_while_one_is_yielded_and_for_none_past_its_limit() {
+    let service = Service::start();
+    let mut client = service.client();
+    let keys = fill(&mut client, 40);
+    let page = |limit| ScanRange { page_entries: 10, limit, ..ScanRange::default() };
+    let mut scanner = client.scan(page(20));
+    assert_eq!(scanner.next().unwrap().unwrap().key, keys[0]);
+    // The model takes messages in their order: it has the next page's request when it answers this one.
+    drop(scanner);
+    client.get(&keys[0]).unwrap();
+    assert_eq!(client.scan(page(20)).map(Result::unwrap).count(), 20);
+    assert_eq!(client.scan(page(10)).map(Result::unwrap).count(), 10);
+    drop(client);
+    assert_eq!(service.stop().scans, 2 + 2 + 1);
+}
+
+#[test]
+fn dropped_scan_leaves_neither_room_taken_nor_a_completion() {
+    let service = Service::start();
+    let keys = fill(&mut service.client(), 40);
+    let options =
+        ClientOptions { search: Search::Server, in_flight_max: 2, queue_max: 0, ..Default::default() };
+    let mut client = Client::connect(&service.address.to_string(), options).unwrap();
+    for _ in 0..5 {
+        let mut scanner = client.scan(ScanRange { page_entries: 10, ..ScanRange::default() });
+        assert_eq!(scanner.next().unwrap().unwrap().key, keys[0]);
+        drop(scanner);
+        assert_eq!(client.outstanding(), 0);
+        assert!(client.poll(Duration::ZERO).is_none());
+        let tickets = [0, 1].map(|at: usize| client.submit(&Operation::Get { key: &keys[at] }).unwrap());
+        let mut ended: Vec<_> =
+            (0..2).map(|_| client.poll(Duration::from_secs(5)).expect("an answer").ticket).collect();
+        ended.sort_unstable();
+        assert_eq!(ended, tickets);
+    }
+}
+
+#[test]
+fn scan_with_room_for_one_operation_goes_on_without_looking_ahead() {
+    let service = Service::start();
+    let keys = fill(&mut service.client(), 40);
+    service.client().put(&keys[7], &vec![1; 1 << 20]).unwrap();
+    let options =
+        ClientOptions { search: Search::Server, in_flight_max: 1, queue_max: 0, ..Default::default() };
+    let mut client = Client::connect(&service.address.to_string(), options).unwrap();
+    let range = ScanRange { page_entries: 5, ..ScanRange::default() };
+    let found: Vec<Vec<u8>> = client.scan(range).map(|entry| entry.unwrap().key).collect();
+    assert_eq!(found, keys);
+}
+
+/// The model answers no group before it has all three of them.
+#[test]
+fn multi_get_of_several_messages_has_them_under_way_together() {
+    let mut server = Server::default();
+    server.multi_gets_together = 3;
+    let service = Service::start_with(server);
+    let mut client = service.client();
+    let keys = fill(&mut client, 3 * MULTI_GET_KEYS_MAX as u32);
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    assert!(client.multi_get(&keys).unwrap().iter().all(Option::is_some));
+}
+
+#[cfg(feature = "aio")]
+#[test]
+fn asynchronous_multi_get_of_several_messages_has_them_under_way_together() {
+    let mut server = Server::default();
+    server.multi_gets_together = 3;
+    let service = Service::start_with(server);
+    let keys = fill(&mut service.client(), 3 * MULTI_GET_KEYS_MAX as u32);
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let options = ClientOptions { search: Search::Server, ..ClientOptions::default() };
+        let client = cell_client::aio::Client::connect(&service.address.to_string(), options).await.unwrap();
+        assert!(client.multi_get(&keys).await.unwrap().iter().all(Option::is_some));
+        assert!(client.selector_report().is_none(), "this client has no choice");
+    });
+}
+
+#[test]
+fn multi_get_that_fails_leaves_neither_room_taken_nor_a_completion() {
+    let service = Service::start();
+    let mut client = service.client();
+    let keys = fill(&mut client, 3 * MULTI_GET_KEYS_MAX as u32);
+    let long = vec![0; 5000];
+    // The first groups are under way when the last one proves unsendable.
+    let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).chain([long.as_slice()]).collect();
+    assert!(matches!(client.multi_get(&keys).unwrap_err(), ClientError::Unsendable(_)));
+    assert_eq!(client.outstanding(), 0);
+    assert!(client.poll(Duration::ZERO).is_none());
 }
 
 #[test]

@@ -29,6 +29,7 @@
 //! ```
 
 mod call;
+mod multi_get;
 mod pump;
 mod room;
 mod scan;
@@ -36,7 +37,6 @@ mod shared;
 
 use std::sync::Arc;
 
-use cell_protocol::Found;
 use cell_terms::Version;
 
 pub use scan::ScanStream;
@@ -44,7 +44,7 @@ pub use scan::ScanStream;
 use crate::error::Fate;
 use crate::output::{Item, NodeStatus, Output};
 use crate::scanner::ScanRange;
-use crate::{ClientError, ClientOptions, Condition, OneSidedCounters, Operation};
+use crate::{ClientError, ClientOptions, Condition, OneSidedCounters, Operation, SelectorReport};
 use call::call;
 use shared::Shared;
 
@@ -146,23 +146,13 @@ impl Client {
         self.call(&Operation::Delete { key, condition }).await.map(Output::into_existed)
     }
 
-    /// Many entries, in the order of the keys; each is as of its own moment. Any number of keys.
+    /// Many entries, in the order of the keys; each is as of its own moment. Any number of keys: they go in
+    /// messages that are under way together.
     ///
     /// # Errors
     /// See [`ClientError`]; the first error ends the call.
     pub async fn multi_get(&self, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, ClientError> {
-        let mut items = Vec::with_capacity(keys.len());
-        for group in crate::blocking::groups(keys) {
-            let values = self.call(&Operation::MultiGet { keys: group }).await?.into_values();
-            for (key, found) in group.iter().zip(values.iter()) {
-                items.push(match found {
-                    Found::Absent => None,
-                    Found::Value { version, value } => Some(Item { version, value: value.to_vec() }),
-                    Found::Large { .. } => self.get(key).await?,
-                });
-            }
-        }
-        Ok(items)
+        multi_get::multi_get(self, keys).await
     }
 
     /// The entries of a range, page by page. See [`ScanRange`].
@@ -183,6 +173,13 @@ impl Client {
     #[must_use]
     pub fn one_sided_counters(&self) -> Option<OneSidedCounters> {
         self.shared.one_sided_counters()
+    }
+
+    /// What was decided on who searches, and what that rests on; none if the client has no choice, or was
+    /// closed.
+    #[must_use]
+    pub fn selector_report(&self) -> Option<SelectorReport> {
+        self.shared.selector_report()
     }
 
     /// Operations without an answer yet, those included whose futures were dropped.

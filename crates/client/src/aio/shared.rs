@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::room::Room;
 use crate::error::Fate;
-use crate::{ClientError, OneSidedCounters, Operation, Output, Ticket};
+use crate::{ClientError, OneSidedCounters, Operation, Output, SelectorReport, Ticket};
 
 /// Steps of one turn of the pump: other tasks of its thread want to run too.
 const STEPS_A_TURN: usize = 16;
@@ -205,6 +205,10 @@ impl Shared {
 
     pub(super) fn one_sided_counters(&self) -> Option<OneSidedCounters> {
         self.lock().client.as_ref().and_then(|client| client.one_sided_counters().cloned())
+    }
+
+    pub(super) fn selector_report(&self) -> Option<SelectorReport> {
+        self.lock().client.as_ref().and_then(crate::Client::selector_report)
     }
 
     pub(super) fn outstanding(&self) -> usize {

@@ -113,6 +113,11 @@ pub(crate) struct Server {
     pub(crate) session_idle_ms: u32,
     pub(crate) entries: BTreeMap<Vec<u8>, (Version, Vec<u8>)>,
     pub(crate) applied: Vec<Applied>,
+    /// Pages of scans that were asked for.
+    pub(crate) scans: usize,
+    /// Answers to multi-gets wait until there are so many.
+    pub(crate) multi_gets_together: usize,
+    held_answers: Vec<Vec<u8>>,
     sessions: HashMap<SessionId, SessionState>,
     next_session: u64,
     csn: u64,
@@ -126,6 +131,9 @@ impl Default for Server {
             session_idle_ms: 0,
             entries: BTreeMap::new(),
             applied: Vec::new(),
+            scans: 0,
+            multi_gets_together: 1,
+            held_answers: Vec::new(),
             sessions: HashMap::new(),
             next_session: 1,
             csn: 0,
@@ -279,9 +287,15 @@ impl Server {
                     values.push(found).unwrap();
                 }
                 values.finish();
-                out.push(reply);
+                self.held_answers.push(reply);
+                if self.held_answers.len() >= self.multi_gets_together {
+                    out.append(&mut self.held_answers);
+                }
             }
-            Request::Scan(scan) => out.push(self.page(id, &scan)),
+            Request::Scan(scan) => {
+                self.scans += 1;
+                out.push(self.page(id, &scan));
+            }
             Request::Table { .. } => out.push(empty_table(id)),
             Request::Regions => out.push(refusal(id, Refusal::Recovering)),
             Request::Report(_) => out.push(encode(id, &reported())),
