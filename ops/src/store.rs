@@ -254,6 +254,12 @@ fn advice(error: &ClientError, server: &str) -> (Exit, Option<String>) {
             Some("--transport tcp reaches it; `fabric_shm` on the server offers memory".into()),
         ),
         ClientError::ConditionFailed { .. } => (Exit::NotFound, None),
+        ClientError::Fabric(error) if error.is_about_verbs() => {
+            (Exit::Usage, Some("--transport tcp needs no RDMA".into()))
+        }
+        ClientError::CacheTooLarge { .. } => {
+            (Exit::Usage, Some("give a smaller `client_cache_bytes`".into()))
+        }
         ClientError::Unsendable(_) => (Exit::Usage, None),
         ClientError::Refused(refusal) => of_refusal(refusal),
         ClientError::Deadline { last, .. } => match last {

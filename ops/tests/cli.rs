@@ -254,3 +254,13 @@ fn colour_only_when_asked_for() {
     let colored = cell(&["get", "key", "--server", "127.0.0.1:1", "--color", "always"]);
     assert!(colored.stderr.contains(&0x1b));
 }
+
+/// A build without the feature has no fabric for it; one with it says what the machine lacks.
+#[cfg(not(feature = "verbs"))]
+#[test]
+fn transport_verbs_in_a_build_without_it_names_the_cargo_feature() {
+    let output = cell(&["get", "--server", "127.0.0.1:1", "--transport", "verbs", "key"]);
+    let words = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{words}");
+    assert!(words.contains("cargo build --release --features verbs"), "{words}");
+}
