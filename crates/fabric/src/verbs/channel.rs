@@ -17,7 +17,7 @@ use crate::queue_pair_end::QueuePairEnd;
 use crate::tcp::{Input, Output, PREFIX_BYTES};
 
 use super::error::VerbsError;
-use super::memory::Span;
+use super::memory::{Buffer, Span};
 use super::operations::Operations;
 use super::queue_pair::{QueuePair, QueueSizes};
 use super::work::Work;
@@ -137,6 +137,12 @@ impl Channel {
         Ok(())
     }
 
+    /// Makes the memory that operations land in, if some wait for it.
+    pub(super) fn prepare_landing(&mut self, operations: &mut Operations) {
+        let QueuePair { landing, slots, .. } = &mut self.pair;
+        operations.prepare_landing(landing, |bytes| Buffer::new(slots.device(), bytes));
+    }
+
     fn has_work_room(&self) -> bool {
         self.posted.len() < self.work_max
     }
@@ -183,7 +189,7 @@ impl Channel {
         }
         let mut chained = 0;
         while self.has_work_room()
-            && let Some(work) = operations.next_work(&mut self.pair)?
+            && let Some(work) = operations.next_work(&mut self.pair.landing)
         {
             chained += 1;
             self.post(&work, Request::Operation, chained % OPERATIONS_TOLD == 0);

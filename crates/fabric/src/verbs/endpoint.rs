@@ -123,7 +123,8 @@ impl OneSided for VerbsEndpoint {
         let (found, counters) = table.get_counted(connection).ok_or(SendError::Closed)?;
         found.link.operations.post(&access, tag, found.accepted)?;
         counters.reads_posted += 1;
-        if found.link.operations.has_refused() {
+        let lacks_landing = found.link.channel.as_ref().is_some_and(|channel| channel.pair.landing.is_none());
+        if found.link.operations.has_refused() || lacks_landing {
             transport.touch(connection, table);
         }
         table.mark_dirty(connection);

@@ -37,6 +37,17 @@ pub enum VerbsError {
         /// The index that was asked for, in words.
         which: String,
     },
+    /// Another index is needed.
+    #[error(
+        "GID {index} of the RDMA device {device} cannot be used: packets name GIDs 0 to 255; \
+         set `fabric_verbs_gid` or `client_verbs_gid` to one of those"
+    )]
+    GidNotAddressable {
+        /// The device's name.
+        device: String,
+        /// The index that was asked for.
+        index: u32,
+    },
     /// The memory limit, or the machine, does not give the whole region.
     #[error(
         "RDMA takes all {bytes} bytes of a region: {source}; make regions smaller, or turn `fabric_verbs` off"

@@ -13,7 +13,7 @@ use super::port::Port;
 /// An address of a port, in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gid {
-    pub(super) index: u32,
+    pub(super) index: u8,
     pub(super) bytes: [u8; 16],
     /// Routed Ethernet: packets that switches and routers know.
     roce_v2: bool,
@@ -42,8 +42,7 @@ pub(super) fn choose(
     port: &Port,
     wanted: Option<u32>,
 ) -> Result<Gid, VerbsError> {
-    let gids = (0..port.gids).filter(|index| wanted.is_none_or(|wanted| wanted == *index));
-    let gids = gids.filter_map(|index| query(context, port, index));
+    let gids = candidates(device, port.gids, wanted)?.filter_map(|index| query(context, port, index));
     best(gids).ok_or_else(|| VerbsError::NoGid {
         device: device.to_owned(),
         port: port.number,
@@ -51,16 +50,32 @@ pub(super) fn choose(
     })
 }
 
+/// The indexes to look at in a table of so many GIDs. A queue pair names its GID in eight bits.
+fn candidates(
+    device: &str,
+    gids: u32,
+    wanted: Option<u32>,
+) -> Result<impl Iterator<Item = u8> + use<>, VerbsError> {
+    if let Some(index) = wanted.filter(|index| u8::try_from(*index).is_err()) {
+        return Err(VerbsError::GidNotAddressable { device: device.to_owned(), index });
+    }
+    let is_there = move |index: &u8| u32::from(*index) < gids;
+    Ok((0..=u8::MAX)
+        .filter(is_there)
+        .filter(move |index| wanted.is_none_or(|wanted| wanted == u32::from(*index))))
+}
+
 /// The one that serves best, the first among equals.
 fn best(gids: impl Iterator<Item = Gid>) -> Option<Gid> {
     gids.reduce(|best, next| if next.rank() > best.rank() { next } else { best })
 }
 
-fn query(context: NonNull<ffi::ibv_context>, port: &Port, index: u32) -> Option<Gid> {
+fn query(context: NonNull<ffi::ibv_context>, port: &Port, index: u8) -> Option<Gid> {
     let mut entry = ffi::ibv_gid_entry::default();
     let (number, bytes) = (u32::from(port.number), size_of::<ffi::ibv_gid_entry>());
     // SAFETY: the context is open; the call writes at most `bytes` bytes to the entry, which outlives it.
-    let answer = unsafe { ffi::_ibv_query_gid_ex(context.as_ptr(), number, index, &raw mut entry, 0, bytes) };
+    let answer =
+        unsafe { ffi::_ibv_query_gid_ex(context.as_ptr(), number, index.into(), &raw mut entry, 0, bytes) };
     // SAFETY: of the union any sixteen bytes are good.
     let raw = unsafe { entry.gid.raw };
     let is_there = answer == 0 && raw != [0; 16];
@@ -86,5 +101,17 @@ mod tests {
         ];
         let chosen = |count: usize| best(gids[..count].iter().copied()).map(|gid| gid.index);
         assert_eq!([0, 1, 2, 3, 4, 5].map(chosen), [None, Some(0), Some(1), Some(1), Some(3), Some(3)]);
+    }
+
+    /// Such an index became GID 0.
+    #[test]
+    fn candidates_beyond_what_a_queue_pair_can_name_are_refused() {
+        let of = |gids, wanted| candidates("rxe0", gids, wanted).map(Iterator::collect::<Vec<_>>);
+        assert_eq!(of(4, Some(2)).unwrap(), [2]);
+        assert_eq!(of(300, Some(255)).unwrap(), [255]);
+        assert_eq!((of(4, Some(4)).unwrap(), of(2, None).unwrap()), (vec![], vec![0, 1]));
+        assert_eq!(of(300, None).unwrap().len(), 256);
+        let error = of(300, Some(256)).unwrap_err().to_string();
+        assert!(error.contains("256") && error.contains("rxe0") && error.contains("_verbs_gid"), "{error}");
     }
 }

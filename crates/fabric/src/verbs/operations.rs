@@ -94,7 +94,7 @@ impl Operations {
             }
         };
         let known = self.region(range.key);
-        let refusal = if accepted || self.served == Some(false) {
+        let refusal = if accepted || self.lacks_landing || self.served == Some(false) {
             Some(ReadFailure::Unsupported)
         } else if !range.fits(known.map_or(u64::MAX, |region| region.bytes)) {
             Some(ReadFailure::RangeInvalid)
@@ -147,23 +147,42 @@ impl Operations {
         }
     }
 
+    /// Sees that there is memory to land in for what waits. Where none can be had, all operations end as
+    /// unsupported, and the connection goes on with messages alone.
+    pub(super) fn prepare_landing(
+        &mut self,
+        landing: &mut Option<Buffer>,
+        make: impl FnOnce(usize) -> Result<Buffer, VerbsError>,
+    ) {
+        if landing.is_some() || self.waiting.is_empty() {
+            return;
+        }
+        match make(LANDING_BYTES) {
+            Ok(made) => *landing = Some(made),
+            Err(error) => {
+                tracing::warn!(%error, "no memory for one-sided reads over RDMA: messages are used instead");
+                self.lacks_landing = true;
+                let tags = self.waiting.drain(..).chain(self.parked.drain(..)).map(|posted| posted.tag);
+                self.refused.extend(tags.map(|tag| (tag, ReadFailure::Unsupported)));
+            }
+        }
+    }
+
     /// The next operation as work for the device, if there is one whose region is known, and room for it.
-    ///
-    /// # Errors
-    /// No memory to land in.
-    pub(super) fn next_work(&mut self, pair: &mut QueuePair) -> Result<Option<Work>, VerbsError> {
+    /// Without memory to land in all wait.
+    pub(super) fn next_work(&mut self, landing: &mut Option<Buffer>) -> Option<Work> {
         while let Some(posted) = self.waiting.pop_front() {
             let Some(region) = self.region(posted.range.key) else {
                 self.parked.push(posted);
                 continue;
             };
+            let Some(landing) = landing else {
+                self.waiting.push_front(posted);
+                return None;
+            };
             let Some((span, ring_end)) = self.take(posted.range.length) else {
                 self.waiting.push_front(posted);
-                return Ok(None);
-            };
-            let landing = match &mut pair.landing {
-                Some(landing) => landing,
-                none => none.insert(Buffer::new(pair.slots.device(), LANDING_BYTES)?),
+                return None;
             };
             let place = RemotePlace { address: region.place + posted.range.offset, key: region.key };
             let work = match &posted.operation {
@@ -180,9 +199,9 @@ impl Operations {
             };
             let brings = !matches!(posted.operation, Operation::Write(_));
             self.under_way.push_back(UnderWay { tag: posted.tag, span, ring_end, brings });
-            return Ok(Some(work));
+            return Some(work);
         }
-        Ok(None)
+        None
     }
 
     /// Room in the ring for so many bytes in one piece.
@@ -272,4 +291,37 @@ impl Operations {
 
 fn not_permitted(operation: &Operation, region: &RemoteRegion) -> Option<ReadFailure> {
     (!region.writable && !matches!(operation, Operation::Read)).then_some(ReadFailure::NotPermitted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: RegionKey = RegionKey(7);
+
+    fn read(key: RegionKey) -> RemoteAccess<'static> {
+        RemoteAccess::Read(RemoteRead { key, offset: 0, length: 64 })
+    }
+
+    /// The connection was given up, opened anew and given up again, for ever, and the read that was in hand
+    /// was never told of.
+    #[test]
+    fn prepare_landing_without_memory_ends_every_operation_as_unsupported() {
+        let region = RemoteRegion { key: 5, place: 0, bytes: 4096, writable: false };
+        let mut operations = Operations { regions: vec![(KEY, region)], ..Operations::default() };
+        for (tag, key) in [(1, RegionKey(9)), (2, KEY), (3, KEY)] {
+            operations.post(&read(key), ReadTag(tag), false).unwrap();
+        }
+        assert!(operations.next_work(&mut None).is_none(), "there is nothing to land in");
+        assert_eq!(operations.in_flight(), 3);
+        let mut landing = None;
+        operations.prepare_landing(&mut landing, |_| Err(VerbsError::NoDevice));
+        assert!(landing.is_none() && operations.has_refused() && !operations.has_waiting());
+        operations.post(&read(KEY), ReadTag(4), false).unwrap();
+        let mut told = Vec::new();
+        operations.tell_refused(&mut |tag, outcome| told.push((tag.0, outcome.unwrap_err())));
+        told.sort_unstable_by_key(|(tag, _)| *tag);
+        assert_eq!(told, [1, 2, 3, 4].map(|tag| (tag, ReadFailure::Unsupported)));
+        assert_eq!(operations.in_flight(), 0);
+    }
 }

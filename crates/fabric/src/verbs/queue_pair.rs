@@ -40,7 +40,7 @@ pub(super) struct QueuePair {
     elements: Vec<ffi::ibv_sge>,
     /// Messages, both ways.
     pub(super) slots: Buffer,
-    /// What reads bring; made when the first one is posted.
+    /// What operations bring and take; made when the first one waits.
     pub(super) landing: Option<Buffer>,
 }
 
@@ -351,7 +351,7 @@ fn create(
 fn way_to(device: &Device, peer: &QueuePairEnd) -> ffi::ibv_ah_attr {
     let grh = ffi::ibv_global_route {
         dgid: ffi::ibv_gid { raw: peer.gid },
-        sgid_index: u8::try_from(device.gid.index).unwrap_or(0),
+        sgid_index: device.gid.index,
         hop_limit: 64,
         ..ffi::ibv_global_route::default()
     };

@@ -389,6 +389,7 @@ impl VerbsTransport {
             return Err(if whole { CloseReason::PeerClosed } else { CloseReason::Truncated { received } });
         }
         channel.give_out().map_err(broken)?;
+        channel.prepare_landing(operations);
         operations.tell_refused(&mut |tag, outcome| {
             counters.reads_failed += 1;
             sink(Event::ReadDone { connection: id, tag, outcome });
