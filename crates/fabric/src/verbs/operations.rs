@@ -55,6 +55,8 @@ struct UnderWay {
 pub(super) struct Operations {
     /// The acceptor's hello says that its host serves them. None while it has not spoken.
     pub(super) served: Option<bool>,
+    /// There is no memory for what operations bring: this end posts none.
+    lacks_landing: bool,
     /// Refused when they were posted, to be told of by the next poll.
     refused: Vec<(ReadTag, ReadFailure)>,
     /// Not handed to the device, or of a region that is not known yet.
