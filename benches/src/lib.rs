@@ -4,6 +4,7 @@
 //! dated results and the commands that made them.
 #![allow(clippy::cast_precision_loss, reason = "rates and ratios are doubles; counts stay far below 2^53")]
 
+mod asynchronous;
 pub mod chase;
 pub mod checkpoint;
 pub mod contest;
@@ -12,6 +13,7 @@ pub mod disk;
 pub mod etcd;
 pub mod figure;
 pub mod footprint;
+mod in_place;
 pub mod lines;
 pub mod local;
 pub mod onesided;
@@ -21,6 +23,7 @@ pub mod pages;
 pub mod processor;
 pub mod put;
 pub mod random;
+mod reads;
 pub mod redis;
 pub mod restart;
 pub mod rival;

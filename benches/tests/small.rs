@@ -131,3 +131,31 @@ fn split_small_prints_every_figure() {
     let wanted = ["split/puts while meganodes split", "split/longest put", "split/longest one-sided get"];
     assert_rows("split", &rows, &wanted);
 }
+
+#[test]
+fn onesided_small_prints_every_figure() {
+    let rows = rows("onesided");
+    // How much of a core more, and how many retries: nothing is a good answer.
+    let may_be_nothing = |row: &Value| {
+        let name = row["bench"].as_str().unwrap_or_default();
+        name.contains("cores") || name.contains("retries") || name.contains("share")
+    };
+    let (others, figures): (Vec<Value>, Vec<Value>) = rows.into_iter().partition(may_be_nothing);
+    assert!(others.iter().all(|row| row["ours"].as_f64().is_some_and(|ours| ours >= 0.0)), "{others:?}");
+    let wanted = [
+        "onesided/get shm, inner nodes cached",
+        "onesided/in place: get shm, single",
+        "onesided/in place: get shm, multi-get of 16",
+        "onesided/in place: get shm, 16 submitted",
+        "onesided/in place: p50 of a get shm",
+        "onesided/asynchronous one-sided get shm",
+        "onesided/asynchronous server-side get tcp",
+    ];
+    assert_rows("onesided", &figures, &wanted);
+    let beside_redis = "onesided/in place: gets shm a second of processor time, 16 in flight";
+    let row = figures.iter().find(|row| row["bench"] == beside_redis);
+    match row {
+        Some(row) => assert_eq!(row["goal"], ">= 3"),
+        None => println!("SKIPPED: our gets beside those of Redis: redis-server is missing"),
+    }
+}

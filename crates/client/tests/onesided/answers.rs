@@ -96,6 +96,35 @@ fn model(yard: &Yard, scan: &Scan<'_>) -> Vec<(Vec<u8>, Version, Vec<u8>)> {
     entries
 }
 
+/// What a scan asks for ahead is given up when the scan is dropped, wherever its reads are.
+#[test]
+fn cancelled_read_has_no_completion_and_its_late_reads_harm_nothing() {
+    let page = Scan {
+        start: Bound::Included(b"key-00050"),
+        end: Bound::Unbounded,
+        reverse: false,
+        keys_only: false,
+        limit_entries: 20,
+        limit_bytes: 0,
+    };
+    for completed in 0..6 {
+        let mut yard = routed();
+        yard.get(&key(1));
+        let ticket = yard.submit(&Operation::Scan(page));
+        yard.step();
+        for _ in 0..completed {
+            yard.complete_one();
+            yard.step();
+        }
+        let now_ns = yard.clock();
+        yard.core.cancel_read(now_ns, ticket);
+        assert_eq!(yard.core.outstanding(), 0);
+        yard.run();
+        assert!(yard.core.completion().is_none(), "cancelled after {completed} reads");
+        assert_eq!(yard.get(&key(250)), Some(value(250)));
+    }
+}
+
 #[test]
 fn reads_of_every_kind_are_answered_without_the_server() {
     let mut yard = filled(Yard::new(), 500);
