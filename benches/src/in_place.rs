@@ -1,5 +1,5 @@
-//! One-sided gets over shared memory, one at a time and sixteen in hand: beside the same gets in this process,
-//! and beside Redis by what both cost, the server's and the client's processor time together.
+//! One-sided gets over shared memory, one at a time and sixteen in hand: beside the same gets in this
+//! process, and beside Redis by what both cost, the server's and the client's processor time together.
 
 use std::cell::RefCell;
 use std::time::Duration;

@@ -136,8 +136,8 @@ fn dropped_puts_never_overwrite_a_later_one() {
     });
 }
 
-/// Two gets waited for room behind a put. The first was answered by the client's own search when the put ended,
-/// woke nobody, and the second slept for ever.
+/// Two gets waited for room behind a put. The first was answered by the client's own search when the put
+/// ended, woke nobody, and the second slept for ever.
 #[test]
 fn waiters_for_room_each_go_on_also_behind_one_that_is_answered_at_once() {
     let server = Server::start();

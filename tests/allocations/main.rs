@@ -10,7 +10,7 @@ use cell_client::{Client, ClientOptions, Operation, Search, Transport};
 use cell_tests::server::Server;
 
 const KEYS: usize = 1_000;
-/// What is allocated now and then, not by each operation: a sign of life, registrations that are asked for anew.
+/// What is allocated now and then, not by each operation: signs of life, registrations that are asked anew.
 const OTHERS_MAX: u64 = KEYS as u64 / 20;
 
 fn keys() -> Vec<Vec<u8>> {

@@ -44,7 +44,7 @@ const WALLS: &[(&str, &[&str])] = &[
     ("io-uring", &["wal", "benches"]),
     ("axum", &["web"]),
     ("tower-http", &["web"]),
-    ("tokio", &["web", "ops", "client"]), // in client: `aio/` alone, see below
+    ("tokio", &["web", "ops", "client", "benches"]), // in client: `aio/` alone, see below
     ("anyhow", &["ops"]),
     ("masstree", &["benches"]),
     ("mimalloc", &["simulator"]),

@@ -212,7 +212,7 @@ impl<'a> Scanner<'a> {
         let ahead = self.ahead.take().and_then(|ticket| self.client.finish(ticket).ok());
         let page = match ahead {
             Some(output) => output.into_page(),
-            // A page that was asked for ahead may have failed while nobody waited for it: it is asked for anew.
+            // What was asked for ahead may have failed while nobody waited for it: it is asked for anew.
             None => self.client.scan_page(range.request())?,
         };
         let mut entries = VecDeque::with_capacity(page.len());
