@@ -83,6 +83,6 @@ pub use store::{CoordinatorStore, Delta, STORE_FORMAT_VERSION, StoreImage, Store
 pub use table::Table;
 pub use trouble::Trouble;
 pub use tuning::{
-    Tuned, TunedSetting, TunedValue, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,
+    Tuned, TunedEnd, TunedSetting, TunedValue, Tuning, TuningChange, TuningRow, WORDS_BYTES_MAX, WantedTuning,
 };
 pub use watch::{ClusterView, Look, Watch};

@@ -45,6 +45,16 @@ pub struct TuningRow {
     pub values: BTreeMap<String, TunedValue>,
 }
 
+/// The end of a value that holds for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TunedEnd {
+    /// When it ends, in milliseconds since 1970.
+    pub expires_unix_ms: u64,
+    /// What is in force after that; none: what each node was started with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
 /// One setting of a change. None: what each node was started with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TunedSetting {
@@ -52,8 +62,23 @@ pub struct TunedSetting {
     pub name: String,
     /// The value before.
     pub old: Option<String>,
+    /// The end that the value before had. Also none in changes that an older program wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub old_end: Option<TunedEnd>,
     /// The value from then on.
     pub new: Option<String>,
+}
+
+impl TunedSetting {
+    /// What takes the change of this setting back at this time: the value, and its end. A value that would
+    /// have ended meanwhile is not restored, but what was to follow it.
+    #[must_use]
+    pub fn reverted(self, now_unix_ms: u64) -> (Option<String>, Option<TunedEnd>) {
+        match self.old_end {
+            Some(end) if end.expires_unix_ms <= now_unix_ms => (end.after, None),
+            end => (self.old, end),
+        }
+    }
 }
 
 /// Settings that were changed together.
@@ -97,6 +122,8 @@ pub struct WantedTuning {
     pub reverts: Option<u64>,
     /// By the settings' names; none takes a value back.
     pub values: BTreeMap<String, Option<String>>,
+    /// By names, the ends of single values, instead of `expires_unix_ms` and what the row has.
+    pub ends: BTreeMap<String, TunedEnd>,
 }
 
 /// What became of a wanted change.
@@ -110,6 +137,31 @@ pub enum Tuned {
     Stale(u64),
 }
 
+impl TunedValue {
+    /// Its end, if it has one.
+    fn end(&self) -> Option<TunedEnd> {
+        let expires_unix_ms = self.expires_unix_ms?;
+        Some(TunedEnd { expires_unix_ms, after: self.after.clone() })
+    }
+}
+
+impl WantedTuning {
+    /// The end that a value is to have, which follows `known`. What is taken back has no end.
+    fn end_of(&self, name: &str, known: Option<&TunedValue>) -> Option<TunedEnd> {
+        self.values.get(name)?.as_ref()?;
+        if let Some(end) = self.ends.get(name) {
+            return Some(end.clone());
+        }
+        let expires_unix_ms = self.expires_unix_ms?;
+        let after = match known {
+            // What was to end anyway ends as it was to.
+            Some(value) if value.expires_unix_ms.is_some() => value.after.clone(),
+            _ => known.map(|value| value.text.clone()),
+        };
+        Some(TunedEnd { expires_unix_ms, after })
+    }
+}
+
 impl TuningRow {
     /// The row after a wanted change, and what of it differs.
     #[must_use]
@@ -119,27 +171,26 @@ impl TuningRow {
         for (name, new) in &wanted.values {
             let known = self.values.get(name);
             let old = known.map(|value| value.text.clone());
-            let expires = known.and_then(|value| value.expires_unix_ms);
-            // What is taken back has no end.
-            let expires_then = new.as_ref().and(wanted.expires_unix_ms);
-            if old == *new && expires == expires_then {
+            let old_end = known.and_then(TunedValue::end);
+            let end = wanted.end_of(name, known);
+            if old == *new
+                && old_end.as_ref().map(|end| end.expires_unix_ms)
+                    == end.as_ref().map(|end| end.expires_unix_ms)
+            {
                 continue;
             }
             match new {
                 None => drop(row.values.remove(name)),
                 Some(text) => {
-                    let after = match known {
-                        // What was to end anyway ends as it was to.
-                        Some(value) if value.expires_unix_ms.is_some() => value.after.clone(),
-                        _ => old.clone(),
+                    let (expires_unix_ms, after) = match end {
+                        Some(TunedEnd { expires_unix_ms, after }) => (Some(expires_unix_ms), after),
+                        None => (None, None),
                     };
-                    let after = wanted.expires_unix_ms.and(after);
-                    let value =
-                        TunedValue { text: text.clone(), expires_unix_ms: wanted.expires_unix_ms, after };
-                    row.values.insert(name.clone(), value);
+                    row.values
+                        .insert(name.clone(), TunedValue { text: text.clone(), expires_unix_ms, after });
                 }
             }
-            settings.push(TunedSetting { name: name.clone(), old, new: new.clone() });
+            settings.push(TunedSetting { name: name.clone(), old, old_end, new: new.clone() });
         }
         (row, settings)
     }

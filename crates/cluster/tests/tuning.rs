@@ -101,6 +101,25 @@ fn change_for_a_while_gives_back_what_was_before() {
     assert_eq!((texts(&row), row.expired(u64::MAX)), (vec![("a", "1")], None));
 }
 
+/// A value that was restored once had no end, so that what was for a while became permanent.
+#[test]
+fn reverted_value_has_the_end_that_it_had_or_is_what_was_to_follow() {
+    let sim = Sim::new(1);
+    let tuning = tuning(&sim);
+    tuning.change(0, &wanted(1, &[("a", Some("1"))])).unwrap();
+    let until = WantedTuning { expires_unix_ms: Some(5_000), ..wanted(2, &[("a", Some("2"))]) };
+    tuning.change(1, &until).unwrap();
+    let ended = tuning.current().unwrap();
+    tuning.change(2, &wanted(3, &[("a", Some("3"))])).unwrap();
+    let change = tuning.changes().unwrap().remove(0).settings.remove(0);
+    assert_eq!(change.clone().reverted(5_000), (Some("1".to_owned()), None), "its time has passed");
+    let (value, end) = change.reverted(4_999);
+    let mut back = wanted(4, &[("a", value.as_deref())]);
+    back.ends = end.map(|end| ("a".to_owned(), end)).into_iter().collect();
+    tuning.change(3, &back).unwrap();
+    assert_eq!(tuning.current().unwrap().values, ended.values);
+}
+
 #[test]
 fn change_for_a_while_that_takes_back_what_is_not_tuned_is_none() {
     let sim = Sim::new(1);
