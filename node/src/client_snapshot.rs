@@ -40,6 +40,8 @@ pub struct ClientTotals {
     pub reports: u64,
     /// Of those, from connections for which there was no room: they are in the counts alone.
     pub dropped: u64,
+    /// Connections that report now and for which there is no room.
+    pub unlisted: u64,
     /// What all have counted.
     pub counts: ClientCounts,
 }

@@ -12,6 +12,15 @@ use crate::client_snapshot::{ClientSnapshot, ClientTotals};
 /// Connections of which reports are kept.
 const CONNECTIONS_MAX: usize = 256;
 
+/// Connections beyond those that are counted: so many are told apart.
+const UNLISTED_MAX: usize = 1_024;
+
+/// Nothing that a client counts happens more often.
+const COUNTS_PER_SECOND_MAX: u128 = 1_000_000_000;
+
+/// A report of a longer interval counts as one of this: clients report each second.
+const INTERVAL_NS_MAX: u64 = 3_600_000_000_000;
+
 /// What a connection has reported is forgotten after so long without another report.
 const SILENT_NS: u64 = 10_000_000_000;
 
@@ -27,20 +36,28 @@ struct Row {
 #[derive(Debug, Default)]
 pub(super) struct ClientReports {
     rows: HashMap<ConnectionId, Row>,
+    /// Connections for which there is no room, and when each reported last.
+    unlisted: HashMap<ConnectionId, u64>,
     totals: ClientTotals,
 }
 
 impl ClientReports {
     pub(super) fn take(&mut self, connection: ConnectionId, now_ns: u64, report: &ClientReport<'_>) {
+        let interval_ns = report.interval_ns.min(INTERVAL_NS_MAX);
+        let counts = possible(&report.counts, interval_ns);
         self.totals.reports += 1;
-        self.totals.counts.add(&report.counts);
+        self.totals.counts.add(&counts);
         if self.rows.get(&connection).is_some_and(|row| row.client != report.client) {
             self.rows.remove(&connection);
         }
         if !self.rows.contains_key(&connection) && self.rows.len() >= CONNECTIONS_MAX {
             self.totals.dropped += 1;
+            if self.unlisted.len() < UNLISTED_MAX || self.unlisted.contains_key(&connection) {
+                self.unlisted.insert(connection, now_ns);
+            }
             return;
         }
+        self.unlisted.remove(&connection);
         let row = self.rows.entry(connection).or_insert_with(|| Row::new(report));
         row.at_ns = now_ns;
         let snapshot = &mut row.snapshot;
@@ -48,9 +65,9 @@ impl ClientReports {
             snapshot.name = Arc::from(report.name);
         }
         snapshot.reports += 1;
-        snapshot.reported_ns = snapshot.reported_ns.saturating_add(report.interval_ns);
-        snapshot.counts.add(&report.counts);
-        snapshot.last_searches = report.counts.searches();
+        snapshot.reported_ns = snapshot.reported_ns.saturating_add(interval_ns);
+        snapshot.counts.add(&counts);
+        snapshot.last_searches = counts.searches();
         snapshot.settings_revision = report.settings_revision;
         (snapshot.transport, snapshot.policy) = (report.transport, report.policy);
         (snapshot.estimates, snapshot.in_hand) = (report.estimates, report.in_hand);
@@ -58,12 +75,16 @@ impl ClientReports {
 
     pub(super) fn forget(&mut self, connection: ConnectionId) {
         self.rows.remove(&connection);
+        self.unlisted.remove(&connection);
     }
 
     /// Forgets those that have been silent.
     pub(super) fn tick(&mut self, now_ns: u64) {
         if !self.rows.is_empty() {
             self.rows.retain(|_, row| now_ns.saturating_sub(row.at_ns) < SILENT_NS);
+        }
+        if !self.unlisted.is_empty() {
+            self.unlisted.retain(|_, at_ns| now_ns.saturating_sub(*at_ns) < SILENT_NS);
         }
     }
 
@@ -78,7 +99,7 @@ impl ClientReports {
     }
 
     pub(super) fn totals(&self) -> ClientTotals {
-        self.totals
+        ClientTotals { unlisted: self.unlisted.len() as u64, ..self.totals }
     }
 }
 
@@ -99,5 +120,66 @@ impl Row {
             in_hand: 0,
         };
         Row { client: report.client, at_ns: 0, snapshot }
+    }
+}
+
+/// What a client can have counted in an interval: its counts are whatever it sends, and one that is not
+/// possible would spoil the totals of all clients.
+fn possible(counts: &ClientCounts, interval_ns: u64) -> ClientCounts {
+    let most = u128::from(interval_ns) * COUNTS_PER_SECOND_MAX / 1_000_000_000;
+    let most = u64::try_from(most).unwrap_or(u64::MAX);
+    ClientCounts::from_array(counts.to_array().map(|count| count.min(most)))
+}
+
+#[cfg(test)]
+mod tests {
+    use cell_protocol::{ClientEstimates, ReportPolicy, ReportTransport};
+
+    use super::*;
+
+    fn report(client: u64, interval_ns: u64, searches: u64) -> ClientReport<'static> {
+        ClientReport {
+            client,
+            settings_revision: 0,
+            interval_ns,
+            estimates: ClientEstimates::default(),
+            in_hand: 0,
+            transport: ReportTransport::Tcp,
+            policy: ReportPolicy::Adaptive,
+            counts: ClientCounts { server: searches, torn: 3, ..ClientCounts::default() },
+            name: "test",
+        }
+    }
+
+    /// One report of 2^63 once made the totals of a node useless until its restart.
+    #[test]
+    fn take_counts_that_no_interval_permits_are_cut_to_what_it_permits() {
+        let mut reports = ClientReports::default();
+        reports.take(ConnectionId::from_number(1), 0, &report(1, 2_000_000_000, 1 << 63));
+        assert_eq!((reports.totals().counts.server, reports.totals().counts.torn), (2_000_000_000, 3));
+        assert_eq!(reports.snapshot(0)[0].last_searches, 2_000_000_000);
+        reports.take(ConnectionId::from_number(1), 0, &report(1, 0, 7));
+        assert_eq!(reports.totals().counts.server, 2_000_000_000, "nothing happens in no time");
+        reports.take(ConnectionId::from_number(1), 0, &report(1, u64::MAX, u64::MAX));
+        assert_eq!(reports.totals().counts.server, 2_000_000_000 + INTERVAL_NS_MAX);
+    }
+
+    #[test]
+    fn unlisted_are_connections_now_and_not_their_reports() {
+        let mut reports = ClientReports::default();
+        let last = CONNECTIONS_MAX as u64;
+        for second in 0..3 {
+            for connection in 0..=last {
+                let at_ns = second * 1_000_000_000;
+                reports.take(
+                    ConnectionId::from_number(connection),
+                    at_ns,
+                    &report(connection, 1_000_000_000, 1),
+                );
+            }
+        }
+        assert_eq!((reports.totals().dropped, reports.totals().unlisted), (3, 1));
+        reports.tick(2_000_000_000 + SILENT_NS);
+        assert_eq!(reports.totals().unlisted, 0);
     }
 }
