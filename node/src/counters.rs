@@ -1,6 +1,21 @@
 //! Running figures of a pair.
 
 const WINDOW: usize = 512;
+/// Buckets of sync times, each twice as wide as the one before it.
+pub const SYNC_BUCKETS: usize = 16;
+/// Where the first bucket ends.
+const SYNC_FIRST_US: u64 = 32;
+
+/// Where a bucket of sync times ends, in microseconds; none for the last one, which has all longer times.
+#[must_use]
+pub fn sync_bucket_end_us(bucket: usize) -> Option<u64> {
+    (bucket + 1 < SYNC_BUCKETS).then(|| SYNC_FIRST_US << bucket)
+}
+
+fn sync_bucket(sync_ns: u64) -> usize {
+    let firsts = sync_ns / (SYNC_FIRST_US * 1_000);
+    ((u64::BITS - firsts.leading_zeros()) as usize).min(SYNC_BUCKETS - 1)
+}
 
 /// Counts a pair's batches and the times of the last ones.
 #[derive(Debug)]
@@ -8,19 +23,30 @@ pub(crate) struct BatchCounters {
     pub(crate) batches: u64,
     pub(crate) log_bytes: u64,
     pub(crate) checkpoints: u64,
+    /// Batches by their sync times.
+    pub(crate) sync_buckets: [u64; SYNC_BUCKETS],
     sync_ns: [u64; WINDOW],
     syncs: usize,
 }
 
 impl BatchCounters {
     pub(crate) fn new() -> BatchCounters {
-        BatchCounters { batches: 0, log_bytes: 0, checkpoints: 0, sync_ns: [0; WINDOW], syncs: 0 }
+        let sync_buckets = [0; SYNC_BUCKETS];
+        BatchCounters {
+            batches: 0,
+            log_bytes: 0,
+            checkpoints: 0,
+            sync_buckets,
+            sync_ns: [0; WINDOW],
+            syncs: 0,
+        }
     }
 
     /// A batch became durable after so long.
     pub(crate) fn batch(&mut self, sync_ns: u64, bytes: u64) {
         self.sync_ns[self.syncs % WINDOW] = sync_ns;
         self.syncs += 1;
+        self.sync_buckets[sync_bucket(sync_ns)] += 1;
         self.batches += 1;
         self.log_bytes += bytes;
     }
@@ -46,5 +72,18 @@ mod tests {
             counters.batch(i * 1_000, 4_096);
         }
         assert_eq!(counters.sync_us(), [51, 100, 100]);
+    }
+
+    #[test]
+    fn sync_buckets_end_where_they_say() {
+        let mut counters = BatchCounters::new();
+        for bucket in 0..SYNC_BUCKETS - 1 {
+            let end_ns = sync_bucket_end_us(bucket).unwrap() * 1_000;
+            assert_eq!((sync_bucket(end_ns - 1), sync_bucket(end_ns)), (bucket, bucket + 1));
+            counters.batch(end_ns - 1, 1);
+        }
+        counters.batch(u64::MAX, 1);
+        assert_eq!(counters.sync_buckets, [1; SYNC_BUCKETS]);
+        assert_eq!(sync_bucket_end_us(SYNC_BUCKETS - 1), None);
     }
 }

@@ -3,15 +3,13 @@
 //! waited for its log, for room or for a split counts from when it came; one that was put off because its
 //! client takes no replies counts from its turn; a value that goes in chunks is not counted.
 
+use std::sync::Arc;
+
 use cell_protocol::Request;
 use serde::Serialize;
 
-/// Times are counted in units of 64 ns: 32 bits of them are 274 s.
-const UNIT_SHIFT: u32 = 6;
-/// Each power of two has 8 buckets, so a percentile is at most an eighth too high.
-const SUB_BITS: u32 = 3;
-const SUBS: usize = 1 << SUB_BITS;
-const BUCKETS: usize = (32 - SUB_BITS as usize + 1) * SUBS;
+use crate::latency_histogram::{LatencyHistogram, RANGES, UNIT_SHIFT, last_of, range_of};
+
 const PERIOD_NS: u64 = 1_000_000_000;
 
 /// What requests are told apart by.
@@ -24,7 +22,7 @@ pub(crate) enum TimedOperation {
     Scan,
 }
 
-const OPERATIONS: usize = 5;
+pub(crate) const OPERATIONS: usize = 5;
 
 /// When the request that a reply answers came, and what it was; none of those that are not timed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,23 +83,34 @@ pub struct OperationLatencies {
     pub queue_estimate_ns: u64,
 }
 
-/// Counts by ranges of time that grow with the time itself.
+/// What requests took, by kind: `get`, `search`, `put`, `delete`, `scan`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OperationHistograms {
+    /// In the last second.
+    pub last_second: [LatencyHistogram; OPERATIONS],
+    /// Since the node's start.
+    pub since_start: [LatencyHistogram; OPERATIONS],
+}
+
+/// The counts of the second that is under way.
 #[derive(Debug)]
 struct Histogram {
-    counts: [u32; BUCKETS],
+    counts: [u32; RANGES],
+    sum: u64,
     max: u32,
 }
 
 impl Default for Histogram {
     fn default() -> Histogram {
-        Histogram { counts: [0; BUCKETS], max: 0 }
+        Histogram { counts: [0; RANGES], sum: 0, max: 0 }
     }
 }
 
 impl Histogram {
     #[inline]
     fn count(&mut self, time: u32) {
-        self.counts[bucket(time)] += 1;
+        self.counts[range_of(time)] += 1;
+        self.sum += u64::from(time);
         self.max = self.max.max(time);
     }
 
@@ -116,30 +125,14 @@ impl Histogram {
     fn percentile(&self, count: u64, percent: u64) -> u32 {
         let wanted = (count * percent).div_ceil(100).max(1);
         let mut below = 0;
-        for (bucket, in_it) in self.counts.iter().enumerate() {
+        for (range, in_it) in self.counts.iter().enumerate() {
             below += u64::from(*in_it);
             if below >= wanted {
-                return last_of(bucket).min(self.max);
+                return last_of(range).min(self.max);
             }
         }
         0
     }
-}
-
-/// The bucket that a time is in.
-#[inline]
-fn bucket(time: u32) -> usize {
-    let power = (u32::BITS - time.leading_zeros()).saturating_sub(SUB_BITS + 1);
-    let sub = (time >> power) as usize;
-    power as usize * SUBS + sub
-}
-
-/// The longest time of a bucket.
-fn last_of(bucket: usize) -> u32 {
-    let power = (bucket / SUBS).saturating_sub(1);
-    let sub = bucket - power * SUBS;
-    let end = (sub as u64 + 1) << power;
-    u32::try_from(end - 1).unwrap_or(u32::MAX)
 }
 
 /// See the module's text.
@@ -150,6 +143,7 @@ pub(crate) struct Latencies {
     turns_squared: u64,
     since_ns: u64,
     last: OperationLatencies,
+    histograms: Arc<OperationHistograms>,
 }
 
 impl Latencies {
@@ -176,9 +170,25 @@ impl Latencies {
         }
         let [get, search, put, delete, scan] = [0, 1, 2, 3, 4].map(|at| self.by_operation[at].summary());
         // A request meets a turn of time t with a chance of t to the whole, and waits for half of it.
-        let queue_estimate_ns = (self.turns_squared << UNIT_SHIFT) / (2 * (passed_ns >> UNIT_SHIFT));
+        let wide = (u128::from(self.turns_squared) << UNIT_SHIFT) / u128::from(2 * (passed_ns >> UNIT_SHIFT));
+        let queue_estimate_ns = u64::try_from(wide).unwrap_or(u64::MAX);
         let last = OperationLatencies { get, search, put, delete, scan, queue_estimate_ns };
-        *self = Latencies { since_ns: now_ns, last, ..Latencies::default() };
+        let histograms = Arc::new(self.summed_up());
+        *self = Latencies { since_ns: now_ns, last, histograms, ..Latencies::default() };
+    }
+
+    /// The histograms, with the second that ends now.
+    fn summed_up(&self) -> OperationHistograms {
+        let of = |of: &Histogram| LatencyHistogram::of_ranges(&of.counts, of.sum, of.max);
+        let last_second = std::array::from_fn(|at| of(&self.by_operation[at]));
+        let mut since_start = self.histograms.since_start.clone();
+        since_start.iter_mut().zip(&last_second).for_each(|(all, last)| all.add(last));
+        OperationHistograms { last_second, since_start }
+    }
+
+    /// Of the last whole second, and since the start.
+    pub(crate) fn histograms(&self) -> Arc<OperationHistograms> {
+        Arc::clone(&self.histograms)
     }
 
     /// The last whole second.
@@ -198,19 +208,6 @@ mod tests {
     }
 
     #[test]
-    fn bucket_is_never_more_than_an_eighth_wide_and_they_meet() {
-        assert_eq!(bucket(u32::MAX), BUCKETS - 1);
-        for at in 0..BUCKETS - 1 {
-            let end = last_of(at);
-            assert_eq!((bucket(end), bucket(end + 1)), (at, at + 1), "{at}");
-        }
-        for power in 4..32 {
-            let time = 1_u32 << power;
-            assert!(last_of(bucket(time)) - time < time / 8, "{time}");
-        }
-    }
-
-    #[test]
     fn tick_after_a_second_sums_up_what_left_in_it() {
         let mut latencies = Latencies::default();
         latencies.tick(1_000 * MS);
@@ -225,8 +222,15 @@ mod tests {
         assert_eq!((count, latencies.last().put.count), (100, 0));
         assert!((50 * MS..57 * MS).contains(&p50_ns) && (99 * MS..=100 * MS).contains(&p99_ns), "{p50_ns}");
         assert_eq!(max_ns >> UNIT_SHIFT, (100 * MS) >> UNIT_SHIFT);
+        let second = latencies.histograms();
+        assert_eq!((second.last_second[0].count(), second.last_second[2].count()), (100, 0));
+        latencies.answered(get(2_000 * MS), 2_001 * MS);
         latencies.tick(3_000 * MS);
+        let both = latencies.histograms();
+        assert_eq!((both.last_second[0].count(), both.since_start[0].count()), (1, 101));
+        latencies.tick(4_000 * MS);
         assert_eq!(latencies.last(), OperationLatencies::default());
+        assert_eq!(latencies.histograms().since_start[0].count(), 101);
     }
 
     #[test]
@@ -251,5 +255,15 @@ mod tests {
         assert_eq!(latencies.last().queue_estimate_ns, MS / 10);
         latencies.tick(4_000 * MS);
         assert_eq!(latencies.last().queue_estimate_ns, 0);
+    }
+
+    /// A turn of more than 34 s once lost its highest bits.
+    #[test]
+    fn queue_estimate_of_a_turn_of_a_minute_is_half_of_it() {
+        let mut latencies = Latencies::default();
+        latencies.tick(1_000 * MS);
+        latencies.turned(64_000 * MS);
+        latencies.tick(65_000 * MS);
+        assert_eq!(latencies.last().queue_estimate_ns, 32_000 * MS);
     }
 }

@@ -11,7 +11,8 @@ use cell_terms::{CounterValue, Csn, Durability, Epoch, Incarnation, NodeId, Pair
 use serde::{Serialize, Serializer};
 
 use crate::client_snapshot::{ClientSnapshot, ClientTotals};
-use crate::latency::OperationLatencies;
+use crate::counters::SYNC_BUCKETS;
+use crate::latency::{OperationHistograms, OperationLatencies};
 use crate::split::SplitCounts;
 use crate::tree_shape::TreeShape;
 
@@ -207,6 +208,9 @@ pub struct PairSnapshot {
     /// Batch sync times: microseconds, p50, p99, max of the last period.
     #[serde(serialize_with = "sync_times")]
     pub sync_us: [u64; 3],
+    /// Batches since the start by their sync times: bucket `i` ends at [`crate::sync_bucket_end_us`].
+    #[serde(skip)]
+    pub sync_buckets: [u64; SYNC_BUCKETS],
 }
 
 /// A takeover that this node is at.
@@ -285,6 +289,9 @@ pub struct NodeSnapshot {
     pub operations: OperationCounts,
     /// What requests took at the server in the last second.
     pub latencies: OperationLatencies,
+    /// The same with how often which times were; they have documents of their own.
+    #[serde(skip)]
+    pub latency_histograms: Arc<OperationHistograms>,
     /// Splits of meganodes since the start.
     pub splits: SplitCounts,
     /// Processor time of the process, and of it the worker's, in nanoseconds since the start.

@@ -197,6 +197,7 @@ impl Worker {
             cpu_ns: [0; 2],
             counters: Vec::new(),
             latencies: self.latencies.last(),
+            latency_histograms: self.latencies.histograms(),
             splits: self.splits.counts(),
             backing: self.pairs.iter().next().map_or(["none", "none"], |owned| owned.pair.backing()),
             operations: self.operations,
@@ -263,6 +264,7 @@ impl OwnedPair {
             compaction_nodes_freed: figures.compactions.nodes_freed,
             checkpoint_running: self.checkpointing.is_running(),
             sync_us: self.batches.sync_us(),
+            sync_buckets: self.batches.sync_buckets,
         }
     }
 }
