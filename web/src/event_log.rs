@@ -66,6 +66,8 @@ pub(crate) struct EventLog {
     last: Option<Arc<NodeSnapshot>>,
     drills: Vec<RunSeen>,
     events: VecDeque<Event>,
+    /// How many there were, also those that are not kept any more.
+    counted: u64,
     numbered: u64,
 }
 
@@ -103,6 +105,11 @@ impl EventLog {
         self.drills = runs;
     }
 
+    /// How many events there were.
+    pub(crate) fn counted(&self) -> u64 {
+        self.counted
+    }
+
     /// The events that are kept, oldest first.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Event> {
         self.events.iter()
@@ -122,6 +129,7 @@ impl Look<'_> {
         if self.log.events.len() == EVENTS_MAX {
             self.log.events.pop_front();
         }
+        self.log.counted += 1;
         let (at_unix_ms, node, kind) = (self.at_unix_ms, node.0, kind.to_owned());
         self.log.events.push_back(Event { id, at_unix_ms, node, kind, severity, text, details });
     }
@@ -258,11 +266,11 @@ impl Look<'_> {
     }
 
     fn drill(&mut self, then: Option<&RunSeen>, now: &RunSeen) {
-        let RunSeen { id, kind, node, state } = now;
+        let RunSeen { id, kind, node, state, who, halted_by } = now;
         let node = NodeId(*node);
-        let details = || json!({"run": id, "fault": kind});
+        let details = || json!({"run": id, "fault": kind, "who": who, "halted_by": halted_by});
         if then.is_none() {
-            let text = format!("a drill begins: {kind} of {node}");
+            let text = format!("a drill begins: {kind} of {node}, by {who}");
             self.push(format!("begun-{id}"), node, ("drill", Severity::Warning), text, details());
         }
         if !state.is_over() || then.is_some_and(|then| then.state.is_over()) {
@@ -274,7 +282,9 @@ impl Look<'_> {
             RunState::Failed => (Severity::Critical, "failed: something acknowledged is missing or wrong"),
             _ => (Severity::Warning, "has shown nothing"),
         };
-        let text = format!("the drill of {node} {words}");
+        let by = halted_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        let by = if *state == RunState::Halted { by } else { String::new() };
+        let text = format!("the drill of {node} {words}{by}");
         self.push(format!("over-{id}"), node, ("drill", severity), text, details());
     }
 
@@ -355,7 +365,14 @@ mod tests {
 
     #[test]
     fn observe_drills_tells_begin_and_end_once() {
-        let run = |state| RunSeen { id: "drill-0-7".to_owned(), kind: "kill", node: 1, state };
+        let run = |state| RunSeen {
+            id: "drill-0-7".to_owned(),
+            kind: "kill",
+            node: 1,
+            state,
+            who: "ann".to_owned(),
+            halted_by: Some("bob".to_owned()),
+        };
         let mut log = EventLog::default();
         for state in [RunState::Running, RunState::Verifying, RunState::Passed, RunState::Passed] {
             log.observe_drills(1, vec![run(state)]);
@@ -363,6 +380,13 @@ mod tests {
         let told: Vec<_> = log.iter().map(|event| (event.id.as_str(), event.severity)).collect();
         assert_eq!(told, [("begun-drill-0-7", Severity::Warning), ("over-drill-0-7", Severity::Info)]);
         assert!(log.iter().all(|event| event.kind == "drill" && event.node == 1));
+        let mut halted = EventLog::default();
+        halted.observe_drills(1, vec![run(RunState::Halted)]);
+        let words: Vec<_> = halted.iter().map(|event| event.text.as_str()).collect();
+        assert_eq!(
+            words,
+            ["a drill begins: kill of node-1, by ann", "the drill of node-1 was halted by bob"]
+        );
         let mut log = EventLog::default();
         log.observe_drills(1, vec![run(RunState::Failed)]);
         let last = log.iter().next_back().map(|event| (event.severity, log.iter().count()));

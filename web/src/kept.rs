@@ -1,4 +1,4 @@
-//! A text that is kept for a while, so that many who ask at a time cost no more than one.
+//! What is kept for a while, so that many who ask at a time cost no more than one.
 
 use std::time::{Duration, Instant};
 
@@ -7,32 +7,36 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::clock::now;
 
-/// How long a text is kept.
+/// How long a value is kept.
 const KEPT: Duration = Duration::from_millis(900);
 
-/// The place of one text.
-#[derive(Default)]
-pub(crate) struct Kept(Mutex<KeptText>);
+/// The place of one value: a text, if nothing else is said.
+pub(crate) struct Kept<T = Bytes>(Mutex<KeptValue<T>>);
 
-/// The text, and until when it is kept.
-#[derive(Default)]
-pub(crate) struct KeptText(Option<(Instant, Bytes)>);
+/// The value, and until when it is kept.
+pub(crate) struct KeptValue<T>(Option<(Instant, T)>);
 
-impl Kept {
-    /// The text, for whoever makes it anew: others wait meanwhile.
-    pub(crate) async fn lock(&self) -> MutexGuard<'_, KeptText> {
+impl<T> Default for Kept<T> {
+    fn default() -> Kept<T> {
+        Kept(Mutex::new(KeptValue(None)))
+    }
+}
+
+impl<T> Kept<T> {
+    /// The value, for whoever makes it anew: others wait meanwhile.
+    pub(crate) async fn lock(&self) -> MutexGuard<'_, KeptValue<T>> {
         self.0.lock().await
     }
 }
 
-impl KeptText {
-    /// The text, if it is kept still.
-    pub(crate) fn text(&self) -> Option<Bytes> {
-        self.0.as_ref().filter(|(until, _)| now() < *until).map(|(_, text)| text.clone())
+impl<T: Clone> KeptValue<T> {
+    /// The value, if it is kept still.
+    pub(crate) fn get(&self) -> Option<T> {
+        self.0.as_ref().filter(|(until, _)| now() < *until).map(|(_, value)| value.clone())
     }
 
-    /// Keeps a new text.
-    pub(crate) fn keep(&mut self, text: Bytes) {
-        self.0 = Some((now() + KEPT, text));
+    /// Keeps a new value.
+    pub(crate) fn keep(&mut self, value: T) {
+        self.0 = Some((now() + KEPT, value));
     }
 }

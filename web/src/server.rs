@@ -320,7 +320,7 @@ mod tests {
         let mut seen = |wanted: &str| lines.any(|line| line.unwrap().contains(wanted));
         assert!(seen("text/event-stream"));
         // Two seconds of both.
-        for wanted in ["event: status", "id: ", "data: {", "event: recoveries", "event: status"] {
+        for wanted in ["event: status", "data: {", "event: recoveries", "event: status"] {
             assert!(seen(wanted), "{wanted}");
         }
         server.shutdown();

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::api::document::{Document, Scope};
 use crate::api::params::Params;
-use crate::event_log::{self, Event, KINDS};
+use crate::clock::now_unix_ms;
+use crate::event_log::{Event, KINDS};
+use crate::events_seen::{EventCursor, EventsPart, EventsSeen};
 use crate::peers::Gathered;
 use crate::problem::Problem;
 use crate::shared::Shared;
@@ -17,21 +19,23 @@ use crate::shared::Shared;
 const LIMIT_MAX: u64 = 1_000;
 const LIMIT: u64 = 200;
 
-/// A list of events, newest first.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct EventsPart {
-    events: Vec<Event>,
+/// The events of all nodes. Of several who ask at a time one gathers, and for a second all get the same.
+pub(crate) async fn gather_events(shared: &Shared) -> Arc<EventsSeen> {
+    let mut kept = shared.events_seen.lock().await;
+    if let Some(seen) = kept.get() {
+        return seen;
+    }
+    let (snapshot, _) = shared.look();
+    let own = own_events(shared, snapshot.incarnation.0);
+    let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
+    let Gathered { parts, missing } = gathered;
+    let seen = Arc::new(EventsSeen { parts, missing, at_unix_ms: now_unix_ms() });
+    kept.keep(Arc::clone(&seen));
+    seen
 }
 
-impl EventsPart {
-    /// This node's.
-    pub(crate) fn own(shared: &Shared) -> EventsPart {
-        EventsPart { events: shared.events().iter().rev().cloned().collect() }
-    }
-
-    pub(crate) fn into_events(self) -> Vec<Event> {
-        self.events
-    }
+fn own_events(shared: &Shared, incarnation: u64) -> EventsPart {
+    EventsPart::new(&shared.events(), incarnation, now_unix_ms())
 }
 
 /// The list, with the ids of its ends.
@@ -40,13 +44,16 @@ pub(crate) struct EventsBody {
     events: Vec<Event>,
     first_id: Option<String>,
     last_id: Option<String>,
+    /// How far these and all earlier events go: what is asked for with it comes after them.
+    cursor: String,
 }
 
 impl EventsBody {
     /// Of events that are newest first.
-    pub(crate) fn new(events: Vec<Event>) -> EventsBody {
+    pub(crate) fn new(events: Vec<Event>, cursor: &EventCursor) -> EventsBody {
         let id = |event: Option<&Event>| event.map(|event| event.id.clone());
-        EventsBody { first_id: id(events.last()), last_id: id(events.first()), events }
+        let (first_id, last_id) = (id(events.last()), id(events.first()));
+        EventsBody { first_id, last_id, events, cursor: cursor.to_string() }
     }
 }
 
@@ -58,6 +65,8 @@ struct Filter {
     node: Option<u32>,
     /// Only what is newer than the event of this id.
     after: Option<String>,
+    /// Only what came after an earlier answer, and all of that.
+    cursor: Option<EventCursor>,
 }
 
 impl Filter {
@@ -80,7 +89,14 @@ impl Filter {
             },
         };
         let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-        Ok(Filter { limit, kind, node, after: params.text("after") })
+        let cursor = match params.text("cursor") {
+            None => None,
+            Some(text) => Some(EventCursor::parse(&text).ok_or_else(|| {
+                Params::refuse("cursor", "it is no cursor: an earlier answer has one".to_owned())
+            })?),
+        };
+        let limit = if cursor.is_some() { usize::MAX } else { limit };
+        Ok(Filter { limit, kind, node, after: params.text("after"), cursor })
     }
 
     /// Those of a list, newest first, that are wanted. After an event that is not known any more all are new.
@@ -108,15 +124,17 @@ pub(crate) async fn get_events(
     let filter = Filter::of(&mut params)?;
     params.end()?;
     let (snapshot, age) = shared.look();
-    let own = EventsPart::own(&shared);
     if scope == Scope::Node {
+        let own = own_events(&shared, snapshot.incarnation.0);
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let gathered = shared.peers.gather(&snapshot, own, "/api/v1/events?scope=node").await;
-    let Gathered { parts, missing } = gathered;
-    let all = event_log::merge(parts.into_iter().map(|part| part.part.into_events()));
-    let body = EventsBody::new(filter.apply(all));
-    Ok(axum::Json(Document::of_cluster(body, age, missing)).into_response())
+    let seen = gather_events(&shared).await;
+    let mut cursor = filter.cursor.clone().unwrap_or_else(|| EventCursor::since(seen.at_unix_ms));
+    let mut fresh = cursor.take_fresh(&seen);
+    fresh.reverse();
+    let all = if filter.cursor.is_some() { fresh } else { seen.merged() };
+    let body = EventsBody::new(filter.apply(all), &cursor);
+    Ok(axum::Json(Document::of_cluster(body, age, seen.missing.clone())).into_response())
 }
 
 #[cfg(test)]
@@ -143,7 +161,7 @@ mod tests {
 
     #[test]
     fn apply_takes_what_is_wanted_newest_first() {
-        let all = || Filter { limit: 10, kind: None, node: None, after: None };
+        let all = || Filter { limit: 10, kind: None, node: None, after: None, cursor: None };
         assert_eq!(ids(all()), ["4", "3", "2", "1"]);
         assert_eq!(ids(Filter { kind: Some("split".into()), limit: 2, ..all() }), ["4", "3"]);
         assert_eq!(ids(Filter { node: Some(1), ..all() }), ["3", "1"]);

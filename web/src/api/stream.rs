@@ -1,18 +1,18 @@
 //! `GET /api/v1/stream?topics=…`: documents as server-sent events, each topic once a second. One stream
 //! serves all of a page. A reader that is slow gets the newest when it reads on, and no backlog.
 //!
-//! The id of an event is its time in milliseconds since 1970. Who comes back with `Last-Event-ID` gets the
-//! cluster's events since then; of all other topics the newest document is all that there is.
+//! Lines of events have an id, and no others: how far they go in the events of each node
+//! ([`EventCursor`]). Who comes back with it as `Last-Event-ID` gets all events since then; of all other
+//! topics the newest document is all that there is.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::HeaderMap;
-use axum::response::sse::{Event as Line, Sse};
+use axum::response::sse::{Event as Line, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use tokio::sync::OwnedSemaphorePermit;
@@ -20,14 +20,13 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::api::cluster_status::ClusterStatus;
 use crate::api::document::Document;
-use crate::api::events::{EventsBody, EventsPart};
+use crate::api::events::{EventsBody, gather_events};
 use crate::api::params::Params;
 use crate::api::recoveries::Recoveries;
 use crate::api::selector::SelectorPairs;
 use crate::api::{gathered, tuning};
 use crate::clock::now_unix_ms;
-use crate::event_log::{self, Event};
-use crate::peers::Gathered;
+use crate::events_seen::{EventCursor, EventsSeen};
 use crate::problem::Problem;
 use crate::shared::Shared;
 
@@ -35,6 +34,8 @@ use crate::shared::Shared;
 const PERIOD: Duration = Duration::from_secs(1);
 /// How long a browser waits before it comes back.
 const RETRY: Duration = Duration::from_secs(1);
+/// A comment is sent after so long without a line: the server closes a connection on which nothing happens.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Events that one line brings.
 const EVENTS_MAX: usize = 200;
 
@@ -63,9 +64,12 @@ struct Follower {
     interval: Interval,
     /// Topics of this second that did not go yet.
     waiting: VecDeque<(&'static str, Topic)>,
-    /// Events before this time were there when the reader came.
-    since_unix_ms: u64,
-    told: HashSet<String>,
+    /// Lines that are ready.
+    lines: VecDeque<Line>,
+    /// Which events the reader has.
+    cursor: EventCursor,
+    /// The reader was told a cursor: from then on it can come back.
+    has_cursor: bool,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -81,15 +85,16 @@ pub(crate) async fn get_stream(
         Problem::unavailable("This node serves as many streams as it may.")
             .next("close a page, or ask another node")
     })?;
-    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(|id| id.parse().ok());
+    let last = headers.get("last-event-id").and_then(|id| id.to_str().ok()).and_then(EventCursor::parse);
     let mut interval = tokio::time::interval(PERIOD);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let follower = Follower {
         topics,
         interval,
         waiting: VecDeque::new(),
-        since_unix_ms: last.unwrap_or_else(now_unix_ms),
-        told: HashSet::new(),
+        lines: VecDeque::new(),
+        cursor: last.unwrap_or_else(|| EventCursor::since(now_unix_ms())),
+        has_cursor: false,
         _permit: permit,
         shared,
     };
@@ -97,7 +102,7 @@ pub(crate) async fn get_stream(
         let line = follower.next().await?;
         Some((Ok::<Line, Infallible>(line), follower))
     });
-    Ok(Sse::new(lines).into_response())
+    Ok(Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response())
 }
 
 fn topics(text: &str) -> Result<Vec<(&'static str, Topic)>, Problem> {
@@ -122,6 +127,9 @@ impl Follower {
     /// The next line; none when the server stops.
     async fn next(&mut self) -> Option<Line> {
         loop {
+            if let Some(line) = self.lines.pop_front() {
+                return Some(line);
+            }
             if self.waiting.is_empty() {
                 tokio::select! {
                     _ = self.interval.tick() => self.waiting.extend(&self.topics),
@@ -134,80 +142,73 @@ impl Follower {
                 Topic::Selector => gathered::text::<SelectorPairs>(&self.shared).await,
                 Topic::Recoveries => gathered::text::<Recoveries>(&self.shared).await,
                 Topic::Tuning => tuning::text(&self.shared).await,
-                Topic::Events => match self.events().await {
-                    Some(events) => events,
-                    None => continue,
-                },
+                Topic::Events => {
+                    let seen = gather_events(&self.shared).await;
+                    self.add_events(&seen);
+                    continue;
+                }
             };
             // What cannot be told now is told with the next second, or never: the page shows its age.
             let Ok(document) = document else { continue };
             let Ok(text) = std::str::from_utf8(&document) else { continue };
-            return Some(Line::default().event(name).id(now_unix_ms().to_string()).retry(RETRY).data(text));
+            return Some(Line::default().event(name).retry(RETRY).data(text));
         }
     }
 
-    /// Events that this reader does not have yet; none if there are none.
-    async fn events(&mut self) -> Option<Result<Bytes, Problem>> {
-        let (snapshot, age) = self.shared.look();
-        let own = EventsPart::own(&self.shared);
-        let path = "/api/v1/events?scope=node";
-        let Gathered { parts, missing } = self.shared.peers.gather(&snapshot, own, path).await;
-        let fresh = self.fresh(event_log::merge(parts.into_iter().map(|part| part.part.into_events())));
-        if fresh.is_empty() {
-            return None;
+    /// Adds lines of the events that the reader does not have yet. The last of them has the cursor: who is
+    /// cut off before it gets them again.
+    fn add_events(&mut self, seen: &EventsSeen) {
+        let fresh = self.cursor.take_fresh(seen);
+        let (_, age) = self.shared.look();
+        let last = fresh.chunks(EVENTS_MAX).len().saturating_sub(1);
+        for (at, events) in fresh.chunks(EVENTS_MAX).enumerate() {
+            let body = EventsBody::new(events.iter().rev().cloned().collect(), &self.cursor);
+            let document = Document::of_cluster(body, age, seen.missing.clone());
+            let Ok(text) = serde_json::to_string(&document) else { continue };
+            let line = Line::default().event("events").retry(RETRY).data(text);
+            self.lines.push_back(if at == last { line.id(self.cursor.to_string()) } else { line });
         }
-        let document = Document::of_cluster(EventsBody::new(fresh), age, missing);
-        Some(serde_json::to_vec(&document).map(Bytes::from).map_err(|_| Problem::internal()))
-    }
-
-    fn fresh(&mut self, all: Vec<Event>) -> Vec<Event> {
-        let is_new = |event: &Event| event.at_unix_ms >= self.since_unix_ms && !self.told.contains(&event.id);
-        let fresh: Vec<Event> = all.iter().filter(|event| is_new(event)).take(EVENTS_MAX).cloned().collect();
-        // Ids of events that are gone need not be known any more.
-        let known: HashSet<&str> = all.iter().map(|event| event.id.as_str()).collect();
-        self.told.retain(|id| known.contains(id.as_str()));
-        self.told.extend(fresh.iter().map(|event| event.id.clone()));
-        fresh
+        // A line without data is no event to a browser, but it remembers the id.
+        if fresh.is_empty() && !self.has_cursor {
+            self.lines.push_back(Line::default().id(self.cursor.to_string()).comment("events"));
+        }
+        self.has_cursor = true;
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::Sources;
-    use crate::api::status::tests::snapshot;
-    use crate::event_log::Severity;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpStream;
 
-    #[tokio::test]
-    async fn fresh_events_are_those_since_the_last_id_and_each_comes_once() {
-        let source = Arc::new(snapshot());
-        let shared = Arc::new(Shared::new(Sources::new(Arc::new(move || Arc::clone(&source)))));
-        let permit = shared.take_stream().unwrap();
-        let mut follower = Follower {
-            shared,
-            topics: Vec::new(),
-            interval: tokio::time::interval(PERIOD),
-            waiting: VecDeque::new(),
-            since_unix_ms: 5,
-            told: HashSet::new(),
-            _permit: permit,
-        };
-        let event = |at_unix_ms: u64| Event {
-            id: at_unix_ms.to_string(),
-            at_unix_ms,
-            node: 0,
-            kind: "split".into(),
-            severity: Severity::Info,
-            text: String::new(),
-            details: serde_json::Value::Null,
-        };
-        let mut fresh = |times: &[u64]| -> Vec<u64> {
-            let all = times.iter().copied().map(event).collect();
-            follower.fresh(all).iter().map(|event| event.at_unix_ms).collect()
-        };
-        assert_eq!(fresh(&[7, 5, 4]), [7, 5]);
-        assert_eq!(fresh(&[8, 7, 5]), [8]);
-        assert_eq!(fresh(&[8, 7, 6]), [6]);
+    use super::*;
+    use crate::test_cluster::TestCluster;
+
+    /// The lines that a stream begins with.
+    fn follow(cluster: &TestCluster, headers: &str) -> impl Iterator<Item = String> + use<> {
+        let address = cluster.nodes[0].server.address();
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request =
+            format!("GET /api/v1/stream?topics=status,events HTTP/1.1\r\nHost: {address}\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).unwrap();
+        BufReader::new(stream).lines().map(Result::unwrap)
+    }
+
+    /// A line of another topic once moved the id on, and events before it were lost.
+    #[test]
+    fn lines_of_events_alone_have_an_id_and_it_brings_what_came_since() {
+        let cluster = TestCluster::start(1);
+        let mut lines = follow(&cluster, "");
+        let mut status =
+            lines.by_ref().skip_while(|line| line != "event: status").take_while(|line| !line.is_empty());
+        assert!(!status.any(|line| line.starts_with("id:")));
+        let id = lines.find_map(|line| line.strip_prefix("id: ").map(str::to_owned)).unwrap();
+        assert!(EventCursor::parse(&id).is_some(), "{id}");
+        // Of a log that the node does not have any more, all is new.
+        let mut lines = follow(&cluster, "Last-Event-ID: 0:1.5,*:0\r\n");
+        let data = lines.by_ref().skip_while(|line| line != "event: events");
+        let data = data.filter_map(|line| line.strip_prefix("data: ").map(str::to_owned)).next().unwrap();
+        assert!(data.contains("node-0 is serving"), "{data}");
     }
 
     #[test]

@@ -1,0 +1,235 @@
+//! The events of all nodes as one node has gathered them, and how far a reader has them: by each node's own
+//! count of its events. Times do not tell that, because each event has the time of its node's clock.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event_log::{self, Event, EventLog};
+use crate::peers::{MissingPeer, NodePart};
+
+/// Nodes that a cursor names, at most: as many as a cluster has.
+const NODES_MAX: usize = 64;
+
+/// The events of one node, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct EventsPart {
+    events: Vec<Event>,
+    /// Names the log, a decimal number: a node that is started again begins another.
+    #[serde(default)]
+    log: String,
+    /// How many events the log has had.
+    #[serde(default)]
+    counted: u64,
+    /// The node's wall clock when it answered.
+    #[serde(default)]
+    clock_unix_ms: u64,
+}
+
+impl EventsPart {
+    /// Those of a log.
+    pub(crate) fn new(log: &EventLog, incarnation: u64, clock_unix_ms: u64) -> EventsPart {
+        let events = log.iter().rev().cloned().collect();
+        EventsPart { events, log: incarnation.to_string(), counted: log.counted(), clock_unix_ms }
+    }
+
+    /// Each event with its number in the log.
+    fn numbered(&self) -> impl Iterator<Item = (u64, &Event)> {
+        (0..).zip(&self.events).map(|(back, event)| (self.counted.saturating_sub(back), event))
+    }
+}
+
+/// The events of all nodes that answered.
+#[derive(Debug)]
+pub(crate) struct EventsSeen {
+    pub(crate) parts: Vec<NodePart<EventsPart>>,
+    pub(crate) missing: Vec<MissingPeer>,
+    /// When they were gathered, by this node's wall clock.
+    pub(crate) at_unix_ms: u64,
+}
+
+impl EventsSeen {
+    /// All of them, newest first.
+    pub(crate) fn merged(&self) -> Vec<Event> {
+        event_log::merge(self.parts.iter().map(|part| part.part.events.clone()))
+    }
+}
+
+/// How far a reader has the events of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct NodeCursor {
+    log: String,
+    counted: u64,
+}
+
+/// How far a reader has the events of all nodes. As text `0:77.12,1:78.3,*:1700000000000`: of node 0 the first
+/// 12 of log 77, of node 1 the first 3 of log 78, and of every other node what was before that time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventCursor {
+    nodes: BTreeMap<u32, NodeCursor>,
+    since_unix_ms: u64,
+}
+
+impl EventCursor {
+    /// Of a reader who wants what happens from now on.
+    pub(crate) fn since(unix_ms: u64) -> EventCursor {
+        EventCursor { nodes: BTreeMap::new(), since_unix_ms: unix_ms }
+    }
+
+    /// A cursor's text; none if it is none.
+    pub(crate) fn parse(text: &str) -> Option<EventCursor> {
+        let mut cursor = EventCursor::since(0);
+        for part in text.split(',') {
+            let (node, rest) = part.split_once(':')?;
+            if node == "*" {
+                cursor.since_unix_ms = rest.parse().ok()?;
+                continue;
+            }
+            let (log, counted) = rest.split_once('.')?;
+            let log = log.parse::<u64>().ok()?.to_string();
+            let known = NodeCursor { log, counted: counted.parse().ok()? };
+            cursor.nodes.insert(node.parse().ok()?, known);
+            if cursor.nodes.len() > NODES_MAX {
+                return None;
+            }
+        }
+        Some(cursor)
+    }
+
+    /// The events that the reader does not have, oldest first. It has them from then on.
+    pub(crate) fn take_fresh(&mut self, seen: &EventsSeen) -> Vec<Event> {
+        let (mut fresh, mut known) = (Vec::new(), HashSet::new());
+        for NodePart { node, part } in &seen.parts {
+            for (number, event) in part.numbered() {
+                if self.is_fresh(node.0, part, (number, event), seen.at_unix_ms) {
+                    fresh.push(event.clone());
+                } else {
+                    known.insert(event.id.as_str());
+                }
+            }
+        }
+        // What several nodes have seen is known as soon as one of them has told it.
+        fresh.retain(|event| !known.contains(event.id.as_str()));
+        let mut fresh = event_log::merge([fresh]);
+        fresh.reverse();
+        for NodePart { node, part } in &seen.parts {
+            let cursor = NodeCursor { log: part.log.clone(), counted: part.counted };
+            if self.nodes.len() < NODES_MAX || self.nodes.contains_key(&node.0) {
+                self.nodes.insert(node.0, cursor);
+            }
+        }
+        fresh
+    }
+
+    fn is_fresh(
+        &self,
+        node: u32,
+        part: &EventsPart,
+        (number, event): (u64, &Event),
+        at_unix_ms: u64,
+    ) -> bool {
+        match self.nodes.get(&node) {
+            Some(cursor) if cursor.log == part.log => number > cursor.counted,
+            Some(_) => true,
+            None => {
+                // By the node's own clock, which may be wrong, only how long ago it was.
+                let age_ms = part.clock_unix_ms.saturating_sub(event.at_unix_ms);
+                at_unix_ms.saturating_sub(age_ms) >= self.since_unix_ms
+            }
+        }
+    }
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (node, NodeCursor { log, counted }) in &self.nodes {
+            write!(f, "{node}:{log}.{counted},")?;
+        }
+        write!(f, "*:{}", self.since_unix_ms)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use cell_terms::NodeId;
+
+    use super::*;
+    use crate::event_log::Severity;
+
+    fn event(id: &str, at_unix_ms: u64) -> Event {
+        Event {
+            id: id.to_owned(),
+            at_unix_ms,
+            node: 0,
+            kind: "split".into(),
+            severity: Severity::Info,
+            text: String::new(),
+            details: serde_json::Value::Null,
+        }
+    }
+
+    /// A node whose clock is at this time and whose log has had these events, oldest first.
+    fn part(node: u32, log: u64, clock_unix_ms: u64, events: &[(&str, u64)]) -> NodePart<EventsPart> {
+        let events: Vec<Event> = events.iter().rev().map(|(id, at)| event(id, *at)).collect();
+        let counted = events.len() as u64;
+        let part = EventsPart { events, log: log.to_string(), counted, clock_unix_ms };
+        NodePart { node: NodeId(node), part }
+    }
+
+    pub(crate) fn seen(at_unix_ms: u64, parts: Vec<NodePart<EventsPart>>) -> EventsSeen {
+        EventsSeen { parts, missing: Vec::new(), at_unix_ms }
+    }
+
+    fn ids(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|event| event.id.as_str()).collect()
+    }
+
+    #[test]
+    fn take_fresh_of_a_new_reader_is_what_happens_from_then_on_whatever_the_clocks_say() {
+        let mut cursor = EventCursor::since(1_000);
+        // The other node's clock is 900 ms behind.
+        let first = seen(
+            1_100,
+            vec![
+                part(0, 7, 1_100, &[("old", 990), ("a", 1_050)]),
+                part(1, 8, 200, &[("old-too", 50), ("b", 150)]),
+            ],
+        );
+        assert_eq!(ids(&cursor.take_fresh(&first)), ["b", "a"]);
+        assert_eq!(ids(&cursor.take_fresh(&first)), [""; 0]);
+    }
+
+    /// The id of the stream was once a time: who came back lost what another node saw with a clock behind.
+    #[test]
+    fn take_fresh_after_a_cut_has_all_that_each_node_saw_since() {
+        let mut cursor = EventCursor::since(1_000);
+        cursor.take_fresh(&seen(2_000, vec![part(0, 7, 2_000, &[("a", 1_500)]), part(1, 8, 9, &[])]));
+        let mut again = EventCursor::parse(&cursor.to_string()).unwrap();
+        assert_eq!(again, cursor);
+        let later = seen(
+            9_000,
+            vec![part(0, 7, 9_000, &[("a", 1_500), ("c", 8_000)]), part(1, 8, 12, &[("b", 10), ("c", 11)])],
+        );
+        assert_eq!(ids(&again.take_fresh(&later)), ["b", "c"]);
+    }
+
+    #[test]
+    fn take_fresh_of_a_peer_that_answers_late_or_was_started_again_misses_nothing() {
+        let mut cursor = EventCursor::since(1_000);
+        cursor.take_fresh(&seen(1_000, vec![part(0, 7, 1_000, &[("a", 900)])]));
+        let late = part(1, 8, 2_000, &[("old", 500), ("a", 900), ("b", 1_500)]);
+        assert_eq!(ids(&cursor.take_fresh(&seen(2_000, vec![late]))), ["b"]);
+        let restarted = part(1, 9, 3_000, &[("d", 2_500)]);
+        assert_eq!(ids(&cursor.take_fresh(&seen(3_000, vec![restarted]))), ["d"]);
+    }
+
+    #[test]
+    fn parse_of_what_is_no_cursor_is_none() {
+        for wrong in ["", "1700000000000", "0:1", "0:x.1", "x:1.1", "0:1.1,", "*:x"] {
+            assert_eq!(EventCursor::parse(wrong), None, "{wrong}");
+        }
+        let long: Vec<String> = (0..=NODES_MAX).map(|node| format!("{node}:1.1")).collect();
+        assert_eq!(EventCursor::parse(&long.join(",")), None);
+    }
+}
