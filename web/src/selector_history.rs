@@ -5,7 +5,7 @@
 //! a look may find two new reports, or none: the rates are those of all that are new, and a look that finds
 //! none shows the last ones again for a while.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use cell_node::{ClientCounts, ClientSnapshot};
 
@@ -60,7 +60,8 @@ pub(crate) struct ClientHistory {
 #[derive(Debug, Default)]
 pub(crate) struct SelectorHistory {
     clients: BTreeMap<u64, ClientHistory>,
-    dropped: u64,
+    /// Clients of the last look for which there was no room.
+    unlisted: u64,
 }
 
 impl SelectorHistory {
@@ -68,9 +69,10 @@ impl SelectorHistory {
     /// last.
     pub(crate) fn observe(&mut self, at_unix_ms: u64, clients: &[ClientSnapshot]) {
         self.clients.values_mut().for_each(|client| client.is_live = false);
+        let mut unlisted = BTreeSet::new();
         for client in clients {
             if !self.clients.contains_key(&client.client) && !self.has_room() {
-                self.dropped += 1;
+                unlisted.insert(client.client);
                 continue;
             }
             let known = self.clients.entry(client.client).or_insert_with(|| ClientHistory::new(client));
@@ -78,6 +80,7 @@ impl SelectorHistory {
                 known.observe(at_unix_ms, client);
             }
         }
+        self.unlisted = unlisted.len() as u64;
         let kept_ms = SAMPLES_MAX as u64 * 1_000;
         self.clients.retain(|_, client| client.is_live || client.seen_unix_ms + kept_ms > at_unix_ms);
         self.clients.values_mut().filter(|client| !client.is_live).for_each(|client| {
@@ -93,7 +96,6 @@ impl SelectorHistory {
         let silent = self.clients.iter().filter(|(_, client)| !client.is_live);
         let Some((&oldest, _)) = silent.min_by_key(|(_, client)| client.seen_unix_ms) else { return false };
         self.clients.remove(&oldest);
-        self.dropped += 1;
         true
     }
 
@@ -107,9 +109,9 @@ impl SelectorHistory {
         self.clients.get(&client)
     }
 
-    /// Clients of which there was no room for samples, so far.
-    pub(crate) fn dropped(&self) -> u64 {
-        self.dropped
+    /// Clients that report now and for which there is no room.
+    pub(crate) fn unlisted(&self) -> u64 {
+        self.unlisted
     }
 }
 
@@ -353,17 +355,21 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn clients_past_the_bound_push_out_the_longest_silent_one_and_are_counted() {
+    fn clients_past_the_bound_push_out_the_longest_silent_one_and_are_counted_once() {
         let mut history = SelectorHistory::default();
         let all = |range: std::ops::Range<u64>| range.map(|number| client(number, 1)).collect::<Vec<_>>();
         history.observe(1_000, &all(0..1));
         history.observe(2_000, &all(1..256));
-        assert_eq!(history.dropped(), 0);
+        assert_eq!(history.unlisted(), 0);
         history.observe(3_000, &all(1..257));
         assert!(history.client(0).is_none() && history.client(256).is_some());
-        assert_eq!(history.dropped(), 1);
+        assert_eq!(history.unlisted(), 0, "it is not there any more");
         history.observe(4_000, &all(1..258));
         assert!(history.client(257).is_none(), "all others are live");
-        assert_eq!((history.dropped(), history.live().count()), (2, 256));
+        assert_eq!((history.unlisted(), history.live().count()), (1, 256));
+        history.observe(5_000, &all(1..258));
+        assert_eq!(history.unlisted(), 1, "a client counts once, however long it stays");
+        history.observe(6_000, &all(1..257));
+        assert_eq!(history.unlisted(), 0);
     }
 }

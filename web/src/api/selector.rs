@@ -13,7 +13,7 @@ use crate::api::gathered::ClusterDocument;
 use crate::api::params::Params;
 use crate::api::sentence;
 use crate::api::series::{Mark, marks};
-use crate::clock::{milliseconds, now_unix_ms};
+use crate::clock::now_unix_ms;
 use crate::peers::{MissingPeer, NodePart};
 use crate::problem::Problem;
 use crate::selector_history::{ClientHistory, SAMPLES_MAX, SelectorSample, share};
@@ -28,7 +28,7 @@ pub(crate) struct PairRow {
     pub(crate) transport: String,
     /// The server.
     pub(crate) node: u32,
-    /// Age of the client's last report.
+    /// Age of the client's last report in its server's figures, whose own age counts besides.
     pub(crate) age_ms: u64,
     pub(crate) policy: String,
     pub(crate) settings_revision: String,
@@ -93,7 +93,7 @@ rates! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct PairsPart {
     pub(crate) pairs: Vec<PairRow>,
-    /// Clients for which there was no room.
+    /// Clients that report now and are not listed: there is no room.
     pub(crate) clients_dropped: u64,
 }
 
@@ -173,11 +173,10 @@ impl ClusterDocument for SelectorPairs {
     const PATH: &'static str = "/api/v1/selector/pairs";
 
     fn part(shared: &Shared, snapshot: &NodeSnapshot) -> PairsPart {
-        let age_ms = milliseconds(shared.look().1);
         let clients = shared.selectors();
         PairsPart {
-            pairs: clients.live().map(|it| row(it, snapshot.node.0, age_ms)).collect(),
-            clients_dropped: clients.dropped() + snapshot.client_totals.dropped,
+            pairs: clients.live().map(|it| row(it, snapshot.node.0)).collect(),
+            clients_dropped: clients.unlisted() + snapshot.client_totals.unlisted,
         }
     }
 
@@ -243,8 +242,8 @@ fn series(client: &ClientHistory, node: u32, seconds: u64, marks: Vec<Mark>) -> 
     }
 }
 
-/// A live client's row; the snapshot that showed it is `age_ms` old.
-fn row(client: &ClientHistory, node: u32, age_ms: u64) -> PairRow {
+/// A live client's row.
+fn row(client: &ClientHistory, node: u32) -> PairRow {
     let latest = &client.latest;
     let counts = &client.counts;
     let known = &latest.estimates;
@@ -256,7 +255,7 @@ fn row(client: &ClientHistory, node: u32, age_ms: u64) -> PairRow {
         client_name: latest.name.to_string(),
         transport: latest.transport.name().to_owned(),
         node,
-        age_ms: latest.age_ms + age_ms,
+        age_ms: latest.age_ms,
         policy: latest.policy.name().to_owned(),
         settings_revision: latest.settings_revision.to_string(),
         searches_per_second: client.per_second(counts.searches()),
@@ -316,13 +315,13 @@ mod tests {
 
     #[test]
     fn row_has_the_figures_of_the_contract_under_its_names() {
-        let row = serde_json::to_value(row(history(3).live().next().unwrap(), 2, 40)).unwrap();
+        let row = serde_json::to_value(row(history(3).live().next().unwrap(), 2)).unwrap();
         assert_eq!(row["client"], "18446744073709551615");
         assert_eq!(
             (&row["client_name"], &row["transport"], &row["node"]),
             (&"17@host".into(), &"tcp".into(), &2.into())
         );
-        assert_eq!((&row["age_ms"], &row["l_s_ns"], &row["m"]), (&140.into(), &30_000.into(), &2.0.into()));
+        assert_eq!((&row["age_ms"], &row["l_s_ns"], &row["m"]), (&100.into(), &30_000.into(), &2.0.into()));
         assert_eq!((&row["searches_per_second"], &row["one_sided_share"]), (&40.0.into(), &0.25.into()));
         assert_eq!((&row["queue_estimate_ns"], &row["reasons"]["estimate"]), (&25_000.into(), &40.0.into()));
         assert_eq!(row["decision"]["server_side_ns"], 25_000);
@@ -348,7 +347,7 @@ mod tests {
     fn all_of_several_nodes_is_by_client_and_node() {
         let history = history(1);
         let part = |node| PairsPart {
-            pairs: history.live().map(|client| row(client, node, 0)).collect(),
+            pairs: history.live().map(|client| row(client, node)).collect(),
             clients_dropped: u64::from(node),
         };
         let all = all([part(5), part(1)].into_iter());
