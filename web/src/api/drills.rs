@@ -16,6 +16,7 @@ use cell_node::NodeSnapshot;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::access::Caller;
 use crate::api::document::{Document, Scope};
 use crate::api::guard::RepeatId;
 use crate::api::params::Params;
@@ -32,6 +33,10 @@ const CHANGE_DEADLINE: Duration = Duration::from_secs(6);
 const READ_DEADLINE: Duration = Duration::from_secs(1);
 /// What tells requests apart, from the node that one was sent to, to the node that runs the drill.
 const REPEAT_FIELD: &str = "repeat_id";
+/// Who asks, from the node that was asked to the node that runs the drill.
+const WHO_FIELD: &str = "who";
+/// Longest name of who asks, in bytes.
+const WHO_MAX: usize = 100;
 const HALT: &str = ":halt";
 
 /// A fault that can be done.
@@ -85,7 +90,7 @@ pub(crate) async fn get_drills(
     if scope == Scope::Node {
         return Ok(axum::Json(Document::of_node(own, age)).into_response());
     }
-    let why_not = why_not(&shared).await;
+    let why_not = why_not(&shared).await.map(|problem| problem.detail.to_string());
     let Gathered { parts, missing } = shared.peers.gather(&snapshot, own, "/api/v1/drills?scope=node").await;
     let mut runs: Vec<_> = parts.into_iter().flat_map(|part| part.part.runs).collect();
     runs.sort_by_key(|run| std::cmp::Reverse(run.begun_unix_ms));
@@ -126,6 +131,7 @@ pub(crate) async fn operation(shared: &Shared, id: &str) -> Option<Result<Respon
 /// `POST /api/v1/drills`: begins one.
 pub(crate) async fn post_drills(
     State(shared): State<Arc<Shared>>,
+    Extension(caller): Extension<Caller>,
     repeat_id: Option<Extension<RepeatId>>,
     mut params: Params,
     body: Bytes,
@@ -133,36 +139,49 @@ pub(crate) async fn post_drills(
     let scope = params.scope()?;
     params.end()?;
     let mut body = object(&body)?;
+    let who = who(scope, &mut body, caller);
     let repeat_id = match scope {
         Scope::Cluster => repeat_id.map(|Extension(RepeatId(id))| id),
         Scope::Node => body.remove(REPEAT_FIELD).and_then(|id| id.as_u64()),
     };
-    if let Some(why) = why_not(&shared).await {
-        return Err(not_allowed(why));
+    if let Some(problem) = why_not(&shared).await {
+        return Err(problem);
     }
-    let wanted = DrillWanted::parse(body.clone())?;
+    let mut wanted = DrillWanted::parse(body.clone())?;
+    wanted.who = who;
     let (snapshot, _) = shared.look();
     if u32::from(wanted.node) == snapshot.node.0 {
         let survivors: Vec<_> = others(&snapshot).cloned().collect();
         if scope == Scope::Node || survivors.is_empty() {
             return Err(no_survivor(wanted.node));
         }
+        body.insert(WHO_FIELD.to_owned(), wanted.who.into());
         return forward(&shared, survivors, body, repeat_id).await;
     }
     begin(shared, snapshot, wanted, repeat_id).await
+}
+
+/// Who asks: of what another node sends on, who asked it.
+fn who(scope: Scope, body: &mut Map<String, Value>, caller: Caller) -> String {
+    let told = if scope == Scope::Node { body.remove(WHO_FIELD) } else { None };
+    let told =
+        told.as_ref().and_then(Value::as_str).map(|who| who[..who.floor_char_boundary(WHO_MAX)].to_owned());
+    told.unwrap_or(caller.name)
 }
 
 /// `POST /api/v1/drills/{id}:halt`: takes the fault back and ends the drill.
 pub(crate) async fn post_drill(
     State(shared): State<Arc<Shared>>,
     Path(action): Path<String>,
+    Extension(caller): Extension<Caller>,
     mut params: Params,
     body: Bytes,
 ) -> Result<Response, Problem> {
     let scope = params.scope()?;
     params.end()?;
     let Some(id) = action.strip_suffix(HALT) else { return Err(Problem::method_not_allowed()) };
-    let fields = if body.is_empty() { Map::new() } else { object(&body)? };
+    let mut fields = if body.is_empty() { Map::new() } else { object(&body)? };
+    let who = who(scope, &mut fields, caller);
     if let Some(name) = fields.keys().next() {
         let error = FieldProblem {
             pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
@@ -173,7 +192,7 @@ pub(crate) async fn post_drill(
     }
     let (snapshot, _) = shared.look();
     if let Some(run) = shared.drills.find(id) {
-        let before = run.halt();
+        let before = run.halt(&who);
         if before.is_over() && before != RunState::Halted {
             return Err(over(id));
         }
@@ -182,7 +201,7 @@ pub(crate) async fn post_drill(
     let runner = runner_of(id).filter(|runner| scope == Scope::Cluster && *runner != snapshot.node.0);
     let Some(member) = runner.and_then(|runner| member(&snapshot, runner)) else { return Err(unknown(id)) };
     let path = format!("/api/v1/drills/{id}{HALT}?scope=node");
-    let body = Some("{}".to_owned());
+    let body = Some(serde_json::json!({WHO_FIELD: who}).to_string());
     let answer = shared.peers.send(&member, Method::POST, &path, body, CHANGE_DEADLINE).await;
     let (status, bytes) = answer.map_err(|why| unreachable(&member, &why))?;
     Ok(relayed(status, bytes, id))
@@ -208,8 +227,8 @@ async fn begin(
     }
 }
 
-/// Has another node run it. If one is not reached, or its answer is lost, the next one is asked: a number,
-/// which is drawn if the request has none, tells them that it is the same drill.
+/// Has another node run it. If one is not reached, its answer is lost, or it cannot run drills itself, the
+/// next one is asked: a number, which is drawn if the request has none, tells them that it is the same drill.
 async fn forward(
     shared: &Shared,
     survivors: Vec<MemberRow>,
@@ -219,10 +238,11 @@ async fn forward(
     let repeat_id = repeat_id.unwrap_or_else(|| RandomState::new().build_hasher().finish());
     body.insert(REPEAT_FIELD.to_owned(), repeat_id.into());
     let body = Value::Object(body).to_string();
-    let mut reasons = Vec::new();
+    let (mut reasons, mut refused) = (Vec::new(), None);
     for member in survivors {
         let path = "/api/v1/drills?scope=node";
         match shared.peers.send(&member, Method::POST, path, Some(body.clone()), CHANGE_DEADLINE).await {
+            Ok((status, answer)) if is_of_that_node(status) => refused = Some(relayed(status, answer, "")),
             Ok((status, answer)) => {
                 let begun: Option<Value> = serde_json::from_slice(&answer).ok();
                 let id = begun.as_ref().and_then(|begun| begun["operation"].as_str());
@@ -232,8 +252,17 @@ async fn forward(
             Err(why) => reasons.push(format!("node {}: {why}", member.node.0)),
         }
     }
+    if let Some(refused) = refused {
+        return Ok(refused);
+    }
     let detail = format!("No other node could be asked to run the drill: {}.", reasons.join("; "));
     Err(Problem::unavailable(detail).next("wait until another node answers, or ask it yourself"))
+}
+
+/// Whether another node may answer otherwise: this one does not know the cluster's nodes, has no supervisor,
+/// or does not reach what it needs.
+fn is_of_that_node(status: StatusCode) -> bool {
+    matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::SERVICE_UNAVAILABLE)
 }
 
 /// What another node answered, as it is.
@@ -292,20 +321,31 @@ fn member(snapshot: &NodeSnapshot, node: u32) -> Option<MemberRow> {
 }
 
 /// Why faults cannot be done here, and what to do; none if they can.
-async fn why_not(shared: &Shared) -> Option<String> {
+async fn why_not(shared: &Shared) -> Option<Problem> {
     let Some(folder) = shared.sources.data_folder.clone() else {
-        return Some("This node has no data folder, and so no supervisor that does faults.".to_owned());
+        let why = "This node has no data folder, and so no supervisor that does faults.";
+        return Some(not_allowed(why.to_owned()));
     };
     let connected = tokio::task::spawn_blocking(move || Supervisor::connect(&folder).map(drop)).await;
     match connected {
         Ok(Ok(())) => None,
-        Ok(Err(DrillError::NoSupervisor { path, why })) => Some(format!(
-            "Faults are done by a supervisor, through {}: {why}. Start the cluster with `cell dev --allow-drills`.",
-            path.display()
-        )),
-        Ok(Err(error)) => Some(error.to_string()),
-        Err(_) => Some("The supervisor could not be asked; the node's log tells more.".to_owned()),
+        Ok(Err(DrillError::NoSupervisor { path, why })) => Some(no_supervisor(&path, &why)),
+        Ok(Err(error)) => Some(supervisor_away(error.to_string())),
+        Err(_) => Some(Problem::internal()),
     }
+}
+
+/// Where there is no socket, drills are not allowed; one that nobody answers at is a supervisor in trouble.
+fn no_supervisor(socket: &std::path::Path, why: &str) -> Problem {
+    let what = format!("Faults are done by a supervisor, through {}: {why}.", socket.display());
+    match socket.try_exists() {
+        Ok(false) => not_allowed(format!("{what} Start the cluster with `cell dev --allow-drills`.")),
+        _ => supervisor_away(what),
+    }
+}
+
+fn supervisor_away(what: String) -> Problem {
+    Problem::unavailable(what).next("see whether the supervisor, `cell dev`, still runs, then try again")
 }
 
 fn conflict(code: &'static str, detail: String) -> Problem {
@@ -374,7 +414,7 @@ fn not_drilled(error: DrillError) -> Problem {
         }
         DrillError::Unhealthy { .. } => conflict("unhealthy", words)
             .next("wait until every node serves; `cell drill heal` takes back a fault that was left"),
-        DrillError::NoSupervisor { .. } => not_allowed(words),
+        DrillError::NoSupervisor { path, why } => no_supervisor(&path, &why),
         DrillError::Refused { next, .. } => conflict("refused", words).next(next),
         _ => Problem::unavailable(words).next("try again in a second"),
     }
@@ -522,10 +562,12 @@ mod tests {
         // Sent again to another node it is the same one.
         let again = drilled.cluster.send(0, &request);
         assert_eq!((again.status, &again.body["operation"]), (202, &json!(id)));
+        assert_eq!(drilled.cluster.get(0, &format!("{DRILLS}/{id}")).body["who"], "admin");
         let halt = TestRequest::new("POST", &format!("{DRILLS}/{id}:halt")).json("{}");
         assert_eq!(drilled.cluster.send(1, &halt).status, 202);
         assert_eq!(drilled.cluster.get(1, &format!("{DRILLS}/{id}")).body["state"], "healing");
-        assert_eq!(drilled.ended(1, &id)["state"], "halted");
+        let ended = drilled.ended(1, &id);
+        assert_eq!((&ended["state"], &ended["halted_by"]), (&json!("halted"), &json!("admin")));
         assert_eq!(drilled.cluster.send(0, &halt).status, 202, "once more does no harm");
     }
 
@@ -565,6 +607,32 @@ mod tests {
             assert_eq!(refused.problem(), (403, "drills_not_allowed"));
             assert_eq!(refused.body["detail"], why);
         }
+    }
+
+    /// A supervisor that had died once made drills look forbidden.
+    #[test]
+    fn drill_at_a_socket_where_nobody_listens_is_unavailable() {
+        let folder = TempDir::new().unwrap();
+        drop(UnixListener::bind(drill_socket(folder.path())).unwrap());
+        let cluster = TestCluster::start_with(1, &[], |sources| sources.data_folder(folder.path()));
+        let body = json!({"kind": "kill", "node": 1, "confirm": "node-1"}).to_string();
+        let refused = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
+        assert_eq!(refused.problem(), (503, "unavailable"));
+    }
+
+    #[test]
+    fn drill_of_the_node_that_is_asked_goes_on_to_the_next_if_one_cannot_run_it() {
+        let supervised = Drilled::start(3);
+        let socketless = TempDir::new().unwrap();
+        let (path, empty) = (supervised._folder.path().to_owned(), socketless.path().to_owned());
+        let nth = AtomicUsize::new(0);
+        let cluster = TestCluster::start_with(3, &[], |sources| {
+            let is_second = nth.fetch_add(1, Ordering::Relaxed) == 1;
+            Sources { coordinator: None, ..sources.data_folder(if is_second { &empty } else { &path }) }
+        });
+        let body = json!({"kind": "kill", "node": 0, "confirm": "node-0"}).to_string();
+        let begun = cluster.send(0, &TestRequest::new("POST", DRILLS).json(&body));
+        assert_eq!((begun.status, &begun.body["runner"]), (202, &json!(2)), "{begun:?}");
     }
 
     #[test]

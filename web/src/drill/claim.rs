@@ -64,7 +64,8 @@ impl ClaimRow {
         Err(ClusterError::Contended { what: "the drill" })
     }
 
-    fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
+    /// Takes the row away if it is this one, in one try.
+    pub(crate) fn try_release(&self, coordinator: &dyn Coordinator) -> Result<(), ClusterError> {
         let own = KeyCondition::Value { key: KEY.to_owned(), value: self.text() };
         coordinator.transact(Transaction::new().when(own).delete(KEY)).map(drop)
     }

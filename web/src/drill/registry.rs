@@ -20,6 +20,9 @@ const RUNS_MAX: usize = 50;
 /// How long the end of this node waits until faults are taken back.
 const HEAL_PATIENCE: Duration = Duration::from_secs(5);
 
+/// Who halts a drill when its node ends.
+const NODE_ENDS: &str = "the end of the node that ran it";
+
 /// What a drill needs of the node that runs it.
 #[derive(Clone)]
 pub(crate) struct RunPlace {
@@ -97,23 +100,35 @@ impl Drills {
                 ..claim
             }));
         }
-        let coordinator = place.coordinator.as_deref();
-        let other = coordinator.map(|coordinator| claim.take(coordinator, place.lease)).transpose();
-        match other.map_err(NotBegun::Coordinator)?.flatten() {
+        match self.take(place, &claim)? {
             Some(other) if other.is_same(&claim) => return Ok((other.id, other.runner)),
             Some(other) => return Err(NotBegun::Busy(other)),
             None => {}
         }
         let run = Arc::new(Run::new(id.clone(), wanted, repeat_id, place.runner, place.now_unix_ms));
         let begun = start(place, Arc::clone(&run), claim.clone());
-        if begun.is_err()
-            && let Some(coordinator) = coordinator
-        {
-            claim.release(coordinator);
+        if begun.is_err() {
+            release_in_background(place, claim);
         }
         begun?;
         self.keep(run);
         Ok((id, place.runner))
+    }
+
+    /// Takes the cluster's one place for a drill; the drill that has it, if another one does. That of a run
+    /// of this node that is over is only waiting to be taken away.
+    fn take(&self, place: &RunPlace, claim: &ClaimRow) -> Result<Option<ClaimRow>, NotBegun> {
+        let Some(coordinator) = place.coordinator.as_deref() else { return Ok(None) };
+        let take = || claim.take(coordinator, place.lease).map_err(NotBegun::Coordinator);
+        let other = take()?;
+        let is_over = |row: &ClaimRow| self.find(&row.id).is_some_and(|run| run.state().is_over());
+        match other.as_ref().filter(|row| is_over(row)) {
+            Some(over) => {
+                over.try_release(coordinator).map_err(NotBegun::Coordinator)?;
+                take()
+            }
+            None => Ok(other),
+        }
     }
 
     fn keep(&self, run: Arc<Run>) {
@@ -126,7 +141,7 @@ impl Drills {
 
     /// The node ends: halts what runs, and waits until its fault is taken back.
     pub(crate) fn halt_all(&self) {
-        let runs: Vec<_> = self.runs().iter().filter(|run| !run.halt().is_over()).cloned().collect();
+        let runs: Vec<_> = self.runs().iter().filter(|run| !run.halt(NODE_ENDS).is_over()).cloned().collect();
         for run in runs {
             if !run.wait_healed(HEAL_PATIENCE) {
                 tracing::error!(run = run.id, "the fault may last; `cell drill heal` takes it back");
@@ -153,19 +168,28 @@ fn start(place: &RunPlace, run: Arc<Run>, claim: ClaimRow) -> Result<(), NotBegu
     let body = move || {
         tracing::info!(run = run.id, kind = claim.kind, node = claim.node, "a drill begins");
         let result = drill.run(run.halt_flag(), &|notice| run.hear(notice));
-        if let Some(coordinator) = coordinator {
-            claim.release(&*coordinator);
-        }
         run.end(result);
         tracing::info!(run = run.id, state = ?run.state(), "the drill has ended");
+        if let Some(coordinator) = coordinator {
+            claim.release(&*coordinator); // it may take a minute: nobody waits for it
+        }
     };
     thread::Builder::new().name("drill".into()).spawn(body).map_err(NotBegun::Thread)?;
     Ok(())
 }
 
+/// Takes the claim of a drill away that was not begun, while others may begin one.
+fn release_in_background(place: &RunPlace, claim: ClaimRow) {
+    let Some(coordinator) = place.coordinator.clone() else { return };
+    let release = move || claim.release(&*coordinator);
+    if let Err(error) = thread::Builder::new().name("drill-release".into()).spawn(release) {
+        tracing::error!(%error, "no thread to take a drill's row away: it goes with the node's lease");
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use cell_cluster::Sim;
+    use cell_cluster::{Fault, Sim};
     use cell_drill::FaultKind;
 
     use super::*;
@@ -182,6 +206,33 @@ mod tests {
             coordinator: Some(Arc::new(link)),
             now_unix_ms: || 1_000,
         }
+    }
+
+    /// A coordinator that was lost once held up everybody who asked for a drill, for a minute.
+    #[test]
+    fn begin_that_fails_does_not_wait_until_its_claim_is_taken_away() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let link = sim.link();
+        let lease = link.grant(60_000).unwrap().lease;
+        let coordinator: Arc<dyn Coordinator> = Arc::new(link.clone());
+        let place = RunPlace { lease, coordinator: Some(coordinator), ..place(&sim, "/nonexistent") };
+        link.plan([Fault::None, Fault::NotReached]);
+        assert!(matches!(drills.begin(&place, wanted(FaultKind::Kill, 1), None), Err(NotBegun::Drill(_))));
+        assert!(sim.link().read("web/drill").unwrap().is_some(), "it is not taken away yet");
+    }
+
+    #[test]
+    fn begin_after_a_run_whose_claim_is_still_there_takes_its_place() {
+        let (sim, drills) = (Sim::new(1), Drills::default());
+        let place = place(&sim, "/nonexistent");
+        let over = run("drill-2-1", 1);
+        over.end(Err(DrillError::Interrupted));
+        drills.keep(Arc::new(over));
+        let row =
+            ClaimRow { id: "drill-2-1".into(), runner: 2, kind: "kill".into(), node: 1, repeat_id: None };
+        assert_eq!(row.take(place.coordinator.as_deref().unwrap(), place.lease).unwrap(), None);
+        let begun = drills.begin(&place, wanted(FaultKind::Kill, 1), None);
+        assert!(matches!(begun, Err(NotBegun::Drill(DrillError::NoSupervisor { .. }))), "{begun:?}");
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub(crate) struct RunSeen {
     /// The node that it is done to.
     pub(crate) node: u32,
     pub(crate) state: RunState,
+    /// Who began it.
+    pub(crate) who: String,
+    /// Who halted it.
+    pub(crate) halted_by: Option<String>,
 }
 
 /// A run as JSON; times `at_ms` count from its begin.
@@ -60,6 +64,11 @@ pub(crate) struct RunRow {
     pub(crate) state: RunState,
     pub(crate) begun_unix_ms: u64,
     pub(crate) ended_unix_ms: Option<u64>,
+    /// Who began it, and who halted it.
+    #[serde(default)]
+    pub(crate) who: String,
+    #[serde(default)]
+    pub(crate) halted_by: Option<String>,
     timeline: Vec<MomentRow>,
     lane: Vec<LaneRow>,
     /// What `cell drill run --json` prints; of a run that did not come to its end the verdict and why.
@@ -103,6 +112,7 @@ struct Progress {
     lane: Vec<LanePoint>,
     /// What could not be taken back, and why.
     troubles: Vec<String>,
+    halted_by: Option<String>,
     ended_unix_ms: Option<u64>,
     report: Option<Value>,
 }
@@ -122,6 +132,7 @@ impl Run {
             timeline: Vec::new(),
             lane: Vec::new(),
             troubles: Vec::new(),
+            halted_by: None,
             ended_unix_ms: None,
             report: None,
         };
@@ -149,13 +160,14 @@ impl Run {
         self.progress().state
     }
 
-    /// Ends it, and takes the fault back. How far it was.
-    pub(crate) fn halt(&self) -> RunState {
+    /// Ends it, and takes the fault back. How far it was. Of several who halt it, the first is remembered.
+    pub(crate) fn halt(&self, who: &str) -> RunState {
         let mut progress = self.progress();
         let before = progress.state;
         if !before.is_over() {
             self.halt.store(true, Ordering::Relaxed);
             progress.state = RunState::Healing;
+            progress.halted_by.get_or_insert_with(|| who.to_owned());
         }
         before
     }
@@ -216,7 +228,9 @@ impl Run {
     /// How far it is, in short.
     pub(crate) fn seen(&self) -> RunSeen {
         let (kind, node) = (self.wanted.kind.word(), u32::from(self.wanted.node));
-        RunSeen { id: self.id.clone(), kind, node, state: self.state() }
+        let (who, progress) = (self.wanted.who.clone(), self.progress());
+        let (state, halted_by) = (progress.state, progress.halted_by.clone());
+        RunSeen { id: self.id.clone(), kind, node, state, who, halted_by }
     }
 
     /// As JSON.
@@ -242,6 +256,8 @@ impl Run {
             state: progress.state,
             begun_unix_ms: self.begun_unix_ms,
             ended_unix_ms: progress.ended_unix_ms,
+            who: self.wanted.who.clone(),
+            halted_by: progress.halted_by.clone(),
             timeline: progress.timeline.iter().map(moment).collect(),
             lane: progress.lane.iter().map(step).collect(),
             report: progress.report.clone(),
@@ -311,15 +327,16 @@ pub(crate) mod tests {
             let run = run("a", 1);
             run.hear(injecting());
             assert!(!run.wait_healed(Duration::ZERO));
-            assert_eq!(run.halt(), RunState::Running);
+            assert_eq!(run.halt("ann"), RunState::Running);
             assert!(run.halt_flag().load(Ordering::Relaxed));
             let has_trouble = trouble.is_some();
             run.hear(trouble.map_or(Notice::Healing, Notice::NotHealed));
             assert!(run.wait_healed(Duration::ZERO));
             run.end(Err(DrillError::Interrupted));
-            assert_eq!((run.state(), run.halt()), (RunState::Halted, RunState::Halted));
+            assert_eq!((run.state(), run.halt("bob")), (RunState::Halted, RunState::Halted));
             let row = run.row();
             assert_eq!((row.report.is_some(), row.ended_unix_ms.is_some()), (has_trouble, true));
+            assert_eq!(row.halted_by.as_deref(), Some("ann"));
         }
     }
 

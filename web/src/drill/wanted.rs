@@ -49,6 +49,14 @@ const RATE: NumberField = NumberField {
     unit: Some("operations/s"),
     meaning: "Operations a second, all clients together.",
 };
+/// Operations of a drill, at most: its ledger has a line for each, and is read back in memory.
+const OPERATIONS_MAX: u64 = 10_000_000;
+const _: () = {
+    let seconds = (BEFORE_MS.max + DOWN_MS_MAX) / 1_000 + PATIENCE.as_secs();
+    assert!(RATE.max * seconds <= OPERATIONS_MAX, "the traffic lasts until all is back");
+};
+/// Longest fault.
+const DOWN_MS_MAX: u64 = 60_000;
 const KEEP: &str = "keep";
 const COMMON: [NumberField; 3] = [BEFORE_MS, THREADS, RATE];
 
@@ -61,7 +69,7 @@ fn down_ms(kind: FaultKind) -> Option<NumberField> {
             (100, "How long it lasts; past the lease, others take over.")
         }
     };
-    Some(NumberField { name: "down_ms", min, max: 60_000, default: 3_000, unit: Some("ms"), meaning })
+    Some(NumberField { name: "down_ms", min, max: DOWN_MS_MAX, default: 3_000, unit: Some("ms"), meaning })
 }
 
 /// The parameters of a kind, by name, for people and programs.
@@ -88,6 +96,8 @@ pub(crate) struct DrillWanted {
     threads: u16,
     rate: u32,
     keep: bool,
+    /// Who wants it.
+    pub(crate) who: String,
 }
 
 impl DrillWanted {
@@ -111,7 +121,7 @@ impl DrillWanted {
         if confirm.as_deref() != Some(&*name_of(node)) {
             return Err(not_confirmed(node));
         }
-        Ok(DrillWanted { kind, node, lasts, before, threads, rate, keep })
+        Ok(DrillWanted { kind, node, lasts, before, threads, rate, keep, who: String::new() })
     }
 
     /// The drill itself, in the cluster of this folder.
