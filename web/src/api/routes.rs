@@ -2,6 +2,7 @@
 //! describes the API is made from this table, and tests hold it and the router to each other, both ways.
 
 use crate::access::Role;
+use crate::api::tuning_change::TTL_SECONDS_MAX;
 
 /// A route.
 #[derive(Debug)]
@@ -141,6 +142,12 @@ pub(crate) static ROUTES: [RouteText; 31] = [
             query("kind", Takes::Choice(&crate::event_log::KINDS), "Of this kind alone.", "split"),
             query("node", Takes::Integer(0, u32::MAX as u64), "Of this node alone.", "0"),
             query("after", Takes::Text, "Only what is newer than the event of this id.", "1-1"),
+            query(
+                "cursor",
+                Takes::Text,
+                "All that came after the answer that had this cursor; limit is not looked at.",
+                "0:1.7,1:2.9,*:1700000000000",
+            ),
         ],
     ),
     get(
@@ -177,7 +184,12 @@ pub(crate) static ROUTES: [RouteText; 31] = [
                 "Of status, selector, recoveries, events and tuning, with commas between them.",
                 "status,events",
             ),
-            header("Last-Event-ID", false, "The id of the last event that was seen.", "1700000000000"),
+            header(
+                "Last-Event-ID",
+                false,
+                "The id of the last line of events that was seen.",
+                "0:1.7,1:2.9,*:1700000000000",
+            ),
         ],
     ),
     get("/api/v1/selector/pairs", "selector", "How each client searches each server, and why.", &[SCOPE]),
@@ -243,7 +255,10 @@ pub(crate) static ROUTES: [RouteText; 31] = [
         "/api/v1/tuning/history",
         "tuning",
         "Who changed what, when and why.",
-        &[query("limit", Takes::Integer(1, 200), "At most so many.", "20")],
+        &[
+            query("limit", Takes::Integer(1, 200), "At most so many.", "20"),
+            query("seen", Takes::Text, "Any text: it changes nothing of the answer.", "7"),
+        ],
     ),
     RouteText {
         role: Role::Operator,
@@ -258,7 +273,7 @@ pub(crate) static ROUTES: [RouteText; 31] = [
                 REPEAT,
                 DRY_RUN,
                 REASON,
-                query("ttl_seconds", Takes::Integer(1, 604_800), "Only for so long.", "60"),
+                query("ttl_seconds", Takes::Integer(1, TTL_SECONDS_MAX), "Only for so long.", "60"),
             ],
         )
     },

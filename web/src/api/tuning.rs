@@ -97,13 +97,20 @@ pub(crate) async fn get_tuning(
     Ok((etag(revision), axum::Json(document)).into_response())
 }
 
-/// The document as JSON.
+/// The document as JSON, for all who follow it: it is made once a second.
 pub(crate) async fn text(shared: &Shared) -> Result<Bytes, Problem> {
+    let kept = shared.kept("/api/v1/tuning");
+    let mut kept = kept.lock().await;
+    if let Some(text) = kept.get() {
+        return Ok(text);
+    }
     let (_, document) = whole(shared).await?;
-    serde_json::to_vec(&document).map(Bytes::from).map_err(|error| {
+    let text = serde_json::to_vec(&document).map(Bytes::from).map_err(|error| {
         tracing::error!(%error, "the tuning could not be written");
         Problem::internal()
-    })
+    })?;
+    kept.keep(text.clone());
+    Ok(text)
 }
 
 /// The document and its revision.

@@ -26,7 +26,7 @@ use crate::problem::{FieldProblem, Problem};
 use crate::shared::Shared;
 
 /// Longest time that a value may hold before it ends by itself: 30 days.
-const TTL_SECONDS_MAX: u64 = 30 * 24 * 3600;
+pub(crate) const TTL_SECONDS_MAX: u64 = 30 * 24 * 3600;
 
 /// What a change did, or would do.
 #[derive(Debug, Serialize)]
@@ -92,7 +92,12 @@ pub(crate) async fn post_revert(
         Problem::not_found(format!("No change that is kept made revision {revision}."))
             .next("/api/v1/tuning/history lists those that are")
     })?;
-    draft.patch = change.settings.into_iter().map(|setting| (setting.name, setting.old)).collect();
+    for setting in change.settings {
+        let name = setting.name.clone();
+        let (value, end) = setting.reverted(draft.wanted.at_unix_ms);
+        draft.wanted.ends.extend(end.map(|end| (name.clone(), end)));
+        draft.patch.insert(name, value);
+    }
     draft.wanted.reverts = Some(revision);
     draft.wanted.reason.get_or_insert_with(|| format!("revert of {revision}"));
     draft.make(&shared).await
@@ -173,7 +178,7 @@ impl Draft {
             let (after, settings) = row.after(&self.wanted);
             check_together(&store, &after, &self.patch)?;
             if self.is_dry {
-                return Ok(self.answer(shared, row.revision, settings));
+                return Ok(self.answer(shared, row.revision, settings, self.wanted.expires_unix_ms));
             }
             after
         };
@@ -181,30 +186,33 @@ impl Draft {
         let change = move |coordinator| Tuning::new(coordinator).change(expected, &wanted);
         match shared.coordination.call(CHANGE_PATIENCE, change).await? {
             Tuned::Changed(change) => Ok(self.changed(shared, &after, change)),
-            Tuned::Unchanged => Ok(self.answer(shared, expected, Vec::new())),
+            Tuned::Unchanged => Ok(self.answer(shared, expected, Vec::new(), None)),
             Tuned::Stale(revision) => Err(stale(revision)),
         }
     }
 
     fn changed(&self, shared: &Shared, after: &TuningRow, change: TuningChange) -> Response {
-        let TuningChange { revision, settings, who, reason, .. } = change;
-        for TunedSetting { name, old, new } in &settings {
+        let TuningChange { revision, settings, who, reason, expires_unix_ms, .. } = change;
+        for TunedSetting { name, old, new, .. } in &settings {
             let [old, new] = [old, new].map(|text| text.as_deref().unwrap_or("what each node was given"));
             tracing::info!(revision, who, reason, old, new, "`{name}` is tuned for the cluster");
         }
         if after.revision == revision {
             shared.newest_tuning(after);
         }
-        self.answer(shared, revision, settings)
+        self.answer(shared, revision, settings, expires_unix_ms)
     }
 
-    fn answer(&self, shared: &Shared, revision: u64, changes: Vec<TunedSetting>) -> Response {
-        let body = TuningAnswer {
-            revision: revision.to_string(),
-            changes,
-            dry_run: self.is_dry,
-            expires_unix_ms: self.wanted.expires_unix_ms,
-        };
+    /// The end is that of the change that was made, which may have been an earlier request's.
+    fn answer(
+        &self,
+        shared: &Shared,
+        revision: u64,
+        changes: Vec<TunedSetting>,
+        expires_unix_ms: Option<u64>,
+    ) -> Response {
+        let body =
+            TuningAnswer { revision: revision.to_string(), changes, dry_run: self.is_dry, expires_unix_ms };
         (etag(revision), axum::Json(Document::of_node(body, shared.look().1))).into_response()
     }
 }
@@ -422,6 +430,33 @@ mod tests {
         {
             assert_eq!(cluster.send(0, &revert("3", body)).pointers(), [pointer]);
         }
+    }
+
+    /// A revert once made a value that was to end permanent.
+    #[test]
+    fn revert_of_a_value_that_was_to_end_restores_its_end() {
+        let cluster = TestCluster::start(1);
+        let body = r#"{"fill_percent": 80}"#;
+        let made = cluster.send(0, &patch("?ttl_seconds=600", "0", body));
+        let until = made.body["expires_unix_ms"].as_u64().unwrap();
+        assert_eq!(cluster.send(0, &patch("", "1", r#"{"fill_percent": 90}"#)).status, 200);
+        let fill = || setting(&cluster.get(0, "/api/v1/tuning").body, "fill_percent");
+        assert_eq!((&fill()["value"], &fill()["expires_unix_ms"]), (&"90".into(), &Value::Null));
+        let back = cluster.send(0, &revert("2", r#"{"revision": "2"}"#));
+        assert_eq!(back.status, 200, "{back:?}");
+        assert_eq!((&fill()["value"], &fill()["expires_unix_ms"]), (&"80".into(), &until.into()));
+    }
+
+    #[test]
+    fn repeat_at_another_node_tells_the_end_of_the_change_that_was_made() {
+        let cluster = TestCluster::start(2);
+        let keyed =
+            || patch("?ttl_seconds=600", "0", r#"{"fill_percent": 80}"#).header("idempotency-key", "k1");
+        let first = cluster.send(0, &keyed()).body["expires_unix_ms"].as_u64().unwrap();
+        while now_unix_ms() <= first - 600_000 {
+            std::hint::spin_loop();
+        }
+        assert_eq!(cluster.send(1, &keyed()).body["expires_unix_ms"], first);
     }
 
     #[test]
